@@ -1,0 +1,1 @@
+//! Capture files: reading pcap, pcapng and ERF, writing pcapng

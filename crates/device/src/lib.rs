@@ -1,0 +1,1 @@
+//! One RDMA adapter in one process

@@ -1,0 +1,1 @@
+//! Carriers of packets: UDP sockets, injected faults, capture

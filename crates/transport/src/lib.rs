@@ -1,0 +1,1 @@
+//! The RDMA transport protocol: no clock, no socket, no thread

@@ -1,0 +1,157 @@
+//! The invariant CRC (IBTA 7.8.1 and annex A17): CRC-32 over all that does not change on the way.
+//!
+//! Covered are eight bytes of ones, the IP header with TOS, TTL and checksum as ones, the UDP header with its checksum
+//! as ones, the BTH with its byte 4 as ones, and all after it, pad included. It is sent little-endian.
+//!
+//! A plain UDP receiver does not see the IPv4 Identification, which is covered. CRC-32 is linear, so the receiver can
+//! solve for it: [`verify`] tells which Identification would make the ICRC right, and whether there is one at all.
+
+use crate::ICRC_LEN;
+use crate::ip::Envelope;
+use crc32fast::Hasher;
+
+/// What a packet's ICRC tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Right as expected.
+    Good,
+    /// Right if the IPv4 Identification was this one.
+    GoodWithId(u16),
+    /// Wrong, whatever the Identification.
+    Bad,
+}
+
+/// The ICRC of a packet whose UDP payload, without the ICRC itself, is `body`.
+///
+/// # Panics
+/// If `body` is shorter than a BTH (12 bytes).
+pub fn compute(envelope: &Envelope, body: &[u8]) -> u32 {
+    let mut prefix = [0xff; 8 + 48 + 12];
+    let ip_udp = &mut prefix[8..];
+    let len = envelope.emit(body.len() + ICRC_LEN, 0xff, 0xff, ip_udp);
+    mask_and_finish(&mut prefix, len, body)
+}
+
+/// The ICRC by the IP and UDP header as they stand in a frame.
+///
+/// # Panics
+/// If `ip_udp` is not an IPv4 (without options) or IPv6 header followed by a UDP header, or `body` is shorter than 12.
+pub fn compute_framed(ip_udp: &[u8], body: &[u8]) -> u32 {
+    let mut prefix = [0xff; 8 + 48 + 12];
+    prefix[8..8 + ip_udp.len()].copy_from_slice(ip_udp);
+    mask_and_finish(&mut prefix, ip_udp.len(), body)
+}
+
+/// Checks the ICRC of a whole UDP payload (`body` and ICRC). `envelope.ip_id` is tried first.
+///
+/// # Panics
+/// If `datagram` is shorter than a BTH and an ICRC (16 bytes).
+pub fn verify(envelope: &Envelope, datagram: &[u8]) -> Verdict {
+    let (body, icrc) = datagram.split_last_chunk::<ICRC_LEN>().expect("a datagram holds an ICRC");
+    let difference = compute(envelope, body) ^ u32::from_le_bytes(*icrc);
+    if difference == 0 {
+        return Verdict::Good;
+    }
+    if !envelope.src.is_ipv4() {
+        return Verdict::Bad;
+    }
+    // The Identification is bytes 4 and 5 of 20; what follows it: 14 bytes of IP, 8 of UDP, the body.
+    match preimage(difference, 14 + 8 + body.len()) {
+        Some(delta) => Verdict::GoodWithId(envelope.ip_id ^ delta),
+        None => Verdict::Bad,
+    }
+}
+
+fn mask_and_finish(prefix: &mut [u8; 68], ip_udp_len: usize, body: &[u8]) -> u32 {
+    let ip = &mut prefix[8..];
+    if ip_udp_len == 28 {
+        ip[1] = 0xff;
+        ip[8] = 0xff;
+        ip[10..12].fill(0xff);
+    } else {
+        ip[0] |= 0x0f;
+        ip[1..4].fill(0xff);
+        ip[7] = 0xff;
+    }
+    let end = 8 + ip_udp_len;
+    prefix[end - 2..end].fill(0xff);
+    let (bth, rest) = body.split_at(12);
+    prefix[end..end + 12].copy_from_slice(bth);
+    prefix[end + 4] = 0xff;
+    let mut crc = Hasher::new();
+    crc.update(&prefix[..end + 12]);
+    crc.update(rest);
+    crc.finalize()
+}
+
+/// The two bytes (as a big-endian number) that, `after` bytes before the end, change a CRC-32 by `difference`.
+fn preimage(difference: u32, after: usize) -> Option<u16> {
+    let register = multiply(difference, inverse_power(after + 4));
+    // In reflected order two bytes occupy the upper half of the register.
+    (register & 0xffff == 0).then(|| ((register >> 16) as u16).swap_bytes())
+}
+
+/// x^(-8·bytes) modulo the CRC-32 polynomial, in reflected order.
+fn inverse_power(bytes: usize) -> u32 {
+    /// x^-8 squared again and again.
+    const POWERS: [u32; 17] = {
+        // x^-1 is (P + 1) / x.
+        let inverse = (0xedb8_8320u32 << 1) | 1;
+        let x2 = multiply(inverse, inverse);
+        let x4 = multiply(x2, x2);
+        let mut powers = [multiply(x4, x4); 17];
+        let mut i = 1;
+        while i < powers.len() {
+            powers[i] = multiply(powers[i - 1], powers[i - 1]);
+            i += 1;
+        }
+        powers
+    };
+    let mut product = 1 << 31;
+    for (bit, power) in POWERS.iter().enumerate() {
+        if bytes >> bit & 1 != 0 {
+            product = multiply(product, *power);
+        }
+    }
+    product
+}
+
+/// Product of two polynomials modulo the CRC-32 polynomial, in reflected order (bit 31 is x^0).
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = 1 << 31;
+    while bit != 0 {
+        if a & bit != 0 {
+            product ^= b;
+        }
+        b = if b & 1 != 0 { b >> 1 ^ 0xedb8_8320 } else { b >> 1 };
+        bit >>= 1;
+    }
+    product
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn envelope(ip_id: u16) -> Envelope {
+        let [src, dst] = [1, 2].map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
+        Envelope { src, dst, src_port: 20480, dst_port: 4791, ip_id, dont_fragment: true }
+    }
+
+    #[test]
+    fn the_identification_is_found() {
+        for len in [12, 16, 28, 100, 1036, 4124] {
+            let body: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
+            for id in [0, 1, 63, 0x1234, 0xffff] {
+                let mut datagram = body.clone();
+                datagram.extend(compute(&envelope(id), &body).to_le_bytes());
+                let expected = if id == 0 { Verdict::Good } else { Verdict::GoodWithId(id) };
+                assert_eq!(verify(&envelope(0), &datagram), expected);
+                datagram[13 % len] ^= 0x40;
+                assert_eq!(verify(&envelope(id), &datagram), Verdict::Bad, "len {len} id {id}");
+            }
+        }
+    }
+}

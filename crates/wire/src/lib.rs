@@ -1,0 +1,27 @@
+//! RoCEv2 packet formats and ICRC.
+//!
+//! What a UDP datagram to port 4791 carries: BTH, the extension headers that its opcode calls for, payload, pad, ICRC.
+//! [`Packet::parse`] checks all lengths once and gives a view; [`Headers`] is the owned form, with [`Headers::emit`].
+//! [`ip`] holds the little of IPv4, IPv6, UDP and Ethernet that the ICRC and capture files need.
+#![forbid(unsafe_code)]
+
+mod ext;
+pub mod icrc;
+pub mod ip;
+mod opcode;
+mod packet;
+mod psn;
+mod syndrome;
+
+pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+pub use opcode::{Opcode, Operation, Service};
+pub use packet::{Bth, Headers, Packet, ParseError, MAX_HEADERS};
+pub use psn::Psn;
+pub use syndrome::{NakCode, RnrTimer, Syndrome};
+
+/// UDP destination port of RoCEv2 (IBTA annex A17).
+pub const ROCE_PORT: u16 = 4791;
+/// Bytes of the invariant CRC at the end of each packet.
+pub const ICRC_LEN: usize = 4;
+/// The default partition key, full member (IBTA 10.9.2).
+pub const DEFAULT_PKEY: u16 = 0xffff;

@@ -1,0 +1,246 @@
+//! BTH opcodes and what each of them carries (IBTA 9.2.1, table 38).
+
+use std::fmt;
+
+/// A BTH opcode: three bits of [`Service`], five of [`Operation`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opcode(pub u8);
+
+/// Transport service of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Reliable datagram.
+    Rd,
+    /// Unreliable datagram.
+    Ud,
+    /// Extended reliable connection.
+    Xrc,
+    /// Congestion notification and others outside of the five.
+    Other,
+}
+
+/// The low five bits of an opcode.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)] // the names are the standard's
+pub enum Operation {
+    SendFirst = 0x00,
+    SendMiddle = 0x01,
+    SendLast = 0x02,
+    SendLastImm = 0x03,
+    SendOnly = 0x04,
+    SendOnlyImm = 0x05,
+    WriteFirst = 0x06,
+    WriteMiddle = 0x07,
+    WriteLast = 0x08,
+    WriteLastImm = 0x09,
+    WriteOnly = 0x0a,
+    WriteOnlyImm = 0x0b,
+    ReadRequest = 0x0c,
+    ReadResponseFirst = 0x0d,
+    ReadResponseMiddle = 0x0e,
+    ReadResponseLast = 0x0f,
+    ReadResponseOnly = 0x10,
+    Acknowledge = 0x11,
+    AtomicAcknowledge = 0x12,
+    CompareSwap = 0x13,
+    FetchAdd = 0x14,
+    SendLastInv = 0x16,
+    SendOnlyInv = 0x17,
+    Flush = 0x1c,
+    AtomicWrite = 0x1d,
+}
+
+use Operation as O;
+
+/// Properties of an operation, as bits: which headers follow the BTH and which part of a message it is.
+mod has {
+    pub const RETH: u16 = 1 << 0;
+    pub const ATOMIC: u16 = 1 << 1;
+    pub const AETH: u16 = 1 << 2;
+    pub const ATOMIC_ACK: u16 = 1 << 3;
+    pub const IMM: u16 = 1 << 4;
+    pub const IETH: u16 = 1 << 5;
+    pub const FETH: u16 = 1 << 6;
+    pub const PAYLOAD: u16 = 1 << 7;
+    pub const START: u16 = 1 << 8;
+    pub const END: u16 = 1 << 9;
+    pub const RESPONSE: u16 = 1 << 10;
+}
+
+const TABLE: [Option<(Operation, u16)>; 32] = {
+    use has::*;
+    let mut t = [None; 32];
+    let rows = [
+        (O::SendFirst, PAYLOAD | START),
+        (O::SendMiddle, PAYLOAD),
+        (O::SendLast, PAYLOAD | END),
+        (O::SendLastImm, PAYLOAD | END | IMM),
+        (O::SendOnly, PAYLOAD | START | END),
+        (O::SendOnlyImm, PAYLOAD | START | END | IMM),
+        (O::WriteFirst, PAYLOAD | START | RETH),
+        (O::WriteMiddle, PAYLOAD),
+        (O::WriteLast, PAYLOAD | END),
+        (O::WriteLastImm, PAYLOAD | END | IMM),
+        (O::WriteOnly, PAYLOAD | START | END | RETH),
+        (O::WriteOnlyImm, PAYLOAD | START | END | RETH | IMM),
+        (O::ReadRequest, START | END | RETH),
+        (O::ReadResponseFirst, PAYLOAD | START | AETH | RESPONSE),
+        (O::ReadResponseMiddle, PAYLOAD | RESPONSE),
+        (O::ReadResponseLast, PAYLOAD | END | AETH | RESPONSE),
+        (O::ReadResponseOnly, PAYLOAD | START | END | AETH | RESPONSE),
+        (O::Acknowledge, START | END | AETH | RESPONSE),
+        (O::AtomicAcknowledge, START | END | AETH | ATOMIC_ACK | RESPONSE),
+        (O::CompareSwap, START | END | ATOMIC),
+        (O::FetchAdd, START | END | ATOMIC),
+        (O::SendLastInv, PAYLOAD | END | IETH),
+        (O::SendOnlyInv, PAYLOAD | START | END | IETH),
+        (O::Flush, START | END | FETH | RETH),
+        (O::AtomicWrite, PAYLOAD | START | END | RETH),
+    ];
+    let mut i = 0;
+    while i < rows.len() {
+        t[rows[i].0 as usize] = Some(rows[i]);
+        i += 1;
+    }
+    t
+};
+
+impl Opcode {
+    /// Congestion notification packet (IBTA annex A17).
+    pub const CNP: Opcode = Opcode(0x81);
+
+    /// Combines a service and an operation.
+    pub const fn new(service: Service, operation: Operation) -> Self {
+        let base = match service {
+            Service::Rc => 0x00,
+            Service::Uc => 0x20,
+            Service::Rd => 0x40,
+            Service::Ud => 0x60,
+            Service::Xrc => 0xa0,
+            Service::Other => 0x80,
+        };
+        Opcode(base | operation as u8)
+    }
+
+    /// The transport service.
+    pub const fn service(self) -> Service {
+        match self.0 >> 5 {
+            0 => Service::Rc,
+            1 => Service::Uc,
+            2 => Service::Rd,
+            3 => Service::Ud,
+            5 => Service::Xrc,
+            _ => Service::Other,
+        }
+    }
+
+    /// The operation, where the low five bits name one and the service knows it.
+    pub const fn operation(self) -> Option<Operation> {
+        let Some((operation, bits)) = TABLE[(self.0 & 0x1f) as usize] else { return None };
+        let allowed = match self.service() {
+            Service::Rc | Service::Xrc | Service::Rd => true,
+            Service::Uc => bits & (has::RESPONSE | has::ATOMIC | has::FETH | has::IETH) == 0
+                && !matches!(operation, O::ReadRequest | O::AtomicWrite),
+            Service::Ud => matches!(operation, O::SendOnly | O::SendOnlyImm),
+            Service::Other => false,
+        };
+        if allowed { Some(operation) } else { None }
+    }
+
+    const fn has(self, bit: u16) -> bool {
+        match TABLE[(self.0 & 0x1f) as usize] {
+            Some((_, bits)) => bits & bit != 0,
+            None => false,
+        }
+    }
+
+    /// Starts a message: FIRST or ONLY.
+    pub const fn starts_message(self) -> bool {
+        self.has(has::START)
+    }
+    /// Ends a message: LAST or ONLY.
+    pub const fn ends_message(self) -> bool {
+        self.has(has::END)
+    }
+    /// Goes from responder to requester.
+    pub const fn is_response(self) -> bool {
+        self.has(has::RESPONSE)
+    }
+    /// May carry payload.
+    pub const fn has_payload(self) -> bool {
+        self.has(has::PAYLOAD)
+    }
+    /// Carries a [`crate::Reth`].
+    pub const fn has_reth(self) -> bool {
+        self.has(has::RETH)
+    }
+    /// Carries a [`crate::AtomicEth`].
+    pub const fn has_atomic(self) -> bool {
+        self.has(has::ATOMIC)
+    }
+    /// Carries a [`crate::Aeth`].
+    pub const fn has_aeth(self) -> bool {
+        self.has(has::AETH)
+    }
+    /// Carries a [`crate::AtomicAckEth`].
+    pub const fn has_atomic_ack(self) -> bool {
+        self.has(has::ATOMIC_ACK)
+    }
+    /// Carries a [`crate::ImmDt`].
+    pub const fn has_imm(self) -> bool {
+        self.has(has::IMM)
+    }
+    /// Carries a [`crate::Ieth`].
+    pub const fn has_ieth(self) -> bool {
+        self.has(has::IETH)
+    }
+    /// Carries a [`crate::Feth`].
+    pub const fn has_feth(self) -> bool {
+        self.has(has::FETH)
+    }
+    /// Carries a [`crate::Deth`].
+    pub const fn has_deth(self) -> bool {
+        matches!(self.service(), Service::Ud | Service::Rd)
+    }
+    /// Carries a [`crate::XrcEth`]: XRC requests do, responses do not.
+    pub const fn has_xrceth(self) -> bool {
+        matches!(self.service(), Service::Xrc) && !self.is_response()
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operation() {
+            Some(operation) => write!(f, "{:?}/{operation:?}", self.service()),
+            None => write!(f, "Opcode({:#04x})", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_known_opcodes() {
+        assert_eq!(Opcode::new(Service::Rc, O::WriteOnlyImm).0, 0x0b);
+        assert_eq!(Opcode::new(Service::Ud, O::SendOnly).0, 0x64);
+        assert_eq!(Opcode::new(Service::Xrc, O::SendFirst).0, 0xa0);
+        let middle = Opcode::new(Service::Rc, O::ReadResponseMiddle);
+        assert!(middle.is_response() && !middle.has_aeth() && !middle.starts_message() && !middle.ends_message());
+    }
+
+    #[test]
+    fn operations_are_limited_by_service() {
+        assert_eq!(Opcode(0x15).operation(), None);
+        assert_eq!(Opcode::new(Service::Ud, O::WriteOnly).operation(), None);
+        assert_eq!(Opcode::new(Service::Uc, O::ReadRequest).operation(), None);
+        assert_eq!(Opcode::new(Service::Uc, O::WriteOnly).operation(), Some(O::WriteOnly));
+        assert_eq!(Opcode::CNP.operation(), None);
+    }
+}
