@@ -1,1 +1,29 @@
-//! The RDMA transport protocol: no clock, no socket, no thread
+//! The RDMA transport protocol: requester, responder, completer. No clock, no socket, no thread.
+//!
+//! One [`Qp`] is one queue pair. Time comes in as an argument ([`Instant`]), memory and completion queues through
+//! [`Host`], and packets go out through [`Egress`] as descriptions: headers plus *where* the payload lies.
+//! The live adapter, the simulator, the tests and the fuzzers all drive this same code:
+//!
+//! ```text
+//! post_send, post_recv ──▶ ┌────┐ ──▶ poll_transmit(now, host, egress)
+//! handle_packet(now, …) ──▶│ Qp │ ──▶ host.complete(…), host.event(…)
+//! handle_timeout(now, …) ─▶└────┘ ──▶ poll_timeout()
+//! ```
+#![forbid(unsafe_code)]
+
+mod attr;
+mod completion;
+mod host;
+mod profile;
+mod qp;
+mod time;
+mod wr;
+
+pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit, QpState};
+pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
+pub use host::{Access, AtomicOp, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
+pub use profile::Profile;
+pub use qp::{InFlight, Limits, Progress};
+pub use time::Instant;
+pub use wr::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use weir_wire::{Psn, Service};

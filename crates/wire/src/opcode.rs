@@ -26,7 +26,6 @@ pub enum Service {
 /// The low five bits of an opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-#[allow(missing_docs)] // the names are the standard's
 pub enum Operation {
     SendFirst = 0x00,
     SendMiddle = 0x01,

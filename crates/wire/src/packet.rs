@@ -38,7 +38,6 @@ pub struct Bth {
 
 /// BTH and extension headers of one packet; those that the opcode does not call for are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // the fields are named for their headers
 pub struct Headers {
     pub bth: Bth,
     pub deth: Option<Deth>,
@@ -65,7 +64,6 @@ pub struct Packet<'a> {
 
 /// Why bytes are no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[allow(missing_docs)]
 pub enum ParseError {
     #[error("packet of {len} bytes is too short: its headers and ICRC need {need}")]
     Truncated { len: usize, need: usize },

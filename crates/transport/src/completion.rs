@@ -1,0 +1,90 @@
+//! What the protocol reports: completions and asynchronous events.
+
+use bitflags::bitflags;
+
+/// `ibv_wc_status`, number for number (IBTA 11.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Status {
+    Success = 0,
+    LocalLength = 1,
+    LocalQpOperation = 2,
+    LocalEecOperation = 3,
+    LocalProtection = 4,
+    WrFlushed = 5,
+    MwBind = 6,
+    BadResponse = 7,
+    LocalAccess = 8,
+    RemoteInvalidRequest = 9,
+    RemoteAccess = 10,
+    RemoteOperation = 11,
+    RetryExceeded = 12,
+    RnrRetryExceeded = 13,
+}
+
+/// `ibv_wc_opcode`, number for number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum WcOpcode {
+    Send = 0,
+    RdmaWrite = 1,
+    RdmaRead = 2,
+    CompSwap = 3,
+    FetchAdd = 4,
+    Recv = 128,
+    RecvRdmaWithImm = 129,
+}
+
+bitflags! {
+    /// `ibv_wc_flags`, bit for bit.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct WcFlags: u32 {
+        /// The first 40 bytes are a GRH.
+        const GRH = 1;
+        /// Immediate data is valid.
+        const WITH_IMM = 2;
+    }
+}
+
+/// A work completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The application's name for the work request.
+    pub wr_id: u64,
+    /// How it ended. If not `Success`, only `wr_id`, `qp_num` and `vendor_err` have a meaning.
+    pub status: Status,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// Bytes received or read.
+    pub byte_len: u32,
+    /// Immediate data, raw big-endian.
+    pub imm: u32,
+    /// What else is valid.
+    pub flags: WcFlags,
+    /// Weir's own detail of an error; 0 on success.
+    pub vendor_err: u32,
+    /// The local QP.
+    pub qp_num: u32,
+    /// The remote QP of a received message.
+    pub src_qp: u32,
+    /// How many work requests of this queue have been retired in all, this one included (wrapping): polling the
+    /// completion gives their places back, unsignalled ones included.
+    pub retired: u32,
+}
+
+/// An asynchronous event of a QP (IBTA 11.6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QpEvent {
+    /// First packet in RTR.
+    CommunicationEstablished,
+    /// A completion could not be reported, or the like: the QP is in the error state.
+    Fatal,
+    /// An incoming request was invalid.
+    RequestError,
+    /// An incoming request violated access rights.
+    AccessError,
+    /// SQD reached and the send queue is drained.
+    SendQueueDrained,
+    /// In the error state and the last receive was flushed (QPs with an SRQ).
+    LastWqeReached,
+}

@@ -1,0 +1,122 @@
+//! The adapter around a queue pair, as the protocol sees it.
+
+use crate::{Completion, QpEvent, Sge};
+use bitflags::bitflags;
+use weir_wire::Headers;
+
+bitflags! {
+    /// `ibv_access_flags`, bit for bit, as far as the protocol asks for them.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Access: u32 {
+        /// The adapter may write for its own process.
+        const LOCAL_WRITE = 1;
+        /// A peer may WRITE.
+        const REMOTE_WRITE = 2;
+        /// A peer may READ.
+        const REMOTE_READ = 4;
+        /// A peer may do atomics.
+        const REMOTE_ATOMIC = 8;
+    }
+}
+
+/// Access to memory was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// No such key, wrong protection domain, out of bounds or missing permission.
+    Protection,
+    /// The region allows it, but the application unmapped the memory.
+    Unmapped,
+}
+
+/// Which work queue a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// To the send CQ.
+    Send,
+    /// To the receive CQ.
+    Receive,
+}
+
+/// An atomic operation on 8 bytes, in the host's byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicOp {
+    CompareSwap { compare: u64, swap: u64 },
+    FetchAdd { add: u64 },
+}
+
+/// Memory and queues of the process, within the QP's protection domain.
+pub trait Host {
+    /// Whether the adapter may use these pieces: for reading with empty `access`, for writing with `LOCAL_WRITE`.
+    fn check_local(&mut self, sges: &[Sge], access: Access) -> Result<(), Denied>;
+
+    /// Whether a peer may use `len` bytes from `va` by `rkey`. Never called for zero bytes (IBTA C9-88).
+    fn check_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<(), Denied>;
+
+    /// Copies `bytes` to the list of pieces, from byte `offset` of their sum on; the last cache line is written last.
+    fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied>;
+
+    /// Copies `bytes` to `va` on behalf of a peer; the last cache line is written last. Checks the key again.
+    fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied>;
+
+    /// Performs an atomic at an aligned `va` on behalf of a peer and returns the value before.
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied>;
+
+    /// Takes a completion. `solicited`: it is an error, or answers a request with the solicited bit.
+    fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool);
+
+    /// Takes an asynchronous event.
+    fn event(&mut self, event: QpEvent);
+}
+
+/// Where a packet's payload lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Nowhere: there is none.
+    None,
+    /// `len` bytes from byte `offset` of the sum of these pieces.
+    Gather { sges: &'a [Sge], offset: u64, len: usize },
+    /// Here.
+    Bytes(&'a [u8]),
+    /// In memory that a peer READs.
+    Remote { rkey: u32, va: u64, len: usize },
+}
+
+impl Payload<'_> {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        match *self {
+            Payload::None => 0,
+            Payload::Gather { len, .. } | Payload::Remote { len, .. } => len,
+            Payload::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A packet to send: the pad count in its BTH is set; pad and ICRC are the carrier's side to add.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// BTH and extension headers.
+    pub headers: Headers,
+    /// Where its payload lies.
+    pub payload: Payload<'a>,
+}
+
+/// Why a packet was not taken; nothing of it goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No room now: offer it again at the next `poll_transmit`.
+    Full,
+    /// Its payload cannot be read.
+    Denied(Denied),
+}
+
+/// Takes packets of one QP on their way out; payload is copied before `push` returns.
+pub trait Egress {
+    /// Takes one packet.
+    fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused>;
+}
