@@ -1,5 +1,6 @@
 //! Datagrams that have arrived, staged until they are checked.
 
+use crate::Fate;
 use std::net::{IpAddr, SocketAddr};
 
 /// One received buffer: datagrams of equal size (the last may be shorter) from one source, as UDP_GRO joins them.
@@ -19,6 +20,8 @@ pub struct Arrival {
     pub len: usize,
     /// Bytes of each datagram but the last.
     pub segment: usize,
+    /// What fault injection did to it: [`Fate::empty`] from everybody else.
+    pub fate: Fate,
 }
 
 /// A staging buffer of fixed slots of 64 KiB, and what arrived in them.

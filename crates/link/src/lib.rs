@@ -3,9 +3,11 @@
 //! A [`Carrier`] moves whole UDP payloads. Outgoing ones lie in an [`Outbox`], as groups of equal segments to one
 //! destination; incoming ones in an [`Inbox`]. Wrappers ([`faults`], [`capture`]) are carriers around a carrier.
 
+mod fate;
 mod inbox;
 mod outbox;
 
+pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
 pub use outbox::{Group, Outbox};
 
@@ -30,5 +32,45 @@ pub trait Carrier: Send {
     /// Sends what is due by `now`.
     fn flush_due(&mut self, _now: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Whether groups with [`Fate::LOST`] are wanted too: a capture records them and does not send them.
+    fn records_fates(&self) -> bool {
+        false
+    }
+
+    /// As `receive`, for a wrapper that will decide on fates and then call [`Carrier::record_arrivals`].
+    fn receive_unrecorded(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        self.receive(inbox)
+    }
+
+    /// Arrivals in `inbox` with their fates, lost ones included, for the record.
+    fn record_arrivals(&mut self, _inbox: &Inbox, _arrivals: &[Arrival]) {}
+}
+
+impl<C: Carrier + ?Sized> Carrier for Box<C> {
+    fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
+        (**self).send(outbox)
+    }
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        (**self).receive(inbox)
+    }
+    fn max_segments(&self) -> usize {
+        (**self).max_segments()
+    }
+    fn due(&self) -> Option<u64> {
+        (**self).due()
+    }
+    fn flush_due(&mut self, now: u64) -> io::Result<()> {
+        (**self).flush_due(now)
+    }
+    fn records_fates(&self) -> bool {
+        (**self).records_fates()
+    }
+    fn receive_unrecorded(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        (**self).receive_unrecorded(inbox)
+    }
+    fn record_arrivals(&mut self, inbox: &Inbox, arrivals: &[Arrival]) {
+        (**self).record_arrivals(inbox, arrivals);
     }
 }

@@ -1,5 +1,6 @@
 //! Datagrams on their way out, staged in one buffer that stays in the cache.
 
+use crate::Fate;
 use std::net::{IpAddr, SocketAddr};
 
 /// Datagrams of equal size (the last may be shorter) to one destination: one UDP_SEGMENT send.
@@ -17,6 +18,8 @@ pub struct Group {
     pub len: usize,
     /// Bytes of each datagram but the last.
     pub segment: usize,
+    /// What fault injection did to it: [`Fate::empty`] from everybody else.
+    pub fate: Fate,
 }
 
 /// A staging buffer and the groups in it.
