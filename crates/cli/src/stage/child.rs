@@ -1,0 +1,237 @@
+//! A program that runs beside us: its output, its CPU time and memory, its end within a bound.
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How often we look whether something has happened. Our own core stays out of the way meanwhile.
+const TICK: Duration = Duration::from_millis(2);
+
+/// A running program; killed, with its process group, when dropped.
+pub struct Child {
+    name: String,
+    pid: Pid,
+    stdout: File,
+    stderr: File,
+    ended: bool,
+}
+
+/// A program that has ended.
+pub struct Finished {
+    name: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All that it printed.
+    pub stdout: String,
+    /// All that it complained.
+    pub stderr: String,
+    /// User and system time, of it and of the children that it waited for.
+    pub cpu: Duration,
+}
+
+/// Transport protocol of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Counts as there when somebody listens.
+    Tcp,
+    /// Counts as there when it is bound.
+    Udp,
+}
+
+impl Child {
+    /// Starts a program; `name` is for messages. Its output goes to files without a name, so it never blocks on us.
+    pub fn spawn(command: &mut Command, name: impl Into<String>) -> Result<Child> {
+        let name = name.into();
+        let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        Ok(Child { name, pid: Pid::from_raw(child.id() as i32), stdout, stderr, ended: false })
+    }
+
+    /// Process ID.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw() as u32
+    }
+
+    /// Waits until somebody in the program's namespace listens on the port; an error if the program ends before.
+    pub fn wait_listening(&mut self, protocol: Protocol, port: u16, timeout: Duration) -> Result<()> {
+        let end = Instant::now() + timeout;
+        while !listens(self.pid, protocol, port) {
+            if let Some((status, cpu)) = self.reap()? {
+                let why = self.finished(status, cpu)?.complaint();
+                bail!("{} ended before it listened on port {port}: {why}", self.name);
+            }
+            if Instant::now() > end {
+                bail!("{} did not listen on port {port} within {timeout:?}", self.name);
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&self) -> bool {
+        fs::read_to_string(format!("/proc/{}/stat", self.pid))
+            .is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')))
+    }
+
+    /// User and system time of all its threads so far.
+    pub fn cpu(&self) -> Result<Duration> {
+        let clock: ClockId = clock_getcpuclockid(self.pid)?;
+        Ok(Duration::from_nanos(clock.now()?.num_nanoseconds() as u64))
+    }
+
+    /// Peak resident memory so far (VmHWM), bytes; `None` once it has ended.
+    pub fn peak_memory(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+    }
+
+    /// Waits for its end; kills it after `timeout`, which is an error.
+    pub fn wait(self, timeout: Duration) -> Result<Finished> {
+        self.wait_watching(timeout, |_| ())
+    }
+
+    /// As `wait`, calling `watch` every few milliseconds while it runs.
+    pub fn wait_watching(mut self, timeout: Duration, mut watch: impl FnMut(&Child)) -> Result<Finished> {
+        let end = Instant::now() + timeout;
+        loop {
+            watch(&self);
+            if let Some((status, cpu)) = self.reap()? {
+                return self.finished(status, cpu);
+            }
+            if Instant::now() > end {
+                let said = self.finished(ExitStatus::default(), Duration::ZERO)?.complaint();
+                bail!("{} did not end within {timeout:?}: {said}", self.name);
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Collects the program if it has ended.
+    fn reap(&mut self) -> Result<Option<(ExitStatus, Duration)>> {
+        let mut status = 0;
+        // SAFETY: all zeros is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to locals that outlive the call.
+        match unsafe { libc::wait4(self.pid.as_raw(), &mut status, libc::WNOHANG, &mut usage) } {
+            0 => Ok(None),
+            -1 => Err(std::io::Error::last_os_error()).with_context(|| format!("waiting for {}", self.name)),
+            _ => {
+                self.ended = true;
+                let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+                Ok(Some((ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime))))
+            }
+        }
+    }
+
+    fn finished(&mut self, status: ExitStatus, cpu: Duration) -> Result<Finished> {
+        Ok(Finished {
+            name: self.name.clone(),
+            status,
+            stdout: read_all(&mut self.stdout)?,
+            stderr: read_all(&mut self.stderr)?,
+            cpu,
+        })
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = killpg(self.pid, Signal::SIGKILL);
+            let _ = nix::sys::wait::waitpid(self.pid, None);
+        }
+    }
+}
+
+impl Finished {
+    /// Itself if it ended with status 0, otherwise an error with what it said last.
+    pub fn success(self) -> Result<Finished> {
+        if !self.status.success() {
+            bail!("{} failed ({}): {}", self.name, self.status, self.complaint());
+        }
+        Ok(self)
+    }
+
+    /// The last lines that it printed.
+    pub fn complaint(&self) -> String {
+        let text = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        if lines.is_empty() {
+            return "it said nothing".to_owned();
+        }
+        lines[lines.len().saturating_sub(4)..].join(" | ")
+    }
+}
+
+/// Whether the port is taken in the network namespace of a process.
+fn listens(pid: Pid, protocol: Protocol, port: u16) -> bool {
+    let (tables, wanted) = match protocol {
+        Protocol::Tcp => (["tcp", "tcp6"], "0A"),
+        Protocol::Udp => (["udp", "udp6"], "07"),
+    };
+    let port = format!(":{port:04X}");
+    tables.iter().any(|table| {
+        fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default().lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            fields.next().is_some_and(|local| local.ends_with(&port)) && fields.nth(1) == Some(wanted)
+        })
+    })
+}
+
+/// The child shares the offset of the file with us, and writes at it no more.
+fn read_all(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Child {
+        use std::os::unix::process::CommandExt;
+        Child::spawn(Command::new("sh").args(["-c", script]).process_group(0), "sh").unwrap()
+    }
+
+    #[test]
+    fn output_status_and_cpu_time_are_kept() {
+        let end = shell("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo out; echo err >&2; exit 3")
+            .wait(Duration::from_secs(20))
+            .unwrap();
+        assert_eq!((end.stdout.as_str(), end.stderr.as_str(), end.status.code()), ("out\n", "err\n", Some(3)));
+        assert!(end.cpu > Duration::from_millis(1), "{:?}", end.cpu);
+        assert!(end.success().err().unwrap().to_string().contains("err"));
+    }
+
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let child = shell("sleep 100 & sleep 100");
+        let pid = child.pid();
+        assert!(child.wait(Duration::from_millis(50)).is_err());
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_listening_port_is_seen() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut child = shell("sleep 100");
+        child.wait_listening(Protocol::Tcp, port, Duration::from_secs(5)).unwrap();
+        assert!(child.runs() && child.peak_memory().unwrap() > 0);
+        assert!(child.cpu().unwrap() < Duration::from_secs(1));
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        child.wait_listening(Protocol::Udp, udp.local_addr().unwrap().port(), Duration::from_secs(5)).unwrap();
+    }
+}
