@@ -1,7 +1,7 @@
 //! Datagrams that have arrived, staged until they are checked.
 
 use crate::Fate;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// One received buffer: datagrams of equal size (the last may be shorter) from one source, as UDP_GRO joins them.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,14 @@ pub struct Arrival {
     pub segment: usize,
     /// What fault injection did to it: [`Fate::empty`] from everybody else.
     pub fate: Fate,
+}
+
+impl Arrival {
+    /// One datagram of `len` bytes at `start`, to an address that is still unknown.
+    pub fn new(from: SocketAddr, to_port: u16, start: usize, len: usize) -> Self {
+        let to = Ipv4Addr::UNSPECIFIED.into();
+        Arrival { from, to, to_port, ifindex: 0, start, len, segment: len, fate: Fate::empty() }
+    }
 }
 
 /// A staging buffer of fixed slots of 64 KiB, and what arrived in them.

@@ -3,15 +3,21 @@
 //! A [`Carrier`] moves whole UDP payloads. Outgoing ones lie in an [`Outbox`], as groups of equal segments to one
 //! destination; incoming ones in an [`Inbox`]. Wrappers ([`faults`], [`capture`]) are carriers around a carrier.
 
+mod cmsg;
 mod fate;
 mod inbox;
 mod outbox;
+mod ports;
+mod udp;
 
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
 pub use outbox::{Group, Outbox};
+pub use ports::Ports;
+pub use udp::Udp;
 
 use std::io;
+use std::os::fd::RawFd;
 
 /// Moves datagrams. Never blocks.
 pub trait Carrier: Send {
@@ -23,6 +29,12 @@ pub trait Carrier: Send {
 
     /// How many segments one group may have: 1 where each datagram must go alone.
     fn max_segments(&self) -> usize;
+
+    /// Receives on a further port too; nothing changes on an error.
+    fn listen(&mut self, port: u16) -> io::Result<()>;
+
+    /// Descriptors that become readable when something arrives.
+    fn fds(&self) -> Vec<RawFd>;
 
     /// When a delayed datagram is due (nanoseconds of CLOCK_MONOTONIC): call `send` or `receive` by then.
     fn due(&self) -> Option<u64> {
@@ -57,6 +69,12 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn max_segments(&self) -> usize {
         (**self).max_segments()
+    }
+    fn listen(&mut self, port: u16) -> io::Result<()> {
+        (**self).listen(port)
+    }
+    fn fds(&self) -> Vec<RawFd> {
+        (**self).fds()
     }
     fn due(&self) -> Option<u64> {
         (**self).due()

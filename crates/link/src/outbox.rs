@@ -33,6 +33,11 @@ pub struct Outbox {
 }
 
 impl Group {
+    /// An empty group for a destination.
+    pub fn new(to: SocketAddr, from: IpAddr, ifindex: u32) -> Self {
+        Group { to, from, ifindex, start: 0, len: 0, segment: 0, fate: Fate::empty() }
+    }
+
     /// Number of datagrams.
     pub fn count(&self) -> usize {
         self.len.div_ceil(self.segment.max(1))

@@ -1,0 +1,259 @@
+//! The one routine that touches application memory.
+//!
+//! Applications unmap what they registered, register what they may not touch, and shrink files under their mappings.
+//! The copy and the atomics below survive that: a SIGSEGV or SIGBUS whose instruction lies within them makes them
+//! return a fault; any other goes to the handler that was there before.
+//!
+//! Order of stores: ascending addresses, so that the last bytes of a buffer are written last. Programs that spin on
+//! the end of a WRITE (perftest's `ib_write_lat`, MPI, NCCL) rely on it. Aligned 8-byte words are moved whole.
+
+use std::arch::global_asm;
+use std::mem::MaybeUninit;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The memory is not there, or may not be touched that way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// Copies `len` bytes. On a fault some of them may have been copied.
+///
+/// # Safety
+/// One side is application memory, in any state. The other must be valid for `len` bytes. [`install_handler`] ran.
+pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
+    // SAFETY: faults on either side are caught; what the caller vouches for is not the application's.
+    match unsafe { weir_guarded_copy(dst, src, len) } {
+        0 => Ok(()),
+        _ => Err(Fault),
+    }
+}
+
+/// Compare-and-swap on application memory; returns the value before.
+///
+/// # Safety
+/// `addr` is 8-byte aligned application memory, in any state. [`install_handler`] ran.
+pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u64, Fault> {
+    let mut before = 0;
+    // SAFETY: `before` is ours; a fault on `addr` is caught.
+    match unsafe { weir_guarded_cas(addr, compare, swap, &mut before) } {
+        0 => Ok(before),
+        _ => Err(Fault),
+    }
+}
+
+/// Fetch-and-add on application memory; returns the value before.
+///
+/// # Safety
+/// As [`compare_swap`].
+pub unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
+    let mut before = 0;
+    // SAFETY: `before` is ours; a fault on `addr` is caught.
+    match unsafe { weir_guarded_faa(addr, add, &mut before) } {
+        0 => Ok(before),
+        _ => Err(Fault),
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("Weir's guarded copy is written for Linux on x86-64; another machine needs its own in memory/copy.rs");
+
+unsafe extern "C" {
+    fn weir_guarded_copy(dst: *mut u8, src: *const u8, len: usize) -> usize;
+    fn weir_guarded_cas(addr: *mut u64, compare: u64, swap: u64, before: *mut u64) -> usize;
+    fn weir_guarded_faa(addr: *mut u64, add: u64, before: *mut u64) -> usize;
+    static weir_guard_start: u8;
+    static weir_guard_end: u8;
+    static weir_guard_fault: u8;
+}
+
+// None of these functions touches the stack, so that the handler can go to `weir_guard_fault` from any instruction.
+global_asm!(
+    ".pushsection .text.weir_guard,\"ax\",@progbits",
+    ".hidden weir_guarded_copy, weir_guarded_cas, weir_guarded_faa",
+    ".hidden weir_guard_start, weir_guard_end, weir_guard_fault",
+    ".globl weir_guarded_copy, weir_guarded_cas, weir_guarded_faa",
+    ".globl weir_guard_start, weir_guard_end, weir_guard_fault",
+    ".p2align 6",
+    "weir_guard_start:",
+    ".type weir_guarded_copy,@function",
+    "weir_guarded_copy:", // rdi = dst, rsi = src, rdx = len
+    "mov rcx, rdx",
+    "shr rcx, 6",
+    "jz 3f",
+    ".p2align 4",
+    "2:", // 64 bytes a round
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + 32]",
+    "movups xmm3, [rsi + 48]",
+    "movups [rdi], xmm0",
+    "movups [rdi + 16], xmm1",
+    "movups [rdi + 32], xmm2",
+    "movups [rdi + 48], xmm3",
+    "add rsi, 64",
+    "add rdi, 64",
+    "dec rcx",
+    "jnz 2b",
+    "3:",
+    "and edx, 63",
+    "jz 9f",
+    "mov ecx, edx",
+    "shr ecx, 3",
+    "jz 5f",
+    "4:", // 8 bytes a round
+    "mov rax, [rsi]",
+    "mov [rdi], rax",
+    "add rsi, 8",
+    "add rdi, 8",
+    "dec ecx",
+    "jnz 4b",
+    "5:",
+    "and edx, 7",
+    "jz 9f",
+    "6:",
+    "mov al, [rsi]",
+    "mov [rdi], al",
+    "inc rsi",
+    "inc rdi",
+    "dec edx",
+    "jnz 6b",
+    "9:",
+    "xor eax, eax",
+    "ret",
+    ".type weir_guarded_cas,@function",
+    "weir_guarded_cas:", // rdi = addr, rsi = compare, rdx = swap, rcx = before
+    "mov rax, rsi",
+    "lock cmpxchg [rdi], rdx",
+    "mov [rcx], rax",
+    "xor eax, eax",
+    "ret",
+    ".type weir_guarded_faa,@function",
+    "weir_guarded_faa:", // rdi = addr, rsi = add, rdx = before
+    "lock xadd [rdi], rsi",
+    "mov [rdx], rsi",
+    "xor eax, eax",
+    "ret",
+    "weir_guard_end:",
+    "weir_guard_fault:",
+    "mov eax, 1",
+    "ret",
+    ".popsection",
+);
+
+static OLD_SEGV: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+static OLD_BUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Puts the fault handler before those that the program has. Once per process.
+pub fn install_handler() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for (signal, old) in [(libc::SIGSEGV, &OLD_SEGV), (libc::SIGBUS, &OLD_BUS)] {
+            // SAFETY: plain sigaction calls on zeroed structures; the handler has the SA_SIGINFO signature.
+            unsafe {
+                let before = Box::into_raw(Box::new(MaybeUninit::<libc::sigaction>::zeroed().assume_init()));
+                libc::sigaction(signal, std::ptr::null(), before);
+                old.store(before, Ordering::Release);
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = on_fault as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+                libc::sigemptyset(&mut action.sa_mask);
+                libc::sigaction(signal, &action, std::ptr::null_mut());
+            }
+        }
+    });
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel hands a ucontext_t to an SA_SIGINFO handler.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let rip = registers[libc::REG_RIP as usize] as usize;
+    let range = (&raw const weir_guard_start as usize)..(&raw const weir_guard_end as usize);
+    if range.contains(&rip) {
+        registers[libc::REG_RIP as usize] = &raw const weir_guard_fault as i64;
+        return;
+    }
+    let old = if signal == libc::SIGBUS { &OLD_BUS } else { &OLD_SEGV }.load(Ordering::Acquire);
+    // SAFETY: `old` was filled before this handler was set, and is never freed.
+    unsafe { pass_on(&*old, signal, info, context) }
+}
+
+/// Does what would have happened without us.
+///
+/// # Safety
+/// Called from a signal handler with its own arguments.
+unsafe fn pass_on(
+    old: &libc::sigaction,
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    match old.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // Faults cannot be ignored: back to the default, and the instruction faults again.
+            // SAFETY: restoring the default disposition.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the application registered this address as an SA_SIGINFO handler.
+            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: the application registered this address as a plain handler.
+            let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_and_alignment() {
+        install_handler();
+        let src: Vec<u8> = (0..400).map(|i| (i * 31) as u8).collect();
+        for len in 0..300 {
+            for offset in [0, 1, 7, 33] {
+                let mut dst = vec![0xaa; 400];
+                // SAFETY: both lie within their vectors.
+                unsafe { copy(dst.as_mut_ptr().add(offset), src.as_ptr().add(3), len) }.unwrap();
+                assert_eq!(&dst[offset..offset + len], &src[3..3 + len]);
+                assert!(dst[..offset].iter().chain(&dst[offset + len..]).all(|b| *b == 0xaa));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_a_fault() {
+        install_handler();
+        let mut word = 0u64;
+        // SAFETY: a fresh mapping, half of which is taken away again; and the zero page, which is never mapped.
+        unsafe {
+            let page = libc::mmap(
+                std::ptr::null_mut(),
+                8192,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            ) as *mut u8;
+            libc::munmap(page.add(4096).cast(), 4096);
+            let ours = vec![7u8; 8192];
+            assert_eq!(copy(page, ours.as_ptr(), 4096), Ok(()));
+            assert_eq!(copy(page, ours.as_ptr(), 4097), Err(Fault));
+            let mut sink = vec![0u8; 8192];
+            assert_eq!(copy(sink.as_mut_ptr(), page.add(100), 4096), Err(Fault));
+            assert_eq!(copy(sink.as_mut_ptr(), 64 as *const u8, 8), Err(Fault));
+            assert_eq!(compare_swap(64 as *mut u64, 0, 1), Err(Fault));
+            assert_eq!(fetch_add(64 as *mut u64, 1), Err(Fault));
+            libc::munmap(page.cast(), 4096);
+            assert_eq!(fetch_add(&mut word, 5), Ok(0));
+            assert_eq!(compare_swap(&mut word, 5, 9), Ok(5));
+            assert_eq!(compare_swap(&mut word, 5, 1), Ok(9));
+        }
+        assert_eq!(word, 9);
+    }
+}

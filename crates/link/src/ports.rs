@@ -1,0 +1,120 @@
+//! The sockets of one adapter as one carrier: its slot's port in both families, and port 4791 while it holds it.
+
+use crate::udp::Udp;
+use crate::{Carrier, Inbox, Outbox};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// How many receives go by before sockets that have been silent are looked at again.
+const COLD_EVERY: u32 = 16;
+/// How many receives without a datagram make a socket a silent one.
+const COLD_AFTER: u32 = 4096;
+
+/// UDP sockets that send from one port and receive on one or two.
+pub struct Ports {
+    ports: Vec<Port>,
+    own: u16,
+    calls: u32,
+    next: usize,
+}
+
+struct Port {
+    udp: Udp,
+    silent: u32,
+}
+
+impl Ports {
+    /// Binds the port in both families, as far as the machine has them. `AddrInUse` if somebody holds it in one.
+    pub fn bind(port: u16) -> io::Result<Ports> {
+        let mut ports = Ports { ports: Vec::with_capacity(4), own: port, calls: 0, next: 0 };
+        ports.add_port(port)?;
+        Ok(ports)
+    }
+
+    fn add_port(&mut self, port: u16) -> io::Result<()> {
+        let before = self.ports.len();
+        let mut missing = None;
+        for v6 in [false, true] {
+            match Udp::bind(port, v6) {
+                Ok(udp) => self.ports.push(Port { udp, silent: COLD_AFTER }),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    self.ports.truncate(before);
+                    return Err(error);
+                }
+                Err(error) => missing = Some(error),
+            }
+        }
+        match missing {
+            Some(error) if self.ports.len() == before => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that the kernel holds for one socket before it drops.
+    pub fn receive_buffer(&self) -> usize {
+        self.ports.iter().map(|port| port.udp.receive_buffer()).min().unwrap_or(0)
+    }
+
+    fn sender(&mut self, v6: bool) -> Option<&mut Udp> {
+        let own = self.own;
+        self.ports.iter_mut().map(|port| &mut port.udp).find(|udp| udp.port() == own && udp.is_v6() == v6)
+    }
+}
+
+impl Carrier for Ports {
+    fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
+        let mut rest = &outbox.groups[..];
+        while let Some(first) = rest.first() {
+            let v6 = first.to.is_ipv6();
+            let run = rest.iter().take_while(|group| group.to.is_ipv6() == v6).count();
+            if let Some(udp) = self.sender(v6) {
+                udp.send_groups(&outbox.bytes, &rest[..run])?;
+            }
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        self.calls = self.calls.wrapping_add(1);
+        let look_at_cold = self.calls.is_multiple_of(COLD_EVERY);
+        let count = self.ports.len();
+        for offset in 0..count {
+            let at = (self.next + offset) % count;
+            let port = &mut self.ports[at];
+            if port.silent >= COLD_AFTER && !look_at_cold && count > 1 && self.ports_warm(at) {
+                continue;
+            }
+            let port = &mut self.ports[at];
+            match port.udp.receive(inbox)? {
+                0 => port.silent = port.silent.saturating_add(1),
+                got => {
+                    port.silent = 0;
+                    self.next = (at + 1) % count;
+                    return Ok(got);
+                }
+            }
+        }
+        inbox.arrivals.clear();
+        Ok(0)
+    }
+
+    fn listen(&mut self, port: u16) -> io::Result<()> {
+        self.add_port(port)
+    }
+
+    fn fds(&self) -> Vec<RawFd> {
+        self.ports.iter().map(|port| port.udp.as_raw_fd()).collect()
+    }
+
+    fn max_segments(&self) -> usize {
+        self.ports.iter().map(|port| port.udp.max_segments()).min().unwrap_or(1)
+    }
+}
+
+impl Ports {
+    /// Whether some other socket than `at` is not silent: then `at` may be left for later.
+    fn ports_warm(&self, at: usize) -> bool {
+        self.ports.iter().enumerate().any(|(other, port)| other != at && port.silent < COLD_AFTER)
+    }
+}
