@@ -1,0 +1,306 @@
+//! Recording from a data path that must never wait: frames go through a ring of fixed size to a thread that writes.
+//!
+//! What does not fit is counted and left out. Blocks reach the file whole and at least every 200 ms, so that a process
+//! that is killed loses only the last moments and leaves a readable file.
+
+use crate::frame::Direction;
+use crate::writer::{InterfaceInfo, PacketInfo, Writer};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Bytes of the ring unless told otherwise.
+pub const DEFAULT_RING: usize = 8 << 20;
+
+/// What a recorder is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct RecorderOptions<'a> {
+    /// Interface name, for the file.
+    pub interface: &'a str,
+    /// For people.
+    pub description: &'a str,
+    /// The program that captures.
+    pub application: &'a str,
+    /// Bytes of the ring; a larger one bridges longer waits for the disk.
+    pub ring: usize,
+}
+
+/// How much was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// Frames in the file.
+    pub written: u64,
+    /// Frames that could not be written.
+    pub dropped: u64,
+}
+
+/// Takes frames and never waits, grows or allocates.
+pub struct Recorder {
+    ring: Producer<u8>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    process: u32,
+}
+
+/// What both sides see.
+#[derive(Default)]
+struct Shared {
+    written: AtomicU64,
+    dropped: AtomicU64,
+    /// The writer is about to park until it is called.
+    asleep: AtomicBool,
+    /// The writer has been told that the ring is half full.
+    nudged: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// How a frame starts in the ring: lengths, time, direction.
+const ENTRY: usize = 4 + 4 + 8 + 8;
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Default for RecorderOptions<'_> {
+    fn default() -> Self {
+        RecorderOptions { interface: "", description: "", application: "weir", ring: DEFAULT_RING }
+    }
+}
+
+impl Recorder {
+    /// Creates the file (an old one is replaced) and starts the thread that writes it. The thread inherits the signal
+    /// mask: block all signals around this call.
+    pub fn create(path: &Path, options: &RecorderOptions<'_>) -> io::Result<Self> {
+        let file = File::create(path)?;
+        let info = InterfaceInfo {
+            name: options.interface,
+            description: options.description,
+            application: options.application,
+        };
+        let mut writer = Writer::new(Blocks { file, whole: 0 }, &info, wall_clock());
+        writer.flush()?;
+        let (producer, consumer) = RingBuffer::new(options.ring.max(1 << 12));
+        let shared = Arc::new(Shared::default());
+        let drain =
+            Drain { ring: consumer, writer, shared: shared.clone(), comment: Vec::new(), gathered: 0, failure: None };
+        let thread = thread::Builder::new().name("weir-capture".into()).spawn(move || drain.run())?;
+        Ok(Recorder { ring: producer, shared, thread: Some(thread), process: std::process::id() })
+    }
+
+    /// Records a frame given in pieces; false if there was no room for it.
+    pub fn record(&mut self, info: &PacketInfo<'_>, pieces: &[&[u8]]) -> bool {
+        let frame: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let comment = info.comment.as_bytes();
+        let Ok(mut chunk) = self.ring.write_chunk(ENTRY + comment.len() + frame) else {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            self.nudge();
+            return false;
+        };
+        let (first, second) = chunk.as_mut_slices();
+        let mut space = Space { first, second };
+        space.put(&(frame as u32).to_le_bytes());
+        space.put(&(comment.len() as u32).to_le_bytes());
+        space.put(&info.timestamp.to_le_bytes());
+        space.put(&u64::from(info.direction == Direction::Out).to_le_bytes());
+        space.put(comment);
+        for piece in pieces {
+            space.put(piece);
+        }
+        chunk.commit_all();
+        // Pairs with the fence in `Drain::sleep`: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::Relaxed) {
+            self.unpark();
+        } else if self.ring.slots() < self.ring.buffer().capacity() / 2 {
+            self.nudge();
+        }
+        true
+    }
+
+    /// How much was recorded so far.
+    pub fn recorded(&self) -> Recorded {
+        Recorded {
+            written: self.shared.written.load(Ordering::Relaxed),
+            dropped: self.shared.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes all that is in the ring, ends the thread and closes the file. Waits for the disk; later frames are
+    /// dropped. In a forked child it does nothing: the thread is the parent's.
+    pub fn finish(&mut self) -> io::Result<Recorded> {
+        let Some(thread) = self.thread.take() else { return Ok(self.recorded()) };
+        if std::process::id() != self.process {
+            std::mem::forget(thread);
+            return Ok(self.recorded());
+        }
+        self.shared.stop.store(true, Ordering::Release);
+        thread.thread().unpark();
+        thread.join().map_err(|_| io::Error::other("the capture's writer panicked"))??;
+        Ok(self.recorded())
+    }
+
+    fn nudge(&self) {
+        if !self.shared.nudged.swap(true, Ordering::Relaxed) {
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // Whoever wants to know of a failure calls `finish`.
+        let _ = self.finish();
+    }
+}
+
+/// Free room in the ring, in two parts where it wraps.
+struct Space<'a> {
+    first: &'a mut [u8],
+    second: &'a mut [u8],
+}
+
+impl Space<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let split = bytes.len().min(self.first.len());
+        let (now, later) = bytes.split_at(split);
+        take_mut(&mut self.first, now.len()).copy_from_slice(now);
+        take_mut(&mut self.second, later.len()).copy_from_slice(later);
+    }
+}
+
+fn take_mut<'a>(slice: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
+    let (taken, rest) = std::mem::take(slice).split_at_mut(len);
+    *slice = rest;
+    taken
+}
+
+/// The writing side.
+struct Drain {
+    ring: Consumer<u8>,
+    writer: Writer<Blocks>,
+    shared: Arc<Shared>,
+    comment: Vec<u8>,
+    /// Frames that the writer holds.
+    gathered: u64,
+    failure: Option<io::Error>,
+}
+
+impl Drain {
+    fn run(mut self) -> io::Result<()> {
+        let mut flushed = Instant::now();
+        loop {
+            let stop = self.shared.stop.load(Ordering::Acquire);
+            self.shared.nudged.store(false, Ordering::Relaxed);
+            while self.take_one() && flushed.elapsed() < FLUSH_EVERY {}
+            if self.writer.is_pending() && flushed.elapsed() >= FLUSH_EVERY {
+                self.flush();
+                flushed = Instant::now();
+            }
+            if !self.ring.is_empty() {
+                continue;
+            }
+            if stop {
+                self.flush();
+                return self.failure.map_or(Ok(()), Err);
+            }
+            if self.writer.is_pending() { thread::park_timeout(LOOK_EVERY) } else { self.sleep() }
+        }
+    }
+
+    /// Parks until something comes; the first frame after a pause wakes us.
+    fn sleep(&self) {
+        self.shared.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.ring.is_empty() && !self.shared.stop.load(Ordering::Acquire) {
+            thread::park();
+        }
+        self.shared.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Moves one frame from the ring to the writer; false if there is none.
+    fn take_one(&mut self) -> bool {
+        let mut head = [0; ENTRY];
+        if self.ring.pop_entire_slice(&mut head).is_err() {
+            return false;
+        }
+        let number = |at: usize, len: usize| {
+            head[at..at + len].iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let (frame, comment) = (number(0, 4) as usize, number(4, 4) as usize);
+        self.comment.resize(comment, 0);
+        // A frame is committed as a whole, so all of it is there.
+        self.ring.pop_entire_slice(&mut self.comment).expect("a comment follows its head");
+        let chunk = self.ring.read_chunk(frame).expect("a frame follows its comment");
+        let (first, second) = chunk.as_slices();
+        let info = PacketInfo {
+            timestamp: number(8, 8),
+            direction: if number(16, 8) == 0 { Direction::In } else { Direction::Out },
+            comment: std::str::from_utf8(&self.comment).unwrap_or_default(),
+        };
+        let outcome = if self.failure.is_none() { self.writer.packet(&info, &[first, second]) } else { Ok(()) };
+        chunk.commit_all();
+        self.gathered += 1;
+        self.account(outcome);
+        true
+    }
+
+    fn flush(&mut self) {
+        if self.failure.is_some() {
+            return;
+        }
+        let written = self.shared.written.load(Ordering::Relaxed) + self.gathered;
+        let dropped = self.shared.dropped.load(Ordering::Relaxed);
+        self.writer.statistics(wall_clock(), written + dropped, dropped);
+        let outcome = self.writer.flush();
+        self.account(outcome);
+    }
+
+    /// Counts gathered frames as written or dropped, once it is known which.
+    fn account(&mut self, outcome: io::Result<()>) {
+        self.failure = self.failure.take().or(outcome.err());
+        if self.failure.is_some() {
+            self.shared.dropped.fetch_add(std::mem::take(&mut self.gathered), Ordering::Relaxed);
+        } else if !self.writer.is_pending() {
+            self.shared.written.fetch_add(std::mem::take(&mut self.gathered), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A file that holds whole blocks only: what a failing write leaves behind is cut off.
+struct Blocks {
+    file: File,
+    whole: u64,
+}
+
+impl Write for Blocks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.file.write_all(bytes) {
+            Ok(()) => {
+                self.whole += bytes.len() as u64;
+                Ok(bytes.len())
+            }
+            Err(error) => {
+                // Pipes have nothing to cut; the error that counts is the first.
+                let _ = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::Start(self.whole)));
+                Err(error)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
