@@ -17,7 +17,7 @@ use nix::unistd::{Pid, getppid};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -55,9 +55,8 @@ impl Stage {
     }
 
     /// A stage on loopback.
-    #[cfg(test)]
     pub fn loopback() -> Result<Stage> {
-        Ok(Stage { namespaces: None, cores: pick_cores()?, reason: None })
+        Ok(Stage { namespaces: None, cores: pick_cores()?, reason: Some("as asked for".into()) })
     }
 
     /// A command that runs on this side: in its namespace, on its core, with no stdin; it dies with this thread.
@@ -110,6 +109,15 @@ impl Stage {
             (Some(_), Side::A) => Ipv4Addr::new(198, 18, 0, 1),
             (Some(_), Side::B) => Ipv4Addr::new(198, 18, 0, 2),
         })
+    }
+
+    /// This side's IPv6 address.
+    pub fn address6(&self, side: Side) -> Ipv6Addr {
+        match (&self.namespaces, side) {
+            (None, _) => Ipv6Addr::LOCALHOST,
+            (Some(_), Side::A) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
+            (Some(_), Side::B) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
+        }
     }
 
     /// This side's network interface.
@@ -171,13 +179,15 @@ fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
     // `ip` takes a path to the namespace; ours is only reachable through this process's descriptors.
     let path_of_b = format!("/proc/{}/fd/{}", std::process::id(), b.as_raw_fd());
     ip(&a, &format!("link add {INTERFACE} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {path_of_b}"))?;
-    for (namespace, address) in [(&a, "198.18.0.1/24"), (&b, "198.18.0.2/24")] {
+    for (namespace, address, address6) in [(&a, "198.18.0.1/24", "fd77::1/64"), (&b, "198.18.0.2/24", "fd77::2/64")] {
         ip(namespace, "link set lo up")?;
         // Duplicate address detection would make addresses, and so GIDs, appear a second or two later.
         in_namespace(namespace, || {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{INTERFACE}/accept_dad"), "0");
         })?;
         ip(namespace, &format!("address add {address} dev {INTERFACE}"))?;
+        // Where a container has no IPv6 at all, only the tests of IPv6 miss it.
+        let _ = ip(namespace, &format!("address add {address6} dev {INTERFACE} nodad"));
         ip(namespace, &format!("link set {INTERFACE} up"))?;
     }
     Ok([a, b])
@@ -253,9 +263,8 @@ mod tests {
         assert_eq!(run(&stage, Side::A, "cat", &["/sys/class/net/eth0/mtu"]), "9000\n");
         let (address, port) = (stage.address(Side::A), stage.free_port(Side::A).unwrap());
         let listener = stage.enter(Side::A, || TcpListener::bind((address, port))).unwrap().unwrap();
-        let from = stage.enter(Side::B, || {
-            std::net::TcpStream::connect((address, port)).unwrap().local_addr().unwrap().ip()
-        });
+        let from =
+            stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap().local_addr().unwrap().ip());
         assert_eq!(from.unwrap(), stage.address(Side::B));
         drop(listener);
     }

@@ -20,7 +20,8 @@ pub struct Child {
     pid: Pid,
     stdout: File,
     stderr: File,
-    ended: bool,
+    /// How it ended and its CPU time, once it has been collected: its pid may be somebody else's then.
+    ended: Option<(ExitStatus, Duration)>,
 }
 
 /// A program that has ended.
@@ -52,7 +53,7 @@ impl Child {
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
-        Ok(Child { name, pid: Pid::from_raw(child.id() as i32), stdout, stderr, ended: false })
+        Ok(Child { name, pid: Pid::from_raw(child.id() as i32), stdout, stderr, ended: None })
     }
 
     /// Process ID.
@@ -66,7 +67,7 @@ impl Child {
         while !listens(self.pid, protocol, port) {
             if let Some((status, cpu)) = self.reap()? {
                 let why = self.finished(status, cpu)?.complaint();
-                bail!("{} ended before it listened on port {port}: {why}", self.name);
+                bail!("{} ended ({status}) before it listened on port {port}: {why}", self.name);
             }
             if Instant::now() > end {
                 bail!("{} did not listen on port {port} within {timeout:?}", self.name);
@@ -74,6 +75,16 @@ impl Child {
             std::thread::sleep(TICK);
         }
         Ok(())
+    }
+
+    /// How it ended, if it has.
+    pub fn poll(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.reap()?.map(|(status, _)| status))
+    }
+
+    /// All that it has printed so far, and its name, for messages.
+    pub fn printed(&mut self) -> Result<String> {
+        Ok(self.finished(ExitStatus::default(), Duration::ZERO)?.printed())
     }
 
     /// Whether it still runs.
@@ -118,6 +129,9 @@ impl Child {
 
     /// Collects the program if it has ended.
     fn reap(&mut self) -> Result<Option<(ExitStatus, Duration)>> {
+        if self.ended.is_some() {
+            return Ok(self.ended);
+        }
         let mut status = 0;
         // SAFETY: all zeros is a valid rusage.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -126,9 +140,9 @@ impl Child {
             0 => Ok(None),
             -1 => Err(std::io::Error::last_os_error()).with_context(|| format!("waiting for {}", self.name)),
             _ => {
-                self.ended = true;
                 let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-                Ok(Some((ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime))))
+                self.ended = Some((ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime)));
+                Ok(self.ended)
             }
         }
     }
@@ -146,7 +160,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if !self.ended {
+        if self.ended.is_none() {
             let _ = killpg(self.pid, Signal::SIGKILL);
             let _ = nix::sys::wait::waitpid(self.pid, None);
         }
@@ -160,6 +174,15 @@ impl Finished {
             bail!("{} failed ({}): {}", self.name, self.status, self.complaint());
         }
         Ok(self)
+    }
+
+    /// All that it printed, with its name and end, for messages.
+    pub fn printed(&self) -> String {
+        let mut lines = vec![format!("`{}` ({})", self.name, self.status)];
+        for (stream, text) in [("out", &self.stdout), ("err", &self.stderr)] {
+            lines.extend(text.lines().map(|line| format!("  {stream}| {line}")));
+        }
+        lines.join("\n")
     }
 
     /// The last lines that it printed.

@@ -25,8 +25,7 @@ pub fn locate(program: &str) -> Result<PathBuf> {
 
 /// The Debian packages of those of `programs` that are not installed.
 pub fn missing<'a>(programs: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut packages: Vec<&str> =
-        programs.into_iter().filter(|p| locate(p).is_err()).map(package).collect();
+    let mut packages: Vec<&str> = programs.into_iter().filter(|p| locate(p).is_err()).map(package).collect();
     packages.sort_unstable();
     packages.dedup();
     packages

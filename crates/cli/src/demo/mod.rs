@@ -1,0 +1,67 @@
+//! `weir demo`: unmodified perftest over Weir, every byte of a run verified, iperf3 beside it in turns.
+
+mod progress;
+mod report;
+mod steps;
+mod verify;
+
+use crate::environment;
+use crate::options::Options;
+use crate::stage::{Stage, missing};
+use anyhow::{Context, Result, bail};
+use progress::Progress;
+use report::Report;
+use std::process::ExitCode;
+use steps::{Bench, ROUND};
+
+/// Jumbo frames, as fast Ethernet between hosts has them.
+const MTU: u32 = 9000;
+
+/// Arguments of `weir demo`.
+#[derive(clap::Args, Debug)]
+pub struct DemoArgs {
+    #[command(flatten)]
+    options: Options,
+
+    /// Rounds; each runs iperf3 and every program once
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    rounds: u32,
+
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it all; exit code 1 if a byte was wrong.
+pub fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let packages = missing(ROUND.iter().map(|step| step.program));
+    if !packages.is_empty() {
+        bail!("the demonstration runs programs that are not here; as root: apt install {}", packages.join(" "));
+    }
+    let bench = Bench { variables: environment::variables(&args.options)?, stage: Stage::new(MTU)? };
+    let progress = Progress::new(args.rounds as usize * ROUND.len() + 1);
+    progress.say(&format!("Weir on {}", bench.stage.describe()));
+
+    let mut report = Report::new(bench.stage.describe());
+    for round in 1..=args.rounds {
+        for step in ROUND {
+            progress.begin(&format!("round {round} of {}: {}", args.rounds, step.title));
+            let figure = bench.measure(step).with_context(|| step.title.to_owned())?;
+            progress.done(&format!("{:<24} {}", step.title, step.unit.shown(figure)));
+            report.add(step, figure);
+        }
+    }
+    progress.begin("weir-verify compares every byte");
+    let verified = verify::run(&bench).context("weir-verify")?;
+    progress.done(&format!("{:<24} {verified}", "weir-verify"));
+    progress.end();
+
+    let right = verified.wrong == 0;
+    report.verified = Some(verified);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report.json())?);
+    } else {
+        print!("\n{}", report.text());
+    }
+    Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,77 @@
+//! The environment that puts Weir under a program, and `weir env`, which prints it for a shell.
+
+use crate::library;
+use crate::options::Options;
+use anyhow::Result;
+use clap::Args;
+use std::process::ExitCode;
+
+/// Arguments of `weir env`.
+#[derive(Args, Debug)]
+pub struct EnvArgs {
+    #[command(flatten)]
+    options: Options,
+
+    /// Print one JSON object instead of export lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints export lines, for `eval "$(weir env)"`.
+pub fn run(args: &EnvArgs) -> Result<ExitCode> {
+    let variables = variables(&args.options)?;
+    if args.json {
+        let object: serde_json::Map<_, _> =
+            variables.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        println!("{}", serde_json::to_string_pretty(&object)?);
+    } else {
+        for (name, value) in variables {
+            println!("export {name}={}", quoted(&value));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All variables, LD_LIBRARY_PATH first: our folder before what is there already.
+pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
+    let mut variables = options.variables()?;
+    let folder = library::find()?.folder.to_string_lossy().into_owned();
+    let before = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    variables.insert(0, ("LD_LIBRARY_PATH", search_path(&folder, &before)));
+    Ok(variables)
+}
+
+/// An empty entry would mean the current folder to the loader.
+fn search_path(folder: &str, before: &str) -> String {
+    let rest = before.split(':').filter(|entry| !entry.is_empty() && *entry != folder);
+    std::iter::once(folder).chain(rest).collect::<Vec<_>>().join(":")
+}
+
+/// In single quotes, as every POSIX shell reads them, unless it is plain.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,%+@".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("'{}'", value.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_folder_comes_first_and_once() {
+        assert_eq!(search_path("/w", ""), "/w");
+        assert_eq!(search_path("/w", "/a::/w:/b:"), "/w:/a:/b");
+    }
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for value in ["plain/1.0", "two words", "it's", "$HOME `x` \"y\" \\", ""] {
+            let script = format!("printf %s {}", quoted(value));
+            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), value);
+        }
+    }
+}

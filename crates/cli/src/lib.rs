@@ -1,0 +1,80 @@
+//! The `weir` command: puts Weir under programs, shows its devices, demonstrates and measures it.
+
+mod bench;
+mod demo;
+mod devices;
+mod environment;
+mod library;
+mod options;
+pub mod programs;
+mod run;
+pub mod stage;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// RDMA for machines that have none: a RoCEv2 adapter in software, inside the process that uses it.
+#[derive(Parser, Debug)]
+#[command(name = "weir", version, max_term_width = 100, after_help = TOUR)]
+struct Cli {
+    #[command(subcommand)]
+    command: Action,
+}
+
+const TOUR: &str = "\
+For a first look: `weir demo`. Your own program, on two hosts or in two terminals:
+  weir run -- ib_write_bw
+  weir run -- ib_write_bw ADDRESS
+With faults and a capture for Wireshark:
+  weir run --faults loss=0.01,seed=7 --capture weir-%p.pcapng -- ib_write_bw ADDRESS";
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Run a program with Weir as its RDMA adapter
+    Run(run::RunArgs),
+    /// Print the variables that put Weir under programs: eval "$(weir env)"
+    Env(environment::EnvArgs),
+    /// List the devices that programs see, and what is not available here
+    Devices(devices::DevicesArgs),
+    /// Show unmodified perftest over Weir, every byte verified, iperf3 beside it; takes a minute
+    Demo(demo::DemoArgs),
+    /// Measure in turns against raw sockets and peers
+    Bench(bench::Args),
+    /// Print the version
+    Version,
+}
+
+/// Runs the command; errors go to stderr.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Action::Run(args) => return run::run(&args),
+        Action::Env(args) => environment::run(&args),
+        Action::Devices(args) => devices::run(&args),
+        Action::Demo(args) => demo::run(&args),
+        Action::Bench(args) => bench::run(args),
+        Action::Version => {
+            print!("{}", Cli::command().render_version());
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("weir: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_programs_own_options_are_its_own() {
+        let cli = Cli::try_parse_from(["weir", "run", "--icrc", "always", "--", "ib_write_bw", "-d", "x", "--help"]);
+        assert!(matches!(cli.unwrap().command, Action::Run(_)));
+    }
+}

@@ -1,0 +1,188 @@
+//! The adapter's options: each a flag of `weir run` and a `WEIR_*` variable, checked before anything starts.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+
+/// Options of the adapter.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options of the adapter")]
+pub struct Options {
+    /// Serve this network interface only, as the one device
+    #[arg(long, value_name = "NAME", env = "WEIR_INTERFACE")]
+    pub interface: Option<String>,
+
+    /// Behave like this adapter; `ideal` is a perfect one and the only one yet
+    #[arg(long, value_name = "NAME", env = "WEIR_PROFILE")]
+    pub profile: Option<Profile>,
+
+    /// When to checksum packets: `auto` leaves it out between Weir peers whose path never leaves the machine
+    #[arg(long, value_name = "WHEN", env = "WEIR_ICRC")]
+    pub icrc: Option<Icrc>,
+
+    /// Inject faults into what is sent, such as loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,seed=7;
+    /// chances are per packet, the same seed gives the same faults
+    #[arg(long, value_name = "SPEC", env = "WEIR_FAULTS")]
+    pub faults: Option<String>,
+
+    /// Write every packet, both ways, to this pcapng file; `%p` in it becomes the process ID
+    #[arg(long, value_name = "FILE", env = "WEIR_CAPTURE")]
+    pub capture: Option<PathBuf>,
+
+    /// Beyond the limit of locked memory: `lax` registers all the same, `strict` fails as real adapters do
+    #[arg(long, value_name = "HOW", env = "WEIR_MEMLOCK")]
+    pub memlock: Option<Memlock>,
+
+    /// What the adapter says on stderr: error, warn, info, debug, trace, or a filter such as weir_device=debug
+    #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
+    pub log: Option<String>,
+
+    /// Tell peers to wait this long for a process that does not answer, one stopped in a debugger for instance
+    #[arg(long, value_name = "SECONDS", env = "WEIR_PATIENCE")]
+    pub patience: Option<u32>,
+}
+
+/// Adapters to behave like.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Profile {
+    Ideal,
+}
+
+/// When packets carry a true ICRC.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Icrc {
+    Auto,
+    Always,
+}
+
+/// What happens beyond RLIMIT_MEMLOCK.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Memlock {
+    Lax,
+    Strict,
+}
+
+impl Options {
+    /// The variables that hand the options to the adapter. An error says which option is wrong, and how.
+    pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
+        let mut variables = vec![];
+        if let Some(interface) = &self.interface {
+            check_interface(interface).context("--interface")?;
+            variables.push(("WEIR_INTERFACE", interface.clone()));
+        }
+        if let Some(profile) = self.profile {
+            variables.push(("WEIR_PROFILE", word(profile)));
+        }
+        if let Some(icrc) = self.icrc {
+            variables.push(("WEIR_ICRC", word(icrc)));
+        }
+        if let Some(faults) = &self.faults {
+            variables.push(("WEIR_FAULTS", faults.clone()));
+        }
+        if let Some(capture) = &self.capture {
+            variables.push(("WEIR_CAPTURE", capture_path(capture).context("--capture")?));
+        }
+        if let Some(memlock) = self.memlock {
+            variables.push(("WEIR_MEMLOCK", word(memlock)));
+        }
+        if let Some(log) = &self.log {
+            tracing_subscriber::EnvFilter::try_new(log).with_context(|| format!("--log: `{log}` is no filter"))?;
+            variables.push(("WEIR_LOG", log.clone()));
+        }
+        if let Some(patience) = self.patience {
+            variables.push(("WEIR_PATIENCE", patience.to_string()));
+        }
+        Ok(variables)
+    }
+}
+
+/// The interfaces of this network namespace.
+fn interfaces() -> Vec<String> {
+    let names = nix::net::if_::if_nameindex()
+        .map(|list| list.iter().map(|interface| interface.name().to_string_lossy().into_owned()).collect::<Vec<_>>());
+    names.unwrap_or_default()
+}
+
+fn check_interface(name: &str) -> Result<()> {
+    let there = interfaces();
+    if !there.iter().any(|interface| interface == name) {
+        bail!("there is no interface `{name}` here; there are: {}", there.join(", "));
+    }
+    Ok(())
+}
+
+/// Absolute, because the program may change its folder before it opens the device.
+fn capture_path(path: &Path) -> Result<String> {
+    let path = std::path::absolute(path)?;
+    if path.is_dir() {
+        bail!("{} is a folder; it takes a file, such as {}", path.display(), path.join("weir.pcapng").display());
+    }
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    if !folder.is_dir() {
+        bail!("there is no folder {}", folder.display());
+    }
+    path.into_os_string().into_string().ok().context("the path is not UTF-8")
+}
+
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(options: Options) -> String {
+        format!("{:#}", options.variables().unwrap_err())
+    }
+
+    #[test]
+    fn every_option_becomes_its_variable() {
+        let options = Options {
+            interface: Some("lo".into()),
+            profile: Some(Profile::Ideal),
+            icrc: Some(Icrc::Always),
+            faults: Some("loss=0.01,seed=7".into()),
+            capture: Some("/tmp/a-%p.pcapng".into()),
+            memlock: Some(Memlock::Strict),
+            log: Some("warn,weir_device=debug".into()),
+            patience: Some(60),
+        };
+        let text: Vec<String> = options.variables().unwrap().iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(
+            text,
+            [
+                "WEIR_INTERFACE=lo",
+                "WEIR_PROFILE=ideal",
+                "WEIR_ICRC=always",
+                "WEIR_FAULTS=loss=0.01,seed=7",
+                "WEIR_CAPTURE=/tmp/a-%p.pcapng",
+                "WEIR_MEMLOCK=strict",
+                "WEIR_LOG=warn,weir_device=debug",
+                "WEIR_PATIENCE=60"
+            ]
+        );
+        assert!(Options::default().variables().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let text = error(Options { interface: Some("eth99x".into()), ..Default::default() });
+        assert!(text.contains("--interface") && text.contains("there are: ") && text.contains("lo"), "{text}");
+        let text = error(Options { faults: Some("lost=0.01".into()), ..Default::default() });
+        assert!(text.contains("--faults") && text.contains("lost"), "{text}");
+        let text = error(Options { capture: Some("/no/such/folder/x.pcapng".into()), ..Default::default() });
+        assert!(text.contains("no folder /no/such/folder"), "{text}");
+        let text = error(Options { capture: Some("/tmp".into()), ..Default::default() });
+        assert!(text.contains("is a folder"), "{text}");
+        let text = error(Options { log: Some("weir=loud".into()), ..Default::default() });
+        assert!(text.contains("--log"), "{text}");
+    }
+
+    #[test]
+    fn a_relative_capture_becomes_absolute() {
+        let options = Options { capture: Some("x.pcapng".into()), ..Default::default() };
+        let path = PathBuf::from(&options.variables().unwrap()[0].1);
+        assert!(path.is_absolute() && path.ends_with("x.pcapng"));
+    }
+}

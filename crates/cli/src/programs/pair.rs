@@ -1,0 +1,89 @@
+//! A server and a client against each other.
+
+use crate::stage::{Child, Finished, Protocol};
+use anyhow::{Result, bail};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to listen.
+const LISTEN: Duration = Duration::from_secs(15);
+/// How long one side may go on after the other has failed.
+const GRACE: Duration = Duration::from_secs(3);
+/// How often we look.
+const TICK: Duration = Duration::from_millis(3);
+
+/// How both ended.
+pub struct Outcome {
+    pub server: Finished,
+    pub client: Finished,
+}
+
+/// Starts the server, the client once the server listens on TCP port `port`, and waits for both. An error when one has
+/// to be killed; how they ended is the caller's to judge.
+pub fn run(server: &mut Command, client: &mut Command, port: u16, timeout: Duration) -> Result<Outcome> {
+    let mut server = Child::spawn(server, shown(server))?;
+    server.wait_listening(Protocol::Tcp, port, LISTEN)?;
+    let client = Child::spawn(client, shown(client))?;
+    finish(server, client, timeout)
+}
+
+/// Waits for both ends. When one fails, the other gets a moment only: it may never come to an end by itself.
+pub fn finish(mut server: Child, mut client: Child, timeout: Duration) -> Result<Outcome> {
+    let mut until = Instant::now() + timeout;
+    let mut bereft = false;
+    loop {
+        let ended = [server.poll()?, client.poll()?];
+        if ended[0].is_some() && ended[1].is_some() {
+            return Ok(Outcome { server: server.wait(TICK)?, client: client.wait(TICK)? });
+        }
+        if !bereft && ended.iter().flatten().any(|status| !status.success()) {
+            bereft = true;
+            until = until.min(Instant::now() + GRACE);
+        }
+        if Instant::now() >= until {
+            let why = if bereft { "its peer failed".into() } else { format!("not done within {timeout:?}") };
+            bail!("killed, because {why}\nserver {}\nclient {}", server.printed()?, client.printed()?);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+impl Outcome {
+    /// Itself if both ended with status 0, otherwise an error with all that both printed.
+    pub fn success(self) -> Result<Outcome> {
+        if !self.server.status.success() || !self.client.status.success() {
+            bail!("server {}\nclient {}", self.server.printed(), self.client.printed());
+        }
+        Ok(self)
+    }
+}
+
+/// A command line, for people.
+pub fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_never_listens_is_told_so() {
+        let error = run(&mut Command::new("false"), &mut Command::new("true"), 1, LISTEN).err().unwrap();
+        assert!(error.to_string().contains("before it listened on port 1"), "{error}");
+    }
+
+    #[test]
+    fn the_peer_of_a_failed_one_is_not_waited_for() {
+        use std::os::unix::process::CommandExt;
+        let spawn = |script: &str| {
+            let mut command = Command::new("sh");
+            Child::spawn(command.args(["-c", script]).process_group(0), script).unwrap()
+        };
+        let begin = Instant::now();
+        let error = finish(spawn("exec sleep 60"), spawn("echo why; exit 1"), LISTEN).err().unwrap().to_string();
+        assert!(error.contains("its peer failed") && error.contains("why"), "{error}");
+        assert!(begin.elapsed() < LISTEN);
+    }
+}

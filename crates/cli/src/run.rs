@@ -1,0 +1,75 @@
+//! `weir run`: becomes the program, with Weir under it.
+
+use crate::environment;
+use crate::options::Options;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Arguments of `weir run`.
+#[derive(Args, Debug)]
+#[command(override_usage = "weir run [OPTIONS] [--] PROGRAM [ARGS]...")]
+pub struct RunArgs {
+    #[command(flatten)]
+    options: Options,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// Returns only if the program cannot be started, with the exit codes of env(1): 126 when it is there but cannot be
+/// run, 127 when it is not there. What is wrong with our own options is 125.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let prepared = environment::variables(&args.options);
+    let variables = match prepared {
+        Ok(variables) => variables,
+        Err(error) => return refuse(125, &error),
+    };
+    let (program, words) = args.command.split_first().expect("clap asks for at least one word");
+    if let Err(error) = loader_listens(program) {
+        return refuse(126, &error);
+    }
+    let error = Command::new(program).args(words).envs(variables).exec();
+    let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    refuse(code, &anyhow::Error::new(error).context(format!("cannot run {}", program.to_string_lossy())))
+}
+
+fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
+    eprintln!("weir: {error:#}");
+    ExitCode::from(code)
+}
+
+/// The loader drops LD_LIBRARY_PATH for a program that gains privileges by being started (AT_SECURE in getauxval(3)):
+/// it would run without Weir, and not say so.
+fn loader_listens(program: &OsStr) -> Result<()> {
+    let Some(path) = resolve(program) else {
+        return Ok(()); // exec will say why
+    };
+    let file = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    let setuid = file.mode() & libc::S_ISUID != 0 && file.uid() != user;
+    let setgid = file.mode() & libc::S_ISGID != 0 && file.gid() != group;
+    anyhow::ensure!(
+        !setuid && !setgid,
+        "{} is {}: the loader lets nobody put a library under it. Run a copy of it without that bit, or run weir as \
+         the user that it becomes",
+        path.display(),
+        if setuid { "setuid" } else { "setgid" }
+    );
+    Ok(())
+}
+
+/// Where execvp will find the program.
+fn resolve(program: &OsStr) -> Option<PathBuf> {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Some(PathBuf::from(program)).filter(|path| path.exists());
+    }
+    let runs = |path: &Path| path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| runs(path))
+}
