@@ -1,1 +1,53 @@
-fn main() {}
+//! Real programs under the built library: two processes on one address, and two network namespaces.
+//!
+//! `make test` builds the library first. By hand: `make build`, then `cargo test -p weir-cli --test e2e -- FILTER`.
+//! Each test is a [`Trial`], named `place/what`. They run one after another unless `--test-threads` says otherwise:
+//! some of them measure time.
+
+mod bed;
+mod capture;
+mod command;
+mod idle;
+mod killed;
+mod matrix;
+mod pingpong;
+mod users;
+
+use bed::{Bed, Place};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    let trials = match bed::built() {
+        Ok(()) => trials(),
+        Err(why) => vec![Trial::test("the library is built", move || Err(why.into()))],
+    };
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    if let Some(why) = Place::Veth.missing() {
+        eprintln!("tests between two namespaces are ignored: {why}");
+    }
+    [
+        command::trials(),
+        pingpong::trials(),
+        idle::trials(),
+        killed::trials(),
+        users::trials(),
+        capture::trials(),
+        matrix::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A test in a place; ignored where the place cannot be had.
+fn trial(place: Place, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
+    let run = move || test(&Bed::new(place)?).map_err(|error| Failed::from(format!("{error:#}")));
+    Trial::test(format!("{place}/{name}"), move || run().map_err(|failed: Failed| failed))
+        .with_ignored_flag(place.missing().is_some())
+}

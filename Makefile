@@ -1,0 +1,65 @@
+# Two commands: `make demo` to see it, `make test` to check it. `make help` lists the rest.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CC ?= cc
+CFLAGS ?= -O2 -g
+
+TARGET := $(CURDIR)/target
+# Laid out as an installation is, so that target/weir/bin/weir finds its library by the same rule.
+STAGE := $(TARGET)/weir
+
+# Cargo's default, said aloud: the rules below look there, whatever the caller's environment says.
+export CARGO_TARGET_DIR := $(TARGET)
+WARN := -Wall -Wextra -Werror
+
+.PHONY: help demo build bin lib tools test lint install uninstall clean
+.DEFAULT_GOAL := help
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Install what is missing, build, and show perftest over Weir beside iperf3
+	@scripts/need.sh demo
+	@$(MAKE) --no-print-directory build
+	@if [ "$$(id -u)" != 0 ]; then echo "Not root: no network namespaces; the demonstration runs on loopback."; fi
+	$(STAGE)/bin/weir demo
+
+build: bin lib tools ## Build all into target/weir
+
+bin:
+	cargo build --release -p weir-cli
+	install -D target/release/weir $(STAGE)/bin/weir
+
+lib: ## Build libibverbs.so.1 alone
+	cargo build --release -p weir-verbs
+	crates/verbs/link.sh target/release $(STAGE)
+
+# Programs of ours that are no part of the adapter: the one that verifies every byte.
+tools: $(STAGE)/lib/weir/weir-verify
+
+$(STAGE)/lib/weir/weir-verify: tests/c/verify.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(WARN) -o $@ $< -libverbs
+
+test: ## Install what tests need, and run all of them
+	@scripts/need.sh test
+	@$(MAKE) --no-print-directory build
+	WEIR_LIB_DIR=$(STAGE)/lib/weir cargo test --workspace --no-fail-fast
+
+lint: ## Check formatting and lints
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+install: build ## Install under PREFIX (default /usr/local); DESTDIR is honoured
+	install -D -m 755 $(STAGE)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir
+	install -D -m 755 $(STAGE)/lib/weir/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/libibverbs.so.1
+	install -D -m 755 $(STAGE)/lib/weir/plain/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/plain/libibverbs.so.1
+	install -D -m 755 $(STAGE)/lib/weir/weir-verify $(DESTDIR)$(PREFIX)/lib/weir/weir-verify
+
+uninstall: ## Remove what `make install` installed
+	rm -f $(DESTDIR)$(PREFIX)/bin/weir
+	rm -rf $(DESTDIR)$(PREFIX)/lib/weir
+
+clean: ## Remove all that was built
+	rm -rf $(TARGET)

@@ -1,0 +1,134 @@
+//! Where a test runs, and programs with Weir under them.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+use weir_cli::programs::pair::{self, Outcome};
+use weir_cli::stage::{Child, Side, Stage};
+
+/// Faults that every protocol must stand.
+pub const FAULTS: &str = "loss=0.01,reorder=0.01,corrupt=0.001";
+
+/// The command that is tested.
+pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
+
+/// Where the two programs of a test run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Two processes on 127.0.0.1.
+    Loopback,
+    /// Two network namespaces joined by a veth.
+    Veth,
+}
+
+/// A place, set up.
+pub struct Bed {
+    pub stage: Stage,
+}
+
+impl Place {
+    pub const ALL: [Place; 2] = [Place::Loopback, Place::Veth];
+
+    /// Why this place cannot be had here.
+    pub fn missing(self) -> Option<&'static str> {
+        static VETH: OnceLock<Option<String>> = OnceLock::new();
+        match self {
+            Place::Loopback => None,
+            Place::Veth => VETH
+                .get_or_init(|| match Stage::new(9000) {
+                    Ok(stage) => stage.loopback_reason().map(str::to_owned),
+                    Err(error) => Some(format!("{error:#}")),
+                })
+                .as_deref(),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Place::Loopback => "loopback",
+            Place::Veth => "veth",
+        })
+    }
+}
+
+impl Bed {
+    pub fn new(place: Place) -> Result<Bed> {
+        let stage = match place {
+            Place::Loopback => Stage::loopback()?,
+            Place::Veth => Stage::new(9000)?,
+        };
+        Ok(Bed { stage })
+    }
+
+    /// `weir run OPTIONS -- WORDS…` on a side.
+    pub fn weir<S: AsRef<OsStr>>(&self, side: Side, options: &[&str], words: impl IntoIterator<Item = S>) -> Command {
+        let mut command = self.bare(side, WEIR);
+        command.arg("run").args(options).arg("--").args(words);
+        command
+    }
+
+    /// Any command on a side, with the library's folder known and no other WEIR_* variable.
+    pub fn bare(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.stage.command(side, program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
+            command.env_remove(name);
+        }
+        command.env("WEIR_LIB_DIR", library());
+        command
+    }
+
+    /// A line of words on both sides, under `weir run OPTIONS`: a server on A, then a client on B that is told the
+    /// server's address last. `{dev}` and `{port}` are filled in. Both must end with status 0.
+    pub fn pair(&self, options: &[&str], line: &str, timeout: Duration) -> Result<Outcome> {
+        let port = self.stage.free_port(Side::A)?;
+        let words = |side: Side| {
+            let line = line.replace("{dev}", &self.stage.device(side)).replace("{port}", &port.to_string());
+            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut client = self.weir(Side::B, options, words(Side::B));
+        client.arg(self.stage.address(Side::A).to_string());
+        pair::run(&mut self.weir(Side::A, options, words(Side::A)), &mut client, port, timeout)?.success()
+    }
+
+    /// The GID index of an address of a side.
+    pub fn gid_index(&self, side: Side, address: IpAddr) -> Result<u64> {
+        let name = self.stage.device(side);
+        let devices = self.devices(side)?;
+        let device = devices.as_array().into_iter().flatten().find(|device| device["name"] == name.as_str());
+        let gids = device.with_context(|| format!("no {name} in {devices}"))?["gids"].as_array();
+        let address = address.to_string();
+        let gid = gids.into_iter().flatten().find(|gid| gid["address"] == address.as_str());
+        gid.and_then(|gid| gid["index"].as_u64()).with_context(|| format!("no GID for {address} in {devices}"))
+    }
+
+    /// `weir devices --json` on a side.
+    pub fn devices(&self, side: Side) -> Result<Value> {
+        let mut command = self.bare(side, WEIR);
+        let child = Child::spawn(command.args(["devices", "--json"]), "weir devices --json")?;
+        let ended = child.wait(Duration::from_secs(10))?.success()?;
+        serde_json::from_str(&ended.stdout).context("weir devices --json printed no JSON")
+    }
+}
+
+/// The folder with the library that is tested.
+pub fn library() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/weir/lib/weir");
+    std::env::var_os("WEIR_LIB_DIR").map_or(built, PathBuf::from)
+}
+
+/// Fails with what to do when the library is not built.
+pub fn built() -> Result<(), String> {
+    let there = library().join("libibverbs.so.1").is_file();
+    match there {
+        true => Ok(()),
+        false => Err(format!("no libibverbs.so.1 in {}: run `make build`, or `make test`", library().display())),
+    }
+}

@@ -1,0 +1,54 @@
+//! What `--capture` writes: tshark reads it as we do, and it is what crossed the wire.
+
+use crate::bed::{Bed, FAULTS, Place};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::path::PathBuf;
+use std::time::Duration;
+use weir_capture::tshark;
+
+const PROGRAMS: &[&str] =
+    &["ib_write_bw -s 65536", "ib_read_bw -s 65536", "ib_send_bw -s 10001", "ib_atomic_bw", "ib_write_lat -s 8"];
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for program in PROGRAMS {
+            for faults in [None, Some(format!("{FAULTS},seed=3"))] {
+                let name = format!(
+                    "tshark reads a capture of {program}{}",
+                    if faults.is_some() { " with faults" } else { "" }
+                );
+                trials.push(trial(place, &name, move |bed| agrees(bed, program, faults.as_deref())));
+            }
+        }
+    }
+    trials
+}
+
+fn agrees(bed: &Bed, program: &str, faults: Option<&str>) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("weir-%p.pcapng");
+    let mut options = vec!["--icrc", "always", "--capture", file.to_str().context("an odd temporary folder")?];
+    options.extend(faults.iter().flat_map(|faults| ["--faults", faults]));
+    bed.pair(&options, &format!("{program} -F -d {{dev}} -p {{port}} -n 50"), Duration::from_secs(30))?;
+
+    let files: Vec<PathBuf> =
+        std::fs::read_dir(folder.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    ensure!(files.len() == 2, "one file per process is wanted, not {files:?}");
+    let mut packets = vec![];
+    for file in files {
+        let comparison = tshark::compare(&file)?;
+        ensure!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
+        // Only an injected fault spoils an ICRC.
+        ensure!(faults.is_some() || comparison.skipped == 0, "{} packets with a bad ICRC", comparison.skipped);
+        packets.push(comparison.passed + comparison.skipped);
+    }
+    ensure!(packets.iter().all(|&count| count >= 50), "{packets:?} packets of 50 operations");
+    if faults.is_none() {
+        // What one sends the other receives; the hello exchange and the end may differ by a few.
+        ensure!(packets[0].abs_diff(packets[1]) <= 4, "{packets:?} packets: one side has seen more than the other");
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! The `weir` command itself, as a shell sees it.
+
+use crate::bed::{Bed, Place, library};
+use crate::trial;
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+use weir_cli::stage::{Child, Finished, Side};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(Place::Loopback, "weir run exits as env does", exit_codes),
+        trial(Place::Loopback, "weir run refuses a setuid program", setuid),
+        trial(Place::Loopback, "weir env puts the library under a shell's programs", env),
+        trial(Place::Loopback, "weir devices lists weir_lo last, with its GID", devices),
+        trial(Place::Veth, "weir devices lists the namespace's own", devices_of_a_namespace),
+        trial(Place::Loopback, "a program without RDMA in it is left alone", inert),
+    ]
+}
+
+fn weir(bed: &Bed, options: &[&str], words: &[&str]) -> Result<Finished> {
+    Child::spawn(&mut bed.weir(Side::A, options, words), "weir run")?.wait(Duration::from_secs(10))
+}
+
+fn exit_codes(bed: &Bed) -> Result<()> {
+    for (options, words, code, said) in [
+        (&[][..], &["sh", "-c", "exit 7"][..], 7, ""),
+        (&[], &["no-such-program-of-ours"], 127, "no-such-program-of-ours"),
+        (&[], &["/etc/passwd"], 126, "/etc/passwd"),
+        (&["--faults", "lost=1"], &["true"], 125, "--faults"),
+        (&["--interface", "no-such-if"], &["true"], 125, "no-such-if"),
+        (&["--capture", "/no/such/folder/x"], &["true"], 125, "/no/such/folder"),
+        (&["--profile", "perfect"], &["true"], 2, "ideal"),
+    ] {
+        let ended = weir(bed, options, words)?;
+        ensure!(ended.status.code() == Some(code), "{words:?} {options:?}: not {code}\n{}", ended.printed());
+        ensure!(ended.stderr.contains(said), "{words:?} {options:?}: `{said}` is not said\n{}", ended.printed());
+    }
+    Ok(())
+}
+
+fn setuid(bed: &Bed) -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return Ok(()); // cannot give a file to another user
+    }
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("true");
+    std::fs::copy("/bin/true", &program)?;
+    std::os::unix::fs::chown(&program, Some(65534), None)?;
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755))?;
+    let ended = weir(bed, &[], &[&program.to_string_lossy()])?;
+    ensure!(ended.status.code() == Some(126) && ended.stderr.contains("is setuid"), "{}", ended.printed());
+    Ok(())
+}
+
+fn env(bed: &Bed) -> Result<()> {
+    let script = format!("eval \"$({} env --icrc always)\" && ibv_devices && echo $WEIR_ICRC", crate::bed::WEIR);
+    let ended = Child::spawn(bed.bare(Side::A, "sh").args(["-c", &script]), "sh")?.wait(Duration::from_secs(10))?;
+    let ended = ended.success()?;
+    ensure!(ended.stdout.contains("weir_lo") && ended.stdout.ends_with("always\n"), "{}", ended.printed());
+    Ok(())
+}
+
+fn devices(bed: &Bed) -> Result<()> {
+    let devices = bed.devices(Side::A)?;
+    let last = devices.as_array().and_then(|list| list.last()).cloned().unwrap_or_default();
+    ensure!(last["name"] == "weir_lo" && last["interface"] == "lo" && last["state"] == "up", "{devices}");
+    bed.gid_index(Side::A, "127.0.0.1".parse()?)?;
+    Ok(())
+}
+
+fn devices_of_a_namespace(bed: &Bed) -> Result<()> {
+    let devices = bed.devices(Side::B)?;
+    let names: Vec<_> = devices.as_array().into_iter().flatten().map(|device| device["name"].clone()).collect();
+    ensure!(names == [bed.stage.device(Side::B).as_str(), "weir_lo"], "{names:?}");
+    ensure!(devices[0]["mtu"] == 9000, "{devices}");
+    bed.gid_index(Side::B, bed.stage.address(Side::B))?;
+    bed.gid_index(Side::B, bed.stage.address6(Side::B).into())?;
+    Ok(())
+}
+
+/// The library is loaded and does nothing: no thread, no socket, nothing printed.
+fn inert(bed: &Bed) -> Result<()> {
+    let script = "ls /proc/self/task | wc -l; ls -l /proc/self/fd | grep -c socket; true";
+    let preload = library().join("libibverbs.so.1");
+    let mut command = bed.weir(Side::A, &[], ["sh", "-c", script]);
+    let ended = Child::spawn(command.env("LD_PRELOAD", preload), "sh")?.wait(Duration::from_secs(10))?.success()?;
+    ensure!(ended.stdout == "1\n0\n" && ended.stderr.is_empty(), "{}", ended.printed());
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Connected processes that have nothing to do use no CPU.
+
+use crate::bed::{Bed, Place};
+use crate::trial;
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::stage::{Child, Protocol, Side};
+
+/// Until the few messages have long been exchanged.
+const SETTLE: Duration = Duration::from_secs(2);
+const WATCH: Duration = Duration::from_secs(2);
+/// A hundredth of the time: what a wake-up or two may cost, and the clock's own step.
+const ALLOWED: Duration = Duration::from_millis(20);
+
+pub fn trials() -> Vec<Trial> {
+    let programs = ["ib_send_lat", "ib_write_bw -q 16", "ib_send_bw -e"];
+    let name = |program| format!("{program}, connected and idle, uses no CPU");
+    let each = programs.into_iter().flat_map(|program| Place::ALL.map(|place| (place, program)));
+    each.map(|(place, program)| trial(place, &name(program), move |bed| idle(bed, program))).collect()
+}
+
+fn idle(bed: &Bed, program: &str) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let command = |side: Side| {
+        // After its messages it sleeps, its QPs still connected.
+        let wait = (SETTLE + WATCH + Duration::from_secs(2)).as_secs();
+        let line = format!("{program} -F -d {} -p {port} -n 5 --wait_destroy={wait}", bed.stage.device(side));
+        bed.weir(side, &[], line.split_whitespace())
+    };
+    let mut server = Child::spawn(&mut command(Side::A), "server")?;
+    server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
+    let mut command = command(Side::B);
+    let client = Child::spawn(command.arg(bed.stage.address(Side::A).to_string()), "client")?;
+
+    std::thread::sleep(SETTLE);
+    let before = [server.cpu()?, client.cpu()?];
+    std::thread::sleep(WATCH);
+    let used = [server.cpu()? - before[0], client.cpu()? - before[1]];
+    ensure!(server.runs() && client.runs(), "ended while it was watched: they did not wait");
+    ensure!(used.iter().all(|used| *used <= ALLOWED), "server and client used {used:?} in {WATCH:?}");
+
+    // It must have been a pair that had talked.
+    let timeout = Duration::from_secs(20);
+    weir_cli::programs::pair::finish(server, client, timeout)?.success()?;
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! A peer that dies by SIGKILL: the other side hears of it in the time that its attributes say, and nothing is left.
+
+use crate::bed::{Bed, Place};
+use crate::trial;
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::time::{Duration, Instant};
+use weir_cli::stage::{Child, Protocol, Side};
+
+/// perftest's own; a QP gives up after one try more.
+const RETRY_CNT: u32 = 7;
+/// What a busy machine may add.
+const SLACK: Duration = Duration::from_millis(1500);
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for timeout in [10, 14] {
+            for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
+                let name = format!("SIGKILL of a server of {program} -u {timeout} is retry exceeded at the client");
+                trials.push(trial(place, &name, move |bed| killed_server(bed, program, timeout)));
+            }
+        }
+    }
+    trials.push(trial(Place::Veth, "nothing is left behind by processes that end or are killed", nothing_left));
+    trials
+}
+
+fn killed_server(bed: &Bed, program: &str, timeout: u32) -> Result<()> {
+    let (server, mut client) = running_pair(bed, program, timeout)?;
+    let killed = Instant::now();
+    drop(server);
+    let within = tries(timeout, 4) + SLACK;
+    while client.poll()?.is_none() && killed.elapsed() < within + SLACK {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = killed.elapsed();
+    let ended = client.wait(Duration::from_millis(1))?;
+    ensure!(!ended.status.success(), "the client ended well\n{}", ended.printed());
+    let text = ended.printed();
+    ensure!(text.contains("Failed status 12"), "no status 12 (retry exceeded)\n{text}");
+    // The first try may have begun up to one timeout before the death.
+    let least = tries(timeout, 1).mul_f64(f64::from(RETRY_CNT) / f64::from(RETRY_CNT + 1));
+    ensure!(least <= took && took <= within, "{took:?} is not within {least:?} and {within:?}\n{text}");
+    Ok(())
+}
+
+/// All tries of a QP, each `factor` times T_tr = 4.096 µs · 2^timeout; a timeout is detected after one to four T_tr
+/// (IBTA 9.7.6.1.3).
+fn tries(timeout: u32, factor: u32) -> Duration {
+    Duration::from_nanos(4096 << timeout) * factor * (RETRY_CNT + 1)
+}
+
+/// A pair in the midst of its traffic, with enough of it for a minute.
+fn running_pair(bed: &Bed, program: &str, timeout: u32) -> Result<(Child, Child)> {
+    let port = bed.stage.free_port(Side::A)?;
+    let command = |side: Side| {
+        let device = bed.stage.device(side);
+        let line = format!("{program} -F -d {device} -p {port} -u {timeout} -s 65536 -n 10000000");
+        bed.weir(side, &[], line.split_whitespace())
+    };
+    let mut server = Child::spawn(&mut command(Side::A), format!("server of {program}"))?;
+    server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
+    let mut command = command(Side::B);
+    command.arg(bed.stage.address(Side::A).to_string());
+    let mut client = Child::spawn(&mut command, format!("client of {program}"))?;
+    std::thread::sleep(Duration::from_secs(1));
+    for child in [&mut server, &mut client] {
+        let ended = child.poll()?.is_some();
+        ensure!(!ended, "ended before it was killed: {}", child.printed()?);
+    }
+    Ok((server, client))
+}
+
+fn nothing_left(bed: &Bed) -> Result<()> {
+    let before = sockets(bed)?;
+    ensure!(before.is_empty(), "{before:?} in new namespaces");
+    bed.pair(&[], "ib_send_lat -F -d {dev} -p {port} -n 100", Duration::from_secs(20))?;
+    ensure!(sockets(bed)?.is_empty(), "left by processes that ended: {:?}", sockets(bed)?);
+    let (server, client) = running_pair(bed, "ib_write_bw", 14)?;
+    ensure!(!sockets(bed)?.is_empty(), "running processes hold no sockets: this test looks at the wrong place");
+    drop((server, client));
+    ensure!(sockets(bed)?.is_empty(), "left by processes that were killed: {:?}", sockets(bed)?);
+    Ok(())
+}
+
+/// Weir's abstract sockets on both sides.
+fn sockets(bed: &Bed) -> Result<Vec<String>> {
+    let mut names = vec![];
+    for side in [Side::A, Side::B] {
+        // /proc/net is the process's, not the thread's that has entered the namespace.
+        let table = bed.stage.enter(side, || std::fs::read_to_string("/proc/thread-self/net/unix"))??;
+        names.extend(table.split_whitespace().filter(|word| word.starts_with("@weir")).map(str::to_owned));
+    }
+    Ok(names)
+}

@@ -1,0 +1,74 @@
+//! Every RC program of perftest, with every option that matters, in both places, with and without faults.
+
+use crate::bed::{FAULTS, Place};
+use crate::trial;
+use anyhow::ensure;
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::programs::perftest;
+
+/// What a program of perftest knows.
+struct Program {
+    name: &'static str,
+    /// Options beside the common ones; each is a test.
+    options: &'static [&'static str],
+}
+
+/// MTUs and the plain run: for all.
+const COMMON: &[&str] = &["", "-m 256", "-m 512", "-m 1024", "-m 2048", "-m 4096"];
+
+/// `-e` is there for programs that get completions only; the size of an atomic is not a choice.
+const PROGRAMS: &[Program] = &[
+    Program { name: "ib_send_bw", options: &["-a", "-b", "-e", "-q 16", "-I 64 -s 64"] },
+    Program { name: "ib_send_lat", options: &["-a", "-e", "-I 64 -s 64"] },
+    Program { name: "ib_write_bw", options: &["-a", "-b", "-q 16", "-I 64 -s 64"] },
+    Program { name: "ib_write_lat", options: &["-a", "-I 64 -s 64"] },
+    Program { name: "ib_read_bw", options: &["-a", "-b", "-e", "-q 16"] },
+    Program { name: "ib_read_lat", options: &["-a", "-e"] },
+    Program { name: "ib_atomic_bw", options: &["-b", "-e", "-q 16", "-A CMP_AND_SWAP"] },
+    Program { name: "ib_atomic_lat", options: &["-e", "-A CMP_AND_SWAP"] },
+];
+
+/// Sizes of `-a`: 2^1 to 2^23.
+const ALL_SIZES: usize = 23;
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for faulty in [false, true] {
+            for program in PROGRAMS {
+                for options in COMMON.iter().chain(program.options) {
+                    // Each its own seed, and the same in every run.
+                    let seed = trials.len();
+                    trials.push(one(place, program.name, options, faulty.then_some(seed)));
+                }
+            }
+        }
+    }
+    trials
+}
+
+fn one(place: Place, program: &'static str, options: &'static str, seed: Option<usize>) -> Trial {
+    let all_sizes = options == "-a";
+    // Small enough that the whole matrix takes minutes; -a moves 16 MiB an iteration.
+    let iterations = if all_sizes { 5 } else { 200 };
+    let mut name = format!("{program} {options}").trim_end().to_owned();
+    if seed.is_some() {
+        name += " with faults";
+    }
+    trial(place, &name, move |bed| {
+        let faults = seed.map(|seed| format!("{FAULTS},seed={seed}"));
+        let weir: Vec<&str> = faults.iter().flat_map(|spec| ["--faults", spec]).collect();
+        // -F: perftest would warn of changing CPU frequencies.
+        let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
+        let outcome = bed.pair(&weir, &line, Duration::from_secs(60))?;
+        let rows = perftest::rows(&outcome.client.stdout);
+        ensure!(
+            rows.len() == if all_sizes { ALL_SIZES } else { 1 },
+            "{} lines of results\n{}",
+            rows.len(),
+            outcome.client.printed()
+        );
+        Ok(())
+    })
+}

@@ -1,0 +1,41 @@
+//! rdma-core's own example, which checks what it received.
+
+use crate::bed::Place;
+use crate::trial;
+use anyhow::Result;
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::programs::pair;
+use weir_cli::stage::Side;
+
+/// Options of `ibv_rc_pingpong`; -c validates the received bytes.
+const OPTIONS: &[&str] =
+    &["-c", "-c -e", "-c -s 1", "-c -s 1048576 -n 100", "-c -m 256", "-c -m 4096 -s 65536", "-c -e -r 1"];
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for options in OPTIONS {
+            trials.push(pingpong(place, options, false));
+        }
+        trials.push(pingpong(place, "-c", true));
+    }
+    trials
+}
+
+fn pingpong(place: Place, options: &'static str, ipv6: bool) -> Trial {
+    let name = format!("ibv_rc_pingpong {options}{}", if ipv6 { " over IPv6" } else { "" });
+    trial(place, &name, move |bed| {
+        let port = bed.stage.free_port(Side::A)?;
+        let command = |side: Side| -> Result<std::process::Command> {
+            let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
+            let gid = bed.gid_index(side, address)?;
+            let line = format!("ibv_rc_pingpong -d {} -g {gid} -p {port} {options}", bed.stage.device(side));
+            Ok(bed.weir(side, &[], line.split_whitespace()))
+        };
+        let mut client = command(Side::B)?;
+        client.arg(bed.stage.address(Side::A).to_string());
+        pair::run(&mut command(Side::A)?, &mut client, port, Duration::from_secs(30))?.success()?;
+        Ok(())
+    })
+}
