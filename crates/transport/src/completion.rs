@@ -88,3 +88,31 @@ pub enum QpEvent {
     /// In the error state and the last receive was flushed (QPs with an SRQ).
     LastWqeReached,
 }
+
+/// Weir's own detail of an error, as `Completion::vendor_err` carries it. A NAK gives its syndrome byte, a bad response
+/// its opcode; the rest is here.
+pub(crate) mod vendor {
+    use crate::Denied;
+
+    /// Out of the region's bounds, permissions or protection domain.
+    const PROTECTION: u32 = 0x101;
+    /// Registered, but the application unmapped it.
+    const UNMAPPED: u32 = 0x102;
+    /// No answer within the ACK timeout, once too often.
+    pub const ACK_TIMEOUT: u32 = 0x103;
+    /// A PSN sequence NAK once too often.
+    pub const SEQUENCE_NAK: u32 = 0x104;
+    /// An RNR NAK once too often.
+    pub const RNR_NAK: u32 = 0x105;
+    /// A READ or atomic on a QP whose `max_rd_atomic` is 0.
+    pub const NO_READS: u32 = 0x106;
+    /// A message longer than the receive that it met.
+    pub const TOO_LONG: u32 = 0x107;
+
+    pub fn denied(denied: Denied) -> u32 {
+        match denied {
+            Denied::Protection => PROTECTION,
+            Denied::Unmapped => UNMAPPED,
+        }
+    }
+}

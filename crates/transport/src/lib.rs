@@ -12,18 +12,34 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod completer;
 mod completion;
+mod config;
 mod host;
 mod profile;
 mod qp;
+mod recv_queue;
+mod requester;
+mod responder;
+mod send_queue;
+mod state;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod time;
+mod tuning;
 mod wr;
 
 pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit, QpState};
+pub use completer::CompleterState;
 pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
 pub use host::{Access, AtomicOp, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
 pub use profile::Profile;
-pub use qp::{InFlight, Limits, Progress};
+pub use qp::{InFlight, Limits, Progress, Qp};
+pub use requester::RequesterState;
+pub use responder::ResponderState;
+pub use state::MAX_RD_ATOMIC;
 pub use time::Instant;
-pub use wr::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use tuning::Tuning;
 pub use weir_wire::{Psn, Service};
+pub use wr::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -1,5 +1,34 @@
 //! One queue pair: its work queues and the three state machines around them.
 
+use crate::completer::{Completer, CompleterState};
+use crate::config::Config;
+use crate::recv_queue::RecvQueue;
+use crate::requester::{Failure, Requester, RequesterState};
+use crate::responder::{Fatal, Responder, ResponderState};
+use crate::send_queue::SendQueue;
+use crate::{
+    AttrMask, Egress, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit, QpState, RecvWr,
+    SendWr, Status, Tuning, state,
+};
+use std::sync::Arc;
+use weir_wire::Packet;
+
+/// A queue pair of the reliable connection service.
+///
+/// It allocates when it is made and in [`Qp::modify`], not per work request or packet.
+pub struct Qp {
+    config: Config,
+    send_queue: SendQueue,
+    recv_queue: RecvQueue,
+    requester: Requester,
+    completer: Completer,
+    responder: Responder,
+    /// Who goes first at the next `poll_transmit`, because the other filled the egress last time.
+    starved: Option<Side>,
+    /// SQD: `SendQueueDrained` is still to come.
+    draining: bool,
+}
+
 /// How much may leave now; the adapter divides its peers' and its own receive buffers among QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -27,4 +56,352 @@ pub enum Progress {
     Full,
     /// A limit was reached: try again when something was acknowledged or has arrived.
     Limited,
+}
+
+/// The two that share the way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Requests,
+    Responses,
+}
+
+impl Qp {
+    /// A QP in RESET.
+    pub fn new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Qp {
+        let caps = init.caps;
+        let config = Config::new(init, profile, tuning);
+        let mut qp = Qp {
+            send_queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data),
+            recv_queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge),
+            requester: Requester::default(),
+            completer: Completer::default(),
+            responder: Responder::default(),
+            starved: None,
+            draining: false,
+            config,
+        };
+        qp.reset();
+        qp
+    }
+
+    /// Its number on the wire.
+    pub fn num(&self) -> u32 {
+        self.config.init.qp_num
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        self.config.state
+    }
+
+    /// What the requester is doing.
+    pub fn requester_state(&self) -> RequesterState {
+        self.requester.state()
+    }
+
+    /// What the responder is doing.
+    pub fn responder_state(&self) -> ResponderState {
+        self.responder.state()
+    }
+
+    /// What the completer is doing.
+    pub fn completer_state(&self) -> CompleterState {
+        self.completer.state()
+    }
+
+    /// All attributes; the PSNs are those of the next new packet each way.
+    pub fn attr(&self) -> QpAttr {
+        QpAttr {
+            qp_state: self.config.state,
+            cur_qp_state: self.config.state,
+            caps: self.config.init.caps,
+            sq_draining: self.config.state == QpState::Sqd && !self.requester.is_drained(),
+            sq_psn: self.requester.next_psn(),
+            rq_psn: self.responder.expected(),
+            ..self.config.attr
+        }
+    }
+
+    /// Sizes of its queues.
+    pub fn caps(&self) -> QpCaps {
+        self.config.init.caps
+    }
+
+    /// Changes attributes and state (IBTA 11.2.5.2). To ERROR: flushes all work requests. To RESET: forgets them; their
+    /// completions are the caller's to purge.
+    pub fn modify<H: Host>(
+        &mut self,
+        _now: Instant,
+        attr: &QpAttr,
+        mask: AttrMask,
+        host: &mut H,
+    ) -> Result<(), ModifyError> {
+        let to = state::check(self.config.init.service, self.config.state, attr, mask)?;
+        let from = self.config.state;
+        state::apply(&mut self.config.attr, attr, mask);
+        self.config.state = to;
+        self.config.derive();
+        match (from, to) {
+            (_, QpState::Reset) => self.reset(),
+            // A NAK that is still to go out goes out.
+            (QpState::Error, QpState::Error) => {}
+            (_, QpState::Error) => {
+                self.halt(None);
+                self.flush(host);
+            }
+            (QpState::Init, QpState::Rtr) => self.responder.start(&self.config),
+            (QpState::Rtr, QpState::Rts) => self.requester.start(&self.config),
+            (QpState::Rts, QpState::Sqd) => {
+                self.draining = true;
+                self.check_drained(host);
+            }
+            (QpState::Sqd, QpState::Rts) => self.draining = false,
+            _ => {}
+        }
+        if to == QpState::Sqd && mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
+            self.responder.resize(&self.config);
+        }
+        if mask.intersects(AttrMask::RETRY_CNT | AttrMask::RNR_RETRY) {
+            self.requester.refresh_retries(&self.config);
+        }
+        Ok(())
+    }
+
+    /// Queues a send work request (IBTA 11.4.1.1). In the ERROR state it is flushed by the next `poll_transmit`.
+    #[inline]
+    pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        if matches!(self.config.state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(PostError::State);
+        }
+        self.send_queue.post(wr, &self.config)
+    }
+
+    /// Queues a receive work request (IBTA 11.4.1.2). In the ERROR state it is flushed by the next `poll_transmit`.
+    #[inline]
+    pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.config.state == QpState::Reset {
+            return Err(PostError::State);
+        }
+        self.recv_queue.post(wr)
+    }
+
+    /// Takes a packet whose ICRC was right and whose destination QP is this one.
+    #[inline]
+    pub fn handle_packet<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+        let opcode = packet.headers.bth.opcode;
+        if opcode.service() != self.config.init.service {
+            return;
+        }
+        if opcode.is_response() {
+            self.handle_response(now, packet, host);
+        } else {
+            self.handle_request(now, packet, host);
+        }
+    }
+
+    /// Sends what is to be sent, as far as limits and egress allow. Responses come first, unless requests were left
+    /// behind last time; a mere ACK follows the requests, so that both fit into one burst.
+    #[inline]
+    pub fn poll_transmit<H: Host, E: Egress>(
+        &mut self,
+        now: Instant,
+        limits: Limits,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Progress {
+        match self.config.state {
+            QpState::Reset | QpState::Init => return Progress::Idle,
+            QpState::Error => {
+                self.flush(host);
+                return if self.send_responses(host, egress) { Progress::Idle } else { Progress::Full };
+            }
+            _ => {}
+        }
+        self.responder.hurry_due(now);
+        let responses_first = match self.starved.take() {
+            Some(side) => side == Side::Responses,
+            None => self.responder.has_answers(),
+        };
+        if responses_first && !self.send_responses(host, egress) {
+            self.starved = Some(Side::Requests);
+            return Progress::Full;
+        }
+        let progress = self.send_requests(now, limits, host, egress);
+        if progress == Progress::Full {
+            if !responses_first && self.responder.wants_transmit() {
+                self.starved = Some(Side::Responses);
+            }
+            return progress;
+        }
+        if self.responder.wants_transmit() && !self.send_responses(host, egress) {
+            return Progress::Full;
+        }
+        progress
+    }
+
+    /// When `handle_timeout` is due.
+    #[inline]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match (self.requester.deadline(), self.responder.deadline()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Does what is due: retransmission, the end of an RNR wait, an ACK that waited long enough.
+    pub fn handle_timeout<H: Host>(&mut self, now: Instant, host: &mut H) {
+        self.responder.hurry_due(now);
+        if let Err(failure) = self.requester.handle_timeout(now) {
+            self.fail(failure, host);
+        }
+    }
+
+    /// Whether `poll_transmit` would do something, limits aside; an ACK that may wait does not count.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        let requests = match self.config.state {
+            QpState::Reset | QpState::Init => return false,
+            QpState::Error => !self.send_queue.is_empty() || !self.recv_queue.is_empty(),
+            QpState::Rtr | QpState::Sqe => false,
+            QpState::Rts | QpState::Sqd => self.requester.wants_transmit(&self.send_queue, &self.config),
+        };
+        requests || self.responder.wants_transmit()
+    }
+
+    /// Whether an ACK waits for company.
+    #[inline]
+    pub fn owes_lazy_ack(&self) -> bool {
+        self.responder.owes_lazy_ack()
+    }
+
+    /// Lets an ACK that waits for company go at the next `poll_transmit`.
+    pub fn hurry_ack(&mut self) {
+        self.responder.hurry();
+    }
+
+    /// What is under way.
+    #[inline]
+    pub fn in_flight(&self) -> InFlight {
+        self.requester.in_flight()
+    }
+
+    fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+        match self.config.state {
+            // IBTA 10.3.1: requests are dropped before RTR and in ERROR.
+            QpState::Reset | QpState::Init | QpState::Error => return,
+            QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
+            _ => {}
+        }
+        if let Err(fatal) = self.responder.handle(now, packet, &self.config, &mut self.recv_queue, host) {
+            self.fail_response(fatal, host);
+        }
+    }
+
+    fn handle_response<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+        if !matches!(self.config.state, QpState::Rts | QpState::Sqd) {
+            return;
+        }
+        let Qp { config, send_queue, requester, completer, .. } = self;
+        if let Err(failure) = completer.handle(now, packet, config, requester, send_queue, host) {
+            self.fail(failure, host);
+        } else if self.draining {
+            self.check_drained(host);
+        }
+    }
+
+    fn send_requests<H: Host, E: Egress>(
+        &mut self,
+        now: Instant,
+        limits: Limits,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Progress {
+        if !matches!(self.config.state, QpState::Rts | QpState::Sqd) {
+            return Progress::Idle;
+        }
+        match self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress) {
+            Ok((progress, sent)) => {
+                if sent > 0 {
+                    self.responder.hurry();
+                }
+                progress
+            }
+            Err(failure) => {
+                self.fail(failure, host);
+                Progress::Idle
+            }
+        }
+    }
+
+    /// False: the egress is full.
+    fn send_responses<H: Host, E: Egress>(&mut self, host: &mut H, egress: &mut E) -> bool {
+        match self.responder.poll(&self.config, egress) {
+            Ok(done) => done,
+            Err(fatal) => {
+                self.fail_response(fatal, host);
+                // Nothing is left but the NAK.
+                self.responder.poll(&self.config, egress).unwrap_or(true)
+            }
+        }
+    }
+
+    /// The oldest send work request failed: it completes so, the QP goes to ERROR (IBTA 10.3.1.7, 9.9.2).
+    fn fail<H: Host>(&mut self, failure: Failure, host: &mut H) {
+        if !self.send_queue.is_empty() {
+            self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
+        }
+        self.halt(None);
+        self.flush(host);
+    }
+
+    /// A request was invalid: the peer gets a NAK, the application an event, the QP goes to ERROR (IBTA 9.9.3).
+    fn fail_response<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
+        if let Some((status, vendor)) = fatal.receive {
+            self.recv_queue.fail(host, &self.config, status, vendor);
+        }
+        self.halt(Some(fatal));
+        host.event(fatal.event());
+        self.flush(host);
+    }
+
+    fn halt(&mut self, fatal: Option<Fatal>) {
+        self.config.state = QpState::Error;
+        self.draining = false;
+        self.requester.halt();
+        self.responder.halt(fatal.map(|fatal| fatal.nak));
+    }
+
+    /// Retires everything as flushed (IBTA 10.3.1.7, C10-42).
+    fn flush<H: Host>(&mut self, host: &mut H) {
+        while !self.send_queue.is_empty() {
+            self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);
+        }
+        while !self.recv_queue.is_empty() {
+            self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
+        }
+    }
+
+    /// SQD: tells once that all that was begun is answered (IBTA 10.3.1.6).
+    fn check_drained<H: Host>(&mut self, host: &mut H) {
+        if self.config.state == QpState::Sqd && self.draining && self.requester.is_drained() {
+            self.draining = false;
+            if self.config.attr.en_sqd_async_notify {
+                host.event(QpEvent::SendQueueDrained);
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        let Qp { config, .. } = self;
+        config.attr = QpAttr { caps: config.init.caps, ..QpAttr::default() };
+        config.state = QpState::Reset;
+        config.derive();
+        self.send_queue.reset();
+        self.recv_queue.reset();
+        self.requester.start(&self.config);
+        self.completer.reset();
+        self.responder.start(&self.config);
+        self.starved = None;
+        self.draining = false;
+    }
 }

@@ -35,12 +35,33 @@ bitflags! {
 pub enum SendOp {
     Send,
     /// Immediate data is a raw big-endian word, as the application wrote it.
-    SendImm { imm: u32 },
-    Write { remote_addr: u64, rkey: u32 },
-    WriteImm { remote_addr: u64, rkey: u32, imm: u32 },
-    Read { remote_addr: u64, rkey: u32 },
-    CompareSwap { remote_addr: u64, rkey: u32, compare: u64, swap: u64 },
-    FetchAdd { remote_addr: u64, rkey: u32, add: u64 },
+    SendImm {
+        imm: u32,
+    },
+    Write {
+        remote_addr: u64,
+        rkey: u32,
+    },
+    WriteImm {
+        remote_addr: u64,
+        rkey: u32,
+        imm: u32,
+    },
+    Read {
+        remote_addr: u64,
+        rkey: u32,
+    },
+    CompareSwap {
+        remote_addr: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        remote_addr: u64,
+        rkey: u32,
+        add: u64,
+    },
 }
 
 /// Where a work request's data lies.

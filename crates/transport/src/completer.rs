@@ -1,0 +1,202 @@
+//! The completer: what responses mean for the requests that wait for them (IBTA 9.7.5, 9.7.6).
+
+use crate::completion::vendor;
+use crate::config::Config;
+use crate::requester::{Failure, Requester};
+use crate::send_queue::{Kind, SendQueue, Source};
+use crate::{Host, Instant, Status};
+use weir_wire::{NakCode, Operation, Packet, Syndrome};
+
+/// What the completer is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CompleterState {
+    /// Every response so far was in order.
+    #[default]
+    InOrder,
+    /// A response is missing; what comes after it is dropped until it is here.
+    MissingResponse,
+    /// The receiver was not ready, or missed a packet: requests are being repeated.
+    Repeating,
+    /// A request failed.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Completer {
+    state: CompleterState,
+}
+
+/// How far an acknowledgement went.
+enum Reach {
+    /// To where it says.
+    Full,
+    /// To a READ or an atomic that it passes by, so that one's response is lost.
+    Unanswered,
+}
+
+/// Everything that a response touches.
+struct Step<'a, H> {
+    now: Instant,
+    config: &'a Config,
+    requester: &'a mut Requester,
+    queue: &'a mut SendQueue,
+    host: &'a mut H,
+}
+
+impl Completer {
+    pub fn state(&self) -> CompleterState {
+        self.state
+    }
+
+    pub fn reset(&mut self) {
+        self.state = CompleterState::InOrder;
+    }
+
+    /// Takes a response. An error is the oldest work request's.
+    pub fn handle<H: Host>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        config: &Config,
+        requester: &mut Requester,
+        queue: &mut SendQueue,
+        host: &mut H,
+    ) -> Result<(), Failure> {
+        // Responses to nothing that is outstanding are ghosts and duplicates (IBTA 9.7.5.1.4): dropped.
+        let Some(seq) = requester.locate(packet.headers.bth.psn) else { return Ok(()) };
+        let mut step = Step { now, config, requester, queue, host };
+        let result = match packet.headers.bth.opcode.operation() {
+            Some(Operation::Acknowledge) => step.acknowledge(seq, packet),
+            Some(Operation::AtomicAcknowledge) => step.atomic(seq, packet),
+            Some(_) => step.read(seq, packet),
+            None => return Ok(()),
+        };
+        match result {
+            Ok(state) => self.state = state,
+            Err(failure) => {
+                self.state = CompleterState::Failed;
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<H: Host> Step<'_, H> {
+    fn acknowledge(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
+        let Some(aeth) = packet.headers.aeth else { return Ok(CompleterState::InOrder) };
+        let syndrome = Syndrome::from_byte(aeth.syndrome());
+        let before = self.requester.una();
+        let up_to = match syndrome {
+            Syndrome::Ack(_) => seq + 1,
+            // A NAK acknowledges all before it (IBTA 9.7.5.2).
+            Syndrome::RnrNak(_) | Syndrome::Nak(_) => seq,
+            Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
+        };
+        if let Reach::Unanswered = self.advance(up_to) {
+            self.requester.response_lost();
+            return Ok(CompleterState::MissingResponse);
+        }
+        let progress = self.requester.una() != before;
+        let failure = |status| Err(Failure { status, vendor: u32::from(aeth.syndrome()) });
+        match syndrome {
+            Syndrome::Ack(_) | Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
+            Syndrome::RnrNak(timer) => self.requester.receiver_not_ready(self.now, timer, self.config)?,
+            Syndrome::Nak(NakCode::PsnSequence) => self.requester.sequence_nak(progress)?,
+            Syndrome::Nak(NakCode::InvalidRequest) => return failure(Status::RemoteInvalidRequest),
+            Syndrome::Nak(NakCode::RemoteAccess) => return failure(Status::RemoteAccess),
+            Syndrome::Nak(NakCode::RemoteOperational) => return failure(Status::RemoteOperation),
+        }
+        Ok(CompleterState::Repeating)
+    }
+
+    fn read(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
+        if !self.imply(seq) {
+            return Ok(CompleterState::MissingResponse);
+        }
+        let (wr, at) = self.requester.una_packet();
+        let slot = *self.queue.slot(wr);
+        let mtu = self.config.mtu;
+        let offset = at as usize * mtu;
+        let chunk = self.config.read_packets;
+        let ends = at + 1 == slot.packets || (at + 1).is_multiple_of(chunk);
+        // A response starts where its request did, and a repeated request may start anywhere: FIRST and ONLY are not
+        // held against the place. The end and the length are (IBTA 9.7.5.1.6).
+        let fits = slot.kind == Kind::Read
+            && packet.headers.bth.opcode.ends_message() == ends
+            && packet.payload.len() == (slot.length as usize - offset).min(mtu)
+            && packet.headers.aeth.is_none_or(|aeth| matches!(Syndrome::from_byte(aeth.syndrome()), Syndrome::Ack(_)));
+        if !fits {
+            return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
+        }
+        self.scatter(wr, offset as u64, packet.payload)?;
+        self.answered();
+        Ok(CompleterState::InOrder)
+    }
+
+    fn atomic(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
+        if !self.imply(seq) {
+            return Ok(CompleterState::MissingResponse);
+        }
+        let (wr, _) = self.requester.una_packet();
+        match packet.headers.atomic_ack {
+            Some(ack) if self.queue.slot(wr).kind == Kind::Atomic => {
+                self.scatter(wr, 0, &ack.original.get().to_ne_bytes())?;
+            }
+            _ => return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) }),
+        }
+        self.answered();
+        Ok(CompleterState::InOrder)
+    }
+
+    /// A READ response or atomic acknowledgement implies that all before it was executed (IBTA 9.7.5.1.5). False: one
+    /// before it is missing.
+    fn imply(&mut self, seq: u64) -> bool {
+        let complete = matches!(self.advance(seq), Reach::Full);
+        if !complete {
+            self.requester.response_lost();
+        }
+        complete
+    }
+
+    /// Acknowledges everything before `up_to`, as far as an acknowledgement without data can.
+    fn advance(&mut self, up_to: u64) -> Reach {
+        let before = self.requester.una();
+        let mut reach = Reach::Full;
+        while self.requester.una() < up_to {
+            let (wr, at) = self.requester.una_packet();
+            let slot = self.queue.slot(wr);
+            if slot.kind != Kind::Data {
+                reach = Reach::Unanswered;
+                break;
+            }
+            let packets = (up_to - self.requester.una()).min(u64::from(slot.packets - at)) as u32;
+            if self.requester.acknowledge(slot, packets, self.config) {
+                self.queue.retire(self.host, self.config, Status::Success, 0);
+            }
+        }
+        if self.requester.una() != before {
+            self.requester.progressed(self.now, self.config);
+        }
+        reach
+    }
+
+    /// The response packet that the oldest work request waited for is here.
+    fn answered(&mut self) {
+        let (wr, _) = self.requester.una_packet();
+        if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
+            self.queue.retire(self.host, self.config, Status::Success, 0);
+        }
+        self.requester.progressed(self.now, self.config);
+    }
+
+    fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        match self.queue.source(wr) {
+            Source::Gather(sges) if !bytes.is_empty() => self
+                .host
+                .scatter(sges, offset, bytes)
+                .map_err(|denied| Failure { status: Status::LocalProtection, vendor: vendor::denied(denied) }),
+            _ => Ok(()),
+        }
+    }
+}

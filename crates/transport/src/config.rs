@@ -1,0 +1,62 @@
+//! What the three state machines of a QP know in common: its attributes, and what follows from them.
+
+use crate::{Profile, QpAttr, QpInit, QpState, Tuning};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_wire::{Bth, Headers, Opcode, Operation, Psn};
+
+/// A QP's attributes in the form that its inner loops want.
+pub(crate) struct Config {
+    pub init: QpInit,
+    pub attr: QpAttr,
+    pub profile: Arc<Profile>,
+    pub tuning: Tuning,
+    pub state: QpState,
+    /// Payload bytes per packet.
+    pub mtu: usize,
+    /// Packets of the largest READ request.
+    pub read_packets: u32,
+    /// Local ACK timeout; `None` = off.
+    pub ack_timeout: Option<Duration>,
+}
+
+impl Config {
+    pub fn new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Self {
+        let mut config = Config {
+            init,
+            attr: QpAttr { caps: init.caps, ..QpAttr::default() },
+            profile,
+            tuning,
+            state: QpState::Reset,
+            mtu: 0,
+            read_packets: 1,
+            ack_timeout: None,
+        };
+        config.derive();
+        config
+    }
+
+    /// Recomputes what follows from the attributes.
+    pub fn derive(&mut self) {
+        self.mtu = self.attr.path_mtu.bytes();
+        self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
+        // IBTA 9.7.6.1.3: T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr.
+        self.ack_timeout = (self.attr.timeout != 0).then(|| {
+            let t_tr = Duration::from_nanos(4096 << self.attr.timeout);
+            t_tr.mul_f64(self.profile.ack_timeout_factor).max(self.profile.ack_timeout_floor)
+        });
+    }
+
+    /// Packets of a message of `length` bytes: a zero-length one takes a packet too (IBTA 9.7.2).
+    pub fn packets(&self, length: u32) -> u32 {
+        (u64::from(length).div_ceil(self.mtu as u64) as u32).max(1)
+    }
+
+    /// A base header to the peer, with the pad that `payload` bytes need.
+    pub fn headers(&self, operation: Operation, psn: Psn, payload: usize) -> Headers {
+        let opcode = Opcode::new(self.init.service, operation);
+        let mut bth = Bth::new(opcode, self.attr.dest_qp_num, psn);
+        bth.pad = (payload.wrapping_neg() & 3) as u8;
+        Headers::new(bth)
+    }
+}

@@ -1,0 +1,124 @@
+//! The receive queue: a ring of receive work requests. The oldest is taken by a message's first packet and retired
+//! by its last.
+
+use crate::config::Config;
+use crate::{Completion, Host, PostError, Queue, RecvWr, Sge, Status, WcFlags, WcOpcode};
+
+#[derive(Clone, Copy, Default)]
+struct RecvSlot {
+    wr_id: u64,
+    length: u64,
+    pieces: u32,
+}
+
+/// What is said of a message that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub opcode: WcOpcode,
+    pub byte_len: u32,
+    pub imm: Option<u32>,
+    pub solicited: bool,
+}
+
+/// A ring with places for `max_recv_wr` work requests.
+pub(crate) struct RecvQueue {
+    slots: Box<[RecvSlot]>,
+    sges: Box<[Sge]>,
+    max_sges: usize,
+    limit: u32,
+    /// Retired so far, wrapping: the oldest that is not.
+    head: u32,
+    /// Posted so far, wrapping.
+    tail: u32,
+}
+
+impl RecvQueue {
+    pub fn new(max_wr: u32, max_sges: u32) -> Self {
+        let places = max_wr.next_power_of_two() as usize;
+        RecvQueue {
+            slots: vec![RecvSlot::default(); places].into(),
+            sges: vec![Sge::default(); places * max_sges as usize].into(),
+            max_sges: max_sges as usize,
+            limit: max_wr,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        (self.head, self.tail) = (0, 0);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Bytes that the oldest work request has room for.
+    pub fn room(&self) -> u64 {
+        self.slots[self.place(self.head)].length
+    }
+
+    /// The pieces of the oldest work request.
+    pub fn sges(&self) -> &[Sge] {
+        let place = self.place(self.head);
+        &self.sges[place * self.max_sges..][..self.slots[place].pieces as usize]
+    }
+
+    /// Takes a work request; the QP's state is the caller's to check.
+    pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.tail.wrapping_sub(self.head) >= self.limit {
+            return Err(PostError::QueueFull);
+        }
+        if wr.sges.len() > self.max_sges {
+            return Err(PostError::TooManySges);
+        }
+        let place = self.place(self.tail);
+        let length = wr.sges.iter().map(|sge| u64::from(sge.length)).sum();
+        self.slots[place] = RecvSlot { wr_id: wr.wr_id, length, pieces: wr.sges.len() as u32 };
+        self.sges[place * self.max_sges..][..wr.sges.len()].copy_from_slice(wr.sges);
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Retires the oldest work request: a message is complete.
+    pub fn complete<H: Host>(&mut self, host: &mut H, config: &Config, received: Received) {
+        let flags = if received.imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() };
+        let completion = Completion {
+            opcode: received.opcode,
+            byte_len: received.byte_len,
+            imm: received.imm.unwrap_or(0),
+            flags,
+            ..self.blank(config, Status::Success, 0)
+        };
+        self.head = self.head.wrapping_add(1);
+        host.complete(Queue::Receive, completion, received.solicited);
+    }
+
+    /// Retires the oldest work request with an error.
+    pub fn fail<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
+        let completion = self.blank(config, status, vendor_err);
+        self.head = self.head.wrapping_add(1);
+        host.complete(Queue::Receive, completion, true);
+    }
+
+    fn blank(&self, config: &Config, status: Status, vendor_err: u32) -> Completion {
+        debug_assert!(!self.is_empty());
+        Completion {
+            wr_id: self.slots[self.place(self.head)].wr_id,
+            status,
+            opcode: WcOpcode::Recv,
+            byte_len: 0,
+            imm: 0,
+            flags: WcFlags::empty(),
+            vendor_err,
+            qp_num: config.init.qp_num,
+            src_qp: config.attr.dest_qp_num,
+            retired: self.head.wrapping_add(1),
+        }
+    }
+
+    fn place(&self, index: u32) -> usize {
+        index as usize & (self.slots.len() - 1)
+    }
+}

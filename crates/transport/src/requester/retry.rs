@@ -1,0 +1,86 @@
+//! Going back: ACK timeouts, sequence NAKs, lost responses, RNR waits (IBTA 9.7.6.1, 9.9.2.1).
+
+use super::{Failure, Requester, RequesterState};
+use crate::completion::vendor;
+use crate::config::Config;
+use crate::{Instant, Status};
+use weir_wire::RnrTimer;
+
+/// rnr_retry that stands for ever (IBTA 9.7.5.2.8).
+const RNR_FOR_EVER: u8 = 7;
+
+/// How often the oldest request may still be tried again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Retries {
+    left: u8,
+    rnr_left: u8,
+}
+
+impl Retries {
+    pub fn fresh(config: &Config) -> Self {
+        Retries { left: config.attr.retry_cnt, rnr_left: config.attr.rnr_retry }
+    }
+}
+
+impl Requester {
+    /// Starts again from the oldest packet that is not acknowledged (go-back-N, IBTA 9.7.5.1.1).
+    fn go_back(&mut self) {
+        self.next = self.una;
+        self.asked = self.una.seq;
+        self.ack_deadline = None;
+        self.stalled = false;
+        self.repeating = Some(self.una.seq);
+    }
+
+    /// The oldest request went unanswered for too long, `retry_cnt` + 1 times in a row at most (IBTA 9.9.2.1.1).
+    pub(super) fn ack_timed_out(&mut self) -> Result<(), Failure> {
+        self.count_retry(vendor::ACK_TIMEOUT)?;
+        self.go_back();
+        Ok(())
+    }
+
+    /// The responder misses the packet at `una` (IBTA 9.7.5.2.2); counts as a retry unless it also acknowledged
+    /// something.
+    pub fn sequence_nak(&mut self, progress: bool) -> Result<(), Failure> {
+        let already_back = self.next.seq == self.una.seq;
+        // While waiting for a receiver that was not ready, nothing is on the way that could be missed.
+        if already_back || self.rnr_deadline.is_some() {
+            return Ok(());
+        }
+        if !progress {
+            self.count_retry(vendor::SEQUENCE_NAK)?;
+        }
+        self.go_back();
+        Ok(())
+    }
+
+    /// A response to the READ or atomic at `una` must have been lost, as a later one has come (IBTA 9.7.5.1.5, implied
+    /// NAK). Asked for again once; if that is lost too, the timeout will tell.
+    pub fn response_lost(&mut self) {
+        if self.repeating != Some(self.una.seq) {
+            self.go_back();
+        }
+    }
+
+    /// The receiver is not ready for the request at `una` (IBTA 9.7.5.2.8).
+    pub fn receiver_not_ready(&mut self, now: Instant, timer: RnrTimer, config: &Config) -> Result<(), Failure> {
+        if self.rnr_deadline.is_some() {
+            return Ok(());
+        }
+        if config.attr.rnr_retry != RNR_FOR_EVER {
+            let left = self.retries.rnr_left.checked_sub(1);
+            self.retries.rnr_left =
+                left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
+        }
+        self.go_back();
+        self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait_factor));
+        self.state = RequesterState::WaitReceiver;
+        Ok(())
+    }
+
+    fn count_retry(&mut self, vendor: u32) -> Result<(), Failure> {
+        let left = self.retries.left.checked_sub(1);
+        self.retries.left = left.ok_or(Failure { status: Status::RetryExceeded, vendor })?;
+        Ok(())
+    }
+}

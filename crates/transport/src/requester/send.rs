@@ -1,0 +1,122 @@
+//! Describing one request packet: opcode, extension headers, where its payload lies.
+
+use super::position::Position;
+use crate::config::Config;
+use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
+use crate::{Outgoing, Payload, SendFlags, SendOp};
+use weir_wire::{AtomicEth, Headers, ImmDt, Operation, Operation as O, Psn, Reth};
+
+/// What goes out next from a position.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// PSNs that it takes.
+    pub packets: u32,
+    /// Payload bytes of the packet.
+    pub payload: usize,
+    /// Bytes that it asks for.
+    pub read_bytes: usize,
+    /// Nothing of the work request comes after it.
+    pub last: bool,
+}
+
+impl Step {
+    /// The packet of `slot` that `at` stands before.
+    #[inline]
+    pub fn at(at: &Position, slot: &SendSlot, config: &Config) -> Step {
+        let left = slot.length as usize - (at.packet as usize * config.mtu).min(slot.length as usize);
+        match slot.kind {
+            Kind::Data => {
+                Step { packets: 1, payload: left.min(config.mtu), read_bytes: 0, last: at.packet + 1 == slot.packets }
+            }
+            Kind::Read => {
+                // A repeated READ ends where the one that it repeats ended, so that the responder knows it again.
+                let chunk = config.read_packets;
+                let packets = (chunk - at.packet % chunk).min(slot.packets - at.packet);
+                Step {
+                    packets,
+                    payload: 0,
+                    read_bytes: left.min(packets as usize * config.mtu),
+                    last: at.packet + packets == slot.packets,
+                }
+            }
+            Kind::Atomic => Step { packets: 1, payload: 0, read_bytes: 0, last: true },
+        }
+    }
+}
+
+/// Builds the packet of a step.
+#[inline]
+pub(super) fn outgoing<'a>(
+    queue: &'a SendQueue,
+    at: &Position,
+    step: &Step,
+    psn: Psn,
+    ack_req: bool,
+    config: &Config,
+) -> Outgoing<'a> {
+    let slot = queue.slot(at.wr);
+    let first = at.packet == 0;
+    let offset = at.packet as u64 * config.mtu as u64;
+    let mut headers = config.headers(operation(&slot.op, first, step.last), psn, step.payload);
+    headers.bth.ack_req = ack_req;
+    extend(&mut headers, slot, first, offset, step);
+    let payload = match queue.source(at.wr) {
+        _ if step.payload == 0 => Payload::None,
+        Source::Gather(sges) => Payload::Gather { sges, offset, len: step.payload },
+        Source::Inline(bytes) => Payload::Bytes(&bytes[offset as usize..][..step.payload]),
+    };
+    Outgoing { headers, payload }
+}
+
+/// The operation of a packet by its place in the message (IBTA 9.2.1). A new kind of work request adds its line.
+fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
+    const fn part(first: bool, last: bool, parts: [Operation; 4]) -> Operation {
+        parts[(first as usize) | (last as usize) << 1]
+    }
+    match op {
+        SendOp::Send => part(first, last, [O::SendMiddle, O::SendFirst, O::SendLast, O::SendOnly]),
+        SendOp::SendImm { .. } => part(first, last, [O::SendMiddle, O::SendFirst, O::SendLastImm, O::SendOnlyImm]),
+        SendOp::Write { .. } => part(first, last, [O::WriteMiddle, O::WriteFirst, O::WriteLast, O::WriteOnly]),
+        SendOp::WriteImm { .. } => part(first, last, [O::WriteMiddle, O::WriteFirst, O::WriteLastImm, O::WriteOnlyImm]),
+        SendOp::Read { .. } => O::ReadRequest,
+        SendOp::CompareSwap { .. } => O::CompareSwap,
+        SendOp::FetchAdd { .. } => O::FetchAdd,
+    }
+}
+
+fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step: &Step) {
+    // The solicited bit counts on a message's last packet, where the receiver gets a completion (IBTA 9.2.3).
+    let solicited = step.last && slot.flags.contains(SendFlags::SOLICITED);
+    let reth = |va: u64, rkey: u32, len: u32| Some(Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
+    let atomic = |va: u64, rkey: u32, swap_or_add: u64, compare: u64| {
+        Some(AtomicEth { va: va.into(), rkey: rkey.into(), swap_or_add: swap_or_add.into(), compare: compare.into() })
+    };
+    // Immediate data is the application's own big-endian word.
+    let imm_dt = |imm: u32| step.last.then(|| ImmDt { imm: u32::from_be(imm).into() });
+    match slot.op {
+        SendOp::Send => headers.bth.solicited = solicited,
+        SendOp::SendImm { imm } => {
+            headers.bth.solicited = solicited;
+            headers.imm = imm_dt(imm);
+        }
+        SendOp::Write { remote_addr, rkey } => {
+            if first {
+                headers.reth = reth(remote_addr, rkey, slot.length);
+            }
+        }
+        SendOp::WriteImm { remote_addr, rkey, imm } => {
+            headers.bth.solicited = solicited;
+            if first {
+                headers.reth = reth(remote_addr, rkey, slot.length);
+            }
+            headers.imm = imm_dt(imm);
+        }
+        SendOp::Read { remote_addr, rkey } => {
+            headers.reth = reth(remote_addr.wrapping_add(offset), rkey, step.read_bytes as u32);
+        }
+        SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
+            headers.atomic = atomic(remote_addr, rkey, swap, compare);
+        }
+        SendOp::FetchAdd { remote_addr, rkey, add } => headers.atomic = atomic(remote_addr, rkey, add, 0),
+    }
+}

@@ -1,0 +1,76 @@
+//! Acknowledgements: owed, coalesced, sent (IBTA 9.7.5.1.2, 9.7.5.2).
+
+use crate::config::Config;
+use crate::{Instant, Outgoing, Payload};
+use weir_wire::{Aeth, Operation, Psn, Syndrome};
+
+/// What the requester is still to be told. All before the expected PSN is executed, so one ACK speaks for everything
+/// that is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum Owed {
+    #[default]
+    Nothing,
+    /// The ACK of one single-packet message, which may wait for company until then.
+    Lazy(Instant),
+    /// An ACK, now.
+    Ack,
+    /// A NAK: it acknowledges all before its PSN, too.
+    Nak(Syndrome),
+}
+
+impl Owed {
+    /// A request that asked for an acknowledgement was executed.
+    #[inline]
+    pub fn ask(&mut self, now: Instant, single_packet: bool, config: &Config) {
+        *self = match self {
+            Owed::Nothing if single_packet => Owed::Lazy(now + config.tuning.lazy_ack),
+            _ => Owed::Ack,
+        };
+    }
+
+    /// A duplicate asks for its ACK again; a NAK that waits acknowledges it as well.
+    pub fn repeat(&mut self) {
+        if !matches!(self, Owed::Nak(_)) {
+            *self = Owed::Ack;
+        }
+    }
+
+    /// An ACK that waits for company waits no more.
+    pub fn hurry(&mut self) {
+        if let Owed::Lazy(_) = self {
+            *self = Owed::Ack;
+        }
+    }
+
+    /// Hurries what is due by now.
+    pub fn hurry_due(&mut self, now: Instant) {
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            self.hurry();
+        }
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        match *self {
+            Owed::Lazy(deadline) => Some(deadline),
+            _ => None,
+        }
+    }
+
+    /// Whether it goes out at the next opportunity.
+    #[inline]
+    pub fn is_due(&self) -> bool {
+        matches!(self, Owed::Ack | Owed::Nak(_))
+    }
+
+    /// The packet that says it.
+    pub fn outgoing(&self, expected: Psn, msn: u32, config: &Config) -> Option<Outgoing<'static>> {
+        let (psn, syndrome) = match *self {
+            Owed::Nothing | Owed::Lazy(_) => return None,
+            Owed::Ack => (expected.minus(1), Syndrome::ACK_UNLIMITED),
+            Owed::Nak(syndrome) => (expected, syndrome),
+        };
+        let mut headers = config.headers(Operation::Acknowledge, psn, 0);
+        headers.aeth = Some(Aeth::new(syndrome.to_byte(), msn));
+        Some(Outgoing { headers, payload: Payload::None })
+    }
+}

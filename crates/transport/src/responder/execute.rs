@@ -1,0 +1,190 @@
+//! Executing one request that came in order: the checks of IBTA 9.7.4.1 from "resources" on, then the work.
+
+use super::opcode_order::{Message, Request};
+use super::resources::{Answer, Resource};
+use super::{Fatal, Responder, Verdict};
+use crate::completion::vendor;
+use crate::config::Config;
+use crate::recv_queue::{Received, RecvQueue};
+use crate::send_queue::MAX_MESSAGE;
+use crate::{Access, AtomicOp, Denied, Host, Status, WcOpcode};
+use weir_wire::{NakCode, Packet};
+
+impl Responder {
+    /// Executes a request. Before it returns `Executed`, everything that the packet carries is in place.
+    #[inline]
+    pub(super) fn execute<H: Host>(
+        &mut self,
+        request: Request,
+        packet: &Packet<'_>,
+        config: &Config,
+        queue: &mut RecvQueue,
+        host: &mut H,
+    ) -> Result<Verdict, Fatal> {
+        match request {
+            Request::Send => self.send(packet, config, queue, host),
+            Request::Write => self.write(packet, config, queue, host),
+            Request::Read => self.read(packet, config, host),
+            Request::Atomic => self.atomic(packet, config, host),
+        }
+    }
+
+    fn send<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        config: &Config,
+        queue: &mut RecvQueue,
+        host: &mut H,
+    ) -> Result<Verdict, Fatal> {
+        let opcode = packet.headers.bth.opcode;
+        let payload = packet.payload;
+        let received = match self.message {
+            Message::Send { received } => received,
+            _ if queue.is_empty() => return Ok(Verdict::NotReady),
+            _ => 0,
+        };
+        self.message = Message::Send { received };
+        check_packet_length(packet, config)?;
+        // IBTA 9.7.4.1.6: a message longer than its receive.
+        if received + payload.len() as u64 > queue.room() {
+            return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG));
+        }
+        if !payload.is_empty() {
+            host.scatter(queue.sges(), received, payload)
+                .map_err(|denied| Fatal::operational().receiving(Status::LocalProtection, vendor::denied(denied)))?;
+        }
+        let received = received + payload.len() as u64;
+        if !opcode.ends_message() {
+            self.message = Message::Send { received };
+            return Ok(Verdict::Executed);
+        }
+        self.end_message();
+        let imm = packet.headers.imm.map(|imm| imm.imm.get().to_be());
+        let solicited = packet.headers.bth.solicited;
+        let received = Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, solicited };
+        queue.complete(host, config, received);
+        Ok(Verdict::Executed)
+    }
+
+    fn write<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        config: &Config,
+        queue: &mut RecvQueue,
+        host: &mut H,
+    ) -> Result<Verdict, Fatal> {
+        let headers = &packet.headers;
+        let (ends, payload) = (headers.bth.opcode.ends_message(), packet.payload);
+        // Only the packet with the immediate data uses a receive (IBTA 9.4.2).
+        if headers.imm.is_some() && queue.is_empty() {
+            return Ok(Verdict::NotReady);
+        }
+        check_packet_length(packet, config)?;
+        let (va, rkey, received, total) = match (self.message, &headers.reth) {
+            (Message::Write { va, rkey, received, total }, _) => (va, rkey, received, total),
+            (_, Some(reth)) => (reth.va.get(), reth.rkey.get(), 0, u64::from(reth.dma_len.get())),
+            _ => return Err(Fatal::invalid()),
+        };
+        let after = received + payload.len() as u64;
+        // IBTA 9.7.4.1.6: the packets sum up to what the RETH announced.
+        if total > MAX_MESSAGE || after > total || ends != (after == total) {
+            return Err(Fatal::invalid());
+        }
+        // IBTA C9-88: nothing is checked for a zero-length WRITE.
+        if self.message == Message::None && total > 0 {
+            host.check_remote(rkey, va, total, Access::REMOTE_WRITE).map_err(Fatal::access)?;
+        }
+        if !payload.is_empty() {
+            host.write_remote(rkey, va.wrapping_add(received), payload).map_err(Fatal::access)?;
+        }
+        if !ends {
+            self.message = Message::Write { va, rkey, received: after, total };
+            return Ok(Verdict::Executed);
+        }
+        self.end_message();
+        if let Some(imm) = headers.imm {
+            let received = Received {
+                opcode: WcOpcode::RecvRdmaWithImm,
+                byte_len: total as u32,
+                imm: Some(imm.imm.get().to_be()),
+                solicited: headers.bth.solicited,
+            };
+            queue.complete(host, config, received);
+        }
+        Ok(Verdict::Executed)
+    }
+
+    fn read<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
+        let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
+        let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
+        self.check_resources(config)?;
+        if u64::from(length) > MAX_MESSAGE || !packet.payload.is_empty() {
+            return Err(Fatal::invalid());
+        }
+        if length > 0 {
+            host.check_remote(rkey, va, u64::from(length), Access::REMOTE_READ).map_err(Fatal::access)?;
+        }
+        let packets = config.packets(length);
+        self.answer(packets, Answer::Read { va, rkey, length });
+        Ok(Verdict::Answering { packets })
+    }
+
+    fn atomic<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
+        let atomic = packet.headers.atomic.ok_or(Fatal::invalid())?;
+        let (va, rkey) = (atomic.va.get(), atomic.rkey.get());
+        self.check_resources(config)?;
+        host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Fatal::access)?;
+        // IBTA 9.4.5, C9-93: 64-bit atomics are aligned.
+        if !va.is_multiple_of(8) {
+            return Err(Fatal::invalid());
+        }
+        let operation = match packet.headers.bth.opcode.operation() {
+            Some(weir_wire::Operation::CompareSwap) => {
+                AtomicOp::CompareSwap { compare: atomic.compare.get(), swap: atomic.swap_or_add.get() }
+            }
+            _ => AtomicOp::FetchAdd { add: atomic.swap_or_add.get() },
+        };
+        let original = host.atomic(rkey, va, operation).map_err(Fatal::access)?;
+        self.answer(1, Answer::Atomic { original });
+        Ok(Verdict::Answering { packets: 1 })
+    }
+
+    /// IBTA 9.7.4.1.4: no more READs and atomics than the QP has resources for.
+    fn check_resources(&self, config: &Config) -> Result<(), Fatal> {
+        let none = config.attr.max_dest_rd_atomic == 0;
+        if none || self.resources.is_exhausted() { Err(Fatal::invalid()) } else { Ok(()) }
+    }
+
+    fn answer(&mut self, packets: u32, answer: Answer) {
+        self.end_message();
+        self.resources.add(Resource::new(self.expected, packets, self.msn, answer));
+    }
+
+    /// A message is finished (IBTA 9.7.7.1.2: the MSN counts them).
+    fn end_message(&mut self) {
+        self.message = Message::None;
+        self.msn = (self.msn + 1) & 0xff_ffff;
+    }
+}
+
+/// IBTA C9-65 …: FIRST and MIDDLE are full, LAST is not empty, nothing is longer than the path MTU.
+fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal> {
+    let opcode = packet.headers.bth.opcode;
+    let length = packet.payload.len();
+    let valid = match (opcode.starts_message(), opcode.ends_message()) {
+        (_, false) => length == config.mtu,
+        (false, true) => (1..=config.mtu).contains(&length),
+        (true, true) => length <= config.mtu,
+    };
+    if valid { Ok(()) } else { Err(Fatal::invalid()) }
+}
+
+impl Fatal {
+    /// A peer's access was refused: for what it asked, or because we cannot serve it (IBTA 9.7.5.2.5, 9.7.5.2.6).
+    pub(super) fn access(denied: Denied) -> Fatal {
+        match denied {
+            Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None },
+            Denied::Unmapped => Fatal::operational(),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The responder: takes requests in PSN order, executes them, answers (IBTA 9.7.3, 9.7.4, 9.7.5).
+//!
+//! The order of checks is sequence → opcode order → operation allowed → resources (receive queue) → length → key →
+//! execute → acknowledge; each has its own file or function.
+//!
+//! Where Soft-RoCE differs: a SEND of several packets that meets an empty receive queue gets one RNR NAK here, and its
+//! other packets are dropped in silence until the first one is repeated (IBTA 9.7.5.2.8); Soft-RoCE sends a sequence NAK
+//! for them as well.
+
+mod ack;
+mod execute;
+mod opcode_order;
+mod resources;
+mod sequence;
+
+use crate::config::Config;
+use crate::recv_queue::RecvQueue;
+use crate::{Egress, Host, Instant, QpEvent, Refused, Status};
+use ack::Owed;
+use opcode_order::{Message, Request};
+use resources::Resources;
+use sequence::Sequence;
+use weir_wire::{NakCode, Packet, Psn, Syndrome};
+
+/// What the responder is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponderState {
+    /// Between messages.
+    Ready,
+    /// Inside a SEND of several packets.
+    InSend,
+    /// Inside a WRITE of several packets.
+    InWrite,
+    /// A PSN is missing and that was said; silent until it comes.
+    AwaitMissing,
+    /// There was no receive work request and that was said; silent until the request is repeated.
+    AwaitReceive,
+    /// In the error state.
+    Halted,
+}
+
+/// An error that ends the connection: what the peer is told, and how the receive under way ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fatal {
+    pub nak: NakCode,
+    /// Status and detail of the oldest receive work request, if it is concerned.
+    pub receive: Option<(Status, u32)>,
+}
+
+/// How a request ended that was not fatal.
+enum Verdict {
+    Executed,
+    /// The answer takes `packets` PSNs and acknowledges by itself.
+    Answering {
+        packets: u32,
+    },
+    /// No receive work request.
+    NotReady,
+}
+
+/// What follows if requests do not come in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Order {
+    #[default]
+    InOrder,
+    /// One sequence NAK was said; no more until in order again (IBTA 9.7.5.2.2).
+    MissingSaid,
+    /// An RNR NAK was said.
+    NotReadySaid,
+    Halted,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Responder {
+    /// The PSN that the next new request carries.
+    expected: Psn,
+    /// Messages finished, 24 bits.
+    msn: u32,
+    message: Message,
+    order: Order,
+    owed: Owed,
+    resources: Resources,
+    /// A request has come.
+    established: bool,
+}
+
+impl Responder {
+    /// Starts afresh with the attributes as they are (at RTR, and at RESET).
+    pub fn start(&mut self, config: &Config) {
+        self.expected = config.attr.rq_psn;
+        self.msn = 0;
+        self.message = Message::None;
+        self.order = Order::InOrder;
+        self.owed = Owed::Nothing;
+        self.resources.reset(config.attr.max_dest_rd_atomic);
+        self.established = false;
+    }
+
+    /// Takes over a changed number of resources; answers not yet given are asked for again by the peer.
+    pub fn resize(&mut self, config: &Config) {
+        self.resources.reset(config.attr.max_dest_rd_atomic);
+    }
+
+    pub fn state(&self) -> ResponderState {
+        match (self.order, self.message) {
+            (Order::Halted, _) => ResponderState::Halted,
+            (Order::MissingSaid, _) => ResponderState::AwaitMissing,
+            (Order::NotReadySaid, _) => ResponderState::AwaitReceive,
+            (Order::InOrder, Message::None) => ResponderState::Ready,
+            (Order::InOrder, Message::Send { .. }) => ResponderState::InSend,
+            (Order::InOrder, Message::Write { .. }) => ResponderState::InWrite,
+        }
+    }
+
+    /// Stops for good: the QP is in the error state. With a NAK, that and the answers before it still go out.
+    pub fn halt(&mut self, nak: Option<NakCode>) {
+        self.order = Order::Halted;
+        match nak {
+            Some(code) => self.owed = Owed::Nak(Syndrome::Nak(code)),
+            None => {
+                self.owed = Owed::Nothing;
+                self.resources.reset(0);
+            }
+        }
+    }
+
+    /// Whether a request has come.
+    pub fn is_established(&self) -> bool {
+        self.established
+    }
+
+    pub fn expected(&self) -> Psn {
+        self.expected
+    }
+
+    /// When an ACK that waits for company must go.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.owed.deadline()
+    }
+
+    pub fn owes_lazy_ack(&self) -> bool {
+        matches!(self.owed, Owed::Lazy(_))
+    }
+
+    pub fn hurry(&mut self) {
+        self.owed.hurry();
+    }
+
+    pub fn hurry_due(&mut self, now: Instant) {
+        self.owed.hurry_due(now);
+    }
+
+    /// Whether something is to go out now; an ACK that may wait does not count.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        self.owed.is_due() || self.resources.is_pending()
+    }
+
+    /// Whether that is more than an ACK, which can as well follow our own requests.
+    #[inline]
+    pub fn has_answers(&self) -> bool {
+        matches!(self.owed, Owed::Nak(_)) || self.resources.is_pending()
+    }
+
+    /// Takes a request.
+    #[inline]
+    pub fn handle<H: Host>(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        config: &Config,
+        queue: &mut RecvQueue,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
+        self.established = true;
+        let bth = &packet.headers.bth;
+        match sequence::check(self.expected, bth.psn) {
+            Sequence::Expected => {}
+            Sequence::Duplicate => {
+                self.repeat(packet, config);
+                return Ok(());
+            }
+            Sequence::Gap => {
+                if self.order == Order::InOrder {
+                    self.order = Order::MissingSaid;
+                    self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
+                }
+                return Ok(());
+            }
+        }
+        let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
+        let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup).ok_or(Fatal::invalid())?;
+        if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
+            return Err(Fatal::invalid());
+        }
+        let verdict = self.execute(request, packet, config, queue, host)?;
+        if let Verdict::NotReady = verdict {
+            self.order = Order::NotReadySaid;
+            self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
+            return Ok(());
+        }
+        self.order = Order::InOrder;
+        if let Owed::Nak(_) = self.owed {
+            // Not out yet, and no longer true; but what it acknowledged stays acknowledged.
+            self.owed = Owed::Ack;
+        }
+        match verdict {
+            Verdict::Answering { packets } => {
+                self.expected = self.expected.plus(packets);
+                self.owed = Owed::Nothing;
+            }
+            _ => {
+                self.expected = self.expected.next();
+                if bth.ack_req {
+                    self.owed.ask(now, starts && ends, config);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is due, in PSN order: answers, then an ACK or a NAK. False: the egress is full.
+    pub fn poll<E: Egress>(&mut self, config: &Config, egress: &mut E) -> Result<bool, Fatal> {
+        while let Some((outgoing, psn)) = self.resources.outgoing(config) {
+            match egress.push(&outgoing) {
+                Ok(()) => self.resources.advance(config),
+                Err(Refused::Full) => return Ok(false),
+                Err(Refused::Denied(denied)) => {
+                    // The NAK stands in for the response packet, and nothing comes after it.
+                    self.expected = psn;
+                    self.resources.reset(config.attr.max_dest_rd_atomic);
+                    return Err(Fatal::access(denied));
+                }
+            }
+        }
+        let Some(outgoing) = self.owed.outgoing(self.expected, self.msn, config) else { return Ok(true) };
+        let sent = egress.push(&outgoing).is_ok();
+        if sent {
+            self.owed = Owed::Nothing;
+        }
+        Ok(sent)
+    }
+
+    /// A request that was seen before: answered again, not executed again (IBTA 9.7.5.1.2).
+    fn repeat(&mut self, packet: &Packet<'_>, config: &Config) {
+        let bth = &packet.headers.bth;
+        match bth.opcode.operation().and_then(opcode_order::lookup) {
+            Some((Request::Send | Request::Write, _)) => {
+                if bth.ack_req || bth.opcode.ends_message() {
+                    self.owed.repeat();
+                }
+            }
+            Some((Request::Read, _)) => {
+                if let Some(reth) = packet.headers.reth {
+                    let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
+                    self.resources.repeat_read(bth.psn, va, rkey, length, config.mtu);
+                }
+            }
+            Some((Request::Atomic, _)) => {
+                self.resources.repeat_atomic(bth.psn);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Fatal {
+    /// NAK invalid request (IBTA 9.7.5.2.4).
+    fn invalid() -> Fatal {
+        Fatal { nak: NakCode::InvalidRequest, receive: None }
+    }
+
+    /// NAK remote operational error (IBTA 9.7.5.2.6).
+    fn operational() -> Fatal {
+        Fatal { nak: NakCode::RemoteOperational, receive: None }
+    }
+
+    fn receiving(self, status: Status, vendor: u32) -> Fatal {
+        Fatal { receive: Some((status, vendor)), ..self }
+    }
+
+    /// The event that tells the application (IBTA 11.6.3.1).
+    pub fn event(&self) -> QpEvent {
+        match self.nak {
+            NakCode::RemoteAccess => QpEvent::AccessError,
+            NakCode::PsnSequence | NakCode::InvalidRequest => QpEvent::RequestError,
+            NakCode::RemoteOperational => QpEvent::Fatal,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Responder resources: READs and atomics that were accepted, kept to be answered, and answered again
+//! (IBTA 9.7.5.1.2, 9.7.7.1).
+
+use crate::config::Config;
+use crate::{Outgoing, Payload};
+use weir_wire::{Aeth, AtomicAckEth, Operation, Psn, Syndrome};
+
+/// What a resource answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Memory from `va` on.
+    Read { va: u64, rkey: u32, length: u32 },
+    /// The value before the operation, which is not done twice.
+    Atomic { original: u64 },
+}
+
+/// A READ or atomic that was accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resource {
+    pub first: Psn,
+    pub packets: u32,
+    pub msn: u32,
+    pub answer: Answer,
+    /// The answer went out in full at least once.
+    answered: bool,
+    cursor: Option<Cursor>,
+}
+
+/// What is left of an answer that is being sent.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    psn: Psn,
+    va: u64,
+    left: u32,
+    begun: bool,
+}
+
+/// The last `max_dest_rd_atomic` resources.
+#[derive(Debug, Default)]
+pub(super) struct Resources {
+    ring: Vec<Resource>,
+    capacity: usize,
+    /// Where the next one goes; once the ring is full, the oldest.
+    next: usize,
+    /// Resources with a cursor.
+    pending: usize,
+    /// The one being answered: the oldest with a cursor.
+    current: Option<usize>,
+}
+
+impl Resource {
+    pub fn new(first: Psn, packets: u32, msn: u32, answer: Answer) -> Self {
+        let (va, left) = match answer {
+            Answer::Read { va, length, .. } => (va, length),
+            Answer::Atomic { .. } => (0, 0),
+        };
+        let cursor = Some(Cursor { psn: first, va, left, begun: false });
+        Resource { first, packets, msn, answer, answered: false, cursor }
+    }
+
+    fn holds(&self, psn: Psn) -> bool {
+        (0..self.packets as i32).contains(&psn.since(self.first))
+    }
+}
+
+impl Resources {
+    /// Forgets everything and makes room for `max_dest_rd_atomic`.
+    pub fn reset(&mut self, max_dest_rd_atomic: u8) {
+        self.capacity = usize::from(max_dest_rd_atomic.max(1));
+        self.ring.clear();
+        self.ring.reserve_exact(self.capacity);
+        (self.next, self.pending, self.current) = (0, 0, None);
+    }
+
+    pub fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// Whether a new one would push out one that was never answered: more than `max_dest_rd_atomic` are outstanding.
+    pub fn is_exhausted(&self) -> bool {
+        self.ring.len() == self.capacity && !self.ring[self.next].answered
+    }
+
+    pub fn add(&mut self, resource: Resource) {
+        if self.ring.len() < self.capacity {
+            self.ring.push(resource);
+        } else {
+            // A repeated answer may still be going out; as the requester asks for more, it has no need of it.
+            self.pending -= usize::from(self.ring[self.next].cursor.is_some());
+            if self.current == Some(self.next) {
+                self.current = None;
+            }
+            self.ring[self.next] = resource;
+        }
+        self.next = (self.next + 1) % self.capacity;
+        self.pending += 1;
+    }
+
+    /// Answers an atomic again with what it found the first time (IBTA 9.7.5.1.2). False: too long ago.
+    pub fn repeat_atomic(&mut self, psn: Psn) -> bool {
+        let found = self.ring.iter().position(|r| matches!(r.answer, Answer::Atomic { .. }) && r.first == psn);
+        let Some(index) = found else { return false };
+        self.restart(index, Cursor { psn, va: 0, left: 0, begun: false });
+        true
+    }
+
+    /// Answers a READ or its tail again. False: too long ago, or not the READ that it was.
+    pub fn repeat_read(&mut self, psn: Psn, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
+        let Some(index) = self.ring.iter().position(|r| r.holds(psn)) else { return false };
+        let Answer::Read { va: first_va, rkey: first_rkey, length: whole } = self.ring[index].answer else {
+            return false;
+        };
+        let skipped = psn.since(self.ring[index].first) as u64 * mtu as u64;
+        let same = rkey == first_rkey
+            && va == first_va.wrapping_add(skipped)
+            && skipped + u64::from(length) <= u64::from(whole);
+        if same {
+            self.restart(index, Cursor { psn, va, left: length, begun: false });
+        }
+        same
+    }
+
+    /// The next answer packet and what it takes to step over it.
+    pub fn outgoing(&mut self, config: &Config) -> Option<(Outgoing<'static>, Psn)> {
+        if self.pending == 0 {
+            return None;
+        }
+        let index = self.current.unwrap_or_else(|| self.oldest_pending());
+        self.current = Some(index);
+        let resource = &self.ring[index];
+        let cursor = resource.cursor.as_ref()?;
+        let aeth = Some(Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), resource.msn));
+        let outgoing = match resource.answer {
+            Answer::Atomic { original } => {
+                let mut headers = config.headers(Operation::AtomicAcknowledge, cursor.psn, 0);
+                headers.aeth = aeth;
+                headers.atomic_ack = Some(AtomicAckEth { original: original.into() });
+                Outgoing { headers, payload: Payload::None }
+            }
+            Answer::Read { rkey, .. } => {
+                let len = (cursor.left as usize).min(config.mtu);
+                let last = cursor.left as usize <= config.mtu;
+                let operation = match (cursor.begun, last) {
+                    (false, false) => Operation::ReadResponseFirst,
+                    (false, true) => Operation::ReadResponseOnly,
+                    (true, false) => Operation::ReadResponseMiddle,
+                    (true, true) => Operation::ReadResponseLast,
+                };
+                let mut headers = config.headers(operation, cursor.psn, len);
+                // All but MIDDLE carry it.
+                headers.aeth = if cursor.begun && !last { None } else { aeth };
+                let payload = if len == 0 { Payload::None } else { Payload::Remote { rkey, va: cursor.va, len } };
+                Outgoing { headers, payload }
+            }
+        };
+        Some((outgoing, cursor.psn))
+    }
+
+    /// The packet of `outgoing` is out.
+    pub fn advance(&mut self, config: &Config) {
+        let Some(index) = self.current else { return };
+        let resource = &mut self.ring[index];
+        let Some(cursor) = &mut resource.cursor else { return };
+        let len = cursor.left.min(config.mtu as u32);
+        *cursor = Cursor {
+            psn: cursor.psn.next(),
+            va: cursor.va.wrapping_add(u64::from(len)),
+            left: cursor.left - len,
+            begun: true,
+        };
+        if cursor.left == 0 {
+            resource.cursor = None;
+            resource.answered = true;
+            self.pending -= 1;
+            self.current = None;
+        }
+    }
+
+    fn restart(&mut self, index: usize, cursor: Cursor) {
+        self.pending += usize::from(self.ring[index].cursor.is_none());
+        self.ring[index].cursor = Some(cursor);
+        // Answers go out in PSN order, so an older one that is asked for again goes first.
+        self.current = None;
+    }
+
+    fn oldest_pending(&self) -> usize {
+        let len = self.ring.len();
+        let oldest = if len < self.capacity { 0 } else { self.next };
+        (0..len).map(|i| (oldest + i) % len).find(|&i| self.ring[i].cursor.is_some()).unwrap_or(0)
+    }
+}

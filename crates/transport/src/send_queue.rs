@@ -1,0 +1,190 @@
+//! The send queue: a ring of work requests, from posting until each is retired.
+
+use crate::config::Config;
+use crate::{Completion, Data, Host, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, WcFlags, WcOpcode};
+
+/// Longest message, bytes (IBTA 9.7.7.1.1: 2^31).
+pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
+
+/// How a work request uses PSNs and is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Carries data to the peer: a PSN per packet sent, done when acknowledged.
+    Data,
+    /// A PSN per response packet, done when the data is here.
+    Read,
+    /// One PSN, done when the value is here.
+    Atomic,
+}
+
+/// A work request in the ring; its pieces and inline data lie beside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendSlot {
+    pub wr_id: u64,
+    pub op: SendOp,
+    pub flags: SendFlags,
+    pub kind: Kind,
+    pub length: u32,
+    /// PSNs that it takes.
+    pub packets: u32,
+    pieces: u32,
+    inline: bool,
+}
+
+/// A ring with places for `max_send_wr` work requests.
+pub(crate) struct SendQueue {
+    slots: Box<[SendSlot]>,
+    sges: Box<[Sge]>,
+    inline: Box<[u8]>,
+    max_sges: usize,
+    max_inline: usize,
+    limit: u32,
+    /// Retired so far, wrapping: the oldest that is not.
+    head: u32,
+    /// Posted so far, wrapping.
+    tail: u32,
+}
+
+/// Where a work request's data lies.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Gather(&'a [Sge]),
+    Inline(&'a [u8]),
+}
+
+impl SendQueue {
+    pub fn new(max_wr: u32, max_sges: u32, max_inline: u32) -> Self {
+        // A power of two, so that wrapping counters keep their places.
+        let places = max_wr.next_power_of_two() as usize;
+        let empty = SendSlot {
+            wr_id: 0,
+            op: SendOp::Send,
+            flags: SendFlags::empty(),
+            kind: Kind::Data,
+            length: 0,
+            packets: 1,
+            pieces: 0,
+            inline: false,
+        };
+        SendQueue {
+            slots: vec![empty; places].into(),
+            sges: vec![Sge::default(); places * max_sges as usize].into(),
+            inline: vec![0; places * max_inline as usize].into(),
+            max_sges: max_sges as usize,
+            max_inline: max_inline as usize,
+            limit: max_wr,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Forgets everything.
+    pub fn reset(&mut self) {
+        (self.head, self.tail) = (0, 0);
+    }
+
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    #[inline]
+    pub fn slot(&self, index: u32) -> &SendSlot {
+        &self.slots[self.place(index)]
+    }
+
+    /// The data of a work request.
+    #[inline]
+    pub fn source(&self, index: u32) -> Source<'_> {
+        let place = self.place(index);
+        let slot = &self.slots[place];
+        if slot.inline {
+            Source::Inline(&self.inline[place * self.max_inline..][..slot.length as usize])
+        } else {
+            Source::Gather(&self.sges[place * self.max_sges..][..slot.pieces as usize])
+        }
+    }
+
+    /// Takes a work request; the QP's state is the caller's to check.
+    pub fn post(&mut self, wr: &SendWr<'_>, config: &Config) -> Result<(), PostError> {
+        if self.tail.wrapping_sub(self.head) >= self.limit {
+            return Err(PostError::QueueFull);
+        }
+        let kind = kind(&wr.op);
+        let place = self.place(self.tail);
+        let (length, pieces, inline) = match wr.data {
+            Data::Gather(sges) => {
+                if sges.len() > self.max_sges {
+                    return Err(PostError::TooManySges);
+                }
+                let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
+                if length > MAX_MESSAGE || (kind == Kind::Atomic && length != 8) {
+                    return Err(PostError::Length);
+                }
+                self.sges[place * self.max_sges..][..sges.len()].copy_from_slice(sges);
+                (length as u32, sges.len() as u32, false)
+            }
+            Data::Inline(bytes) => {
+                if bytes.len() > self.max_inline || kind != Kind::Data {
+                    return Err(PostError::Inline);
+                }
+                self.inline[place * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
+                (bytes.len() as u32, 0, true)
+            }
+        };
+        let packets = if kind == Kind::Atomic { 1 } else { config.packets(length) };
+        let mut flags = wr.flags;
+        flags.set(SendFlags::SIGNALED, config.init.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED));
+        self.slots[place] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, packets, pieces, inline };
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Retires the oldest work request. An error completes even if it is not signalled (IBTA 10.8.6).
+    pub fn retire<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
+        debug_assert!(!self.is_empty());
+        let slot = self.slot(self.head);
+        let failed = status != Status::Success;
+        let completion = (failed || slot.flags.contains(SendFlags::SIGNALED)).then(|| Completion {
+            wr_id: slot.wr_id,
+            status,
+            opcode: wc_opcode(&slot.op),
+            byte_len: slot.length,
+            imm: 0,
+            flags: WcFlags::empty(),
+            vendor_err,
+            qp_num: config.init.qp_num,
+            src_qp: config.attr.dest_qp_num,
+            retired: self.head.wrapping_add(1),
+        });
+        self.head = self.head.wrapping_add(1);
+        if let Some(completion) = completion {
+            host.complete(Queue::Send, completion, failed);
+        }
+    }
+
+    fn place(&self, index: u32) -> usize {
+        index as usize & (self.slots.len() - 1)
+    }
+}
+
+fn kind(op: &SendOp) -> Kind {
+    match op {
+        SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => Kind::Data,
+        SendOp::Read { .. } => Kind::Read,
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
+    }
+}
+
+fn wc_opcode(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Send | SendOp::SendImm { .. } => WcOpcode::Send,
+        SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
+        SendOp::Read { .. } => WcOpcode::RdmaRead,
+        SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+    }
+}

@@ -1,0 +1,208 @@
+//! Transitions between QP states: which attributes each requires and allows (IBTA 11.2.5.2, table 91).
+//!
+//! The verdicts are those of Linux's `ib_modify_qp_is_ok`. A service adds its rows with its own masks.
+
+use crate::{AttrMask, ModifyError, QpAttr, QpState};
+use weir_wire::Service;
+
+/// Most outstanding READs and atomics that a QP may have in either direction.
+pub const MAX_RD_ATOMIC: u8 = 16;
+
+/// One allowed transition.
+struct Transition {
+    service: Service,
+    from: QpState,
+    to: QpState,
+    required: AttrMask,
+    optional: AttrMask,
+}
+
+macro_rules! mask {
+    ($($flag:ident)|*) => { AttrMask::from_bits_truncate(0 $(| AttrMask::$flag.bits())*) };
+}
+
+macro_rules! transitions {
+    ($service:ident: $($from:ident => $to:ident, [$($req:ident)|*], [$($opt:ident)|*];)*) => {
+        [$(Transition {
+            service: Service::$service,
+            from: QpState::$from,
+            to: QpState::$to,
+            required: mask!($($req)|*),
+            optional: mask!($($opt)|*),
+        }),*]
+    };
+}
+
+/// All but those to RESET and ERROR, which need nothing and allow nothing.
+const RC: [Transition; 9] = transitions! { Rc:
+    Reset => Init, [PKEY_INDEX | PORT | ACCESS_FLAGS], [];
+    Init => Init, [], [PKEY_INDEX | PORT | ACCESS_FLAGS];
+    Init => Rtr, [AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER],
+        [ALT_PATH | ACCESS_FLAGS | PKEY_INDEX];
+    Rtr => Rts, [TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC],
+        [CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE];
+    Rts => Rts, [], [CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE | MIN_RNR_TIMER];
+    Rts => Sqd, [], [EN_SQD_ASYNC_NOTIFY];
+    Sqd => Rts, [], [CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE];
+    Sqd => Sqd, [], [PORT | AV | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC | MAX_DEST_RD_ATOMIC | ALT_PATH
+        | ACCESS_FLAGS | PKEY_INDEX | MIN_RNR_TIMER | PATH_MIG_STATE];
+    Sqe => Rts, [], [];
+};
+
+/// Checks a modify against the table and its values against their ranges; returns the state it leads to.
+pub(crate) fn check(service: Service, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
+    use QpState::*;
+    let mut from = current;
+    if mask.contains(AttrMask::CUR_STATE) {
+        from = attr.cur_qp_state;
+        if !matches!(from, Rtr | Rts | Sqd | Sqe) || from != current {
+            return Err(ModifyError::CurrentState(current));
+        }
+    }
+    let to = if mask.contains(AttrMask::STATE) { attr.qp_state } else { from };
+    let none = AttrMask::empty();
+    let (required, optional) = match to {
+        Reset => (none, none),
+        Error if from != Reset => (none, none),
+        _ => {
+            let row = RC.iter().find(|row| row.service == service && row.from == from && row.to == to);
+            let row = row.ok_or(ModifyError::Transition { from, to })?;
+            (row.required, row.optional)
+        }
+    };
+    let missing = required - mask;
+    if !missing.is_empty() {
+        return Err(ModifyError::Missing(missing));
+    }
+    let excess = mask - (required | optional | AttrMask::STATE);
+    if !excess.is_empty() {
+        return Err(ModifyError::NotAllowed(excess));
+    }
+    check_values(attr, mask)?;
+    Ok(to)
+}
+
+fn check_values(attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
+    let rules = [
+        (AttrMask::TIMEOUT, attr.timeout <= 31),
+        (AttrMask::RETRY_CNT, attr.retry_cnt <= 7),
+        (AttrMask::RNR_RETRY, attr.rnr_retry <= 7),
+        (AttrMask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic <= MAX_RD_ATOMIC),
+        (AttrMask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic <= MAX_RD_ATOMIC),
+        (AttrMask::DEST_QPN, attr.dest_qp_num < 1 << 24),
+        // One port, one partition.
+        (AttrMask::PORT, attr.port_num == 1),
+        (AttrMask::PKEY_INDEX, attr.pkey_index == 0),
+    ];
+    match rules.into_iter().find(|(flag, valid)| mask.contains(*flag) && !valid) {
+        Some((flag, _)) => Err(ModifyError::Value(flag)),
+        None => Ok(()),
+    }
+}
+
+/// Takes over the fields that the mask names, but for the state.
+pub(crate) fn apply(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
+    macro_rules! take {
+        ($($flag:ident: $($field:ident),+;)*) => {
+            $(if mask.contains(AttrMask::$flag) { $(to.$field = from.$field;)+ })*
+        };
+    }
+    take! {
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+        ACCESS_FLAGS: access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: ah_attr;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        ALT_PATH: alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state;
+        DEST_QPN: dest_qp_num;
+        RATE_LIMIT: rate_limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [QpState; 7] =
+        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Error];
+
+    fn to(state: QpState) -> QpAttr {
+        QpAttr { qp_state: state, ..QpAttr::default() }
+    }
+
+    #[test]
+    fn each_required_attribute_is_required_and_no_other_allowed() {
+        for row in &RC {
+            let attr = to(row.to);
+            let full = row.required | AttrMask::STATE;
+            assert_eq!(check(Service::Rc, row.from, &attr, full), Ok(row.to));
+            for flag in row.required.iter() {
+                assert_eq!(check(Service::Rc, row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
+            }
+            let optional = row.optional - AttrMask::CUR_STATE;
+            assert_eq!(check(Service::Rc, row.from, &attr, full | optional), Ok(row.to));
+            for flag in (AttrMask::all() - row.required - row.optional - AttrMask::STATE - AttrMask::CUR_STATE).iter() {
+                assert_eq!(check(Service::Rc, row.from, &attr, full | flag), Err(ModifyError::NotAllowed(flag)));
+            }
+        }
+    }
+
+    #[test]
+    fn only_transitions_of_the_table_exist() {
+        for from in STATES {
+            for target in STATES {
+                let known = match target {
+                    QpState::Reset => true,
+                    QpState::Error => from != QpState::Reset,
+                    _ => RC.iter().any(|row| row.from == from && row.to == target),
+                };
+                let verdict = check(Service::Rc, from, &to(target), AttrMask::STATE);
+                let refused = verdict == Err(ModifyError::Transition { from, to: target });
+                assert_eq!(refused, !known, "{from:?} -> {target:?}: {verdict:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_have_ranges() {
+        let mask = AttrMask::STATE
+            | AttrMask::TIMEOUT
+            | AttrMask::RETRY_CNT
+            | AttrMask::RNR_RETRY
+            | AttrMask::SQ_PSN
+            | AttrMask::MAX_QP_RD_ATOMIC;
+        let cases: [(AttrMask, fn(&mut QpAttr)); 4] = [
+            (AttrMask::TIMEOUT, |a| a.timeout = 32),
+            (AttrMask::RETRY_CNT, |a| a.retry_cnt = 8),
+            (AttrMask::RNR_RETRY, |a| a.rnr_retry = 8),
+            (AttrMask::MAX_QP_RD_ATOMIC, |a| a.max_rd_atomic = MAX_RD_ATOMIC + 1),
+        ];
+        for (flag, spoil) in cases {
+            let mut attr = to(QpState::Rts);
+            assert_eq!(check(Service::Rc, QpState::Rtr, &attr, mask), Ok(QpState::Rts));
+            spoil(&mut attr);
+            assert_eq!(check(Service::Rc, QpState::Rtr, &attr, mask), Err(ModifyError::Value(flag)));
+        }
+    }
+
+    #[test]
+    fn the_caller_must_know_the_current_state() {
+        let mut attr = QpAttr { cur_qp_state: QpState::Sqd, ..to(QpState::Rts) };
+        let mask = AttrMask::STATE | AttrMask::CUR_STATE;
+        assert_eq!(check(Service::Rc, QpState::Sqd, &attr, mask), Ok(QpState::Rts));
+        assert_eq!(check(Service::Rc, QpState::Rts, &attr, mask), Err(ModifyError::CurrentState(QpState::Rts)));
+        attr.cur_qp_state = QpState::Init;
+        assert_eq!(check(Service::Rc, QpState::Init, &attr, mask), Err(ModifyError::CurrentState(QpState::Init)));
+    }
+}

@@ -1,0 +1,194 @@
+//! The bodies of the fuzz targets, callable from tests on stable Rust too.
+//!
+//! Bytes of input choose a setup, then packets that are nearly right: the interesting errors are near the truth.
+
+use super::host::Staging;
+use super::pair::{Node, Pair, Setup, remote, sge};
+use super::rng::Rng;
+use crate::{Data, Limits, Mtu, Queue, RecvWr, SendFlags, SendOp, SendWr};
+use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth};
+
+/// Input bytes, taken one by one; zeros after their end.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One of these lengths, most of them just right or just wrong.
+    fn length(&mut self, mtu: usize) -> usize {
+        match self.byte() % 8 {
+            0 => 0,
+            1 => 1,
+            2 => mtu - 1,
+            3 => mtu + 1,
+            4 => usize::from(self.byte()),
+            _ => mtu,
+        }
+    }
+
+    /// Offsets into the region, its ends and beyond.
+    fn offset(&mut self) -> usize {
+        match self.byte() % 8 {
+            0 => REGION - 8,
+            1 => REGION,
+            2 => REGION + 8,
+            3 => usize::from(self.byte()),
+            4 => usize::MAX / 2,
+            _ => usize::from(self.byte()) * 8,
+        }
+    }
+}
+
+const REGION: usize = 16 << 10;
+
+/// Any sequence of packets into a responder that has receives: it must not panic, nor write outside of its region, and
+/// every receive completes once at most.
+pub fn responder(data: &[u8]) {
+    let mut input = Input(data);
+    let setup = setup(&mut input);
+    let mut pair = setup.pair();
+    let receives = input.byte() % 16;
+    for wr_id in 0..u64::from(receives) {
+        let wr = RecvWr { wr_id, sges: &[sge(wr_id as usize * 64, 700), sge(8192, 1500)] };
+        pair.nodes[1].qp.post_recv(&wr).expect("room");
+    }
+    drive(&mut input, &mut pair, &setup, 1);
+    check(&pair, 1, Queue::Receive);
+}
+
+/// Any sequence of packets into a requester with work under way, checked the same.
+pub fn requester(data: &[u8]) {
+    let mut input = Input(data);
+    let setup = setup(&mut input);
+    let mut pair = setup.pair();
+    let (remote_addr, rkey) = remote(64);
+    for wr_id in 0..u64::from(input.byte() % 16) {
+        let len = input.length(setup.mtu.bytes());
+        let (op, len) = match input.byte() % 7 {
+            0 => (SendOp::Send, len),
+            1 => (SendOp::SendImm { imm: 7 }, len),
+            2 => (SendOp::Write { remote_addr, rkey }, len * 3),
+            3 => (SendOp::WriteImm { remote_addr, rkey, imm: 9 }, len),
+            4 => (SendOp::CompareSwap { remote_addr, rkey, compare: 1, swap: 2 }, 8),
+            5 => (SendOp::FetchAdd { remote_addr, rkey, add: 3 }, 8),
+            _ => (SendOp::Read { remote_addr, rkey }, len * 3),
+        };
+        let flags = SendFlags::from_bits_truncate(u32::from(input.byte()) & 7) | SendFlags::SIGNALED;
+        let wr = SendWr { wr_id, op, flags, data: Data::Gather(&[sge(wr_id as usize * 16, len)]) };
+        pair.nodes[0].qp.post_send(&wr).expect("room");
+    }
+    drive(&mut input, &mut pair, &setup, 0);
+    check(&pair, 0, Queue::Send);
+}
+
+fn setup(input: &mut Input<'_>) -> Setup {
+    let mtu = Mtu::from_number(u32::from(input.byte()) % 5 + 1).unwrap_or_default();
+    let mut setup = Setup { mtu, region: REGION, psn: [0xff_fff0, 0xff_fffc], ..Setup::default() };
+    setup.tuning.read_chunk = 1 << (8 + input.byte() % 6);
+    setup.max_dest_rd_atomic = input.byte() % 5;
+    setup.max_rd_atomic = input.byte() % 5;
+    setup.retry_cnt = input.byte() % 8;
+    setup.rnr_retry = input.byte() % 8;
+    setup.region = REGION;
+    setup
+}
+
+/// Feeds packets, polls and timeouts to a node as the input says.
+fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
+    let mut garbage = Rng(7);
+    for _ in 0..512 {
+        if input.is_empty() {
+            break;
+        }
+        match input.byte() % 8 {
+            0 => transmit(&mut pair.nodes[node], pair.now, usize::from(input.byte() % 20)),
+            1 => {
+                pair.now = pair.now + std::time::Duration::from_micros(u64::from(input.byte()) * 64);
+                let Node { qp, host, .. } = &mut pair.nodes[node];
+                qp.handle_timeout(pair.now, host);
+            }
+            2 => {
+                // Bytes as they come.
+                let bytes: Vec<u8> = (0..24 + input.byte() % 32).map(|_| input.byte()).collect();
+                if let Ok(packet) = Packet::parse(&bytes) {
+                    let Node { qp, host, .. } = &mut pair.nodes[node];
+                    qp.handle_packet(pair.now, &packet, host);
+                }
+            }
+            _ => {
+                let payload: Vec<u8> = vec![garbage.next() as u8; 5000];
+                let (headers, len) = packet(input, setup, node, pair.nodes[node].qp.attr());
+                let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
+                let Node { qp, host, .. } = &mut pair.nodes[node];
+                qp.handle_packet(pair.now, &packet, host);
+            }
+        }
+    }
+    transmit(&mut pair.nodes[node], pair.now, 1000);
+}
+
+/// A packet whose opcode is any, and whose PSN is near what the node expects.
+fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: crate::QpAttr) -> (Headers, usize) {
+    let opcode = Opcode(input.byte() & 0x1f);
+    let base = if opcode.is_response() { Psn::new(setup.psn[node]) } else { attr.rq_psn };
+    let shift = match input.byte() {
+        far @ 0..=31 => u32::from(far).wrapping_sub(16),
+        32 => input.word(),
+        near @ 33..=127 if opcode.is_response() => u32::from(near - 33),
+        _ => 0,
+    };
+    let mut bth = Bth::new(opcode, 0x11 + node as u32, base.plus(shift));
+    bth.ack_req = input.byte() & 1 != 0;
+    let len = if opcode.has_payload() { input.length(setup.mtu.bytes()) } else { 0 };
+    let (va, rkey) = remote(0);
+    let va = va.wrapping_add(input.offset() as u64);
+    let rkey = if input.byte() & 15 == 0 { rkey ^ 1 } else { rkey };
+    let total = match input.byte() % 4 {
+        0 => len as u32,
+        1 => input.word(),
+        _ => setup.mtu.bytes() as u32 * u32::from(input.byte() % 4) + u32::from(input.byte() % 3),
+    };
+    let mut headers = Headers::new(bth);
+    headers.reth = opcode.has_reth().then(|| Reth { va: va.into(), rkey: rkey.into(), dma_len: total.into() });
+    headers.atomic = opcode.has_atomic().then(|| AtomicEth {
+        va: va.into(),
+        rkey: rkey.into(),
+        swap_or_add: 5.into(),
+        compare: 1.into(),
+    });
+    // Mostly ACKs, so that something survives.
+    let syndrome = if opcode.has_aeth() && input.byte() & 3 == 0 { input.byte() } else { 31 };
+    headers.aeth = opcode.has_aeth().then(|| Aeth::new(syndrome, 1));
+    headers.atomic_ack = opcode.has_atomic_ack().then(|| AtomicAckEth { original: 5.into() });
+    headers.imm = opcode.has_imm().then(|| ImmDt { imm: 5.into() });
+    headers.ieth = opcode.has_ieth().then(|| Ieth { rkey: rkey.into() });
+    (headers, len)
+}
+
+fn transmit(node: &mut Node, now: crate::Instant, room: usize) {
+    let mut staging = Staging { memory: node.host.memory.clone(), packets: Vec::new(), room };
+    let limits = Limits { request_bytes: 1 << 16, read_bytes: 1 << 16 };
+    let Node { qp, host, .. } = node;
+    qp.poll_transmit(now, limits, host, &mut staging);
+}
+
+fn check(pair: &Pair, node: usize, queue: Queue) {
+    assert!(pair.canaries_live(), "a byte outside of the region changed");
+    let completions = pair.completions(node, queue);
+    for (i, completion) in completions.iter().enumerate() {
+        assert_eq!(completion.wr_id, i as u64, "completions come once and in order");
+        assert_eq!(completion.retired, i as u32 + 1);
+    }
+}

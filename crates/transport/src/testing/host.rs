@@ -1,0 +1,160 @@
+//! A host for one QP that keeps a journal, and the way out that turns descriptions into bytes.
+
+use super::memory::Memory;
+use crate::{
+    Access, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Status,
+};
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+use weir_wire::icrc;
+use weir_wire::ip::Envelope;
+
+/// Something that happened at a host, in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Entry {
+    /// Memory was written.
+    Write { addr: u64, len: usize },
+    /// An atomic was done.
+    Atomic { addr: u64 },
+    /// A work request completed.
+    Complete { queue: Queue, completion: Completion, solicited: bool },
+    /// An asynchronous event.
+    Event(QpEvent),
+}
+
+/// Memory and journal.
+pub struct TestHost {
+    pub memory: Rc<RefCell<Memory>>,
+    pub journal: Vec<Entry>,
+}
+
+impl TestHost {
+    pub fn new(memory: Memory) -> Self {
+        TestHost { memory: Rc::new(RefCell::new(memory)), journal: Vec::new() }
+    }
+
+    /// Completions of a queue so far.
+    pub fn completions(&self, of: Queue) -> Vec<Completion> {
+        let each = self.journal.iter().filter_map(|entry| match entry {
+            Entry::Complete { queue, completion, .. } if *queue == of => Some(*completion),
+            _ => None,
+        });
+        each.collect()
+    }
+
+    /// The same, as `wr_id` and status only.
+    pub fn outcomes(&self, of: Queue) -> Vec<(u64, Status)> {
+        self.completions(of).iter().map(|c| (c.wr_id, c.status)).collect()
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> Vec<QpEvent> {
+        let each = self.journal.iter().filter_map(|entry| match entry {
+            Entry::Event(event) => Some(*event),
+            _ => None,
+        });
+        each.collect()
+    }
+}
+
+impl Host for TestHost {
+    fn check_local(&mut self, sges: &[Sge], access: Access) -> Result<(), Denied> {
+        self.memory.borrow().check_sges(sges, access)
+    }
+
+    fn check_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<(), Denied> {
+        assert_ne!(len, 0, "zero bytes are not checked");
+        self.memory.borrow().check(rkey, va, len, access)
+    }
+
+    fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let mut memory = self.memory.borrow_mut();
+        memory.check_sges(sges, Access::LOCAL_WRITE)?;
+        let mut done = 0;
+        Memory::pieces(sges, offset, bytes.len(), |addr, len| {
+            memory.bytes_mut(addr, len).copy_from_slice(&bytes[done..done + len]);
+            self.journal.push(Entry::Write { addr, len });
+            done += len;
+        });
+        Ok(())
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let mut memory = self.memory.borrow_mut();
+        memory.check(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
+        memory.bytes_mut(va, bytes.len()).copy_from_slice(bytes);
+        self.journal.push(Entry::Write { addr: va, len: bytes.len() });
+        Ok(())
+    }
+
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
+        assert_eq!(va % 8, 0, "atomics are aligned");
+        let mut memory = self.memory.borrow_mut();
+        memory.check(rkey, va, 8, Access::REMOTE_ATOMIC)?;
+        let place: &mut [u8; 8] = memory.bytes_mut(va, 8).try_into().expect("eight bytes");
+        let before = u64::from_ne_bytes(*place);
+        let after = match op {
+            AtomicOp::CompareSwap { compare, swap } => {
+                if before == compare {
+                    swap
+                } else {
+                    before
+                }
+            }
+            AtomicOp::FetchAdd { add } => before.wrapping_add(add),
+        };
+        *place = after.to_ne_bytes();
+        self.journal.push(Entry::Atomic { addr: va });
+        Ok(before)
+    }
+
+    fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
+        self.journal.push(Entry::Complete { queue, completion, solicited });
+    }
+
+    fn event(&mut self, event: QpEvent) {
+        self.journal.push(Entry::Event(event));
+    }
+}
+
+/// Takes packets as whole UDP payloads, up to `room` of them.
+pub struct Staging {
+    pub memory: Rc<RefCell<Memory>>,
+    pub packets: Vec<Vec<u8>>,
+    pub room: usize,
+}
+
+/// The addresses that all ICRCs are computed with.
+pub(super) fn envelope() -> Envelope {
+    let [src, dst] = [1, 2].map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
+    Envelope { src, dst, src_port: 4791, dst_port: 4791, ip_id: 0, dont_fragment: true }
+}
+
+impl Egress for Staging {
+    fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
+        if self.packets.len() >= self.room {
+            return Err(Refused::Full);
+        }
+        let mut bytes = vec![0; packet.headers.len()];
+        packet.headers.emit(&mut bytes);
+        let memory = self.memory.borrow();
+        match packet.payload {
+            Payload::None => {}
+            Payload::Bytes(payload) => bytes.extend_from_slice(payload),
+            Payload::Gather { sges, offset, len } => {
+                memory.check_sges(sges, Access::empty()).map_err(Refused::Denied)?;
+                Memory::pieces(sges, offset, len, |addr, len| bytes.extend_from_slice(memory.bytes(addr, len)));
+            }
+            Payload::Remote { rkey, va, len } => {
+                memory.check(rkey, va, len as u64, Access::REMOTE_READ).map_err(Refused::Denied)?;
+                bytes.extend_from_slice(memory.bytes(va, len));
+            }
+        }
+        bytes.extend(std::iter::repeat_n(0, usize::from(packet.headers.bth.pad)));
+        assert_eq!(bytes.len() % 4, 0, "the pad makes whole words: {packet:?}");
+        bytes.extend(icrc::compute(&envelope(), &bytes).to_le_bytes());
+        self.packets.push(bytes);
+        Ok(())
+    }
+}

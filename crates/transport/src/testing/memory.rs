@@ -1,0 +1,105 @@
+//! A process's memory: one stretch of bytes, regions in it, canaries everywhere else.
+
+use crate::{Access, Denied, Sge};
+
+/// What lies outside of all regions.
+pub const CANARY: u8 = 0xa5;
+
+/// A memory region; its key is local and remote key.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    pub key: u32,
+    pub addr: u64,
+    pub len: u64,
+    pub access: Access,
+    /// False: the application unmapped it.
+    pub mapped: bool,
+}
+
+/// Bytes from `base` on.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    base: u64,
+    bytes: Vec<u8>,
+    regions: Vec<Region>,
+}
+
+impl Memory {
+    /// `len` canary bytes from `base` on.
+    pub fn new(base: u64, len: usize) -> Self {
+        Memory { base, bytes: vec![CANARY; len], regions: Vec::new() }
+    }
+
+    /// Registers a region and fills it with `fill(index)`.
+    pub fn register(&mut self, region: Region, mut fill: impl FnMut(usize) -> u8) {
+        let start = (region.addr - self.base) as usize;
+        for (i, byte) in self.bytes[start..start + region.len as usize].iter_mut().enumerate() {
+            *byte = fill(i);
+        }
+        self.regions.push(region);
+    }
+
+    /// The regions, to change what they allow.
+    pub fn regions(&mut self) -> &mut Vec<Region> {
+        &mut self.regions
+    }
+
+    /// Bytes as they are; no region is asked.
+    ///
+    /// # Panics
+    /// If they lie outside.
+    pub fn bytes(&self, addr: u64, len: usize) -> &[u8] {
+        &self.bytes[(addr - self.base) as usize..][..len]
+    }
+
+    /// The same, to write.
+    pub fn bytes_mut(&mut self, addr: u64, len: usize) -> &mut [u8] {
+        &mut self.bytes[(addr - self.base) as usize..][..len]
+    }
+
+    /// Whether all that lies outside of regions is as it was.
+    pub fn canaries_live(&self) -> bool {
+        self.bytes.iter().enumerate().all(|(i, &byte)| {
+            let addr = self.base + i as u64;
+            byte == CANARY || self.regions.iter().any(|r| (r.addr..r.addr + r.len).contains(&addr))
+        })
+    }
+
+    /// Asks the region of `key`.
+    pub fn check(&self, key: u32, addr: u64, len: u64, access: Access) -> Result<(), Denied> {
+        let region = self.regions.iter().find(|region| region.key == key).ok_or(Denied::Protection)?;
+        let end = addr.checked_add(len).ok_or(Denied::Protection)?;
+        if addr < region.addr || end > region.addr + region.len || !region.access.contains(access) {
+            return Err(Denied::Protection);
+        }
+        if region.mapped { Ok(()) } else { Err(Denied::Unmapped) }
+    }
+
+    /// Asks for each piece that has bytes.
+    pub fn check_sges(&self, sges: &[Sge], access: Access) -> Result<(), Denied> {
+        let filled = sges.iter().filter(|sge| sge.length > 0);
+        filled.clone().try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length), access))
+    }
+
+    /// Calls `each` with the address and length of what `len` bytes from `offset` of the pieces' sum cover.
+    ///
+    /// # Panics
+    /// If the pieces are shorter than that: the protocol must never ask.
+    pub fn pieces(sges: &[Sge], mut offset: u64, len: usize, mut each: impl FnMut(u64, usize)) {
+        let mut left = len;
+        for sge in sges {
+            let length = u64::from(sge.length);
+            if offset >= length {
+                offset -= length;
+                continue;
+            }
+            let take = left.min((length - offset) as usize);
+            if take > 0 {
+                each(sge.addr + offset, take);
+            }
+            left -= take;
+            offset = 0;
+        }
+        assert_eq!(left, 0, "{len} bytes do not fit into {sges:?}");
+    }
+}

@@ -1,0 +1,17 @@
+//! A pair of queue pairs in virtual time, with a memory that notices and a wire that misbehaves.
+//!
+//! Tests, fuzzers and later crates share it. Everything is seeded: the same setup gives the same run.
+
+mod fuzz;
+mod host;
+mod memory;
+mod pair;
+mod rng;
+mod wire;
+
+pub use fuzz::{requester as fuzz_requester, responder as fuzz_responder};
+pub use host::{Entry, Staging, TestHost};
+pub use memory::{CANARY, Memory, Region};
+pub use pair::{Node, Pair, Setup, remote, sge};
+pub use rng::Rng;
+pub use wire::{Fate, Faults, Sent, Wire};

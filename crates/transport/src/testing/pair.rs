@@ -1,0 +1,318 @@
+//! Two connected QPs, stepped through virtual time.
+
+use super::host::{Staging, TestHost};
+use super::memory::{Memory, Region};
+use super::rng::Rng;
+use super::wire::{Faults, Wire};
+use crate::{
+    Access, AttrMask, Completion, Data, Instant, Limits, Mtu, Profile, Progress, Psn, Qp, QpAttr, QpCaps, QpInit,
+    QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Tuning,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_wire::{Packet, RnrTimer, Service};
+
+/// What a pair is made with.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub mtu: Mtu,
+    pub caps: QpCaps,
+    pub access: Access,
+    pub sq_sig_all: bool,
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    pub rnr_retry: u8,
+    pub min_rnr_timer: u8,
+    pub max_rd_atomic: u8,
+    pub max_dest_rd_atomic: u8,
+    /// First PSN of each node.
+    pub psn: [u32; 2],
+    pub tuning: Tuning,
+    pub profile: Profile,
+    pub latency: Duration,
+    pub faults: Faults,
+    pub seed: u64,
+    /// Bytes of requests that may be in flight, and of READ responses.
+    pub window: Limits,
+    /// Packets that the egress takes at once.
+    pub burst: usize,
+    /// Bytes of each node's region.
+    pub region: usize,
+}
+
+/// One end.
+pub struct Node {
+    pub qp: Qp,
+    pub host: TestHost,
+    window: Limits,
+    burst: usize,
+}
+
+/// Both ends and the wire. Node 0 is the requester of most tests.
+pub struct Pair {
+    pub now: Instant,
+    pub nodes: [Node; 2],
+    pub wire: Wire,
+}
+
+/// Where the region of a node starts.
+const BASE: u64 = 0x10_0000;
+/// Canary bytes on both sides of the region.
+const MARGIN: u64 = 4096;
+/// Key of a node's region.
+const KEY: u32 = 0x1234;
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            mtu: Mtu::M1024,
+            caps: QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 },
+            access: Access::all(),
+            sq_sig_all: false,
+            timeout: 10,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 12,
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            psn: [0x10_0000, 0x20_0000],
+            tuning: Tuning::default(),
+            profile: Profile::ideal(),
+            latency: Duration::from_micros(2),
+            faults: Faults::default(),
+            seed: 1,
+            window: Limits { request_bytes: 256 << 10, read_bytes: 256 << 10 },
+            burst: 16,
+            region: 1 << 20,
+        }
+    }
+}
+
+impl Setup {
+    /// Two QPs in RTS.
+    pub fn pair(&self) -> Pair {
+        let mut pair = self.unconnected();
+        for node in 0..2 {
+            pair.connect(node, self);
+        }
+        pair
+    }
+
+    /// Two QPs in RESET.
+    pub fn unconnected(&self) -> Pair {
+        let nodes = [0, 1].map(|node| {
+            let init =
+                QpInit { qp_num: qp_num(node), service: Service::Rc, caps: self.caps, sq_sig_all: self.sq_sig_all };
+            let mut memory = Memory::new(BASE - MARGIN, self.region + 2 * MARGIN as usize);
+            let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
+            let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
+            memory.register(region, |_| fill.next() as u8);
+            Node {
+                qp: Qp::new(init, Arc::new(self.profile.clone()), self.tuning),
+                host: TestHost::new(memory),
+                window: self.window,
+                burst: self.burst,
+            }
+        });
+        Pair { now: Instant(1_000_000), nodes, wire: Wire::new(self.latency, self.faults, self.seed) }
+    }
+
+    /// Attributes of a node, as for RTR and RTS.
+    pub fn attr(&self, node: usize) -> QpAttr {
+        QpAttr {
+            path_mtu: self.mtu,
+            rq_psn: Psn::new(self.psn[1 - node]),
+            sq_psn: Psn::new(self.psn[node]),
+            dest_qp_num: qp_num(1 - node),
+            access_flags: self.access,
+            max_rd_atomic: self.max_rd_atomic,
+            max_dest_rd_atomic: self.max_dest_rd_atomic,
+            min_rnr_timer: RnrTimer::new(self.min_rnr_timer),
+            timeout: self.timeout,
+            retry_cnt: self.retry_cnt,
+            rnr_retry: self.rnr_retry,
+            ..QpAttr::default()
+        }
+    }
+}
+
+impl Pair {
+    /// Takes a node from RESET to RTS.
+    pub fn connect(&mut self, node: usize, setup: &Setup) {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            self.modify_from(node, state, setup.attr(node));
+        }
+    }
+
+    /// One step of the way to RTS, or any transition that needs no attributes.
+    pub fn modify_from(&mut self, node: usize, state: QpState, attr: QpAttr) {
+        let mask = match state {
+            QpState::Init => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+            QpState::Rtr => {
+                AttrMask::AV
+                    | AttrMask::PATH_MTU
+                    | AttrMask::DEST_QPN
+                    | AttrMask::RQ_PSN
+                    | AttrMask::MAX_DEST_RD_ATOMIC
+                    | AttrMask::MIN_RNR_TIMER
+            }
+            QpState::Rts if self.nodes[node].qp.state() == QpState::Rtr => {
+                AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::SQ_PSN
+                    | AttrMask::MAX_QP_RD_ATOMIC
+            }
+            _ => AttrMask::empty(),
+        };
+        let attr = QpAttr { qp_state: state, ..attr };
+        let Node { qp, host, .. } = &mut self.nodes[node];
+        qp.modify(self.now, &attr, mask | AttrMask::STATE, host).expect("a transition that exists");
+    }
+
+    /// Posts a signalled send of node 0's bytes `local..local + len`.
+    pub fn post(&mut self, wr_id: u64, op: SendOp, local: usize, len: usize) {
+        self.post_as(0, wr_id, op, local, len, SendFlags::SIGNALED);
+    }
+
+    /// The same, for a node and with flags.
+    pub fn post_as(&mut self, node: usize, wr_id: u64, op: SendOp, local: usize, len: usize, flags: SendFlags) {
+        let sges = [sge(local, len)];
+        let sges = if len == 0 { &sges[..0] } else { &sges[..] };
+        let wr = SendWr { wr_id, op, flags, data: Data::Gather(sges) };
+        self.nodes[node].qp.post_send(&wr).expect("room in the send queue");
+    }
+
+    /// Posts a receive of node 1's bytes `local..local + len`.
+    pub fn post_recv(&mut self, wr_id: u64, local: usize, len: usize) {
+        let wr = RecvWr { wr_id, sges: &[sge(local, len)] };
+        self.nodes[1].qp.post_recv(&wr).expect("room in the receive queue");
+    }
+
+    /// Bytes of a node's region.
+    pub fn memory(&self, node: usize, at: usize, len: usize) -> Vec<u8> {
+        self.nodes[node].host.memory.borrow().bytes(BASE + at as u64, len).to_vec()
+    }
+
+    /// Overwrites bytes of a node's region.
+    pub fn fill(&mut self, node: usize, at: usize, bytes: &[u8]) {
+        self.nodes[node].host.memory.borrow_mut().bytes_mut(BASE + at as u64, bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Completions of a node as `wr_id` and status.
+    pub fn outcomes(&self, node: usize, queue: Queue) -> Vec<(u64, Status)> {
+        self.nodes[node].host.outcomes(queue)
+    }
+
+    /// Completions of a node.
+    pub fn completions(&self, node: usize, queue: Queue) -> Vec<Completion> {
+        self.nodes[node].host.completions(queue)
+    }
+
+    /// Lets both nodes send what they want to, but does not let time pass.
+    pub fn transmit(&mut self) {
+        for from in 0..2 {
+            loop {
+                let node = &mut self.nodes[from];
+                let (packets, progress) = node.transmit(self.now);
+                for packet in packets {
+                    self.wire.send(self.now, from, packet);
+                }
+                if progress != Progress::Full {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Sends, then goes to the next moment at which something happens, and lets it. False: nothing will ever happen.
+    pub fn step(&mut self) -> bool {
+        self.transmit();
+        let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
+        let Some(next) = timeouts.chain(self.wire.next_arrival()).min() else { return false };
+        self.now = self.now.max(next);
+        while let Some((from, bytes)) = self.wire.receive(self.now) {
+            self.deliver(1 - from, &bytes);
+        }
+        for node in &mut self.nodes {
+            if node.qp.poll_timeout().is_some_and(|at| at <= self.now) {
+                node.qp.handle_timeout(self.now, &mut node.host);
+            }
+        }
+        true
+    }
+
+    /// Steps until nothing will ever happen.
+    ///
+    /// # Panics
+    /// After a million steps: the protocol is going round in circles.
+    pub fn run_until_idle(&mut self) {
+        for _ in 0..1_000_000 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("still busy at {:?}", self.now);
+    }
+
+    /// Steps until `done` holds; false if nothing happens any more before it does.
+    pub fn run_until(&mut self, mut done: impl FnMut(&Pair) -> bool) -> bool {
+        for _ in 0..1_000_000 {
+            if done(self) {
+                return true;
+            }
+            if !self.step() {
+                return done(self);
+            }
+        }
+        panic!("still busy at {:?}", self.now);
+    }
+
+    /// Hands a UDP payload to a node.
+    pub fn deliver(&mut self, to: usize, bytes: &[u8]) {
+        let Node { qp, host, .. } = &mut self.nodes[to];
+        if !Wire::intact(bytes) {
+            return;
+        }
+        if let Ok(packet) = Packet::parse(bytes) {
+            if packet.headers.bth.dest_qp == qp.num() {
+                qp.handle_packet(self.now, &packet, host);
+            }
+        }
+    }
+
+    /// Whether no node wrote outside of its region.
+    pub fn canaries_live(&self) -> bool {
+        self.nodes.iter().all(|node| node.host.memory.borrow().canaries_live())
+    }
+}
+
+impl Node {
+    fn transmit(&mut self, now: Instant) -> (Vec<Vec<u8>>, Progress) {
+        let flight = self.qp.in_flight();
+        let limits = Limits {
+            request_bytes: self.window.request_bytes.saturating_sub(flight.request_bytes),
+            read_bytes: self.window.read_bytes.saturating_sub(flight.read_bytes),
+        };
+        let wanted = self.qp.wants_transmit();
+        let mut staging = Staging { memory: self.host.memory.clone(), packets: Vec::new(), room: self.burst };
+        let progress = self.qp.poll_transmit(now, limits, &mut self.host, &mut staging);
+        assert!(wanted || staging.packets.is_empty(), "it sends though it did not want to");
+        assert!(progress != Progress::Idle || !self.qp.wants_transmit(), "it says it is idle, and wants to send");
+        (staging.packets, progress)
+    }
+}
+
+/// A piece of a node's region.
+pub fn sge(at: usize, len: usize) -> Sge {
+    Sge { addr: BASE + at as u64, length: len as u32, lkey: KEY }
+}
+
+/// The address and key of a place in the peer's region.
+pub fn remote(at: usize) -> (u64, u32) {
+    (BASE + at as u64, KEY)
+}
+
+fn qp_num(node: usize) -> u32 {
+    0x11 + node as u32
+}

@@ -1,0 +1,128 @@
+//! The wire between two QPs: latency, and faults by chance or by rule.
+
+use super::host::envelope;
+use super::rng::Rng;
+use crate::Instant;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+use weir_wire::{Headers, Packet, icrc};
+
+/// Probabilities, 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub loss: f64,
+    pub duplication: f64,
+    /// Delayed by up to ten latencies.
+    pub reordering: f64,
+    /// One bit is flipped; the ICRC tells.
+    pub corruption: f64,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fate {
+    Pass,
+    Drop,
+    Twice,
+    Delay(Duration),
+    /// Other bytes arrive, with a right ICRC: garbage that nobody detects.
+    Replace(Vec<u8>),
+}
+
+/// A packet that was handed to the wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub at: Instant,
+    /// Node 0 or 1.
+    pub from: usize,
+    pub headers: Headers,
+    pub payload: usize,
+}
+
+/// Decides about single packets, before chance does.
+pub type Rule = Box<dyn FnMut(usize, &Packet<'_>) -> Fate>;
+
+/// What is under way, in both directions.
+pub struct Wire {
+    pub latency: Duration,
+    pub faults: Faults,
+    pub rule: Option<Rule>,
+    /// Everything sent so far.
+    pub log: Vec<Sent>,
+    rng: Rng,
+    order: u64,
+    queue: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>>,
+}
+
+impl Wire {
+    pub fn new(latency: Duration, faults: Faults, seed: u64) -> Self {
+        Wire { latency, faults, rule: None, log: Vec::new(), rng: Rng(seed), order: 0, queue: BinaryHeap::new() }
+    }
+
+    /// Takes a packet from a node.
+    pub fn send(&mut self, now: Instant, from: usize, bytes: Vec<u8>) {
+        let packet = Packet::parse(&bytes).expect("what is sent can be read");
+        assert_eq!(icrc::verify(&envelope(), &bytes), icrc::Verdict::Good);
+        self.log.push(Sent { at: now, from, headers: packet.headers, payload: packet.payload.len() });
+        let fate = self.rule.as_mut().map_or(Fate::Pass, |rule| rule(from, &packet));
+        let fate = if fate == Fate::Pass { self.chance(&bytes) } else { fate };
+        let arrival = now + self.latency;
+        match fate {
+            Fate::Pass => self.put(arrival, from, bytes),
+            Fate::Drop => {}
+            Fate::Twice => {
+                self.put(arrival, from, bytes.clone());
+                self.put(arrival + self.latency, from, bytes);
+            }
+            Fate::Delay(delay) => self.put(arrival + delay, from, bytes),
+            Fate::Replace(bytes) => self.put(arrival, from, bytes),
+        }
+    }
+
+    /// Packets sent so far for which `which` holds.
+    pub fn count(&self, which: impl Fn(&Sent) -> bool) -> usize {
+        self.log.iter().filter(|sent| which(sent)).count()
+    }
+
+    /// When the next packet arrives.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        self.queue.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Takes the next packet that has arrived by `now`, with the node that sent it.
+    pub fn receive(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+        if self.next_arrival()? > now {
+            return None;
+        }
+        self.queue.pop().map(|Reverse((_, _, from, bytes))| (from, bytes))
+    }
+
+    /// Whether the ICRC of a packet that arrived is right.
+    pub fn intact(bytes: &[u8]) -> bool {
+        bytes.len() >= 16 && icrc::verify(&envelope(), bytes) == icrc::Verdict::Good
+    }
+
+    fn chance(&mut self, bytes: &[u8]) -> Fate {
+        let Faults { loss, duplication, reordering, corruption } = self.faults;
+        if self.rng.chance(loss) {
+            Fate::Drop
+        } else if self.rng.chance(duplication) {
+            Fate::Twice
+        } else if self.rng.chance(reordering) {
+            Fate::Delay(self.latency.mul_f64(self.rng.below(1000) as f64 / 100.0))
+        } else if self.rng.chance(corruption) {
+            let mut bytes = bytes.to_vec();
+            let bit = self.rng.below(bytes.len() as u64 * 8);
+            bytes[bit as usize / 8] ^= 1 << (bit % 8);
+            Fate::Replace(bytes)
+        } else {
+            Fate::Pass
+        }
+    }
+
+    fn put(&mut self, at: Instant, from: usize, bytes: Vec<u8>) {
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, from, bytes)));
+    }
+}
