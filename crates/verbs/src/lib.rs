@@ -1,1 +1,32 @@
-//! libibverbs.so.1: the C ABI of verbs, served by weir-device
+//! libibverbs.so.1: the C ABI of verbs, served by weir-device.
+//!
+//! [`abi`] has the types of `<infiniband/verbs.h>`; the other modules have the exported functions, a file for each
+//! subject, and the functions that the header's inline calls reach through an `ibv_context`. `link.sh` makes the
+//! shared library of it, with the version nodes that programs ask for (`libibverbs.map`).
+//!
+//! Loading the library does nothing. The first `ibv_get_device_list` looks at the interfaces, the first
+//! `ibv_open_device` starts the log, if `WEIR_LOG` asks for one, and opens the adapter.
+
+pub mod abi;
+
+mod ah;
+mod attr;
+mod context;
+mod cq;
+mod device;
+mod events;
+mod ffi;
+mod fork;
+mod kern;
+mod log;
+mod pd_mr;
+mod poll;
+mod post;
+mod qp;
+mod query;
+mod rate;
+mod registry;
+mod resolve;
+mod strings;
+mod sysfs;
+mod unsupported;

@@ -1,0 +1,75 @@
+#!/bin/sh
+# Makes libibverbs.so.1 of the static library that cargo built, with the version nodes of libibverbs.map.
+#
+#   link.sh PROFILE_DIR OUT_DIR      for example: link.sh target/release out
+#
+# OUT_DIR/lib/weir/libibverbs.so.1        needs the distribution's library too, for the private symbols that provider
+#                                         libraries (libmlx5, libefa: perftest and UCX are linked to them) ask for
+# OUT_DIR/lib/weir/plain/libibverbs.so.1  needs no other libibverbs; the only one where the distribution has none
+set -eu
+
+if [ $# -ne 2 ]; then
+	echo "usage: $0 PROFILE_DIR OUT_DIR" >&2
+	exit 2
+fi
+archive=$1/libweir_verbs.a
+lib=$2/lib/weir
+here=$(cd "$(dirname "$0")" && pwd)
+: "${CC:=cc}"
+
+if [ ! -f "$archive" ]; then
+	echo "$0: no $archive: build it with 'cargo build -p weir-verbs' first" >&2
+	exit 1
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# The path of the distribution's library as the loader will find it, of the machine that $CC compiles for.
+distribution_library() {
+	found=$($CC -print-file-name=libibverbs.so.1)
+	case $found in
+	/*) ;;
+	*)
+		case $($CC -dumpmachine) in
+		x86_64-*) tag=x86-64 ;;
+		aarch64-*) tag=AArch64 ;;
+		*) tag=libc6 ;;
+		esac
+		found=$(PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2>/dev/null |
+			sed -n "s/^[[:space:]]*libibverbs\.so\.1 (.*$tag.*) => //p" | head -n 1)
+		;;
+	esac
+	# The name with its major version only, which stays over updates; no ".." in the directory.
+	[ -n "$found" ] && [ -e "$found" ] && echo "$(cd "$(dirname "$found")" && pwd -P)/libibverbs.so.1"
+}
+
+# link OUTPUT [LIBRARY]: one variant. Nothing is exported but what the map lists. The library is never unloaded: its
+# thread and its handlers of faults must not lose their code.
+link() {
+	output=$1
+	shift
+	mkdir -p "$(dirname "$output")"
+	"$CC" -shared -o "$output.new" -Wl,-soname,libibverbs.so.1 \
+		-Wl,--version-script="$here/libibverbs.map" \
+		"$scratch/versions.o" \
+		-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
+		-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
+		-Wl,--no-as-needed "$@" -Wl,--as-needed \
+		-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+	mv "$output.new" "$output"
+}
+
+"$CC" -c -O2 -fPIC -Wall -o "$scratch/versions.o" "$here/versions.c"
+link "$lib/plain/libibverbs.so.1"
+
+distribution=$(distribution_library || true)
+if [ -n "$distribution" ]; then
+	# A library whose own name is an absolute path makes whoever links with it need exactly that path.
+	echo > "$scratch/empty.c"
+	"$CC" -shared -nostdlib -Wl,-soname,"$distribution" -o "$scratch/distribution.so" "$scratch/empty.c"
+	link "$lib/libibverbs.so.1" "$scratch/distribution.so"
+else
+	echo "$0: no libibverbs of the distribution here: programs that need its providers will not start" >&2
+	link "$lib/libibverbs.so.1"
+fi

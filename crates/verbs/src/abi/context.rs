@@ -1,0 +1,114 @@
+//! The opened device and its tables of functions, which inline functions of the header call.
+
+use super::*;
+use std::ffi::{c_int, c_void};
+
+pub const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
+
+#[repr(C)]
+pub struct ibv_context_ops {
+    pub _compat_query_device: Unset,
+    pub _compat_query_port: Unset,
+    pub _compat_alloc_pd: Unset,
+    pub _compat_dealloc_pd: Unset,
+    pub _compat_reg_mr: Unset,
+    pub _compat_rereg_mr: Unset,
+    pub _compat_dereg_mr: Unset,
+    pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, c_int) -> *mut ibv_mw>,
+    pub bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
+    pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
+    pub _compat_create_cq: Unset,
+    pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
+    pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
+    pub _compat_cq_event: Unset,
+    pub _compat_resize_cq: Unset,
+    pub _compat_destroy_cq: Unset,
+    pub _compat_create_srq: Unset,
+    pub _compat_modify_srq: Unset,
+    pub _compat_query_srq: Unset,
+    pub _compat_destroy_srq: Unset,
+    pub post_srq_recv: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+    pub _compat_create_qp: Unset,
+    pub _compat_query_qp: Unset,
+    pub _compat_modify_qp: Unset,
+    pub _compat_destroy_qp: Unset,
+    pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
+    pub post_recv: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+    pub _compat_create_ah: Unset,
+    pub _compat_destroy_ah: Unset,
+    pub _compat_attach_mcast: Unset,
+    pub _compat_detach_mcast: Unset,
+    pub _compat_async_event: Unset,
+}
+
+#[repr(C)]
+pub struct ibv_context {
+    pub device: *mut ibv_device,
+    pub ops: ibv_context_ops,
+    pub cmd_fd: c_int,
+    pub async_fd: c_int,
+    pub num_comp_vectors: c_int,
+    pub mutex: libc::pthread_mutex_t,
+    /// All ones: a [`verbs_context`] surrounds this.
+    pub abi_compat: *mut c_void,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_values_ex {
+    pub comp_mask: u32,
+    pub raw_clock: libc::timespec,
+}
+
+/// What surrounds an [`ibv_context`]. Members grow at the front, `sz` says how many there are.
+#[repr(C)]
+pub struct verbs_context {
+    pub query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
+    pub advise_mr: Unset,
+    pub alloc_null_mr: Unset,
+    pub read_counters: Unset,
+    pub attach_counters_point_flow: Unset,
+    pub create_counters: Unset,
+    pub destroy_counters: Unset,
+    pub reg_dm_mr: Unset,
+    pub alloc_dm: Unset,
+    pub free_dm: Unset,
+    pub modify_flow_action_esp: Unset,
+    pub destroy_flow_action: Unset,
+    pub create_flow_action_esp: Unset,
+    pub modify_qp_rate_limit: Unset,
+    pub alloc_parent_domain: Unset,
+    pub dealloc_td: Unset,
+    pub alloc_td: Unset,
+    pub modify_cq: Unset,
+    pub post_srq_ops: Unset,
+    pub destroy_rwq_ind_table: Unset,
+    pub create_rwq_ind_table: Unset,
+    pub destroy_wq: Unset,
+    pub modify_wq: Unset,
+    pub create_wq: Unset,
+    pub query_rt_values: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int>,
+    pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
+    pub r#priv: *mut Opaque,
+    pub query_device_ex: Option<
+        unsafe extern "C" fn(
+            *mut ibv_context,
+            *const ibv_query_device_ex_input,
+            *mut ibv_device_attr_ex,
+            usize,
+        ) -> c_int,
+    >,
+    pub ibv_destroy_flow: Unset,
+    pub ABI_placeholder2: Unset,
+    pub ibv_create_flow: Unset,
+    pub ABI_placeholder1: Unset,
+    pub open_qp: Unset,
+    pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
+    pub get_srq_num: Unset,
+    pub create_srq_ex: Unset,
+    pub open_xrcd: Unset,
+    pub close_xrcd: Option<unsafe extern "C" fn(*mut ibv_xrcd) -> c_int>,
+    pub _ABI_placeholder3: u64,
+    pub sz: usize,
+    pub context: ibv_context,
+}

@@ -1,0 +1,102 @@
+//! Protection domains, memory regions and windows, device memory.
+
+use super::{Opaque, ibv_context};
+use std::ffi::{c_int, c_uint, c_void};
+
+pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
+pub const IBV_ACCESS_MW_BIND: u32 = 1 << 4;
+pub const IBV_ACCESS_ZERO_BASED: u32 = 1 << 5;
+pub const IBV_ACCESS_ON_DEMAND: u32 = 1 << 6;
+/// Flags that an adapter may ignore, `IBV_ACCESS_RELAXED_ORDERING` among them.
+pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
+pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
+
+#[repr(C)]
+pub struct ibv_pd {
+    pub context: *mut ibv_context,
+    pub handle: u32,
+}
+
+#[repr(C)]
+pub struct ibv_mr {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub handle: u32,
+    pub lkey: u32,
+    pub rkey: u32,
+}
+
+#[repr(C)]
+pub struct ibv_mw {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub rkey: u32,
+    pub handle: u32,
+    pub r#type: c_int,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_mw_bind_info {
+    pub mr: *mut ibv_mr,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: c_uint,
+}
+
+#[repr(C)]
+pub struct ibv_mw_bind {
+    pub wr_id: u64,
+    pub send_flags: c_uint,
+    pub bind_info: ibv_mw_bind_info,
+}
+
+#[repr(C)]
+pub struct ibv_xrcd {
+    pub context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub struct ibv_xrcd_init_attr {
+    pub comp_mask: u32,
+    pub fd: c_int,
+    pub oflags: c_int,
+}
+
+#[repr(C)]
+pub struct ibv_td_init_attr {
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
+pub struct ibv_td {
+    pub context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub struct ibv_parent_domain_init_attr {
+    pub pd: *mut ibv_pd,
+    pub td: *mut ibv_td,
+    pub comp_mask: u32,
+    pub alloc: *mut Opaque,
+    pub free: *mut Opaque,
+    pub pd_context: *mut c_void,
+}
+
+#[repr(C)]
+pub struct ibv_alloc_dm_attr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
+pub struct ibv_dm {
+    pub context: *mut ibv_context,
+    pub memcpy_to_dm: *mut Opaque,
+    pub memcpy_from_dm: *mut Opaque,
+    pub comp_mask: u32,
+    pub handle: u32,
+}

@@ -1,0 +1,113 @@
+//! Opening and closing a device, and the tables of functions in an open one.
+
+use crate::abi::*;
+use crate::ffi::{ENODEV, object, status, zeroed};
+use crate::registry::Registry;
+use crate::{cq, device, log, poll, post, qp, query, unsupported};
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::sync::Arc;
+
+/// An open device. Our part stands before the public one: `verbs_context` must end with its `ibv_context`, and
+/// programs built against a longer `verbs_context` look for its members in front.
+#[repr(C)]
+pub struct Context {
+    pub own: ContextOwn,
+    verbs: verbs_context,
+}
+
+/// Our part of a context.
+pub struct ContextOwn {
+    pub device: Arc<weir_device::Context>,
+    pub info: &'static device::DeviceOwn,
+    pub registry: Arc<Registry>,
+}
+
+/// Where the `ibv_context` stands in a [`Context`].
+const PUBLIC: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
+
+// Nothing may stand between the `ibv_context` and the end of the `verbs_context`.
+const _: () = assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
+
+/// # Safety
+/// `device` is from `ibv_get_device_list`; its list may be freed already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    object(|| {
+        log::start();
+        if device.is_null() {
+            return Err(ENODEV);
+        }
+        // SAFETY: the caller's promise.
+        let info = unsafe { device::own(device) };
+        let opened = weir_device::Context::open(&info.name)?;
+        let context = Box::new(Context {
+            verbs: verbs_table(device, opened.async_fd()),
+            own: ContextOwn { device: opened, info, registry: Arc::default() },
+        });
+        let context = Box::into_raw(context);
+        // SAFETY: just made; the mutex is initialised in its final place.
+        unsafe {
+            let public = context.byte_add(PUBLIC).cast::<ibv_context>();
+            libc::pthread_mutex_init(&raw mut (*public).mutex, std::ptr::null());
+            Ok(public)
+        }
+    })
+}
+
+/// # Safety
+/// `context` is from `ibv_open_device` and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; `ibv_open_device` made it from a Box.
+        unsafe {
+            // QPs that the application left behind end with the device that they are of, as with a real one.
+            for qp in own(context).registry.qps().objects() {
+                if let Err(error) = (*qp.as_ptr()).own.device.destroy() {
+                    tracing::warn!(?error, "a QP could not be destroyed with its device");
+                }
+            }
+            libc::pthread_mutex_destroy(&raw mut (*context).mutex);
+            drop(Box::from_raw(context.byte_sub(PUBLIC).cast::<Context>()));
+        }
+        Ok(())
+    })
+}
+
+/// Our part of a context.
+///
+/// # Safety
+/// `context` is open and stays so for `'a`.
+pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
+    // SAFETY: every `ibv_context` of ours is part of a `Context`.
+    unsafe { &(*context.byte_sub(PUBLIC).cast::<Context>()).own }
+}
+
+/// What a member left NULL means is in the header's inline function: EOPNOTSUPP. Those that it calls unseen are set.
+fn verbs_table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
+    // SAFETY: integers, pointers, optional functions; a zeroed mutex is one that is not initialised yet.
+    let mut verbs: verbs_context = unsafe { zeroed() };
+    verbs.query_port = Some(query::query_port);
+    verbs.query_rt_values = Some(query::query_rt_values);
+    verbs.query_device_ex = Some(query::query_device_ex);
+    verbs.create_cq_ex = Some(cq::create_cq_ex);
+    verbs.create_qp_ex = Some(qp::create_qp_ex);
+    verbs.close_xrcd = Some(unsupported::close_xrcd);
+    verbs.sz = size_of::<verbs_context>();
+
+    let context = &mut verbs.context;
+    context.device = device;
+    context.cmd_fd = -1;
+    context.async_fd = async_fd;
+    context.num_comp_vectors = 1;
+    context.abi_compat = usize::MAX as *mut c_void;
+    context.ops.bind_mw = Some(unsupported::bind_mw);
+    context.ops.dealloc_mw = Some(unsupported::dealloc_mw);
+    context.ops.poll_cq = Some(poll::poll_cq);
+    context.ops.req_notify_cq = Some(poll::req_notify_cq);
+    context.ops.post_srq_recv = Some(unsupported::post_srq_recv);
+    context.ops.post_send = Some(post::post_send);
+    context.ops.post_recv = Some(post::post_recv);
+    verbs
+}

@@ -1,0 +1,242 @@
+//! Completion queues and completion channels: making and ending them, and their events.
+
+use crate::abi::*;
+use crate::context;
+use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, guard, number, object, status, zeroed};
+use crate::pd_mr::new_handle;
+use crate::registry::{Registry, new_cookie};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// An `ibv_cq` and our part of it.
+#[repr(C)]
+pub struct Cq {
+    ibv: ibv_cq,
+    pub own: CqOwn,
+}
+
+/// Our part of a CQ.
+pub struct CqOwn {
+    pub device: Arc<weir_device::Cq>,
+    registry: Arc<Registry>,
+    cookie: u64,
+}
+
+#[repr(C)]
+struct Channel {
+    ibv: ibv_comp_channel,
+    own: ChannelOwn,
+}
+
+struct ChannelOwn {
+    device: Arc<weir_device::CompChannel>,
+    registry: Arc<Registry>,
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let own = unsafe { context::own(context) };
+        let device = own.device.create_channel()?;
+        let ibv = ibv_comp_channel { context, fd: device.fd(), refcnt: 0 };
+        let own = ChannelOwn { device, registry: own.registry.clone() };
+        Ok(Box::into_raw(Box::new(Channel { ibv, own })).cast())
+    })
+}
+
+/// # Safety
+/// `channel` is from `ibv_create_comp_channel`; after success it is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            if count_users(channel, 0) != 0 {
+                return Err(EBUSY);
+            }
+            drop(Box::from_raw(channel.cast::<Channel>()));
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `context` is open, `channel` NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let (own, vectors) = unsafe { (context::own(context), (*context).num_comp_vectors) };
+        if cqe < 1 || !(0..vectors).contains(&comp_vector) {
+            return Err(EINVAL);
+        }
+        let notify = (!channel.is_null()).then(|| {
+            // SAFETY: the caller's promise.
+            unsafe { &(*channel.cast::<Channel>()).own }.device.clone()
+        });
+        let cookie = new_cookie();
+        let device = own.device.create_cq(cqe as u32, notify, cookie)?;
+        // SAFETY: integers and pointers; mutex and condition are initialised below.
+        let mut ibv: ibv_cq = unsafe { zeroed() };
+        ibv.context = context;
+        ibv.channel = channel;
+        ibv.cq_context = cq_context;
+        ibv.handle = new_handle();
+        ibv.cqe = device.cqe() as c_int;
+        let registry = own.registry.clone();
+        let cq = Box::into_raw(Box::new(Cq { ibv, own: CqOwn { device, registry, cookie } }));
+        // SAFETY: just made, in its final place.
+        unsafe {
+            libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
+            libc::pthread_cond_init(&raw mut (*cq).ibv.cond, std::ptr::null());
+            if !channel.is_null() {
+                count_users(channel, 1);
+            }
+        }
+        own.registry.cqs().insert(cookie, NonNull::new(cq).ok_or(EINVAL)?);
+        Ok(cq.cast())
+    })
+}
+
+/// # Safety
+/// `cq` is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    status(|| {
+        if cqe < 1 {
+            return Err(EINVAL);
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let device = &own(cq).device;
+            device.resize(cqe as u32)?;
+            (*cq).cqe = device.cqe() as c_int;
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `cq` is from `ibv_create_cq`; after success it is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            let own = own(cq);
+            own.device.destroy()?;
+            let handed_out = own.registry.cqs().remove(own.cookie);
+            libc::pthread_mutex_lock(&raw mut (*cq).mutex);
+            if let Some(events) = handed_out {
+                while (*cq).comp_events_completed != events.completion_events
+                    || (*cq).async_events_completed != events.async_events
+                {
+                    libc::pthread_cond_wait(&raw mut (*cq).cond, &raw mut (*cq).mutex);
+                }
+            }
+            libc::pthread_mutex_unlock(&raw mut (*cq).mutex);
+            if !(*cq).channel.is_null() {
+                count_users((*cq).channel, -1);
+            }
+            libc::pthread_mutex_destroy(&raw mut (*cq).mutex);
+            libc::pthread_cond_destroy(&raw mut (*cq).cond);
+            drop(Box::from_raw(cq.cast::<Cq>()));
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `channel` is alive; `cq` and `cq_context` are writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    number(|| {
+        // SAFETY: the caller's promise.
+        let own = unsafe { &(*channel.cast::<Channel>()).own };
+        loop {
+            let cookie = own.device.get_event()?;
+            let mut cqs = own.registry.cqs();
+            let Some(entry) = cqs.get(cookie) else { continue };
+            entry.completion_events = entry.completion_events.wrapping_add(1);
+            // SAFETY: alive while the lock is held, and then until the event is acknowledged.
+            unsafe {
+                *cq = entry.object().cast();
+                *cq_context = (**cq).cq_context;
+            }
+            return Ok(0);
+        }
+    })
+}
+
+/// # Safety
+/// `cq` has that many events that were not acknowledged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    // SAFETY: the caller's promise: `ibv_destroy_cq` waits for these events.
+    guard((), || unsafe {
+        acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents)
+    })
+}
+
+/// Extended CQs are not offered yet.
+pub unsafe extern "C" fn create_cq_ex(_context: *mut ibv_context, _attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+    object(|| Err(EOPNOTSUPP))
+}
+
+/// Our part of a CQ.
+///
+/// # Safety
+/// `cq` is alive for `'a`.
+pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
+    // SAFETY: every `ibv_cq` of ours is the start of a `Cq`.
+    unsafe { &(*cq.cast::<Cq>()).own }
+}
+
+/// Counts events as acknowledged and wakes whoever destroys their object.
+///
+/// # Safety
+/// All three are of one living object.
+pub unsafe fn acknowledge(
+    mutex: *mut libc::pthread_mutex_t,
+    cond: *mut libc::pthread_cond_t,
+    completed: *mut u32,
+    count: u32,
+) {
+    // SAFETY: the caller's promise; the counter is only touched under the mutex.
+    unsafe {
+        libc::pthread_mutex_lock(mutex);
+        *completed = (*completed).wrapping_add(count);
+        libc::pthread_cond_signal(cond);
+        libc::pthread_mutex_unlock(mutex);
+    }
+}
+
+/// Adds to the number of CQs of a channel and returns it.
+///
+/// # Safety
+/// The channel and its context are alive.
+unsafe fn count_users(channel: *mut ibv_comp_channel, change: c_int) -> c_int {
+    // SAFETY: the caller's promise; the counter is only touched under the context's mutex.
+    unsafe {
+        let mutex = &raw mut (*(*channel).context).mutex;
+        libc::pthread_mutex_lock(mutex);
+        (*channel).refcnt += change;
+        let users = (*channel).refcnt;
+        libc::pthread_mutex_unlock(mutex);
+        users
+    }
+}

@@ -1,0 +1,159 @@
+//! The list of devices, and what can be said of one without opening it.
+//!
+//! Devices live until the process ends: a list may be freed while a context of a device in it is open, and programs
+//! compare addresses of devices from two lists.
+
+use crate::abi::*;
+use crate::ffi::{fill, guard, object, zeroed};
+use crate::log;
+use std::ffi::{c_char, c_int};
+use std::sync::{Mutex, PoisonError};
+use weir_device::DeviceInfo;
+
+/// What the provider libraries of the distribution look for behind an `ibv_device` must be zero, meaning "not mine":
+/// more than they read.
+const ZEROS_BEHIND: usize = 256;
+
+/// An `ibv_device` and what we know of it.
+#[repr(C)]
+pub struct Device {
+    pub ibv: ibv_device,
+    zeros: [u8; ZEROS_BEHIND],
+    pub own: DeviceOwn,
+}
+
+/// Our part of a device.
+pub struct DeviceOwn {
+    pub name: String,
+    pub ifname: String,
+    /// Big-endian.
+    pub guid: u64,
+    index: usize,
+}
+
+/// # Safety
+/// As in verbs.h: `num_devices` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    object(|| {
+        log::start();
+        let mut devices: Vec<*mut ibv_device> =
+            weir_device::devices().iter().map(|info| interned(info).cast()).collect();
+        if !num_devices.is_null() {
+            // SAFETY: writable by the caller's promise.
+            unsafe { *num_devices = devices.len() as c_int };
+        }
+        devices.push(std::ptr::null_mut());
+        // The list is freed without its length: malloc knows it.
+        let bytes = size_of_val(&devices[..]);
+        // SAFETY: the new block holds all entries; a failure is checked.
+        unsafe {
+            let list = libc::malloc(bytes).cast::<*mut ibv_device>();
+            if list.is_null() {
+                return Err(weir_device::Errno(libc::ENOMEM));
+            }
+            list.copy_from_nonoverlapping(devices.as_ptr(), devices.len());
+            Ok(list)
+        }
+    })
+}
+
+/// # Safety
+/// `list` is from `ibv_get_device_list`, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: allocated by malloc in `ibv_get_device_list`.
+    unsafe { libc::free(list.cast()) }
+}
+
+/// # Safety
+/// `device` is from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: devices are never freed.
+    unsafe { (*device).name.as_ptr() }
+}
+
+/// # Safety
+/// `device` is from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    // SAFETY: see `own`.
+    guard(-1, || unsafe { own(device) }.index as c_int)
+}
+
+/// # Safety
+/// `device` is from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: see `own`.
+    guard(0, || unsafe { own(device) }.guid)
+}
+
+/// Our part of a device.
+///
+/// # Safety
+/// `device` is from a list of ours.
+pub unsafe fn own<'a>(device: *const ibv_device) -> &'a DeviceOwn {
+    // SAFETY: every `ibv_device` of ours is the start of a `Device`, which is never freed.
+    unsafe { &(*device.cast::<Device>()).own }
+}
+
+/// The one `Device` of this name in this process.
+fn interned(info: &DeviceInfo) -> *mut Device {
+    static DEVICES: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = devices.iter().find(|d| d.own.name == info.name && d.own.guid == info.guid) {
+        return std::ptr::from_ref(*known).cast_mut();
+    }
+    let new: &'static Device = Box::leak(Box::new(Device::new(info, devices.len())));
+    devices.push(new);
+    std::ptr::from_ref(new).cast_mut()
+}
+
+impl Device {
+    fn new(info: &DeviceInfo, index: usize) -> Device {
+        // SAFETY: integers, arrays and pointers.
+        let mut ibv: ibv_device = unsafe { zeroed() };
+        ibv.node_type = IBV_NODE_CA;
+        ibv.transport_type = IBV_TRANSPORT_IB;
+        fill(&mut ibv.name, &info.name);
+        fill(&mut ibv.dev_name, &format!("uverbs{index}"));
+        fill(&mut ibv.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
+        fill(&mut ibv.ibdev_path, &format!("/sys/class/infiniband/{}", info.name));
+        let own = DeviceOwn { name: info.name.clone(), ifname: info.ifname.clone(), guid: info.guid, index };
+        Device { ibv, zeros: [0; ZEROS_BEHIND], own }
+    }
+}
+
+// SAFETY: a device is not changed once it is made; the pointers in it are NULL.
+unsafe impl Sync for Device {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn one_device_has_one_address_and_zeros_behind_it() {
+        let info = DeviceInfo {
+            name: "weir_test0".into(),
+            ifname: "test0".into(),
+            ifindex: 7,
+            guid: 42,
+            if_mtu: 1500,
+            up: true,
+            gids: Vec::new(),
+            notes: Vec::new(),
+        };
+        let device = interned(&info);
+        assert_eq!(device, interned(&info));
+        // SAFETY: a device is never freed.
+        let device = unsafe { &*device };
+        assert_eq!(device.zeros, [0; ZEROS_BEHIND]);
+        assert_eq!(offset_of!(Device, zeros), size_of::<ibv_device>());
+        // SAFETY: as above.
+        let name = unsafe { crate::ffi::text(ibv_get_device_name(&raw const device.ibv as *mut _)) };
+        assert_eq!(name, Some("weir_test0"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Asynchronous events.
+
+use crate::abi::*;
+use crate::context;
+use crate::cq::acknowledge;
+use crate::ffi::{guard, number};
+use std::ffi::c_int;
+use weir_device::AsyncEvent;
+use weir_transport::QpEvent;
+
+/// # Safety
+/// `context` is open, `event` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+    number(|| {
+        // SAFETY: the caller's promise.
+        let own = unsafe { context::own(context) };
+        loop {
+            let port = ibv_async_event_element { port_num: 1 };
+            let (element, event_type) = match own.device.get_async_event()? {
+                AsyncEvent::Qp { cookie, event } => {
+                    let mut qps = own.registry.qps();
+                    let Some(entry) = qps.get(cookie) else { continue };
+                    entry.async_events = entry.async_events.wrapping_add(1);
+                    (ibv_async_event_element { qp: entry.object().cast() }, qp_event(event))
+                }
+                AsyncEvent::CqError { cookie } => {
+                    let mut cqs = own.registry.cqs();
+                    let Some(entry) = cqs.get(cookie) else { continue };
+                    entry.async_events = entry.async_events.wrapping_add(1);
+                    (ibv_async_event_element { cq: entry.object().cast() }, IBV_EVENT_CQ_ERR)
+                }
+                AsyncEvent::PortActive => (port, IBV_EVENT_PORT_ACTIVE),
+                AsyncEvent::PortError => (port, IBV_EVENT_PORT_ERR),
+                AsyncEvent::GidChange => (port, IBV_EVENT_GID_CHANGE),
+                AsyncEvent::DeviceFatal => (port, IBV_EVENT_DEVICE_FATAL),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { *event = ibv_async_event { element, event_type } };
+            return Ok(0);
+        }
+    })
+}
+
+/// # Safety
+/// `event` was filled by `ibv_get_async_event` and not acknowledged before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: the type says which member is valid; whoever destroys that object waits for this call.
+    guard((), || unsafe {
+        let ibv_async_event { element, event_type } = *event;
+        match event_type {
+            IBV_EVENT_CQ_ERR => {
+                let cq = element.cq;
+                let completed = &raw mut (*cq).async_events_completed;
+                acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, completed, 1);
+            }
+            IBV_EVENT_QP_FATAL
+            | IBV_EVENT_QP_REQ_ERR
+            | IBV_EVENT_QP_ACCESS_ERR
+            | IBV_EVENT_COMM_EST
+            | IBV_EVENT_SQ_DRAINED
+            | IBV_EVENT_PATH_MIG
+            | IBV_EVENT_PATH_MIG_ERR
+            | IBV_EVENT_QP_LAST_WQE_REACHED => {
+                let qp = element.qp;
+                let completed = &raw mut (*qp).events_completed;
+                acknowledge(&raw mut (*qp).mutex, &raw mut (*qp).cond, completed, 1);
+            }
+            // Of the port or the device: nobody waits.
+            _ => {}
+        }
+    })
+}
+
+fn qp_event(event: QpEvent) -> c_int {
+    match event {
+        QpEvent::CommunicationEstablished => IBV_EVENT_COMM_EST,
+        QpEvent::Fatal => IBV_EVENT_QP_FATAL,
+        QpEvent::RequestError => IBV_EVENT_QP_REQ_ERR,
+        QpEvent::AccessError => IBV_EVENT_QP_ACCESS_ERR,
+        QpEvent::SendQueueDrained => IBV_EVENT_SQ_DRAINED,
+        QpEvent::LastWqeReached => IBV_EVENT_QP_LAST_WQE_REACHED,
+    }
+}

@@ -1,0 +1,61 @@
+//! Polling and arming a CQ: the hot half of the receiving side.
+
+use crate::abi::{ibv_cq, ibv_wc};
+use crate::cq;
+use crate::ffi::{guard, status};
+use std::ffi::{c_int, c_uint};
+use weir_transport::Completion;
+
+/// `ibv_poll_cq`: how many completions were written to `wc`, or negative once the CQ has overflowed.
+///
+/// # Safety
+/// `cq` is alive and `wc` has room for `num_entries`.
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    guard(-libc::EIO, || {
+        // SAFETY: the caller's promise.
+        let cq = unsafe { cq::own(cq) };
+        let mut next = wc;
+        let room = usize::try_from(num_entries).unwrap_or(0);
+        let polled = cq.device.poll(room, |completion| {
+            // SAFETY: at most `room` completions come.
+            unsafe {
+                next.write(work_completion(completion));
+                next = next.add(1);
+            }
+        });
+        match polled {
+            Ok(count) => count as c_int,
+            Err(errno) => -errno.0,
+        }
+    })
+}
+
+/// `ibv_req_notify_cq`.
+///
+/// # Safety
+/// `cq` is alive.
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe { cq::own(cq) }.device.arm(solicited_only != 0);
+        Ok(())
+    })
+}
+
+fn work_completion(c: &Completion) -> ibv_wc {
+    ibv_wc {
+        wr_id: c.wr_id,
+        status: c.status as c_int,
+        opcode: c.opcode as c_int,
+        vendor_err: c.vendor_err,
+        byte_len: c.byte_len,
+        imm_data: c.imm,
+        qp_num: c.qp_num,
+        src_qp: c.src_qp,
+        wc_flags: c.flags.bits() as c_uint,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}

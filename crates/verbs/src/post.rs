@@ -1,0 +1,192 @@
+//! Posting work requests: the hot half of the sending side. No allocation, no lock of our own.
+
+use crate::abi::*;
+use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard};
+use crate::qp::{self, QpOwn};
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use weir_device::Errno;
+use weir_transport::{Data, RecvWr, SendFlags, SendOp, SendWr, Sge};
+
+/// Bytes of inline data that one work request can have here; QPs are made with no more.
+pub const INLINE_ROOM: usize = 1024;
+
+// Lists of pieces are handed on as they lie in the application's memory.
+const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
+
+/// `ibv_post_send`: 0, or an errno value and the first work request that was not taken.
+///
+/// # Safety
+/// `qp` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
+pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    let mut next = wr;
+    let outcome = guard(EIO.0, || {
+        // SAFETY: the caller's promise.
+        let own = unsafe { qp::own(qp) };
+        // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
+        while let Some(request) = unsafe { next.as_ref() } {
+            // SAFETY: a work request of the caller.
+            if let Err(errno) = unsafe { send(own, request) } {
+                if next != wr {
+                    own.device.doorbell();
+                }
+                return errno.0;
+            }
+            next = request.next;
+        }
+        own.device.doorbell();
+        0
+    });
+    if outcome != 0 && !bad_wr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *bad_wr = next };
+    }
+    outcome
+}
+
+/// `ibv_post_recv`: 0, or an errno value and the first work request that was not taken.
+///
+/// # Safety
+/// `qp` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
+pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    let mut next = wr;
+    let outcome = guard(EIO.0, || {
+        // SAFETY: the caller's promise.
+        let own = unsafe { qp::own(qp) };
+        // SAFETY: as in `post_send`.
+        while let Some(request) = unsafe { next.as_ref() } {
+            // SAFETY: the caller's list of pieces.
+            let taken = unsafe { pieces(request.sg_list, request.num_sge, own.max_recv_sge) }
+                .and_then(|sges| own.device.post_recv(&RecvWr { wr_id: request.wr_id, sges }).map_err(Errno::from));
+            if let Err(errno) = taken {
+                return errno.0;
+            }
+            next = request.next;
+        }
+        0
+    });
+    if outcome != 0 && !bad_wr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *bad_wr = next };
+    }
+    outcome
+}
+
+/// # Safety
+/// `request` is as in verbs.h.
+#[inline]
+unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
+    // SAFETY: the caller's list of pieces.
+    let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_send_sge) }?;
+    // SAFETY: the opcode says which member of the union is meant.
+    let op = unsafe { operation(request) }?;
+    let flags = SendFlags::from_bits_truncate(request.send_flags);
+    let wr_id = request.wr_id;
+    if !flags.contains(SendFlags::INLINE) {
+        return Ok(qp.device.post_send(&SendWr { wr_id, op, flags, data: Data::Gather(sges) })?);
+    }
+    let mut room = [MaybeUninit::<u8>::uninit(); INLINE_ROOM];
+    // SAFETY: inline data is in the caller's memory.
+    let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }?;
+    Ok(qp.device.post_send(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) })?)
+}
+
+/// # Safety
+/// The member of the union that the opcode names is set.
+#[inline]
+unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
+    let imm = request.imm_data;
+    // SAFETY: the caller's promise.
+    let (rdma, atomic) = unsafe { (&request.wr.rdma, &request.wr.atomic) };
+    let ibv_wr_rdma { remote_addr, rkey } = *rdma;
+    Ok(match request.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImm { imm },
+        IBV_WR_RDMA_WRITE => SendOp::Write { remote_addr, rkey },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm { remote_addr, rkey, imm },
+        IBV_WR_RDMA_READ => SendOp::Read { remote_addr, rkey },
+        IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
+            remote_addr: atomic.remote_addr,
+            rkey: atomic.rkey,
+            compare: atomic.compare_add,
+            swap: atomic.swap,
+        },
+        IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            SendOp::FetchAdd { remote_addr: atomic.remote_addr, rkey: atomic.rkey, add: atomic.compare_add }
+        }
+        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_SEND_WITH_INV | IBV_WR_TSO | IBV_WR_ATOMIC_WRITE => {
+            return Err(EOPNOTSUPP);
+        }
+        _ => return Err(EINVAL),
+    })
+}
+
+/// A list of pieces where it lies; EINVAL where it is longer than the QP was made for.
+///
+/// # Safety
+/// `list` has `count` pieces, which stay as they are for `'a`.
+#[inline]
+unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // A negative count becomes a huge one.
+    if count as u32 > max || list.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise; `Sge` lies as `ibv_sge` does.
+    Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) })
+}
+
+/// Inline data, put together in `room`; EINVAL where it does not fit.
+///
+/// # Safety
+/// The pieces are readable memory of this process: keys do not matter for inline data.
+#[inline]
+unsafe fn gather<'a>(sges: &[Sge], room: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], Errno> {
+    let mut len = 0;
+    for sge in sges {
+        let piece = sge.length as usize;
+        if piece > room.len() - len {
+            return Err(EINVAL);
+        }
+        // SAFETY: readable by the caller's promise; it fits.
+        unsafe {
+            room[len..].as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(sge.addr as *const u8, piece);
+        }
+        len += piece;
+    }
+    // SAFETY: the first `len` bytes were written.
+    Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), len) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inline_pieces_are_put_together_and_bounded() {
+        let (a, b) = (*b"inline ", *b"data");
+        let sge = |bytes: &[u8]| Sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, lkey: 0 };
+        let sges = [sge(&a), sge(&[]), sge(&b)];
+        let mut room = [MaybeUninit::uninit(); 11];
+        // SAFETY: the pieces are arrays of this test.
+        unsafe {
+            assert_eq!(gather(&sges, &mut room), Ok(&b"inline data"[..]));
+            assert_eq!(gather(&sges, &mut room[..10]), Err(EINVAL));
+        }
+    }
+
+    #[test]
+    fn a_bad_number_of_pieces_is_refused() {
+        let sge = ibv_sge { addr: 1, length: 2, lkey: 3 };
+        // SAFETY: one piece, as said.
+        unsafe {
+            assert_eq!(pieces(&sge, 1, 1).unwrap(), [Sge { addr: 1, length: 2, lkey: 3 }]);
+            assert_eq!(pieces(&sge, 1, 0), Err(EINVAL));
+            assert_eq!(pieces(&sge, -1, 32), Err(EINVAL));
+            assert_eq!(pieces(std::ptr::null(), 1, 1), Err(EINVAL));
+            assert_eq!(pieces(std::ptr::null(), 0, 1), Ok(&[][..]));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Queue pairs: making, modifying, querying and ending them.
+
+use crate::abi::*;
+use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object, status, zeroed};
+use crate::pd_mr::{self, new_handle};
+use crate::post::INLINE_ROOM;
+use crate::registry::{Registry, new_cookie};
+use crate::{attr, context, cq};
+use std::ffi::c_int;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use weir_device::{Errno, QpCreate};
+use weir_transport::{AttrMask, Service};
+
+/// An `ibv_qp` and our part of it.
+#[repr(C)]
+pub struct Qp {
+    ibv: ibv_qp,
+    pub own: QpOwn,
+}
+
+/// Our part of a QP.
+pub struct QpOwn {
+    pub device: Arc<weir_device::Qp>,
+    pub max_send_sge: u32,
+    pub max_recv_sge: u32,
+    pub max_inline: usize,
+    sq_sig_all: bool,
+    registry: Arc<Registry>,
+    cookie: u64,
+}
+
+/// # Safety
+/// `pd` is alive, `init` as in verbs.h; it may be the first 64 bytes of an `ibv_qp_init_attr_ex`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: the caller's promise.
+    object(|| unsafe { create(pd, init) })
+}
+
+/// The inline function of the header comes here where more than a PD is asked for.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn create_qp_ex(_context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    object(|| {
+        const TAKEN: u32 = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        unsafe {
+            let mask = (*init).comp_mask;
+            if mask & IBV_QP_INIT_ATTR_PD == 0 {
+                return Err(EINVAL);
+            }
+            if mask & !TAKEN != 0 || (mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && (*init).create_flags != 0) {
+                return Err(EOPNOTSUPP);
+            }
+            create((*init).pd, init.cast())
+        }
+    })
+}
+
+/// # Safety
+/// `qp` is alive, `attr` as in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (own, asked) = unsafe { (own(qp), &*attr) };
+        let (attr, mask) = attr::to_modify(asked, mask)?;
+        own.device.modify(&attr, mask)?;
+        if mask.contains(AttrMask::STATE) {
+            // SAFETY: the caller's promise.
+            unsafe { (*qp).state = attr.qp_state as c_int };
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `qp` is alive, `attr` and `init` are writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    _mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise. `init` may lie in a longer structure: member by member.
+        unsafe {
+            let own = own(qp);
+            let queried = attr::from_query(&own.device.query());
+            *attr = queried;
+            (*init).qp_context = (*qp).qp_context;
+            (*init).send_cq = (*qp).send_cq;
+            (*init).recv_cq = (*qp).recv_cq;
+            (*init).srq = (*qp).srq;
+            (*init).cap = queried.cap;
+            (*init).qp_type = (*qp).qp_type;
+            (*init).sq_sig_all = own.sq_sig_all.into();
+            (*qp).state = queried.qp_state;
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `qp` is from `ibv_create_qp`; after success it is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            let own = own(qp);
+            own.device.destroy()?;
+            let handed_out = own.registry.qps().remove(own.cookie);
+            libc::pthread_mutex_lock(&raw mut (*qp).mutex);
+            if let Some(events) = handed_out {
+                while (*qp).events_completed != events.async_events {
+                    libc::pthread_cond_wait(&raw mut (*qp).cond, &raw mut (*qp).mutex);
+                }
+            }
+            libc::pthread_mutex_unlock(&raw mut (*qp).mutex);
+            libc::pthread_mutex_destroy(&raw mut (*qp).mutex);
+            libc::pthread_cond_destroy(&raw mut (*qp).cond);
+            drop(Box::from_raw(qp.cast::<Qp>()));
+        }
+        Ok(())
+    })
+}
+
+/// QPs whose work requests are built call by call are not offered yet, so no QP is one.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    std::ptr::null_mut()
+}
+
+/// Data that arrives is copied in order within a packet, and packets in PSN order; that is not promised to anybody.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_int, _flags: u32) -> c_int {
+    guard(0, || 0)
+}
+
+/// Our part of a QP.
+///
+/// # Safety
+/// `qp` is alive for `'a`.
+pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
+    // SAFETY: every `ibv_qp` of ours is the start of a `Qp`.
+    unsafe { &(*qp.cast::<Qp>()).own }
+}
+
+/// # Safety
+/// As `ibv_create_qp`.
+unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: the caller's promise. A reference would cover the padding, where `comp_mask` of a longer one lies.
+    let (context, send_cq, recv_cq, srq, cap, qp_type, qp_context, sq_sig_all) = unsafe {
+        (
+            (*pd).context,
+            (*init).send_cq,
+            (*init).recv_cq,
+            (*init).srq,
+            (*init).cap,
+            (*init).qp_type,
+            (*init).qp_context,
+            (*init).sq_sig_all != 0,
+        )
+    };
+    if send_cq.is_null() || recv_cq.is_null() || cap.max_inline_data as usize > INLINE_ROOM {
+        return Err(EINVAL);
+    }
+    if !srq.is_null() {
+        return Err(EOPNOTSUPP);
+    }
+    let cookie = new_cookie();
+    let create = QpCreate { service: service(qp_type)?, caps: attr::caps(&cap), sq_sig_all, cookie };
+    // SAFETY: PD and CQs are alive by the caller's promise.
+    let device =
+        unsafe { pd_mr::own(pd).device.create_qp(&create, &cq::own(send_cq).device, &cq::own(recv_cq).device)? };
+    let mut given = device.caps();
+    given.max_inline_data = given.max_inline_data.min(INLINE_ROOM as u32);
+    // SAFETY: integers and pointers; mutex and condition are initialised below.
+    let mut ibv: ibv_qp = unsafe { zeroed() };
+    ibv.context = context;
+    ibv.qp_context = qp_context;
+    ibv.pd = pd;
+    ibv.send_cq = send_cq;
+    ibv.recv_cq = recv_cq;
+    ibv.handle = new_handle();
+    ibv.qp_num = device.num();
+    ibv.qp_type = qp_type;
+    // SAFETY: the context of a living PD is open.
+    let registry = unsafe { context::own(context) }.registry.clone();
+    let own = QpOwn {
+        device,
+        max_send_sge: given.max_send_sge,
+        max_recv_sge: given.max_recv_sge,
+        max_inline: given.max_inline_data as usize,
+        sq_sig_all,
+        registry: registry.clone(),
+        cookie,
+    };
+    let qp = Box::into_raw(Box::new(Qp { ibv, own }));
+    // SAFETY: just made, in its final place; `init` is writable.
+    unsafe {
+        libc::pthread_mutex_init(&raw mut (*qp).ibv.mutex, std::ptr::null());
+        libc::pthread_cond_init(&raw mut (*qp).ibv.cond, std::ptr::null());
+        (*init).cap = attr::from_caps(&given);
+    }
+    registry.qps().insert(cookie, NonNull::new(qp).ok_or(EINVAL)?);
+    Ok(qp.cast())
+}
+
+fn service(qp_type: c_int) -> Result<Service, Errno> {
+    match qp_type {
+        IBV_QPT_RC => Ok(Service::Rc),
+        IBV_QPT_UC => Ok(Service::Uc),
+        IBV_QPT_UD => Ok(Service::Ud),
+        _ => Err(EOPNOTSUPP),
+    }
+}

@@ -1,0 +1,115 @@
+//! Public calls that no adapter here serves yet. They exist all the same, and say EOPNOTSUPP: a call that is missing
+//! here would be answered by the distribution's library, which would take our objects for its own.
+
+use crate::abi::*;
+use crate::ffi::{EOPNOTSUPP, guard, object, set_errno, status};
+use std::ffi::{c_int, c_void};
+
+/// Exports that return a NULL pointer and EOPNOTSUPP.
+macro_rules! no_object {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $object:ty;)*) => {$(
+        #[doc = "NULL, with errno EOPNOTSUPP."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($arg: $type),*) -> *mut $object {
+            $(let _ = $arg;)*
+            object(|| Err(EOPNOTSUPP))
+        }
+    )*};
+}
+
+/// Exports that return EOPNOTSUPP.
+macro_rules! no_status {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        #[doc = "EOPNOTSUPP."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($arg: $type),*) -> c_int {
+            $(let _ = $arg;)*
+            status(|| Err(EOPNOTSUPP))
+        }
+    )*};
+}
+
+/// Exports about objects that cannot have been made.
+macro_rules! no_effect {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        #[doc = "Nothing: there are no such objects."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($arg: $type),*) {
+            $(let _ = $arg;)*
+        }
+    )*};
+}
+
+no_object! {
+    ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> ibv_srq;
+    ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> ibv_mr;
+    ibv_import_device(cmd_fd: c_int) -> ibv_context;
+    ibv_import_pd(context: *mut ibv_context, handle: u32) -> ibv_pd;
+    ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> ibv_mr;
+    ibv_import_dm(context: *mut ibv_context, handle: u32) -> ibv_dm;
+}
+
+no_status! {
+    ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int);
+    ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr);
+    ibv_destroy_srq(srq: *mut ibv_srq);
+    ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
+    ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
+    ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece);
+    ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece);
+}
+
+no_effect! {
+    ibv_unimport_pd(pd: *mut ibv_pd);
+    ibv_unimport_mr(mr: *mut ibv_mr);
+    ibv_unimport_dm(dm: *mut ibv_dm);
+}
+
+/// The region is as it was: `IBV_REREG_MR_ERR_CMD`, with errno EOPNOTSUPP.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_rereg_mr(
+    _mr: *mut ibv_mr,
+    _flags: c_int,
+    _pd: *mut ibv_pd,
+    _addr: *mut c_void,
+    _length: usize,
+    _access: c_int,
+) -> c_int {
+    guard(IBV_REREG_MR_ERR_CMD, || {
+        set_errno(EOPNOTSUPP);
+        IBV_REREG_MR_ERR_CMD
+    })
+}
+
+/// Through `ibv_context_ops`: the header calls it without looking whether it is there, as the next three.
+pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut ibv_mw_bind) -> c_int {
+    status(|| Err(EOPNOTSUPP))
+}
+
+/// See [`bind_mw`].
+pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
+    status(|| Err(EOPNOTSUPP))
+}
+
+/// See [`bind_mw`].
+///
+/// # Safety
+/// `bad_wr` is NULL or writable.
+pub unsafe extern "C" fn post_srq_recv(
+    _srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    status(|| {
+        if !bad_wr.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { *bad_wr = wr };
+        }
+        Err(EOPNOTSUPP)
+    })
+}
+
+/// See [`bind_mw`].
+pub unsafe extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
+    status(|| Err(EOPNOTSUPP))
+}

@@ -1,0 +1,180 @@
+//! The linked library: its symbols and versions against the distribution's, and that programs find and load it.
+
+mod system;
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::process::Command;
+
+/// A symbol with its version, `name@@VERSION` where that is the default one.
+type Symbols = BTreeSet<String>;
+
+#[test]
+fn every_public_symbol_has_the_version_that_programs_ask_for() {
+    let Some(distribution) = system::distribution_library() else { return };
+    let theirs: Symbols = public(&distribution).into_iter().filter(|s| s.contains("@@")).collect();
+    assert!(theirs.len() > 70, "{theirs:?}");
+    for variant in ["libibverbs.so.1", "plain/libibverbs.so.1"] {
+        let ours = public(&system::linked().join(variant));
+        let missing: Vec<_> = theirs.difference(&ours).collect();
+        assert!(missing.is_empty(), "{variant} lacks {missing:?}");
+        // Clients of later releases may need more; nothing of Rust's may show.
+        let foreign: Vec<_> = ours.iter().filter(|s| !s.contains("ibv_")).collect();
+        assert!(foreign.is_empty(), "{variant} exports {foreign:?}");
+    }
+}
+
+#[test]
+fn each_private_node_answers_for_the_type_of_a_gid() {
+    let symbols = defined(&system::linked().join("libibverbs.so.1"));
+    for node in [34, 57, 59, 64, 65] {
+        let wanted = format!("ibv_query_gid_type@IBVERBS_PRIVATE_{node}");
+        assert!(symbols.contains(&wanted), "{wanted}");
+    }
+}
+
+#[test]
+fn one_variant_needs_the_library_of_the_distribution_by_its_path() {
+    let Some(distribution) = system::distribution_library() else { return };
+    let dir = system::linked();
+    let by_path = format!("[{}]", distribution.canonicalize().unwrap().with_file_name("libibverbs.so.1").display());
+    let needed = |file: &Path| system::run(Command::new("readelf").arg("-d").arg(file));
+    assert!(needed(&dir.join("libibverbs.so.1")).contains(&by_path));
+    let plain = needed(&dir.join("plain/libibverbs.so.1"));
+    assert!(!plain.contains(&by_path), "{plain}");
+    assert!(plain.contains("Library soname: [libibverbs.so.1]"), "{plain}");
+}
+
+#[test]
+fn dlopen_and_dlvsym_find_every_symbol() {
+    let library = Library::open(&system::linked().join("plain/libibverbs.so.1"));
+    let map = include_str!("../libibverbs.map");
+    let mut version = "";
+    let mut found = 0;
+    for line in map.lines() {
+        if let Some((name, _)) = line.split_once(" {") {
+            version = name;
+        } else if let Some(symbol) = line.trim().strip_suffix(';')
+            && symbol.contains("ibv_")
+        {
+            assert!(!library.symbol(symbol, version).is_null(), "{symbol}@{version}");
+            found += 1;
+        }
+    }
+    assert!(found >= 80, "{found}");
+    assert!(library.symbol("ibv_open_device", "IBVERBS_1.14").is_null());
+}
+
+/// Programs print and compare them: what the distribution's library says is right by definition.
+#[test]
+fn names_and_rates_are_those_of_the_distribution() {
+    let Some(distribution) = system::distribution_library() else { return };
+    let (theirs, ours) = (Library::open(&distribution), Library::open(&system::linked().join("plain/libibverbs.so.1")));
+    let names = ["ibv_wc_status_str", "ibv_event_type_str", "ibv_node_type_str", "ibv_port_state_str"];
+    for function in names {
+        for n in -2..40 {
+            let name = |l: &Library| l.name_of(function, n);
+            assert_eq!(name(&ours), name(&theirs), "{function}({n})");
+        }
+    }
+    for (function, version, limit) in [
+        ("ibv_rate_to_mult", "IBVERBS_1.0", 40),
+        ("mult_to_ibv_rate", "IBVERBS_1.0", 600),
+        ("ibv_rate_to_mbps", "IBVERBS_1.1", 40),
+        ("mbps_to_ibv_rate", "IBVERBS_1.1", 1_300_000),
+    ] {
+        let (ours, theirs) = (ours.number(function, version), theirs.number(function, version));
+        for n in -2..limit {
+            assert_eq!(ours(n), theirs(n), "{function}({n})");
+        }
+    }
+}
+
+/// `ibv_devices` is of the distribution and knows nothing of Weir.
+#[test]
+fn an_unchanged_program_lists_our_devices() {
+    let installed = Path::new("/usr/bin/ibv_devices").exists();
+    assert!(installed || std::env::var_os("CI").is_none(), "CI must install ibverbs-utils");
+    if !installed {
+        eprintln!("SKIPPED: no ibv_devices; install ibverbs-utils");
+        return;
+    }
+    let list = system::run(Command::new("ibv_devices").env("LD_LIBRARY_PATH", system::linked()));
+    assert!(list.contains("weir_lo"), "{list}");
+}
+
+/// Nothing is printed, no thread is started and no file is opened by loading.
+#[test]
+fn loading_does_nothing() {
+    let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let script = "import ctypes, os, sys\n\
+        before = (len(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task')))\n\
+        ctypes.CDLL(sys.argv[1])\n\
+        after = (len(os.listdir('/proc/self/fd')), len(os.listdir('/proc/self/task')))\n\
+        assert before == after, (before, after)";
+    let _ = fds;
+    let file = system::linked().join("plain/libibverbs.so.1");
+    let printed = system::run(Command::new("python3").args(["-c", script]).arg(file).stderr(std::process::Stdio::inherit()));
+    assert_eq!(printed, "");
+}
+
+/// Public symbols: those of the nodes that begin with `IBVERBS_1`.
+fn public(file: &Path) -> Symbols {
+    defined(file).into_iter().filter(|s| s.contains("@IBVERBS_1")).collect()
+}
+
+/// All defined dynamic symbols, without the nodes' own names.
+fn defined(file: &Path) -> Symbols {
+    system::run(Command::new("nm").arg("-D").arg("--defined-only").arg(file))
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .filter(|symbol| symbol.contains('@') && !symbol.starts_with("IBVERBS"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A library that is loaded under its own path, beside any other of the same name.
+struct Library(*mut c_void);
+
+impl Library {
+    fn open(path: &Path) -> Library {
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: a C string; loading runs the initialisers of a library that does nothing then. A namespace of its
+        // own, because both libraries call themselves libibverbs.so.1.
+        let handle = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, name.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "{}", last_error());
+        Library(handle)
+    }
+
+    fn symbol(&self, name: &str, version: &str) -> *mut c_void {
+        unsafe extern "C" {
+            fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void;
+        }
+        let (name, version) = (CString::new(name).unwrap(), CString::new(version).unwrap());
+        // SAFETY: an open handle and C strings.
+        unsafe { dlvsym(self.0, name.as_ptr(), version.as_ptr()) }
+    }
+
+    fn number(&self, function: &str, version: &str) -> extern "C" fn(c_int) -> c_int {
+        let symbol = self.symbol(function, version);
+        assert!(!symbol.is_null(), "{function}");
+        // SAFETY: the functions that are asked for have this type in verbs.h.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(symbol) }
+    }
+
+    fn name_of(&self, function: &str, n: c_int) -> String {
+        let symbol = self.symbol(function, "IBVERBS_1.1");
+        assert!(!symbol.is_null(), "{function}");
+        // SAFETY: as above; the answer is a constant string.
+        unsafe {
+            let name = std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> *const c_char>(symbol);
+            CStr::from_ptr(name(n)).to_str().unwrap().to_owned()
+        }
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: the string is this thread's until the next call.
+    unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
+}

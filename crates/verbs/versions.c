@@ -1,0 +1,19 @@
+/*
+ * One function in five version nodes, which a version script alone cannot say.
+ * Clients linked against different releases of rdma-core look for ibv_query_gid_type in different private nodes.
+ */
+struct ibv_context;
+int weir_query_gid_type(struct ibv_context *context, unsigned char port, unsigned int index, int *type);
+
+#define IN_NODE(node)                                                                                   \
+	__asm__(".symver gid_type_" #node ", ibv_query_gid_type@IBVERBS_PRIVATE_" #node);               \
+	int gid_type_##node(struct ibv_context *context, unsigned char port, unsigned int index, int *type) \
+	{                                                                                               \
+		return weir_query_gid_type(context, port, index, type);                                 \
+	}
+
+IN_NODE(34)
+IN_NODE(57)
+IN_NODE(59)
+IN_NODE(64)
+IN_NODE(65)
