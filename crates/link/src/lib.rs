@@ -3,8 +3,11 @@
 //! A [`Carrier`] moves whole UDP payloads. Outgoing ones lie in an [`Outbox`], as groups of equal segments to one
 //! destination; incoming ones in an [`Inbox`]. Wrappers ([`faults`], [`capture`]) are carriers around a carrier.
 
+pub mod capture;
+mod clock;
 mod cmsg;
 mod fate;
+pub mod faults;
 mod inbox;
 mod outbox;
 mod ports;

@@ -50,6 +50,11 @@ impl Ports {
         }
     }
 
+    /// The port that it sends from.
+    pub fn port(&self) -> u16 {
+        self.own
+    }
+
     /// Bytes that the kernel holds for one socket before it drops.
     pub fn receive_buffer(&self) -> usize {
         self.ports.iter().map(|port| port.udp.receive_buffer()).min().unwrap_or(0)

@@ -1,0 +1,253 @@
+//! One adapter: the engine of one device in one process, and who drives it.
+//!
+//! Whoever posts or polls drives the engine inline; nobody waits for it. A thread takes over while nobody polls: see
+//! [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none and makes its own.
+
+use crate::config::Config;
+use crate::engine::pace::Pace;
+use crate::engine::{Engine, Turn, thread};
+use crate::fork;
+use crate::interfaces::{self, DeviceInfo};
+use crate::memory::copy;
+use crate::memory::region::Regions;
+use crate::qp::Shared;
+use crate::route::Route;
+use crate::slot::Slot;
+use crate::{Errno, clock};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use weir_transport::{AddressVector, Profile};
+
+/// A device's engine in this process.
+pub(crate) struct Adapter {
+    pub device: DeviceInfo,
+    pub config: Config,
+    pub profile: Arc<Profile>,
+    pub regions: Regions,
+    pub pace: Arc<Pace>,
+    engine: Mutex<Engine>,
+    /// Somebody wants a turn: the holder of the engine looks again before it leaves.
+    pending: AtomicBool,
+    /// QPs with something new, each once.
+    doorbells: Mutex<Vec<u32>>,
+    pds: AtomicU32,
+    generation: u32,
+}
+
+static OPEN: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// This thread holds an engine. A memory hook of the program may call back into us then.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A posted burst of this many bytes goes out at once.
+const FULL_BURST: u32 = 64 << 10;
+
+impl Adapter {
+    /// The adapter of a device, made if this process has none.
+    pub fn open(name: &str) -> Result<Arc<Adapter>, Errno> {
+        let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        open.retain(|adapter| adapter.strong_count() > 0);
+        let here = open.iter().filter_map(Weak::upgrade);
+        if let Some(adapter) = here.into_iter().find(|adapter| adapter.device.name == name && adapter.check().is_ok()) {
+            return Ok(adapter);
+        }
+        let device = interfaces::device(name).ok_or(Errno(libc::ENODEV))?;
+        let adapter = Arc::new(Self::start(device)?);
+        thread::start(&adapter)?;
+        fork::register(&adapter.pace.descriptors());
+        open.push(Arc::downgrade(&adapter));
+        Ok(adapter)
+    }
+
+    fn start(device: DeviceInfo) -> Result<Adapter, Errno> {
+        let config = Config::from_env().map_err(|error| {
+            tracing::error!("{error}");
+            Errno(libc::EINVAL)
+        })?;
+        copy::install_handler();
+        fork::install_handlers();
+        at_exit();
+        let (slot, ports) = Slot::claim()?;
+        let profile = Arc::new(Profile::ideal());
+        let engine = Engine::new(&device, &config, slot, ports)?;
+        let pace = Arc::new(Pace::new(engine.descriptors())?);
+        Ok(Adapter {
+            device,
+            config,
+            profile,
+            regions: Regions::default(),
+            pace,
+            engine: Mutex::new(engine),
+            pending: AtomicBool::new(false),
+            doorbells: Mutex::new(Vec::with_capacity(64)),
+            pds: AtomicU32::new(1),
+            generation: fork::generation(),
+        })
+    }
+
+    /// EIO in a forked child: its parent's adapter is not its own.
+    pub fn check(&self) -> Result<(), Errno> {
+        if self.generation == fork::generation() { Ok(()) } else { Err(Errno(libc::EIO)) }
+    }
+
+    pub fn new_pd(&self) -> u32 {
+        self.pds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where an address vector leads. EINVAL if it has no GRH or an index without a GID.
+    pub fn route(&self, av: &AddressVector) -> Result<Route, Errno> {
+        Route::resolve(&self.device, av)
+    }
+
+    /// Enters a QP; `make` gets its number. ENOMEM if the table is full.
+    pub fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
+        let shared = self.with_engine(|engine| engine.add_qp(make))?;
+        let mut doorbells = self.doorbells.lock().expect("no panic under this lock");
+        if doorbells.capacity() - doorbells.len() < 64 {
+            doorbells.reserve(4096);
+        }
+        Ok(shared)
+    }
+
+    /// Takes a QP out, and says to its peer what is owed.
+    pub fn remove_qp(&self, shared: &Shared) {
+        if self.check().is_ok() {
+            self.with_engine(|engine| engine.remove_qp(self, shared.num));
+        }
+    }
+
+    /// Binds a QP to where its packets go.
+    pub fn connect(&self, shared: &Shared, route: Route, dest: u32) {
+        self.with_engine(|engine| engine.connect(self, shared.num, route, dest, clock::now()));
+        self.ring(shared, true);
+    }
+
+    /// Forgets where a QP's packets went.
+    pub fn disconnect(&self, shared: &Shared) {
+        self.with_engine(|engine| engine.disconnect(shared.num));
+    }
+
+    /// A doorbell. Requests go out at once when nothing is in flight, a full burst has gathered or nobody polls;
+    /// otherwise they wait for company until the next poll.
+    pub fn ring(&self, shared: &Shared, now: bool) {
+        if self.check().is_err() {
+            return;
+        }
+        if !shared.rung.swap(true, Ordering::AcqRel) {
+            self.doorbells.lock().expect("no panic under this lock").push(shared.num);
+        }
+        let wait = !now
+            && shared.busy.load(Ordering::Relaxed)
+            && shared.unsent.load(Ordering::Relaxed) < FULL_BURST
+            && self.pace.somebody_polls();
+        if !wait {
+            self.pending.store(true, Ordering::SeqCst);
+            self.drive_pending(Turn::SEND);
+        }
+    }
+
+    /// An empty CQ was polled: one turn, unless somebody else is at it.
+    pub fn drive_for_poll(&self) {
+        if self.check().is_ok() {
+            self.drive(Turn::POLL);
+        }
+    }
+
+    /// Tells the pace how a poll ended.
+    pub fn polled(&self, empty: bool) {
+        if empty {
+            self.pace.polled_empty();
+        }
+    }
+
+    /// A program armed a CQ: it will sleep, and the thread must not.
+    pub fn expects_events(&self) {
+        self.pace.hand_to_thread();
+    }
+
+    /// One turn unless somebody else is at it. Whether there was work.
+    pub fn drive(&self, turn: Turn) -> bool {
+        let worked = self.turn(turn).unwrap_or(true);
+        self.drive_pending(Turn::SEND);
+        worked
+    }
+
+    /// Turns as long as somebody wants one and nobody else is at it.
+    fn drive_pending(&self, turn: Turn) {
+        while self.pending.load(Ordering::SeqCst) {
+            if self.turn(turn).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None` if somebody else holds the engine.
+    fn turn(&self, turn: Turn) -> Option<bool> {
+        if INSIDE.get() {
+            return None;
+        }
+        let mut engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        INSIDE.set(true);
+        self.pending.store(false, Ordering::SeqCst);
+        let worked = engine.turn(self, turn);
+        INSIDE.set(false);
+        Some(worked)
+    }
+
+    /// Returns when no access that began before is still under way.
+    pub fn quiesce(&self) {
+        if !INSIDE.get() && self.check().is_ok() {
+            self.with_engine(|_| ());
+        }
+    }
+
+    /// Takes the QPs that have rung.
+    pub fn take_doorbells(&self, into: &mut Vec<u32>) {
+        std::mem::swap(&mut *self.doorbells.lock().expect("no panic under this lock"), into);
+    }
+
+    /// Waits for the engine; control paths only.
+    fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
+        let mut engine: MutexGuard<'_, Engine> = self.engine.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        INSIDE.set(true);
+        let result = work(&mut engine);
+        INSIDE.set(false);
+        drop(engine);
+        // Whoever rang meanwhile went away, trusting the holder.
+        self.drive_pending(Turn::SEND);
+        result
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        fork::forget(&self.pace.descriptors());
+        if self.check().is_ok() {
+            self.pace.end();
+        }
+    }
+}
+
+/// At exit, ACKs that are owed go out: the peer would otherwise wait for a process that is gone.
+fn at_exit() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    extern "C" fn flush() {
+        let open = OPEN.try_lock().map(|open| open.clone()).unwrap_or_default();
+        for adapter in open.iter().filter_map(Weak::upgrade) {
+            if adapter.check().is_ok() {
+                adapter.drive(Turn::FLUSH);
+            }
+        }
+    }
+    // SAFETY: registers a function of the right type.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(flush);
+    });
+}

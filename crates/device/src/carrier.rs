@@ -1,0 +1,65 @@
+//! The carrier of an adapter: its ports, and around them what the environment asks for.
+
+use crate::Errno;
+use crate::config::Config;
+use crate::interfaces::DeviceInfo;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use weir_link::capture::{Capture, CaptureOptions};
+use weir_link::faults::Faults;
+use weir_link::{Carrier, Ports};
+
+/// Ports, captured if wanted, damaged if wanted: the capture sees what fault injection did. Error: the capture file.
+pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dyn Carrier>, Errno> {
+    let mut carrier: Box<dyn Carrier> = match &config.capture {
+        None => Box::new(ports),
+        Some(path) => {
+            let path = unused(path, &device.ifname);
+            let program = std::env::current_exe().unwrap_or_default();
+            let description = format!("{} of {} (pid {})", device.name, program.display(), std::process::id());
+            let options = CaptureOptions {
+                interface: &device.ifname,
+                mac: device.mac,
+                port: ports.port(),
+                description: &description,
+                ring: 0,
+            };
+            let capture = Capture::create(ports, &path, &options).inspect_err(|error| {
+                tracing::error!("WEIR_CAPTURE: {}: {error}", path.display());
+            })?;
+            Box::new(capture)
+        }
+    };
+    if let Some(spec) = &config.faults {
+        let faults = Faults::new(carrier, spec);
+        tracing::info!("{}: faults {spec:?}, seed {}", device.name, faults.seed());
+        carrier = Box::new(faults);
+    }
+    Ok(carrier)
+}
+
+/// The path with `%p` as the pid. If somebody else writes that file, or we do for another device, it gets the pid and
+/// the interface before its ending.
+fn unused(path: &Path, interface: &str) -> PathBuf {
+    /// A lock file's lock lasts as long as the process.
+    static CLAIMED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let pid = std::process::id();
+    let path = PathBuf::from(path.to_string_lossy().replace("%p", &pid.to_string()));
+    let claim = OpenOptions::new().create(true).append(true).open(&path).and_then(|file| match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    });
+    match claim {
+        Ok(Some(file)) => CLAIMED.lock().expect("no panic under this lock").push(file),
+        Ok(None) => {
+            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let ending = path.extension().unwrap_or("pcapng".as_ref()).to_string_lossy();
+            return path.with_file_name(format!("{stem}.{pid}.{interface}.{ending}"));
+        }
+        // Creating the capture will say what is wrong.
+        Err(_) => {}
+    }
+    path
+}

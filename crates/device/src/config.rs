@@ -1,0 +1,79 @@
+//! What the environment asks for: the `WEIR_*` variables that `weir run` sets.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use weir_link::faults::FaultSpec;
+
+/// Settings of this process.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `WEIR_INTERFACE`: show this interface only.
+    pub interface: Option<String>,
+    /// `WEIR_ICRC`: `always`, or `auto` = agreed away between Weir peers on one machine.
+    pub icrc: Icrc,
+    /// `WEIR_FAULTS`: what the carrier does to packets.
+    pub faults: Option<FaultSpec>,
+    /// `WEIR_CAPTURE`: the file that gets every packet.
+    pub capture: Option<PathBuf>,
+    /// `WEIR_MEMLOCK`: whether registration fails beyond RLIMIT_MEMLOCK.
+    pub memlock: Memlock,
+    /// `WEIR_PATIENCE`: how long peers keep trying while this process does not answer.
+    pub patience: Duration,
+}
+
+/// When packets carry an ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Icrc {
+    Auto,
+    Always,
+}
+
+/// What happens beyond RLIMIT_MEMLOCK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memlock {
+    /// The rest is not locked.
+    Lax,
+    /// Registration fails with ENOMEM.
+    Strict,
+}
+
+impl Config {
+    /// Reads the environment. The error names the variable, its value and what it takes.
+    pub fn from_env() -> Result<Config, String> {
+        let profile = variable("WEIR_PROFILE");
+        if let Some(name) = profile.filter(|name| name != "ideal") {
+            return Err(format!("WEIR_PROFILE={name}: there is only the profile `ideal`"));
+        }
+        Ok(Config {
+            interface: variable("WEIR_INTERFACE"),
+            icrc: choice("WEIR_ICRC", &[("auto", Icrc::Auto), ("always", Icrc::Always)])?,
+            faults: match variable("WEIR_FAULTS") {
+                None => None,
+                Some(text) => Some(text.parse().map_err(|error| format!("WEIR_FAULTS={text}: {error}"))?),
+            },
+            capture: variable("WEIR_CAPTURE").map(PathBuf::from),
+            memlock: choice("WEIR_MEMLOCK", &[("lax", Memlock::Lax), ("strict", Memlock::Strict)])?,
+            patience: match variable("WEIR_PATIENCE") {
+                None => Duration::ZERO,
+                Some(text) => text
+                    .parse()
+                    .ok()
+                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                    .ok_or_else(|| format!("WEIR_PATIENCE={text}: a number of seconds is wanted"))?,
+            },
+        })
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// One of several words; the first if the variable is not set.
+fn choice<T: Copy>(name: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let Some(value) = variable(name) else { return Ok(choices[0].1) };
+    choices.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice).ok_or_else(|| {
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        format!("{name}={value}: must be one of {}", words.join(", "))
+    })
+}

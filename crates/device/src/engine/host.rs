@@ -1,0 +1,111 @@
+//! A QP's side of the adapter: memory within its protection domain, its CQs, its events.
+
+use crate::AsyncEvent;
+use crate::memory::copy;
+use crate::memory::region::{Cached, Regions};
+use crate::qp::Shared;
+use weir_transport::{Access, AtomicOp, Completion, Denied, Host, Queue, QpEvent, Sge};
+
+/// What the protocol sees of the adapter while it works on one QP.
+pub struct QpHost<'a> {
+    pub shared: &'a Shared,
+    pub regions: &'a Regions,
+    pub cached: &'a mut Cached,
+}
+
+impl QpHost<'_> {
+    fn locate(&mut self, key: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
+        self.regions.find(key, self.cached)?.locate(self.shared.pd, va, len, access)
+    }
+}
+
+impl Host for QpHost<'_> {
+    fn check_local(&mut self, sges: &[Sge], access: Access) -> Result<(), Denied> {
+        for sge in sges.iter().filter(|sge| sge.length > 0) {
+            self.locate(sge.lkey, sge.addr, sge.length.into(), access)?;
+        }
+        Ok(())
+    }
+
+    fn check_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<(), Denied> {
+        self.locate(rkey, va, len, access).map(drop)
+    }
+
+    fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let mut rest = bytes;
+        for (sge, at, len) in pieces(sges, offset, bytes.len()) {
+            let (now, later) = rest.split_at(len);
+            let addr = self.locate(sge.lkey, sge.addr + at, len as u64, Access::LOCAL_WRITE)?;
+            // SAFETY: `now` is ours; the application's side may be in any state.
+            unsafe { copy::copy(addr as *mut u8, now.as_ptr(), len) }.map_err(|_| Denied::Unmapped)?;
+            rest = later;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let addr = self.locate(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
+        // SAFETY: `bytes` is ours; the application's side may be in any state.
+        unsafe { copy::copy(addr as *mut u8, bytes.as_ptr(), bytes.len()) }.map_err(|_| Denied::Unmapped)
+    }
+
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
+        let addr = self.locate(rkey, va, 8, Access::REMOTE_ATOMIC)? as *mut u64;
+        if !addr.is_aligned() {
+            return Err(Denied::Protection);
+        }
+        // SAFETY: aligned, as just checked; the memory may be in any state.
+        let before = unsafe {
+            match op {
+                AtomicOp::CompareSwap { compare, swap } => copy::compare_swap(addr, compare, swap),
+                AtomicOp::FetchAdd { add } => copy::fetch_add(addr, add),
+            }
+        };
+        before.map_err(|_| Denied::Unmapped)
+    }
+
+    fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
+        let cq = match queue {
+            Queue::Send => &self.shared.send_cq,
+            Queue::Receive => &self.shared.recv_cq,
+        };
+        cq.push(queue, completion, &self.shared.places, solicited);
+    }
+
+    fn event(&mut self, event: QpEvent) {
+        self.shared.events.push(AsyncEvent::Qp { cookie: self.shared.cookie, event });
+    }
+}
+
+/// The parts of a list that bytes `offset .. offset + len` of its sum lie in: element, offset in it, length.
+pub fn pieces(sges: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = (&Sge, u64, usize)> {
+    let mut skip = offset;
+    let mut left = len as u64;
+    sges.iter().filter_map(move |sge| {
+        let length = u64::from(sge.length);
+        if skip >= length {
+            skip -= length;
+            return None;
+        }
+        let at = std::mem::take(&mut skip);
+        let take = left.min(length - at);
+        left -= take;
+        (take > 0).then_some((sge, at, take as usize))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_list() {
+        let sge = |length| Sge { addr: 0, length, lkey: 0 };
+        let list = [sge(5), sge(0), sge(3), sge(10)];
+        let got = |offset, len| pieces(&list, offset, len).map(|(s, at, n)| (s.length, at, n)).collect::<Vec<_>>();
+        assert_eq!(got(0, 18), [(5, 0, 5), (3, 0, 3), (10, 0, 10)]);
+        assert_eq!(got(4, 5), [(5, 4, 1), (3, 0, 3), (10, 0, 1)]);
+        assert_eq!(got(8, 1), [(10, 0, 1)]);
+        assert_eq!(got(18, 0), []);
+    }
+}

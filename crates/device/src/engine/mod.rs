@@ -1,0 +1,349 @@
+//! The engine: moves packets between the QPs of a device and its carrier. Whoever holds it drives it, one turn at a
+//! time: doorbells, arrivals, deadlines, departures.
+
+mod foreign;
+pub mod host;
+pub mod pace;
+mod peers;
+mod receive;
+mod staging;
+mod table;
+pub mod thread;
+mod timers;
+mod transmit;
+
+use crate::adapter::Adapter;
+use crate::config::{Config, Icrc};
+use crate::hello::{self, Hello, Kind};
+use crate::interfaces::DeviceInfo;
+use crate::memory::region::Cached;
+use crate::qp::Shared;
+use crate::route::Route;
+use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
+use crate::{Errno, carrier, clock};
+use foreign::Foreign;
+use peers::Peers;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use table::Table;
+use timers::Timers;
+use weir_link::{Carrier, Inbox, Outbox, Ports};
+use weir_transport::Instant;
+
+/// What a turn does beside doorbells, deadlines and departures.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Looks for arrivals.
+    receive: bool,
+    /// Sends ACKs that waited for company since an earlier turn.
+    earlier_acks: bool,
+    /// Sends all ACKs that are owed.
+    all_acks: bool,
+}
+
+impl Turn {
+    /// Something was posted.
+    pub const SEND: Turn = Turn { receive: false, earlier_acks: false, all_acks: false };
+    /// An empty CQ was polled.
+    pub const POLL: Turn = Turn { receive: true, earlier_acks: true, all_acks: false };
+    /// The engine's thread.
+    pub const THREAD: Turn = Turn { receive: true, earlier_acks: true, all_acks: true };
+    /// The process is about to end.
+    pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true, all_acks: true };
+}
+
+/// Staged bytes on their way out: a few bursts, so that one system call takes them all and they stay in the cache.
+const OUTBOX_BYTES: usize = 256 << 10;
+const OUTBOX_GROUPS: usize = 32;
+/// Receive slots of 64 KiB.
+const INBOX_SLOTS: usize = 8;
+/// Receives in one turn, so that departures are not starved.
+const RECEIVES: usize = 4;
+
+/// The state that only the holder touches.
+pub struct Engine {
+    carrier: Box<dyn Carrier>,
+    outbox: Outbox,
+    inbox: Inbox,
+    slot: Slot,
+    foreign: Foreign,
+    table: Table,
+    peers: Peers,
+    timers: Timers,
+    /// QPs that want to send, each once.
+    ready: VecDeque<u16>,
+    /// QPs that owe an ACK which waits for company, each once.
+    lazy: Vec<u16>,
+    rung: Vec<u32>,
+    cached: Cached,
+    payload_cached: Cached,
+}
+
+impl Engine {
+    /// Error: a capture file that cannot be written.
+    pub fn new(device: &DeviceInfo, config: &Config, slot: Slot, ports: Ports) -> Result<Engine, Errno> {
+        // Who looks at packets, or damages them, needs their ICRC.
+        let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
+        let own = Hello {
+            kind: Kind::Hello,
+            icrc_auto,
+            boot_id: hello::boot_id(),
+            epoch: getrandom::u64().map_err(|_| Errno(libc::EAGAIN))?,
+            window: 0,
+            patience: config.patience,
+        };
+        let peers = Peers::new(own, ports.receive_buffer());
+        Ok(Engine {
+            carrier: carrier::wrap(ports, device, config)?,
+            outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
+            inbox: Inbox::new(INBOX_SLOTS),
+            table: Table::new(slot.number())?,
+            slot,
+            foreign: Foreign::default(),
+            peers,
+            timers: Timers::default(),
+            ready: VecDeque::with_capacity(64),
+            lazy: Vec::with_capacity(64),
+            rung: Vec::with_capacity(64),
+            cached: Cached::default(),
+            payload_cached: Cached::default(),
+        })
+    }
+
+    /// What becomes readable when something arrives.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut descriptors = self.carrier.fds();
+        descriptors.push(self.slot.as_raw_fd());
+        descriptors
+    }
+
+    /// Enters a QP under a new number. ENOMEM if all numbers are taken.
+    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
+        let shared = self.table.insert(make)?;
+        let count = self.table.len();
+        self.timers.reserve(count);
+        self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
+        self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
+        Ok(shared)
+    }
+
+    /// Takes a QP out. For a moment it goes on to acknowledge duplicates: the peer may have missed our last ACK.
+    pub fn remove_qp(&mut self, adapter: &Adapter, num: u32) {
+        let Some(index) = self.table.index(num) else { return };
+        self.table.retire(index, clock::now());
+        self.ready(index);
+        if let Some(entry) = self.table.get_mut(index) {
+            entry.shared.lock().hurry_ack();
+        }
+        self.turn(adapter, Turn::SEND);
+        self.table_timer(index);
+    }
+
+    /// Binds a QP to where its packets go.
+    pub fn connect(&mut self, adapter: &Adapter, num: u32, route: Route, dest: u32, now: Instant) {
+        let Some(index) = self.table.index(num) else { return };
+        self.disconnect(num);
+        let peer = self.peers.bind(route, dest, now);
+        if let Some(entry) = self.table.get_mut(index) {
+            entry.bind(peer);
+        }
+        self.ready(index);
+        self.turn(adapter, Turn::SEND);
+    }
+
+    /// Forgets where a QP's packets went.
+    pub fn disconnect(&mut self, num: u32) {
+        let Some(index) = self.table.index(num) else { return };
+        self.settle(index);
+        if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.unbind()) {
+            self.peers.unbind(peer);
+        }
+    }
+
+    /// One turn. Whether there was work.
+    pub fn turn(&mut self, adapter: &Adapter, turn: Turn) -> bool {
+        let now = clock::now();
+        let mut worked = self.answer_doorbells(adapter);
+        if turn.earlier_acks {
+            self.hurry_acks();
+        }
+        if turn.receive {
+            for _ in 0..RECEIVES {
+                let arrived = self.receive(adapter, now);
+                worked |= arrived > 0;
+                if arrived < INBOX_SLOTS {
+                    break;
+                }
+            }
+        }
+        // An ACK waits for company only while somebody polls: the next poll or post takes it along.
+        if turn.all_acks || !adapter.pace.somebody_polls() {
+            self.hurry_acks();
+        }
+        self.handle_deadlines(adapter, now);
+        worked |= self.transmit(adapter, now);
+        adapter.pace.wake_by(self.next_deadline());
+        worked
+    }
+
+    fn answer_doorbells(&mut self, adapter: &Adapter) -> bool {
+        let mut rung = std::mem::take(&mut self.rung);
+        adapter.take_doorbells(&mut rung);
+        for num in &rung {
+            if let Some(index) = self.table.index(*num) {
+                if let Some(entry) = self.table.get_mut(index) {
+                    entry.answer();
+                }
+                self.ready(index);
+            }
+        }
+        let any = !rung.is_empty();
+        rung.clear();
+        self.rung = rung;
+        any
+    }
+
+    fn hurry_acks(&mut self) {
+        while let Some(index) = self.lazy.pop() {
+            if let Some(entry) = self.table.get_mut(index) {
+                entry.lazy = false;
+                entry.shared.lock().hurry_ack();
+                self.ready(index);
+            }
+        }
+    }
+
+    fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) {
+        while let Some((deadline, index)) = self.timers.pop_due(now.0) {
+            let Some(entry) = self.table.get_mut(index) else { continue };
+            if entry.deadline == deadline {
+                entry.deadline = u64::MAX;
+            }
+            if entry.retired.is_some_and(|until| until <= now) {
+                self.forget(index);
+                continue;
+            }
+            let shared = entry.shared.clone();
+            let mut protocol = shared.lock();
+            if protocol.poll_timeout().is_some_and(|due| due <= now) {
+                let mut host = host::QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+                protocol.handle_timeout(now, &mut host);
+            }
+            self.after(index, &mut protocol);
+            drop(protocol);
+            self.table_timer(index);
+        }
+        if self.carrier.due().is_some_and(|due| due <= now.0) {
+            let _ = self.carrier.flush_due(now.0);
+        }
+        self.greet(now);
+        self.foreign_turn(adapter, now);
+    }
+
+    /// Lets a QP's number go.
+    fn forget(&mut self, index: u16) {
+        if let Some(num) = self.table.get_mut(index).map(|entry| entry.shared.num) {
+            self.disconnect(num);
+        }
+        self.table.remove(index);
+    }
+
+    /// A retired QP is forgotten by a deadline of its own.
+    fn table_timer(&mut self, index: u16) {
+        if let Some(entry) = self.table.get_mut(index)
+            && let Some(until) = entry.retired
+            && until.0 < entry.deadline
+        {
+            entry.deadline = until.0;
+            self.timers.push(until.0, index);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()].into_iter().flatten().min()
+    }
+
+    /// Puts a QP among those that want to send.
+    fn ready(&mut self, index: u16) {
+        if let Some(entry) = self.table.get_mut(index)
+            && !entry.ready
+        {
+            entry.ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Books what changed in a QP while it was worked on.
+    fn after(&mut self, index: u16, protocol: &mut weir_transport::Qp) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        let flight = protocol.in_flight();
+        let before = std::mem::replace(&mut entry.counted, flight);
+        entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, std::sync::atomic::Ordering::Relaxed);
+        if protocol.owes_lazy_ack() && !entry.lazy {
+            entry.lazy = true;
+            self.lazy.push(index);
+        }
+        if let Some(due) = protocol.poll_timeout()
+            && due.0 < entry.deadline
+        {
+            entry.deadline = due.0;
+            self.timers.push(due.0, index);
+        }
+        let wants = protocol.wants_transmit() && !entry.waiting;
+        let peer = entry.peer;
+        if wants {
+            self.ready(index);
+        }
+        if let Some(peer) = peer
+            && flight != before
+        {
+            let peer = self.peers.get_mut(peer);
+            peer.in_flight = peer.in_flight + flight.request_bytes - before.request_bytes;
+            peer.reading = peer.reading + flight.read_bytes - before.read_bytes;
+            let freed = flight.request_bytes < before.request_bytes || flight.read_bytes < before.read_bytes;
+            if freed && !peer.waiting.is_empty() {
+                self.wake_waiting(entry_peer(&self.table, index));
+            }
+        }
+    }
+
+    /// Takes what a QP has under way off its peer's account.
+    fn settle(&mut self, index: u16) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        let counted = std::mem::take(&mut entry.counted);
+        if let Some(peer) = entry.peer {
+            let account = self.peers.get_mut(peer);
+            account.in_flight -= counted.request_bytes;
+            account.reading -= counted.read_bytes;
+            self.wake_waiting(Some(peer));
+        }
+    }
+
+    /// QPs that waited for a peer's answer or window may try again.
+    fn wake_waiting(&mut self, peer: Option<peers::PeerId>) {
+        let Some(peer) = peer else { return };
+        let mut waiting = std::mem::take(&mut self.peers.get_mut(peer).waiting);
+        for index in waiting.drain(..) {
+            if let Some(entry) = self.table.get_mut(index) {
+                entry.waiting = false;
+                self.ready(index);
+            }
+        }
+        self.peers.get_mut(peer).waiting = waiting;
+    }
+}
+
+fn entry_peer(table: &Table, index: u16) -> Option<peers::PeerId> {
+    table.get(index).and_then(|entry| entry.peer)
+}
+
+/// Our UDP port.
+fn own_port(slot: &Slot) -> u16 {
+    FIRST_PORT + slot.number()
+}
+
+/// The index in a QPN, if it is one of this slot.
+fn index_in(slot: &Slot, qpn: u32) -> Option<u16> {
+    (slot_of(qpn) == slot.number()).then_some((qpn & ((1 << INDEX_BITS) - 1)) as u16)
+}

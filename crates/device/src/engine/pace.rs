@@ -1,0 +1,207 @@
+//! Who drives the engine, and when its thread sleeps.
+//!
+//! *Watching*: the thread waits for packets and deadlines. *Ticking*: a program polls, so the thread keeps away from
+//! the sockets (waking it for each packet would cost the poller its core) and only looks now and then whether the
+//! program still polls.
+
+use crate::{Errno, clock};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Empty polls in a row that make a program a poller: one that takes an event and drains its CQ stays below.
+const POLLER_AFTER: u32 = 24;
+/// A poller that has not polled for this long has stopped.
+const POLLER_GONE: Duration = Duration::from_micros(300);
+/// How often the thread looks after a poller.
+const TICK: Duration = Duration::from_millis(1);
+
+const WATCHING: u8 = 0;
+const TICKING: u8 = 1;
+
+/// Shared between the engine's drivers and its thread.
+pub struct Pace {
+    epoll: OwnedFd,
+    kick: OwnedFd,
+    timer: OwnedFd,
+    mode: AtomicU8,
+    empty_polls: AtomicU32,
+    last_poll: AtomicU64,
+    /// When the timer fires; `u64::MAX` if not at all.
+    armed: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// Tokens in the epoll set.
+const TOKEN_KICK: u64 = 1;
+const TOKEN_TIMER: u64 = 2;
+const TOKEN_PACKETS: u64 = 3;
+
+impl Pace {
+    /// Watches `packets` for arrivals. Error: EMFILE.
+    pub fn new(packets: Vec<RawFd>) -> Result<Pace, Errno> {
+        // SAFETY: each call makes a descriptor, owned from here on if it is one.
+        let (epoll, kick, timer) = unsafe {
+            (
+                own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                own(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+                own(libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK))?,
+            )
+        };
+        let pace = Pace {
+            epoll,
+            kick,
+            timer,
+            mode: AtomicU8::new(WATCHING),
+            empty_polls: AtomicU32::new(0),
+            last_poll: AtomicU64::new(0),
+            armed: AtomicU64::new(u64::MAX),
+            ended: AtomicBool::new(false),
+        };
+        pace.add(pace.kick.as_raw_fd(), TOKEN_KICK)?;
+        pace.add(pace.timer.as_raw_fd(), TOKEN_TIMER)?;
+        for descriptor in packets {
+            pace.watch(descriptor)?;
+        }
+        Ok(pace)
+    }
+
+    /// Descriptors of its own.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        [&self.epoll, &self.kick, &self.timer].map(|fd| fd.as_raw_fd()).into()
+    }
+
+    /// Watches a further descriptor for arrivals.
+    pub fn watch(&self, descriptor: RawFd) -> io::Result<()> {
+        self.add(descriptor, TOKEN_PACKETS)
+    }
+
+    fn add(&self, descriptor: RawFd, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
+        // SAFETY: one event on the stack.
+        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &mut event) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether a program polls again and again.
+    pub fn somebody_polls(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) == TICKING
+    }
+
+    /// A program polled and found nothing.
+    pub fn polled_empty(&self) {
+        if self.mode.load(Ordering::Relaxed) == TICKING {
+            self.last_poll.store(clock::now().0, Ordering::Relaxed);
+            return;
+        }
+        if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= POLLER_AFTER {
+            self.last_poll.store(clock::now().0, Ordering::Relaxed);
+            self.mode.store(TICKING, Ordering::SeqCst);
+            self.kick();
+        }
+    }
+
+    /// A program is about to sleep until an event comes.
+    pub fn hand_to_thread(&self) {
+        self.empty_polls.store(0, Ordering::Relaxed);
+        if self.mode.swap(WATCHING, Ordering::SeqCst) == TICKING {
+            self.kick();
+        }
+    }
+
+    /// Wakes the thread by `deadline` (nanoseconds), if it watches.
+    pub fn wake_by(&self, deadline: Option<u64>) {
+        let Some(deadline) = deadline else { return };
+        if self.somebody_polls() || deadline >= self.armed.load(Ordering::Relaxed) {
+            return;
+        }
+        self.armed.store(deadline, Ordering::Relaxed);
+        let when = libc::itimerspec {
+            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: libc::timespec {
+                tv_sec: (deadline / 1_000_000_000) as libc::time_t,
+                // Zero would switch it off.
+                tv_nsec: (deadline % 1_000_000_000).max(1) as libc::c_long,
+            },
+        };
+        // SAFETY: one itimerspec on the stack.
+        unsafe {
+            libc::timerfd_settime(self.timer.as_raw_fd(), libc::TFD_TIMER_ABSTIME, &when, std::ptr::null_mut());
+        }
+    }
+
+    /// Wakes the thread.
+    pub fn kick(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes from the stack.
+        unsafe { libc::write(self.kick.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Ends the thread.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.kick();
+    }
+
+    /// Whether the thread should end.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// The thread's wait: until there is something to do. Returns false if there is not: the program still polls.
+    pub fn wait(&self) -> bool {
+        if self.somebody_polls() {
+            self.tick()
+        } else {
+            self.wait_for_packets();
+            true
+        }
+    }
+
+    fn tick(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd on the stack.
+        unsafe { libc::poll(&mut poll, 1, TICK.as_millis() as libc::c_int) };
+        drain(&self.kick);
+        let last = self.last_poll.load(Ordering::Relaxed);
+        if self.somebody_polls() && clock::now().0.saturating_sub(last) < POLLER_GONE.as_nanos() as u64 {
+            return false;
+        }
+        self.empty_polls.store(0, Ordering::Relaxed);
+        self.mode.store(WATCHING, Ordering::SeqCst);
+        true
+    }
+
+    fn wait_for_packets(&self) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
+        // SAFETY: eight events on the stack.
+        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, -1) };
+        for event in &events[..count.max(0) as usize] {
+            match event.u64 {
+                TOKEN_KICK => drain(&self.kick),
+                TOKEN_TIMER => {
+                    drain(&self.timer);
+                    self.armed.store(u64::MAX, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `descriptor` is new and nobody else's, or an error's -1.
+unsafe fn own(descriptor: RawFd) -> io::Result<OwnedFd> {
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as the caller says.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn drain(descriptor: &OwnedFd) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes onto the stack; the descriptor does not block.
+    unsafe { libc::read(descriptor.as_raw_fd(), (&raw mut count).cast(), 8) };
+}

@@ -1,0 +1,195 @@
+//! Arrivals: whose they are, whether they are whole, and what the protocol makes of them.
+
+use crate::adapter::Adapter;
+use crate::engine::host::QpHost;
+use crate::engine::peers::{Note, State};
+use crate::engine::{Engine, index_in};
+use crate::hello::{Hello, MAGIC};
+use crate::route::{Route, needs_scope};
+use weir_link::{Arrival, Group, Inbox};
+use weir_transport::Instant;
+use weir_wire::icrc::{self, Verdict};
+use weir_wire::ip::Envelope;
+use weir_wire::{ICRC_LEN, Packet, ROCE_PORT};
+
+/// A BTH and an ICRC.
+const SHORTEST: usize = 16;
+/// A Weir peer's kernel numbers the segments of one send from 0.
+const IDS_OF_WEIR: u16 = 128;
+
+impl Engine {
+    /// Takes what has arrived. Returns the number of buffers.
+    pub(super) fn receive(&mut self, adapter: &Adapter, now: Instant) -> usize {
+        let arrived = self.carrier.receive(&mut self.inbox).unwrap_or(0);
+        // The inbox is lent out while its packets are worked on; nothing else fills it meanwhile.
+        let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
+        for arrival in &inbox.arrivals {
+            self.deliver(adapter, &inbox, arrival, now);
+        }
+        self.inbox = inbox;
+        if arrived == 0 { self.receive_handed_over(adapter, now) } else { arrived }
+    }
+
+    /// Packets that the holder of port 4791 passed on.
+    fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
+        let mut count = 0;
+        while let Some(arrival) = self.slot.receive(&mut self.inbox.bytes) {
+            let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
+            self.deliver(adapter, &inbox, &arrival, now);
+            self.inbox = inbox;
+            count += 1;
+        }
+        count
+    }
+
+    fn deliver(&mut self, adapter: &Adapter, inbox: &Inbox, arrival: &Arrival, now: Instant) {
+        let mut datagrams = inbox.datagrams(arrival).enumerate().peekable();
+        while let Some((position, datagram)) = datagrams.next() {
+            if datagram.starts_with(&MAGIC) {
+                self.control(arrival, datagram, now);
+                continue;
+            }
+            let Some(dest) = destination(datagram) else { continue };
+            let Some(index) = self.accept(arrival, dest, datagram) else { continue };
+            let Some((shared, checks)) = self.checks(index, arrival) else { continue };
+            // A burst is of one QP, as a rule: it is locked once.
+            let mut protocol = shared.lock();
+            let mut next = Some((position, datagram));
+            while let Some((position, datagram)) = next {
+                if let Some(packet) = checks.packet(position, datagram)
+                    && checks.wanted(&protocol, &packet)
+                {
+                    let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+                    protocol.handle_packet(now, &packet, &mut host);
+                }
+                next = datagrams.next_if(|(_, datagram)| destination(datagram) == Some(dest));
+            }
+            self.after(index, &mut protocol);
+        }
+    }
+
+    /// The QP that a packet is for, if it is ours. What came by port 4791 for others is handed to them.
+    fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8]) -> Option<u16> {
+        let index = index_in(&self.slot, dest);
+        if index.is_none() && arrival.to_port == ROCE_PORT {
+            self.foreign.hand_over(dest, arrival, datagram);
+        }
+        index.filter(|index| self.table.index(dest) == Some(*index))
+    }
+
+    /// How packets for a QP are checked, if they may come from there at all.
+    fn checks(&self, index: u16, arrival: &Arrival) -> Option<(std::sync::Arc<crate::qp::Shared>, Checks)> {
+        let entry = self.table.get(index)?;
+        let peer = self.peers.get(entry.peer?);
+        if arrival.from.ip() != peer.route.remote || arrival.to != peer.route.local {
+            return None;
+        }
+        let (icrc, ids) = match peer.state {
+            State::Weir(weir) => {
+                // From its port, and from the process that the QP was connected to.
+                let genuine = arrival.from.port() == peer.to.port() && entry.epoch.is_none_or(|epoch| epoch == weir.epoch);
+                if !genuine {
+                    return None;
+                }
+                (weir.icrc, IDS_OF_WEIR)
+            }
+            State::Foreign | State::Unknown => (true, u16::MAX),
+        };
+        let envelope = Envelope {
+            src: arrival.from.ip(),
+            dst: arrival.to,
+            src_port: arrival.from.port(),
+            dst_port: arrival.to_port,
+            ip_id: 0,
+            dont_fragment: true,
+        };
+        let checks = Checks { icrc, ids, envelope, retired: entry.retired.is_some() };
+        Some((entry.shared.clone(), checks))
+    }
+
+    fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
+        let Some(hello) = Hello::decode(datagram) else { return };
+        let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
+        let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex };
+        if let Some((peer, answer)) = self.peers.heard(route, arrival.from.port(), &hello, now) {
+            if let Some(note) = answer {
+                self.send_note(&note);
+            }
+            self.wake_waiting(Some(peer));
+        }
+    }
+
+    /// Hellos that are due.
+    pub(super) fn greet(&mut self, now: Instant) {
+        while let Some((note, foreign)) = self.peers.greet(now) {
+            self.send_note(&note);
+            if foreign.is_some() {
+                self.foreign.wanted(now);
+                self.wake_waiting(foreign);
+            }
+        }
+    }
+
+    fn send_note(&mut self, note: &Note) {
+        let bytes = note.hello.encode();
+        if self.outbox.len + bytes.len() > self.outbox.bytes.len() || self.outbox.groups.len() == super::OUTBOX_GROUPS {
+            self.flush();
+        }
+        let start = self.outbox.len;
+        self.outbox.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
+        self.outbox.len += bytes.len();
+        let group = Group::new(note.to, note.route.local, note.route.ifindex);
+        self.outbox.groups.push(Group { start, len: bytes.len(), segment: bytes.len(), ..group });
+    }
+}
+
+fn destination(datagram: &[u8]) -> Option<u32> {
+    if datagram.len() < SHORTEST {
+        return None;
+    }
+    Some(u32::from_be_bytes([0, datagram[5], datagram[6], datagram[7]]))
+}
+
+/// What a packet must pass before the protocol sees it.
+struct Checks {
+    icrc: bool,
+    ids: u16,
+    envelope: Envelope,
+    retired: bool,
+}
+
+impl Checks {
+    fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
+        if self.icrc && !self.whole(position, datagram) {
+            return None;
+        }
+        Packet::parse(datagram).ok()
+    }
+
+    fn whole(&self, position: usize, datagram: &[u8]) -> bool {
+        if datagram.len() < SHORTEST + ICRC_LEN - 4 {
+            return false;
+        }
+        let envelope = Envelope { ip_id: position as u16, ..self.envelope };
+        match icrc::verify(&envelope, datagram) {
+            Verdict::Good => true,
+            Verdict::GoodWithId(id) => id < self.ids,
+            // An adapter that lets routers fragment.
+            Verdict::Bad if self.ids == u16::MAX => {
+                let fragmentable = Envelope { dont_fragment: false, ..envelope };
+                icrc::verify(&fragmentable, datagram) != Verdict::Bad
+            }
+            Verdict::Bad => false,
+        }
+    }
+
+    /// A retired QP only acknowledges again what it has acknowledged before.
+    fn wanted(&self, protocol: &weir_transport::Qp, packet: &Packet<'_>) -> bool {
+        if !self.retired {
+            return true;
+        }
+        let bth = &packet.headers.bth;
+        let again = bth.psn.before(protocol.attr().rq_psn);
+        again && !bth.opcode.is_response() && (bth.opcode.has_payload() && !packet.payload.is_empty())
+    }
+}

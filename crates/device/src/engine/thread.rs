@@ -1,0 +1,55 @@
+//! The engine's thread: moves packets while no program polls.
+
+use crate::adapter::Adapter;
+use crate::engine::Turn;
+use crate::{Errno, clock};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the thread looks for more before it sleeps: about what a wake-up costs.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// Starts it, with all signals blocked: they are the program's. Error: EAGAIN.
+pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
+    let pace = adapter.pace.clone();
+    let adapter = Arc::downgrade(adapter);
+    let run = move || {
+        while !pace.has_ended() {
+            if !pace.wait() {
+                continue;
+            }
+            let Some(adapter) = adapter.upgrade() else { return };
+            let mut last_work = clock::now();
+            loop {
+                let worked = adapter.drive(Turn::THREAD);
+                let now = clock::now();
+                if worked {
+                    last_work = now;
+                }
+                if now - last_work > SPIN || adapter.pace.somebody_polls() || pace.has_ended() {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+        }
+    };
+    with_signals_blocked(|| std::thread::Builder::new().name("weir-engine".into()).stack_size(256 << 10).spawn(run))?;
+    Ok(())
+}
+
+/// Threads inherit the mask.
+fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: masks on the stack; SIGSEGV and SIGBUS stay open, for the guarded copy needs them.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&mut all, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = work();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
+    }
+}

@@ -1,0 +1,122 @@
+//! Departures: ready QPs in turn, until they or their peers' windows are exhausted.
+
+use crate::adapter::Adapter;
+use crate::engine::host::QpHost;
+use crate::engine::peers::{PeerId, State};
+use crate::engine::staging::Staging;
+use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
+use weir_transport::{Instant, Limits, Progress, QpState};
+
+/// Bursts in one turn, so that arrivals are not starved.
+const FLUSHES: usize = 8;
+
+impl Engine {
+    /// Sends what is ready. Whether anything was sent.
+    pub(super) fn transmit(&mut self, adapter: &Adapter, now: Instant) -> bool {
+        let mut flushes = 0;
+        let mut sent = false;
+        while let Some(index) = self.ready.pop_front() {
+            let full = self.transmit_one(adapter, index, now);
+            if full {
+                sent = true;
+                self.flush();
+                self.ready(index);
+                flushes += 1;
+                if flushes == FLUSHES {
+                    return true;
+                }
+            }
+        }
+        sent |= !self.outbox.groups.is_empty();
+        self.flush();
+        sent
+    }
+
+    /// Whether it has more than the outbox holds.
+    fn transmit_one(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
+        let Some(entry) = self.table.get_mut(index) else { return false };
+        entry.ready = false;
+        if entry.waiting {
+            return false;
+        }
+        let shared = entry.shared.clone();
+        let Some(peer) = entry.peer else {
+            // Nowhere to send to, but an error state flushes all the same.
+            let mut protocol = shared.lock();
+            if protocol.state() == QpState::Error {
+                self.flush_queues(adapter, index, &mut protocol, now);
+            }
+            return false;
+        };
+        let (icrc, discard) = match self.peers.get(peer).state {
+            State::Unknown => {
+                let mut protocol = shared.lock();
+                if protocol.state() == QpState::Error {
+                    self.flush_queues(adapter, index, &mut protocol, now);
+                } else {
+                    drop(protocol);
+                    self.wait_for(peer, index);
+                }
+                return false;
+            }
+            State::Foreign => (true, false),
+            State::Weir(weir) => {
+                let bound = *entry.epoch.get_or_insert(weir.epoch);
+                (weir.icrc, bound != weir.epoch)
+            }
+        };
+        let mut protocol = shared.lock();
+        let limits = Limits { request_bytes: self.peers.room(peer), read_bytes: self.peers.read_room(peer) };
+        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+        let mut staging = Staging {
+            outbox: &mut self.outbox,
+            groups: OUTBOX_GROUPS,
+            segments: self.carrier.max_segments(),
+            peer: self.peers.get(peer),
+            port: own_port(&self.slot),
+            icrc,
+            pd: shared.pd,
+            regions: &adapter.regions,
+            cached: &mut self.payload_cached,
+            discard,
+        };
+        let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
+        let limited = progress == Progress::Limited;
+        if limited {
+            // Before `after` looks whether it wants to send.
+            self.wait_for(peer, index);
+        }
+        self.after(index, &mut protocol);
+        progress == Progress::Full
+    }
+
+    /// Completes what is posted to a QP in error that has no peer.
+    fn flush_queues(&mut self, adapter: &Adapter, index: u16, protocol: &mut weir_transport::Qp, now: Instant) {
+        struct Nowhere;
+        impl weir_transport::Egress for Nowhere {
+            fn push(&mut self, _: &weir_transport::Outgoing<'_>) -> Result<(), weir_transport::Refused> {
+                Ok(())
+            }
+        }
+        let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
+        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+        protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut Nowhere);
+        self.after(index, protocol);
+    }
+
+    fn wait_for(&mut self, peer: PeerId, index: u16) {
+        if let Some(entry) = self.table.get_mut(index)
+            && !entry.waiting
+        {
+            entry.waiting = true;
+            self.peers.get_mut(peer).waiting.push(index);
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        if !self.outbox.groups.is_empty() {
+            let _ = self.carrier.send(&self.outbox);
+        }
+        self.outbox.clear();
+    }
+}

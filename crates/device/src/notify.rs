@@ -1,0 +1,93 @@
+//! A queue of events behind a descriptor that an application may read, poll and set non-blocking.
+
+use crate::Errno;
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+
+/// Events, and an eventfd that counts them.
+pub struct Notify<T> {
+    fd: OwnedFd,
+    events: Mutex<VecDeque<T>>,
+}
+
+impl<T> Notify<T> {
+    /// An empty queue. Error: EMFILE.
+    pub fn new() -> Result<Self, Errno> {
+        // SAFETY: a new descriptor, owned from here on.
+        let fd = unsafe {
+            let fd = libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC);
+            if fd < 0 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        Ok(Notify { fd, events: Mutex::new(VecDeque::with_capacity(16)) })
+    }
+
+    /// Readable while there are events.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Adds an event.
+    pub fn push(&self, event: T) {
+        self.events.lock().expect("no panic under this lock").push_back(event);
+        let one = 1u64;
+        // SAFETY: eight bytes from the stack. It blocks only at 2^64 - 2 events.
+        unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Takes the oldest event. Blocks unless the descriptor is non-blocking: EAGAIN then. EINTR passes through.
+    pub fn take(&self) -> Result<T, Errno> {
+        loop {
+            let mut count = 0u64;
+            // SAFETY: eight bytes onto the stack.
+            if unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) } != 8 {
+                return Err(std::io::Error::last_os_error().into());
+            }
+            // Empty if `remove` was here between the push and us.
+            if let Some(event) = self.events.lock().expect("no panic under this lock").pop_front() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Drops events that will concern nobody any more.
+    pub fn remove(&self, unwanted: impl Fn(&T) -> bool) {
+        let mut events = self.events.lock().expect("no panic under this lock");
+        let before = events.len();
+        events.retain(|event| !unwanted(event));
+        for _ in events.len()..before {
+            let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
+            let mut count = 0u64;
+            // SAFETY: one pollfd and eight bytes on the stack. The read does not block unless somebody takes the
+            // count in between, who then finds the queue short and reads again.
+            unsafe {
+                if libc::poll(&mut poll, 1, 0) == 1 {
+                    libc::read(self.fd(), (&raw mut count).cast(), 8);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_in_order_and_can_be_withdrawn() {
+        let notify = Notify::new().unwrap();
+        // SAFETY: setting a flag of our own descriptor.
+        unsafe { libc::fcntl(notify.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        assert_eq!(notify.take(), Err(Errno(libc::EAGAIN)));
+        for event in [1, 2, 3, 2] {
+            notify.push(event);
+        }
+        notify.remove(|event| *event == 2);
+        assert_eq!(notify.take(), Ok(1));
+        assert_eq!(notify.take(), Ok(3));
+        assert_eq!(notify.take(), Err(Errno(libc::EAGAIN)));
+    }
+}

@@ -1,0 +1,239 @@
+//! Queue pairs as the verbs see them: posting, modifying, ending.
+
+use crate::context::{LIMITS, Pd};
+use crate::cq::{Cq, Places};
+use crate::engine::host::QpHost;
+use crate::memory::region::Cached;
+use crate::notify::Notify;
+use crate::{AsyncEvent, Errno, clock};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use weir_transport::{AttrMask, Data, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Tuning};
+
+/// What a QP is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct QpCreate {
+    pub service: Service,
+    /// Asked for; [`Qp::caps`] tells what was given (at least that). EINVAL beyond the limits.
+    pub caps: QpCaps,
+    pub sq_sig_all: bool,
+    /// Comes back with events.
+    pub cookie: u64,
+}
+
+/// A queue pair.
+pub struct Qp {
+    pd: Arc<Pd>,
+    caps: QpCaps,
+    shared: Arc<Shared>,
+    ended: AtomicBool,
+}
+
+/// What the application's threads and the engine share of a QP. Lock order: engine, `protocol`, CQ.
+pub(crate) struct Shared {
+    pub num: u32,
+    pub pd: u32,
+    pub cookie: u64,
+    pub protocol: Mutex<weir_transport::Qp>,
+    pub send_cq: Arc<Cq>,
+    pub recv_cq: Arc<Cq>,
+    pub places: Arc<Places>,
+    pub events: Arc<Notify<AsyncEvent>>,
+    /// It stands in the adapter's list of doorbells.
+    pub rung: AtomicBool,
+    /// Bytes posted since the engine last looked.
+    pub unsent: AtomicU32,
+    /// Requests are under way: new ones may wait for company.
+    pub busy: AtomicBool,
+    posted: Posted,
+}
+
+/// Work requests posted so far, wrapping; changed under the `protocol` lock.
+#[derive(Default)]
+struct Posted {
+    send: AtomicU32,
+    recv: AtomicU32,
+}
+
+impl Posted {
+    /// Whether one more fits between what was posted and what was polled.
+    fn full(posted: &AtomicU32, retired: &AtomicU32, max: u32) -> bool {
+        posted.load(Ordering::Relaxed).wrapping_sub(retired.load(Ordering::Acquire)) >= max
+    }
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, weir_transport::Qp> {
+        self.protocol.lock().expect("no panic under this lock")
+    }
+}
+
+impl Qp {
+    pub(crate) fn create(pd: &Arc<Pd>, create: &QpCreate, send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Result<Arc<Qp>, Errno> {
+        if create.service != Service::Rc {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        let caps = granted(&create.caps)?;
+        let adapter = &pd.context.adapter;
+        let shared = adapter.add_qp(|num| {
+            let init = QpInit { qp_num: num, service: create.service, caps, sq_sig_all: create.sq_sig_all };
+            Arc::new(Shared {
+                num,
+                pd: pd.number,
+                cookie: create.cookie,
+                protocol: Mutex::new(weir_transport::Qp::new(init, adapter.profile.clone(), Tuning::default())),
+                send_cq: send_cq.clone(),
+                recv_cq: recv_cq.clone(),
+                places: Arc::default(),
+                events: pd.context.events.clone(),
+                rung: AtomicBool::new(false),
+                unsent: AtomicU32::new(0),
+                busy: AtomicBool::new(false),
+                posted: Posted::default(),
+            })
+        })?;
+        pd.attach();
+        send_cq.attach();
+        recv_cq.attach();
+        Ok(Arc::new(Qp { pd: pd.clone(), caps, shared, ended: AtomicBool::new(false) }))
+    }
+
+    /// Its number on the wire.
+    pub fn num(&self) -> u32 {
+        self.shared.num
+    }
+
+    /// What was given.
+    pub fn caps(&self) -> QpCaps {
+        self.caps
+    }
+
+    /// EINVAL for transitions, masks and values that the standard does not know, or an address that is not ours.
+    pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
+        let adapter = &self.pd.context.adapter;
+        adapter.check()?;
+        let route = if mask.contains(AttrMask::AV) { Some(adapter.route(&attr.ah_attr)?) } else { None };
+        let mut protocol = self.shared.lock();
+        let mut cached = Cached::default();
+        let mut host = QpHost { shared: &self.shared, regions: &adapter.regions, cached: &mut cached };
+        let result = protocol.modify(clock::now(), attr, mask, &mut host);
+        let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
+        if state == QpState::Reset {
+            // Nothing of an earlier life is completed any more.
+            for posted in [&self.shared.posted.send, &self.shared.posted.recv] {
+                posted.store(0, Ordering::Relaxed);
+            }
+            self.shared.places.send_retired.store(0, Ordering::Release);
+            self.shared.places.recv_retired.store(0, Ordering::Release);
+            self.shared.send_cq.purge(self.shared.num);
+            self.shared.recv_cq.purge(self.shared.num);
+        }
+        drop(protocol);
+        if let Err(error) = result {
+            tracing::warn!("QP {:#08x}: modify: {error}", self.shared.num);
+            return Err(error.into());
+        }
+        if let Some(route) = route {
+            adapter.connect(&self.shared, route, dest);
+        } else {
+            adapter.ring(&self.shared, true);
+        }
+        if state == QpState::Reset {
+            adapter.disconnect(&self.shared);
+        }
+        Ok(())
+    }
+
+    /// All attributes.
+    pub fn query(&self) -> QpAttr {
+        self.shared.lock().attr()
+    }
+
+    /// Queues one send; call [`Qp::doorbell`] after the last of a list.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        let mut protocol = shared.lock();
+        if Posted::full(&shared.posted.send, &shared.places.send_retired, self.caps.max_send_wr) {
+            return Err(PostError::QueueFull);
+        }
+        protocol.post_send(wr)?;
+        shared.posted.send.fetch_add(1, Ordering::Relaxed);
+        let bytes: u32 = match wr.data {
+            Data::Inline(bytes) => bytes.len() as u32,
+            Data::Gather(sges) => sges.iter().fold(0, |sum, sge| sum.saturating_add(sge.length)),
+        };
+        // A packet costs something however short it is.
+        let unsent = shared.unsent.load(Ordering::Relaxed);
+        shared.unsent.store(unsent.saturating_add(bytes.saturating_add(1024)), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Queues one receive; call [`Qp::doorbell_receive`] after the last of a list.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        let mut protocol = shared.lock();
+        if Posted::full(&shared.posted.recv, &shared.places.recv_retired, self.caps.max_recv_wr) {
+            return Err(PostError::QueueFull);
+        }
+        protocol.post_recv(wr)?;
+        shared.posted.recv.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets the engine see what was posted to the send queue.
+    pub fn doorbell(&self) {
+        let adapter = &self.pd.context.adapter;
+        adapter.ring(&self.shared, false);
+    }
+
+    /// Lets the engine see what was posted to the receive queue: it matters in the error state only, where it flushes.
+    pub fn doorbell_receive(&self) {
+        let wanted = {
+            let protocol = self.shared.lock();
+            protocol.state() == QpState::Error
+        };
+        if wanted {
+            self.pd.context.adapter.ring(&self.shared, true);
+        }
+    }
+
+    /// Ends it: purges its completions, flushes owed ACKs. No event of it comes after the return.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            self.pd.context.adapter.remove_qp(&self.shared);
+            self.shared.send_cq.purge(self.shared.num);
+            self.shared.recv_cq.purge(self.shared.num);
+            let cookie = self.shared.cookie;
+            self.shared.events.remove(|event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie));
+            self.shared.send_cq.detach();
+            self.shared.recv_cq.detach();
+            self.pd.detach();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        let _ = self.destroy();
+    }
+}
+
+/// What a QP gets for what it asks: never less.
+fn granted(wanted: &QpCaps) -> Result<QpCaps, Errno> {
+    let fits = wanted.max_send_wr <= LIMITS.max_qp_wr
+        && wanted.max_recv_wr <= LIMITS.max_qp_wr
+        && wanted.max_send_sge <= LIMITS.max_sge
+        && wanted.max_recv_sge <= LIMITS.max_sge
+        && wanted.max_inline_data <= LIMITS.max_inline;
+    if !fits {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(QpCaps {
+        max_send_wr: wanted.max_send_wr,
+        max_recv_wr: wanted.max_recv_wr,
+        max_send_sge: wanted.max_send_sge.max(1),
+        max_recv_sge: wanted.max_recv_sge.max(1),
+        max_inline_data: wanted.max_inline_data,
+    })
+}

@@ -1,0 +1,54 @@
+//! Where the packets of a QP go: from a GID index and a GID to addresses.
+
+use crate::Errno;
+use crate::interfaces::{self, DeviceInfo};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use weir_transport::AddressVector;
+
+/// A pair of addresses of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// Ours.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+    /// Interface to leave by; 0 where routing decides.
+    pub ifindex: u32,
+}
+
+impl Route {
+    /// EINVAL if the vector has no GRH, its index no GID, or the GIDs are of different families.
+    pub fn resolve(device: &DeviceInfo, av: &AddressVector) -> Result<Route, Errno> {
+        let refuse = |why: &str| {
+            tracing::warn!("{}: address handle: {why}", device.name);
+            Err(Errno(libc::EINVAL))
+        };
+        if !av.is_global {
+            return refuse("RoCE needs is_global and a destination GID (a GID index, e.g. `-g 1`, is missing)");
+        }
+        let now = interfaces::device(&device.name);
+        let gids = now.as_ref().map_or(&device.gids, |now| &now.gids);
+        let Some(local) = gids.get(usize::from(av.sgid_index)).copied().flatten() else {
+            return refuse("there is no GID at this index");
+        };
+        let remote = Ipv6Addr::from(av.dgid).to_canonical();
+        // `::1` and IPv4-mapped addresses stay what they are; canonical form only unmaps IPv4.
+        if local.is_ipv4() != remote.is_ipv4() || remote.is_unspecified() {
+            return refuse("source and destination GID are of different kinds");
+        }
+        Ok(Route { local, remote, ifindex: if needs_scope(remote) { device.ifindex } else { 0 } })
+    }
+
+    /// The peer's socket address at a port.
+    pub fn to(&self, port: u16) -> SocketAddr {
+        match self.remote {
+            IpAddr::V4(v4) => SocketAddr::new(v4.into(), port),
+            IpAddr::V6(v6) => SocketAddrV6::new(v6, port, 0, self.ifindex).into(),
+        }
+    }
+}
+
+/// Whether an address means something on one interface only.
+pub fn needs_scope(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}

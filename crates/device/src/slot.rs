@@ -1,0 +1,185 @@
+//! Slots: which process of a host a QPN belongs to.
+//!
+//! A QPN is a slot (10 bits) and an index (14 bits). A process claims a slot by binding the abstract unix socket
+//! `@weir/slot/N`: exclusive within the network namespace, across users, and gone with the process. Slot N listens on
+//! UDP port 20480 + N. The same socket takes packets that the holder of port 4791 hands over.
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, recvfrom, sendto, socket,
+};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use weir_link::{Arrival, Ports};
+
+/// Bits of a QPN that count QPs within a process.
+pub const INDEX_BITS: u32 = 14;
+/// Slots of a network namespace.
+pub const SLOTS: u16 = 1 << (24 - INDEX_BITS);
+/// UDP port of slot 0.
+pub const FIRST_PORT: u16 = 20480;
+
+/// The slot in a QPN.
+pub fn slot_of(qpn: u32) -> u16 {
+    (qpn >> INDEX_BITS) as u16
+}
+
+/// A claimed slot; dropping it gives it back.
+pub struct Slot {
+    number: u16,
+    socket: OwnedFd,
+}
+
+impl Slot {
+    /// Claims a free slot, and its port with it. Error: EMFILE-like trouble, or all slots are taken.
+    pub fn claim() -> io::Result<(Slot, Ports)> {
+        // Starting anywhere keeps a new process from inheriting the packets of one that just died.
+        let start = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))? as u16;
+        for step in 0..SLOTS {
+            let number = start.wrapping_add(step) % SLOTS;
+            // 0 and 0xffffff are reserved QPNs, and 1 is the GSI: the first slot would hold two of them.
+            if number == 0 || number == SLOTS - 1 {
+                continue;
+            }
+            let Ok(socket) = claim_name(&name(number)) else { continue };
+            match Ports::bind(FIRST_PORT + number) {
+                Ok(ports) => return Ok((Slot { number, socket }, ports)),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AddrInUse, "all slots of this host are taken"))
+    }
+
+    /// Its number, below [`SLOTS`].
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Takes a packet that was handed over into `buffer`; `None` if there is none. Packets from anybody but the
+    /// holder of port 4791 are dropped.
+    pub fn receive(&self, buffer: &mut [u8]) -> Option<Arrival> {
+        loop {
+            let mut message = [0; HEADER + 9216];
+            let (len, from) = recvfrom::<UnixAddr>(self.socket.as_raw_fd(), &mut message).ok()?;
+            let genuine = from.is_some_and(|from| from.as_abstract() == Some(HOLDER.as_bytes()));
+            if !genuine || len < HEADER || len - HEADER > buffer.len() {
+                continue;
+            }
+            let (header, packet) = message[..len].split_at(HEADER);
+            buffer[..packet.len()].copy_from_slice(packet);
+            return Some(decode(header.try_into().expect("split there"), packet.len()));
+        }
+    }
+}
+
+impl AsRawFd for Slot {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// The holder of port 4791, who hands packets to the slots that they are for. Its name is exclusive, so that only a
+/// holder can forge a packet, who could do so by the port as well.
+pub struct Holder(OwnedFd);
+
+const HOLDER: &str = "weir/roce";
+
+impl Holder {
+    /// Claims the name; `AddrInUse` if another process has it.
+    pub fn claim() -> io::Result<Holder> {
+        claim_name(HOLDER).map(Holder)
+    }
+
+    /// Hands a packet over, once at most: a full or missing receiver loses it, as a wire would.
+    pub fn hand_over(&self, slot: u16, arrival: &Arrival, packet: &[u8]) {
+        let mut message = [0; HEADER + 9216];
+        let Some(body) = message.get_mut(HEADER..HEADER + packet.len()) else { return };
+        body.copy_from_slice(packet);
+        message[..HEADER].copy_from_slice(&encode(arrival));
+        let Ok(to) = UnixAddr::new_abstract(name(slot).as_bytes()) else { return };
+        let _ = sendto(self.0.as_raw_fd(), &message[..HEADER + packet.len()], &to, MsgFlags::MSG_DONTWAIT);
+    }
+}
+
+impl AsRawFd for Holder {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+fn name(slot: u16) -> String {
+    format!("weir/slot/{slot}")
+}
+
+fn claim_name(name: &str) -> io::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
+    Ok(socket)
+}
+
+/// Source address and port, our address, interface.
+const HEADER: usize = 16 + 2 + 16 + 4;
+
+fn encode(arrival: &Arrival) -> [u8; HEADER] {
+    let mut out = [0; HEADER];
+    out[..16].copy_from_slice(&octets(arrival.from.ip()));
+    out[16..18].copy_from_slice(&arrival.from.port().to_be_bytes());
+    out[18..34].copy_from_slice(&octets(arrival.to));
+    out[34..].copy_from_slice(&arrival.ifindex.to_be_bytes());
+    out
+}
+
+fn decode(header: &[u8; HEADER], len: usize) -> Arrival {
+    let address = |at: usize| -> IpAddr {
+        let octets: [u8; 16] = header[at..at + 16].try_into().expect("sixteen bytes");
+        Ipv6Addr::from(octets).to_canonical()
+    };
+    let port = u16::from_be_bytes([header[16], header[17]]);
+    let mut arrival = Arrival::new(SocketAddr::new(address(0), port), weir_wire::ROCE_PORT, 0, len);
+    arrival.to = address(18);
+    arrival.ifindex = u32::from_be_bytes(header[34..].try_into().expect("four bytes"));
+    arrival
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_exclusive_and_come_back() {
+        let (a, _ports) = Slot::claim().unwrap();
+        let (b, _more) = Slot::claim().unwrap();
+        assert_ne!(a.number(), b.number());
+        let number = a.number();
+        assert!(claim_name(&name(number)).is_err());
+        drop(a);
+        assert!(claim_name(&name(number)).is_ok());
+    }
+
+    #[test]
+    fn only_the_holder_hands_over() {
+        let (slot, _ports) = Slot::claim().unwrap();
+        let mut arrival = Arrival::new("10.1.2.3:7777".parse().unwrap(), 4791, 0, 5);
+        arrival.to = "10.1.2.4".parse().unwrap();
+        arrival.ifindex = 3;
+        let mut buffer = [0; 100];
+        let forger = Holder(claim_name(&format!("weir/test/{}", std::process::id())).unwrap());
+        forger.hand_over(slot.number(), &arrival, b"forged");
+        assert!(slot.receive(&mut buffer).is_none());
+        // Another test process may hold the real name.
+        if let Ok(holder) = Holder::claim() {
+            holder.hand_over(slot.number(), &arrival, b"hello");
+            let got = slot.receive(&mut buffer).unwrap();
+            assert_eq!((got.from, got.to, got.ifindex, &buffer[..got.len]), (arrival.from, arrival.to, 3, &b"hello"[..]));
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Capture: every datagram at the carrier, both ways, as whole Ethernet frames in a pcapng file.
+//!
+//! A carrier sees UDP payloads; what is around them is put there again:
+//! - MAC addresses: ours is the interface's; the others are made up from the IP address.
+//! - IPv4 Identification: outgoing, the index in the group, as the kernel does it. Incoming, the kernel does not tell:
+//!   the one that makes the ICRC right (0 if none does). DF is set, unless the ICRC is right only without it.
+//! - UDP checksum: none over IPv4, the right one over IPv6.
+//! - TTL and TOS are 64 and 0.
+//!
+//! **One field is not what was sent.** Between Weir peers, packets go to the UDP port of a slot (20480 and up); the
+//! file has 4791 instead, so that other programs take them for RoCEv2. The ICRC covers that port and is translated:
+//! a right one is right in the file, one that was agreed away (zero) is filled in, and one that was wrong stays wrong,
+//! by the same bits. Weir's own control datagrams (they start with "WEIR") keep their port.
+//!
+//! Datagrams that fault injection touched have a comment that says how. Wrap a carrier in [`Capture`] first and in
+//! [`crate::faults`] then: lost ones are in the file and not on the wire.
+
+use crate::{Arrival, Carrier, Fate, Inbox, Outbox, clock};
+use std::io;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::os::fd::RawFd;
+use std::path::Path;
+use weir_capture::{Direction, PacketInfo, Recorded, Recorder, RecorderOptions};
+use weir_wire::ip::{Envelope, fill_ipv4_checksum};
+use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
+
+/// UDP ports of slots, which the file shows as 4791.
+pub const SLOT_PORTS: RangeInclusive<u16> = 20480..=21503;
+/// How control datagrams between Weir peers start.
+pub const CONTROL_MAGIC: &[u8; 4] = b"WEIR";
+
+/// What a capture is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct CaptureOptions<'a> {
+    /// Interface name, for the file.
+    pub interface: &'a str,
+    /// Its MAC address, if it has one.
+    pub mac: Option<[u8; 6]>,
+    /// UDP port that outgoing datagrams come from.
+    pub port: u16,
+    /// For people: the device, the program, the fault specification.
+    pub description: &'a str,
+    /// Bytes that may wait to be written; 0 = [`weir_capture::DEFAULT_RING`].
+    pub ring: usize,
+}
+
+/// A carrier that records what goes through it. Never waits for the disk.
+pub struct Capture<C> {
+    inner: C,
+    recorder: Recorder,
+    mac: Option<[u8; 6]>,
+    port: u16,
+    /// A remark for each [`Fate`], by its bits.
+    remarks: Vec<String>,
+    /// Groups that are not lost, when others are.
+    kept: Outbox,
+}
+
+/// Ethernet, IPv6 and UDP.
+const MAX_HEADERS: usize = ETHERNET + 48;
+const ETHERNET: usize = 14;
+/// A BTH and an ICRC: the least that a packet has.
+const MIN_PACKET: usize = 16;
+const TTL: u8 = 64;
+
+impl<C: Carrier> Capture<C> {
+    /// Creates the file (an old one is replaced) and the thread that writes it.
+    pub fn create(inner: C, path: &Path, options: &CaptureOptions<'_>) -> io::Result<Self> {
+        let recorder = RecorderOptions {
+            interface: options.interface,
+            description: options.description,
+            application: concat!("weir ", env!("CARGO_PKG_VERSION")),
+            ring: if options.ring == 0 { weir_capture::DEFAULT_RING } else { options.ring },
+        };
+        let recorder = with_signals_blocked(|| Recorder::create(path, &recorder))?;
+        let remarks = (0..=Fate::all().bits()).map(|bits| remark(Fate::from_bits_truncate(bits))).collect();
+        let (mac, port) = (options.mac, options.port);
+        Ok(Capture { inner, recorder, mac, port, remarks, kept: Outbox::new(0, 0) })
+    }
+
+    /// How many datagrams are in the file, and how many could not be written.
+    pub fn recorded(&self) -> Recorded {
+        self.recorder.recorded()
+    }
+
+    /// Writes all and closes the file; later datagrams are not recorded.
+    pub fn finish(&mut self) -> io::Result<Recorded> {
+        self.recorder.finish()
+    }
+
+    /// The carrier within.
+    pub fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    /// The carrier within.
+    pub fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+
+    fn record_outbox(&mut self, outbox: &Outbox) {
+        let timestamp = clock::wall();
+        for group in &outbox.groups {
+            for (index, datagram) in outbox.datagrams(group).enumerate() {
+                let envelope = Envelope {
+                    src: group.from,
+                    dst: group.to.ip(),
+                    src_port: self.port,
+                    dst_port: group.to.port(),
+                    ip_id: index as u16,
+                    dont_fragment: true,
+                };
+                self.record(timestamp, Direction::Out, group.fate, envelope, datagram);
+            }
+        }
+    }
+
+    fn record(&mut self, timestamp: u64, direction: Direction, fate: Fate, sent: Envelope, datagram: &[u8]) {
+        let (shown, icrc) = translate(&sent, datagram);
+        let body = &datagram[..datagram.len() - icrc.as_ref().map_or(0, |icrc| icrc.len())];
+        let icrc: &[u8] = icrc.as_ref().map_or(&[], |icrc| icrc);
+        let mut head = [0; MAX_HEADERS];
+        let (own, other) = match direction {
+            Direction::Out => (shown.src, shown.dst),
+            Direction::In => (shown.dst, shown.src),
+        };
+        let (own, other) = (self.mac.unwrap_or_else(|| mac_of(own)), mac_of(other));
+        let (to, from) = if direction == Direction::Out { (other, own) } else { (own, other) };
+        head[..6].copy_from_slice(&to);
+        head[6..12].copy_from_slice(&from);
+        head[12..14].copy_from_slice(if shown.src.is_ipv4() { &[0x08, 0x00] } else { &[0x86, 0xdd] });
+        let ip_udp = &mut head[ETHERNET..];
+        let len = shown.emit(datagram.len(), 0, TTL, ip_udp);
+        if shown.src.is_ipv4() {
+            fill_ipv4_checksum(ip_udp);
+        } else {
+            let checksum = udp_checksum(&ip_udp[..len], [body, icrc]);
+            ip_udp[len - 2..len].copy_from_slice(&checksum.to_be_bytes());
+        }
+        let comment = self.remarks.get(usize::from(fate.bits())).map_or("", String::as_str);
+        let info = PacketInfo { timestamp, direction, comment };
+        // What does not fit is counted by the recorder.
+        self.recorder.record(&info, &[&head[..ETHERNET + len], body, icrc]);
+    }
+}
+
+impl<C: Carrier> Carrier for Capture<C> {
+    fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
+        self.record_outbox(outbox);
+        if !outbox.groups.iter().any(|group| group.fate.contains(Fate::LOST)) {
+            return self.inner.send(outbox);
+        }
+        if self.kept.bytes.len() < outbox.len {
+            self.kept = Outbox::new(outbox.bytes.len(), outbox.groups.capacity());
+        }
+        self.kept.clear();
+        self.kept.bytes[..outbox.len].copy_from_slice(&outbox.bytes[..outbox.len]);
+        self.kept.len = outbox.len;
+        self.kept.groups.extend(outbox.groups.iter().filter(|group| !group.fate.contains(Fate::LOST)));
+        self.inner.send(&self.kept)
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        let count = self.inner.receive(inbox)?;
+        self.record_arrivals(inbox, &inbox.arrivals);
+        Ok(count)
+    }
+
+    fn max_segments(&self) -> usize {
+        self.inner.max_segments()
+    }
+
+    fn listen(&mut self, port: u16) -> io::Result<()> {
+        self.inner.listen(port)
+    }
+
+    fn fds(&self) -> Vec<RawFd> {
+        self.inner.fds()
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.inner.due()
+    }
+
+    fn flush_due(&mut self, now: u64) -> io::Result<()> {
+        self.inner.flush_due(now)
+    }
+
+    fn records_fates(&self) -> bool {
+        true
+    }
+
+    fn receive_unrecorded(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        self.inner.receive(inbox)
+    }
+
+    fn record_arrivals(&mut self, inbox: &Inbox, arrivals: &[Arrival]) {
+        let timestamp = clock::wall();
+        for arrival in arrivals {
+            for datagram in inbox.datagrams(arrival) {
+                let envelope = received_envelope(arrival, datagram);
+                self.record(timestamp, Direction::In, arrival.fate, envelope, datagram);
+            }
+        }
+    }
+}
+
+/// The envelope and the ICRC that the file shows; the ICRC only if it is another one.
+fn translate(sent: &Envelope, datagram: &[u8]) -> (Envelope, Option<[u8; ICRC_LEN]>) {
+    if !SLOT_PORTS.contains(&sent.dst_port) || !is_packet(datagram) {
+        return (*sent, None);
+    }
+    let shown = Envelope { dst_port: ROCE_PORT, ..*sent };
+    let (body, icrc) = datagram.split_last_chunk::<ICRC_LEN>().expect("a packet has an ICRC");
+    let icrc = match u32::from_le_bytes(*icrc) {
+        0 => icrc::compute(&shown, body),
+        icrc => icrc ^ icrc::compute(sent, body) ^ icrc::compute(&shown, body),
+    };
+    (shown, Some(icrc.to_le_bytes()))
+}
+
+/// The headers that a received datagram must have had, as far as its ICRC tells.
+fn received_envelope(arrival: &Arrival, datagram: &[u8]) -> Envelope {
+    let plain = Envelope {
+        src: arrival.from.ip(),
+        dst: arrival.to,
+        src_port: arrival.from.port(),
+        dst_port: arrival.to_port,
+        ip_id: 0,
+        dont_fragment: true,
+    };
+    // Without ICRC, agreed away, nothing can be told.
+    if !is_packet(datagram) || datagram.ends_with(&[0; ICRC_LEN]) {
+        return plain;
+    }
+    for dont_fragment in [true, false] {
+        let envelope = Envelope { dont_fragment, ..plain };
+        match icrc::verify(&envelope, datagram) {
+            icrc::Verdict::Good => return envelope,
+            icrc::Verdict::GoodWithId(ip_id) => return Envelope { ip_id, ..envelope },
+            icrc::Verdict::Bad => {}
+        }
+    }
+    plain
+}
+
+/// Long enough for a packet, and none of Weir's own control datagrams.
+fn is_packet(datagram: &[u8]) -> bool {
+    datagram.len() >= MIN_PACKET && !datagram.starts_with(CONTROL_MAGIC)
+}
+
+/// A MAC address for an IP address: the one that an EUI-64 holds, else a locally administered one.
+fn mac_of(address: IpAddr) -> [u8; 6] {
+    match address {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            [2, 0, a, b, c, d]
+        }
+        IpAddr::V6(address) => match address.octets() {
+            [.., a, b, c, 0xff, 0xfe, d, e, f] => [a ^ 2, b, c, d, e, f],
+            [.., a, b, c, d, e] => [2, a, b, c, d, e],
+        },
+    }
+}
+
+/// The UDP checksum over IPv6 (RFC 8200 8.1), never zero. `ip_udp` has a zero in its place.
+fn udp_checksum(ip_udp: &[u8], payload: [&[u8]; 2]) -> u16 {
+    // Pseudo header: the addresses, the UDP length and the protocol; then the UDP header.
+    let mut sum = sum_words(&ip_udp[8..40]) + sum_words(&ip_udp[4..6]) + 17 + sum_words(&ip_udp[40..]);
+    let [body, icrc] = payload;
+    sum += sum_words(body);
+    let rest = sum_words(icrc);
+    // Behind an odd number of bytes, each byte has the other weight.
+    sum += if body.len() % 2 == 0 { rest } else { u64::from(fold(rest).swap_bytes()) };
+    match !fold(sum) {
+        0 => 0xffff,
+        checksum => checksum,
+    }
+}
+
+fn sum_words(bytes: &[u8]) -> u64 {
+    let words = bytes.chunks_exact(2);
+    let last = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);
+    words.map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u64>() + last
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// What the file says about a datagram of this fate; empty for an untouched one.
+fn remark(fate: Fate) -> String {
+    let words = [
+        (Fate::LOST, "lost"),
+        (Fate::DUPLICATED, "duplicated"),
+        (Fate::REORDERED, "reordered"),
+        (Fate::CORRUPTED, "corrupted"),
+        (Fate::DELAYED, "delayed"),
+    ];
+    let words: Vec<&str> = words.iter().filter(|(bit, _)| fate.contains(*bit)).map(|(_, word)| *word).collect();
+    if words.is_empty() { String::new() } else { format!("{} by fault injection", words.join(" and ")) }
+}
+
+/// Threads started meanwhile get no signals: those are the application's.
+fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigfillset fills the set; pthread_sigmask reads it and fills the other.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let result = action();
+    // SAFETY: `before` was filled above; this is the same thread.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remarks_name_all_that_happened() {
+        assert_eq!(remark(Fate::empty()), "");
+        assert_eq!(remark(Fate::LOST), "lost by fault injection");
+        assert_eq!(remark(Fate::DUPLICATED | Fate::DELAYED), "duplicated and delayed by fault injection");
+    }
+
+    #[test]
+    fn mac_addresses() {
+        assert_eq!(mac_of("10.1.2.3".parse().unwrap()), [2, 0, 10, 1, 2, 3]);
+        assert_eq!(mac_of("fe80::5054:ff:fe77:2".parse().unwrap()), [0x52, 0x54, 0, 0x77, 0, 2]);
+        assert_eq!(mac_of("::1".parse().unwrap()), [2, 0, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn checksum_in_pieces() {
+        let [src, dst] = ["fe80::1", "fe80::2"].map(|text| text.parse().unwrap());
+        let envelope = Envelope { src, dst, src_port: 1, dst_port: 2, ip_id: 0, dont_fragment: true };
+        for len in [0, 1, 2, 9, 100, 9000, 65000] {
+            let body: Vec<u8> = (0..len).map(|n| (n * 37 + 5) as u8).collect();
+            let mut ip_udp = [0; 48];
+            envelope.emit(body.len(), 0, 64, &mut ip_udp);
+            let whole = udp_checksum(&ip_udp, [&body, &[]]);
+            let split = body.len().saturating_sub(4);
+            assert_eq!(udp_checksum(&ip_udp, [&body[..split], &body[split..]]), whole);
+            // A receiver's sum over all, checksum included, is all ones.
+            ip_udp[46..].copy_from_slice(&whole.to_be_bytes());
+            let all = sum_words(&ip_udp[8..]) + sum_words(&ip_udp[4..6]) + 17 + sum_words(&body);
+            assert_eq!(fold(all), 0xffff);
+        }
+    }
+}

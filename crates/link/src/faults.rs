@@ -1,0 +1,260 @@
+//! Injected faults: datagrams are lost, duplicated, reordered, corrupted and delayed, by chance that can be repeated.
+//!
+//! [`Faults`] is a carrier around a carrier. Each datagram goes alone and has its own fate, which depends on the seed
+//! and on how many came before it, on nothing else. A [`crate::capture`] below is told all fates, of lost ones too.
+
+mod line;
+mod spec;
+
+pub use line::FaultCounts;
+pub use spec::{FaultSpec, FaultSpecError, Way};
+
+use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, clock};
+use line::{Line, Sink};
+use std::io;
+use std::os::fd::RawFd;
+
+/// A carrier that mistreats what goes through it.
+pub struct Faults<C> {
+    inner: C,
+    seed: u64,
+    outgoing: Option<Outgoing>,
+    incoming: Option<Incoming>,
+    clock: fn() -> u64,
+}
+
+struct Outgoing {
+    line: Line<Group>,
+    outbox: Outbox,
+}
+
+struct Incoming {
+    line: Line<Arrival>,
+    /// What the inner carrier received; the caller's inbox gets what comes of it.
+    inbox: Option<Inbox>,
+    /// The first arrival in `inbox` that is not through, and how many of its bytes are.
+    next: (usize, usize),
+}
+
+/// Bytes and datagrams that go to the inner carrier at once.
+const OUTBOX: usize = 1 << 18;
+const OUTBOX_GROUPS: usize = 256;
+/// How often one `receive` tries again because all that came was lost.
+const TRIES: usize = 64;
+
+impl<C: Carrier> Faults<C> {
+    /// Mistreats what goes through `inner`. Without a seed in the spec, one is drawn: see [`Faults::seed`].
+    pub fn new(inner: C, spec: &FaultSpec) -> Self {
+        Self::with_clock(inner, spec, clock::monotonic)
+    }
+
+    /// As [`Faults::new`], by another clock (nanoseconds).
+    pub fn with_clock(inner: C, spec: &FaultSpec, clock: fn() -> u64) -> Self {
+        // Short, so that people can type it again.
+        let seed = spec.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+        let outgoing = spec
+            .way
+            .is_out()
+            .then(|| Outgoing { line: Line::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
+        // Another sequence than the outgoing one.
+        let incoming = spec.way.is_in().then(|| Incoming { line: Line::new(spec, !seed), inbox: None, next: (0, 0) });
+        Faults { inner, seed, outgoing, incoming, clock }
+    }
+
+    /// The seed: given again in the spec, it repeats the same fates.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What happened to outgoing datagrams so far.
+    pub fn outgoing(&self) -> FaultCounts {
+        self.outgoing.as_ref().map_or(FaultCounts::default(), |outgoing| outgoing.line.counts())
+    }
+
+    /// What happened to incoming datagrams so far.
+    pub fn incoming(&self) -> FaultCounts {
+        self.incoming.as_ref().map_or(FaultCounts::default(), |incoming| incoming.line.counts())
+    }
+
+    /// The carrier within.
+    pub fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    /// The carrier within.
+    pub fn inner_mut(&mut self) -> &mut C {
+        &mut self.inner
+    }
+}
+
+impl<C: Carrier> Carrier for Faults<C> {
+    fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
+        let Some(outgoing) = &mut self.outgoing else { return self.inner.send(outbox) };
+        let now = (self.clock)();
+        let mut sender = Sender::new(&mut self.inner, &mut outgoing.outbox);
+        outgoing.line.release(now, &mut sender);
+        for group in &outbox.groups {
+            for datagram in outbox.datagrams(group) {
+                outgoing.line.offer(now, *group, datagram, &mut sender);
+            }
+        }
+        sender.finish()
+    }
+
+    /// Gives each datagram as an arrival of its own.
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        let now = (self.clock)();
+        self.flush_due(now)?;
+        let Some(incoming) = &mut self.incoming else { return self.inner.receive(inbox) };
+        inbox.arrivals.clear();
+        for _ in 0..TRIES {
+            let more = incoming.receive(now, &mut self.inner, inbox)?;
+            self.inner.record_arrivals(inbox, &inbox.arrivals);
+            inbox.arrivals.retain(|arrival| !arrival.fate.contains(Fate::LOST));
+            if !inbox.arrivals.is_empty() || !more {
+                break;
+            }
+        }
+        Ok(inbox.arrivals.len())
+    }
+
+    fn max_segments(&self) -> usize {
+        if self.outgoing.is_some() { 1 } else { self.inner.max_segments() }
+    }
+
+    fn listen(&mut self, port: u16) -> io::Result<()> {
+        self.inner.listen(port)
+    }
+
+    fn fds(&self) -> Vec<RawFd> {
+        self.inner.fds()
+    }
+
+    fn due(&self) -> Option<u64> {
+        let outgoing = self.outgoing.as_ref().and_then(|outgoing| outgoing.line.due());
+        let incoming = self.incoming.as_ref().and_then(Incoming::due);
+        [outgoing, incoming, self.inner.due()].into_iter().flatten().min()
+    }
+
+    /// Sends what is due; incoming datagrams that are due come with the next `receive`.
+    fn flush_due(&mut self, now: u64) -> io::Result<()> {
+        if let Some(outgoing) = &mut self.outgoing {
+            let mut sender = Sender::new(&mut self.inner, &mut outgoing.outbox);
+            outgoing.line.release(now, &mut sender);
+            sender.finish()?;
+        }
+        self.inner.flush_due(now)
+    }
+}
+
+impl Incoming {
+    /// Receives once and lets what came go through the line; false if nothing came.
+    fn receive(&mut self, now: u64, inner: &mut impl Carrier, into: &mut Inbox) -> io::Result<bool> {
+        let mut deliver = Deliver::new(into);
+        self.line.release(now, &mut deliver);
+        let inbox = self.inbox.get_or_insert_with(|| Inbox::new(deliver.inbox.slots()));
+        let mut came = true;
+        if self.next.0 >= inbox.arrivals.len() {
+            self.next = (0, 0);
+            inbox.arrivals.clear();
+            came = inner.receive_unrecorded(inbox)? > 0;
+        }
+        while let Some(arrival) = inbox.arrivals.get(self.next.0) {
+            let rest = &inbox.bytes[arrival.start + self.next.1..arrival.start + arrival.len];
+            let datagram = &rest[..rest.len().min(arrival.segment.max(1))];
+            let (bytes, datagrams) = self.line.most(datagram.len());
+            if !deliver.has_room(bytes, datagrams) {
+                break;
+            }
+            self.line.offer(now, *arrival, datagram, &mut deliver);
+            self.next = if datagram.len() < rest.len() {
+                (self.next.0, self.next.1 + datagram.len())
+            } else {
+                (self.next.0 + 1, 0)
+            };
+        }
+        Ok(came)
+    }
+
+    fn due(&self) -> Option<u64> {
+        let waiting = self.inbox.as_ref().is_some_and(|inbox| self.next.0 < inbox.arrivals.len());
+        if waiting { Some(0) } else { self.line.due() }
+    }
+}
+
+/// Puts datagrams into an outbox, which the inner carrier sends whenever it is full.
+struct Sender<'a, C> {
+    inner: &'a mut C,
+    outbox: &'a mut Outbox,
+    lost_too: bool,
+    outcome: io::Result<()>,
+}
+
+impl<'a, C: Carrier> Sender<'a, C> {
+    fn new(inner: &'a mut C, outbox: &'a mut Outbox) -> Self {
+        let lost_too = inner.records_fates();
+        Sender { inner, outbox, lost_too, outcome: Ok(()) }
+    }
+
+    fn send(&mut self) {
+        if !self.outbox.groups.is_empty() {
+            let outcome = self.inner.send(self.outbox);
+            self.outbox.clear();
+            if self.outcome.is_ok() {
+                self.outcome = outcome;
+            }
+        }
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        self.send();
+        self.outcome
+    }
+}
+
+impl<C: Carrier> Sink<Group> for Sender<'_, C> {
+    fn has_room(&self, _bytes: usize, _datagrams: usize) -> bool {
+        true
+    }
+
+    fn take(&mut self, group: &Group, datagram: &[u8], fate: Fate) {
+        if fate.contains(Fate::LOST) && !self.lost_too {
+            return;
+        }
+        let fits = self.outbox.len + datagram.len() <= self.outbox.bytes.len();
+        if !fits || self.outbox.groups.len() >= OUTBOX_GROUPS {
+            self.send();
+        }
+        let (start, len) = (self.outbox.len, datagram.len());
+        self.outbox.bytes[start..start + len].copy_from_slice(datagram);
+        self.outbox.len += len;
+        self.outbox.groups.push(Group { start, len, segment: len, fate, ..*group });
+    }
+}
+
+/// Puts datagrams into the caller's inbox, one behind the other.
+struct Deliver<'a> {
+    inbox: &'a mut Inbox,
+    used: usize,
+}
+
+impl<'a> Deliver<'a> {
+    fn new(inbox: &'a mut Inbox) -> Self {
+        let used = inbox.arrivals.last().map_or(0, |last| last.start + last.len);
+        Deliver { inbox, used }
+    }
+}
+
+impl Sink<Arrival> for Deliver<'_> {
+    fn has_room(&self, bytes: usize, datagrams: usize) -> bool {
+        self.used + bytes <= self.inbox.bytes.len()
+            && self.inbox.arrivals.len() + datagrams <= self.inbox.arrivals.capacity()
+    }
+
+    fn take(&mut self, arrival: &Arrival, datagram: &[u8], fate: Fate) {
+        let (start, len) = (self.used, datagram.len());
+        self.inbox.bytes[start..start + len].copy_from_slice(datagram);
+        self.used += len;
+        self.inbox.arrivals.push(Arrival { start, len, segment: len, fate, ..*arrival });
+    }
+}
