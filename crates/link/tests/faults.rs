@@ -56,9 +56,9 @@ fn send(faults: &mut Faults<Dummy>, count: u32) -> Vec<(u32, Fate, Vec<u8>)> {
         NOW.set(now() + 1000);
     }
     while let Some(due) = faults.due() {
-        assert!(due > now(), "what is due goes when it is due");
-        NOW.set(due);
-        faults.flush_due(due).unwrap();
+        NOW.set(due.max(now()));
+        faults.flush_due(now()).unwrap();
+        assert!(faults.due().is_none_or(|due| due > now()), "what is due goes when it is due");
     }
     faults.inner_mut().sent.drain(..).map(|(group, bytes)| (number(&bytes), group.fate, bytes)).collect()
 }
@@ -107,7 +107,7 @@ fn as_often_as_asked_for() {
     near(counts.duplicated, 0.03 * 0.98);
     near(counts.corrupted, 0.05 * 0.98);
     near(counts.reordered + counts.delayed, 0.04 * 0.98);
-    assert!(counts.delayed <= 1, "only the last can wait in vain");
+    assert!(counts.delayed * 10 < counts.reordered, "few have only such behind them as are held back too");
     assert_eq!(sent.len() as u64, u64::from(COUNT) - counts.lost + counts.duplicated);
     let with = |fate: Fate| sent.iter().filter(|(_, f, _)| f.contains(fate)).count() as u64;
     assert_eq!(with(Fate::DUPLICATED), counts.duplicated);
@@ -125,14 +125,11 @@ fn what_each_fate_means() {
         } else {
             assert_eq!(flipped, 0);
         }
-        // Overtaken by one to three later ones (and their copies).
-        let overtakers =
-            sent[..at].iter().filter(|(other, f, _)| other > number && !f.contains(Fate::DUPLICATED)).count();
+        let before = sent[..at].iter().filter(|(other, f, _)| other > number && !f.contains(Fate::DUPLICATED));
+        let overtakers = before.count();
         if fate.contains(Fate::REORDERED) {
-            let copies =
-                sent[..at].iter().filter(|(other, f, _)| other > number && f.contains(Fate::DUPLICATED)).count();
-            assert!((1..=3).contains(&(overtakers + copies)), "{number} was overtaken by {overtakers} and {copies}");
-        } else {
+            assert!((1..=3).contains(&overtakers), "{number} was overtaken by {overtakers}");
+        } else if !fate.contains(Fate::DUPLICATED) {
             assert_eq!(overtakers, 0, "{number}");
         }
         if fate.contains(Fate::DUPLICATED) {

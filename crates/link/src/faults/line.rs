@@ -20,7 +20,7 @@ pub struct FaultCounts {
     pub reordered: u64,
     /// With flipped bits.
     pub corrupted: u64,
-    /// Held back without being overtaken.
+    /// Held back without being overtaken: for a delay, or aside while no later one went by.
     pub delayed: u64,
 }
 
@@ -194,7 +194,8 @@ impl<M: Copy> Line<M> {
 
     /// Out, or aside.
     fn exit(&mut self, now: u64, meta: M, bytes: &[u8], fate: Fate, overtakers: u8, sink: &mut impl Sink<M>) {
-        if fate.contains(Fate::LOST) {
+        // A copy does not overtake: its original may be the one aside.
+        if fate.intersects(Fate::LOST | Fate::DUPLICATED) {
             return sink.take(&meta, bytes, fate);
         }
         if overtakers == 0 {
