@@ -15,7 +15,7 @@ mod syndrome;
 
 pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 pub use opcode::{Opcode, Operation, Service};
-pub use packet::{Bth, Headers, Packet, ParseError, MAX_HEADERS};
+pub use packet::{Bth, Headers, MAX_HEADERS, Packet, ParseError};
 pub use psn::Psn;
 pub use syndrome::{NakCode, RnrTimer, Syndrome};
 

@@ -13,7 +13,7 @@ pub enum Service {
     Rc,
     /// Unreliable connection.
     Uc,
-    /// Reliable datagram.
+    /// Reliable datagram: a number only, no adapter has it and its packets (with RDETH) are not read.
     Rd,
     /// Unreliable datagram.
     Ud,
@@ -142,11 +142,13 @@ impl Opcode {
     pub const fn operation(self) -> Option<Operation> {
         let Some((operation, bits)) = TABLE[(self.0 & 0x1f) as usize] else { return None };
         let allowed = match self.service() {
-            Service::Rc | Service::Xrc | Service::Rd => true,
-            Service::Uc => bits & (has::RESPONSE | has::ATOMIC | has::FETH | has::IETH) == 0
-                && !matches!(operation, O::ReadRequest | O::AtomicWrite),
+            Service::Rc | Service::Xrc => true,
+            Service::Uc => {
+                bits & (has::RESPONSE | has::ATOMIC | has::FETH | has::IETH) == 0
+                    && !matches!(operation, O::ReadRequest | O::AtomicWrite)
+            }
             Service::Ud => matches!(operation, O::SendOnly | O::SendOnlyImm),
-            Service::Other => false,
+            Service::Rd | Service::Other => false,
         };
         if allowed { Some(operation) } else { None }
     }
@@ -204,7 +206,7 @@ impl Opcode {
     }
     /// Carries a [`crate::Deth`].
     pub const fn has_deth(self) -> bool {
-        matches!(self.service(), Service::Ud | Service::Rd)
+        matches!(self.service(), Service::Ud)
     }
     /// Carries a [`crate::XrcEth`]: XRC requests do, responses do not.
     pub const fn has_xrceth(self) -> bool {
@@ -241,5 +243,6 @@ mod tests {
         assert_eq!(Opcode::new(Service::Uc, O::ReadRequest).operation(), None);
         assert_eq!(Opcode::new(Service::Uc, O::WriteOnly).operation(), Some(O::WriteOnly));
         assert_eq!(Opcode::CNP.operation(), None);
+        assert_eq!(Opcode::new(Service::Rd, O::SendOnly).operation(), None);
     }
 }

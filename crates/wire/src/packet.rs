@@ -232,8 +232,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, ParseError> {
-        let (header, rest) =
-            T::read_from_prefix(self.rest).map_err(|_| self.truncated(size_of::<T>() + ICRC_LEN))?;
+        let (header, rest) = T::read_from_prefix(self.rest).map_err(|_| self.truncated(size_of::<T>() + ICRC_LEN))?;
         self.rest = rest;
         Ok(header)
     }

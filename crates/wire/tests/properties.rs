@@ -1,0 +1,146 @@
+//! What must hold for any headers and any bytes.
+
+use proptest::prelude::*;
+use std::net::IpAddr;
+use weir_wire::ip::Envelope;
+use weir_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, ICRC_LEN, Ieth, ImmDt, MAX_HEADERS, Opcode, Packet,
+    ParseError, Psn, Reth, Syndrome, XrcEth, icrc,
+};
+use zerocopy::FromBytes;
+
+fn opcodes() -> Vec<Opcode> {
+    (0..=255).map(Opcode).filter(|opcode| opcode.operation().is_some()).collect()
+}
+
+/// A header of any contents, where the opcode has it.
+fn header<T: FromBytes>(wanted: bool, bytes: &mut impl Iterator<Item = u8>) -> Option<T> {
+    let bytes: Vec<u8> = bytes.take(size_of::<T>()).collect();
+    wanted.then(|| T::read_from_bytes(&bytes).ok()).flatten()
+}
+
+prop_compose! {
+    fn headers()(
+        opcode in prop::sample::select(opcodes()),
+        (solicited, mig_req, ack_req) in any::<(bool, bool, bool)>(),
+        (pkey, congestion, dest_qp, reserved, psn) in (any::<u16>(), any::<u8>(), 0..1u32 << 24, 0..128u8, any::<u32>()),
+        bytes in prop::collection::vec(any::<u8>(), 100),
+    ) -> Headers {
+        let mut bth = Bth::new(opcode, dest_qp, Psn::new(psn));
+        (bth.solicited, bth.mig_req, bth.ack_req) = (solicited, mig_req, ack_req);
+        (bth.pkey, bth.congestion, bth.reserved) = (pkey, congestion, reserved);
+        let mut bytes = bytes.into_iter();
+        let mut headers = Headers::new(bth);
+        headers.deth = header::<Deth>(opcode.has_deth(), &mut bytes);
+        headers.xrceth = header::<XrcEth>(opcode.has_xrceth(), &mut bytes);
+        headers.feth = header::<Feth>(opcode.has_feth(), &mut bytes);
+        headers.reth = header::<Reth>(opcode.has_reth(), &mut bytes);
+        headers.atomic = header::<AtomicEth>(opcode.has_atomic(), &mut bytes);
+        headers.aeth = header::<Aeth>(opcode.has_aeth(), &mut bytes);
+        headers.atomic_ack = header::<AtomicAckEth>(opcode.has_atomic_ack(), &mut bytes);
+        headers.imm = header::<ImmDt>(opcode.has_imm(), &mut bytes);
+        headers.ieth = header::<Ieth>(opcode.has_ieth(), &mut bytes);
+        headers
+    }
+}
+
+fn envelope(v6: bool, ports: (u16, u16), ip_id: u16, dont_fragment: bool) -> Envelope {
+    let texts = if v6 { ["fe80::1", "fe80::2"] } else { ["10.0.0.1", "10.0.0.2"] };
+    let [src, dst]: [IpAddr; 2] = texts.map(|text| text.parse().unwrap());
+    Envelope { src, dst, src_port: ports.0, dst_port: ports.1, ip_id, dont_fragment }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn what_is_emitted_is_parsed(headers in headers(), payload in prop::collection::vec(any::<u8>(), 0..300), icrc: u32) {
+        let mut headers = headers;
+        headers.bth.pad = (payload.len().wrapping_neg() % 4) as u8;
+        let mut bytes = vec![0; headers.len()];
+        prop_assert!(headers.len() <= MAX_HEADERS);
+        prop_assert_eq!(headers.emit(&mut bytes), headers.len());
+        bytes.extend(&payload);
+        bytes.resize(bytes.len() + usize::from(headers.bth.pad), 0);
+        bytes.extend(icrc.to_le_bytes());
+        prop_assert_eq!(Packet::parse(&bytes), Ok(Packet { headers, payload: &payload, icrc }));
+        // And nothing shorter than the headers and the ICRC is one.
+        for len in 0..headers.len() + ICRC_LEN {
+            let cut = Packet::parse(&bytes[..len]);
+            prop_assert!(matches!(cut, Err(ParseError::Truncated { len: l, need }) if l == len && need > len), "{:?}", cut);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_emitted_again(
+        opcode in prop::option::of(prop::sample::select(opcodes())),
+        bytes in prop::collection::vec(any::<u8>(), 0..120),
+    ) {
+        let mut bytes = bytes;
+        if let (Some(opcode), Some([first, flags])) = (opcode, bytes.first_chunk_mut()) {
+            *first = opcode.0;
+            *flags &= 0xf0;
+        }
+        if let Ok(packet) = Packet::parse(&bytes) {
+            let mut again = [0; MAX_HEADERS];
+            let len = packet.headers.emit(&mut again);
+            prop_assert_eq!(&again[..len], &bytes[..len]);
+            let rest = bytes.len() - len - ICRC_LEN;
+            prop_assert_eq!(packet.payload, &bytes[len..len + rest - usize::from(packet.headers.bth.pad)]);
+            prop_assert_eq!(&packet.icrc.to_le_bytes()[..], &bytes[len + rest..]);
+        }
+    }
+
+    #[test]
+    fn the_icrc_does_not_cover_what_changes_on_the_way(
+        v6: bool, ports: (u16, u16), ip_id: u16, dont_fragment: bool,
+        body in prop::collection::vec(any::<u8>(), 12..200),
+        (tos, ttl, checksum, flow, resv8) in any::<(u8, u8, u16, u32, u8)>(),
+    ) {
+        let envelope = envelope(v6, ports, ip_id, dont_fragment);
+        let mut ip_udp = [0; 48];
+        let len = envelope.emit(body.len() + ICRC_LEN, tos, ttl, &mut ip_udp);
+        ip_udp[len - 2..len].copy_from_slice(&checksum.to_be_bytes());
+        if v6 {
+            let flow = (u32::from_be_bytes(*ip_udp.first_chunk().unwrap()) | flow & 0xf_ffff).to_be_bytes();
+            ip_udp[..4].copy_from_slice(&flow);
+        } else {
+            weir_wire::ip::fill_ipv4_checksum(&mut ip_udp);
+        }
+        let expected = icrc::compute(&envelope, &body);
+        let mut marked = body.clone();
+        marked[4] = resv8; // FECN, BECN
+        prop_assert_eq!(icrc::compute_framed(&ip_udp[..len], &marked), expected);
+    }
+
+    #[test]
+    fn a_changed_bit_is_seen(
+        v6: bool, ip_id: u16,
+        body in prop::collection::vec(any::<u8>(), 12..200),
+        bit: prop::sample::Index,
+    ) {
+        let envelope = envelope(v6, (20480, 4791), ip_id, true);
+        let mut datagram = [&body[..], &icrc::compute(&envelope, &body).to_le_bytes()].concat();
+        prop_assert_eq!(icrc::verify(&envelope, &datagram), icrc::Verdict::Good);
+        let bit = bit.index(datagram.len() * 8);
+        datagram[bit / 8] ^= 1 << (bit % 8);
+        // Byte 4 is not covered. One changed bit never looks like another Identification.
+        let expected = if bit / 8 == 4 { icrc::Verdict::Good } else { icrc::Verdict::Bad };
+        prop_assert_eq!(icrc::verify(&envelope, &datagram), expected);
+    }
+
+    #[test]
+    fn aeth_keeps_its_parts(syndrome: u8, msn in 0..1u32 << 24) {
+        let aeth = Aeth::new(syndrome, msn);
+        prop_assert_eq!((aeth.syndrome(), aeth.msn()), (syndrome, msn));
+        prop_assert_eq!(Syndrome::from_byte(syndrome).to_byte(), syndrome);
+    }
+
+    #[test]
+    fn psn_arithmetic(a: u32, distance in -(1i32 << 23)..1 << 23) {
+        let a = Psn::new(a);
+        let b = if distance >= 0 { a.plus(distance as u32) } else { a.minus(distance.unsigned_abs()) };
+        prop_assert_eq!(b.since(a), distance);
+        prop_assert_eq!(b.before(a), distance < 0);
+    }
+}
