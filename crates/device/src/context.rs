@@ -56,6 +56,8 @@ pub struct PortInfo {
     /// Largest path MTU that the interface carries.
     pub active_mtu: Mtu,
     pub gid_table_len: u32,
+    /// Of the interface, Mbit/s; 0 where it does not tell.
+    pub speed_mbps: u32,
 }
 
 /// An opened device. Contexts of one device in one process share one engine.
@@ -82,7 +84,8 @@ impl Context {
             active: device.as_ref().is_some_and(|device| device.up),
             max_mtu: Mtu::M4096,
             active_mtu: device.as_ref().map_or(Mtu::M256, DeviceInfo::mtu),
-            gid_table_len: device.map_or(1, |device| device.gids.len() as u32),
+            gid_table_len: device.as_ref().map_or(1, |device| device.gids.len() as u32),
+            speed_mbps: device.map_or(0, |device| device.speed_mbps()),
         }
     }
 

@@ -42,6 +42,12 @@ impl DeviceInfo {
             .find(|mtu| mtu.bytes() as u32 + 84 <= self.if_mtu)
             .unwrap_or(Mtu::M256)
     }
+
+    /// Mbit/s; 0 where the interface does not tell.
+    pub fn speed_mbps(&self) -> u32 {
+        let path = format!("/sys/class/net/{}/speed", self.ifname);
+        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
 }
 
 /// The devices of this network namespace, `weir_lo` last: programs take the first. `WEIR_INTERFACE` narrows it to one.
