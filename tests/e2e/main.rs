@@ -7,10 +7,13 @@
 mod bed;
 mod capture;
 mod command;
+mod foreign;
+mod fork;
 mod idle;
 mod killed;
 mod matrix;
 mod pingpong;
+mod roce_peer;
 mod users;
 
 use bed::{Bed, Place};
@@ -34,6 +37,8 @@ fn trials() -> Vec<Trial> {
     [
         command::trials(),
         pingpong::trials(),
+        foreign::trials(),
+        fork::trials(),
         idle::trials(),
         killed::trials(),
         users::trials(),

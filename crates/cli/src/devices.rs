@@ -111,6 +111,8 @@ mod tests {
             ifindex: 2,
             guid: 1,
             if_mtu: 9000,
+            loopback: false,
+            mac: Some([2, 0, 0, 0, 0, 1]),
             up: true,
             gids: vec![Some("fe80::1".parse().unwrap()), None, Some("10.0.0.1".parse().unwrap())],
             notes: vec!["locked memory: limit 8 MiB".into()],

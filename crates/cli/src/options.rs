@@ -20,8 +20,8 @@ pub struct Options {
     #[arg(long, value_name = "WHEN", env = "WEIR_ICRC")]
     pub icrc: Option<Icrc>,
 
-    /// Inject faults into what is sent, such as loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,seed=7;
-    /// chances are per packet, the same seed gives the same faults
+    /// Inject faults, such as loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,jitter=10us,seed=7,dir=out:
+    /// a chance for each packet sent (dir=in: received, dir=both); the same seed gives the same faults
     #[arg(long, value_name = "SPEC", env = "WEIR_FAULTS")]
     pub faults: Option<String>,
 
@@ -39,7 +39,7 @@ pub struct Options {
 
     /// Tell peers to wait this long for a process that does not answer, one stopped in a debugger for instance
     #[arg(long, value_name = "SECONDS", env = "WEIR_PATIENCE")]
-    pub patience: Option<u32>,
+    pub patience: Option<f64>,
 }
 
 /// Adapters to behave like.
@@ -77,6 +77,7 @@ impl Options {
             variables.push(("WEIR_ICRC", word(icrc)));
         }
         if let Some(faults) = &self.faults {
+            faults.parse::<weir_link::faults::FaultSpec>().context("--faults")?;
             variables.push(("WEIR_FAULTS", faults.clone()));
         }
         if let Some(capture) = &self.capture {
@@ -90,6 +91,9 @@ impl Options {
             variables.push(("WEIR_LOG", log.clone()));
         }
         if let Some(patience) = self.patience {
+            if !(0.0..=1e6).contains(&patience) {
+                bail!("--patience: {patience} is not between 0 and a million seconds");
+            }
             variables.push(("WEIR_PATIENCE", patience.to_string()));
         }
         Ok(variables)
@@ -146,7 +150,7 @@ mod tests {
             capture: Some("/tmp/a-%p.pcapng".into()),
             memlock: Some(Memlock::Strict),
             log: Some("warn,weir_device=debug".into()),
-            patience: Some(60),
+            patience: Some(1.5),
         };
         let text: Vec<String> = options.variables().unwrap().iter().map(|(k, v)| format!("{k}={v}")).collect();
         assert_eq!(
@@ -159,7 +163,7 @@ mod tests {
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
                 "WEIR_MEMLOCK=strict",
                 "WEIR_LOG=warn,weir_device=debug",
-                "WEIR_PATIENCE=60"
+                "WEIR_PATIENCE=1.5"
             ]
         );
         assert!(Options::default().variables().unwrap().is_empty());

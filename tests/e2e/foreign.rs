@@ -1,0 +1,140 @@
+//! A peer without Weir: packets come to port 4791, which one process of the address owns and hands on for the others.
+//!
+//! The peer speaks `ibv_rc_pingpong`'s own few lines of TCP, then RoCEv2 by hand; the pingpong echoes what it receives.
+
+use crate::bed::{Bed, Place};
+use crate::roce_peer::{End, RocePeer, bind};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, TcpStream, UdpSocket};
+use std::time::Duration;
+use weir_cli::stage::{Child, Protocol, Side};
+
+const SOON: Duration = Duration::from_secs(10);
+/// Bytes of a message: several packets, and a length that needs padding.
+const SIZE: usize = 4001;
+const MESSAGES: u32 = 60;
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(Place::Veth, "a peer without Weir reaches a process", |bed| alone(bed, false)),
+        trial(Place::Veth, "a peer without Weir reaches a process over IPv6", |bed| alone(bed, true)),
+        trial(Place::Veth, "packets on 4791 are handed to another process of the address", handed_over),
+        trial(Place::Veth, "the port 4791 of a killed process is taken over", taken_over),
+    ]
+}
+
+fn alone(bed: &Bed, ipv6: bool) -> Result<()> {
+    let server = Server::start(bed, ipv6)?;
+    let socket = bind(&bed.stage, Side::B, server.peer_address)?;
+    let mut talk = server.connect(bed, &socket, 0x71)?;
+    talk.messages(0..MESSAGES)?;
+    talk.end()
+}
+
+fn handed_over(bed: &Bed) -> Result<()> {
+    let servers = [Server::start(bed, false)?, Server::start(bed, false)?, Server::start(bed, false)?];
+    let socket = bind(&bed.stage, Side::B, servers[0].peer_address)?;
+    // Only one of the three can own the port.
+    for (server, qpn) in servers.into_iter().zip(0x71..) {
+        let mut talk = server.connect(bed, &socket, qpn)?;
+        talk.messages(0..MESSAGES)?;
+        talk.end()?;
+    }
+    Ok(())
+}
+
+fn taken_over(bed: &Bed) -> Result<()> {
+    let owner = Server::start(bed, false)?;
+    let server = Server::start(bed, false)?;
+    let socket = bind(&bed.stage, Side::B, server.peer_address)?;
+    let mut first = owner.connect(bed, &socket, 0x71)?;
+    first.messages(0..10)?;
+    let mut second = server.connect(bed, &socket, 0x72)?;
+    second.messages(0..MESSAGES / 2)?;
+    drop(first);
+    second.messages(MESSAGES / 2..MESSAGES)?;
+    second.end()
+}
+
+/// A pingpong that waits for its client.
+struct Server {
+    child: Child,
+    port: u16,
+    peer_address: IpAddr,
+}
+
+/// A pingpong and the peer that it talks to.
+struct Talk<'s> {
+    child: Child,
+    tcp: TcpStream,
+    peer: RocePeer<'s>,
+}
+
+impl Server {
+    fn start(bed: &Bed, ipv6: bool) -> Result<Server> {
+        let address = |side| if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
+        let port = bed.stage.free_port(Side::A)?;
+        let gid = bed.gid_index(Side::A, address(Side::A))?;
+        let device = bed.stage.device(Side::A);
+        let line = format!("ibv_rc_pingpong -d {device} -g {gid} -p {port} -n {MESSAGES} -s {SIZE} -m 1024");
+        let mut child = Child::spawn(&mut bed.weir(Side::A, &[], line.split_whitespace()), line.as_str())?;
+        child.wait_listening(Protocol::Tcp, port, SOON)?;
+        Ok(Server { child, port, peer_address: address(Side::B) })
+    }
+
+    /// Exchanges addresses as its client does: LID, QPN, PSN and GID in hexadecimal, then "done".
+    fn connect<'s>(self, bed: &Bed, socket: &'s UdpSocket, qpn: u32) -> Result<Talk<'s>> {
+        let to = (bed.stage.address(Side::A), self.port);
+        let mut tcp = bed.stage.enter(Side::B, || TcpStream::connect(to))??;
+        tcp.set_read_timeout(Some(SOON))?;
+        let local = End { address: self.peer_address, qpn, psn: 0xff_fff0 };
+        let gid = match local.address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let hello = format!("0000:{qpn:06x}:{:06x}:{:032x}\0", local.psn, u128::from(gid));
+        tcp.write_all(hello.as_bytes())?;
+        let mut answer = vec![0; hello.len()];
+        tcp.read_exact(&mut answer).context("no answer of the pingpong")?;
+        tcp.write_all(b"done\0")?;
+
+        let answer = String::from_utf8(answer)?;
+        let fields: Vec<&str> = answer.trim_end_matches('\0').split(':').collect();
+        ensure!(fields.len() == 4, "an odd answer {answer}");
+        let gid = Ipv6Addr::from(u128::from_str_radix(fields[3], 16)?);
+        let remote = End {
+            address: gid.to_canonical(),
+            qpn: u32::from_str_radix(fields[1], 16)?,
+            psn: u32::from_str_radix(fields[2], 16)?,
+        };
+        Ok(Talk { child: self.child, tcp, peer: RocePeer::new(socket, local, remote) })
+    }
+}
+
+impl Talk<'_> {
+    /// Sends messages and compares their echoes.
+    fn messages(&mut self, numbers: std::ops::Range<u32>) -> Result<()> {
+        for number in numbers {
+            // Now and then its echo is lost, and has to be sent again.
+            self.peer.drop_last = u32::from(number % 10 == 7);
+            let message: Vec<u8> = (0..SIZE as u32).map(|i| (i * 31 + i / 256 + number * 97) as u8).collect();
+            let echo = match self.peer.exchange(&message, SOON) {
+                Ok(echo) => echo,
+                Err(error) => return Err(error.context(format!("message {number}\n{}", self.child.printed()?))),
+            };
+            ensure!(echo == message, "message {number} came back changed");
+        }
+        Ok(())
+    }
+
+    /// The pingpong has all its messages and ends well.
+    fn end(self) -> Result<()> {
+        ensure!(self.peer.duplicates > 0 || self.peer.drop_last == 0, "what was dropped never came again");
+        drop(self.tcp);
+        self.child.wait(SOON)?.success()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+/*
+ * A process forks while it uses RDMA. The child must not disturb the parent's adapter: what it posts fails, what it
+ * leaves leaves nothing damaged. The parent goes on, every byte right.
+ *
+ * usage: fork DEVICE GID_INDEX
+ * Two QPs of one process, connected to each other. Exit status 0 and a last line "ok" if all is well.
+ */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 1 << 20, SECONDS = 10 };
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_cq *cq;
+static struct ibv_mr *source_mr, *target_mr;
+static struct ibv_qp *qps[2];
+static uint8_t *source, *target;
+
+#define CHECK(condition)                                                                          \
+	do {                                                                                      \
+		if (!(condition)) {                                                               \
+			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+			_exit(1);                                                                 \
+		}                                                                                 \
+	} while (0)
+
+static void open_device(const char *name)
+{
+	int count;
+	struct ibv_device **list = ibv_get_device_list(&count);
+	CHECK(list);
+	for (int i = 0; i < count; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), name))
+			context = ibv_open_device(list[i]);
+	CHECK(context);
+	ibv_free_device_list(list);
+	CHECK(pd = ibv_alloc_pd(context));
+	CHECK(cq = ibv_create_cq(context, 64, NULL, NULL, 0));
+	CHECK(source = aligned_alloc(4096, SIZE));
+	CHECK(target = aligned_alloc(4096, SIZE));
+	CHECK(source_mr = ibv_reg_mr(pd, source, SIZE, IBV_ACCESS_LOCAL_WRITE));
+	CHECK(target_mr = ibv_reg_mr(pd, target, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+}
+
+static void connect_qps(int gid_index)
+{
+	union ibv_gid gid;
+	CHECK(!ibv_query_gid(context, 1, gid_index, &gid));
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr init = {
+			.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+			.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
+		};
+		CHECK(qps[i] = ibv_create_qp(pd, &init));
+		struct ibv_qp_attr attr = {
+			.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		};
+		CHECK(!ibv_modify_qp(qps[i], &attr,
+				     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	}
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_attr attr = {
+			.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qps[!i]->qp_num,
+			.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+			.ah_attr = { .is_global = 1, .port_num = 1,
+				     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
+		};
+		CHECK(!ibv_modify_qp(qps[i], &attr,
+				     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	}
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_attr attr = {
+			.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1,
+		};
+		CHECK(!ibv_modify_qp(qps[i], &attr,
+				     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	}
+}
+
+/* Posts a WRITE of the whole buffer; what ibv_post_send says. */
+static int post_write(void)
+{
+	struct ibv_sge sge = { .addr = (uintptr_t)source, .length = SIZE, .lkey = source_mr->lkey };
+	struct ibv_send_wr *bad, wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = { .remote_addr = (uintptr_t)target, .rkey = target_mr->rkey },
+	};
+	return ibv_post_send(qps[0], &wr, &bad);
+}
+
+/* The next completion's status, -1 if polling fails, -2 if none comes in time. */
+static int completion(int seconds)
+{
+	time_t end = time(NULL) + seconds;
+	struct ibv_wc wc;
+	while (time(NULL) <= end) {
+		int got = ibv_poll_cq(cq, 1, &wc);
+		if (got < 0)
+			return -1;
+		if (got)
+			return wc.status;
+	}
+	return -2;
+}
+
+static void fill(int round)
+{
+	for (size_t i = 0; i < SIZE; i++)
+		source[i] = (uint8_t)(i * 7 + i / 251 + round * 13);
+}
+
+/* A WRITE from end to end. */
+static void write_and_compare(int round)
+{
+	fill(round);
+	CHECK(!post_write());
+	CHECK(completion(SECONDS) == IBV_WC_SUCCESS);
+	CHECK(!memcmp(source, target, SIZE));
+}
+
+/* In the child: nothing succeeds, and nothing hangs or crashes. */
+static void child(void)
+{
+	if (!post_write())
+		CHECK(completion(1) != IBV_WC_SUCCESS);
+	struct ibv_cq *another = ibv_create_cq(context, 1, NULL, NULL, 0);
+	if (another)
+		ibv_destroy_cq(another);
+	ibv_destroy_qp(qps[0]);
+	ibv_dereg_mr(source_mr);
+	ibv_close_device(context);
+	exit(0); /* with handlers of exit: they must not touch the parent's adapter */
+}
+
+static void fork_child(void)
+{
+	fflush(NULL);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (!pid) {
+		alarm(SECONDS);
+		child();
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 3);
+	alarm(6 * SECONDS);
+	open_device(argv[1]);
+	connect_qps(atoi(argv[2]));
+
+	write_and_compare(0);
+	fork_child();
+	write_and_compare(1);
+
+	/* With a WRITE under way. */
+	fill(2);
+	CHECK(!post_write());
+	fork_child();
+	CHECK(completion(SECONDS) == IBV_WC_SUCCESS);
+	CHECK(!memcmp(source, target, SIZE));
+
+	/* As most programs fork: to start another. */
+	CHECK(!system("exit 0"));
+	write_and_compare(3);
+	puts("ok");
+	return 0;
+}

@@ -1,0 +1,35 @@
+//! A process that forks while it uses RDMA.
+
+use crate::bed::{Bed, Place};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use weir_cli::stage::{Child, Side};
+
+pub fn trials() -> Vec<Trial> {
+    Place::ALL.map(|place| trial(place, "a forked child does not disturb its parent", forks)).into()
+}
+
+fn forks(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile("fork.c", folder.path())?;
+    let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
+    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into()];
+    let ended = Child::spawn(&mut bed.weir(Side::A, &[], words), "fork.c")?.wait(Duration::from_secs(60))?.success()?;
+    ensure!(ended.stdout == "ok\n", "{}", ended.printed());
+    Ok(())
+}
+
+/// Builds a C program of this folder against the headers that are installed.
+fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/e2e").join(source);
+    let program = folder.join("program");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).arg("-libverbs");
+    let output = cc.output().context("cannot run cc (package gcc)")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
+}

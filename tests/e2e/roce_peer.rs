@@ -1,0 +1,217 @@
+//! A RoCEv2 peer that is no Weir: a UDP socket on port 4791 and packets made by hand, one message in flight.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+use weir_cli::stage::{Side, Stage};
+use weir_wire::icrc::{self, Verdict};
+use weir_wire::ip::Envelope;
+use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Psn, ROCE_PORT, Service, Syndrome};
+
+/// Path MTU, bytes.
+pub const MTU: usize = 1024;
+/// When it sends again what is not acknowledged.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    pub address: IpAddr,
+    pub qpn: u32,
+    /// Of its first request.
+    pub psn: u32,
+}
+
+/// The peer, connected to one QP.
+pub struct RocePeer<'s> {
+    socket: &'s UdpSocket,
+    local: End,
+    remote: End,
+    /// The next request that we send, and the next that we expect.
+    next: Psn,
+    expected: Psn,
+    /// The oldest of ours that is not acknowledged.
+    unacknowledged: Psn,
+    /// Messages received in full.
+    msn: u32,
+    assembling: Vec<u8>,
+    received: Option<Vec<u8>>,
+    /// The last packets of so many messages to come are dropped unseen.
+    pub drop_last: u32,
+    /// Packets that came more than once.
+    pub duplicates: u32,
+}
+
+/// Port 4791 of an address of a side.
+pub fn bind(stage: &Stage, side: Side, address: IpAddr) -> Result<UdpSocket> {
+    let socket = stage.enter(side, || UdpSocket::bind((address, ROCE_PORT)))?.context("cannot bind port 4791")?;
+    if address.is_ipv4() {
+        // Then the kernel sends Identification 0 and Don't Fragment, which the ICRC covers.
+        let value = libc::IP_PMTUDISC_DO;
+        // SAFETY: the option takes an int, and its size is given.
+        let rc = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_IP,
+                libc::IP_MTU_DISCOVER,
+                (&raw const value).cast(),
+                size_of_val(&value) as libc::socklen_t,
+            )
+        };
+        ensure!(rc == 0, "IP_MTU_DISCOVER: {}", std::io::Error::last_os_error());
+    }
+    socket.set_read_timeout(Some(Duration::from_millis(10)))?;
+    Ok(socket)
+}
+
+impl<'s> RocePeer<'s> {
+    pub fn new(socket: &'s UdpSocket, local: End, remote: End) -> Self {
+        RocePeer {
+            socket,
+            local,
+            remote,
+            next: Psn::new(local.psn),
+            expected: Psn::new(remote.psn),
+            unacknowledged: Psn::new(local.psn),
+            msn: 0,
+            assembling: vec![],
+            received: None,
+            drop_last: 0,
+            duplicates: 0,
+        }
+    }
+
+    /// Sends a message with SEND, and waits for its acknowledgement and for one message of the other side.
+    pub fn exchange(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>> {
+        let first = self.next;
+        let end = first.plus(message.len().div_ceil(MTU) as u32);
+        let until = Instant::now() + timeout;
+        while Instant::now() < until {
+            self.send(message, first)?;
+            self.next = end;
+            let again = Instant::now() + AGAIN;
+            while Instant::now() < again {
+                self.receive()?;
+                if self.unacknowledged == end
+                    && let Some(received) = self.received.take()
+                {
+                    return Ok(received);
+                }
+            }
+        }
+        let missing = if self.unacknowledged == end { "no message" } else { "no acknowledgement" };
+        bail!("{missing} of QP {:#x} within {timeout:?}", self.remote.qpn)
+    }
+
+    fn send(&self, message: &[u8], first: Psn) -> Result<()> {
+        let count = message.len().div_ceil(MTU);
+        for (i, payload) in message.chunks(MTU).enumerate() {
+            let operation = match (i == 0, i + 1 == count) {
+                (true, true) => Operation::SendOnly,
+                (true, false) => Operation::SendFirst,
+                (false, false) => Operation::SendMiddle,
+                (false, true) => Operation::SendLast,
+            };
+            let mut bth = self.bth(operation, first.plus(i as u32));
+            bth.ack_req = i + 1 == count;
+            bth.pad = (payload.len().wrapping_neg() & 3) as u8;
+            self.emit(&Headers::new(bth), payload)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one packet if there is one.
+    fn receive(&mut self) -> Result<()> {
+        let mut bytes = [0; 2 * MTU];
+        let (len, from) = match self.socket.recv_from(&mut bytes) {
+            Ok(got) => got,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = &bytes[..len];
+        ensure!(from.ip() == self.remote.address, "a packet from {from}");
+        let packet = Packet::parse(bytes)?;
+        let envelope = self.envelope(from, self.socket.local_addr()?);
+        let verdict = icrc::verify(&envelope, bytes);
+        // Only the Identification is hidden from a plain socket.
+        ensure!(verdict != Verdict::Bad, "a wrong ICRC in {:?}", packet.headers.bth);
+        ensure!(packet.headers.bth.dest_qp == self.local.qpn, "for another QP: {:?}", packet.headers.bth);
+        match packet.headers.bth.opcode.operation() {
+            Some(Operation::Acknowledge) => self.acknowledged(&packet),
+            Some(Operation::SendFirst | Operation::SendMiddle | Operation::SendLast | Operation::SendOnly) => {
+                self.request(&packet)
+            }
+            _ => bail!("not expected: {:?}", packet.headers.bth),
+        }
+    }
+
+    fn acknowledged(&mut self, packet: &Packet<'_>) -> Result<()> {
+        let aeth = packet.headers.aeth.context("an acknowledgement without AETH")?;
+        let syndrome = Syndrome::from_byte(aeth.syndrome());
+        match syndrome {
+            Syndrome::Ack(_) => self.unacknowledged = packet.headers.bth.psn.next(),
+            // It is not ready, or a packet of ours is missing: we send again in a moment.
+            Syndrome::RnrNak(_) | Syndrome::Nak(weir_wire::NakCode::PsnSequence) => (),
+            _ => bail!("refused: {syndrome:?}"),
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, packet: &Packet<'_>) -> Result<()> {
+        let bth = packet.headers.bth;
+        let is_last = matches!(bth.opcode.operation(), Some(Operation::SendLast | Operation::SendOnly));
+        if bth.psn != self.expected {
+            if bth.psn.since(self.expected) < 0 {
+                self.duplicates += 1;
+                self.acknowledge()?;
+            }
+            return Ok(());
+        }
+        if is_last && self.drop_last > 0 {
+            self.drop_last -= 1;
+            return Ok(());
+        }
+        self.expected = bth.psn.next();
+        self.assembling.extend_from_slice(packet.payload);
+        if is_last {
+            self.msn += 1;
+            self.received = Some(std::mem::take(&mut self.assembling));
+        }
+        if bth.ack_req { self.acknowledge() } else { Ok(()) }
+    }
+
+    fn acknowledge(&self) -> Result<()> {
+        let bth = self.bth(Operation::Acknowledge, self.expected.minus(1));
+        let aeth = Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), self.msn);
+        self.emit(&Headers { aeth: Some(aeth), ..Headers::new(bth) }, &[])
+    }
+
+    fn bth(&self, operation: Operation, psn: Psn) -> Bth {
+        Bth::new(Opcode::new(Service::Rc, operation), self.remote.qpn, psn)
+    }
+
+    fn emit(&self, headers: &Headers, payload: &[u8]) -> Result<()> {
+        let mut bytes = vec![0; headers.len()];
+        headers.emit(&mut bytes);
+        bytes.extend_from_slice(payload);
+        bytes.resize(bytes.len() + usize::from(headers.bth.pad), 0);
+        let to = SocketAddr::new(self.remote.address, ROCE_PORT);
+        let icrc = icrc::compute(&self.envelope(self.socket.local_addr()?, to), &bytes);
+        bytes.extend_from_slice(&icrc.to_le_bytes());
+        self.socket.send_to(&bytes, to)?;
+        Ok(())
+    }
+
+    fn envelope(&self, from: SocketAddr, to: SocketAddr) -> Envelope {
+        Envelope {
+            src: from.ip(),
+            dst: to.ip(),
+            src_port: from.port(),
+            dst_port: to.port(),
+            ip_id: 0,
+            dont_fragment: true,
+        }
+    }
+}
