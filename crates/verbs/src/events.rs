@@ -16,7 +16,6 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *
         // SAFETY: the caller's promise.
         let own = unsafe { context::own(context) };
         loop {
-            let port = ibv_async_event_element { port_num: 1 };
             let (element, event_type) = match own.device.get_async_event()? {
                 AsyncEvent::Qp { cookie, event } => {
                     let mut qps = own.registry.qps();
@@ -30,10 +29,6 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *
                     entry.async_events = entry.async_events.wrapping_add(1);
                     (ibv_async_event_element { cq: entry.object().cast() }, IBV_EVENT_CQ_ERR)
                 }
-                AsyncEvent::PortActive => (port, IBV_EVENT_PORT_ACTIVE),
-                AsyncEvent::PortError => (port, IBV_EVENT_PORT_ERR),
-                AsyncEvent::GidChange => (port, IBV_EVENT_GID_CHANGE),
-                AsyncEvent::DeviceFatal => (port, IBV_EVENT_DEVICE_FATAL),
             };
             // SAFETY: the caller's promise.
             unsafe { *event = ibv_async_event { element, event_type } };

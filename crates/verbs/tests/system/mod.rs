@@ -1,7 +1,9 @@
 //! What the tests need of the machine: headers, the distribution's library, and our own library, linked.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Runs a command that must succeed; its standard output.
 pub fn run(command: &mut Command) -> String {
@@ -29,15 +31,38 @@ pub fn distribution_library() -> Option<PathBuf> {
     has(path.trim(), "libibverbs1").then(|| PathBuf::from(path.trim()))
 }
 
-/// Our library as `make lib` makes it, from the static library of this build: the directory `lib/weir`.
+/// Our library as `make lib` makes it: the directory `lib/weir`. `WEIR_LIB_DIR` names one that is there already;
+/// otherwise the static library of this build is linked, once for all tests of a program.
 #[allow(dead_code)] // As above.
-pub fn linked() -> PathBuf {
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("linked-{}", std::process::id()));
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // The directory above `tmp` is the target directory; cargo puts the static library beside the profile's programs.
-    let profile = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
-    run(Command::new(crate_dir.join("link.sh")).arg(profile).arg(&out));
-    out.join("lib/weir")
+pub fn linked() -> &'static Path {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    DIR.get_or_init(|| {
+        if let Some(dir) = std::env::var_os("WEIR_LIB_DIR") {
+            return PathBuf::from(dir);
+        }
+        let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+        let tmp = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let (profile, out) = (tmp.join("profile"), tmp.join("linked"));
+        fs::create_dir_all(&profile).unwrap();
+        fs::copy(newest_archive(&deps), profile.join("libweir_verbs.a")).unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("link.sh");
+        run(Command::new(script).arg(&profile).arg(&out));
+        out.join("lib/weir")
+    })
+}
+
+/// Cargo keeps the static libraries of older builds too, under names with other hashes.
+fn newest_archive(deps: &Path) -> PathBuf {
+    fs::read_dir(deps)
+        .unwrap()
+        .filter_map(|entry| entry.ok())
+        .filter(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            name.starts_with("libweir_verbs-") && name.ends_with(".a")
+        })
+        .max_by_key(|entry| entry.metadata().and_then(|m| m.modified()).ok())
+        .unwrap_or_else(|| panic!("no static library in {}", deps.display()))
+        .path()
 }
 
 fn has(path: &str, package: &str) -> bool {
