@@ -1,0 +1,294 @@
+/* The adapter as the cases use it: one device, one PD, two areas of memory, connections, completions. */
+#ifndef RIG_H
+#define RIG_H
+
+#include "side.h"
+
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+
+/* Bytes around a message that must stay as they were. */
+#define MARGIN 2048
+#define PIECES 32
+
+struct area {
+	uint8_t *at, *expected;
+	struct ibv_mr *mr;
+};
+
+/* Messages come from `source` and go to `target`, each of the side that has to do with it. */
+static struct rig {
+	struct ibv_context *context;
+	struct ibv_device_attr attr;
+	struct ibv_port_attr port;
+	struct ibv_pd *pd;
+	union ibv_gid gid;
+	int gid_index, max_sge;
+	size_t size;
+	struct area source, target;
+	/* The other side's. */
+	struct far { uint64_t source, target; uint32_t source_rkey, target_rkey, max_sge, rd_atomic; } far;
+} rig;
+
+struct wish {
+	int send_wr, recv_wr, timeout, retry_cnt, rnr_retry, channel, inline_data;
+};
+
+static const struct wish usual = { 64, 64, 14, 7, 7, 0, 128 };
+
+struct conn {
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *send_cq, *recv_cq;
+	struct ibv_qp *qp;
+	struct ibv_qp_cap cap;
+};
+
+static inline void area_open(struct area *area, int access)
+{
+	area->at = mmap(NULL, rig.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	area->expected = malloc(rig.size);
+	if (area->at == MAP_FAILED || !area->expected)
+		die("no memory");
+	area->mr = ibv_reg_mr(rig.pd, area->at, rig.size, access);
+	if (!area->mr)
+		die("ibv_reg_mr: %s", strerror(errno));
+}
+
+/* RoCE v2 and IPv4, else RoCE v2, else whatever is there. */
+static inline int find_gid(void)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	struct ibv_gid_entry entry;
+	int best = -1, score = 0;
+
+	for (int i = 0; i < rig.port.gid_tbl_len; i++) {
+		int s = 1;
+
+		if (ibv_query_gid_ex(rig.context, 1, i, &entry, 0))
+			continue;
+		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2)
+			s = memcmp(entry.gid.raw, mapped, 12) ? 2 : 3;
+		if (s > score) {
+			score = s;
+			best = i;
+		}
+	}
+	return best;
+}
+
+static inline void rig_open(void)
+{
+	struct far mine;
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+	for (int i = 0; list && list[i] && !rig.context; i++)
+		if (!opt.device || !strcmp(opt.device, ibv_get_device_name(list[i])))
+			rig.context = ibv_open_device(list[i]);
+	if (!rig.context)
+		die("cannot open %s: %s", opt.device ? opt.device : "any device", strerror(errno));
+	ibv_free_device_list(list);
+	rig.pd = ibv_alloc_pd(rig.context);
+	if (!rig.pd || ibv_query_device(rig.context, &rig.attr) || ibv_query_port(rig.context, 1, &rig.port))
+		die("cannot use the device: %s", strerror(errno));
+	rig.gid_index = opt.gid >= 0 ? opt.gid : find_gid();
+	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, 1, rig.gid_index, &rig.gid))
+		die("no GID %d", rig.gid_index);
+	rig.max_sge = rig.attr.max_sge < PIECES ? rig.attr.max_sge : PIECES;
+	rig.size = (opt.max + 4 * MARGIN + 4095) & ~4095ul;
+	area_open(&rig.source, all);
+	area_open(&rig.target, all);
+	mine = (struct far){ (uintptr_t)rig.source.at, (uintptr_t)rig.target.at, rig.source.mr->rkey,
+			     rig.target.mr->rkey, rig.max_sge, rig.attr.max_qp_rd_atom };
+	exchange(&mine, &rig.far, sizeof(mine));
+	/* Both sides draw the same numbers: the smaller adapter sets the limit. */
+	if (rig.far.max_sge < (uint32_t)rig.max_sge)
+		rig.max_sge = rig.far.max_sge;
+}
+
+static inline void area_close(struct area *area)
+{
+	check(!ibv_dereg_mr(area->mr), "ibv_dereg_mr");
+	munmap(area->at, rig.size);
+	free(area->expected);
+}
+
+static inline void rig_close(void)
+{
+	area_close(&rig.source);
+	area_close(&rig.target);
+	check(!ibv_dealloc_pd(rig.pd), "ibv_dealloc_pd");
+	check(!ibv_close_device(rig.context), "ibv_close_device");
+}
+
+static inline int to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+static inline void conn_make(struct conn *c, const struct wish *wish)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+
+	memset(c, 0, sizeof(*c));
+	if (wish->channel && !(c->channel = ibv_create_comp_channel(rig.context)))
+		die("ibv_create_comp_channel: %s", strerror(errno));
+	c->send_cq = ibv_create_cq(rig.context, 4 * wish->send_wr, c, c->channel, 0);
+	c->recv_cq = ibv_create_cq(rig.context, 4 * wish->recv_wr, c, c->channel, 0);
+	if (!c->send_cq || !c->recv_cq)
+		die("ibv_create_cq: %s", strerror(errno));
+	init.send_cq = c->send_cq;
+	init.recv_cq = c->recv_cq;
+	init.cap = (struct ibv_qp_cap){ wish->send_wr, wish->recv_wr, rig.max_sge, rig.max_sge, wish->inline_data };
+	c->qp = ibv_create_qp(rig.pd, &init);
+	if (!c->qp)
+		die("ibv_create_qp: %s", strerror(errno));
+	c->cap = init.cap;
+}
+
+static inline void conn_open(struct conn *c, const struct wish *wish)
+{
+	struct info { uint32_t qpn, psn, lid, mtu; union ibv_gid gid; } mine, theirs;
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	int error, depth = rig.attr.max_qp_init_rd_atom < 16 ? rig.attr.max_qp_init_rd_atom : 16;
+
+	conn_make(c, wish);
+	mine = (struct info){ c->qp->qp_num, mix(c->qp->qp_num ^ client) & 0xffffff, rig.port.lid,
+			      rig.port.active_mtu, rig.gid };
+	exchange(&mine, &theirs, sizeof(mine));
+	if ((error = to_init(c->qp)))
+		die("to INIT: %s", strerror(error));
+	attr.path_mtu = mine.mtu < theirs.mtu ? mine.mtu : theirs.mtu;
+	attr.dest_qp_num = theirs.qpn;
+	attr.rq_psn = theirs.psn;
+	attr.max_dest_rd_atomic = rig.attr.max_qp_rd_atom < 16 ? rig.attr.max_qp_rd_atom : 16;
+	attr.min_rnr_timer = 12;
+	attr.ah_attr.port_num = 1;
+	attr.ah_attr.dlid = theirs.lid;
+	attr.ah_attr.is_global = rig.gid_index >= 0;
+	attr.ah_attr.grh.dgid = theirs.gid;
+	attr.ah_attr.grh.sgid_index = rig.gid_index >= 0 ? rig.gid_index : 0;
+	attr.ah_attr.grh.hop_limit = 64;
+	error = ibv_modify_qp(c->qp, &attr,
+			      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (error)
+		die("to RTR: %s", strerror(error));
+	attr.qp_state = IBV_QPS_RTS;
+	attr.sq_psn = mine.psn;
+	attr.timeout = wish->timeout;
+	attr.retry_cnt = wish->retry_cnt;
+	attr.rnr_retry = wish->rnr_retry;
+	attr.max_rd_atomic = (int)rig.far.rd_atomic < depth ? (int)rig.far.rd_atomic : depth;
+	error = ibv_modify_qp(c->qp, &attr,
+			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				      IBV_QP_MAX_QP_RD_ATOMIC);
+	if (error)
+		die("to RTS: %s", strerror(error));
+	barrier();
+}
+
+/* Waits for the other side: what it still asks for must be answered. */
+static inline void conn_close(struct conn *c)
+{
+	barrier();
+	check(!ibv_destroy_qp(c->qp), "ibv_destroy_qp");
+	check(!ibv_destroy_cq(c->send_cq) && !ibv_destroy_cq(c->recv_cq), "ibv_destroy_cq");
+	if (c->channel)
+		check(!ibv_destroy_comp_channel(c->channel), "ibv_destroy_comp_channel");
+}
+
+/* The next completion. Both sides end if none comes: what follows could only wait as long again. */
+static inline struct ibv_wc next(struct ibv_cq *cq, const char *what)
+{
+	struct ibv_wc wc;
+	double end = now() + opt.seconds;
+	int n;
+
+	while (!(n = ibv_poll_cq(cq, 1, &wc)))
+		if (now() > end)
+			die("%s: no completion within %d s", what, opt.seconds);
+	if (n < 0)
+		die("%s: ibv_poll_cq: %d", what, n);
+	return wc;
+}
+
+static inline int is_empty(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	return ibv_poll_cq(cq, 1, &wc) == 0;
+}
+
+/* A completion with this status, and with this opcode where it is a success. */
+static inline struct ibv_wc expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status, int opcode,
+				   const char *what)
+{
+	struct ibv_wc wc = next(cq, what);
+
+	check(wc.wr_id == wr_id && wc.status == status && (status != IBV_WC_SUCCESS || (int)wc.opcode == opcode),
+	      "%s: WR %" PRIu64 ", %s, opcode %d; should be WR %" PRIu64 ", %s, opcode %d", what, wc.wr_id,
+	      ibv_wc_status_str(wc.status), wc.opcode, wr_id, ibv_wc_status_str(status), opcode);
+	return wc;
+}
+
+static inline void post_send(struct conn *c, struct ibv_send_wr *wr, const char *what)
+{
+	struct ibv_send_wr *bad;
+	int error = ibv_post_send(c->qp, wr, &bad);
+
+	if (error)
+		die("%s: ibv_post_send: %s", what, strerror(error));
+}
+
+static inline void post_recv(struct conn *c, uint64_t wr_id, struct ibv_sge *sges, int count, const char *what)
+{
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = sges, .num_sge = count }, *bad;
+	int error = ibv_post_recv(c->qp, &wr, &bad);
+
+	if (error)
+		die("%s: ibv_post_recv: %s", what, strerror(error));
+}
+
+static inline struct ibv_sge sge(const struct area *area, size_t offset, size_t len)
+{
+	return (struct ibv_sge){ (uintptr_t)area->at + offset, len, area->mr->lkey };
+}
+
+/* Bytes that depend on a tag and the place in the message. */
+static inline void pattern(uint8_t *to, size_t len, uint64_t tag)
+{
+	for (size_t i = 0; i < len; i += 8) {
+		uint64_t word = mix(tag + i * 0x10001);
+
+		memcpy(to + i, &word, len - i < 8 ? len - i : 8);
+	}
+}
+
+/* Fills the beginning of an area, and what is expected there, with a background. */
+static inline void background(struct area *area, size_t window, uint64_t tag)
+{
+	pattern(area->at, window, ~tag);
+	memcpy(area->expected, area->at, window);
+}
+
+/* Whether the beginning of an area is as expected, byte for byte. */
+static inline void compare(const struct area *area, size_t window, const char *what)
+{
+	size_t wrong = 0, first = 0;
+
+	if (memcmp(area->at, area->expected, window))
+		for (size_t i = window; i-- > 0;)
+			if (area->at[i] != area->expected[i]) {
+				wrong++;
+				first = i;
+			}
+	tally.bytes += window;
+	tally.wrong += wrong;
+	check(!wrong, "%s: %zu bytes wrong of %zu, the first at %zu", what, wrong, window, first);
+}
+
+#endif

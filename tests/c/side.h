@@ -1,0 +1,156 @@
+/* The TCP side channel between the two sides, and what both keep count of. */
+#ifndef SIDE_H
+#define SIDE_H
+
+#include <errno.h>
+#include <inttypes.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+	const char *device, *host, *port;
+	int gid, count, seconds, verbose;
+	uint64_t seed;
+	size_t max;
+} opt = { .port = "18515", .gid = -1, .count = 300, .seconds = 10, .seed = 1, .max = 1 << 20 };
+
+static struct tally {
+	uint64_t passed, failed, bytes, wrong;
+} tally;
+
+static int side = -1;
+static int client;
+
+__attribute__((noreturn, format(printf, 1, 2))) static inline void die(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fprintf(stderr, "verify: ");
+	vfprintf(stderr, format, args);
+	fprintf(stderr, "\n");
+	va_end(args);
+	exit(2);
+}
+
+/* One test of this side: `good`, and what it is about. */
+__attribute__((format(printf, 2, 3))) static inline int check(int good, const char *format, ...)
+{
+	va_list args;
+
+	good ? tally.passed++ : tally.failed++;
+	if (!good || opt.verbose) {
+		printf("%s %s: ", client ? "client" : "server", good ? "ok" : "FAILED");
+		va_start(args, format);
+		vprintf(format, args);
+		va_end(args);
+		printf("\n");
+	}
+	return good;
+}
+
+static inline void side_open(const char *host, const char *port)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = host ? 0 : AI_PASSIVE }, *found;
+	int one = 1, error, listener;
+
+	client = host != NULL;
+	hints.ai_family = host ? AF_UNSPEC : AF_INET6;
+	error = getaddrinfo(host, port, &hints, &found);
+	if (error)
+		die("%s:%s: %s", host ? host : "*", port, gai_strerror(error));
+	if (client) {
+		/* The other side may not listen yet. */
+		for (int tries = 0; side < 0 && tries < 100; tries++) {
+			for (struct addrinfo *a = found; side < 0 && a; a = a->ai_next) {
+				side = socket(a->ai_family, SOCK_STREAM, 0);
+				if (side >= 0 && connect(side, a->ai_addr, a->ai_addrlen)) {
+					close(side);
+					side = -1;
+				}
+			}
+			if (side < 0)
+				usleep(100000);
+		}
+	} else {
+		/* IPv6 takes IPv4 too; without IPv6 there is IPv4. */
+		listener = socket(AF_INET6, SOCK_STREAM, 0);
+		if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+		    bind(listener, found->ai_addr, found->ai_addrlen)) {
+			struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+
+			if (listener >= 0)
+				close(listener);
+			listener = socket(AF_INET, SOCK_STREAM, 0);
+			setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+			if (bind(listener, (struct sockaddr *)&any, sizeof(any)))
+				die("port %s: %s", port, strerror(errno));
+		}
+		if (listen(listener, 1))
+			die("listen: %s", strerror(errno));
+		side = accept(listener, NULL, NULL);
+		close(listener);
+	}
+	freeaddrinfo(found);
+	if (side < 0)
+		die("no other side at %s:%s", host ? host : "*", port);
+	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+/* Both sides send and both receive `len` bytes, few enough for a socket's buffer. */
+static inline void exchange(const void *mine, void *theirs, size_t len)
+{
+	size_t got = 0;
+
+	if (send(side, mine, len, MSG_NOSIGNAL) != (ssize_t)len)
+		die("the other side is gone");
+	while (got < len) {
+		ssize_t n = recv(side, (char *)theirs + got, len - got, 0);
+
+		if (n <= 0)
+			die("the other side is gone");
+		got += n;
+	}
+}
+
+static inline void barrier(void)
+{
+	char mine = 0, theirs;
+
+	exchange(&mine, &theirs, 1);
+}
+
+static inline double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* Random numbers, the same on both sides as long as both draw the same: SplitMix64. */
+static uint64_t rng;
+
+static inline uint64_t mix(uint64_t x)
+{
+	x += 0x9e3779b97f4a7c15;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+	return x ^ (x >> 31);
+}
+
+static inline uint64_t draw(uint64_t below)
+{
+	return mix(rng++) % below;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/*
+ * verify: two processes that compare every byte and every completion status of RC, on any adapter.
+ *
+ *   verify [options]             one side, waits
+ *   verify [options] HOST        the other, which drives
+ *
+ *   -d DEVICE   the first that there is     -g INDEX   GID index: the first RoCE v2 one of IPv4, else of IPv6
+ *   -p PORT     TCP side channel: 18515     -s SEED    of sizes, offsets, operations: 1 (both sides the same)
+ *   -n COUNT    of random operations: 300   -m BYTES   longest message: 1 MiB
+ *   -t SECONDS  that a completion may take: 10         -v  a line for every test
+ *
+ * Ends with "N passed, N failed" of both sides; the exit code is 0 if nothing failed, 2 if it could not run.
+ */
+#include "rig.h"
+
+#include "data.h"
+#include "events.h"
+#include "faults.h"
+#include "queues.h"
+
+static const struct {
+	const char *name;
+	void (*run)(struct conn *);
+} cases[] = {
+	{ "sizes", sizes },
+	{ "inline", inline_data },
+	{ "pieces", pieces },
+	{ "random", random_operations },
+	{ "unsignalled", unsignalled_runs },
+	{ "fence", fences },
+	{ "atomics", atomics },
+	{ "changing", read_of_changing_memory },
+	{ "queue full", full_queues },
+	{ "states", states },
+	{ "flush", flushed },
+	{ "remote faults", remote_faults },
+	{ "local faults", local_faults },
+	{ "too long", too_long },
+	{ "RNR", receiver_not_ready },
+	{ "retry", nobody_there },
+	{ "events", event_driven },
+};
+
+static void options(int argc, char **argv)
+{
+	int c;
+
+	while ((c = getopt(argc, argv, "d:g:p:s:n:m:t:v")) != -1) {
+		switch (c) {
+		case 'd': opt.device = optarg; break;
+		case 'g': opt.gid = atoi(optarg); break;
+		case 'p': opt.port = optarg; break;
+		case 's': opt.seed = strtoull(optarg, NULL, 0); break;
+		case 'n': opt.count = atoi(optarg); break;
+		case 'm': opt.max = strtoul(optarg, NULL, 0); break;
+		case 't': opt.seconds = atoi(optarg); break;
+		case 'v': opt.verbose = 1; break;
+		default: die("see the head of tests/c/verify.c");
+		}
+	}
+	opt.host = argv[optind];
+	if (opt.max < 8192)
+		die("-m: at least 8192");
+}
+
+int main(int argc, char **argv)
+{
+	struct tally theirs;
+	struct conn main_conn;
+
+	options(argc, argv);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	side_open(opt.host, opt.port);
+	rig_open();
+	rng = opt.seed;
+	conn_open(&main_conn, &usual);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint64_t passed = tally.passed, failed = tally.failed;
+
+		cases[i].run(&main_conn);
+		barrier();
+		if (tally.passed + tally.failed > passed + failed)
+			printf("%-14s %s  %" PRIu64 " passed, %" PRIu64 " failed\n", cases[i].name,
+			       client ? "client" : "server", tally.passed - passed, tally.failed - failed);
+	}
+	conn_close(&main_conn);
+	rig_close();
+	exchange(&tally, &theirs, sizeof(tally));
+	printf("%" PRIu64 " bytes verified, %" PRIu64 " wrong\n", tally.bytes + theirs.bytes,
+	       tally.wrong + theirs.wrong);
+	printf("%" PRIu64 " passed, %" PRIu64 " failed\n", tally.passed + theirs.passed,
+	       tally.failed + theirs.failed);
+	return tally.failed + theirs.failed != 0;
+}
