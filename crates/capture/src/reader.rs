@@ -39,6 +39,7 @@ pub struct Statistics {
 pub struct Reader {
     blocks: Box<dyn PcapReaderIterator + Send>,
     capacity: usize,
+    is_pcapng: bool,
     interfaces: Vec<Interface>,
     big_endian: bool,
     nanoseconds: bool,
@@ -60,6 +61,12 @@ struct Interface {
 const INITIAL_BUFFER: usize = 1 << 18;
 /// No block may be larger: a damaged length must not take all memory.
 const MAX_BUFFER: usize = 1 << 24;
+/// Type and twice the length.
+const MIN_BLOCK: usize = 12;
+const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const CONTRADICTION: &str = "its lengths contradict each other";
+const TOO_LONG: &str = "its length is beyond reason";
 
 /// Opens a capture file.
 pub fn open(path: impl AsRef<Path>) -> Result<Reader, CaptureError> {
@@ -77,6 +84,7 @@ impl Reader {
             _ => CaptureError::NotACapture,
         })?;
         Ok(Reader {
+            is_pcapng: word(blocks.data(), 0) == Some(SECTION_HEADER),
             blocks,
             capacity: INITIAL_BUFFER,
             interfaces: Vec::new(),
@@ -96,6 +104,7 @@ impl Reader {
     /// Reads one more block; false at the end.
     fn step(&mut self) -> Result<bool, CaptureError> {
         let offset = self.blocks.consumed();
+        let complete = self.block_is_complete().map_err(|what| CaptureError::Corrupt { offset, what })?;
         let (consumed, outcome) = match self.blocks.next() {
             Ok((consumed, block)) => {
                 let mut view = View {
@@ -107,10 +116,14 @@ impl Reader {
                 (consumed, view.take(block))
             }
             Err(PcapError::Eof) => return Ok(false),
+            // The block is there: what is missing is missing within it.
+            Err(PcapError::Incomplete(_) | PcapError::BufferTooSmall | PcapError::UnexpectedEof) if complete => {
+                return Err(CaptureError::Corrupt { offset, what: CONTRADICTION });
+            }
             Err(PcapError::Incomplete(_)) => return self.refill(offset).map(|()| true),
             Err(PcapError::BufferTooSmall) => {
                 if self.capacity >= MAX_BUFFER {
-                    return Err(CaptureError::Corrupt { offset, what: "its length is beyond reason" });
+                    return Err(CaptureError::Corrupt { offset, what: TOO_LONG });
                 }
                 self.capacity *= 2;
                 self.blocks.grow(self.capacity);
@@ -118,7 +131,7 @@ impl Reader {
             }
             Err(PcapError::UnexpectedEof) => return Err(CaptureError::Truncated { offset }),
             Err(PcapError::ReadError) => return Err(CaptureError::Read { offset }),
-            Err(_) => return Err(CaptureError::Corrupt { offset, what: "its lengths contradict each other" }),
+            Err(_) => return Err(CaptureError::Corrupt { offset, what: CONTRADICTION }),
         };
         if consumed == 0 {
             return Err(CaptureError::Corrupt { offset, what: "it has no length" });
@@ -129,6 +142,26 @@ impl Reader {
             Err(what) => return Err(CaptureError::Corrupt { offset, what }),
         }
         Ok(true)
+    }
+
+    /// Whether all of the next pcapng block is in the buffer. Refuses lengths that the parser would stumble over.
+    fn block_is_complete(&self) -> Result<bool, &'static str> {
+        let data = self.blocks.data();
+        let (Some(kind), Some(len)) = (word(data, 0), word(data, 4)) else { return Ok(false) };
+        if !self.is_pcapng {
+            return Ok(false);
+        }
+        let big_endian = match word(data, 8) {
+            // A section has its own byte order.
+            Some(magic) if kind == SECTION_HEADER => u32::from_be_bytes(magic) == BYTE_ORDER_MAGIC,
+            _ => self.big_endian,
+        };
+        let len = if big_endian { u32::from_be_bytes(len) } else { u32::from_le_bytes(len) } as usize;
+        match len {
+            ..MIN_BLOCK => Err("its length is less than a block's"),
+            MIN_BLOCK..=MAX_BUFFER => Ok(data.len() >= len),
+            _ => Err(TOO_LONG),
+        }
     }
 
     fn refill(&mut self, offset: usize) -> Result<(), CaptureError> {
@@ -270,6 +303,10 @@ fn interface(block: &InterfaceDescriptionBlock<'_>) -> Result<Interface, &'stati
         .and_then(|option| unsigned(option, block.block_type != IDB_MAGIC))
         .unwrap_or(0);
     Ok(Interface { link_type: block.linktype.0 as u16, resolution, offset: offset as i64 })
+}
+
+fn word(data: &[u8], at: usize) -> Option<[u8; 4]> {
+    data.get(at..)?.first_chunk().copied()
 }
 
 /// The value of an option of 4 or 8 bytes.
