@@ -145,4 +145,17 @@ fn errors_say_what_is_wrong() {
     let mut absurd = whole.clone();
     absurd[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(matches!(read(&absurd), Err(CaptureError::Truncated { .. } | CaptureError::Corrupt { .. })));
+
+    // A process information block shorter than a block, and a packet block that claims more than it has.
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes, &INFO, 1);
+    writer.flush().unwrap();
+    drop(writer);
+    let start = bytes.len();
+    let short = [&bytes[..], &0x8000_0001u32.to_le_bytes(), &[4, 0, 0, 0], &[0; 24]].concat();
+    let greedy = [&bytes[..], &[6, 0, 0, 0, 36, 0, 0, 0], &[0; 12], &[200, 0, 0, 0], &[0; 8], &[36, 0, 0, 0]].concat();
+    for bytes in [short, greedy] {
+        let error = read(&bytes).unwrap_err();
+        assert!(matches!(error, CaptureError::Corrupt { offset, .. } if offset == start), "{error}");
+    }
 }

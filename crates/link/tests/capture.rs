@@ -5,11 +5,12 @@ mod common;
 use common::{Dummy, outbox};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use weir_capture::roce::{self, Datagram};
 use weir_capture::{Direction, Frame, open, tshark};
-use weir_link::capture::{Capture, CaptureOptions};
+use weir_link::capture::{Capture, CaptureOptions, SLOT_PORTS};
 use weir_link::faults::Faults;
-use weir_link::{Arrival, Carrier, Inbox};
+use weir_link::{Arrival, Carrier, Inbox, Ports};
 use weir_wire::ip::Envelope;
 use weir_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, ROCE_PORT, Reth, Service,
@@ -267,4 +268,72 @@ fn injected_faults_are_remarked_on_both_ways() {
             assert_eq!(verdict(&datagram) == icrc::Verdict::Good, !corrupted);
         }
     }
+}
+
+#[test]
+fn over_real_sockets() {
+    let dir = tempfile::tempdir().unwrap();
+    let bind = || (SLOT_PORTS.start() + 900..=*SLOT_PORTS.end()).find_map(|port| Some((port, Ports::bind(port).ok()?)));
+    let ((port_a, a), (port_b, b)) = (bind().unwrap(), bind().unwrap());
+    let side = |name: &str, port, ports| {
+        let path = dir.path().join(name);
+        let options = CaptureOptions { interface: "lo", mac: None, port, description: "", ring: 0 };
+        (Capture::create(ports, &path, &options).unwrap(), path)
+    };
+    let ((mut a, path_a), (b, path_b)) = (side("a", port_a, a), side("b", port_b, b));
+    let spec = "loss=0.3,dir=in,seed=1".parse().unwrap();
+    let mut b = Faults::new(b, &spec);
+
+    let here: IpAddr = "127.0.0.1".parse().unwrap();
+    let body = packet(Opcode::new(Service::Rc, Operation::SendMiddle), 8);
+    let segments: Vec<u8> =
+        (0..10).flat_map(|id| with_icrc(&envelope((here, here), port_a, port_b, id), &body)).collect();
+    for _ in 0..10 {
+        a.send(&outbox(&[(SocketAddr::new(here, port_b), here, &segments, segments.len() / 10)])).unwrap();
+    }
+    let (mut inbox, mut received) = (Inbox::new(8), 0);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while b.incoming().datagrams < 100 {
+        assert!(Instant::now() < deadline, "only {} of 100 arrive", b.incoming().datagrams);
+        received += b.receive(&mut inbox).unwrap();
+    }
+    let lost = b.incoming().lost as usize;
+    assert!(lost > 10 && received == 100 - lost);
+    a.finish().unwrap();
+    b.inner_mut().finish().unwrap();
+
+    let (sent, seen) = (read(&path_a), read(&path_b));
+    assert_eq!((sent.len(), seen.len()), (100, 100));
+    for (out, back) in sent.iter().zip(&seen) {
+        // The Identifications that we take the kernel to set are those that the receiver finds in the ICRC.
+        assert_eq!(out.data, back.data);
+        assert_eq!(verdict(&roce::find(&out.data).unwrap()), icrc::Verdict::Good);
+        assert!(out.timestamp <= back.timestamp && back.timestamp - out.timestamp < 10_000_000_000);
+    }
+    assert_eq!(seen.iter().filter(|frame| frame.comment.is_some()).count(), lost);
+}
+
+#[test]
+fn the_thread_that_writes_takes_no_signals() {
+    let dir = tempfile::tempdir().unwrap();
+    let _capture = capture(&dir.path().join("a.pcapng"));
+    let mask = |task: &Path| {
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?.trim().to_owned();
+        status.starts_with("Name:\tweir-capture").then(|| u64::from_str_radix(&blocked, 16).unwrap())
+    };
+    let masks = || -> Vec<u64> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        tasks.filter_map(|task| mask(&task.ok()?.path())).collect()
+    };
+    // A thread names itself once it runs.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while masks().is_empty() {
+        assert!(Instant::now() < deadline, "there is no such thread");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let masks = masks();
+    // All but SIGKILL, SIGSTOP and the two that the C library keeps for itself.
+    let free = 1 << 8 | 1 << 18 | 1 << 31 | 1 << 32;
+    assert!(masks.iter().all(|mask| mask | free == u64::MAX), "{masks:x?}");
 }
