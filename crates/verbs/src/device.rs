@@ -103,7 +103,7 @@ pub unsafe fn own<'a>(device: *const ibv_device) -> &'a DeviceOwn {
 fn interned(info: &DeviceInfo) -> *mut Device {
     static DEVICES: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = devices.iter().find(|d| d.own.name == info.name && d.own.guid == info.guid) {
+    if let Some(known) = devices.iter().find(|d| d.own.name == info.name && d.own.guid == info.guid.to_be()) {
         return std::ptr::from_ref(*known).cast_mut();
     }
     let new: &'static Device = Box::leak(Box::new(Device::new(info, devices.len())));
@@ -121,7 +121,7 @@ impl Device {
         fill(&mut ibv.dev_name, &format!("uverbs{index}"));
         fill(&mut ibv.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
         fill(&mut ibv.ibdev_path, &format!("/sys/class/infiniband/{}", info.name));
-        let own = DeviceOwn { name: info.name.clone(), ifname: info.ifname.clone(), guid: info.guid, index };
+        let own = DeviceOwn { name: info.name.clone(), ifname: info.ifname.clone(), guid: info.guid.to_be(), index };
         Device { ibv, zeros: [0; ZEROS_BEHIND], own }
     }
 }

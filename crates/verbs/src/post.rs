@@ -23,19 +23,20 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
     let outcome = guard(EIO.0, || {
         // SAFETY: the caller's promise.
         let own = unsafe { qp::own(qp) };
+        let mut outcome = 0;
         // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: a work request of the caller.
             if let Err(errno) = unsafe { send(own, request) } {
-                if next != wr {
-                    own.device.doorbell();
-                }
-                return errno.0;
+                outcome = errno.0;
+                break;
             }
             next = request.next;
         }
-        own.device.doorbell();
-        0
+        if next != wr {
+            own.device.doorbell();
+        }
+        outcome
     });
     if outcome != 0 && !bad_wr.is_null() {
         // SAFETY: the caller's promise.
@@ -53,23 +54,35 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
     let outcome = guard(EIO.0, || {
         // SAFETY: the caller's promise.
         let own = unsafe { qp::own(qp) };
+        let mut outcome = 0;
         // SAFETY: as in `post_send`.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's list of pieces.
-            let taken = unsafe { pieces(request.sg_list, request.num_sge, own.max_recv_sge) }
-                .and_then(|sges| own.device.post_recv(&RecvWr { wr_id: request.wr_id, sges }).map_err(Errno::from));
-            if let Err(errno) = taken {
-                return errno.0;
+            if let Err(errno) = unsafe { receive(own, request) } {
+                outcome = errno.0;
+                break;
             }
             next = request.next;
         }
-        0
+        if next != wr {
+            own.device.doorbell_receive();
+        }
+        outcome
     });
     if outcome != 0 && !bad_wr.is_null() {
         // SAFETY: the caller's promise.
         unsafe { *bad_wr = next };
     }
     outcome
+}
+
+/// # Safety
+/// `request` is as in verbs.h.
+#[inline]
+unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), Errno> {
+    // SAFETY: the caller's list of pieces.
+    let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_recv_sge) }?;
+    Ok(qp.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })?)
 }
 
 /// # Safety
