@@ -182,17 +182,15 @@ mod tests {
             | AttrMask::RNR_RETRY
             | AttrMask::SQ_PSN
             | AttrMask::MAX_QP_RD_ATOMIC;
-        let cases: [(AttrMask, fn(&mut QpAttr)); 4] = [
-            (AttrMask::TIMEOUT, |a| a.timeout = 32),
-            (AttrMask::RETRY_CNT, |a| a.retry_cnt = 8),
-            (AttrMask::RNR_RETRY, |a| a.rnr_retry = 8),
-            (AttrMask::MAX_QP_RD_ATOMIC, |a| a.max_rd_atomic = MAX_RD_ATOMIC + 1),
-        ];
-        for (flag, spoil) in cases {
-            let mut attr = to(QpState::Rts);
-            assert_eq!(check(Service::Rc, QpState::Rtr, &attr, mask), Ok(QpState::Rts));
-            spoil(&mut attr);
-            assert_eq!(check(Service::Rc, QpState::Rtr, &attr, mask), Err(ModifyError::Value(flag)));
+        let good = QpAttr { timeout: 31, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 16, ..to(QpState::Rts) };
+        assert_eq!(check(Service::Rc, QpState::Rtr, &good, mask), Ok(QpState::Rts));
+        for (flag, bad) in [
+            (AttrMask::TIMEOUT, QpAttr { timeout: 32, ..good }),
+            (AttrMask::RETRY_CNT, QpAttr { retry_cnt: 8, ..good }),
+            (AttrMask::RNR_RETRY, QpAttr { rnr_retry: 8, ..good }),
+            (AttrMask::MAX_QP_RD_ATOMIC, QpAttr { max_rd_atomic: 17, ..good }),
+        ] {
+            assert_eq!(check(Service::Rc, QpState::Rtr, &bad, mask), Err(ModifyError::Value(flag)));
         }
     }
 

@@ -172,11 +172,10 @@ impl Requester {
                 self.state = RequesterState::WaitWindow;
                 return Ok((Progress::Limited, count));
             };
-            if self.next.wr == self.begun {
-                if let Err(failure) = check(queue, slot, self.next.wr, config, host) {
-                    self.stall(failure)?;
-                    return Ok((Progress::Idle, count));
-                }
+            let first_try = self.next.wr == self.begun;
+            if first_try && let Err(failure) = check(queue, slot, self.next.wr, config, host) {
+                self.stall(failure)?;
+                return Ok((Progress::Idle, count));
             }
             let packet = send::outgoing(queue, &self.next, &step, self.psn(self.next.seq), ack_req, config);
             match egress.push(&packet) {

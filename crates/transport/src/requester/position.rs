@@ -36,7 +36,7 @@ impl Position {
             Kind::Read => {
                 let chunk = config.read_packets;
                 let mut requests = to / chunk - self.packet / chunk;
-                requests += u32::from(to == slot.packets && to % chunk != 0);
+                requests += u32::from(to == slot.packets && !to.is_multiple_of(chunk));
                 self.read_bytes += self.bytes_up_to(slot, to, config);
                 self.reads += u64::from(requests);
                 self.cost += u64::from(requests) * PACKET_COST;

@@ -62,7 +62,7 @@ enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Order {
     #[default]
-    InOrder,
+    Kept,
     /// One sequence NAK was said; no more until in order again (IBTA 9.7.5.2.2).
     MissingSaid,
     /// An RNR NAK was said.
@@ -90,7 +90,7 @@ impl Responder {
         self.expected = config.attr.rq_psn;
         self.msn = 0;
         self.message = Message::None;
-        self.order = Order::InOrder;
+        self.order = Order::Kept;
         self.owed = Owed::Nothing;
         self.resources.reset(config.attr.max_dest_rd_atomic);
         self.established = false;
@@ -106,9 +106,9 @@ impl Responder {
             (Order::Halted, _) => ResponderState::Halted,
             (Order::MissingSaid, _) => ResponderState::AwaitMissing,
             (Order::NotReadySaid, _) => ResponderState::AwaitReceive,
-            (Order::InOrder, Message::None) => ResponderState::Ready,
-            (Order::InOrder, Message::Send { .. }) => ResponderState::InSend,
-            (Order::InOrder, Message::Write { .. }) => ResponderState::InWrite,
+            (Order::Kept, Message::None) => ResponderState::Ready,
+            (Order::Kept, Message::Send { .. }) => ResponderState::InSend,
+            (Order::Kept, Message::Write { .. }) => ResponderState::InWrite,
         }
     }
 
@@ -182,7 +182,7 @@ impl Responder {
                 return Ok(());
             }
             Sequence::Gap => {
-                if self.order == Order::InOrder {
+                if self.order == Order::Kept {
                     self.order = Order::MissingSaid;
                     self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
                 }
@@ -200,7 +200,7 @@ impl Responder {
             self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
             return Ok(());
         }
-        self.order = Order::InOrder;
+        self.order = Order::Kept;
         if let Owed::Nak(_) = self.owed {
             // Not out yet, and no longer true; but what it acknowledged stays acknowledged.
             self.owed = Owed::Ack;
@@ -246,11 +246,10 @@ impl Responder {
     fn repeat(&mut self, packet: &Packet<'_>, config: &Config) {
         let bth = &packet.headers.bth;
         match bth.opcode.operation().and_then(opcode_order::lookup) {
-            Some((Request::Send | Request::Write, _)) => {
-                if bth.ack_req || bth.opcode.ends_message() {
-                    self.owed.repeat();
-                }
+            Some((Request::Send | Request::Write, _)) if bth.ack_req || bth.opcode.ends_message() => {
+                self.owed.repeat();
             }
+            Some((Request::Send | Request::Write, _)) => {}
             Some((Request::Read, _)) => {
                 if let Some(reth) = packet.headers.reth {
                     let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());

@@ -128,7 +128,7 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
                 }
             }
             _ => {
-                let payload: Vec<u8> = vec![garbage.next() as u8; 5000];
+                let payload: Vec<u8> = vec![garbage.draw() as u8; 5000];
                 let (headers, len) = packet(input, setup, node, pair.nodes[node].qp.attr());
                 let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
                 let Node { qp, host, .. } = &mut pair.nodes[node];

@@ -106,7 +106,7 @@ impl Setup {
             let mut memory = Memory::new(BASE - MARGIN, self.region + 2 * MARGIN as usize);
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
-            memory.register(region, |_| fill.next() as u8);
+            memory.register(region, |_| fill.draw() as u8);
             Node {
                 qp: Qp::new(init, Arc::new(self.profile.clone()), self.tuning),
                 host: TestHost::new(memory),
@@ -274,10 +274,10 @@ impl Pair {
         if !Wire::intact(bytes) {
             return;
         }
-        if let Ok(packet) = Packet::parse(bytes) {
-            if packet.headers.bth.dest_qp == qp.num() {
-                qp.handle_packet(self.now, &packet, host);
-            }
+        if let Ok(packet) = Packet::parse(bytes)
+            && packet.headers.bth.dest_qp == qp.num()
+        {
+            qp.handle_packet(self.now, &packet, host);
         }
     }
 

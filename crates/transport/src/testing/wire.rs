@@ -26,8 +26,10 @@ pub enum Fate {
     Drop,
     Twice,
     Delay(Duration),
-    /// Other bytes arrive, with a right ICRC: garbage that nobody detects.
+    /// Other bytes arrive.
     Replace(Vec<u8>),
+    /// Other bytes arrive, with an ICRC that fits: garbage that nobody detects.
+    Forge(Vec<u8>),
 }
 
 /// A packet that was handed to the wire.
@@ -43,6 +45,9 @@ pub struct Sent {
 /// Decides about single packets, before chance does.
 pub type Rule = Box<dyn FnMut(usize, &Packet<'_>) -> Fate>;
 
+/// A packet under way: arrival, order of sending, node that sent it, bytes.
+type Flight = (Instant, u64, usize, Vec<u8>);
+
 /// What is under way, in both directions.
 pub struct Wire {
     pub latency: Duration,
@@ -52,7 +57,7 @@ pub struct Wire {
     pub log: Vec<Sent>,
     rng: Rng,
     order: u64,
-    queue: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>>,
+    queue: BinaryHeap<Reverse<Flight>>,
 }
 
 impl Wire {
@@ -77,6 +82,10 @@ impl Wire {
             }
             Fate::Delay(delay) => self.put(arrival + delay, from, bytes),
             Fate::Replace(bytes) => self.put(arrival, from, bytes),
+            Fate::Forge(mut bytes) => {
+                bytes.extend(icrc::compute(&envelope(), &bytes).to_le_bytes());
+                self.put(arrival, from, bytes);
+            }
         }
     }
 

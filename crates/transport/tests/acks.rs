@@ -1,0 +1,161 @@
+//! When acknowledgements are asked for, and when they go.
+
+use std::time::Duration;
+use weir_transport::testing::{Fate, Pair, Setup, remote};
+use weir_transport::*;
+use weir_wire::Operation;
+
+fn write() -> SendOp {
+    let (remote_addr, rkey) = remote(0);
+    SendOp::Write { remote_addr, rkey }
+}
+
+/// PSNs acknowledged so far by node 1, relative to the first.
+fn acks(pair: &Pair) -> Vec<i32> {
+    let acks = pair.wire.log.iter().filter(|s| s.headers.bth.opcode.operation() == Some(Operation::Acknowledge));
+    acks.map(|s| s.headers.bth.psn.since(Psn::new(0x10_0000))).collect()
+}
+
+/// Sends, and lets arrive what is under way; time passes by the wire's latency only.
+fn exchange(pair: &mut Pair) {
+    pair.transmit();
+    pair.now = pair.now + pair.wire.latency;
+    while let Some((from, bytes)) = pair.wire.receive(pair.now) {
+        pair.deliver(1 - from, &bytes);
+    }
+}
+
+#[test]
+fn the_ack_of_one_single_packet_message_waits_for_its_deadline() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, write(), 0, 64);
+    exchange(&mut pair);
+    assert!(pair.nodes[1].qp.owes_lazy_ack() && !pair.nodes[1].qp.wants_transmit());
+    assert_eq!(pair.nodes[1].qp.poll_timeout(), Some(pair.now + Duration::from_micros(200)));
+    exchange(&mut pair);
+    assert_eq!(acks(&pair), []);
+    pair.run_until_idle();
+    assert_eq!(acks(&pair), [0]);
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+}
+
+#[test]
+fn it_goes_at_once_if_hurried() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, write(), 0, 64);
+    exchange(&mut pair);
+    pair.nodes[1].qp.hurry_ack();
+    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack());
+    exchange(&mut pair);
+    assert_eq!(acks(&pair), [0]);
+}
+
+#[test]
+fn it_follows_our_own_requests() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, write(), 0, 64);
+    exchange(&mut pair);
+    pair.post_as(1, 2, write(), 0, 64, SendFlags::SIGNALED);
+    exchange(&mut pair);
+    let sent: Vec<_> =
+        pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation()).collect();
+    assert_eq!(sent, [Operation::WriteOnly, Operation::Acknowledge]);
+}
+
+#[test]
+fn two_single_packet_messages_are_acknowledged_together_at_once() {
+    let mut pair = Setup::default().pair();
+    for wr_id in 1..=5 {
+        pair.post(wr_id, write(), 0, 64);
+    }
+    exchange(&mut pair);
+    assert!(pair.nodes[1].qp.wants_transmit());
+    exchange(&mut pair);
+    assert_eq!(acks(&pair), [4]);
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 5);
+}
+
+#[test]
+fn a_long_message_asks_on_its_way_and_at_its_end() {
+    let setup = Setup { tuning: Tuning { ack_every: 4, ..Tuning::default() }, ..Setup::default() };
+    let mut pair = setup.pair();
+    pair.post(1, write(), 0, 10 * 1024);
+    pair.transmit();
+    let asked: Vec<bool> = pair.wire.log.iter().map(|s| s.headers.bth.ack_req).collect();
+    assert_eq!(asked, [false, false, false, true, false, false, false, true, false, true]);
+    exchange(&mut pair);
+    exchange(&mut pair);
+    assert_eq!(acks(&pair), [9]);
+}
+
+#[test]
+fn a_message_longer_than_the_window_is_never_stuck() {
+    for window in [0, 1, 600, 1536, 1537, 5000, 20_000] {
+        let tuning = Tuning { ack_every: 1000, ..Tuning::default() };
+        let mut setup = Setup { timeout: 0, tuning, ..Setup::default() };
+        setup.window.request_bytes = window;
+        let mut pair = setup.pair();
+        pair.post(1, write(), 0, 100_000);
+        // There is no timeout that could help.
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)], "window {window}");
+        assert_eq!(pair.memory(1, 0, 100_000), pair.memory(0, 0, 100_000));
+        let largest = window.max(1536) + 1536;
+        assert!(pair.wire.count(|s| s.from == 1) >= 98 * 1536 / largest);
+    }
+}
+
+#[test]
+fn a_window_that_shrinks_in_mid_message_does_not_stick() {
+    let mut setup = Setup { timeout: 0, ..Setup::default() };
+    setup.tuning.ack_every = 1000;
+    let mut pair = setup.pair();
+    pair.post(1, write(), 0, 20_000);
+    let mut first =
+        weir_transport::testing::Staging { memory: pair.nodes[0].host.memory.clone(), packets: Vec::new(), room: 3 };
+    let poll = |pair: &mut Pair, staging: &mut weir_transport::testing::Staging, request_bytes| {
+        let limits = Limits { request_bytes, read_bytes: 0 };
+        let node = &mut pair.nodes[0];
+        node.qp.poll_transmit(pair.now, limits, &mut node.host, staging)
+    };
+    assert_eq!(poll(&mut pair, &mut first, 100_000), Progress::Full);
+    let mut rest = weir_transport::testing::Staging { packets: Vec::new(), room: 100, ..first };
+    assert_eq!(poll(&mut pair, &mut rest, 0), Progress::Limited);
+    // None of three had asked, so a fourth goes and does.
+    assert_eq!(rest.packets.len(), 1);
+    assert!(weir_wire::Packet::parse(&rest.packets[0]).unwrap().headers.bth.ack_req);
+    assert_eq!(poll(&mut pair, &mut rest, 0), Progress::Limited);
+    assert_eq!(rest.packets.len(), 1);
+}
+
+#[test]
+fn the_limit_of_requests_is_kept() {
+    let mut setup = Setup::default();
+    setup.window.request_bytes = 10_000;
+    let mut pair = setup.pair();
+    pair.post(1, write(), 0, 300_000);
+    let mut most = 0;
+    pair.run_until(|pair| {
+        most = most.max(pair.nodes[0].qp.in_flight().request_bytes);
+        false
+    });
+    assert!((8000..=10_000).contains(&most), "{most}");
+}
+
+#[test]
+fn a_lost_ack_is_sent_again_for_the_duplicate() {
+    let mut pair = Setup::default().pair();
+    let mut lost = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        lost += from;
+        if from == 1 && lost <= 2 { Fate::Drop } else { Fate::Pass }
+    }));
+    pair.post_recv(1, 50_000, 3000);
+    pair.post(1, SendOp::Send, 0, 3000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(pair.outcomes(1, Queue::Receive), [(1, Status::Success)]);
+    assert_eq!(acks(&pair), [2, 2, 2]);
+    // The message was sent once, and once more for each timeout.
+    assert_eq!(pair.wire.count(|s| s.from == 0), 9);
+}

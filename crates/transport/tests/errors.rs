@@ -1,0 +1,378 @@
+//! Each completion status in its case, what the peer sees, and what is flushed.
+
+use weir_transport::testing::{Fate, Node, Pair, Setup, Staging, remote, sge};
+use weir_transport::*;
+use weir_wire::{Bth, Headers, NakCode, Opcode, Operation, Packet, Reth, Syndrome};
+
+fn write(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Write { remote_addr, rkey }
+}
+
+fn read(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Read { remote_addr, rkey }
+}
+
+/// The NAKs that node 1 sent.
+fn naks(pair: &Pair) -> Vec<NakCode> {
+    let aeths = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.aeth);
+    let naks = aeths.filter_map(|a| match Syndrome::from_byte(a.syndrome()) {
+        Syndrome::Nak(code) => Some(code),
+        _ => None,
+    });
+    naks.collect()
+}
+
+/// Posts a good WRITE, a bad request and a good WRITE, and a spare receive on both sides; runs; checks that the first
+/// succeeds, the second fails with `status`, everything else is flushed, the peer NAKs with `code` and gets `event`.
+fn refused(setup: &Setup, op: SendOp, len: usize, status: Status, code: NakCode, event: QpEvent) -> Pair {
+    let mut pair = setup.pair();
+    pair.post(1, write(0), 0, 100);
+    pair.post(2, op, 0, len);
+    pair.post(3, write(0), 0, 100);
+    pair.nodes[0].qp.post_recv(&RecvWr { wr_id: 7, sges: &[] }).unwrap();
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, status), (3, Status::WrFlushed)]);
+    assert_eq!(pair.outcomes(0, Queue::Receive), [(7, Status::WrFlushed)]);
+    assert_eq!(naks(&pair), [code]);
+    assert_eq!(pair.nodes[1].host.events(), [event]);
+    for node in &pair.nodes {
+        assert_eq!(node.qp.state(), QpState::Error);
+        assert_eq!(node.qp.in_flight(), InFlight::default());
+    }
+    assert!(pair.canaries_live());
+    pair
+}
+
+#[test]
+fn remote_access_by_key_bounds_or_permission() {
+    let setup = Setup::default();
+    let (addr, rkey) = remote(0);
+    let cases = [
+        SendOp::Write { remote_addr: addr, rkey: 0x777 },
+        SendOp::Write { remote_addr: addr - 1, rkey },
+        SendOp::Write { remote_addr: addr + (1 << 20) - 2999, rkey },
+        SendOp::Write { remote_addr: u64::MAX - 100, rkey },
+        SendOp::WriteImm { remote_addr: addr, rkey: 0x777, imm: 0 },
+        SendOp::Read { remote_addr: addr, rkey: 0x777 },
+        SendOp::Read { remote_addr: addr + (1 << 20) - 2999, rkey },
+    ];
+    for op in cases {
+        let mut pair = setup.pair();
+        pair.post_recv(9, 0, 100);
+        pair.post(2, op, 0, 3000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(2, Status::RemoteAccess)], "{op:?}");
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(9, Status::WrFlushed)], "{op:?}");
+        if !matches!(op, SendOp::WriteImm { .. }) {
+            refused(&setup, op, 3000, Status::RemoteAccess, NakCode::RemoteAccess, QpEvent::AccessError);
+        }
+    }
+    let atomic = SendOp::FetchAdd { remote_addr: addr, rkey: 0x777, add: 1 };
+    refused(&setup, atomic, 8, Status::RemoteAccess, NakCode::RemoteAccess, QpEvent::AccessError);
+}
+
+#[test]
+fn a_zero_length_write_or_read_needs_no_key() {
+    for op in [SendOp::Write { remote_addr: 1, rkey: 0x777 }, SendOp::Read { remote_addr: 1, rkey: 0x777 }] {
+        let mut pair = Setup::default().pair();
+        pair.post(1, op, 0, 0);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    }
+}
+
+#[test]
+fn remote_invalid_request() {
+    let (remote_addr, rkey) = remote(4);
+    let unaligned = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
+    let invalid = (Status::RemoteInvalidRequest, NakCode::InvalidRequest, QpEvent::RequestError);
+    refused(&Setup::default(), unaligned, 8, invalid.0, invalid.1, invalid.2);
+    // The QP does not allow it, though the region does.
+    let closed = Setup { access: Access::LOCAL_WRITE | Access::REMOTE_WRITE, ..Setup::default() };
+    let (remote_addr, rkey) = remote(0);
+    refused(&closed, read(0), 10, invalid.0, invalid.1, invalid.2);
+    refused(&closed, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, 8, invalid.0, invalid.1, invalid.2);
+    // No resources for READs.
+    let none = Setup { max_dest_rd_atomic: 0, ..Setup::default() };
+    refused(&none, read(0), 10, invalid.0, invalid.1, invalid.2);
+}
+
+#[test]
+fn more_reads_than_resources() {
+    let mut setup = Setup { max_rd_atomic: 4, max_dest_rd_atomic: 2, ..Setup::default() };
+    setup.window.read_bytes = 1 << 20;
+    let mut pair = setup.pair();
+    for wr_id in 0..4 {
+        pair.post(wr_id, read(0), 0, 1000);
+    }
+    pair.run_until_idle();
+    // The third came before the first was answered.
+    assert_eq!(
+        pair.outcomes(0, Queue::Send),
+        [(0, Status::Success), (1, Status::Success), (2, Status::RemoteInvalidRequest), (3, Status::WrFlushed)]
+    );
+}
+
+#[test]
+fn a_message_longer_than_its_receive() {
+    for len in [1001, 3000] {
+        let mut pair = Setup::default().pair();
+        pair.post_recv(8, 300_000, 1000);
+        pair.post_recv(9, 300_000, 1000);
+        let before = pair.memory(1, 300_000, 4000);
+        pair.post(1, SendOp::Send, 0, len);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteInvalidRequest)]);
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(8, Status::LocalLength), (9, Status::WrFlushed)]);
+        assert_eq!(naks(&pair), [NakCode::InvalidRequest]);
+        assert_eq!(pair.memory(1, 301_000, 3000), before[1000..]);
+    }
+}
+
+#[test]
+fn a_receive_that_may_not_be_written() {
+    let mut pair = Setup::default().pair();
+    let bad = Sge { lkey: 0x777, ..sge(0, 1000) };
+    pair.nodes[1].qp.post_recv(&RecvWr { wr_id: 8, sges: &[bad] }).unwrap();
+    pair.post(1, SendOp::Send, 0, 1000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation)]);
+    assert_eq!(pair.outcomes(1, Queue::Receive), [(8, Status::LocalProtection)]);
+    assert_eq!(pair.nodes[1].host.events(), [QpEvent::Fatal]);
+}
+
+#[test]
+fn memory_that_the_application_unmapped() {
+    for op in [write(0), read(0)] {
+        let mut pair = Setup::default().pair();
+        pair.nodes[1].host.memory.borrow_mut().regions()[0].mapped = false;
+        pair.post(1, op, 0, 3000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation)]);
+    }
+}
+
+#[test]
+fn memory_that_vanishes_while_a_read_is_being_answered() {
+    let mut pair = Setup { burst: 1, ..Setup::default() }.pair();
+    pair.post(1, read(0), 0, 5000);
+    pair.post(2, write(0), 0, 10);
+    let memory = pair.nodes[1].host.memory.clone();
+    let mut answers = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        answers += from;
+        memory.borrow_mut().regions()[0].mapped = answers < 2;
+        Fate::Pass
+    }));
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation), (2, Status::WrFlushed)]);
+    assert_eq!(naks(&pair), [NakCode::RemoteOperational]);
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Error);
+}
+
+#[test]
+fn local_protection() {
+    let bad_key = Sge { lkey: 0x777, ..sge(0, 10) };
+    let beyond = sge((1 << 20) - 5, 10);
+    for (op, sges) in [
+        (write(0), vec![bad_key]),
+        (SendOp::Send, vec![sge(0, 4000), beyond]),
+        (read(0), vec![bad_key]),
+        (read(0), vec![beyond]),
+    ] {
+        let mut pair = Setup::default().pair();
+        pair.post_recv(9, 0, 8000);
+        pair.post(1, write(0), 0, 3000);
+        let wr = SendWr { wr_id: 2, op, flags: SendFlags::empty(), data: Data::Gather(&sges) };
+        pair.nodes[0].qp.post_send(&wr).unwrap();
+        pair.post(3, write(0), 0, 3000);
+        pair.run_until_idle();
+        // What came before is completed first, what comes after is flushed; an error needs no signal.
+        assert_eq!(
+            pair.outcomes(0, Queue::Send),
+            [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WrFlushed)]
+        );
+        // Nothing of it was sent.
+        assert_eq!(pair.wire.count(|s| s.from == 0), 3);
+    }
+}
+
+#[test]
+fn local_memory_that_vanishes_on_the_way() {
+    // Under a WRITE: its middle cannot be read.
+    let mut pair = Setup { burst: 1, ..Setup::default() }.pair();
+    pair.post(1, write(0), 0, 100);
+    pair.post(2, write(0), 0, 5000);
+    let memory = pair.nodes[0].host.memory.clone();
+    let mut sent = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        sent += usize::from(from == 0);
+        memory.borrow_mut().regions()[0].mapped = sent < 3;
+        Fate::Pass
+    }));
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::LocalProtection)]);
+
+    // Under a READ: its response cannot be written.
+    let mut pair = Setup::default().pair();
+    pair.post(1, read(0), 0, 5000);
+    pair.transmit();
+    pair.nodes[0].host.memory.borrow_mut().regions()[0].mapped = false;
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::LocalProtection)]);
+}
+
+#[test]
+fn a_read_on_a_qp_without_any_is_a_qp_operation_error() {
+    let mut pair = Setup { max_rd_atomic: 0, ..Setup::default() }.pair();
+    pair.post(1, write(0), 0, 100);
+    pair.post(2, read(0), 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::LocalQpOperation)]);
+}
+
+#[test]
+fn a_bad_response() {
+    let first = Psn::new(0x10_0000);
+    let aeth = Some(weir_wire::Aeth::new(31, 1));
+    for (operation, len) in [
+        (Operation::ReadResponseFirst, 1023),
+        (Operation::ReadResponseFirst, 1025),
+        (Operation::ReadResponseOnly, 1024),
+        (Operation::ReadResponseLast, 1024),
+        (Operation::AtomicAcknowledge, 0),
+    ] {
+        let mut pair = Setup::default().pair();
+        pair.post(1, read(0), 0, 3000);
+        pair.transmit();
+        let mut headers = Headers::new(Bth::new(Opcode::new(Service::Rc, operation), 0x11, first));
+        headers.aeth = aeth;
+        headers.atomic_ack = (len == 0).then(|| weir_wire::AtomicAckEth { original: 1.into() });
+        let Node { qp, host, .. } = &mut pair.nodes[0];
+        qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0 }, host);
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::BadResponse)], "{operation:?} {len}");
+    }
+}
+
+/// Hands node 1 a request as nobody should send it; returns its NAKs.
+fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len: u32) {
+    let opcode = Opcode::new(Service::Rc, operation);
+    let mut headers = Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn)));
+    let (va, rkey) = remote(0);
+    headers.reth = opcode.has_reth().then(|| Reth { va: va.into(), rkey: rkey.into(), dma_len: dma_len.into() });
+    headers.ieth = opcode.has_ieth().then(|| weir_wire::Ieth { rkey: 1.into() });
+    headers.feth = opcode.has_feth().then(|| weir_wire::Feth { flags: 1.into() });
+    let Node { qp, host, .. } = &mut pair.nodes[1];
+    qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0 }, host);
+}
+
+#[test]
+fn requests_of_wrong_length_or_order_are_invalid() {
+    use Operation as O;
+    let cases: &[&[(Operation, usize, u32)]] = &[
+        &[(O::WriteFirst, 1023, 3000)],
+        &[(O::WriteFirst, 1025, 3000)],
+        &[(O::WriteOnly, 1025, 1025)],
+        &[(O::WriteOnly, 10, 11)],
+        &[(O::WriteOnly, 11, 10)],
+        &[(O::WriteFirst, 1024, 1024)],
+        &[(O::WriteFirst, 1024, 3000), (O::WriteLast, 10, 0)],
+        &[(O::WriteFirst, 1024, 3000), (O::WriteMiddle, 1024, 0), (O::WriteMiddle, 1024, 0)],
+        &[(O::WriteFirst, 1024, 1100), (O::WriteLast, 77, 0)],
+        &[(O::SendFirst, 10, 0)],
+        &[(O::SendFirst, 1024, 0), (O::SendLast, 0, 0)],
+        &[(O::SendFirst, 1024, 0), (O::SendMiddle, 1000, 0)],
+        &[(O::SendMiddle, 1024, 0)],
+        &[(O::SendLast, 10, 0)],
+        &[(O::WriteMiddle, 1024, 0)],
+        &[(O::SendFirst, 1024, 0), (O::WriteLast, 10, 0)],
+        &[(O::SendFirst, 1024, 0), (O::SendOnly, 10, 0)],
+        &[(O::SendFirst, 1024, 0), (O::ReadRequest, 0, 10)],
+        &[(O::WriteFirst, 1024, 3000), (O::SendMiddle, 1024, 0)],
+        &[(O::WriteFirst, 1024, 3000), (O::WriteFirst, 1024, 3000)],
+        &[(O::ReadRequest, 0, (1 << 31) + 1)],
+        &[(O::ReadRequest, 4, 10)],
+        &[(O::SendOnlyInv, 10, 0)],
+        &[(O::Flush, 0, 10)],
+        &[(O::AtomicWrite, 8, 8)],
+    ];
+    for case in cases {
+        let mut pair = Setup::default().pair();
+        pair.post_recv(8, 300_000, 10_000);
+        for (psn, &(operation, len, dma_len)) in case.iter().enumerate() {
+            assert_eq!(pair.nodes[1].qp.state(), QpState::Rts, "{case:?}");
+            request(&mut pair, psn as u32, operation, len, dma_len);
+        }
+        assert_eq!(pair.nodes[1].qp.state(), QpState::Error, "{case:?}");
+        assert_eq!(pair.nodes[1].host.events(), [QpEvent::RequestError]);
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(8, Status::WrFlushed)]);
+        pair.transmit();
+        assert_eq!(naks(&pair), [NakCode::InvalidRequest], "{case:?}");
+        assert_eq!(pair.wire.log[0].headers.bth.psn, Psn::new(0x10_0000 + case.len() as u32 - 1));
+        assert!(pair.canaries_live());
+    }
+}
+
+#[test]
+fn the_error_state_flushes_what_is_posted_later() {
+    let mut pair = Setup::default().pair();
+    pair.modify_from(0, QpState::Error, QpAttr::default());
+    pair.post_as(0, 1, write(0), 0, 10, SendFlags::empty());
+    pair.nodes[0].qp.post_recv(&RecvWr { wr_id: 2, sges: &[] }).unwrap();
+    assert_eq!(pair.outcomes(0, Queue::Send), []);
+    assert!(pair.nodes[0].qp.wants_transmit());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::WrFlushed)]);
+    assert_eq!(pair.outcomes(0, Queue::Receive), [(2, Status::WrFlushed)]);
+    assert!(!pair.nodes[0].qp.wants_transmit());
+    assert_eq!(pair.wire.log.len(), 0);
+}
+
+#[test]
+fn the_nak_follows_the_answers_before_it_even_in_the_error_state() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, read(0), 100_000, 100_000);
+    pair.post(2, SendOp::Write { remote_addr: 0, rkey: 0 }, 0, 10);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::RemoteAccess)]);
+    assert_eq!(pair.memory(0, 100_000, 100_000), pair.memory(1, 0, 100_000));
+}
+
+#[test]
+fn ghost_responses_are_ignored() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, write(0), 0, 10);
+    pair.run_until_idle();
+    let ack = *pair.wire.log.last().unwrap();
+    pair.post(2, write(0), 0, 10);
+    pair.transmit();
+    for ahead in [-5i32, 0, 2, 100] {
+        for syndrome in
+            [Syndrome::ACK_UNLIMITED, Syndrome::Nak(NakCode::RemoteAccess), Syndrome::Nak(NakCode::PsnSequence)]
+        {
+            let mut headers = ack.headers;
+            headers.bth.psn = Psn::new((headers.bth.psn.get() as i32 + ahead) as u32);
+            headers.aeth = Some(weir_wire::Aeth::new(syndrome.to_byte(), 0));
+            let Node { qp, host, .. } = &mut pair.nodes[0];
+            qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
+        }
+    }
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::Success)]);
+}
+
+#[test]
+fn an_egress_that_is_full_loses_nothing() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, write(0), 0, 10);
+    let node = &mut pair.nodes[0];
+    let mut full = Staging { memory: node.host.memory.clone(), packets: Vec::new(), room: 0 };
+    let limits = Limits { request_bytes: 10_000, read_bytes: 10_000 };
+    assert_eq!(node.qp.poll_transmit(pair.now, limits, &mut node.host, &mut full), Progress::Full);
+    assert!(node.qp.wants_transmit() && node.qp.poll_timeout().is_none());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+}

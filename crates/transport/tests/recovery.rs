@@ -1,0 +1,296 @@
+//! Lost packets, receivers that are not ready, peers that are gone.
+
+use std::time::Duration;
+use weir_transport::testing::{Entry, Fate, Pair, Setup, remote};
+use weir_transport::*;
+use weir_wire::{NakCode, Syndrome};
+
+fn write(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Write { remote_addr, rkey }
+}
+
+fn read(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Read { remote_addr, rkey }
+}
+
+/// Drops the n-th packets from a node.
+fn drop_nth(pair: &mut Pair, node: usize, which: &'static [usize]) {
+    let mut count = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        count += usize::from(from == node);
+        if from == node && which.contains(&count) { Fate::Drop } else { Fate::Pass }
+    }));
+}
+
+fn naks(pair: &Pair) -> Vec<Syndrome> {
+    let syndromes = pair.wire.log.iter().filter_map(|s| s.headers.aeth).map(|a| Syndrome::from_byte(a.syndrome()));
+    syndromes.filter(|s| !matches!(s, Syndrome::Ack(_))).collect()
+}
+
+fn no_time_passed(pair: &Pair, start: Instant) {
+    let took = pair.now - start;
+    assert!(took < Duration::from_millis(4), "waited for a timeout: {took:?}");
+}
+
+#[test]
+fn one_sequence_nak_for_a_gap_then_silence() {
+    let mut pair = Setup::default().pair();
+    let start = pair.now;
+    drop_nth(&mut pair, 0, &[3]);
+    pair.post(1, write(0), 0, 10_000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(pair.memory(1, 0, 10_000), pair.memory(0, 0, 10_000));
+    assert_eq!(naks(&pair), [Syndrome::Nak(NakCode::PsnSequence)]);
+    no_time_passed(&pair, start);
+}
+
+#[test]
+fn a_lost_last_packet_waits_for_the_timeout() {
+    let mut pair = Setup::default().pair();
+    let start = pair.now;
+    drop_nth(&mut pair, 0, &[10]);
+    pair.post(1, write(0), 0, 10_000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(naks(&pair), []);
+    assert!(pair.now - start >= Duration::from_micros(4194));
+}
+
+#[test]
+fn a_lost_read_response_is_asked_for_again() {
+    for lost in [&[1][..], &[2], &[3], &[1, 2], &[2, 3]] {
+        let mut pair = Setup::default().pair();
+        let lost: &'static [usize] = lost.to_vec().leak();
+        let start = pair.now;
+        drop_nth(&mut pair, 1, lost);
+        pair.post(1, read(0), 100_000, 4096);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+        assert_eq!(pair.memory(0, 100_000, 4096), pair.memory(1, 0, 4096));
+        no_time_passed(&pair, start);
+        // Two requests; the second starts at the first missing packet.
+        let requests: Vec<_> = pair.wire.log.iter().filter(|s| s.from == 0).collect();
+        assert_eq!(requests.len(), 2, "lost {lost:?}");
+        let skip = lost[0] as u32 - 1;
+        assert_eq!(requests[1].headers.bth.psn, requests[0].headers.bth.psn.plus(skip));
+        assert_eq!(requests[1].headers.reth.unwrap().dma_len.get(), 4096 - 1024 * skip);
+        assert_eq!(requests[1].headers.reth.unwrap().va.get(), remote(1024 * skip as usize).0);
+    }
+}
+
+#[test]
+fn an_ack_beyond_a_read_tells_that_its_response_was_lost() {
+    let mut pair = Setup::default().pair();
+    let start = pair.now;
+    drop_nth(&mut pair, 1, &[1]);
+    pair.post(1, read(0), 100_000, 100);
+    pair.post(2, write(200_000), 0, 3000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.memory(0, 100_000, 100), pair.memory(1, 0, 100));
+    no_time_passed(&pair, start);
+}
+
+#[test]
+fn pipelined_reads_survive_a_lost_response() {
+    for lost in 1..=20 {
+        let mut pair = Setup { max_rd_atomic: 3, max_dest_rd_atomic: 3, ..Setup::default() }.pair();
+        let lost: &'static [usize] = vec![lost].leak();
+        drop_nth(&mut pair, 1, lost);
+        for wr_id in 0..5 {
+            pair.post(wr_id, read(wr_id as usize * 4096), 100_000 + wr_id as usize * 4096, 4096);
+        }
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), (0..5).map(|id| (id, Status::Success)).collect::<Vec<_>>());
+        assert_eq!(pair.memory(0, 100_000, 5 * 4096), pair.memory(1, 0, 5 * 4096));
+    }
+}
+
+#[test]
+fn an_atomic_is_executed_once_however_often_it_comes() {
+    let mut pair = Setup::default().pair();
+    // Its answers are lost, its request comes twice each time.
+    let mut answers = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        answers += from;
+        if from == 0 {
+            Fate::Twice
+        } else if answers <= 3 {
+            Fate::Drop
+        } else {
+            Fate::Pass
+        }
+    }));
+    pair.fill(1, 64, &7u64.to_ne_bytes());
+    let (remote_addr, rkey) = remote(64);
+    pair.post(1, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, 0, 8);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(pair.memory(0, 0, 8), 7u64.to_ne_bytes());
+    assert_eq!(pair.memory(1, 64, 8), 8u64.to_ne_bytes());
+    let executed = pair.nodes[1].host.journal.iter().filter(|e| matches!(e, Entry::Atomic { .. })).count();
+    assert_eq!(executed, 1);
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_waited_for() {
+    for op in [SendOp::Send, SendOp::WriteImm { remote_addr: remote(0).0, rkey: remote(0).1, imm: 1 }] {
+        // Code 12 is 640 µs.
+        let mut pair = Setup::default().pair();
+        pair.post(1, write(0), 0, 100);
+        pair.post(2, op, 0, 3000);
+        let start = pair.now;
+        let waits = |pair: &Pair| pair.nodes[0].qp.requester_state() == RequesterState::WaitReceiver;
+        assert!(pair.run_until(|pair| naks(pair).len() == 3 && waits(pair)));
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::WaitReceiver);
+        pair.post_recv(9, 400_000, 3000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::Success)]);
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(9, Status::Success)]);
+        // No sequence NAK for the rest of the message.
+        assert!(
+            naks(&pair).iter().all(|nak| matches!(nak, Syndrome::RnrNak(t) if t.code() == 12)),
+            "{:?}",
+            naks(&pair)
+        );
+        assert_eq!(naks(&pair).len(), 3);
+        let took = pair.now - start;
+        assert!((Duration::from_micros(1920)..Duration::from_micros(1950)).contains(&took), "three rounds: {took:?}");
+    }
+}
+
+#[test]
+fn a_receiver_that_is_never_ready_is_given_up() {
+    for rnr_retry in [0, 1, 6] {
+        let mut pair = Setup { rnr_retry, ..Setup::default() }.pair();
+        pair.post(1, SendOp::Send, 0, 10);
+        pair.post(2, SendOp::Send, 0, 10);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded), (2, Status::WrFlushed)]);
+        // The first NAK may have come for a duplicate of the second message's drop: one NAK per try, one more try.
+        assert_eq!(naks(&pair).len(), usize::from(rnr_retry) + 1);
+        assert_eq!(pair.nodes[0].qp.state(), QpState::Error);
+        assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_given_up_in_the_time_that_the_attributes_say() {
+    for (retry_cnt, timeout) in [(0, 10), (1, 10), (7, 10), (3, 14), (2, 1)] {
+        let setup = Setup { retry_cnt, timeout, ..Setup::default() };
+        let mut pair = setup.pair();
+        pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
+        pair.post(1, write(0), 0, 10);
+        pair.post(2, read(0), 0, 10);
+        let start = pair.now;
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RetryExceeded), (2, Status::WrFlushed)]);
+        let t = Duration::from_nanos(4096 << timeout).max(setup.profile.ack_timeout_floor);
+        assert_eq!(pair.now - start, t * (u32::from(retry_cnt) + 1));
+        assert_eq!(pair.wire.count(|s| s.from == 0), 2 * (usize::from(retry_cnt) + 1));
+    }
+}
+
+#[test]
+fn timeout_0_waits_for_ever() {
+    let mut pair = Setup { timeout: 0, ..Setup::default() }.pair();
+    pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
+    pair.post(1, write(0), 0, 10);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), []);
+    assert_eq!(pair.nodes[0].qp.poll_timeout(), None);
+}
+
+#[test]
+fn progress_makes_retries_fresh() {
+    // Each packet needs three tries, far more than retry_cnt in all.
+    let setup = Setup { retry_cnt: 2, ..Setup::default() };
+    let mut pair = setup.pair();
+    let mut tries = std::collections::HashMap::new();
+    pair.wire.rule = Some(Box::new(move |from, packet| {
+        let count = tries.entry(packet.headers.bth.psn).or_insert(0);
+        *count += 1;
+        if from == 0 && *count % 3 != 0 { Fate::Drop } else { Fate::Pass }
+    }));
+    for wr_id in 0..6 {
+        pair.post(wr_id, write(0), 0, 10);
+    }
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), (0..6).map(|id| (id, Status::Success)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_duplicate_read_too_old_for_the_resources_is_dropped() {
+    let mut pair = Setup { max_rd_atomic: 1, max_dest_rd_atomic: 1, ..Setup::default() }.pair();
+    let mut first = None;
+    pair.post(1, read(0), 100_000, 10);
+    pair.post(2, read(0), 100_000, 10);
+    pair.wire.rule = Some(Box::new(move |from, packet| {
+        // The first request comes once more, long after.
+        if from == 0 && first.is_none() {
+            first = Some(packet.headers.bth.psn);
+            return Fate::Twice;
+        }
+        Fate::Pass
+    }));
+    pair.wire.latency = Duration::from_micros(50);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 2);
+    let before = pair.wire.log.len();
+    // And by hand, when it is surely out of the ring.
+    let sent = pair.wire.log[0];
+    let packet = weir_wire::Packet { headers: sent.headers, payload: &[], icrc: 0 };
+    let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
+    qp.handle_packet(pair.now, &packet, host);
+    assert!(!qp.wants_transmit());
+    pair.run_until_idle();
+    assert_eq!(pair.wire.log.len(), before);
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+}
+
+#[test]
+fn a_duplicate_read_is_answered_only_as_it_was_asked() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, read(0), 100_000, 4096);
+    pair.run_until_idle();
+    let sent = pair.wire.log[0];
+    let mut answered = |va: u64, rkey: u32, len: u32, psn: u32| {
+        let mut headers = sent.headers;
+        headers.bth.psn = headers.bth.psn.plus(psn);
+        headers.reth = Some(weir_wire::Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
+        let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
+        qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+        let answered = qp.wants_transmit();
+        pair.run_until_idle();
+        answered
+    };
+    let (va, rkey) = remote(0);
+    assert!(answered(va, rkey, 4096, 0));
+    assert!(answered(va + 1024, rkey, 3072, 1));
+    assert!(answered(va + 1024, rkey, 1024, 1));
+    assert!(!answered(va + 1024, rkey, 3073, 1));
+    assert!(!answered(va, rkey, 1024, 1));
+    assert!(!answered(va, rkey + 1, 4096, 0));
+    assert!(!answered(va - 1024, rkey, 4096, 0));
+}
+
+#[test]
+fn many_duplicates_are_acknowledged_together() {
+    let mut pair = Setup::default().pair();
+    for wr_id in 0..10 {
+        pair.post(wr_id, write(0), 0, 10);
+    }
+    pair.run_until_idle();
+    let requests: Vec<_> = pair.wire.log.iter().filter(|s| s.from == 0).copied().collect();
+    let before = pair.wire.count(|s| s.from == 1);
+    for sent in requests {
+        let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
+        qp.handle_packet(pair.now, &weir_wire::Packet { headers: sent.headers, payload: &[0; 10], icrc: 0 }, host);
+    }
+    pair.run_until_idle();
+    assert_eq!(pair.wire.count(|s| s.from == 1), before + 1);
+    assert_eq!(pair.wire.log.last().unwrap().headers.bth.psn, Psn::new(0x10_0009));
+}

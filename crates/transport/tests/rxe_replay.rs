@@ -1,0 +1,260 @@
+//! Our responder against Linux's Soft-RoCE: fed the requests of a capture, it must answer as rxe did.
+//!
+//! The capture is of a program that drives every RC operation, an RNR wait and several errors between 10.77.0.3, which
+//! asks, and 10.77.0.2, which answers. Where rxe differs from IBTA it is on purpose that we do not follow; the
+//! differences are listed in [`DIFFERENCES`], and each must occur.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_transport::testing::{Memory, Region, Staging, TestHost};
+use weir_transport::*;
+use weir_wire::{NakCode, Operation, Packet, RnrTimer, Syndrome};
+
+/// A packet that rxe sent otherwise than we do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Difference {
+    /// A SEND of several packets meets an empty receive queue. IBTA 9.7.5.2.8: an RNR NAK, and what follows of the
+    /// message is dropped. rxe goes on to see the second packet as out of sequence and says so in a NAK of its own,
+    /// each round, for the PSN that it has just NAKed.
+    SequenceNakAfterRnrNak,
+    /// A SEND is longer than its receive. IBTA 9.7.4.1.6 and 9.7.5.2.4 (table 58): that is an invalid request. rxe
+    /// notices it only while copying, where any error is a remote operational one.
+    TooLongIsOperational,
+}
+
+/// How often each occurs in the capture: 19 rounds of waiting for a receive; one message that is too long.
+const DIFFERENCES: [(Difference, usize); 2] =
+    [(Difference::SequenceNakAfterRnrNak, 19), (Difference::TooLongIsOperational, 1)];
+
+/// One answer, as far as it must be equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    operation: Operation,
+    psn: u32,
+    syndrome: Option<Syndrome>,
+    msn: Option<u32>,
+    original: Option<u64>,
+    pad: u8,
+    payload: Vec<u8>,
+}
+
+impl Answer {
+    fn of(packet: &Packet<'_>) -> Option<Answer> {
+        let headers = &packet.headers;
+        Some(Answer {
+            operation: headers.bth.opcode.operation()?,
+            psn: headers.bth.psn.get(),
+            syndrome: headers.aeth.map(|aeth| Syndrome::from_byte(aeth.syndrome())),
+            msn: headers.aeth.map(|aeth| aeth.msn()),
+            original: headers.atomic_ack.map(|ack| ack.original.get()),
+            pad: headers.bth.pad,
+            payload: packet.payload.to_vec(),
+        })
+    }
+}
+
+/// Size of the program's buffer, at the offset of which it lets messages arrive.
+const BUFFER: usize = 1 << 20;
+const RECEIVE_AT: u64 = 131_072;
+/// MTU and the code of min_rnr_timer that the program sets.
+const MTU: Mtu = Mtu::M1024;
+const RNR_TIMER: u8 = 20;
+
+#[test]
+fn our_answers_are_those_of_rxe() {
+    let datagrams = datagrams(include_bytes!("../../../tests/fixtures/captures/rxe-verbs-1024.pcap"));
+    let packets: Vec<(Instant, u8, Packet<'_>)> = datagrams
+        .iter()
+        .map(|d| (d.at, d.from, Packet::parse(d.payload).expect("rxe's packets can be read")))
+        .filter(|(_, _, packet)| packet.headers.bth.opcode.service() == Service::Rc)
+        .collect();
+    let mut differences = BTreeMap::new();
+    let mut compared = 0;
+    let connections = connections(&packets);
+    assert_eq!(connections.len(), 5);
+    for (qpn, (requests, theirs)) in &connections {
+        let (ours, theirs) = (replay(*qpn, &packets, requests, theirs), without_differences(theirs, &mut differences));
+        for (ours, theirs) in ours.iter().zip(&theirs) {
+            assert_eq!(ours, theirs, "QP {qpn:#x}");
+        }
+        assert_eq!(ours.len(), theirs.len(), "QP {qpn:#x}");
+        compared += ours.len();
+    }
+    assert_eq!(differences.into_iter().collect::<Vec<_>>(), DIFFERENCES);
+    assert!(compared > 200, "{compared} answers");
+}
+
+/// Indices of requests, and answers with their place in the capture, by the responder's QP.
+type Connections = BTreeMap<u32, (Vec<usize>, Vec<(usize, Answer)>)>;
+
+/// Sorts the packets by connection. The TCP side channel that told the numbers is not captured, but one connection
+/// followed the other: an answer belongs to the last QP that was asked.
+fn connections(packets: &[(Instant, u8, Packet<'_>)]) -> Connections {
+    let mut connections = Connections::new();
+    let mut current = 0;
+    for (i, (_, from, packet)) in packets.iter().enumerate() {
+        if *from == 3 {
+            current = packet.headers.bth.dest_qp;
+            connections.entry(current).or_default().0.push(i);
+        } else {
+            let answer = Answer::of(packet).expect("rxe answers with operations");
+            connections.get_mut(&current).expect("asked before answered").1.push((i, answer));
+        }
+    }
+    // SEND with invalidate comes with memory windows; from there on this connection is not followed.
+    for (requests, answers) in connections.values_mut() {
+        let is_inv = |i: &usize| packets[*i].2.headers.bth.opcode.operation() == Some(Operation::SendOnlyInv);
+        if let Some(end) = requests.iter().position(is_inv) {
+            let end = requests.split_off(end)[0];
+            answers.retain(|(i, _)| *i < end);
+        }
+    }
+    connections
+}
+
+/// Takes out of rxe's answers, or mends, where it differs on purpose; counts how often.
+fn without_differences(theirs: &[(usize, Answer)], count: &mut BTreeMap<Difference, usize>) -> Vec<Answer> {
+    let mut mended: Vec<Answer> = Vec::new();
+    for (_, answer) in theirs {
+        let mut answer = answer.clone();
+        let after_rnr = mended
+            .last()
+            .is_some_and(|last| last.psn == answer.psn && matches!(last.syndrome, Some(Syndrome::RnrNak(_))));
+        if after_rnr && answer.syndrome == Some(Syndrome::Nak(NakCode::PsnSequence)) {
+            *count.entry(Difference::SequenceNakAfterRnrNak).or_default() += 1;
+            continue;
+        }
+        if answer.syndrome == Some(Syndrome::Nak(NakCode::RemoteOperational)) {
+            *count.entry(Difference::TooLongIsOperational).or_default() += 1;
+            answer.syndrome = Some(Syndrome::Nak(NakCode::InvalidRequest));
+        }
+        mended.push(answer);
+    }
+    mended
+}
+
+/// Feeds a responder the requests and collects its answers.
+fn replay(
+    qpn: u32,
+    packets: &[(Instant, u8, Packet<'_>)],
+    requests: &[usize],
+    theirs: &[(usize, Answer)],
+) -> Vec<Answer> {
+    let too_long = theirs.iter().any(|(_, a)| a.syndrome == Some(Syndrome::Nak(NakCode::RemoteOperational)));
+    let receive = if too_long { 16 } else { 65_536 };
+    let (base, memory) = memory(packets);
+    let mut host = TestHost::new(memory);
+    let mut qp = responder(qpn, packets[requests[0]].2.headers.bth.psn);
+    let mut receives = 0u32;
+    let mut ours = Vec::new();
+    for &i in requests {
+        let (now, _, packet) = &packets[i];
+        // The program posted a receive before each message but for one, which met an empty queue: rxe's next answer
+        // tells which.
+        let next = theirs.iter().find(|(answered, _)| *answered > i).map(|(_, answer)| answer);
+        let not_ready = matches!(next, Some(Answer { syndrome: Some(Syndrome::RnrNak(_)), .. }));
+        let used = host.completions(Queue::Receive).len() as u32;
+        if uses_receive(packet) && receives == used && !not_ready {
+            let sges = [Sge { addr: base + RECEIVE_AT, length: receive, lkey: keys(packets)[0] }];
+            qp.post_recv(&RecvWr { wr_id: 1, sges: &sges }).expect("room for a receive");
+            receives += 1;
+        }
+        qp.handle_packet(*now, packet, &mut host);
+        qp.hurry_ack();
+        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room: usize::MAX };
+        qp.poll_transmit(*now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut staging);
+        for bytes in &staging.packets {
+            ours.extend(Answer::of(&Packet::parse(bytes).expect("our packets can be read")));
+        }
+    }
+    ours
+}
+
+/// Whether a packet takes a receive.
+fn uses_receive(packet: &Packet<'_>) -> bool {
+    use Operation::*;
+    let operation = packet.headers.bth.opcode.operation();
+    matches!(operation, Some(SendFirst | SendOnly | SendOnlyImm | WriteLastImm | WriteOnlyImm))
+}
+
+/// A responder as the program set it up.
+fn responder(qp_num: u32, rq_psn: Psn) -> Qp {
+    let caps = QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    let init = QpInit { qp_num, service: Service::Rc, caps, sq_sig_all: false };
+    let mut qp = Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
+    let mut nowhere = TestHost::new(Memory::new(0, 0));
+    let attr = QpAttr {
+        path_mtu: MTU,
+        rq_psn,
+        max_dest_rd_atomic: 4,
+        min_rnr_timer: RnrTimer::new(RNR_TIMER),
+        access_flags: Access::all(),
+        ..QpAttr::default()
+    };
+    let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
+    let rtr = AttrMask::AV
+        | AttrMask::PATH_MTU
+        | AttrMask::DEST_QPN
+        | AttrMask::RQ_PSN
+        | AttrMask::MAX_DEST_RD_ATOMIC
+        | AttrMask::MIN_RNR_TIMER;
+    for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr)] {
+        let attr = QpAttr { qp_state, ..attr };
+        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut nowhere).expect("the way to RTR");
+    }
+    qp
+}
+
+/// The server's buffer: byte i was 7 i + 1; the first WRITE went to 4096.
+fn memory(packets: &[(Instant, u8, Packet<'_>)]) -> (u64, Memory) {
+    let reth = packets.iter().find_map(|(_, _, packet)| packet.headers.reth).expect("a WRITE");
+    let base = reth.va.get() - 4096;
+    let [key, window] = keys(packets);
+    let mut memory = Memory::new(base, BUFFER);
+    let whole = Region { key, addr: base, len: BUFFER as u64, access: Access::all(), mapped: true };
+    memory.register(whole, |i| (i * 7 + 1) as u8);
+    // A memory window over its beginning.
+    memory.regions().push(Region { key: window, len: 65_536, ..whole });
+    (base, memory)
+}
+
+/// The keys of buffer and window: of those that occur, the ones that rxe accepted.
+fn keys(packets: &[(Instant, u8, Packet<'_>)]) -> [u32; 2] {
+    const BAD: u32 = 0x7777_7777;
+    let mut keys: Vec<u32> = Vec::new();
+    for reth in packets.iter().filter_map(|(_, _, packet)| packet.headers.reth) {
+        let key = reth.rkey.get();
+        if key != BAD && !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys.try_into().expect("two keys")
+}
+
+/// A UDP payload of the capture.
+struct Datagram<'a> {
+    at: Instant,
+    /// Last byte of the source address.
+    from: u8,
+    payload: &'a [u8],
+}
+
+/// Reads a classic little-endian pcap of Ethernet, IPv4, UDP.
+fn datagrams(capture: &[u8]) -> Vec<Datagram<'_>> {
+    let word = |at: usize| u32::from_le_bytes(capture[at..at + 4].try_into().expect("four bytes"));
+    assert_eq!((word(0), word(20)), (0xa1b2_c3d4, 1), "a pcap of Ethernet frames, microseconds");
+    let mut found = Vec::new();
+    let mut at = 24;
+    while at < capture.len() {
+        let (seconds, micros, len) = (u64::from(word(at)), u64::from(word(at + 4)), word(at + 8) as usize);
+        let frame = &capture[at + 16..at + 16 + len];
+        at += 16 + len;
+        let is_roce = frame[12..14] == [8, 0] && frame[14] == 0x45 && frame[23] == 17 && frame[36..38] == [0x12, 0xb7];
+        if is_roce {
+            let udp_len = usize::from(u16::from_be_bytes([frame[38], frame[39]]));
+            let payload = &frame[42..34 + udp_len];
+            found.push(Datagram { at: Instant(seconds * 1_000_000_000 + micros * 1000), from: frame[29], payload });
+        }
+    }
+    found
+}
