@@ -156,13 +156,6 @@ impl Adapter {
         }
     }
 
-    /// Tells the pace how a poll ended.
-    pub fn polled(&self, empty: bool) {
-        if empty {
-            self.pace.polled_empty();
-        }
-    }
-
     /// A program armed a CQ: it will sleep, and the thread must not.
     pub fn expects_events(&self) {
         self.pace.hand_to_thread();

@@ -111,8 +111,8 @@ impl Cq {
         if taken == 0 {
             self.context.adapter.drive_for_poll();
             taken = self.take(max, &mut each)?;
-            self.context.adapter.polled(taken == 0);
         }
+        self.context.adapter.pace.polled(taken == 0);
         Ok(taken)
     }
 

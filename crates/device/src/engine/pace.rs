@@ -4,7 +4,7 @@
 //! the sockets (waking it for each packet would cost the poller its core) and only looks now and then whether the
 //! program still polls.
 
-use crate::{Errno, clock};
+use crate::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -12,10 +12,8 @@ use std::time::Duration;
 
 /// Empty polls in a row that make a program a poller: one that takes an event and drains its CQ stays below.
 const POLLER_AFTER: u32 = 24;
-/// A poller that has not polled for this long has stopped.
-const POLLER_GONE: Duration = Duration::from_micros(300);
-/// How often the thread looks after a poller.
-const TICK: Duration = Duration::from_millis(1);
+/// How often the thread looks after a poller; one that has not polled since the last look has stopped.
+const TICK: Duration = Duration::from_micros(500);
 
 const WATCHING: u8 = 0;
 const TICKING: u8 = 1;
@@ -27,7 +25,9 @@ pub struct Pace {
     timer: OwnedFd,
     mode: AtomicU8,
     empty_polls: AtomicU32,
-    last_poll: AtomicU64,
+    /// Counts polls, roughly: threads may overwrite each other's.
+    polls: AtomicU32,
+    polls_seen: AtomicU32,
     /// When the timer fires; `u64::MAX` if not at all.
     armed: AtomicU64,
     ended: AtomicBool,
@@ -55,7 +55,8 @@ impl Pace {
             timer,
             mode: AtomicU8::new(WATCHING),
             empty_polls: AtomicU32::new(0),
-            last_poll: AtomicU64::new(0),
+            polls: AtomicU32::new(0),
+            polls_seen: AtomicU32::new(0),
             armed: AtomicU64::new(u64::MAX),
             ended: AtomicBool::new(false),
         };
@@ -89,14 +90,10 @@ impl Pace {
         self.mode.load(Ordering::Relaxed) == TICKING
     }
 
-    /// A program polled and found nothing.
-    pub fn polled_empty(&self) {
-        if self.mode.load(Ordering::Relaxed) == TICKING {
-            self.last_poll.store(clock::now().0, Ordering::Relaxed);
-            return;
-        }
-        if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= POLLER_AFTER {
-            self.last_poll.store(clock::now().0, Ordering::Relaxed);
+    /// A program polled, and found nothing or something.
+    pub fn polled(&self, empty: bool) {
+        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if empty && !self.somebody_polls() && self.empty_polls.fetch_add(1, Ordering::Relaxed) >= POLLER_AFTER {
             self.mode.store(TICKING, Ordering::SeqCst);
             self.kick();
         }
@@ -161,11 +158,12 @@ impl Pace {
 
     fn tick(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd on the stack.
-        unsafe { libc::poll(&mut poll, 1, TICK.as_millis() as libc::c_int) };
+        let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as libc::c_long };
+        // SAFETY: one pollfd and one timespec on the stack.
+        unsafe { libc::ppoll(&mut poll, 1, &wait, std::ptr::null()) };
         drain(&self.kick);
-        let last = self.last_poll.load(Ordering::Relaxed);
-        if self.somebody_polls() && clock::now().0.saturating_sub(last) < POLLER_GONE.as_nanos() as u64 {
+        let polls = self.polls.load(Ordering::Relaxed);
+        if self.somebody_polls() && self.polls_seen.swap(polls, Ordering::Relaxed) != polls {
             return false;
         }
         self.empty_polls.store(0, Ordering::Relaxed);
