@@ -39,7 +39,7 @@ enum Action {
     /// Show unmodified perftest over Weir, every byte verified, iperf3 beside it; takes a minute
     Demo(demo::DemoArgs),
     /// Measure in turns against raw sockets and peers
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Print the version
     Version,
 }

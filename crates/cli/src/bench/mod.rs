@@ -1,12 +1,167 @@
-//! `weir bench`.
+//! `weir bench`: what Weir does, in turns with what the machine can do, against the bars that it should meet.
+//!
+//! Absolute figures of a virtual machine say little: its cores move apart and its kernel's pages age. So subject and
+//! baseline run in turns (A B A B …), and medians and ranges of the ratios count.
 
+mod cores;
+mod idle;
+mod measure;
+mod memory;
+mod peers;
+mod perftest;
+mod raw;
+mod rows;
+mod table;
+
+use crate::stage::{Side, Stage, missing};
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Measurement, Runner};
+use rows::{Baseline, Row};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::SocketAddr;
 use std::process::ExitCode;
+use table::{Outcome, Rounds};
 
-/// Arguments of `weir bench`.
-#[derive(clap::Args, Debug)]
-pub struct Args {}
+/// MTU of the veth pair: jumbo frames, as on any RDMA network.
+const MTU: u32 = 9000;
 
-/// Runs the benches.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("no bench is built into this weir")
+/// Measure throughput, latency, CPU and memory against this machine's own limits.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Which to run (`write-1m` for all that begin so); all the usual ones if none is named
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// List what there is, and its bars
+    #[arg(long)]
+    list: bool,
+    /// Short runs and few rounds: a first look
+    #[arg(long)]
+    quick: bool,
+    /// How often each is measured [default: 5, or 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// Fail if something falls short of its bar
+    #[arg(long)]
+    check: bool,
+
+    #[arg(long, hide = true)]
+    raw_server: Option<SocketAddr>,
+    #[arg(long, hide = true, requires = "raw_job")]
+    raw_client: Option<SocketAddr>,
+    #[arg(long, hide = true)]
+    raw_job: Option<String>,
+}
+
+/// Runs `weir bench`. Falling short is no failure unless `--check` is given; a run that fails is.
+pub fn run(args: BenchArgs) -> Result<ExitCode> {
+    if let Some(address) = args.raw_server {
+        return raw::serve(address).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some((address, job)) = args.raw_client.zip(args.raw_job) {
+        let job = serde_json::from_str(&job).context("--raw-job")?;
+        return raw::ask(address, job).map(|()| ExitCode::SUCCESS);
+    }
+    if args.list {
+        list();
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rows = rows::select(&args.names)?;
+    let stage = Stage::new(MTU)?;
+    let seconds = if args.quick { 0.5 } else { 2.0 };
+    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 5 });
+    eprintln!("weir bench: {}; {rounds} rounds", stage.describe());
+    let programs = rows.iter().flat_map(measurements).filter_map(Measurement::program);
+    let packages = missing(programs);
+    if !packages.is_empty() {
+        eprintln!("weir bench: programs are missing, some rows will fail: apt install {}", packages.join(" "));
+    }
+    let outcomes = measure_all(&rows, Runner::new(&stage, seconds), rounds);
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcomes)?);
+    } else {
+        print!("{}", table::render(&outcomes));
+    }
+    let failed = outcomes.iter().any(|o| o.failed);
+    let short = outcomes.iter().any(|o| o.holds == Some(false));
+    Ok(if failed || (args.check && short) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn list() {
+    for row in rows::all() {
+        println!("{:16}  {}{}", row.name, row.what, if row.usual { "" } else { " (only when named)" });
+        for against in &row.against {
+            let baseline = against.baseline.describe(row.subject.unit());
+            let bar = against.bar.map_or("shown beside".to_owned(), |bar| bar.to_string());
+            println!("{:18}{bar} of {baseline}", "");
+        }
+    }
+}
+
+fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
+    let runs: usize = rows.iter().map(|row| measurements(row).len()).sum();
+    let progress = ProgressBar::new(runs as u64 * u64::from(rounds)).with_style(
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a template of ours"),
+    );
+    let outcomes = rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds, &progress)).collect();
+    progress.finish_and_clear();
+    outcomes
+}
+
+/// What one round of a row runs, in this order.
+fn measurements(row: &Row) -> Vec<Measurement> {
+    let mut all = vec![row.subject];
+    for against in &row.against {
+        match against.baseline {
+            Baseline::Measured(m) if !all.contains(&m) => all.push(m),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressBar) -> Vec<Outcome> {
+    let wanted = measurements(row);
+    let mut figures: HashMap<Measurement, Vec<f64>> = HashMap::new();
+    let mut failures: HashMap<Measurement, String> = HashMap::new();
+    let mut cores_ns = Vec::new();
+    let stage = runner.stage;
+    let mut look = || cores_ns.extend(cores::distance([stage.core(Side::A), stage.core(Side::B)]));
+    look();
+    for round in 1..=rounds {
+        for &measurement in &wanted {
+            progress.set_message(format!("{} {round}/{rounds}", row.name));
+            if let Entry::Vacant(failure) = failures.entry(measurement) {
+                match runner.run(measurement) {
+                    Ok(figure) => figures.entry(measurement).or_default().push(figure),
+                    Err(e) => drop(failure.insert(format!("{e:#}"))),
+                }
+                look();
+            }
+            progress.inc(1);
+        }
+    }
+    let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
+    let outcome = |against: &rows::Against| {
+        let ours = of(&row.subject);
+        let (baseline, failure) = match against.baseline {
+            Baseline::Measured(m) => (of(&m), failures.get(&row.subject).or(failures.get(&m))),
+            Baseline::Fixed(figure) => (vec![figure; ours.len()], failures.get(&row.subject)),
+        };
+        let unit = row.subject.unit();
+        let figures = Rounds { ours, baseline, cores_ns: cores_ns.clone() };
+        let against_what = against.baseline.describe(unit);
+        let mut outcome = Outcome::measured(row.name, row.what, against_what, unit, against.bar, &figures);
+        outcome.note = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
+        match failure {
+            Some(why) => outcome.failed(why.clone()),
+            None => outcome,
+        }
+    };
+    row.against.iter().map(outcome).collect()
 }

@@ -1,0 +1,79 @@
+//! How far apart two cores are: a cache line that goes to and fro between two pinned threads.
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Round trips of one sample. A sample takes a few milliseconds.
+const ROUND_TRIPS: u64 = 10_000;
+/// Samples, of which the median counts.
+const SAMPLES: usize = 5;
+
+/// Alone in its cache line, and in the neighbour that is prefetched with it.
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// One-way distance in nanoseconds; `None` if there is only one core, or it cannot be pinned to.
+pub fn distance([a, b]: [usize; 2]) -> Option<f64> {
+    if a == b {
+        return None;
+    }
+    let line = Line(AtomicU64::new(0));
+    let ready = Barrier::new(2);
+    let turns = 2 * ROUND_TRIPS * SAMPLES as u64;
+    std::thread::scope(|scope| {
+        // Either waits for the turn of the other, so both must get through the barrier, pinned or not.
+        let other = scope.spawn(|| {
+            let pinned = pin(b);
+            ready.wait();
+            play(&line, 1, turns);
+            pinned
+        });
+        let this = scope.spawn(|| {
+            let pinned = pin(a);
+            ready.wait();
+            let mut samples = [0.0; SAMPLES];
+            for (i, sample) in samples.iter_mut().enumerate() {
+                let start = Instant::now();
+                let first = 2 * ROUND_TRIPS * i as u64;
+                play(&line, first, first + 2 * ROUND_TRIPS);
+                *sample = start.elapsed().as_nanos() as f64 / (2 * ROUND_TRIPS) as f64;
+            }
+            samples.sort_by(f64::total_cmp);
+            pinned.then_some(samples[SAMPLES / 2])
+        });
+        let pinned = other.join().unwrap_or(false);
+        this.join().ok().flatten().filter(|_| pinned)
+    })
+}
+
+/// Takes every second turn, from `first` on, until turn `end`.
+fn play(line: &Line, first: u64, end: u64) {
+    for turn in (first..end).step_by(2) {
+        while line.0.load(Ordering::Acquire) != turn {
+            std::hint::spin_loop();
+        }
+        line.0.store(turn + 1, Ordering::Release);
+    }
+}
+
+fn pin(core: usize) -> bool {
+    let mut set = CpuSet::new();
+    set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cores_are_some_nanoseconds_apart() {
+        assert_eq!(distance([0, 0]), None);
+        if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
+            let ns = distance([0, 1]).unwrap();
+            assert!((1.0..100_000.0).contains(&ns), "{ns}");
+        }
+    }
+}

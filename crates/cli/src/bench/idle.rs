@@ -1,0 +1,100 @@
+//! CPU use of two connected processes with nothing to do.
+//!
+//! perftest's server and client talk over TCP besides. That channel goes through us here: once the traffic is over and
+//! they want to say so to each other, we keep their words to ourselves. Both then wait in read(2), QPs connected, and
+//! whatever CPU time they use is the adapter's. Afterwards we deliver, and both must end well.
+
+use super::perftest::{self, Icrc, words};
+use crate::stage::{Child, Side, Stage};
+use anyhow::{Context, Result, ensure};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// So long nothing is said while the traffic runs (for one second), and never before it.
+const SILENCE: Duration = Duration::from_millis(600);
+/// Time in which an engine may notice that nobody polls any more.
+const SETTLE: Duration = Duration::from_millis(100);
+const BOUND: Duration = Duration::from_secs(30);
+
+/// CPU use of the busier of the two processes over `time`, in cores.
+pub fn cpu_use(stage: &Stage, time: Duration) -> Result<f64> {
+    let program = "ib_write_bw";
+    let mut pair = perftest::prepare(stage, program, Icrc::Auto, &words("-s 4096 -D 1"))?;
+    // The ear is on the client's side; the server hears us from there as it would the client.
+    let listener = stage.enter(Side::B, || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))??;
+    let arguments = ["-p".to_owned(), listener.local_addr()?.port().to_string(), Ipv4Addr::LOCALHOST.to_string()];
+    let client = Child::spawn(pair.client.args(arguments), format!("{program} (client)"))?;
+    let there = (stage.address(Side::A), pair.port);
+    let mut wires = [accept(&listener)?, stage.enter(Side::B, || TcpStream::connect(there))??];
+    for wire in &wires {
+        wire.set_nonblocking(true)?;
+        wire.set_nodelay(true)?;
+    }
+    let words_kept = forward(&mut wires, true)?.context("perftest ended without a second of silent traffic")?;
+    std::thread::sleep(SETTLE);
+    let used = || -> Result<[Duration; 2]> { Ok([client.cpu()?, pair.server.cpu()?]) };
+    let (start, before) = (Instant::now(), used()?);
+    std::thread::sleep(time);
+    let (elapsed, after) = (start.elapsed(), used()?);
+    wires[1 - words_kept.from].write_all(&words_kept.bytes)?;
+    ensure!(forward(&mut wires, false)?.is_none(), "perftest was stopped before its traffic, not after");
+    client.wait(BOUND)?.success()?;
+    pair.server.wait(BOUND)?.success()?;
+    let busier = (after[0] - before[0]).max(after[1] - before[1]);
+    Ok(busier.as_secs_f64() / elapsed.as_secs_f64())
+}
+
+/// What one end said after a silence.
+struct Words {
+    from: usize,
+    bytes: Vec<u8>,
+}
+
+/// Carries bytes between the two until one hangs up, or speaks after a silence: those words are returned.
+fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Words>> {
+    let start = Instant::now();
+    let (mut last, mut begun) = (Instant::now(), !after_traffic);
+    let mut buffer = [0; 4096];
+    while start.elapsed() < BOUND {
+        for from in [0, 1] {
+            match wires[from].read(&mut buffer) {
+                Ok(0) => return hang_up(wires, from),
+                Ok(n) if begun && last.elapsed() > SILENCE => {
+                    return Ok(Some(Words { from, bytes: buffer[..n].to_vec() }));
+                }
+                Ok(n) => {
+                    wires[1 - from].write_all(&buffer[..n])?;
+                    (last, begun) = (Instant::now(), true);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                // An end that exits with words unread resets the connection: it has hung up all the same.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return hang_up(wires, from),
+                Err(e) => return Err(e).context("between perftest's server and client"),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    anyhow::bail!("perftest did not end within {BOUND:?}")
+}
+
+/// One end has hung up: the other hears it, and may still say something that nobody waits for.
+fn hang_up(wires: &[TcpStream; 2], from: usize) -> Result<Option<Words>> {
+    // It may have hung up by itself at the same time.
+    let _ = wires[1 - from].shutdown(std::net::Shutdown::Write);
+    Ok(None)
+}
+
+fn accept(listener: &TcpListener) -> Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let end = Instant::now() + BOUND;
+    loop {
+        match listener.accept() {
+            Ok((wire, _)) => return Ok(wire),
+            Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => return Err(e).context("perftest's client does not come"),
+        }
+    }
+}

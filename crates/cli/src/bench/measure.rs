@@ -1,0 +1,196 @@
+//! One figure, from one run.
+
+use super::perftest::{self, Icrc, Verb};
+use super::{idle, memory, peers, raw};
+use crate::stage::Stage;
+use anyhow::Result;
+use std::collections::HashMap;
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+
+/// Something that one run measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Measurement {
+    /// Bandwidth of perftest on Weir.
+    Perftest { verb: Verb, size: usize, icrc: Icrc, both_ways: bool },
+    /// Bandwidth of the same system calls without a protocol.
+    Raw { size: usize, both_ways: bool },
+    /// Bandwidth of UCX over TCP, tagged messages.
+    Ucx { size: usize },
+    /// Bandwidth of one TCP stream, writes of 1 MiB.
+    Iperf3,
+    /// Half round trip of an 8-byte WRITE.
+    WriteLatency,
+    /// Half round trip of a datagram as long as that.
+    RawLatency,
+    /// Half round trip of 8 bytes over UCX and TCP.
+    UcxLatency,
+    /// WRITEs of 64 bytes.
+    MessageRate,
+    /// CPU time of event-driven perftest, 1 MiB.
+    EventCpu(Verb),
+    /// CPU time of iperf3.
+    Iperf3Cpu,
+    /// CPU time of connected processes with nothing to do.
+    Idle,
+    /// Memory of so many connected QPs.
+    QpMemory(usize),
+}
+
+/// Unit of a figure; figures are kept in its base unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    BytesPerSecond,
+    Seconds,
+    MessagesPerSecond,
+    CpuSecondsPerByte,
+    Cores,
+    Bytes,
+}
+
+impl Unit {
+    /// Its name as shown, and what a base figure is multiplied with.
+    fn shown(self) -> (&'static str, f64) {
+        match self {
+            Unit::BytesPerSecond => ("GB/s", 1e-9),
+            Unit::Seconds => ("µs", 1e6),
+            Unit::MessagesPerSecond => ("M/s", 1e-6),
+            Unit::CpuSecondsPerByte => ("s/GB", 1e9),
+            Unit::Cores => ("% of a core", 100.0),
+            Unit::Bytes => ("MiB", 1.0 / MIB as f64),
+        }
+    }
+
+    /// Its name as shown.
+    pub fn name(self) -> &'static str {
+        self.shown().0
+    }
+
+    /// A base figure in the unit as shown.
+    pub fn scale(self, figure: f64) -> f64 {
+        figure * self.shown().1
+    }
+
+    /// A figure with its unit.
+    pub fn show(self, figure: f64) -> String {
+        let scaled = self.scale(figure);
+        let digits = if scaled.abs() < 10.0 { 2 } else { 1 };
+        format!("{scaled:.digits$} {}", self.name())
+    }
+}
+
+impl Measurement {
+    /// Unit of its figure.
+    pub fn unit(self) -> Unit {
+        use Measurement::*;
+        match self {
+            Perftest { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
+            WriteLatency | RawLatency | UcxLatency => Unit::Seconds,
+            MessageRate => Unit::MessagesPerSecond,
+            EventCpu(_) | Iperf3Cpu => Unit::CpuSecondsPerByte,
+            Idle => Unit::Cores,
+            QpMemory(_) => Unit::Bytes,
+        }
+    }
+
+    /// What it is, in a few words.
+    pub fn describe(self) -> String {
+        use Measurement::*;
+        match self {
+            Perftest { verb, size, .. } => format!("our {} {}", verb.program(), bytes(size)),
+            Raw { size, both_ways: false } => format!("raw UDP {}", bytes(size)),
+            Raw { size, both_ways: true } => format!("raw UDP {} both ways", bytes(size)),
+            Ucx { size } => format!("UCX tcp {}", bytes(size)),
+            Iperf3 => "iperf3 1 MiB".into(),
+            RawLatency => "raw UDP ping-pong".into(),
+            UcxLatency => "UCX tcp 8 B".into(),
+            Iperf3Cpu => "iperf3 CPU".into(),
+            WriteLatency | MessageRate | EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
+        }
+    }
+
+    /// The programs that it needs beside Weir.
+    pub fn program(self) -> Option<&'static str> {
+        use Measurement::*;
+        match self {
+            Perftest { verb, .. } | EventCpu(verb) => Some(verb.program()),
+            MessageRate | Idle | QpMemory(_) => Some("ib_write_bw"),
+            WriteLatency => Some("ib_write_lat"),
+            Ucx { .. } | UcxLatency => Some("ucx_perftest"),
+            Iperf3 | Iperf3Cpu => Some("iperf3"),
+            Raw { .. } | RawLatency => None,
+        }
+    }
+}
+
+/// Runs measurements, and remembers how fast things go that are given a number of iterations instead of a time.
+pub struct Runner<'a> {
+    pub stage: &'a Stage,
+    /// Length of a run.
+    pub seconds: f64,
+    rates: HashMap<Measurement, f64>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(stage: &'a Stage, seconds: f64) -> Self {
+        Runner { stage, seconds, rates: HashMap::new() }
+    }
+
+    /// Its figure, in the base unit.
+    pub fn run(&mut self, measurement: Measurement) -> Result<f64> {
+        use Measurement::*;
+        let (stage, seconds) = (self.stage, self.seconds);
+        match measurement {
+            Perftest { verb, size, icrc, both_ways } => {
+                Ok(perftest::bandwidth(stage, verb, size, icrc, both_ways, seconds)?.bytes)
+            }
+            Raw { size, both_ways } => raw::throughput(stage, size, both_ways, seconds),
+            Ucx { size } => {
+                let ucx = |n| Ok(peers::ucx(stage, "tag_bw", size, n)?.messages);
+                Ok(self.for_the_time(measurement, 2000, ucx)? * size as f64)
+            }
+            Iperf3 => Ok(peers::iperf3(stage, seconds)?.rate),
+            Iperf3Cpu => Ok(peers::iperf3(stage, seconds)?.cpu_per_byte),
+            WriteLatency => {
+                let half = |n| Ok(0.5 / perftest::write_latency(stage, 8, n)?);
+                Ok(0.5 / self.for_the_time(measurement, 1000, half)?)
+            }
+            RawLatency => raw::latency(stage, seconds),
+            UcxLatency => {
+                let half = |n| Ok(0.5 / peers::ucx(stage, "tag_lat", 8, n)?.median);
+                Ok(0.5 / self.for_the_time(measurement, 1000, half)?)
+            }
+            MessageRate => Ok(perftest::bandwidth(stage, Verb::Write, 64, Icrc::Auto, false, seconds)?.messages),
+            EventCpu(verb) => {
+                let mut cpu_per_byte = 0.0;
+                self.for_the_time(measurement, 1000, |n| {
+                    let pair = perftest::events(stage, verb, MIB, n)?;
+                    cpu_per_byte = pair.cpu().as_secs_f64() / (n as f64 * MIB as f64);
+                    Ok(perftest::parse_bandwidth(&pair.client.stdout)?.bytes / MIB as f64)
+                })?;
+                Ok(cpu_per_byte)
+            }
+            Idle => idle::cpu_use(stage, Duration::from_secs_f64(1.5 * seconds)),
+            QpMemory(count) => memory::of_qps(stage, count),
+        }
+    }
+
+    /// Runs `job` with a number of iterations that fills the time; `job` returns iterations per second.
+    fn for_the_time(&mut self, key: Measurement, pilot: u64, mut job: impl FnMut(u64) -> Result<f64>) -> Result<f64> {
+        let rate = match self.rates.get(&key) {
+            Some(&rate) => rate,
+            None => job(pilot)?,
+        };
+        let rate = job(((rate * self.seconds) as u64).clamp(pilot, 50_000_000))?;
+        self.rates.insert(key, rate);
+        Ok(rate)
+    }
+}
+
+fn bytes(size: usize) -> String {
+    match size {
+        s if s >= MIB => format!("{} MiB", s / MIB),
+        s => format!("{} KiB", s >> 10),
+    }
+}

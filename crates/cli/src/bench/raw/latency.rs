@@ -1,0 +1,47 @@
+//! Ping-pong of small datagrams between two ends that spin.
+
+use super::Meeting;
+use super::framing::SMALL_WRITE;
+use anyhow::{Result, ensure};
+use hdrhistogram::Histogram;
+use std::io::{self, ErrorKind};
+use std::net::UdpSocket;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// After so long an answer is lost, and the question is asked again.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Answers each datagram until the client is gone.
+pub fn serve(meeting: &Meeting) -> Result<()> {
+    while !meeting.over.load(Ordering::Relaxed) {
+        if arrived(&meeting.socket)? {
+            meeting.socket.send_to(&[0; SMALL_WRITE], meeting.peer)?;
+        }
+    }
+    Ok(())
+}
+
+/// Median round trip over `time`, nanoseconds, after a tenth of it as warm-up.
+pub fn ask(meeting: &Meeting, time: Duration) -> Result<u64> {
+    let mut round_trips = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let asked = Instant::now();
+        meeting.socket.send_to(&[0; SMALL_WRITE], meeting.peer)?;
+        while !arrived(&meeting.socket)? && asked.elapsed() < PATIENCE {}
+        if asked.duration_since(start) > time / 10 && asked.elapsed() < PATIENCE {
+            round_trips.saturating_record(asked.elapsed().as_nanos() as u64);
+        }
+    }
+    ensure!(!round_trips.is_empty(), "the raw server does not answer");
+    Ok(round_trips.value_at_quantile(0.5))
+}
+
+fn arrived(socket: &UdpSocket) -> io::Result<bool> {
+    match socket.recv_from(&mut [0; 2 * SMALL_WRITE]) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(e) => Err(e),
+    }
+}

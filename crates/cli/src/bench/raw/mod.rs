@@ -1,0 +1,141 @@
+//! Raw ceilings: the system calls of our carrier with datagrams of the sizes that RoCE makes, and no protocol.
+//!
+//! A server and a client run as hidden `weir bench --raw-…` children, each pinned, each on its side of the stage.
+//! They agree over TCP; closing it ends the server.
+
+mod framing;
+mod latency;
+mod socket;
+mod throughput;
+
+pub use throughput::Throughput;
+
+use crate::stage::{Child, Protocol, Side, Stage};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Job {
+    /// Messages of `message` bytes, from client to server or both ways at once.
+    Throughput { message: usize, both_ways: bool, seconds: f64 },
+    /// Ping-pong of one datagram, as long as an 8-byte WRITE.
+    Latency { seconds: f64 },
+}
+
+/// What one end tells the other before the job starts.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Introduction {
+    job: Job,
+    /// Its UDP port.
+    port: u16,
+    /// Bytes that it lets the other have in flight.
+    window: u64,
+}
+
+/// What both ends know once they have met.
+struct Meeting {
+    job: Job,
+    socket: UdpSocket,
+    peer: SocketAddr,
+    /// Bytes that we may have in flight.
+    window: u64,
+    /// Set when the other end is gone.
+    over: Arc<AtomicBool>,
+    _control: TcpStream,
+}
+
+/// Payload bytes per second that arrived, both directions summed.
+pub fn throughput(stage: &Stage, message: usize, both_ways: bool, seconds: f64) -> Result<f64> {
+    let out = measure(stage, Job::Throughput { message, both_ways, seconds })?;
+    let got: Throughput = serde_json::from_str(&out).context("the raw client's figures")?;
+    got.payload_per_second()
+}
+
+/// Median half round trip, seconds.
+pub fn latency(stage: &Stage, seconds: f64) -> Result<f64> {
+    let out = measure(stage, Job::Latency { seconds })?;
+    let nanoseconds: u64 = serde_json::from_str(&out).context("the raw client's figure")?;
+    Ok(nanoseconds as f64 / 2e9)
+}
+
+/// The hidden server: one job, then it ends.
+pub fn serve(address: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(address)?;
+    let (mut control, from) = listener.accept()?;
+    let theirs: Introduction = hear(&mut control)?;
+    let socket = socket::bind(address.ip())?;
+    tell(&mut control, theirs.job, &socket)?;
+    let meeting = meet(control, theirs, socket, from.ip(), theirs.job)?;
+    match meeting.job {
+        Job::Throughput { message, both_ways, .. } => throughput::serve(&meeting, message, both_ways),
+        Job::Latency { .. } => latency::serve(&meeting),
+    }
+}
+
+/// The hidden client: prints what it measured as JSON.
+pub fn ask(server: SocketAddr, job: Job) -> Result<()> {
+    let mut control = TcpStream::connect(server)?;
+    let socket = socket::bind(control.local_addr()?.ip())?;
+    tell(&mut control, job, &socket)?;
+    let theirs: Introduction = hear(&mut control)?;
+    let meeting = meet(control, theirs, socket, server.ip(), job)?;
+    let out = match job {
+        Job::Throughput { message, both_ways, seconds } => {
+            serde_json::to_string(&throughput::ask(&meeting, message, both_ways, Duration::from_secs_f64(seconds))?)?
+        }
+        Job::Latency { seconds } => serde_json::to_string(&latency::ask(&meeting, Duration::from_secs_f64(seconds))?)?,
+    };
+    println!("{out}");
+    Ok(())
+}
+
+/// Runs server and client as children; returns what the client printed.
+fn measure(stage: &Stage, job: Job) -> Result<String> {
+    let bound = Duration::from_secs(20);
+    let address = SocketAddr::new(stage.address(Side::A), stage.free_port(Side::A)?);
+    let mut server = Child::spawn(ourselves(stage, Side::A)?.arg(format!("--raw-server={address}")), "raw server")?;
+    server.wait_listening(Protocol::Tcp, address.port(), bound)?;
+    let mut command = ourselves(stage, Side::B)?;
+    command.arg(format!("--raw-client={address}")).arg(format!("--raw-job={}", serde_json::to_string(&job)?));
+    let client = Child::spawn(&mut command, "raw client")?.wait(bound)?.success()?;
+    server.wait(bound)?.success()?;
+    Ok(client.stdout)
+}
+
+fn ourselves(stage: &Stage, side: Side) -> Result<Command> {
+    let mut command = stage.command(side, std::env::current_exe()?);
+    command.arg("bench");
+    Ok(command)
+}
+
+fn tell(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
+    let ours = Introduction { job, port: socket.local_addr()?.port(), window: socket::window(socket)? };
+    writeln!(control, "{}", serde_json::to_string(&ours)?)?;
+    Ok(())
+}
+
+fn hear(control: &mut TcpStream) -> Result<Introduction> {
+    let mut line = String::new();
+    // Each end says one line before the other answers, so nothing is lost in the reader's buffer.
+    BufReader::new(control).read_line(&mut line)?;
+    serde_json::from_str(&line).context("the other end's introduction")
+}
+
+fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr, job: Job) -> Result<Meeting> {
+    let over = Arc::new(AtomicBool::new(false));
+    let (mut watched, flag) = (control.try_clone()?, over.clone());
+    // Blocked until the other end closes: it takes no time from the measurement.
+    std::thread::spawn(move || {
+        let _ = watched.read(&mut [0]);
+        flag.store(true, Ordering::Relaxed);
+    });
+    let peer = SocketAddr::new(ip, theirs.port);
+    Ok(Meeting { job, socket, peer, window: theirs.window, over, _control: control })
+}

@@ -1,0 +1,168 @@
+//! Bytes per second with a window and acknowledgements so that nothing is lost, one way or both ways at once.
+
+use super::Meeting;
+use super::framing::Cycle;
+use super::socket::{Incoming, Outgoing};
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Bursts of one sendmmsg call.
+const BATCH: usize = 4;
+/// Receive slots: as many bursts as one call takes in.
+const SLOTS: usize = 8;
+/// Length of an acknowledgement: BTH, AETH and ICRC of a RoCE ACK. It begins with 1, data with 0.
+const ACK: usize = 12 + 4 + 4;
+/// Without an acknowledgement for so long, what is in flight is lost.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// What the client saw, after a tenth of the time as warm-up.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Throughput {
+    /// Length of the measurement.
+    pub seconds: f64,
+    /// UDP payload bytes that arrived, both directions.
+    pub arrived: u64,
+    /// Bytes that did not.
+    pub lost: u64,
+    /// Share of the application in the arrived bytes.
+    pub payload_share: f64,
+}
+
+impl Throughput {
+    /// Payload bytes per second; an error if so much was lost that this is no ceiling.
+    pub fn payload_per_second(&self) -> Result<f64> {
+        ensure!(self.lost * 100 <= self.arrived, "{} of {} bytes were lost", self.lost, self.lost + self.arrived);
+        Ok(self.arrived as f64 * self.payload_share / self.seconds)
+    }
+}
+
+/// Receives, and sends too if `both_ways`, until the client is gone.
+pub fn serve(meeting: &Meeting, message: usize, both_ways: bool) -> Result<()> {
+    let mut end = End::new(meeting, &Cycle::of(message));
+    while !meeting.over.load(Ordering::Relaxed) {
+        end.turn(both_ways)?;
+    }
+    Ok(())
+}
+
+/// Sends for `time`.
+pub fn ask(meeting: &Meeting, message: usize, both_ways: bool, time: Duration) -> Result<Throughput> {
+    let cycle = Cycle::of(message);
+    let mut end = End::new(meeting, &cycle);
+    let start = Instant::now();
+    while start.elapsed() < time / 10 {
+        end.turn(true)?;
+    }
+    let (began, before) = (Instant::now(), (end.acknowledged + end.received, end.lost));
+    while start.elapsed() < time {
+        end.turn(true)?;
+        ensure!(!meeting.over.load(Ordering::Relaxed), "the raw server is gone");
+    }
+    ensure!(both_ways == (end.received > 0), "the raw server does not do as agreed");
+    Ok(Throughput {
+        seconds: began.elapsed().as_secs_f64(),
+        arrived: end.acknowledged + end.received - before.0,
+        lost: end.lost - before.1,
+        payload_share: cycle.payload as f64 / cycle.wire() as f64,
+    })
+}
+
+/// One end: what it has sent, what has arrived.
+struct End<'a> {
+    meeting: &'a Meeting,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// Next burst of the cycle.
+    next: usize,
+    sent: u64,
+    /// Bytes of ours that the other end says it has received.
+    acknowledged: u64,
+    lost: u64,
+    last_progress: Instant,
+    /// Bytes of the other end that we have received.
+    received: u64,
+}
+
+impl<'a> End<'a> {
+    fn new(meeting: &'a Meeting, cycle: &Cycle) -> Self {
+        End {
+            meeting,
+            outgoing: Outgoing::new(meeting.peer, &cycle.bursts),
+            incoming: Incoming::new(SLOTS),
+            next: 0,
+            sent: 0,
+            acknowledged: 0,
+            lost: 0,
+            last_progress: Instant::now(),
+            received: 0,
+        }
+    }
+
+    /// Sends what the window allows, takes in what has arrived and acknowledges it.
+    fn turn(&mut self, sends: bool) -> Result<()> {
+        if sends {
+            self.send()?;
+        }
+        let socket = &self.meeting.socket;
+        let before = self.received;
+        for i in 0..self.incoming.receive(socket)? {
+            let bytes = self.incoming.slot(i);
+            if bytes.len().is_multiple_of(ACK) && bytes[0] == 1 {
+                // The kernel may have joined several; the last says it all.
+                let last = &bytes[bytes.len() - 8..];
+                self.acknowledged = u64::from_le_bytes(last.try_into()?);
+                self.last_progress = Instant::now();
+            } else {
+                self.received += bytes.len() as u64;
+            }
+        }
+        if self.received != before {
+            acknowledge(socket, self.meeting, self.received)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let bursts = self.outgoing.bursts();
+        let mut room = self.meeting.window.saturating_sub(self.in_flight());
+        let mut count = 0;
+        while count < BATCH && self.next + count < bursts.len() && bursts[self.next + count].len as u64 <= room {
+            room -= bursts[self.next + count].len as u64;
+            count += 1;
+        }
+        if count == 0 {
+            self.give_up_lost();
+            return Ok(());
+        }
+        let taken = self.outgoing.send(&self.meeting.socket, self.next, count)?;
+        let sent = &self.outgoing.bursts()[self.next..self.next + taken];
+        self.sent += sent.iter().map(|b| b.len as u64).sum::<u64>();
+        self.next = (self.next + taken) % self.outgoing.bursts().len();
+        Ok(())
+    }
+
+    fn in_flight(&self) -> u64 {
+        (self.sent - self.lost).saturating_sub(self.acknowledged)
+    }
+
+    fn give_up_lost(&mut self) {
+        if self.last_progress.elapsed() > PATIENCE {
+            self.lost += self.in_flight();
+            self.last_progress = Instant::now();
+        }
+    }
+}
+
+fn acknowledge(socket: &UdpSocket, meeting: &Meeting, received: u64) -> Result<()> {
+    let mut ack = [1u8; ACK];
+    ack[ACK - 8..].copy_from_slice(&received.to_le_bytes());
+    match socket.send_to(&ack, meeting.peer) {
+        // The next one says the same and more.
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
+        result => Ok(result.map(drop)?),
+    }
+}

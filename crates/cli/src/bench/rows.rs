@@ -1,0 +1,205 @@
+//! What is measured, against what, and the bar.
+
+use super::measure::{Measurement, Unit};
+use super::perftest::{Icrc, Verb};
+
+/// One line of the bench: a subject and what it is compared with.
+pub struct Row {
+    /// What one says after `weir bench`; a part of it up to a dash will do.
+    pub name: &'static str,
+    pub what: &'static str,
+    pub subject: Measurement,
+    pub against: Vec<Against>,
+    /// Whether it runs unasked.
+    pub usual: bool,
+}
+
+/// A comparison: the subject's figure divided by the baseline's, against a bar.
+pub struct Against {
+    pub baseline: Baseline,
+    /// `None`: shown for orientation only.
+    pub bar: Option<Bar>,
+}
+
+/// What stands below the fraction line.
+#[derive(Clone, Copy)]
+pub enum Baseline {
+    /// Measured in turns with the subject.
+    Measured(Measurement),
+    /// A fixed figure, in the subject's base unit.
+    Fixed(f64),
+}
+
+/// Where the median ratio must lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bar {
+    /// Whether a ratio meets it.
+    pub fn holds(self, ratio: f64) -> bool {
+        match self {
+            Bar::AtLeast(bar) => ratio >= bar,
+            Bar::AtMost(bar) => ratio <= bar,
+        }
+    }
+}
+
+impl std::fmt::Display for Bar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bar::AtLeast(bar) => write!(f, "≥ {bar:.2}"),
+            Bar::AtMost(bar) => write!(f, "≤ {bar:.2}"),
+        }
+    }
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// All rows.
+pub fn all() -> Vec<Row> {
+    use Bar::{AtLeast, AtMost};
+    use Baseline::{Fixed, Measured};
+    use Measurement::*;
+    let write = |size, icrc| Perftest { verb: Verb::Write, size, icrc, both_ways: false };
+    let one_way = |verb| Perftest { verb, size: MIB, icrc: Icrc::Auto, both_ways: false };
+    let raw = |size| Raw { size, both_ways: false };
+    let bar = |baseline, bar| Against { baseline, bar: Some(bar) };
+    let beside = |measurement| Against { baseline: Measured(measurement), bar: None };
+    let row = |name, what, subject, against| Row { name, what, subject, against, usual: true };
+    let ceiling = |name, what, subject, peer| Row { name, what, subject, against: vec![beside(peer)], usual: false };
+    vec![
+        row(
+            "write-1m-always",
+            "ib_write_bw 1 MiB, ICRC on every packet",
+            write(MIB, Icrc::Always),
+            vec![bar(Measured(raw(MIB)), AtLeast(0.70)), beside(Iperf3)],
+        ),
+        row(
+            "write-1m-auto",
+            "ib_write_bw 1 MiB",
+            write(MIB, Icrc::Auto),
+            vec![bar(Measured(raw(MIB)), AtLeast(0.80)), beside(Iperf3)],
+        ),
+        row(
+            "write-64k",
+            "ib_write_bw 64 KiB",
+            write(64 * KIB, Icrc::Auto),
+            vec![bar(Measured(Ucx { size: 64 * KIB }), AtLeast(1.2)), beside(raw(64 * KIB))],
+        ),
+        row(
+            "write-4k",
+            "ib_write_bw 4 KiB",
+            write(4 * KIB, Icrc::Auto),
+            vec![bar(Measured(Ucx { size: 4 * KIB }), AtLeast(3.0)), beside(raw(4 * KIB))],
+        ),
+        row(
+            "read-1m",
+            "ib_read_bw 1 MiB",
+            one_way(Verb::Read),
+            vec![bar(Measured(write(MIB, Icrc::Auto)), AtLeast(0.80))],
+        ),
+        row(
+            "send-1m",
+            "ib_send_bw 1 MiB",
+            one_way(Verb::Send),
+            vec![bar(Measured(write(MIB, Icrc::Auto)), AtLeast(0.80))],
+        ),
+        row(
+            "write-bidir",
+            "ib_write_bw -b 1 MiB, both ways summed",
+            Perftest { verb: Verb::Write, size: MIB, icrc: Icrc::Auto, both_ways: true },
+            vec![bar(Measured(Raw { size: MIB, both_ways: true }), AtLeast(0.75))],
+        ),
+        row(
+            "write-lat",
+            "ib_write_lat 8 B, median",
+            WriteLatency,
+            vec![bar(Measured(RawLatency), AtMost(1.7)), bar(Measured(UcxLatency), AtMost(1.0))],
+        ),
+        row("msgrate", "ib_write_bw 64 B, messages", MessageRate, vec![bar(Fixed(0.7e6), AtLeast(1.0))]),
+        row(
+            "event-cpu-write",
+            "ib_write_bw -e 1 MiB, CPU of both processes",
+            EventCpu(Verb::Write),
+            vec![bar(Measured(Iperf3Cpu), AtMost(1.5))],
+        ),
+        row(
+            "event-cpu-send",
+            "ib_send_bw -e 1 MiB, CPU of both processes",
+            EventCpu(Verb::Send),
+            vec![bar(Measured(Iperf3Cpu), AtMost(1.5))],
+        ),
+        row("idle", "connected, nothing to do: CPU of the busier process", Idle, vec![bar(Fixed(0.001), AtMost(1.0))]),
+        row(
+            "qps-1000",
+            "memory of 1,000 connected QPs, larger process",
+            QpMemory(1000),
+            vec![bar(Fixed(64.0 * MIB as f64), AtMost(1.0))],
+        ),
+        ceiling("raw-1m", "raw UDP bursts, framed as 1 MiB WRITEs", raw(MIB), Iperf3),
+        ceiling("raw-64k", "raw UDP bursts, framed as 64 KiB WRITEs", raw(64 * KIB), Ucx { size: 64 * KIB }),
+        ceiling("raw-4k", "raw UDP bursts, framed as 4 KiB WRITEs", raw(4 * KIB), Ucx { size: 4 * KIB }),
+        ceiling("raw-bidir", "raw both ways, summed", Raw { size: MIB, both_ways: true }, raw(MIB)),
+        ceiling("raw-lat", "raw UDP ping-pong, spinning", RawLatency, UcxLatency),
+    ]
+}
+
+/// The rows that `names` ask for, each by its name or a part up to a dash; the usual ones if there are no names.
+pub fn select(names: &[String]) -> anyhow::Result<Vec<Row>> {
+    let asks = |name: &str, row: &Row| row.name.strip_prefix(name).is_some_and(|r| r.is_empty() || r.starts_with('-'));
+    for name in names {
+        let known = all().iter().any(|row| asks(name, row));
+        anyhow::ensure!(known, "there is no bench `{name}`; `weir bench --list` lists them");
+    }
+    let wanted = |row: &Row| if names.is_empty() { row.usual } else { names.iter().any(|name| asks(name, row)) };
+    Ok(all().into_iter().filter(wanted).collect())
+}
+
+impl Baseline {
+    /// What it is, in a few words; `unit` is the subject's.
+    pub fn describe(&self, unit: Unit) -> String {
+        match self {
+            Baseline::Measured(measurement) => measurement.describe(),
+            Baseline::Fixed(value) => format!("the bar, {}", unit.show(*value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(asked: &[&str]) -> Vec<&'static str> {
+        let asked: Vec<String> = asked.iter().map(|s| s.to_string()).collect();
+        select(&asked).unwrap().iter().map(|row| row.name).collect()
+    }
+
+    #[test]
+    fn rows_are_chosen_by_name_or_beginning() {
+        assert_eq!(names(&["write-1m"]), ["write-1m-always", "write-1m-auto"]);
+        assert_eq!(names(&["read-1m", "idle"]), ["read-1m", "idle"]);
+        assert!(names(&[]).len() == 13 && !names(&[]).contains(&"raw-1m"));
+        assert!(select(&["writ".into()]).is_err());
+    }
+
+    #[test]
+    fn a_ratio_of_unlike_units_is_no_ratio() {
+        for row in all() {
+            for against in &row.against {
+                if let Baseline::Measured(baseline) = against.baseline {
+                    assert_eq!(baseline.unit(), row.subject.unit(), "{}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bars_hold_on_their_side() {
+        assert!(Bar::AtLeast(0.7).holds(0.7) && !Bar::AtLeast(0.7).holds(0.69));
+        assert!(Bar::AtMost(1.5).holds(1.5) && !Bar::AtMost(1.5).holds(1.51));
+    }
+}

@@ -1,0 +1,179 @@
+//! What was measured, for people and for programs.
+
+use super::measure::Unit;
+use super::rows::Bar;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// One comparison, measured.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    pub name: String,
+    pub what: String,
+    /// What `baseline` is.
+    pub against: String,
+    /// Median, in `unit`.
+    pub ours: Option<f64>,
+    /// Median, in `unit`; of a row with a fixed bar that bar.
+    pub baseline: Option<f64>,
+    /// Of ours to baseline, round by round.
+    pub ratio: Option<Spread>,
+    /// `None`: for orientation only.
+    pub bar: Option<String>,
+    /// `None` without a bar, or if a run failed.
+    pub holds: Option<bool>,
+    pub unit: &'static str,
+    /// Distance of the two cores before and after each run, nanoseconds; `None` where it cannot be measured.
+    pub cores_ns: Option<Spread>,
+    pub rounds: usize,
+    /// What one should know when reading it; why it failed.
+    pub note: Option<String>,
+    #[serde(skip)]
+    pub failed: bool,
+}
+
+/// Median and range.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of at least one value.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Some(Spread { median, min, max })
+    }
+}
+
+impl Outcome {
+    /// From the figures of all rounds, in the base unit.
+    pub fn measured(name: &str, what: &str, against: String, unit: Unit, bar: Option<Bar>, rounds: &Rounds) -> Self {
+        let ratios: Vec<f64> = rounds.ours.iter().zip(&rounds.baseline).map(|(a, b)| a / b).collect();
+        let ratio = Spread::of(&ratios);
+        Outcome {
+            name: name.to_owned(),
+            what: what.to_owned(),
+            against,
+            ours: Spread::of(&rounds.ours).map(|s| unit.scale(s.median)),
+            baseline: Spread::of(&rounds.baseline).map(|s| unit.scale(s.median)),
+            ratio,
+            bar: bar.map(|b| b.to_string()),
+            holds: bar.zip(ratio).map(|(bar, ratio)| bar.holds(ratio.median)),
+            unit: unit.name(),
+            cores_ns: Spread::of(&rounds.cores_ns),
+            rounds: ratios.len(),
+            note: None,
+            failed: false,
+        }
+    }
+
+    /// The run did not come to an end.
+    pub fn failed(mut self, why: String) -> Self {
+        (self.note, self.holds, self.failed) = (Some(why), None, true);
+        self
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.holds {
+            _ if self.failed => "FAILED",
+            Some(true) => "holds",
+            Some(false) => "falls short",
+            None => "",
+        }
+    }
+}
+
+/// Figures of one comparison, round by round.
+#[derive(Default)]
+pub struct Rounds {
+    pub ours: Vec<f64>,
+    pub baseline: Vec<f64>,
+    pub cores_ns: Vec<f64>,
+}
+
+/// A table for people.
+pub fn render(outcomes: &[Outcome]) -> String {
+    let header = ["bench", "ours", "against", "", "ratio", "range", "bar", "", "cores ns"].map(str::to_owned);
+    let mut lines = vec![header];
+    let mut last = "";
+    for outcome in outcomes {
+        let figure = |f: Option<f64>| f.map_or(String::from("–"), digits);
+        let first = outcome.name != last;
+        last = &outcome.name;
+        lines.push([
+            if first { outcome.name.clone() } else { String::new() },
+            if first { format!("{} {}", figure(outcome.ours), outcome.unit) } else { String::new() },
+            outcome.against.clone(),
+            figure(outcome.baseline),
+            outcome.ratio.map_or("–".into(), |r| format!("{:.2}", r.median)),
+            outcome.ratio.map_or("–".into(), |r| format!("{:.2}–{:.2}", r.min, r.max)),
+            outcome.bar.clone().unwrap_or_default(),
+            outcome.verdict().into(),
+            outcome.cores_ns.map_or("–".into(), |c| format!("{:.0}–{:.0}", c.min, c.max)),
+        ]);
+    }
+    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..9).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| match i {
+            1 | 3 | 4 => format!("{cell:>width$}"),
+            _ => format!("{cell:<width$}"),
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    for outcome in outcomes {
+        if let Some(note) = &outcome.note {
+            let _ = writeln!(text, "{}: {note}", outcome.name);
+        }
+    }
+    text
+}
+
+fn digits(figure: f64) -> String {
+    let places = match figure.abs() {
+        f if f < 10.0 => 2,
+        f if f < 1000.0 => 1,
+        _ => 0,
+    };
+    format!("{figure:.places$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_and_range() {
+        assert_eq!(Spread::of(&[3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let rounds = Rounds { ours: vec![2e9, 4e9, 3e9], baseline: vec![4e9, 4e9, 4e9], cores_ns: vec![30.0] };
+        let bar = Some(Bar::AtLeast(0.8));
+        let outcome = Outcome::measured("x", "", "y".into(), Unit::BytesPerSecond, bar, &rounds);
+        assert_eq!(outcome.ratio, Some(Spread { median: 0.75, min: 0.5, max: 1.0 }));
+        assert_eq!((outcome.ours, outcome.holds), (Some(3.0), Some(false)));
+        assert!(render(&[outcome]).contains("falls short"));
+    }
+
+    #[test]
+    fn a_failure_neither_holds_nor_falls_short() {
+        let none = Rounds::default();
+        let bar = Some(Bar::AtMost(1.0));
+        let outcome = Outcome::measured("x", "", "y".into(), Unit::Seconds, bar, &none).failed("no".into());
+        assert_eq!(outcome.holds, None);
+        let text = render(&[outcome]);
+        assert!(text.contains("FAILED") && text.contains("x: no"), "{text}");
+    }
+}
