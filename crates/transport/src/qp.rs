@@ -268,6 +268,12 @@ impl Qp {
         requests || self.responder.wants_transmit()
     }
 
+    /// Whether ACKs, NAKs or responses would go out: no limit holds them back.
+    #[inline]
+    pub fn wants_respond(&self) -> bool {
+        self.config.state != QpState::Reset && self.responder.wants_transmit()
+    }
+
     /// Whether an ACK waits for company.
     #[inline]
     pub fn owes_lazy_ack(&self) -> bool {

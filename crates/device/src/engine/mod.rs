@@ -290,7 +290,8 @@ impl Engine {
             entry.deadline = due.0;
             self.timers.push(due.0, index);
         }
-        let wants = protocol.wants_transmit() && !entry.waiting;
+        // What waits for a window or an answer are requests; responses go out all the same.
+        let wants = if entry.waiting { protocol.wants_respond() } else { protocol.wants_transmit() };
         let peer = entry.peer;
         if wants {
             self.ready(index);

@@ -36,9 +36,6 @@ impl Engine {
     fn transmit_one(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
         entry.ready = false;
-        if entry.waiting {
-            return false;
-        }
         let shared = entry.shared.clone();
         let Some(peer) = entry.peer else {
             // Nowhere to send to, but an error state flushes all the same.
