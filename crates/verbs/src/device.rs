@@ -26,6 +26,8 @@ pub struct Device {
 pub struct DeviceOwn {
     pub name: String,
     pub ifname: String,
+    /// Zeros where the interface has none.
+    pub mac: [u8; 6],
     /// Big-endian.
     pub guid: u64,
     index: usize,
@@ -103,25 +105,31 @@ pub unsafe fn own<'a>(device: *const ibv_device) -> &'a DeviceOwn {
 fn interned(info: &DeviceInfo) -> *mut Device {
     static DEVICES: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = devices.iter().find(|d| d.own.name == info.name && d.own.guid == info.guid.to_be()) {
+    let own = DeviceOwn {
+        name: info.name.clone(),
+        ifname: info.ifname.clone(),
+        mac: info.mac.unwrap_or_default(),
+        guid: info.guid.to_be(),
+        index: devices.len(),
+    };
+    if let Some(known) = devices.iter().find(|d| d.own.name == own.name && d.own.guid == own.guid) {
         return std::ptr::from_ref(*known).cast_mut();
     }
-    let new: &'static Device = Box::leak(Box::new(Device::new(info, devices.len())));
+    let new: &'static Device = Box::leak(Box::new(Device::new(own)));
     devices.push(new);
     std::ptr::from_ref(new).cast_mut()
 }
 
 impl Device {
-    fn new(info: &DeviceInfo, index: usize) -> Device {
+    fn new(own: DeviceOwn) -> Device {
         // SAFETY: integers, arrays and pointers.
         let mut ibv: ibv_device = unsafe { zeroed() };
         ibv.node_type = IBV_NODE_CA;
         ibv.transport_type = IBV_TRANSPORT_IB;
-        fill(&mut ibv.name, &info.name);
-        fill(&mut ibv.dev_name, &format!("uverbs{index}"));
-        fill(&mut ibv.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
-        fill(&mut ibv.ibdev_path, &format!("/sys/class/infiniband/{}", info.name));
-        let own = DeviceOwn { name: info.name.clone(), ifname: info.ifname.clone(), guid: info.guid.to_be(), index };
+        fill(&mut ibv.name, &own.name);
+        fill(&mut ibv.dev_name, &format!("uverbs{}", own.index));
+        fill(&mut ibv.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{}", own.index));
+        fill(&mut ibv.ibdev_path, &format!("/sys/class/infiniband/{}", own.name));
         Device { ibv, zeros: [0; ZEROS_BEHIND], own }
     }
 }
@@ -135,25 +143,30 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn one_device_has_one_address_and_zeros_behind_it() {
-        let info = DeviceInfo {
+    fn a_device_has_its_names_and_zeros_behind_it() {
+        let own = DeviceOwn {
             name: "weir_test0".into(),
             ifname: "test0".into(),
-            ifindex: 7,
-            guid: 42,
-            if_mtu: 1500,
-            up: true,
-            gids: Vec::new(),
-            notes: Vec::new(),
+            mac: [0; 6],
+            guid: 0x0200_0000_0000_0001u64.to_be(),
+            index: 3,
         };
-        let device = interned(&info);
-        assert_eq!(device, interned(&info));
-        // SAFETY: a device is never freed.
-        let device = unsafe { &*device };
+        let mut device = Device::new(own);
         assert_eq!(device.zeros, [0; ZEROS_BEHIND]);
         assert_eq!(offset_of!(Device, zeros), size_of::<ibv_device>());
-        // SAFETY: as above.
-        let name = unsafe { crate::ffi::text(ibv_get_device_name(&raw const device.ibv as *mut _)) };
-        assert_eq!(name, Some("weir_test0"));
+        let public = (&raw mut device).cast::<ibv_device>();
+        // SAFETY: a device as it is made for lists.
+        unsafe {
+            assert_eq!(crate::ffi::text(ibv_get_device_name(public)), Some("weir_test0"));
+            assert_eq!(crate::ffi::text((*public).dev_name.as_ptr()), Some("uverbs3"));
+            assert_eq!(ibv_get_device_guid(public).to_ne_bytes(), [2, 0, 0, 0, 0, 0, 0, 1]);
+            assert_eq!(ibv_get_device_index(public), 3);
+        }
+    }
+
+    #[test]
+    fn a_device_keeps_its_address() {
+        let addresses = || weir_device::devices().iter().map(interned).collect::<Vec<_>>();
+        assert_eq!(addresses(), addresses());
     }
 }
