@@ -52,7 +52,7 @@ fn one(place: Place, program: &'static str, options: &'static str, seed: Option<
     let all_sizes = options == "-a";
     // Small enough that the whole matrix takes minutes; -a moves 16 MiB an iteration.
     let iterations = if all_sizes { 5 } else { 200 };
-    let mut name = format!("{program} {options}").trim_end().to_owned();
+    let mut name = format!("perftest {program} {options}").trim_end().to_owned();
     if seed.is_some() {
         name += " with faults";
     }

@@ -10,7 +10,9 @@ pub use child::{Child, Finished, Protocol};
 pub use program::{locate, missing};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::ifaddrs::getifaddrs;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns, unshare};
 use nix::sys::{prctl, signal::Signal};
 use nix::unistd::{Pid, getppid};
@@ -22,6 +24,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Name of the interface in either namespace.
 const INTERFACE: &str = "eth0";
@@ -190,7 +193,27 @@ fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
         let _ = ip(namespace, &format!("address add {address6} dev {INTERFACE} nodad"));
         ip(namespace, &format!("link set {INTERFACE} up"))?;
     }
+    wait_running(&a)?;
+    wait_running(&b)?;
     Ok([a, b])
+}
+
+/// The kernel tells of a new carrier up to a second late; until then devices say that their port is down.
+fn wait_running(namespace: &OwnedFd) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut running = false;
+        in_namespace(namespace, || {
+            let flag = InterfaceFlags::IFF_RUNNING;
+            running = getifaddrs()
+                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == INTERFACE && entry.flags.contains(flag)));
+        })?;
+        match running {
+            true => return Ok(()),
+            false if Instant::now() > end => bail!("{INTERFACE} did not come up"),
+            false => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
 }
 
 /// Makes a network namespace on a thread that ends at once: the descriptor alone keeps it.
@@ -235,7 +258,6 @@ fn mount_sysfs() -> nix::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn run(stage: &Stage, side: Side, program: &str, arguments: &[&str]) -> String {
         let mut command = stage.command(side, program);

@@ -82,9 +82,10 @@ impl Child {
         Ok(self.reap()?.map(|(status, _)| status))
     }
 
-    /// All that it has printed so far, and its name, for messages.
+    /// All that it has printed so far, with its name and state, for messages.
     pub fn printed(&mut self) -> Result<String> {
-        Ok(self.finished(ExitStatus::default(), Duration::ZERO)?.printed())
+        let state = self.reap()?.map_or("still runs".to_owned(), |(status, _)| status.to_string());
+        Ok(printed(&self.name, &state, &read_all(&mut self.stdout)?, &read_all(&mut self.stderr)?))
     }
 
     /// Whether it still runs.
@@ -178,11 +179,7 @@ impl Finished {
 
     /// All that it printed, with its name and end, for messages.
     pub fn printed(&self) -> String {
-        let mut lines = vec![format!("`{}` ({})", self.name, self.status)];
-        for (stream, text) in [("out", &self.stdout), ("err", &self.stderr)] {
-            lines.extend(text.lines().map(|line| format!("  {stream}| {line}")));
-        }
-        lines.join("\n")
+        printed(&self.name, &self.status.to_string(), &self.stdout, &self.stderr)
     }
 
     /// The last lines that it printed.
@@ -194,6 +191,14 @@ impl Finished {
         }
         lines[lines.len().saturating_sub(4)..].join(" | ")
     }
+}
+
+fn printed(name: &str, state: &str, stdout: &str, stderr: &str) -> String {
+    let mut lines = vec![format!("`{name}` ({state})")];
+    for (stream, text) in [("out", stdout), ("err", stderr)] {
+        lines.extend(text.lines().map(|line| format!("  {stream}| {line}")));
+    }
+    lines.join("\n")
 }
 
 /// Whether the port is taken in the network namespace of a process.
