@@ -272,6 +272,49 @@ static inline void atomics(struct conn *c)
 	barrier();
 }
 
+/* Many QPs at one word: every value is found once, none is lost. */
+static inline void crowd(struct conn *unused)
+{
+	enum { CONNS = 16, EACH = 64 };
+	static struct conn conns[CONNS];
+	static uint8_t seen[CONNS * EACH];
+	size_t at = 4096, lost = 0;
+
+	(void)unused;
+	if (rig.attr.atomic_cap == IBV_ATOMIC_NONE)
+		return;
+	background(&rig.target, at + MARGIN + 8 * CONNS * EACH, 8);
+	memset(rig.target.at + at, 0, 8);
+	for (int i = 0; i < CONNS; i++)
+		conn_open(&conns[i], &usual);
+	for (int i = 0; client && i < CONNS * EACH; i++) {
+		struct ibv_sge to = sge(&rig.target, at + 64 + 8 * i, 8);
+		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &to, .num_sge = 1,
+					  .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = IBV_SEND_SIGNALED };
+
+		wr.wr.atomic.remote_addr = rig.far.target + at;
+		wr.wr.atomic.rkey = rig.far.target_rkey;
+		wr.wr.atomic.compare_add = 1;
+		post_send(&conns[i % CONNS], &wr, "crowd");
+	}
+	for (int i = 0; client && i < CONNS * EACH; i++) {
+		struct ibv_wc wc = next(conns[i % CONNS].send_cq, "crowd");
+		uint64_t found;
+
+		memcpy(&found, rig.target.at + at + 64 + 8 * i, 8);
+		lost += wc.status != IBV_WC_SUCCESS || wc.wr_id != (uint64_t)i || found >= CONNS * EACH || seen[found]++;
+	}
+	check(!lost, "%zu of %d atomics of %d QPs failed, or found what another one had found", lost, CONNS * EACH, CONNS);
+	for (int i = 0; i < CONNS; i++)
+		conn_close(&conns[i]);
+	if (!client) {
+		uint64_t sum = CONNS * EACH;
+
+		memcpy(rig.target.expected + at, &sum, 8);
+		compare(&rig.target, at + MARGIN, "a word that many QPs added to");
+	}
+}
+
 static struct {
 	volatile int stop;
 	uint64_t *words;

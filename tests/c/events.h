@@ -4,7 +4,7 @@
 
 #include "rig.h"
 
-#include <poll.h>
+#include <pthread.h>
 
 /* Takes and acknowledges an event within `ms`; whether there was one of this CQ. */
 static inline int took_event(struct conn *c, struct ibv_cq *of, int ms)
@@ -44,8 +44,38 @@ static inline void drain(struct conn *c, struct ibv_cq *cq, int count, const cha
 	check(done == count, "%s: %d of %d", what, done, count);
 }
 
+static volatile int destroyed;
+
+static inline void *destroy_cq(void *cq)
+{
+	int error = ibv_destroy_cq(cq);
+
+	destroyed = 1;
+	return (void *)(intptr_t)error;
+}
+
+/* A CQ does not go away while somebody holds an event of it. */
+static inline void held_event(struct conn *c, struct ibv_cq *cq)
+{
+	struct ibv_cq *of;
+	void *cq_context, *error = NULL;
+	pthread_t thread;
+
+	if (ibv_get_cq_event(c->channel, &of, &cq_context) || of != cq)
+		die("ibv_get_cq_event: %s", strerror(errno));
+	destroyed = 0;
+	if (pthread_create(&thread, NULL, destroy_cq, cq))
+		die("pthread_create");
+	usleep(50000);
+	check(!destroyed, "a CQ was destroyed under an event that is not acknowledged");
+	ibv_ack_cq_events(cq, 1);
+	pthread_join(thread, &error);
+	check(!error, "ibv_destroy_cq after its event was acknowledged: %s", strerror((intptr_t)error));
+}
+
 static inline void event_driven(struct conn *unused)
 {
+	struct ibv_qp_attr error_state = { .qp_state = IBV_QPS_ERR };
 	struct wish wish = usual;
 	struct conn c;
 	struct ibv_sge piece = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
@@ -92,6 +122,18 @@ static inline void event_driven(struct conn *unused)
 		barrier();
 	}
 	conn_close(&c);
+
+	/* Flushed receives complete and raise an event without anybody on the other side. */
+	conn_make(&c, &wish);
+	check(!to_init(c.qp), "RESET to INIT");
+	post_recv(&c, 1, &piece, 1, "held event");
+	check(!ibv_req_notify_cq(c.recv_cq, 0), "ibv_req_notify_cq");
+	check(!ibv_modify_qp(c.qp, &error_state, IBV_QP_STATE), "INIT to ERROR");
+	expect(c.recv_cq, 1, IBV_WC_WR_FLUSH_ERR, 0, "held event");
+	check(!ibv_destroy_qp(c.qp), "ibv_destroy_qp");
+	held_event(&c, c.recv_cq);
+	check(ibv_destroy_comp_channel(c.channel) == EBUSY, "a channel was destroyed under its CQ");
+	check(!ibv_destroy_cq(c.send_cq) && !ibv_destroy_comp_channel(c.channel), "ibv_destroy_comp_channel");
 }
 
 #endif

@@ -73,6 +73,9 @@ static inline void remote_faults(struct conn *unused)
 				wr.wr.rdma.rkey = rkey;
 			}
 			fails_with(&c, &wr, r->status, r->name);
+		} else {
+			expect_async(&c, r->status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR,
+				     r->name);
 		}
 		barrier();
 		compare(&rig.target, rig.size, r->name);

@@ -5,6 +5,7 @@
 #include "side.h"
 
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 /* Bytes around a message that must stay as they were. */
@@ -233,6 +234,25 @@ static inline struct ibv_wc expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_w
 	      "%s: WR %" PRIu64 ", %s, opcode %d; should be WR %" PRIu64 ", %s, opcode %d", what, wc.wr_id,
 	      ibv_wc_status_str(wc.status), wc.opcode, wr_id, ibv_wc_status_str(status), opcode);
 	return wc;
+}
+
+/* The next asynchronous event of this QP, which must come and be this one. */
+static inline void expect_async(struct conn *c, enum ibv_event_type type, const char *what)
+{
+	struct pollfd fd = { .fd = rig.context->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+
+	do {
+		if (poll(&fd, 1, opt.seconds * 1000) != 1 || ibv_get_async_event(rig.context, &event)) {
+			check(0, "%s: no event, should be \"%s\"", what, ibv_event_type_str(type));
+			return;
+		}
+		if (event.event_type != IBV_EVENT_COMM_EST)
+			check(event.event_type == type && event.element.qp == c->qp,
+			      "%s: event \"%s\", should be \"%s\"", what, ibv_event_type_str(event.event_type),
+			      ibv_event_type_str(type));
+		ibv_ack_async_event(&event);
+	} while (event.event_type == IBV_EVENT_COMM_EST);
 }
 
 static inline void post_send(struct conn *c, struct ibv_send_wr *wr, const char *what)

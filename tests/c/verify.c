@@ -29,6 +29,7 @@ static const struct {
 	{ "unsignalled", unsignalled_runs },
 	{ "fence", fences },
 	{ "atomics", atomics },
+	{ "crowd", crowd },
 	{ "changing", read_of_changing_memory },
 	{ "queue full", full_queues },
 	{ "states", states },
