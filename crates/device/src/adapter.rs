@@ -228,14 +228,18 @@ impl Drop for Adapter {
     }
 }
 
-/// At exit, ACKs that are owed go out: the peer would otherwise wait for a process that is gone.
+/// At exit, ACKs that are owed go out (the peer would otherwise wait for a process that is gone), and captures are
+/// completed.
 fn at_exit() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     extern "C" fn flush() {
         let open = OPEN.try_lock().map(|open| open.clone()).unwrap_or_default();
         for adapter in open.iter().filter_map(Weak::upgrade) {
-            if adapter.check().is_ok() {
-                adapter.drive(Turn::FLUSH);
+            if adapter.check().is_ok() && !INSIDE.get() {
+                adapter.with_engine(|engine| {
+                    engine.turn(&adapter, Turn::FLUSH);
+                    engine.close();
+                });
             }
         }
     }

@@ -175,6 +175,12 @@ impl<C: Carrier> Carrier for Capture<C> {
         self.inner.listen(port)
     }
 
+    fn close(&mut self) {
+        // Nobody is left to be told of a full disk; the file says what is missing.
+        let _ = self.finish();
+        self.inner.close();
+    }
+
     fn fds(&self) -> Vec<RawFd> {
         self.inner.fds()
     }

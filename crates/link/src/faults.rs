@@ -126,6 +126,10 @@ impl<C: Carrier> Carrier for Faults<C> {
         self.inner.listen(port)
     }
 
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
     fn fds(&self) -> Vec<RawFd> {
         self.inner.fds()
     }

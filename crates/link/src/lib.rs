@@ -49,6 +49,9 @@ pub trait Carrier: Send {
         Ok(())
     }
 
+    /// The process is about to end: what is still to be written goes to its file.
+    fn close(&mut self) {}
+
     /// Whether groups with [`Fate::LOST`] are wanted too: a capture records them and does not send them.
     fn records_fates(&self) -> bool {
         false
@@ -84,6 +87,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn flush_due(&mut self, now: u64) -> io::Result<()> {
         (**self).flush_due(now)
+    }
+    fn close(&mut self) {
+        (**self).close();
     }
     fn records_fates(&self) -> bool {
         (**self).records_fates()

@@ -118,6 +118,11 @@ impl Engine {
         descriptors
     }
 
+    /// The process is about to end.
+    pub fn close(&mut self) {
+        self.carrier.close();
+    }
+
     /// Enters a QP under a new number. ENOMEM if all numbers are taken.
     pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
         let shared = self.table.insert(make)?;

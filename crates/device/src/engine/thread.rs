@@ -29,7 +29,8 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
                 if now - last_work > SPIN || adapter.pace.somebody_polls() || pace.has_ended() {
                     break;
                 }
-                std::hint::spin_loop();
+                // The program may have the same core, and be the one that we wait for.
+                std::thread::yield_now();
             }
         }
     };
