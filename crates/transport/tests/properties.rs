@@ -221,6 +221,64 @@ proptest! {
     }
 
     #[test]
+    fn receives_that_come_late_are_waited_for(
+        setup in setups(),
+        few in faults(0.02),
+        lens in prop::collection::vec(0usize..SLOT, 1..16),
+        batch in 1usize..4,
+    ) {
+        let mut pair = Setup { faults: few, min_rnr_timer: 1, ..setup }.pair();
+        let before = pair.memory(0, 0, REGION);
+        for (k, &len) in lens.iter().enumerate() {
+            pair.post(k as u64, SendOp::Send, k * SLOT, len);
+        }
+        let mut posted = 0;
+        while posted < lens.len() {
+            // The sender meets an empty queue each time.
+            for _ in 0..200 {
+                pair.step();
+            }
+            for k in posted..(posted + batch).min(lens.len()) {
+                pair.post_recv(k as u64, k * SLOT, SLOT);
+            }
+            posted += batch;
+        }
+        pair.run_until_idle();
+        let all: Vec<_> = (0..lens.len() as u64).map(|k| (k, Status::Success)).collect();
+        prop_assert_eq!(pair.outcomes(0, Queue::Send), all.clone());
+        prop_assert_eq!(pair.outcomes(1, Queue::Receive), all);
+        for (k, &len) in lens.iter().enumerate() {
+            prop_assert!(pair.memory(1, k * SLOT, len) == before[k * SLOT..][..len]);
+        }
+    }
+
+    #[test]
+    fn both_directions_at_once(
+        setup in setups(),
+        few in faults(0.01),
+        kinds in prop::collection::vec((0usize..2, any::<bool>(), 0usize..SLOT), 1..32),
+    ) {
+        let mut pair = Setup { faults: few, ..setup }.pair();
+        let before = [pair.memory(0, 0, REGION), pair.memory(1, 0, REGION)];
+        let mut expected = before.clone();
+        let mut ids = [Vec::new(), Vec::new()];
+        for (k, &(node, write, len)) in kinds.iter().enumerate() {
+            let at = k * SLOT;
+            let (remote_addr, rkey) = remote(at);
+            let op = if write { SendOp::Write { remote_addr, rkey } } else { SendOp::Read { remote_addr, rkey } };
+            let (from, to) = if write { (node, 1 - node) } else { (1 - node, node) };
+            expected[to][at..at + len].copy_from_slice(&before[from][at..at + len]);
+            pair.post_as(node, k as u64, op, at, len, SendFlags::SIGNALED);
+            ids[node].push((k as u64, Status::Success));
+        }
+        pair.run_until_idle();
+        for node in 0..2 {
+            prop_assert_eq!(pair.outcomes(node, Queue::Send), ids[node].clone());
+            prop_assert!(pair.memory(node, 0, REGION) == expected[node]);
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_run(setup in setups(), works in prop::collection::vec(work(), 1..8)) {
         let run = || {
             let mut pair = setup.pair();

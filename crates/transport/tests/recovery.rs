@@ -163,6 +163,22 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
 }
 
 #[test]
+fn an_rnr_nak_ends_a_row_of_timeouts() {
+    // Of three RNR NAKs two are lost, for far longer than retry_cnt timeouts.
+    let mut pair = Setup { retry_cnt: 2, ..Setup::default() }.pair();
+    let mut naks_sent = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        naks_sent += from;
+        if from == 1 && naks_sent <= 30 && naks_sent % 3 != 0 { Fate::Drop } else { Fate::Pass }
+    }));
+    pair.post(1, SendOp::Send, 0, 10);
+    assert!(pair.run_until(|pair| naks(pair).len() == 30));
+    pair.post_recv(9, 0, 10);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+}
+
+#[test]
 fn a_receiver_that_is_never_ready_is_given_up() {
     for rnr_retry in [0, 1, 6] {
         let mut pair = Setup { rnr_retry, ..Setup::default() }.pair();

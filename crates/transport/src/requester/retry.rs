@@ -72,6 +72,8 @@ impl Requester {
             self.retries.rnr_left =
                 left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
         }
+        // The peer is alive: a row of timeouts ends here.
+        self.retries.left = config.attr.retry_cnt;
         self.go_back();
         self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait_factor));
         self.state = RequesterState::WaitReceiver;

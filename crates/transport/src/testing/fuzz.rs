@@ -5,7 +5,7 @@
 use super::host::Staging;
 use super::pair::{Node, Pair, Setup, remote, sge};
 use super::rng::Rng;
-use crate::{Data, Limits, Mtu, Queue, RecvWr, SendFlags, SendOp, SendWr};
+use crate::{AttrMask, Data, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr};
 use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth};
 
 /// Input bytes, taken one by one; zeros after their end.
@@ -51,7 +51,7 @@ impl Input<'_> {
     }
 }
 
-const REGION: usize = 16 << 10;
+const REGION: usize = 12 << 10;
 
 /// Any sequence of packets into a responder that has receives: it must not panic, nor write outside of its region, and
 /// every receive completes once at most.
@@ -108,16 +108,27 @@ fn setup(input: &mut Input<'_>) -> Setup {
 /// Feeds packets, polls and timeouts to a node as the input says.
 fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
     let mut garbage = Rng(7);
+    let payload: Vec<u8> = (0..5000).map(|_| garbage.draw() as u8).collect();
     for _ in 0..512 {
         if input.is_empty() {
             break;
         }
-        match input.byte() % 8 {
+        match input.byte() % 16 {
             0 => transmit(&mut pair.nodes[node], pair.now, usize::from(input.byte() % 20)),
             1 => {
                 pair.now = pair.now + std::time::Duration::from_micros(u64::from(input.byte()) * 64);
                 let Node { qp, host, .. } = &mut pair.nodes[node];
                 qp.handle_timeout(pair.now, host);
+            }
+            3 => {
+                let to = [QpState::Sqd, QpState::Rts, QpState::Error, QpState::Reset][usize::from(input.byte()) % 4];
+                let attr = QpAttr { qp_state: to, ..QpAttr::default() };
+                let Node { qp, host, .. } = &mut pair.nodes[node];
+                // Refused where there is no such transition.
+                let _ = qp.modify(pair.now, &attr, AttrMask::STATE, host);
+                if to == QpState::Reset {
+                    return;
+                }
             }
             2 => {
                 // Bytes as they come.
@@ -128,7 +139,6 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
                 }
             }
             _ => {
-                let payload: Vec<u8> = vec![garbage.draw() as u8; 5000];
                 let (headers, len) = packet(input, setup, node, pair.nodes[node].qp.attr());
                 let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
                 let Node { qp, host, .. } = &mut pair.nodes[node];
@@ -140,7 +150,7 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
 }
 
 /// A packet whose opcode is any, and whose PSN is near what the node expects.
-fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: crate::QpAttr) -> (Headers, usize) {
+fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (Headers, usize) {
     let opcode = Opcode(input.byte() & 0x1f);
     let base = if opcode.is_response() { Psn::new(setup.psn[node]) } else { attr.rq_psn };
     let shift = match input.byte() {

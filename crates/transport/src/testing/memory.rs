@@ -59,9 +59,14 @@ impl Memory {
 
     /// Whether all that lies outside of regions is as it was.
     pub fn canaries_live(&self) -> bool {
-        self.bytes.iter().enumerate().all(|(i, &byte)| {
-            let addr = self.base + i as u64;
-            byte == CANARY || self.regions.iter().any(|r| (r.addr..r.addr + r.len).contains(&addr))
+        let mut regions: Vec<(u64, u64)> = self.regions.iter().map(|r| (r.addr, r.addr + r.len)).collect();
+        regions.sort_unstable();
+        regions.push((self.base + self.bytes.len() as u64, u64::MAX));
+        let mut outside = self.base;
+        regions.into_iter().all(|(start, end)| {
+            let gap = self.bytes(outside, start.saturating_sub(outside) as usize);
+            outside = outside.max(end);
+            gap.iter().all(|&byte| byte == CANARY)
         })
     }
 
