@@ -8,6 +8,7 @@
  *   -p PORT     TCP side channel: 18515     -s SEED    of sizes, offsets, operations: 1 (both sides the same)
  *   -n COUNT    of random operations: 300   -m BYTES   longest message: 1 MiB
  *   -t SECONDS  that a completion may take: 10         -v  a line for every test
+ *   -l          the link loses packets: a NAK, which is sent once, may be lost, and retries run out instead
  *
  * Ends with "N passed, N failed" of both sides; the exit code is 0 if nothing failed, 2 if it could not run.
  */
@@ -46,7 +47,7 @@ static void options(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "d:g:p:s:n:m:t:v")) != -1) {
+	while ((c = getopt(argc, argv, "d:g:p:s:n:m:t:vl")) != -1) {
 		switch (c) {
 		case 'd': opt.device = optarg; break;
 		case 'g': opt.gid = atoi(optarg); break;
@@ -56,6 +57,7 @@ static void options(int argc, char **argv)
 		case 'm': opt.max = strtoul(optarg, NULL, 0); break;
 		case 't': opt.seconds = atoi(optarg); break;
 		case 'v': opt.verbose = 1; break;
+		case 'l': opt.lossy = 1; break;
 		default: die("see the head of tests/c/verify.c");
 		}
 	}

@@ -1,0 +1,65 @@
+//! `tests/c/verify.c`, two processes over the loopback device: every byte and every completion status of RC.
+
+mod system;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+#[test]
+fn every_byte_and_status_is_right() {
+    let Some(program) = compiled() else { return };
+    run_pair(&program, &["-s", "11"], &[]);
+}
+
+#[test]
+fn every_byte_and_status_is_right_over_a_bad_link() {
+    let Some(program) = compiled() else { return };
+    let faults = "loss=0.01,reorder=0.01,dup=0.01,corrupt=0.001,seed=5";
+    run_pair(&program, &["-l", "-s", "12", "-n", "100", "-m", "65536", "-t", "30"], &[("WEIR_FAULTS", faults)]);
+}
+
+/// Both sides must end well, and neither may print anything that is not its own.
+fn run_pair(program: &Path, options: &[&str], env: &[(&str, &str)]) {
+    // Free now, and nobody else's by the time that it is used again.
+    let port =
+        TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).unwrap().local_addr().unwrap().port();
+    let side = |host: Option<&str>| -> Child {
+        Command::new("timeout")
+            .arg("120")
+            .arg(program)
+            .args(["-d", "weir_lo", "-p", &port.to_string()])
+            .args(options)
+            .args(host)
+            .env("LD_LIBRARY_PATH", system::linked())
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let (server, client) = (side(None), side(Some("localhost")));
+    for child in [client, server] {
+        let output = child.wait_with_output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}\n{out}{err}", output.status);
+        assert!(out.trim_end().ends_with(" passed, 0 failed"), "{out}");
+        assert_eq!(err, "");
+    }
+}
+
+/// The program, compiled against the installed headers.
+fn compiled() -> Option<PathBuf> {
+    system::has_headers().then(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c/verify.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("verify-{:?}", std::thread::current().id()));
+        system::run(
+            Command::new("cc")
+                .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+                .arg(&program)
+                .arg(source)
+                .arg("-libverbs"),
+        );
+        program
+    })
+}
