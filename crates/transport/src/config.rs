@@ -18,6 +18,8 @@ pub(crate) struct Config {
     pub read_packets: u32,
     /// Local ACK timeout; `None` = off.
     pub ack_timeout: Option<Duration>,
+    /// How long the peer is waited for at least, whatever the retry count says.
+    pub patience: Duration,
 }
 
 impl Config {
@@ -31,6 +33,7 @@ impl Config {
             mtu: 0,
             read_packets: 1,
             ack_timeout: None,
+            patience: Duration::ZERO,
         };
         config.derive();
         config

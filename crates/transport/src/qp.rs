@@ -11,6 +11,7 @@ use crate::{
     SendWr, Status, Tuning, state,
 };
 use std::sync::Arc;
+use std::time::Duration;
 use weir_wire::Packet;
 
 /// A queue pair of the reliable connection service.
@@ -251,7 +252,7 @@ impl Qp {
     /// Does what is due: retransmission, the end of an RNR wait, an ACK that waited long enough.
     pub fn handle_timeout<H: Host>(&mut self, now: Instant, host: &mut H) {
         self.responder.hurry_due(now);
-        if let Err(failure) = self.requester.handle_timeout(now) {
+        if let Err(failure) = self.requester.handle_timeout(now, &self.config) {
             self.fail(failure, host);
         }
     }
@@ -283,6 +284,11 @@ impl Qp {
     /// Lets an ACK that waits for company go at the next `poll_transmit`.
     pub fn hurry_ack(&mut self) {
         self.responder.hurry();
+    }
+
+    /// The peer is waited for at least this long before the QP gives up on it: it may stand in a debugger.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.config.patience = patience;
     }
 
     /// What is under way.

@@ -63,6 +63,9 @@ impl Engine {
             }
         };
         let mut protocol = shared.lock();
+        if let State::Weir(weir) = self.peers.get(peer).state {
+            protocol.set_patience(weir.patience);
+        }
         let limits = Limits { request_bytes: self.peers.room(peer), read_bytes: self.peers.read_room(peer) };
         let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
         let mut staging = Staging {

@@ -73,6 +73,8 @@ pub(crate) struct Requester {
     repeating: Option<u64>,
     retries: Retries,
     ack_deadline: Option<Instant>,
+    /// Since when the oldest packet has been waiting for an answer, repetitions included.
+    unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
 }
 
@@ -117,13 +119,13 @@ impl Requester {
         }
     }
 
-    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Failure> {
+    pub fn handle_timeout(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
         if self.rnr_deadline.is_some_and(|deadline| deadline <= now) {
             self.rnr_deadline = None;
             self.state = RequesterState::Sending;
         }
         if self.ack_deadline.is_some_and(|deadline| deadline <= now) {
-            self.ack_timed_out()?;
+            self.ack_timed_out(now, config)?;
         }
         Ok(())
     }
@@ -229,6 +231,7 @@ impl Requester {
         if self.ack_deadline.is_none() {
             self.ack_deadline = config.ack_timeout.map(|timeout| now + timeout);
         }
+        self.unanswered_since.get_or_insert(now);
     }
 
     /// What keeps the packet at `next` from being sent, limits aside.
@@ -314,6 +317,7 @@ impl Requester {
         self.rnr_deadline = None;
         let outstanding = self.next.seq != self.una.seq;
         self.ack_deadline = if outstanding { config.ack_timeout.map(|timeout| now + timeout) } else { None };
+        self.unanswered_since = outstanding.then_some(now);
     }
 }
 

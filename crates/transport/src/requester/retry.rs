@@ -32,9 +32,13 @@ impl Requester {
         self.repeating = Some(self.una.seq);
     }
 
-    /// The oldest request went unanswered for too long, `retry_cnt` + 1 times in a row at most (IBTA 9.9.2.1.1).
-    pub(super) fn ack_timed_out(&mut self) -> Result<(), Failure> {
-        self.count_retry(vendor::ACK_TIMEOUT)?;
+    /// The oldest request went unanswered for too long, `retry_cnt` + 1 times in a row at most (IBTA 9.9.2.1.1), or for
+    /// as long as the peer asked for patience.
+    pub(super) fn ack_timed_out(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
+        let patient = self.unanswered_since.is_some_and(|since| now - since < config.patience);
+        if !patient || self.retries.left > 0 {
+            self.count_retry(vendor::ACK_TIMEOUT)?;
+        }
         self.go_back();
         Ok(())
     }
