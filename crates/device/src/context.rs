@@ -176,7 +176,12 @@ impl Pd {
     }
 
     /// A queue pair in RESET. EINVAL beyond the limits, EOPNOTSUPP for a service that is not there.
-    pub fn create_qp(self: &Arc<Self>, create: &QpCreate, send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Result<Arc<Qp>, Errno> {
+    pub fn create_qp(
+        self: &Arc<Self>,
+        create: &QpCreate,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+    ) -> Result<Arc<Qp>, Errno> {
         self.context.adapter.check()?;
         Qp::create(self, create, send_cq, recv_cq)
     }

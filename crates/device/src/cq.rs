@@ -84,19 +84,9 @@ impl Cq {
         cookie: u64,
     ) -> Result<Arc<Cq>, Errno> {
         let capacity = checked_size(context, cqe)?;
-        let ring = Ring {
-            entries: VecDeque::with_capacity(capacity as usize),
-            capacity,
-            overflowed: false,
-            armed: Armed::No,
-        };
-        Ok(Arc::new(Cq {
-            context: context.clone(),
-            channel,
-            cookie,
-            users: AtomicU32::new(0),
-            ring: Mutex::new(ring),
-        }))
+        let ring =
+            Ring { entries: VecDeque::with_capacity(capacity as usize), capacity, overflowed: false, armed: Armed::No };
+        Ok(Arc::new(Cq { context: context.clone(), channel, cookie, users: AtomicU32::new(0), ring: Mutex::new(ring) }))
     }
 
     /// Entries that it holds, at least what was asked for.

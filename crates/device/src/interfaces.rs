@@ -153,7 +153,7 @@ fn interface_mtu(name: &str) -> Option<u32> {
             *to = from as libc::c_char;
         }
         let result = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut request);
-        (result == 0).then(|| request.ifr_ifru.ifru_mtu as u32)
+        (result == 0).then_some(request.ifr_ifru.ifru_mtu as u32)
     }
 }
 

@@ -69,7 +69,12 @@ impl Shared {
 }
 
 impl Qp {
-    pub(crate) fn create(pd: &Arc<Pd>, create: &QpCreate, send_cq: &Arc<Cq>, recv_cq: &Arc<Cq>) -> Result<Arc<Qp>, Errno> {
+    pub(crate) fn create(
+        pd: &Arc<Pd>,
+        create: &QpCreate,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+    ) -> Result<Arc<Qp>, Errno> {
         if create.service != Service::Rc {
             return Err(Errno(libc::EOPNOTSUPP));
         }

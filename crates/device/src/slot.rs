@@ -4,9 +4,7 @@
 //! `@weir/slot/N`: exclusive within the network namespace, across users, and gone with the process. Slot N listens on
 //! UDP port 20480 + N. The same socket takes packets that the holder of port 4791 hands over.
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, recvfrom, sendto, socket,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, recvfrom, sendto, socket};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -179,7 +177,10 @@ mod tests {
         if let Ok(holder) = Holder::claim() {
             holder.hand_over(slot.number(), &arrival, b"hello");
             let got = slot.receive(&mut buffer).unwrap();
-            assert_eq!((got.from, got.to, got.ifindex, &buffer[..got.len]), (arrival.from, arrival.to, 3, &b"hello"[..]));
+            assert_eq!(
+                (got.from, got.to, got.ifindex, &buffer[..got.len]),
+                (arrival.from, arrival.to, 3, &b"hello"[..])
+            );
         }
     }
 }

@@ -212,7 +212,9 @@ fn a_peer_that_is_gone_is_given_up_in_the_time_that_the_attributes_say() {
 
 #[test]
 fn a_patient_requester_outlasts_its_retries() {
-    for (patience, t) in [(Duration::from_secs(2), Duration::from_millis(5)), (Duration::ZERO, Duration::from_millis(5))] {
+    for (patience, t) in
+        [(Duration::from_secs(2), Duration::from_millis(5)), (Duration::ZERO, Duration::from_millis(5))]
+    {
         let mut pair = Setup { retry_cnt: 1, timeout: 10, ..Setup::default() }.pair();
         pair.nodes[0].qp.set_patience(patience);
         pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));

@@ -4,7 +4,7 @@ use crate::AsyncEvent;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Regions};
 use crate::qp::Shared;
-use weir_transport::{Access, AtomicOp, Completion, Denied, Host, Queue, QpEvent, Sge};
+use weir_transport::{Access, AtomicOp, Completion, Denied, Host, QpEvent, Queue, Sge};
 
 /// What the protocol sees of the adapter while it works on one QP.
 pub struct QpHost<'a> {

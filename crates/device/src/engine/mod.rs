@@ -266,7 +266,10 @@ impl Engine {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()].into_iter().flatten().min()
+        [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Puts a QP among those that want to send.

@@ -125,7 +125,7 @@ impl Peers {
         let id = self.entry(route, port);
         let peer = &mut self.peers[id];
         peer.users += 1;
-        if !peer.confirmed.is_some_and(|confirmed| now - confirmed < FRESH) {
+        if peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH) {
             // It may have been restarted: what we knew of it may be over.
             if peer.users == 1 {
                 peer.state = State::Unknown;
@@ -184,7 +184,13 @@ impl Peers {
     }
 
     /// Takes a control datagram. Returns the peer, and the answer to send.
-    pub fn heard(&mut self, route: Route, from_port: u16, hello: &Hello, now: Instant) -> Option<(PeerId, Option<Note>)> {
+    pub fn heard(
+        &mut self,
+        route: Route,
+        from_port: u16,
+        hello: &Hello,
+        now: Instant,
+    ) -> Option<(PeerId, Option<Note>)> {
         if !(FIRST_PORT..FIRST_PORT + SLOTS).contains(&from_port) {
             return None;
         }

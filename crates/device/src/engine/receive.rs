@@ -87,7 +87,8 @@ impl Engine {
         let (icrc, ids) = match peer.state {
             State::Weir(weir) => {
                 // From its port, and from the process that the QP was connected to.
-                let genuine = arrival.from.port() == peer.to.port() && entry.epoch.is_none_or(|epoch| epoch == weir.epoch);
+                let genuine =
+                    arrival.from.port() == peer.to.port() && entry.epoch.is_none_or(|epoch| epoch == weir.epoch);
                 if !genuine {
                     return None;
                 }

@@ -181,12 +181,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 ///
 /// # Safety
 /// Called from a signal handler with its own arguments.
-unsafe fn pass_on(
-    old: &libc::sigaction,
-    signal: libc::c_int,
-    info: *mut libc::siginfo_t,
-    context: *mut libc::c_void,
-) {
+unsafe fn pass_on(old: &libc::sigaction, signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     match old.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
             // Faults cannot be ignored: back to the default, and the instruction faults again.

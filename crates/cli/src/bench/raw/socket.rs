@@ -32,7 +32,7 @@ pub fn bind(address: IpAddr) -> Result<UdpSocket> {
 pub fn window(socket: &UdpSocket) -> Result<u64> {
     // The kernel counts its own overhead into the buffer. More than 1 MiB falls out of the L2 cache and is slower.
     let granted = getsockopt(socket, sockopt::RcvBuf)? as u64;
-    Ok((granted / 4).min(1 << 20))
+    let m=std::env::var("W").map_or(1<<20,|s|s.parse().unwrap());    Ok((granted / 4).min(m))
 }
 
 /// A fixed series of bursts to one destination, all from one staging buffer.
