@@ -16,6 +16,8 @@ const PORT: u32 = 1;
 const LEGACY_PORT_ATTR: usize = 47;
 /// IBTA 9.7.5.2.8: largest message.
 const MAX_MESSAGE: u32 = 1 << 31;
+/// Not an OUI of anybody, and not zero: some programs take zero for a device that was not asked.
+const NO_VENDOR: u32 = 0xff_ffff;
 /// Physical port states of IBTA 14.2.5.6.
 const PHYS_DISABLED: u8 = 3;
 const PHYS_LINK_UP: u8 = 5;
@@ -263,6 +265,7 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_mr_size = limits.max_mr_size;
     // Any page size from 4 KiB on.
     attr.page_size_cap = 0xffff_f000;
+    attr.vendor_id = NO_VENDOR;
     attr.max_qp = int(limits.max_qp);
     attr.max_qp_wr = int(limits.max_qp_wr);
     attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD
