@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Empty polls in a row that make a program a poller: one that takes an event and drains its CQ stays below.
 const POLLER_AFTER: u32 = 24;
+/// A poller offers its core to others this often: some 50 µs of polling.
+const POLLS_PER_YIELD: u32 = 64;
 /// How often the thread looks after a poller; one that has not polled since the last look has stopped.
 const TICK: Duration = Duration::from_micros(500);
 
@@ -92,7 +94,12 @@ impl Pace {
 
     /// A program polled, and found nothing or something.
     pub fn polled(&self, empty: bool) {
-        self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
+        self.polls.store(polls, Ordering::Relaxed);
+        if empty && polls.is_multiple_of(POLLS_PER_YIELD) {
+            // With fewer cores than pollers the peer that we wait for may have none.
+            std::thread::yield_now();
+        }
         if empty && !self.somebody_polls() && self.empty_polls.fetch_add(1, Ordering::Relaxed) >= POLLER_AFTER {
             self.mode.store(TICKING, Ordering::SeqCst);
             self.kick();
