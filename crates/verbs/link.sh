@@ -50,14 +50,14 @@ link() {
 	output=$1
 	shift
 	mkdir -p "$(dirname "$output")"
-	"$CC" -shared -o "$output.new" -Wl,-soname,libibverbs.so.1 \
+	"$CC" -shared -o "$output.$$" -Wl,-soname,libibverbs.so.1 \
 		-Wl,--version-script="$here/libibverbs.map" \
 		"$scratch/versions.o" \
 		-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
 		-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
 		-Wl,--no-as-needed "$@" -Wl,--as-needed \
 		-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
-	mv "$output.new" "$output"
+	mv "$output.$$" "$output"
 }
 
 "$CC" -c -O2 -fPIC -Wall -o "$scratch/versions.o" "$here/versions.c"
