@@ -1,7 +1,7 @@
 //! Lost packets, receivers that are not ready, peers that are gone.
 
 use std::time::Duration;
-use weir_transport::testing::{Entry, Fate, Pair, Setup, remote};
+use weir_transport::testing::{Entry, Fate, Pair, Setup, Staging, remote};
 use weir_transport::*;
 use weir_wire::{NakCode, Syndrome};
 
@@ -79,6 +79,96 @@ fn a_lost_read_response_is_asked_for_again() {
         assert_eq!(requests[1].headers.reth.unwrap().dma_len.get(), 4096 - 1024 * skip);
         assert_eq!(requests[1].headers.reth.unwrap().va.get(), remote(1024 * skip as usize).0);
     }
+}
+
+#[test]
+fn a_gap_in_responses_is_complained_of_once() {
+    let mut pair = Setup::default().pair();
+    let mut answers = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        answers += from;
+        match (from, answers) {
+            (1, 2) => Fate::Drop,
+            // One by one, so that the requester could complain of each.
+            (1, n) => Fate::Delay(Duration::from_nanos(100) * n as u32),
+            _ => Fate::Pass,
+        }
+    }));
+    pair.post(1, read(0), 100_000, 40 * 1024);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(pair.memory(0, 100_000, 40 * 1024), pair.memory(1, 0, 40 * 1024));
+    assert_eq!(pair.wire.count(|s| s.from == 0), 2);
+}
+
+/// An acknowledge packet to node 0.
+fn acknowledge(psn: u32, syndrome: Syndrome) -> weir_wire::Headers {
+    let opcode = weir_wire::Opcode::new(Service::Rc, weir_wire::Operation::Acknowledge);
+    let mut headers = weir_wire::Headers::new(weir_wire::Bth::new(opcode, 0x11, Psn::new(psn)));
+    headers.aeth = Some(weir_wire::Aeth::new(syndrome.to_byte(), 0));
+    headers
+}
+
+fn deliver(pair: &mut Pair, headers: weir_wire::Headers) {
+    let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[0];
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+}
+
+#[test]
+fn sequence_naks_that_come_several_times_count_once() {
+    let mut pair = Setup { retry_cnt: 1, ..Setup::default() }.pair();
+    pair.post(1, write(0), 0, 5000);
+    pair.transmit();
+    for _ in 0..5 {
+        deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
+    }
+    assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::Repeating);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+}
+
+#[test]
+fn sequence_naks_without_progress_are_retries() {
+    let mut pair = Setup { retry_cnt: 3, timeout: 0, ..Setup::default() }.pair();
+    pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
+    pair.post(1, write(0), 0, 5000);
+    for round in 0..4 {
+        assert_eq!(pair.outcomes(0, Queue::Send), [], "round {round}");
+        pair.transmit();
+        deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
+    }
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RetryExceeded)]);
+}
+
+#[test]
+fn a_sequence_nak_does_not_end_the_wait_for_a_receiver() {
+    // As Soft-RoCE sends them, one after the other.
+    let mut pair = Setup { retry_cnt: 0, ..Setup::default() }.pair();
+    pair.post(1, SendOp::Send, 0, 5000);
+    pair.transmit();
+    deliver(&mut pair, acknowledge(0x10_0000, Syndrome::RnrNak(weir_wire::RnrTimer::new(20))));
+    deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
+    assert_eq!(pair.nodes[0].qp.state(), QpState::Rts);
+    assert!(!pair.nodes[0].qp.wants_transmit());
+    assert_eq!(pair.nodes[0].qp.poll_timeout(), Some(pair.now + Duration::from_micros(10_240)));
+}
+
+#[test]
+fn after_going_back_a_shrunken_window_does_not_stick() {
+    let mut pair = Setup { timeout: 0, ..Setup::default() }.pair();
+    pair.post(1, write(0), 0, 20_000);
+    let mut poll = |pair: &mut Pair, room: usize, request_bytes: usize| {
+        let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[0];
+        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room };
+        qp.poll_transmit(pair.now, Limits { request_bytes, read_bytes: 0 }, host, &mut staging);
+        let asked = |bytes: &Vec<u8>| weir_wire::Packet::parse(bytes).unwrap().headers.bth.ack_req;
+        staging.packets.iter().map(asked).collect::<Vec<bool>>()
+    };
+    // The last of the first round asks for an ACK, but is lost with the others.
+    assert_eq!(poll(&mut pair, 100, 5000), [false, false, true]);
+    deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
+    assert_eq!(poll(&mut pair, 1, 100_000), [false]);
+    assert_eq!(poll(&mut pair, 100, 0), [true]);
 }
 
 #[test]
@@ -250,8 +340,8 @@ fn progress_makes_retries_fresh() {
     }));
     for wr_id in 0..6 {
         pair.post(wr_id, write(0), 0, 10);
+        pair.run_until_idle();
     }
-    pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), (0..6).map(|id| (id, Status::Success)).collect::<Vec<_>>());
 }
 

@@ -311,7 +311,6 @@ impl Requester {
         if self.next.seq < self.una.seq {
             self.next = self.una;
         }
-        self.asked = self.asked.max(self.una.seq);
         self.retries = Retries::fresh(config);
         self.repeating = None;
         self.rnr_deadline = None;
