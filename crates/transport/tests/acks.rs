@@ -76,6 +76,45 @@ fn two_single_packet_messages_are_acknowledged_together_at_once() {
 }
 
 #[test]
+fn the_answer_of_a_read_acknowledges_what_came_before() {
+    let mut pair = Setup::default().pair();
+    let (remote_addr, rkey) = remote(0);
+    pair.post(1, write(), 0, 64);
+    pair.post(2, write(), 0, 3000);
+    pair.post(3, SendOp::Read { remote_addr, rkey }, 0, 3000);
+    pair.post(4, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, 0, 8);
+    pair.run_until_idle();
+    assert_eq!(acks(&pair), []);
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 4);
+}
+
+#[test]
+fn a_nak_that_came_to_nothing_leaves_the_ack_that_it_stood_for() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, write(), 0, 64);
+    pair.post(2, write(), 0, 3000);
+    // The second message's first packet comes last but one: there is a gap for a moment.
+    let mut count = 0;
+    pair.wire.rule = Some(Box::new(move |_, _| {
+        count += 1;
+        match count {
+            2 => Fate::Delay(Duration::from_nanos(1)),
+            4 => Fate::Drop,
+            _ => Fate::Pass,
+        }
+    }));
+    pair.transmit();
+    pair.now = pair.now + pair.wire.latency + Duration::from_nanos(1);
+    while let Some((from, bytes)) = pair.wire.receive(pair.now) {
+        pair.deliver(1 - from, &bytes);
+    }
+    pair.transmit();
+    assert_eq!(acks(&pair), [1]);
+    let syndrome = pair.wire.log.last().unwrap().headers.aeth.unwrap().syndrome();
+    assert_eq!(syndrome, 31);
+}
+
+#[test]
 fn a_long_message_asks_on_its_way_and_at_its_end() {
     let setup = Setup { tuning: Tuning { ack_every: 4, ..Tuning::default() }, ..Setup::default() };
     let mut pair = setup.pair();

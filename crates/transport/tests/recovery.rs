@@ -48,6 +48,19 @@ fn one_sequence_nak_for_a_gap_then_silence() {
 }
 
 #[test]
+fn each_gap_gets_its_nak() {
+    let mut pair = Setup::default().pair();
+    let start = pair.now;
+    // The third of ten; then the fourth of the eight that are sent again.
+    drop_nth(&mut pair, 0, &[3, 14]);
+    pair.post(1, write(0), 0, 10_000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(naks(&pair), [Syndrome::Nak(NakCode::PsnSequence); 2]);
+    no_time_passed(&pair, start);
+}
+
+#[test]
 fn a_lost_last_packet_waits_for_the_timeout() {
     let mut pair = Setup::default().pair();
     let start = pair.now;
@@ -157,7 +170,7 @@ fn a_sequence_nak_does_not_end_the_wait_for_a_receiver() {
 fn after_going_back_a_shrunken_window_does_not_stick() {
     let mut pair = Setup { timeout: 0, ..Setup::default() }.pair();
     pair.post(1, write(0), 0, 20_000);
-    let mut poll = |pair: &mut Pair, room: usize, request_bytes: usize| {
+    let poll = |pair: &mut Pair, room: usize, request_bytes: usize| {
         let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[0];
         let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room };
         qp.poll_transmit(pair.now, Limits { request_bytes, read_bytes: 0 }, host, &mut staging);
@@ -398,6 +411,27 @@ fn a_duplicate_read_is_answered_only_as_it_was_asked() {
     assert!(!answered(va, rkey, 1024, 1));
     assert!(!answered(va, rkey + 1, 4096, 0));
     assert!(!answered(va - 1024, rkey, 4096, 0));
+}
+
+#[test]
+fn answers_go_out_in_psn_order_even_if_asked_for_again() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, read(0), 100_000, 4096);
+    pair.post(2, read(4096), 104_096, 4096);
+    pair.transmit();
+    let requests = [pair.wire.log[0].headers, pair.wire.log[1].headers];
+    let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
+    let mut answers = |requests: &[weir_wire::Headers], room| {
+        for &headers in requests {
+            qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+        }
+        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room };
+        qp.poll_transmit(pair.now, Limits { request_bytes: 0, read_bytes: 0 }, host, &mut staging);
+        let bths = staging.packets.iter().map(|bytes| weir_wire::Packet::parse(bytes).unwrap().headers.bth);
+        bths.map(|bth| bth.psn.since(Psn::new(0x10_0000))).collect::<Vec<_>>()
+    };
+    assert_eq!(answers(&requests, 6), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(answers(&requests[..1], 100), [0, 1, 2, 3, 6, 7]);
 }
 
 #[test]
