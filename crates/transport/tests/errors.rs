@@ -316,6 +316,22 @@ fn requests_of_wrong_length_or_order_are_invalid() {
 }
 
 #[test]
+fn an_application_that_modifies_to_error_after_an_error_does_not_hide_it_from_the_peer() {
+    let mut pair = Setup::default().pair();
+    request(&mut pair, 0, Operation::SendMiddle, 1024, 0);
+    pair.modify_from(1, QpState::Error, QpAttr::default());
+    pair.transmit();
+    assert_eq!(naks(&pair), [NakCode::InvalidRequest]);
+    // Whereas one that gives up by itself says nothing more.
+    let mut pair = Setup::default().pair();
+    pair.post(1, read(0), 0, 1000);
+    pair.run_until(|pair| pair.nodes[1].qp.wants_transmit());
+    pair.modify_from(1, QpState::Error, QpAttr::default());
+    pair.transmit();
+    assert_eq!(pair.wire.count(|s| s.from == 1), 0);
+}
+
+#[test]
 fn the_error_state_flushes_what_is_posted_later() {
     let mut pair = Setup::default().pair();
     pair.modify_from(0, QpState::Error, QpAttr::default());

@@ -1,6 +1,6 @@
 //! Each operation, over a wire that loses nothing.
 
-use weir_transport::testing::{Entry, Node, Pair, Setup, remote, sge};
+use weir_transport::testing::{Entry, Node, Pair, Setup, Staging, remote, sge};
 use weir_transport::*;
 use weir_wire::Operation;
 
@@ -253,6 +253,24 @@ fn both_directions_at_once_share_the_way_out() {
         pair.wire.log.iter().filter(|s| s.from == 0).map(|s| s.headers.bth.opcode.is_response()).collect();
     let turns = kinds.windows(2).filter(|w| w[0] != w[1]).count();
     assert!(turns > 4, "{turns} turns");
+}
+
+#[test]
+fn neither_responses_nor_requests_starve_the_other() {
+    let mut pair = Setup::default().pair();
+    pair.post(1, read(0), 0, 100_000);
+    pair.run_until(|pair| pair.nodes[1].qp.wants_transmit());
+    pair.post_as(1, 2, write(0), 0, 100_000, SendFlags::SIGNALED);
+    let Node { qp, host, .. } = &mut pair.nodes[1];
+    let limits = Limits { request_bytes: 1 << 20, read_bytes: 1 << 20 };
+    for round in 0..8 {
+        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room: 4 };
+        assert_eq!(qp.poll_transmit(pair.now, limits, host, &mut staging), Progress::Full);
+        for bytes in &staging.packets {
+            let opcode = weir_wire::Packet::parse(bytes).unwrap().headers.bth.opcode;
+            assert_eq!(opcode.is_response(), round % 2 == 0, "round {round}");
+        }
+    }
 }
 
 #[test]

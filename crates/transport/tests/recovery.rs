@@ -61,6 +61,34 @@ fn each_gap_gets_its_nak() {
 }
 
 #[test]
+fn a_duplicate_does_not_swallow_a_nak() {
+    let mut pair = Setup::default().pair();
+    let start = pair.now;
+    // The first of three arrives once more right after the gap shows.
+    let mut count = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        count += usize::from(from == 0);
+        match (from, count) {
+            (0, 1) => Fate::Twice,
+            (0, 2) => Fate::Drop,
+            (0, 3) => Fate::Delay(Duration::from_micros(1)),
+            _ => Fate::Pass,
+        }
+    }));
+    for wr_id in 1..=3 {
+        pair.post(wr_id, write(0), 0, 10);
+    }
+    pair.transmit();
+    pair.now = pair.now + 2 * pair.wire.latency;
+    while let Some((from, bytes)) = pair.wire.receive(pair.now) {
+        pair.deliver(1 - from, &bytes);
+    }
+    pair.run_until_idle();
+    assert_eq!(naks(&pair), [Syndrome::Nak(NakCode::PsnSequence)]);
+    no_time_passed(&pair, start);
+}
+
+#[test]
 fn a_lost_last_packet_waits_for_the_timeout() {
     let mut pair = Setup::default().pair();
     let start = pair.now;
@@ -432,6 +460,25 @@ fn answers_go_out_in_psn_order_even_if_asked_for_again() {
     };
     assert_eq!(answers(&requests, 6), [0, 1, 2, 3, 4, 5]);
     assert_eq!(answers(&requests[..1], 100), [0, 1, 2, 3, 6, 7]);
+}
+
+#[test]
+fn a_repeated_answer_makes_way_for_a_new_read() {
+    let mut pair = Setup { max_rd_atomic: 1, max_dest_rd_atomic: 1, ..Setup::default() }.pair();
+    pair.post(1, read(0), 100_000, 4096);
+    pair.run_until_idle();
+    let again = pair.wire.log[0].headers;
+    let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers: again, payload: &[], icrc: 0 }, host);
+    assert!(qp.wants_transmit());
+    let mut new = again;
+    new.bth.psn = again.bth.psn.plus(4);
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers: new, payload: &[], icrc: 0 }, host);
+    assert_eq!(qp.state(), QpState::Rts);
+    let before = pair.wire.log.len();
+    pair.transmit();
+    let psns: Vec<i32> = pair.wire.log[before..].iter().map(|s| s.headers.bth.psn.since(again.bth.psn)).collect();
+    assert_eq!(psns, [4, 5, 6, 7]);
 }
 
 #[test]
