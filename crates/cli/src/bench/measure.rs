@@ -28,7 +28,7 @@ pub enum Measurement {
     UcxLatency,
     /// WRITEs of 64 bytes.
     MessageRate,
-    /// CPU time of event-driven perftest, 1 MiB.
+    /// CPU time of event-driven perftest, 1 MiB. (perftest has no events for WRITE.)
     EventCpu(Verb),
     /// CPU time of iperf3.
     Iperf3Cpu,

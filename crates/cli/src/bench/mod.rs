@@ -3,6 +3,7 @@
 //! Absolute figures of a virtual machine say little: its cores move apart and its kernel's pages age. So subject and
 //! baseline run in turns (A B A B …), and medians and ranges of the ratios count.
 
+mod busy;
 mod cores;
 mod idle;
 mod measure;
@@ -27,6 +28,10 @@ use table::{Outcome, Rounds};
 
 /// MTU of the veth pair: jumbo frames, as on any RDMA network.
 const MTU: u32 = 9000;
+
+/// Share of the two cores' time in other hands from which on a reader should know. `chrt -r 1 weir bench` keeps others
+/// off, and costs them their turn.
+const BUSY: f64 = 0.1;
 
 /// Measure throughput, latency, CPU and memory against this machine's own limits.
 #[derive(Args, Debug)]
@@ -131,7 +136,9 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let mut failures: HashMap<Measurement, String> = HashMap::new();
     let mut cores_ns = Vec::new();
     let stage = runner.stage;
-    let mut look = || cores_ns.extend(cores::distance([stage.core(Side::A), stage.core(Side::B)]));
+    let pair = [stage.core(Side::A), stage.core(Side::B)];
+    let busy = busy::others(pair).filter(|&share| share > BUSY);
+    let mut look = || cores_ns.extend(cores::distance(pair));
     look();
     for round in 1..=rounds {
         for &measurement in &wanted {
@@ -157,7 +164,9 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
         let figures = Rounds { ours, baseline, cores_ns: cores_ns.clone() };
         let against_what = against.baseline.describe(unit);
         let mut outcome = Outcome::measured(row.name, row.what, against_what, unit, against.bar, &figures);
-        outcome.note = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
+        let place = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
+        let others = busy.map(|share| format!("others used {:.0} % of the two cores", share * 100.0));
+        outcome.note = place.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
         match failure {
             Some(why) => outcome.failed(why.clone()),
             None => outcome,

@@ -122,9 +122,9 @@ pub fn all() -> Vec<Row> {
         ),
         row("msgrate", "ib_write_bw 64 B, messages", MessageRate, vec![bar(Fixed(0.7e6), AtLeast(1.0))]),
         row(
-            "event-cpu-write",
-            "ib_write_bw -e 1 MiB, CPU of both processes",
-            EventCpu(Verb::Write),
+            "event-cpu-read",
+            "ib_read_bw -e 1 MiB, CPU of both processes",
+            EventCpu(Verb::Read),
             vec![bar(Measured(Iperf3Cpu), AtMost(1.5))],
         ),
         row(

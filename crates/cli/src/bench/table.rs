@@ -129,9 +129,11 @@ pub fn render(outcomes: &[Outcome]) -> String {
         });
         let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
+    let mut said = "";
     for outcome in outcomes {
-        if let Some(note) = &outcome.note {
+        if let Some(note) = outcome.note.as_deref().filter(|&note| note != said) {
             let _ = writeln!(text, "{}: {note}", outcome.name);
+            said = note;
         }
     }
     text

@@ -46,6 +46,8 @@ struct Meeting {
     peer: SocketAddr,
     /// Bytes that we may have in flight.
     window: u64,
+    /// Bytes that the other end may have in flight.
+    granted: u64,
     /// Set when the other end is gone.
     over: Arc<AtomicBool>,
     _control: TcpStream,
@@ -137,5 +139,6 @@ fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr,
         flag.store(true, Ordering::Relaxed);
     });
     let peer = SocketAddr::new(ip, theirs.port);
-    Ok(Meeting { job, socket, peer, window: theirs.window, over, _control: control })
+    let granted = socket::window(&socket)?;
+    Ok(Meeting { job, socket, peer, window: theirs.window, granted, over, _control: control })
 }
