@@ -9,6 +9,13 @@
 //! handle_packet(now, …) ──▶│ Qp │ ──▶ host.complete(…), host.event(…)
 //! handle_timeout(now, …) ─▶└────┘ ──▶ poll_timeout()
 //! ```
+//!
+//! Inside, each end of a connection is two machines and each has its states: `requester` sends what was posted and
+//! repeats it, `completer` reads the answers to it; `responder` executes what the peer sends. They share the attributes
+//! (`config`) and the rings of work requests (`send_queue`, `recv_queue`).
+//!
+//! Where things are added: a transition between QP states in the table of `state`; an operation in the tables of
+//! `requester::send` and `responder::opcode_order`, with its work in a file beside `responder::execute`.
 #![forbid(unsafe_code)]
 
 mod attr;

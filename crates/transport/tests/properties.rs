@@ -199,6 +199,21 @@ fn check_journal(pair: &Pair, works: &[Work]) {
     }
 }
 
+/// The seeds of the fuzz targets, and whatever fuzzing added to them.
+#[test]
+fn fuzz_corpora_survive() {
+    let corpora = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let seeds = |name| {
+        let entries = std::fs::read_dir(corpora.join(name)).expect("a corpus");
+        let seeds: Vec<Vec<u8>> =
+            entries.map(|e| std::fs::read(e.expect("an entry").path()).expect("a seed")).collect();
+        assert!(seeds.len() >= 40, "{} seeds for the {name}", seeds.len());
+        seeds
+    };
+    seeds("responder").iter().for_each(|seed| fuzz_responder(seed));
+    seeds("requester").iter().for_each(|seed| fuzz_requester(seed));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
