@@ -16,6 +16,10 @@ bitflags! {
         const REMOTE_READ = 4;
         /// A peer may do atomics.
         const REMOTE_ATOMIC = 8;
+        /// Memory windows may be bound to it.
+        const MW_BIND = 16;
+        /// Addressed from 0 on.
+        const ZERO_BASED = 32;
     }
 }
 
@@ -44,6 +48,23 @@ pub enum AtomicOp {
     FetchAdd { add: u64 },
 }
 
+/// A memory window and what it is to open (IBTA 10.6.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The key that the window has had until now.
+    pub window_rkey: u32,
+    /// The key that it will have; they differ in the low byte only.
+    pub new_rkey: u32,
+    /// Of the region beneath. Ignored where `len` is 0.
+    pub mr_lkey: u32,
+    /// First byte, as the region is addressed.
+    pub addr: u64,
+    /// Bytes; 0 unbinds a window of type 1.
+    pub len: u64,
+    /// What peers may do there, and whether they count from 0 (`ZERO_BASED`).
+    pub access: Access,
+}
+
 /// Memory and queues of the process, within the QP's protection domain.
 pub trait Host {
     /// Whether the adapter may use these pieces: for reading with empty `access`, for writing with `LOCAL_WRITE`.
@@ -60,6 +81,23 @@ pub trait Host {
 
     /// Performs an atomic at an aligned `va` on behalf of a peer and returns the value before.
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied>;
+
+    /// Binds a memory window. `Denied`: the request completes with a memory window bind error.
+    fn bind_window(&mut self, _bind: &Bind) -> Result<(), Denied> {
+        Err(Denied::Protection)
+    }
+
+    /// Ends a key of this process on behalf of a local work request. `Denied`: it completes with a local QP operation
+    /// or bind error.
+    fn invalidate_local(&mut self, _key: u32) -> Result<(), Denied> {
+        Err(Denied::Protection)
+    }
+
+    /// Ends a window's key on behalf of a peer that is done with it. `Denied`: a remote access error NAK
+    /// (IBTA 9.4.1.1.2).
+    fn invalidate_remote(&mut self, _rkey: u32) -> Result<(), Denied> {
+        Err(Denied::Protection)
+    }
 
     /// Takes a completion. `solicited`: it is an error, or answers a request with the solicited bit.
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool);

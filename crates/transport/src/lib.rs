@@ -40,7 +40,7 @@ mod wr;
 pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit, QpState};
 pub use completer::CompleterState;
 pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
-pub use host::{Access, AtomicOp, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
+pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
 pub use profile::Profile;
 pub use qp::{InFlight, Limits, Progress, Qp};
 pub use requester::RequesterState;
