@@ -13,7 +13,7 @@ STAGE := $(TARGET)/weir
 export CARGO_TARGET_DIR := $(TARGET)
 WARN := -Wall -Wextra -Werror
 
-.PHONY: help demo build bin lib tools test lint install uninstall clean
+.PHONY: help demo build bin lib tools test conformance lint install uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -29,16 +29,16 @@ build: bin lib tools ## Build all into target/weir
 
 bin:
 	cargo build --release -p weir-cli
-	install -D target/release/weir $(STAGE)/bin/weir
+	install -D $(TARGET)/release/weir $(STAGE)/bin/weir
 
 lib: ## Build libibverbs.so.1 alone
 	cargo build --release -p weir-verbs
-	crates/verbs/link.sh target/release $(STAGE)
+	crates/verbs/link.sh $(TARGET)/release $(STAGE)
 
 # Programs of ours that are no part of the adapter: the one that verifies every byte.
 tools: $(STAGE)/lib/weir/weir-verify
 
-$(STAGE)/lib/weir/weir-verify: tests/c/verify.c
+$(STAGE)/lib/weir/weir-verify: tests/c/verify.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(WARN) -o $@ $< -libverbs
 
@@ -46,6 +46,12 @@ test: ## Install what tests need, and run all of them
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
 	WEIR_LIB_DIR=$(STAGE)/lib/weir cargo test --workspace --no-fail-fast
+	tests/conformance/run.py
+
+conformance: ## Run rdma-core's own Python suite on Weir, and say what passed, failed and was skipped
+	@scripts/need.sh conformance
+	@$(MAKE) --no-print-directory lib
+	tests/conformance/run.py
 
 lint: ## Check formatting and lints
 	cargo fmt --all --check

@@ -71,7 +71,9 @@ impl Bed {
     /// `weir run OPTIONS -- WORDS…` on a side.
     pub fn weir<S: AsRef<OsStr>>(&self, side: Side, options: &[&str], words: impl IntoIterator<Item = S>) -> Command {
         let mut command = self.bare(side, WEIR);
-        command.arg("run").args(options).arg("--").args(words);
+        // For hunting: more options for all.
+        let more = std::env::var("E2E_WEIR_OPTIONS").unwrap_or_default();
+        command.arg("run").args(options).args(more.split_whitespace()).arg("--").args(words);
         command
     }
 

@@ -15,6 +15,7 @@ mod matrix;
 mod pingpong;
 mod roce_peer;
 mod users;
+mod verify;
 
 use bed::{Bed, Place};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -37,6 +38,7 @@ fn trials() -> Vec<Trial> {
     [
         command::trials(),
         pingpong::trials(),
+        verify::trials(),
         foreign::trials(),
         fork::trials(),
         idle::trials(),

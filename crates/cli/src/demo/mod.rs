@@ -32,7 +32,7 @@ pub struct DemoArgs {
     json: bool,
 }
 
-/// Runs it all; exit code 1 if a byte was wrong.
+/// Runs it all; exit code 1 if a byte or a status was wrong.
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let packages = missing(ROUND.iter().map(|step| step.program));
     if !packages.is_empty() {
@@ -56,7 +56,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     progress.done(&format!("{:<24} {verified}", "weir-verify"));
     progress.end();
 
-    let right = verified.wrong == 0;
+    let right = verified.wrong == 0 && verified.failed == 0;
     report.verified = Some(verified);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report.json())?);

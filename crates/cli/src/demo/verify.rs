@@ -4,7 +4,7 @@ use super::steps::Bench;
 use crate::library;
 use crate::programs::pair;
 use crate::stage::Side;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -18,6 +18,10 @@ pub(super) struct Verified {
     pub bytes: u64,
     /// Of those, not as they should be.
     pub wrong: u64,
+    /// Checks of statuses, orders and bytes.
+    pub passed: u64,
+    /// Checks that did not hold.
+    pub failed: u64,
 }
 
 /// Runs the pair.
@@ -34,16 +38,26 @@ pub(super) fn run(bench: &Bench) -> Result<Verified> {
     let mut client = command(Side::B);
     client.arg(bench.stage.address(Side::A).to_string());
     let outcome = pair::run(&mut command(Side::A), &mut client, port, TIMEOUT)?;
-    let (server, client) = (summary(&outcome.server.stdout)?, summary(&outcome.client.stdout)?);
-    Ok(Verified { bytes: server.bytes + client.bytes, wrong: server.wrong + client.wrong })
+    // Exit code 1 says that something was wrong, which the summary says better.
+    summary(&outcome.client.stdout).with_context(|| outcome.client.printed())
 }
-fn summary(_stdout: &str) -> Result<Verified> {
-    None.context("no summary")
+
+/// Each side ends with the sums of both: `N bytes verified, N wrong`, then `N passed, N failed`.
+fn summary(stdout: &str) -> Result<Verified> {
+    let mut lines = stdout
+        .lines()
+        .rev()
+        .map(|line| -> Vec<u64> { line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect() });
+    match (lines.next().as_deref(), lines.next().as_deref()) {
+        (Some(&[passed, failed]), Some(&[bytes, wrong])) => Ok(Verified { bytes, wrong, passed, failed }),
+        _ => bail!("it did not come to its summary"),
+    }
 }
 
 impl fmt::Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes verified, {} wrong", grouped(self.bytes), grouped(self.wrong))
+        write!(f, "{} bytes verified, {} wrong; ", grouped(self.bytes), grouped(self.wrong))?;
+        write!(f, "{} checks passed, {} failed", grouped(self.passed), grouped(self.failed))
     }
 }
 
@@ -65,9 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_last_lines_hold_the_sums() {
+        let text =
+            "sizes          client  94 passed, 0 failed\n1234567 bytes verified, 3 wrong\n120 passed, 1 failed\n";
+        let verified = summary(text).unwrap();
+        assert_eq!(verified, Verified { bytes: 1234567, wrong: 3, passed: 120, failed: 1 });
+        assert_eq!(verified.to_string(), "1,234,567 bytes verified, 3 wrong; 120 checks passed, 1 failed");
+        assert!(summary("retry  client  2 passed, 0 failed\n").is_err());
+        assert!(summary("").is_err());
+    }
+
+    #[test]
     fn large_numbers_are_readable() {
-        let verified = Verified { bytes: 1234567, wrong: 0 };
-        assert_eq!(verified.to_string(), "1,234,567 bytes verified, 0 wrong");
+        assert_eq!(grouped(1234567), "1,234,567");
         assert_eq!(grouped(123), "123");
     }
 }

@@ -1,0 +1,58 @@
+//! The C program of ours that compares every byte and every completion status, in all settings.
+
+use crate::bed::{Bed, FAULTS, Place, library};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::programs::pair;
+use weir_cli::stage::Side;
+
+/// Options of `weir run`, and of the program.
+const SETTINGS: &[(&str, &[&str], &str)] = &[
+    ("", &[], ""),
+    ("with every ICRC", &["--icrc", "always"], "-s 2"),
+    ("with long messages", &[], "-s 3 -m 8388608 -n 100"),
+    ("with faults", &["--faults", FAULTS], "-l -s 4"),
+    ("with faults and every ICRC", &["--faults", FAULTS, "--icrc", "always"], "-l -s 5"),
+    ("with duplicates and delay", &["--faults", "dup=0.05,delay=20us,jitter=200us"], "-l -s 6"),
+];
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for &(name, weir, options) in SETTINGS {
+            let name = format!("every byte and status {name}");
+            trials.push(trial(place, name.trim_end(), move |bed| verify(bed, weir, options, false)));
+        }
+        let over_ipv6 = move |bed: &Bed| verify(bed, &[], "-s 7", true);
+        trials.push(trial(place, "every byte and status over IPv6", over_ipv6));
+    }
+    trials
+}
+
+fn verify(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<()> {
+    let program = library().join("weir-verify");
+    ensure!(program.is_file(), "no {}: run `make build`, or `make test`", program.display());
+    let port = bed.stage.free_port(Side::A)?;
+    let command = |side: Side, seed: &str| -> Result<std::process::Command> {
+        let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
+        let gid = bed.gid_index(side, address)?;
+        let mut weir: Vec<String> = weir.iter().map(|&word| word.to_owned()).collect();
+        // Each side has its own sequence of faults, and the same in every run.
+        weir.iter_mut().filter(|word| word.contains('=')).for_each(|spec| *spec += seed);
+        let weir: Vec<&str> = weir.iter().map(String::as_str).collect();
+        let mut command = bed.weir(side, &weir, [&program]);
+        let line = format!("-d {} -g {gid} -p {port} {options}", bed.stage.device(side));
+        command.args(line.split_whitespace());
+        Ok(command)
+    };
+    let mut client = command(Side::B, ",seed=12")?;
+    client.arg(bed.stage.address(Side::A).to_string());
+    let outcome =
+        pair::run(&mut command(Side::A, ",seed=11")?, &mut client, port, Duration::from_secs(120))?.success()?;
+    let bytes = outcome.client.stdout.lines().find_map(|line| line.split_once(" bytes verified, 0 wrong"));
+    let bytes: u64 = bytes.context("no sum of bytes")?.0.parse()?;
+    ensure!(bytes > 1 << 20, "only {bytes} bytes were compared\n{}", outcome.client.printed());
+    Ok(())
+}
