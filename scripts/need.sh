@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what `make demo` or `make test` needs and is missing, through apt; says what and why.
-# Usage: scripts/need.sh demo|test
+# Usage: scripts/need.sh demo|test|conformance
 set -eu
 
 # Package, what shows that it is there (a program, or a file), for which of us, why.
@@ -10,11 +10,12 @@ perftest        ib_write_bw                        demo,test  the programs that 
 ibverbs-utils   ibv_rc_pingpong                    test       more programs that run over Weir
 iperf3          iperf3                             demo,test  TCP over the same path, to compare with
 iproute2        ip                                 demo,test  makes network namespaces and joins them
-libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test  headers and library to build weir-verify with
-gcc             cc                                 demo,test  links the library, builds weir-verify
-libc6-dev       /usr/include/stdlib.h              demo,test  headers to build weir-verify with
+libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,conformance  headers and library to build weir-verify with
+gcc             cc                                 demo,test,conformance  links the library, builds weir-verify
+libc6-dev       /usr/include/stdlib.h              demo,test,conformance  headers to build weir-verify with
 tshark          tshark                             test       reads Weir's captures, to compare
 ucx-utils       ucx_perftest                       test       a peer in the benches
+python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's own tests, and what they need
 util-linux      setpriv                            test       runs programs as another user
 END
 }

@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""rdma-core's own Python suite on Weir: what passed, what failed, and why the rest was skipped.
+
+Each module runs in a process of its own, on Weir's library, on the loopback device. A test that must pass
+(expected.txt) and does not, and one that fails, end it with status 1; so, with `--strict`, does one that is skipped for
+no reason that expected.txt knows.
+`--update` writes what passes now into expected.txt, and its number into README.
+"""
+
+import argparse
+import fnmatch
+import glob
+import gzip
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+EXPECTED = os.path.join(HERE, 'expected.txt')
+README = os.path.join(ROOT, 'README.md')
+INSTALLED = '/usr/share/doc/rdma-core/tests'
+# pyverbs is built for the distribution's own interpreter.
+PYTHON = '/usr/bin/python3'
+# Tests of one vendor's adapters are no concern of ours.
+FOREIGN = re.compile(r'test_(mlx5|efa|cuda)')
+VERDICTS = ('passed', 'failed', 'skipped')
+
+
+def main():
+    options = arguments()
+    expected = Expected(EXPECTED)
+    with tempfile.TemporaryDirectory(prefix='weir-conformance-') as folder:
+        unpack(suite(folder), os.path.join(folder, 'tests'))
+        modules = options.modules or list_modules(os.path.join(folder, 'tests'))
+        results = []
+        for module in modules:
+            begin = time.monotonic()
+            rows = run_module(folder, module, options)
+            results += rows
+            if not options.json:
+                print_row(module, rows, time.monotonic() - begin)
+    complaints = expected.judge(results, whole=not options.modules, strict=options.strict)
+    if options.update:
+        expected.update(results)
+        update_readme(expected)
+    elif not options.modules:
+        complaints += check_readme(expected)
+    if options.json:
+        print(json.dumps(summary(results, complaints, expected), indent=1))
+    else:
+        print_end(results, complaints, expected)
+    sys.exit(1 if complaints else 0)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--library', default=os.path.join(ROOT, 'target/weir/lib/weir'),
+                        help="folder with Weir's libibverbs.so.1 (default: the one that `make build` makes)")
+    parser.add_argument('--device', default='weir_lo')
+    parser.add_argument('--gid', default='1', help='GID index (default: 127.0.0.1 of weir_lo)')
+    parser.add_argument('--timeout', type=float, default=30, help='seconds that one test may take')
+    parser.add_argument('--json', action='store_true', help='all results as one object of JSON')
+    parser.add_argument('--strict', action='store_true', help='a skip without a known reason is an error')
+    parser.add_argument('--update', action='store_true', help='write what passes now into expected.txt and README')
+    parser.add_argument('modules', nargs='*', metavar='MODULE', help='test_mr, for example (default: all)')
+    return parser.parse_args()
+
+
+def suite(folder):
+    """The suite's folder: as installed or, where documentation is not installed, out of the package."""
+    if glob.glob(INSTALLED + '/test_*'):
+        return INSTALLED
+    print('The suite is not installed (no documentation here?): taking it out of the package.', file=sys.stderr)
+    subprocess.run(['apt-get', 'download', '-q', 'python3-pyverbs'], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    package = glob.glob(folder + '/python3-pyverbs*.deb')[0]
+    subprocess.run(['dpkg-deb', '-x', package, folder + '/package'], check=True)
+    return folder + '/package' + INSTALLED
+
+
+def unpack(source, target):
+    os.mkdir(target)
+    for path in glob.glob(source + '/*.py*'):
+        name = os.path.join(target, os.path.basename(path).removesuffix('.gz'))
+        opener = gzip.open if path.endswith('.gz') else open
+        with opener(path, 'rb') as packed, open(name, 'wb') as plain:
+            shutil.copyfileobj(packed, plain)
+
+
+def list_modules(folder):
+    names = (os.path.basename(path).removesuffix('.py') for path in glob.glob(folder + '/test_*.py'))
+    return sorted(name for name in names if not FOREIGN.match(name))
+
+
+def run_module(folder, module, options):
+    """All tests of a module. One that kills its process or hangs is failed, and the others go on in a new one."""
+    results, left = [], []
+    while True:
+        ran, wanted, ended, died = run_process(folder, module, left, options)
+        results += ran
+        if ended:
+            return results
+        seen = {result['test'] for result in results}
+        if died:
+            results.append(died)
+            seen.add(died['test'])
+        left = [test for test in wanted if test not in seen]
+        if not died or not left:
+            return results
+
+
+def run_process(folder, module, only, options):
+    """(results, all tests that were to run, whether it came to its end, the result of the test that it died in)."""
+    log = tempfile.TemporaryFile('w+')
+    reader, writer = os.pipe()
+    command = [PYTHON, os.path.join(HERE, 'module.py'), str(writer), folder, options.device, options.gid, module, *only]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith('WEIR_')}
+    environment['LD_LIBRARY_PATH'] = options.library
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                               pass_fds=[writer], start_new_session=True, cwd=folder)
+    os.close(writer)
+    results, wanted, current, ended, why = [], [], None, False, None
+    for line in lines(reader, options.timeout):
+        if line is None:
+            why = f'did not end within {options.timeout:g} s'
+            break
+        report = json.loads(line)
+        if 'tests' in report:
+            wanted = report['tests']
+        elif 'end' in report:
+            ended = True
+        elif 'verdict' in report:
+            results.append(report)
+            current = None
+        else:
+            current = report['test']
+    os.close(reader)
+    # Its own group: a test may have made children.
+    if why:
+        os.killpg(process.pid, 9)
+    status = process.wait()
+    if ended:
+        return results, wanted, True, None
+    log.seek(0)
+    why = why or f'its process ended with status {status}'
+    name = current or f'tests.{module}'
+    return results, wanted, False, {'test': name, 'verdict': 'failed', 'why': f'{why}\n{log.read()[-4000:]}'}
+
+
+def lines(reader, timeout):
+    """Lines as they come; None if none comes in time."""
+    rest = b''
+    while True:
+        if not select.select([reader], [], [], timeout)[0]:
+            yield None
+            return
+        got = os.read(reader, 65536)
+        if not got:
+            return
+        *whole, rest = (rest + got).split(b'\n')
+        yield from whole
+
+
+def count(results):
+    return {verdict: sum(result['verdict'] == verdict for result in results) for verdict in VERDICTS}
+
+
+def short(test):
+    return test.removeprefix('tests.')
+
+
+def print_row(module, results, seconds):
+    counts = count(results)
+    words = ', '.join(f'{counts[verdict]:3} {verdict}' for verdict in VERDICTS)
+    print(f'{module:24} {words}   {seconds:5.1f} s', flush=True)
+
+
+def print_end(results, complaints, expected):
+    skipped = {}
+    for result in results:
+        if result['verdict'] == 'skipped':
+            skipped.setdefault((expected.reason(short(result['test'])), result['why']), []).append(short(result['test']))
+    print('\nSkipped:')
+    for (reason, why), tests in sorted(skipped.items(), key=lambda item: item[1]):
+        print(f'  "{why}"' + (f': {reason}' if reason else ''))
+        for test in tests:
+            print(f'    {test}')
+    for result in results:
+        if result['verdict'] == 'failed':
+            print(f'\nFAILED {short(result["test"])}\n{result["why"].rstrip()}')
+    if complaints:
+        print()
+    for text in complaints:
+        print(f'error: {text}')
+    print(f'\n{total(results)}')
+
+
+def total(results):
+    counts = count(results)
+    return ', '.join(f'{counts[verdict]} {verdict}' for verdict in VERDICTS) + f', of {len(results)}'
+
+
+def summary(results, complaints, expected):
+    rows = [{**result, 'test': short(result['test']), 'expected': expected.kind(short(result['test']))}
+            for result in results]
+    return {**count(results), 'total': len(results), 'errors': complaints, 'tests': rows}
+
+
+class Expected:
+    """expected.txt: `pass TEST` must pass; `skip PATTERN REASON` need not, and why."""
+
+    def __init__(self, path):
+        self.path = path
+        self.passes, self.skips, self.head = [], [], []
+        with open(path) as file:
+            for line in file:
+                words = line.split(None, 2)
+                if words[:1] == ['pass']:
+                    self.passes.append(words[1])
+                else:
+                    self.head.append(line)
+                    if words[:1] == ['skip']:
+                        self.skips.append((words[1], words[2].strip()))
+
+    def reason(self, test):
+        return next((reason for pattern, reason in self.skips if fnmatch.fnmatchcase(test, pattern)), None)
+
+    def kind(self, test):
+        return 'pass' if test in self.passes else 'skip' if self.reason(test) else None
+
+    def judge(self, results, whole, strict):
+        found = {short(result['test']): result for result in results}
+        complaints = []
+        for test in self.passes:
+            if test in found and found[test]['verdict'] != 'passed':
+                complaints.append(f'{test} must pass and was {found[test]["verdict"]}')
+            elif whole and test not in found:
+                complaints.append(f'{test} must pass and was not there')
+        for test, result in found.items():
+            if test in self.passes:
+                continue
+            if result['verdict'] == 'failed':
+                complaints.append(f'{test} failed')
+            elif strict and result['verdict'] == 'skipped' and not self.reason(test):
+                complaints.append(f'{test} is skipped, and expected.txt does not say why it may be')
+        return complaints
+
+    def update(self, results):
+        passed = {short(result['test']) for result in results if result['verdict'] == 'passed'}
+        # Some pass on some machines only, and must not be asked of all.
+        self.passes = sorted(set(self.passes) | {test for test in passed if not self.conditional(test)})
+        with open(self.path, 'w') as file:
+            file.write(''.join(self.head).rstrip('\n') + '\n\n' + ''.join(f'pass {test}\n' for test in self.passes))
+
+    def conditional(self, test):
+        return (self.reason(test) or '').startswith('machine: ')
+
+
+def sentence(expected):
+    return f'{len(expected.passes)} tests of rdma-core\'s Python suite pass'
+
+
+STANDS = re.compile(r"\d+ tests of rdma-core's Python suite pass")
+
+
+def check_readme(expected):
+    with open(README) as file:
+        found = STANDS.search(file.read())
+    if not found or found.group() != sentence(expected):
+        said = f'"{found.group()}"' if found else 'nothing of the suite'
+        return [f'README says {said}, expected.txt "{sentence(expected)}"']
+    return []
+
+
+def update_readme(expected):
+    with open(README) as file:
+        text = file.read()
+    with open(README, 'w') as file:
+        file.write(STANDS.sub(sentence(expected), text))
+
+
+if __name__ == '__main__':
+    main()
