@@ -10,6 +10,7 @@ use crate::fork;
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::copy;
 use crate::memory::region::Regions;
+use crate::moderation::Moderated;
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::Slot;
@@ -26,6 +27,10 @@ pub(crate) struct Adapter {
     pub profile: Arc<Profile>,
     pub regions: Regions,
     pub pace: Arc<Pace>,
+    /// CQs that hold an event back.
+    pub moderated: Moderated,
+    /// A CQ has overflowed, and its QPs are still to be ended.
+    pub overflown: AtomicBool,
     engine: Mutex<Engine>,
     /// Somebody wants a turn: the holder of the engine looks again before it leaves.
     pending: AtomicBool,
@@ -80,6 +85,8 @@ impl Adapter {
             profile,
             regions: Regions::default(),
             pace,
+            moderated: Moderated::default(),
+            overflown: AtomicBool::new(false),
             engine: Mutex::new(engine),
             pending: AtomicBool::new(false),
             doorbells: Mutex::new(Vec::with_capacity(64)),

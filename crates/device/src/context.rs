@@ -1,7 +1,7 @@
 //! Opened devices and protection domains.
 
 use crate::adapter::Adapter;
-use crate::cq::{CompChannel, Cq};
+use crate::cq::{CompChannel, Cq, CqCreate};
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::pin::{self, Pinned};
 use crate::memory::region::Region;
@@ -126,8 +126,13 @@ impl Context {
         channel: Option<Arc<CompChannel>>,
         cookie: u64,
     ) -> Result<Arc<Cq>, Errno> {
+        self.create_cq_with(CqCreate { cqe, channel, cookie, ..CqCreate::default() })
+    }
+
+    /// A completion queue with more to it.
+    pub fn create_cq_with(self: &Arc<Self>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
         self.adapter.check()?;
-        Cq::new(self, cqe, channel, cookie)
+        Cq::new(self, create)
     }
 
     /// Readable when an asynchronous event waits.

@@ -1,13 +1,14 @@
 //! Completion queues and completion channels.
 
 use crate::context::Context;
+use crate::moderation::{Moderation, Verdict};
 use crate::notify::Notify;
-use crate::{AsyncEvent, Errno};
+use crate::{AsyncEvent, Errno, clock};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use weir_transport::{Completion, Queue};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use weir_transport::{Completion, Queue, Status};
 
 /// A completion channel.
 pub struct CompChannel {
@@ -30,20 +31,40 @@ impl CompChannel {
     }
 }
 
+/// What a CQ is made with.
+#[derive(Clone, Default)]
+pub struct CqCreate {
+    /// Entries, at least 1.
+    pub cqe: u32,
+    /// Where its events go.
+    pub channel: Option<Arc<CompChannel>>,
+    /// Comes back with events.
+    pub cookie: u64,
+    /// Each completion is stamped with the adapter's clock.
+    pub timestamps: bool,
+    /// A full CQ forgets its oldest entry instead of failing.
+    pub ignore_overrun: bool,
+}
+
 /// A completion queue.
 pub struct Cq {
     context: Arc<Context>,
     channel: Option<Arc<CompChannel>>,
     cookie: u64,
+    timestamps: bool,
+    ignore_overrun: bool,
     users: AtomicU32,
+    overflown: AtomicBool,
     ring: Mutex<Ring>,
+    /// For timers, which do not keep it alive.
+    me: Weak<Cq>,
 }
 
 struct Ring {
     entries: VecDeque<Entry>,
     capacity: u32,
-    overflowed: bool,
     armed: Armed,
+    moderation: Moderation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +78,8 @@ struct Entry {
     completion: Completion,
     queue: Queue,
     places: Arc<Places>,
+    /// The adapter's clock when the completion was made; 0 where nobody asks for it.
+    stamp: u64,
 }
 
 /// Places of a QP's work queues, which come back when completions are polled, as they do on an adapter: a program
@@ -77,16 +100,25 @@ impl Places {
 }
 
 impl Cq {
-    pub(crate) fn new(
-        context: &Arc<Context>,
-        cqe: u32,
-        channel: Option<Arc<CompChannel>>,
-        cookie: u64,
-    ) -> Result<Arc<Cq>, Errno> {
-        let capacity = checked_size(context, cqe)?;
-        let ring =
-            Ring { entries: VecDeque::with_capacity(capacity as usize), capacity, overflowed: false, armed: Armed::No };
-        Ok(Arc::new(Cq { context: context.clone(), channel, cookie, users: AtomicU32::new(0), ring: Mutex::new(ring) }))
+    pub(crate) fn new(context: &Arc<Context>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
+        let capacity = checked_size(context, create.cqe)?;
+        let ring = Ring {
+            entries: VecDeque::with_capacity(capacity as usize),
+            capacity,
+            armed: Armed::No,
+            moderation: Moderation::default(),
+        };
+        Ok(Arc::new_cyclic(|me| Cq {
+            context: context.clone(),
+            channel: create.channel,
+            cookie: create.cookie,
+            timestamps: create.timestamps,
+            ignore_overrun: create.ignore_overrun,
+            users: AtomicU32::new(0),
+            overflown: AtomicBool::new(false),
+            ring: Mutex::new(ring),
+            me: me.clone(),
+        }))
     }
 
     /// Entries that it holds, at least what was asked for.
@@ -97,23 +129,38 @@ impl Cq {
     /// Takes up to `max` completions, handing each to `each`; drives the engine if there is none. Err: it has
     /// overflowed.
     pub fn poll(&self, max: usize, mut each: impl FnMut(&Completion)) -> Result<usize, Errno> {
-        let mut taken = self.take(max, &mut each)?;
+        let mut taken = self.take(max, |entry| each(&entry.completion))?;
         if taken == 0 {
             self.context.adapter.drive_for_poll();
-            taken = self.take(max, &mut each)?;
+            taken = self.take(max, |entry| each(&entry.completion))?;
         }
         self.context.adapter.pace.polled(taken == 0);
         Ok(taken)
     }
 
-    fn take(&self, max: usize, each: &mut impl FnMut(&Completion)) -> Result<usize, Errno> {
+    /// Takes one completion and its time stamp; `first` of a series drives the engine if there is none. Err: it has
+    /// overflowed.
+    pub fn poll_one(&self, first: bool) -> Result<Option<(Completion, u64)>, Errno> {
+        let mut found = None;
+        self.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
+        if first {
+            if found.is_none() {
+                self.context.adapter.drive_for_poll();
+                self.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
+            }
+            self.context.adapter.pace.polled(found.is_none());
+        }
+        Ok(found)
+    }
+
+    fn take(&self, max: usize, mut each: impl FnMut(&Entry)) -> Result<usize, Errno> {
         let mut ring = self.ring();
-        if ring.overflowed && ring.entries.is_empty() {
+        if ring.entries.is_empty() && self.has_overflown() {
             return Err(Errno(libc::EIO));
         }
         let count = max.min(ring.entries.len());
         for entry in ring.entries.drain(..count) {
-            each(&entry.completion);
+            each(&entry);
             entry.places.give_back(entry.queue, entry.completion.retired);
         }
         Ok(count)
@@ -146,6 +193,36 @@ impl Cq {
         Ok(())
     }
 
+    /// Gathers completions: an armed CQ raises its event after `count` of them or `period_us` microseconds after the
+    /// first, whichever is earlier. Zero for either of them, or one completion, switches it off.
+    pub fn moderate(&self, count: u16, period_us: u16) {
+        self.context.adapter.moderated.reserve();
+        let mut ring = self.ring();
+        ring.moderation.set(count, period_us);
+        let waited = ring.armed != Armed::No && ring.moderation.end();
+        if waited {
+            self.fire(ring);
+        }
+    }
+
+    /// The time is over that an event was held back for.
+    pub(crate) fn moderation_due(&self, now: u64) {
+        let mut ring = self.ring();
+        match ring.moderation.time_is_over(now) {
+            Some(due) => {
+                drop(ring);
+                self.context.adapter.moderated.wait(due, self.me.clone());
+            }
+            None if ring.moderation.end() && ring.armed != Armed::No => self.fire(ring),
+            None => {}
+        }
+    }
+
+    /// A completion found no place: no QP can go on with it.
+    pub(crate) fn has_overflown(&self) -> bool {
+        self.overflown.load(Ordering::Acquire)
+    }
+
     /// EBUSY while a QP uses it. Pending channel events of it are dropped.
     pub fn destroy(&self) -> Result<(), Errno> {
         if self.users.load(Ordering::Acquire) > 0 {
@@ -167,27 +244,55 @@ impl Cq {
 
     /// Takes a completion from a QP.
     pub(crate) fn push(&self, queue: Queue, completion: Completion, places: &Arc<Places>, solicited: bool) {
+        let stamp = if self.timestamps { clock::now().0 } else { 0 };
         let mut ring = self.ring();
         if ring.entries.len() >= ring.capacity as usize {
-            if !std::mem::replace(&mut ring.overflowed, true) {
+            if !self.ignore_overrun {
                 drop(ring);
-                self.context.events.push(AsyncEvent::CqError { cookie: self.cookie });
+                self.overflow();
+                return;
             }
-            return;
+            // Its place in the work queue comes back with a later completion.
+            ring.entries.pop_front();
         }
-        ring.entries.push_back(Entry { completion, queue, places: places.clone() });
-        let fire = match ring.armed {
+        let failed = completion.status != Status::Success;
+        ring.entries.push_back(Entry { completion, queue, places: places.clone(), stamp });
+        let wanted = match ring.armed {
             Armed::No => false,
             Armed::Solicited => solicited,
             Armed::Any => true,
         };
-        if fire {
-            ring.armed = Armed::No;
-            drop(ring);
-            if let Some(channel) = &self.channel {
-                channel.events.push(self.cookie);
+        if !wanted {
+            return;
+        }
+        match ring.moderation.completion(failed) {
+            Verdict::Fire => self.fire(ring),
+            Verdict::Gather => {}
+            Verdict::Start(period) => {
+                let due = clock::now().0 + period;
+                if ring.moderation.start(due) {
+                    drop(ring);
+                    self.context.adapter.moderated.wait(due, self.me.clone());
+                }
             }
         }
+    }
+
+    fn fire(&self, mut ring: MutexGuard<'_, Ring>) {
+        ring.armed = Armed::No;
+        ring.moderation.end();
+        drop(ring);
+        if let Some(channel) = &self.channel {
+            channel.events.push(self.cookie);
+        }
+    }
+
+    /// The application hears of it, and the engine ends the QPs (IBTA 11.6.3.1, 11.6.3.2).
+    fn overflow(&self) {
+        if !self.overflown.swap(true, Ordering::AcqRel) {
+            self.context.events.push(AsyncEvent::CqError { cookie: self.cookie });
+        }
+        self.context.adapter.overflown.store(true, Ordering::Release);
     }
 
     /// Drops the completions of a QP that is gone or reset.

@@ -16,13 +16,14 @@ mod fork;
 mod hello;
 mod interfaces;
 mod memory;
+mod moderation;
 mod notify;
 mod qp;
 mod route;
 mod slot;
 
 pub use context::{Context, DeviceLimits, Mr, Pd, PortInfo};
-pub use cq::{CompChannel, Cq};
+pub use cq::{CompChannel, Cq, CqCreate};
 pub use errno::Errno;
 pub use interfaces::{DeviceInfo, devices};
 pub use qp::{Qp, QpCreate};

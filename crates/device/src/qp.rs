@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub unsent: AtomicU32,
     /// Requests are under way: new ones may wait for company.
     pub busy: AtomicBool,
+    /// A receive was posted in the error state: the engine is to flush it.
+    flush_due: AtomicBool,
     posted: Posted,
 }
 
@@ -94,6 +96,7 @@ impl Qp {
                 rung: AtomicBool::new(false),
                 unsent: AtomicU32::new(0),
                 busy: AtomicBool::new(false),
+                flush_due: AtomicBool::new(false),
                 posted: Posted::default(),
             })
         })?;
@@ -182,6 +185,9 @@ impl Qp {
         }
         protocol.post_recv(wr)?;
         shared.posted.recv.fetch_add(1, Ordering::Relaxed);
+        if protocol.state() == QpState::Error {
+            shared.flush_due.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -193,11 +199,8 @@ impl Qp {
 
     /// Lets the engine see what was posted to the receive queue: it matters in the error state only, where it flushes.
     pub fn doorbell_receive(&self) {
-        let wanted = {
-            let protocol = self.shared.lock();
-            protocol.state() == QpState::Error
-        };
-        if wanted {
+        let due = &self.shared.flush_due;
+        if due.load(Ordering::Relaxed) && due.swap(false, Ordering::AcqRel) {
             self.pd.context.adapter.ring(&self.shared, true);
         }
     }

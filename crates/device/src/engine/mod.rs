@@ -3,6 +3,7 @@
 
 mod foreign;
 pub mod host;
+mod overflow;
 pub mod pace;
 mod peers;
 mod receive;
@@ -188,7 +189,8 @@ impl Engine {
         }
         self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
-        adapter.pace.wake_by(self.next_deadline());
+        self.fail_overflown(adapter, now);
+        adapter.pace.wake_by(self.next_deadline(adapter));
         worked
     }
 
@@ -242,6 +244,7 @@ impl Engine {
         if self.carrier.due().is_some_and(|due| due <= now.0) {
             let _ = self.carrier.flush_due(now.0);
         }
+        adapter.moderated.fire(now.0);
         self.greet(now);
         self.foreign_turn(adapter, now);
     }
@@ -265,11 +268,9 @@ impl Engine {
         }
     }
 
-    fn next_deadline(&self) -> Option<u64> {
-        [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()]
-            .into_iter()
-            .flatten()
-            .min()
+    fn next_deadline(&self, adapter: &Adapter) -> Option<u64> {
+        let next = [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()];
+        next.into_iter().chain([adapter.moderated.next()]).flatten().min()
     }
 
     /// Puts a QP among those that want to send.

@@ -52,6 +52,11 @@ impl Table {
         Ok(Table { slot, entries, count: 0, next: start as u16 % INDICES as u16 })
     }
 
+    /// All that there could be.
+    pub fn indices(&self) -> std::ops::Range<u16> {
+        0..INDICES as u16
+    }
+
     /// Number of QPs.
     pub fn len(&self) -> usize {
         self.count

@@ -77,6 +77,12 @@ global_asm!(
     "weir_guard_start:",
     ".type weir_guarded_copy,@function",
     "weir_guarded_copy:", // rdi = dst, rsi = src, rdx = len
+    "cmp rdx, 512",
+    "jb 1f",
+    "lea rcx, [rdx - 64]", // all but the last line by the processor's own copy, which may store in any order
+    "rep movsb",
+    "mov edx, 64",
+    "1:",
     "mov rcx, rdx",
     "shr rcx, 6",
     "jz 3f",
@@ -210,9 +216,10 @@ mod tests {
     fn every_length_and_alignment() {
         install_handler();
         let src: Vec<u8> = (0..400).map(|i| (i * 31) as u8).collect();
-        for len in 0..300 {
+        let src: Vec<u8> = src.iter().cycle().take(5000).copied().collect();
+        for len in (0..300).chain(500..530).chain([4095, 4096, 4097]) {
             for offset in [0, 1, 7, 33] {
-                let mut dst = vec![0xaa; 400];
+                let mut dst = vec![0xaa; 5000];
                 // SAFETY: both lie within their vectors.
                 unsafe { copy(dst.as_mut_ptr().add(offset), src.as_ptr().add(3), len) }.unwrap();
                 assert_eq!(&dst[offset..offset + len], &src[3..3 + len]);
