@@ -1,0 +1,34 @@
+//! A CQ that has overflowed takes the QPs that complete to it along.
+
+use crate::adapter::Adapter;
+use crate::engine::Engine;
+use crate::engine::host::QpHost;
+use std::sync::atomic::Ordering;
+use weir_transport::{AttrMask, Host, Instant, QpAttr, QpEvent, QpState};
+
+impl Engine {
+    /// Moves the QPs of overflown CQs to the error state, each with an event of its own (IBTA 11.6.3.2).
+    pub(super) fn fail_overflown(&mut self, adapter: &Adapter, now: Instant) {
+        if !adapter.overflown.load(Ordering::Relaxed) || !adapter.overflown.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        for index in self.table.indices() {
+            let Some(entry) = self.table.get(index) else { continue };
+            let shared = entry.shared.clone();
+            let lost = shared.send_cq.has_overflown() || shared.recv_cq.has_overflown();
+            if !lost || entry.retired.is_some() {
+                continue;
+            }
+            let mut protocol = shared.lock();
+            if matches!(protocol.state(), QpState::Reset | QpState::Error) {
+                continue;
+            }
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+            let error = QpAttr { qp_state: QpState::Error, ..QpAttr::default() };
+            if protocol.modify(now, &error, AttrMask::STATE, &mut host).is_ok() {
+                host.event(QpEvent::Fatal);
+            }
+            self.after(index, &mut protocol);
+        }
+    }
+}
