@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::ffi::{ENODEV, object, status, zeroed};
 use crate::registry::Registry;
-use crate::{cq, device, log, poll, post, qp, query, unsupported};
+use crate::{cq, cq_ex, device, log, poll, post, qp, query, unsupported};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -91,7 +91,8 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
     verbs.query_port = Some(query::query_port);
     verbs.query_rt_values = Some(query::query_rt_values);
     verbs.query_device_ex = Some(query::query_device_ex);
-    verbs.create_cq_ex = Some(cq::create_cq_ex);
+    verbs.create_cq_ex = Some(cq_ex::create_cq_ex);
+    verbs.modify_cq = Some(cq::modify_cq);
     verbs.create_qp_ex = Some(qp::create_qp_ex);
     verbs.close_xrcd = Some(unsupported::close_xrcd);
     verbs.sz = size_of::<verbs_context>();

@@ -2,23 +2,37 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, guard, number, object, status, zeroed};
+use crate::cq_ex::Polling;
+use crate::ffi::{EBUSY, EINVAL, guard, number, object, status, zeroed};
 use crate::pd_mr::new_handle;
 use crate::registry::{Registry, new_cookie};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use weir_device::{CqCreate, Errno};
 
-/// An `ibv_cq` and our part of it.
+/// An `ibv_cq` and our part of it. Any can be polled as an `ibv_cq`, which an `ibv_cq_ex` begins like.
 #[repr(C)]
 pub struct Cq {
-    ibv: ibv_cq,
+    ibv: ibv_cq_ex,
     pub own: CqOwn,
+}
+
+/// What a CQ is made with.
+pub struct Creating {
+    pub cqe: u32,
+    pub cq_context: *mut c_void,
+    pub channel: *mut ibv_comp_channel,
+    pub comp_vector: u32,
+    pub timestamps: bool,
+    pub ignore_overrun: bool,
+    pub polling: Polling,
 }
 
 /// Our part of a CQ.
 pub struct CqOwn {
     pub device: Arc<weir_device::Cq>,
+    pub polling: Polling,
     registry: Arc<Registry>,
     cookie: u64,
 }
@@ -75,36 +89,73 @@ pub unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     object(|| {
-        // SAFETY: the caller's promise.
-        let (own, vectors) = unsafe { (context::own(context), (*context).num_comp_vectors) };
-        if cqe < 1 || !(0..vectors).contains(&comp_vector) {
+        if cqe < 1 || comp_vector < 0 {
             return Err(EINVAL);
         }
-        let notify = (!channel.is_null()).then(|| {
-            // SAFETY: the caller's promise.
-            unsafe { &(*channel.cast::<Channel>()).own }.device.clone()
-        });
-        let cookie = new_cookie();
-        let device = own.device.create_cq(cqe as u32, notify, cookie)?;
-        // SAFETY: integers and pointers; mutex and condition are initialised below.
-        let mut ibv: ibv_cq = unsafe { zeroed() };
-        ibv.context = context;
-        ibv.channel = channel;
-        ibv.cq_context = cq_context;
-        ibv.handle = new_handle();
-        ibv.cqe = device.cqe() as c_int;
-        let registry = own.registry.clone();
-        let cq = Box::into_raw(Box::new(Cq { ibv, own: CqOwn { device, registry, cookie } }));
-        // SAFETY: just made, in its final place.
-        unsafe {
-            libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
-            libc::pthread_cond_init(&raw mut (*cq).ibv.cond, std::ptr::null());
-            if !channel.is_null() {
-                count_users(channel, 1);
-            }
+        let creating = Creating {
+            cqe: cqe as u32,
+            cq_context,
+            channel,
+            comp_vector: comp_vector as u32,
+            timestamps: false,
+            ignore_overrun: false,
+            polling: Polling::default(),
+        };
+        // SAFETY: the caller's promise.
+        Ok(unsafe { create(context, creating)? }.cast())
+    })
+}
+
+/// # Safety
+/// `context` is open, the channel NULL or alive.
+pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
+    // SAFETY: the caller's promise.
+    let (own, vectors) = unsafe { (context::own(context), (*context).num_comp_vectors) };
+    let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling } = creating;
+    if comp_vector >= vectors as u32 {
+        return Err(EINVAL);
+    }
+    let notify = (!channel.is_null()).then(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &(*channel.cast::<Channel>()).own }.device.clone()
+    });
+    let cookie = new_cookie();
+    let create = CqCreate { cqe, channel: notify, cookie, timestamps, ignore_overrun };
+    let device = own.device.create_cq_with(create)?;
+    // SAFETY: integers, pointers and optional functions; mutex and condition are initialised below.
+    let mut ibv: ibv_cq_ex = unsafe { zeroed() };
+    ibv.context = context;
+    ibv.channel = channel;
+    ibv.cq_context = cq_context;
+    ibv.handle = new_handle();
+    ibv.cqe = device.cqe() as c_int;
+    let registry = own.registry.clone();
+    let cq = Box::into_raw(Box::new(Cq { ibv, own: CqOwn { device, polling, registry, cookie } }));
+    // SAFETY: just made, in its final place.
+    unsafe {
+        libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
+        libc::pthread_cond_init(&raw mut (*cq).ibv.cond, std::ptr::null());
+        if !channel.is_null() {
+            count_users(channel, 1);
         }
-        own.registry.cqs().insert(cookie, NonNull::new(cq).ok_or(EINVAL)?);
-        Ok(cq.cast())
+    }
+    own.registry.cqs().insert(cookie, NonNull::new(cq).ok_or(EINVAL)?);
+    Ok(cq.cast())
+}
+
+/// `ibv_modify_cq`: moderation of events is all that can be changed.
+///
+/// # Safety
+/// `cq` is alive, `attr` as in verbs.h.
+pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (own, attr) = unsafe { (own(cq), &*attr) };
+        if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
+            return Err(EINVAL);
+        }
+        own.device.moderate(attr.moderate.cq_count, attr.moderate.cq_period);
+        Ok(())
     })
 }
 
@@ -190,11 +241,6 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     guard((), || unsafe {
         acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents)
     })
-}
-
-/// Extended CQs are not offered yet.
-pub unsafe extern "C" fn create_cq_ex(_context: *mut ibv_context, _attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
-    object(|| Err(EOPNOTSUPP))
 }
 
 /// Our part of a CQ.

@@ -80,7 +80,7 @@ pub struct verbs_context {
     pub alloc_parent_domain: Unset,
     pub dealloc_td: Unset,
     pub alloc_td: Unset,
-    pub modify_cq: Unset,
+    pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: Unset,
     pub destroy_rwq_ind_table: Unset,
     pub create_rwq_ind_table: Unset,

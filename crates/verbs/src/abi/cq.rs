@@ -1,9 +1,27 @@
 //! Completion queues, channels and work completions.
 
-use super::{Opaque, ibv_context, ibv_pd};
+use super::{ibv_context, ibv_pd};
 use std::ffi::{c_int, c_uint, c_void};
 
 pub const IBV_WC_GRH: c_uint = 1;
+pub const IBV_WC_EX_WITH_BYTE_LEN: u64 = 1 << 0;
+pub const IBV_WC_EX_WITH_IMM: u64 = 1 << 1;
+pub const IBV_WC_EX_WITH_QP_NUM: u64 = 1 << 2;
+pub const IBV_WC_EX_WITH_SRC_QP: u64 = 1 << 3;
+pub const IBV_WC_EX_WITH_SLID: u64 = 1 << 4;
+pub const IBV_WC_EX_WITH_SL: u64 = 1 << 5;
+pub const IBV_WC_EX_WITH_DLID_PATH_BITS: u64 = 1 << 6;
+pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
+pub const IBV_WC_EX_WITH_CVLAN: u64 = 1 << 8;
+pub const IBV_WC_EX_WITH_FLOW_TAG: u64 = 1 << 9;
+pub const IBV_WC_EX_WITH_TM_INFO: u64 = 1 << 10;
+pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
+pub const IBV_CREATE_CQ_SUP_WC_FLAGS: u64 = (1 << 12) - 1;
+pub const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1 << 0;
+pub const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 1 << 1;
+pub const IBV_CREATE_CQ_ATTR_SINGLE_THREADED: u32 = 1 << 0;
+pub const IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN: u32 = 1 << 1;
+pub const IBV_CQ_ATTR_MODERATE: u32 = 1 << 0;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -110,6 +128,6 @@ pub struct ibv_cq_ex {
     pub read_completion_ts: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
     pub read_cvlan: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u16>,
     pub read_flow_tag: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u32>,
-    pub read_tm_info: *mut Opaque,
+    pub read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_wc_tm_info)>,
     pub read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
 }

@@ -1,0 +1,232 @@
+//! Extended CQs: polled one completion after another, read field by field.
+
+use crate::abi::*;
+use crate::cq::{self, Creating};
+use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object};
+use crate::gate::Gate;
+use std::ffi::{c_int, c_uint};
+use weir_transport::Completion;
+
+/// The completion that is looked at, between `ibv_start_poll` and `ibv_end_poll`.
+#[derive(Default)]
+pub struct Polling {
+    current: Gate<Option<(Completion, u64)>>,
+    /// The application promised that one thread polls: nothing is locked.
+    single_threaded: bool,
+}
+
+/// Wall clock stamps are those of the adapter's clock, converted when they are read.
+const STAMPED: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+/// `ibv_create_cq_ex`. EOPNOTSUPP for flags that are not of rdma-core 44.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+    object(|| {
+        const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        // SAFETY: the caller's promise.
+        let attr = unsafe { &*attr };
+        let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
+        if attr.wc_flags & !IBV_CREATE_CQ_SUP_WC_FLAGS != 0 || attr.comp_mask & !MASK != 0 || flags & !FLAGS != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0;
+        let creating = Creating {
+            cqe: attr.cqe,
+            cq_context: attr.cq_context,
+            channel: attr.channel,
+            comp_vector: attr.comp_vector,
+            timestamps: attr.wc_flags & STAMPED != 0,
+            ignore_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
+            polling: Polling { single_threaded, ..Polling::default() },
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let cq = cq::create(context, creating)?;
+            install(&mut *cq, attr.wc_flags);
+            Ok(cq)
+        }
+    })
+}
+
+/// What was not asked for stays NULL, as with adapters: whoever reads it fails here as there.
+fn install(cq: &mut ibv_cq_ex, wc_flags: u64) {
+    cq.start_poll = Some(start_poll);
+    cq.next_poll = Some(next_poll);
+    cq.end_poll = Some(end_poll);
+    cq.read_opcode = Some(read_opcode);
+    cq.read_vendor_err = Some(read_vendor_err);
+    cq.read_wc_flags = Some(read_wc_flags);
+    macro_rules! offer {
+        ($($flag:ident: $member:ident;)*) => {
+            $(if wc_flags & $flag != 0 {
+                cq.$member = Some($member);
+            })*
+        };
+    }
+    offer! {
+        IBV_WC_EX_WITH_BYTE_LEN: read_byte_len;
+        IBV_WC_EX_WITH_IMM: read_imm_data;
+        IBV_WC_EX_WITH_QP_NUM: read_qp_num;
+        IBV_WC_EX_WITH_SRC_QP: read_src_qp;
+        IBV_WC_EX_WITH_SLID: read_slid;
+        IBV_WC_EX_WITH_SL: read_sl;
+        IBV_WC_EX_WITH_DLID_PATH_BITS: read_dlid_path_bits;
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: read_completion_ts;
+        IBV_WC_EX_WITH_CVLAN: read_cvlan;
+        IBV_WC_EX_WITH_FLOW_TAG: read_flow_tag;
+        IBV_WC_EX_WITH_TM_INFO: read_tm_info;
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: read_completion_wallclock_ns;
+    }
+}
+
+/// After success the CQ is the caller's until `end_poll`.
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    guard(libc::EIO, || {
+        // SAFETY: the caller's CQ is alive, `attr` NULL or readable.
+        let polling = unsafe {
+            if attr.as_ref().is_some_and(|attr| attr.comp_mask != 0) {
+                return EINVAL.0;
+            }
+            &cq::own(cq.cast()).polling
+        };
+        if !polling.single_threaded {
+            polling.current.enter();
+        }
+        // SAFETY: entered.
+        let found = unsafe { advance(cq, polling, true) };
+        if found != 0 {
+            // SAFETY: entered above; `end_poll` will not be called.
+            unsafe { leave(polling) };
+        }
+        found
+    })
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
+    guard(libc::EIO, || unsafe { advance(cq, &cq::own(cq.cast()).polling, false) })
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
+    guard((), || unsafe { leave(&cq::own(cq.cast()).polling) })
+}
+
+/// ENOENT: there is none.
+///
+/// # Safety
+/// The CQ is alive and entered.
+unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match cq::own(cq.cast()).device.poll_one(first) {
+            Ok(Some((completion, stamp))) => {
+                (*cq).wr_id = completion.wr_id;
+                (*cq).status = completion.status as c_int;
+                *polling.current.inner() = Some((completion, stamp));
+                0
+            }
+            Ok(None) => libc::ENOENT,
+            Err(errno) => errno.0,
+        }
+    }
+}
+
+/// # Safety
+/// The caller has entered.
+unsafe fn leave(polling: &Polling) {
+    if !polling.single_threaded {
+        // SAFETY: the caller's promise.
+        unsafe { polling.current.leave() };
+    }
+}
+
+/// Functions that read a field of the current completion: `0` where there is none.
+macro_rules! readers {
+    ($($name:ident -> $type:ty: |$completion:ident, $stamp:ident| $value:expr;)*) => {$(
+        unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
+            let current = unsafe { cq::own(cq.cast()).polling.current.inner() };
+            current.as_ref().map_or(0, |($completion, $stamp)| $value)
+        }
+    )*};
+}
+
+readers! {
+    read_opcode -> c_int: |completion, _stamp| completion.opcode as c_int;
+    read_vendor_err -> u32: |completion, _stamp| completion.vendor_err;
+    read_byte_len -> u32: |completion, _stamp| completion.byte_len;
+    read_imm_data -> u32: |completion, _stamp| completion.imm;
+    read_qp_num -> u32: |completion, _stamp| completion.qp_num;
+    read_src_qp -> u32: |completion, _stamp| completion.src_qp;
+    read_wc_flags -> c_uint: |completion, _stamp| completion.flags.bits();
+    read_completion_ts -> u64: |_completion, stamp| *stamp;
+    read_completion_wallclock_ns -> u64: |_completion, stamp| wallclock(*stamp);
+}
+
+/// Ethernet has no LID, and what service level a packet had is not seen behind a UDP socket.
+unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {
+    0
+}
+
+/// The interface takes VLAN tags off.
+unsafe extern "C" fn read_cvlan(_cq: *mut ibv_cq_ex) -> u16 {
+    0
+}
+
+/// There are no flow rules that could tag.
+unsafe extern "C" fn read_flow_tag(_cq: *mut ibv_cq_ex) -> u32 {
+    0
+}
+
+/// There is no tag matching.
+unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: the caller's to write.
+    unsafe { info.write(ibv_wc_tm_info { tag: 0, r#priv: 0 }) };
+}
+
+/// The adapter's clock is CLOCK_MONOTONIC; the distance to CLOCK_REALTIME is that of now.
+fn wallclock(stamp: u64) -> u64 {
+    let age = now(libc::CLOCK_MONOTONIC).saturating_sub(stamp);
+    now(libc::CLOCK_REALTIME).saturating_sub(age)
+}
+
+fn now(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills one timespec.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_of_a_second_ago_is_a_second_ago() {
+        let second = 1_000_000_000;
+        let then = wallclock(now(libc::CLOCK_MONOTONIC) - second);
+        let ago = now(libc::CLOCK_REALTIME) - then;
+        assert!((second..2 * second).contains(&ago), "{ago}");
+    }
+
+    #[test]
+    fn only_what_was_asked_for_can_be_read() {
+        // SAFETY: integers, pointers and optional functions.
+        let mut cq: ibv_cq_ex = unsafe { crate::ffi::zeroed() };
+        install(&mut cq, IBV_WC_EX_WITH_QP_NUM);
+        assert!(cq.read_qp_num.is_some() && cq.read_opcode.is_some());
+        assert!(cq.read_byte_len.is_none() && cq.read_completion_ts.is_none());
+    }
+}
