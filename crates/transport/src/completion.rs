@@ -108,6 +108,8 @@ pub(crate) mod vendor {
     pub const NO_READS: u32 = 0x106;
     /// A message longer than the receive that it met.
     pub const TOO_LONG: u32 = 0x107;
+    /// A datagram longer than the path MTU.
+    pub const OVER_MTU: u32 = 0x108;
 
     pub fn denied(denied: Denied) -> u32 {
         match denied {

@@ -1,9 +1,9 @@
 //! What the three state machines of a QP know in common: its attributes, and what follows from them.
 
-use crate::{Profile, QpAttr, QpInit, QpState, Tuning};
+use crate::{Mtu, Profile, QpAttr, QpInit, QpState, Tuning};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_wire::{Bth, Headers, Opcode, Operation, Psn};
+use weir_wire::{Bth, Headers, Opcode, Operation, Psn, Service};
 
 /// A QP's attributes in the form that its inner loops want.
 pub(crate) struct Config {
@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub ack_timeout: Option<Duration>,
     /// How long the peer is waited for at least, whatever the retry count says.
     pub patience: Duration,
+    /// Path MTU of datagrams, which no attribute tells.
+    pub datagram_mtu: Mtu,
 }
 
 impl Config {
@@ -34,6 +36,7 @@ impl Config {
             read_packets: 1,
             ack_timeout: None,
             patience: Duration::ZERO,
+            datagram_mtu: Mtu::M4096,
         };
         config.derive();
         config
@@ -41,13 +44,20 @@ impl Config {
 
     /// Recomputes what follows from the attributes.
     pub fn derive(&mut self) {
-        self.mtu = self.attr.path_mtu.bytes();
+        let datagrams = self.init.service == Service::Ud;
+        self.mtu = if datagrams { self.datagram_mtu } else { self.attr.path_mtu }.bytes();
         self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
         // IBTA 9.7.6.1.3: T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr.
         self.ack_timeout = (self.attr.timeout != 0).then(|| {
             let t_tr = Duration::from_nanos(4096 << self.attr.timeout);
             t_tr.mul_f64(self.profile.ack_timeout_factor).max(self.profile.ack_timeout_floor)
         });
+    }
+
+    /// Whether the service acknowledges.
+    #[inline]
+    pub fn is_reliable(&self) -> bool {
+        !matches!(self.init.service, Service::Uc | Service::Ud)
     }
 
     /// Packets of a message of `length` bytes: a zero-length one takes a packet too (IBTA 9.7.2).

@@ -1,6 +1,6 @@
 //! The adapter around a queue pair, as the protocol sees it.
 
-use crate::{Completion, QpEvent, Sge};
+use crate::{Completion, Datagram, QpEvent, Sge};
 use bitflags::bitflags;
 use weir_wire::Headers;
 
@@ -142,6 +142,8 @@ pub struct Outgoing<'a> {
     pub headers: Headers,
     /// Where its payload lies.
     pub payload: Payload<'a>,
+    /// Where it goes, if not to the peer that the QP is connected to.
+    pub to: Option<Datagram>,
 }
 
 /// Why a packet was not taken; nothing of it goes out.

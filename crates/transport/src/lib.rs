@@ -35,6 +35,7 @@ mod state;
 pub mod testing;
 mod time;
 mod tuning;
+mod unreliable;
 mod wr;
 
 pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit, QpState};
@@ -49,4 +50,4 @@ pub use state::MAX_RD_ATOMIC;
 pub use time::Instant;
 pub use tuning::Tuning;
 pub use weir_wire::{Psn, Service};
-pub use wr::{Data, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use wr::{Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Target};

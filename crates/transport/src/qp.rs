@@ -8,26 +8,26 @@ use crate::responder::{Fatal, Responder, ResponderState};
 use crate::send_queue::SendQueue;
 use crate::{
     AttrMask, Egress, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit, QpState, RecvWr,
-    SendWr, Status, Tuning, state,
+    SendWr, Status, Target, Tuning, state,
 };
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::Packet;
 
-/// A queue pair of the reliable connection service.
+/// A queue pair. What is particular to UC and UD stands in `unreliable`.
 ///
 /// It allocates when it is made and in [`Qp::modify`], not per work request or packet.
 pub struct Qp {
-    config: Config,
-    send_queue: SendQueue,
-    recv_queue: RecvQueue,
-    requester: Requester,
+    pub(crate) config: Config,
+    pub(crate) send_queue: SendQueue,
+    pub(crate) recv_queue: RecvQueue,
+    pub(crate) requester: Requester,
     completer: Completer,
-    responder: Responder,
+    pub(crate) responder: Responder,
     /// Who goes first at the next `poll_transmit`, because the other filled the egress last time.
     starved: Option<Side>,
     /// SQD: `SendQueueDrained` is still to come.
-    draining: bool,
+    pub(crate) draining: bool,
 }
 
 /// How much may leave now; the adapter divides its peers' and its own receive buffers among QPs.
@@ -157,6 +157,11 @@ impl Qp {
                 self.check_drained(host);
             }
             (QpState::Sqd, QpState::Rts) => self.draining = false,
+            (QpState::Sqe, QpState::Rts) => {
+                // What was posted before is flushed, what comes now is not.
+                self.flush_sends(host);
+                self.requester.resume(&self.send_queue);
+            }
             _ => {}
         }
         if to == QpState::Sqd && mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
@@ -171,10 +176,16 @@ impl Qp {
     /// Queues a send work request (IBTA 11.4.1.1). In the ERROR state it is flushed by the next `poll_transmit`.
     #[inline]
     pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.post_send_to(wr, Target::Peer)
+    }
+
+    /// The same, to somebody: services that are not connected need it, others refuse it.
+    #[inline]
+    pub fn post_send_to(&mut self, wr: &SendWr<'_>, to: Target) -> Result<(), PostError> {
         if matches!(self.config.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::State);
         }
-        self.send_queue.post(wr, &self.config)
+        self.send_queue.post(wr, to, &self.config)
     }
 
     /// Queues a receive work request (IBTA 11.4.1.2). In the ERROR state it is flushed by the next `poll_transmit`.
@@ -193,7 +204,9 @@ impl Qp {
         if opcode.service() != self.config.init.service {
             return;
         }
-        if opcode.is_response() {
+        if !self.config.is_reliable() {
+            self.handle_unreliable(packet, host);
+        } else if opcode.is_response() {
             self.handle_response(now, packet, host);
         } else {
             self.handle_request(now, packet, host);
@@ -215,6 +228,10 @@ impl Qp {
             QpState::Error => {
                 self.flush(host);
                 return if self.send_responses(host, egress) { Progress::Idle } else { Progress::Full };
+            }
+            QpState::Sqe => {
+                self.flush_sends(host);
+                return Progress::Idle;
             }
             _ => {}
         }
@@ -263,7 +280,8 @@ impl Qp {
         let requests = match self.config.state {
             QpState::Reset | QpState::Init => return false,
             QpState::Error => !self.send_queue.is_empty() || !self.recv_queue.is_empty(),
-            QpState::Rtr | QpState::Sqe => false,
+            QpState::Rtr => false,
+            QpState::Sqe => !self.send_queue.is_empty(),
             QpState::Rts | QpState::Sqd => self.requester.wants_transmit(&self.send_queue, &self.config),
         };
         requests || self.responder.wants_transmit()
@@ -331,6 +349,9 @@ impl Qp {
         if !matches!(self.config.state, QpState::Rts | QpState::Sqd) {
             return Progress::Idle;
         }
+        if !self.config.is_reliable() {
+            return self.send_unreliable(now, host, egress);
+        }
         match self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress) {
             Ok((progress, sent)) => {
                 if sent > 0 {
@@ -376,7 +397,7 @@ impl Qp {
         self.flush(host);
     }
 
-    fn halt(&mut self, fatal: Option<Fatal>) {
+    pub(crate) fn halt(&mut self, fatal: Option<Fatal>) {
         self.config.state = QpState::Error;
         self.draining = false;
         self.requester.halt();
@@ -384,17 +405,15 @@ impl Qp {
     }
 
     /// Retires everything as flushed (IBTA 10.3.1.7, C10-42).
-    fn flush<H: Host>(&mut self, host: &mut H) {
-        while !self.send_queue.is_empty() {
-            self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);
-        }
+    pub(crate) fn flush<H: Host>(&mut self, host: &mut H) {
+        self.flush_sends(host);
         while !self.recv_queue.is_empty() {
             self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
         }
     }
 
     /// SQD: tells once that all that was begun is answered (IBTA 10.3.1.6).
-    fn check_drained<H: Host>(&mut self, host: &mut H) {
+    pub(crate) fn check_drained<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Sqd && self.draining && self.requester.is_drained() {
             self.draining = false;
             if self.config.attr.en_sqd_async_notify {

@@ -18,6 +18,8 @@ pub(crate) struct Received {
     pub byte_len: u32,
     pub imm: Option<u32>,
     pub solicited: bool,
+    /// Who sent it, where that is not the connected peer: a GRH stands before the data then.
+    pub from: Option<u32>,
 }
 
 /// A ring with places for `max_recv_wr` work requests.
@@ -83,12 +85,15 @@ impl RecvQueue {
 
     /// Retires the oldest work request: a message is complete.
     pub fn complete<H: Host>(&mut self, host: &mut H, config: &Config, received: Received) {
-        let flags = if received.imm.is_some() { WcFlags::WITH_IMM } else { WcFlags::empty() };
+        let mut flags = WcFlags::empty();
+        flags.set(WcFlags::WITH_IMM, received.imm.is_some());
+        flags.set(WcFlags::GRH, received.from.is_some());
         let completion = Completion {
             opcode: received.opcode,
             byte_len: received.byte_len,
             imm: received.imm.unwrap_or(0),
             flags,
+            src_qp: received.from.unwrap_or(config.attr.dest_qp_num),
             ..self.blank(config, Status::Success, 0)
         };
         self.head = self.head.wrapping_add(1);

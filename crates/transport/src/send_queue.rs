@@ -1,7 +1,10 @@
 //! The send queue: a ring of work requests, from posting until each is retired.
 
 use crate::config::Config;
-use crate::{Completion, Data, Host, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, WcFlags, WcOpcode};
+use crate::{
+    Completion, Data, Host, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, Target, WcFlags, WcOpcode,
+};
+use weir_wire::Service;
 
 /// Longest message, bytes (IBTA 9.7.7.1.1: 2^31).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
@@ -25,6 +28,7 @@ pub(crate) struct SendSlot {
     pub flags: SendFlags,
     pub kind: Kind,
     pub length: u32,
+    pub to: Target,
     /// PSNs that it takes.
     pub packets: u32,
     pieces: u32,
@@ -62,6 +66,7 @@ impl SendQueue {
             flags: SendFlags::empty(),
             kind: Kind::Data,
             length: 0,
+            to: Target::Peer,
             packets: 1,
             pieces: 0,
             inline: false,
@@ -109,7 +114,10 @@ impl SendQueue {
     }
 
     /// Takes a work request; the QP's state is the caller's to check.
-    pub fn post(&mut self, wr: &SendWr<'_>, config: &Config) -> Result<(), PostError> {
+    pub fn post(&mut self, wr: &SendWr<'_>, to: Target, config: &Config) -> Result<(), PostError> {
+        if !serves(config.init.service, &wr.op, to) {
+            return Err(PostError::Operation);
+        }
         if self.tail.wrapping_sub(self.head) >= self.limit {
             return Err(PostError::QueueFull);
         }
@@ -138,7 +146,7 @@ impl SendQueue {
         let packets = if kind == Kind::Atomic { 1 } else { config.packets(length) };
         let mut flags = wr.flags;
         flags.set(SendFlags::SIGNALED, config.init.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED));
-        self.slots[place] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, packets, pieces, inline };
+        self.slots[place] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, to, packets, pieces, inline };
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -168,6 +176,17 @@ impl SendQueue {
 
     fn place(&self, index: u32) -> usize {
         index as usize & (self.slots.len() - 1)
+    }
+}
+
+/// Which operations a service has, and whom it sends to (IBTA 9.8.2, 9.8.3; table 38).
+#[inline]
+fn serves(service: Service, op: &SendOp, to: Target) -> bool {
+    match (service, to) {
+        (Service::Rc, Target::Peer) | (Service::Xrc, Target::Srq(_)) => true,
+        (Service::Uc, Target::Peer) => kind(op) == Kind::Data,
+        (Service::Ud, Target::Datagram(_)) => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
+        _ => false,
     }
 }
 

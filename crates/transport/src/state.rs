@@ -49,6 +49,35 @@ const RC: [Transition; 9] = transitions! { Rc:
     Sqe => Rts, [], [];
 };
 
+const UC: [Transition; 9] = transitions! { Uc:
+    Reset => Init, [PKEY_INDEX | PORT | ACCESS_FLAGS], [];
+    Init => Init, [], [PKEY_INDEX | PORT | ACCESS_FLAGS];
+    Init => Rtr, [AV | PATH_MTU | DEST_QPN | RQ_PSN], [ALT_PATH | ACCESS_FLAGS | PKEY_INDEX];
+    Rtr => Rts, [SQ_PSN], [CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE];
+    Rts => Rts, [], [CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE];
+    Rts => Sqd, [], [EN_SQD_ASYNC_NOTIFY];
+    Sqd => Rts, [], [CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE];
+    Sqd => Sqd, [], [AV | ALT_PATH | ACCESS_FLAGS | PKEY_INDEX | PATH_MIG_STATE];
+    Sqe => Rts, [], [CUR_STATE | ACCESS_FLAGS];
+};
+
+const UD: [Transition; 9] = transitions! { Ud:
+    Reset => Init, [PKEY_INDEX | PORT | QKEY], [];
+    Init => Init, [], [PKEY_INDEX | PORT | QKEY];
+    Init => Rtr, [], [PKEY_INDEX | QKEY];
+    Rtr => Rts, [SQ_PSN], [CUR_STATE | QKEY];
+    Rts => Rts, [], [CUR_STATE | QKEY];
+    Rts => Sqd, [], [EN_SQD_ASYNC_NOTIFY];
+    Sqd => Rts, [], [CUR_STATE | QKEY];
+    Sqd => Sqd, [], [PKEY_INDEX | QKEY];
+    Sqe => Rts, [], [CUR_STATE | QKEY];
+};
+
+/// The table as a whole.
+fn rows() -> impl Iterator<Item = &'static Transition> {
+    RC.iter().chain(&UC).chain(&UD)
+}
+
 /// Checks a modify against the table and its values against their ranges; returns the state it leads to.
 pub(crate) fn check(service: Service, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
     use QpState::*;
@@ -65,7 +94,7 @@ pub(crate) fn check(service: Service, current: QpState, attr: &QpAttr, mask: Att
         Reset => (none, none),
         Error if from != Reset => (none, none),
         _ => {
-            let row = RC.iter().find(|row| row.service == service && row.from == from && row.to == to);
+            let row = rows().find(|row| row.service == service && row.from == from && row.to == to);
             let row = row.ok_or(ModifyError::Transition { from, to })?;
             (row.required, row.optional)
         }
@@ -143,31 +172,34 @@ mod tests {
 
     #[test]
     fn each_required_attribute_is_required_and_no_other_allowed() {
-        for row in &RC {
+        for row in rows() {
             let attr = to(row.to);
             let full = row.required | AttrMask::STATE;
-            assert_eq!(check(Service::Rc, row.from, &attr, full), Ok(row.to));
+            let check = |from, attr: &QpAttr, mask| super::check(row.service, from, attr, mask);
+            assert_eq!(check(row.from, &attr, full), Ok(row.to));
             for flag in row.required.iter() {
-                assert_eq!(check(Service::Rc, row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
+                assert_eq!(check(row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
             }
             let optional = row.optional - AttrMask::CUR_STATE;
-            assert_eq!(check(Service::Rc, row.from, &attr, full | optional), Ok(row.to));
+            assert_eq!(check(row.from, &attr, full | optional), Ok(row.to));
             for flag in (AttrMask::all() - row.required - row.optional - AttrMask::STATE - AttrMask::CUR_STATE).iter() {
-                assert_eq!(check(Service::Rc, row.from, &attr, full | flag), Err(ModifyError::NotAllowed(flag)));
+                assert_eq!(check(row.from, &attr, full | flag), Err(ModifyError::NotAllowed(flag)));
             }
         }
     }
 
     #[test]
     fn only_transitions_of_the_table_exist() {
-        for from in STATES {
+        for (service, from) in
+            [Service::Rc, Service::Uc, Service::Ud].iter().flat_map(|s| STATES.map(|from| (*s, from)))
+        {
             for target in STATES {
                 let known = match target {
                     QpState::Reset => true,
                     QpState::Error => from != QpState::Reset,
-                    _ => RC.iter().any(|row| row.from == from && row.to == target),
+                    _ => rows().any(|row| row.service == service && row.from == from && row.to == target),
                 };
-                let verdict = check(Service::Rc, from, &to(target), AttrMask::STATE);
+                let verdict = check(service, from, &to(target), AttrMask::STATE);
                 let refused = verdict == Err(ModifyError::Transition { from, to: target });
                 assert_eq!(refused, !known, "{from:?} -> {target:?}: {verdict:?}");
             }

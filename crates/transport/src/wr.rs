@@ -64,6 +64,29 @@ pub enum SendOp {
     },
 }
 
+/// Whom a send work request is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// The peer that the QP is connected to.
+    #[default]
+    Peer,
+    /// Anybody: UD.
+    Datagram(Datagram),
+    /// A shared receive queue of the connected peer's domain, by number: XRC.
+    Srq(u32),
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The carrier's number of an address; the protocol only hands it on.
+    pub address: u32,
+    /// QP there.
+    pub dest_qp: u32,
+    /// Its Q_Key; with the high bit set, the sending QP's own goes out instead (IBTA 10.2.5).
+    pub qkey: u32,
+}
+
 /// Where a work request's data lies.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
@@ -113,4 +136,7 @@ pub enum PostError {
     /// EINVAL: more than 2^31 bytes, or an atomic that is not 8 bytes.
     #[error("the length is not possible with this operation")]
     Length,
+    /// EINVAL: the service does not have the operation, or no destination was given where it needs one.
+    #[error("the queue pair's service does not have this operation")]
+    Operation,
 }

@@ -6,12 +6,13 @@
 mod position;
 mod retry;
 mod send;
+mod unreliable;
 
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::qp::{InFlight, Limits, Progress};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Access, Egress, Host, Instant, QpState, Refused, SendFlags, Status};
+use crate::{Access, Egress, Host, Instant, QpState, Refused, SendFlags, Status, Target};
 use position::{PACKET_COST, Position};
 use retry::Retries;
 use send::Step;
@@ -214,7 +215,7 @@ impl Requester {
         budget.read_bytes = budget.read_bytes.saturating_sub(step.read_bytes);
         let window_ends = budget.request_bytes < config.mtu + PACKET_COST as usize;
         let in_message = (self.next.packet + 1).is_multiple_of(config.tuning.ack_every.clamp(1, 1 << 16));
-        Some(step.last || step.read_bytes > 0 || in_message || window_ends)
+        Some(config.is_reliable() && (step.last || step.read_bytes > 0 || in_message || window_ends))
     }
 
     #[inline]
@@ -331,6 +332,10 @@ fn check<H: Host>(
     let access = if slot.kind == Kind::Data { Access::empty() } else { Access::LOCAL_WRITE };
     if slot.kind != Kind::Data && config.attr.max_rd_atomic == 0 {
         return Err(Failure { status: Status::LocalQpOperation, vendor: vendor::NO_READS });
+    }
+    // IBTA 9.8.3.1: a datagram is one packet.
+    if matches!(slot.to, Target::Datagram(_)) && slot.packets > 1 {
+        return Err(Failure { status: Status::LocalLength, vendor: vendor::OVER_MTU });
     }
     match queue.source(index) {
         Source::Gather(sges) if slot.length > 0 => host

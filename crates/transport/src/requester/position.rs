@@ -54,6 +54,12 @@ impl Position {
         }
     }
 
+    /// Steps over whatever comes before another work request: it will never be sent.
+    pub fn skip_to(&mut self, wr: u32) {
+        self.wr = wr;
+        self.packet = 0;
+    }
+
     /// READ requests and atomics between `una` and this one.
     pub fn reads_since(&self, una: &Position) -> u64 {
         self.reads - una.reads

@@ -3,8 +3,8 @@
 use super::position::Position;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Outgoing, Payload, SendFlags, SendOp};
-use weir_wire::{AtomicEth, Headers, ImmDt, Operation, Operation as O, Psn, Reth};
+use crate::{Datagram, Outgoing, Payload, SendFlags, SendOp, Target};
+use weir_wire::{AtomicEth, Deth, Headers, ImmDt, Operation, Operation as O, Psn, Reth, XrcEth};
 
 /// What goes out next from a position.
 #[derive(Clone, Copy, Debug)]
@@ -60,12 +60,32 @@ pub(super) fn outgoing<'a>(
     let mut headers = config.headers(operation(&slot.op, first, step.last), psn, step.payload);
     headers.bth.ack_req = ack_req;
     extend(&mut headers, slot, first, offset, step);
+    let to = direct(&mut headers, slot, config);
     let payload = match queue.source(at.wr) {
         _ if step.payload == 0 => Payload::None,
         Source::Gather(sges) => Payload::Gather { sges, offset, len: step.payload },
         Source::Inline(bytes) => Payload::Bytes(&bytes[offset as usize..][..step.payload]),
     };
-    Outgoing { headers, payload }
+    Outgoing { headers, payload, to }
+}
+
+/// Says whom the packet is for, where that is not the connected peer alone.
+#[inline]
+fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Datagram> {
+    match slot.to {
+        Target::Peer => None,
+        Target::Srq(number) => {
+            headers.xrceth = Some(XrcEth { srq: number.into() });
+            None
+        }
+        Target::Datagram(to) => {
+            // IBTA 10.2.5: a controlled Q_Key stands for the sender's own.
+            let qkey = if to.qkey >> 31 != 0 { config.attr.qkey } else { to.qkey };
+            headers.bth.dest_qp = to.dest_qp;
+            headers.deth = Some(Deth { qkey: qkey.into(), src_qp: config.init.qp_num.into() });
+            Some(to)
+        }
+    }
 }
 
 /// The operation of a packet by its place in the message (IBTA 9.2.1). A new kind of work request adds its line.

@@ -71,6 +71,6 @@ impl Owed {
         };
         let mut headers = config.headers(Operation::Acknowledge, psn, 0);
         headers.aeth = Some(Aeth::new(syndrome.to_byte(), msn));
-        Some(Outgoing { headers, payload: Payload::None })
+        Some(Outgoing { headers, payload: Payload::None, to: None })
     }
 }

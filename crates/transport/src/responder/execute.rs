@@ -61,7 +61,7 @@ impl Responder {
         self.end_message();
         let imm = packet.headers.imm.map(|imm| imm.imm.get().to_be());
         let solicited = packet.headers.bth.solicited;
-        let received = Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, solicited };
+        let received = Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, solicited, from: None };
         queue.complete(host, config, received);
         Ok(Verdict::Executed)
     }
@@ -108,6 +108,7 @@ impl Responder {
                 byte_len: total as u32,
                 imm: Some(imm.imm.get().to_be()),
                 solicited: headers.bth.solicited,
+                from: None,
             };
             queue.complete(host, config, received);
         }

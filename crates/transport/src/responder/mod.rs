@@ -8,15 +8,18 @@
 //! for them as well.
 
 mod ack;
+mod datagram;
 mod execute;
 mod opcode_order;
 mod resources;
 mod sequence;
+mod unreliable;
 
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
 use crate::{Egress, Host, Instant, QpEvent, Refused, Status};
 use ack::Owed;
+pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
 use resources::Resources;
 use sequence::Sequence;

@@ -135,7 +135,7 @@ impl Resources {
                 let mut headers = config.headers(Operation::AtomicAcknowledge, cursor.psn, 0);
                 headers.aeth = aeth;
                 headers.atomic_ack = Some(AtomicAckEth { original: original.into() });
-                Outgoing { headers, payload: Payload::None }
+                Outgoing { headers, payload: Payload::None, to: None }
             }
             Answer::Read { rkey, .. } => {
                 let len = (cursor.left as usize).min(config.mtu);
@@ -150,7 +150,7 @@ impl Resources {
                 // All but MIDDLE carry it.
                 headers.aeth = if cursor.begun && !last { None } else { aeth };
                 let payload = if len == 0 { Payload::None } else { Payload::Remote { rkey, va: cursor.va, len } };
-                Outgoing { headers, payload }
+                Outgoing { headers, payload, to: None }
             }
         };
         Some((outgoing, cursor.psn))

@@ -3,10 +3,10 @@
 //! Bytes of input choose a setup, then packets that are nearly right: the interesting errors are near the truth.
 
 use super::host::Staging;
-use super::pair::{Node, Pair, Setup, remote, sge};
+use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, Setup, remote, sge};
 use super::rng::Rng;
 use crate::{AttrMask, Data, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr};
-use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth};
+use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service};
 
 /// Input bytes, taken one by one; zeros after their end.
 struct Input<'a>(&'a [u8]);
@@ -74,7 +74,8 @@ pub fn requester(data: &[u8]) {
     let setup = setup(&mut input);
     let mut pair = setup.pair();
     let (remote_addr, rkey) = remote(64);
-    for wr_id in 0..u64::from(input.byte() % 16) {
+    let mut wr_id = 0;
+    for _ in 0..input.byte() % 16 {
         let len = input.length(setup.mtu.bytes());
         let (op, len) = match input.byte() % 7 {
             0 => (SendOp::Send, len),
@@ -87,15 +88,20 @@ pub fn requester(data: &[u8]) {
         };
         let flags = SendFlags::from_bits_truncate(u32::from(input.byte()) & 7) | SendFlags::SIGNALED;
         let wr = SendWr { wr_id, op, flags, data: Data::Gather(&[sge(wr_id as usize * 16, len)]) };
-        pair.nodes[0].qp.post_send(&wr).expect("room");
+        let to = pair.target(0);
+        let posted = pair.nodes[0].qp.post_send_to(&wr, to);
+        assert!(posted.is_ok() || setup.service != Service::Rc, "room");
+        wr_id += u64::from(posted.is_ok());
     }
     drive(&mut input, &mut pair, &setup, 0);
     check(&pair, 0, Queue::Send);
 }
 
 fn setup(input: &mut Input<'_>) -> Setup {
-    let mtu = Mtu::from_number(u32::from(input.byte()) % 5 + 1).unwrap_or_default();
-    let mut setup = Setup { mtu, region: REGION, psn: [0xff_fff0, 0xff_fffc], ..Setup::default() };
+    let first = input.byte();
+    let mtu = Mtu::from_number(u32::from(first) % 5 + 1).unwrap_or_default();
+    let service = [Service::Rc, Service::Rc, Service::Uc, Service::Ud][usize::from(first / 64)];
+    let mut setup = Setup { service, mtu, region: REGION, psn: [0xff_fff0, 0xff_fffc], ..Setup::default() };
     setup.tuning.read_chunk = 1 << (8 + input.byte() % 6);
     setup.max_dest_rd_atomic = input.byte() % 5;
     setup.max_rd_atomic = input.byte() % 5;
@@ -134,24 +140,36 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
                 // Bytes as they come.
                 let bytes: Vec<u8> = (0..24 + input.byte() % 32).map(|_| input.byte()).collect();
                 if let Ok(packet) = Packet::parse(&bytes) {
-                    let Node { qp, host, .. } = &mut pair.nodes[node];
-                    qp.handle_packet(pair.now, &packet, host);
+                    take(pair, setup, node, &packet);
                 }
             }
             _ => {
                 let (headers, len) = packet(input, setup, node, pair.nodes[node].qp.attr());
                 let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
-                let Node { qp, host, .. } = &mut pair.nodes[node];
-                qp.handle_packet(pair.now, &packet, host);
+                take(pair, setup, node, &packet);
             }
         }
     }
     transmit(&mut pair.nodes[node], pair.now, 1000);
 }
 
+fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>) {
+    let Node { qp, host, .. } = &mut pair.nodes[node];
+    match setup.service {
+        Service::Ud => qp.handle_datagram(pair.now, packet, &NETWORK_HEADER, host),
+        _ => qp.handle_packet(pair.now, packet, host),
+    }
+}
+
 /// A packet whose opcode is any, and whose PSN is near what the node expects.
 fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (Headers, usize) {
-    let opcode = Opcode(input.byte() & 0x1f);
+    let number = input.byte();
+    let opcode = match setup.service {
+        // Mostly what the service has.
+        Service::Uc => Opcode((number % 0x0c) | 0x20),
+        Service::Ud => Opcode((number & 1) | 0x64),
+        _ => Opcode(number & 0x1f),
+    };
     let base = if opcode.is_response() { Psn::new(setup.psn[node]) } else { attr.rq_psn };
     let shift = match input.byte() {
         far @ 0..=31 => u32::from(far).wrapping_sub(16),
@@ -183,6 +201,8 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
     headers.aeth = opcode.has_aeth().then(|| Aeth::new(syndrome, 1));
     headers.atomic_ack = opcode.has_atomic_ack().then(|| AtomicAckEth { original: 5.into() });
     headers.imm = opcode.has_imm().then(|| ImmDt { imm: 5.into() });
+    let qkey = if opcode.has_deth() && input.byte() & 15 == 0 { QKEY ^ 1 } else { QKEY };
+    headers.deth = opcode.has_deth().then(|| Deth { qkey: qkey.into(), src_qp: 0x99.into() });
     headers.ieth = opcode.has_ieth().then(|| Ieth { rkey: rkey.into() });
     (headers, len)
 }

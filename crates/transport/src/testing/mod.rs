@@ -12,6 +12,6 @@ mod wire;
 pub use fuzz::{requester as fuzz_requester, responder as fuzz_responder};
 pub use host::{Entry, Staging, TestHost};
 pub use memory::{CANARY, Memory, Region};
-pub use pair::{Node, Pair, Setup, remote, sge};
+pub use pair::{NETWORK_HEADER, Node, Pair, QKEY, Setup, remote, sge};
 pub use rng::Rng;
 pub use wire::{Fate, Faults, Sent, Wire};

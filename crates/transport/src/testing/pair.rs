@@ -5,8 +5,8 @@ use super::memory::{Memory, Region};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, AttrMask, Completion, Data, Instant, Limits, Mtu, Profile, Progress, Psn, Qp, QpAttr, QpCaps, QpInit,
-    QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Tuning,
+    Access, AttrMask, Completion, Data, Datagram, Instant, Limits, Mtu, Profile, Progress, Psn, Qp, QpAttr, QpCaps,
+    QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Target, Tuning,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use weir_wire::{Packet, RnrTimer, Service};
 /// What a pair is made with.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    pub service: Service,
     pub mtu: Mtu,
     pub caps: QpCaps,
     pub access: Access,
@@ -51,6 +52,7 @@ pub struct Node {
 /// Both ends and the wire. Node 0 is the requester of most tests.
 pub struct Pair {
     pub now: Instant,
+    service: Service,
     pub nodes: [Node; 2],
     pub wire: Wire,
 }
@@ -61,10 +63,15 @@ const BASE: u64 = 0x10_0000;
 const MARGIN: u64 = 4096;
 /// Key of a node's region.
 const KEY: u32 = 0x1234;
+/// Q_Key of both nodes.
+pub const QKEY: u32 = 0x1111_2222;
+/// What stands before every datagram that arrives.
+pub const NETWORK_HEADER: [u8; 40] = [0x6e; 40];
 
 impl Default for Setup {
     fn default() -> Self {
         Setup {
+            service: Service::Rc,
             mtu: Mtu::M1024,
             caps: QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 },
             access: Access::all(),
@@ -102,19 +109,21 @@ impl Setup {
     pub fn unconnected(&self) -> Pair {
         let nodes = [0, 1].map(|node| {
             let init =
-                QpInit { qp_num: qp_num(node), service: Service::Rc, caps: self.caps, sq_sig_all: self.sq_sig_all };
+                QpInit { qp_num: qp_num(node), service: self.service, caps: self.caps, sq_sig_all: self.sq_sig_all };
+            let mut qp = Qp::new(init, Arc::new(self.profile.clone()), self.tuning);
+            qp.set_datagram_mtu(self.mtu);
             let mut memory = Memory::new(BASE - MARGIN, self.region + 2 * MARGIN as usize);
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
             memory.register(region, |_| fill.draw() as u8);
-            Node {
-                qp: Qp::new(init, Arc::new(self.profile.clone()), self.tuning),
-                host: TestHost::new(memory),
-                window: self.window,
-                burst: self.burst,
-            }
+            Node { qp, host: TestHost::new(memory), window: self.window, burst: self.burst }
         });
-        Pair { now: Instant(1_000_000), nodes, wire: Wire::new(self.latency, self.faults, self.seed) }
+        Pair {
+            now: Instant(1_000_000),
+            service: self.service,
+            nodes,
+            wire: Wire::new(self.latency, self.faults, self.seed),
+        }
     }
 
     /// Attributes of a node, as for RTR and RTS.
@@ -125,6 +134,7 @@ impl Setup {
             sq_psn: Psn::new(self.psn[node]),
             dest_qp_num: qp_num(1 - node),
             access_flags: self.access,
+            qkey: if self.service == Service::Ud { QKEY } else { 0 },
             max_rd_atomic: self.max_rd_atomic,
             max_dest_rd_atomic: self.max_dest_rd_atomic,
             min_rnr_timer: RnrTimer::new(self.min_rnr_timer),
@@ -147,6 +157,16 @@ impl Pair {
     /// One step of the way to RTS, or any transition that needs no attributes.
     pub fn modify_from(&mut self, node: usize, state: QpState, attr: QpAttr) {
         let mask = match state {
+            QpState::Init if self.service == Service::Ud => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY,
+            QpState::Rtr if self.service == Service::Ud => AttrMask::empty(),
+            QpState::Rtr if self.service == Service::Uc => {
+                AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN
+            }
+            QpState::Rts
+                if self.nodes[node].qp.state() == QpState::Rtr && matches!(self.service, Service::Uc | Service::Ud) =>
+            {
+                AttrMask::SQ_PSN
+            }
             QpState::Init => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
             QpState::Rtr => {
                 AttrMask::AV
@@ -180,7 +200,16 @@ impl Pair {
         let sges = [sge(local, len)];
         let sges = if len == 0 { &sges[..0] } else { &sges[..] };
         let wr = SendWr { wr_id, op, flags, data: Data::Gather(sges) };
-        self.nodes[node].qp.post_send(&wr).expect("room in the send queue");
+        let to = self.target(node);
+        self.nodes[node].qp.post_send_to(&wr, to).expect("room in the send queue");
+    }
+
+    /// Whom a node's work requests are for: the other one.
+    pub fn target(&self, node: usize) -> Target {
+        match self.service {
+            Service::Ud => Target::Datagram(Datagram { address: 7, dest_qp: qp_num(1 - node), qkey: QKEY }),
+            _ => Target::Peer,
+        }
     }
 
     /// Posts a receive of node 1's bytes `local..local + len`.
@@ -277,7 +306,10 @@ impl Pair {
         if let Ok(packet) = Packet::parse(bytes)
             && packet.headers.bth.dest_qp == qp.num()
         {
-            qp.handle_packet(self.now, &packet, host);
+            match self.service {
+                Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
+                _ => qp.handle_packet(self.now, &packet, host),
+            }
         }
     }
 

@@ -40,6 +40,8 @@ pub struct Sent {
     pub from: usize,
     pub headers: Headers,
     pub payload: usize,
+    /// It does not arrive, or not whole.
+    pub lost: bool,
 }
 
 /// Decides about single packets, before chance does.
@@ -69,9 +71,15 @@ impl Wire {
     pub fn send(&mut self, now: Instant, from: usize, bytes: Vec<u8>) {
         let packet = Packet::parse(&bytes).expect("what is sent can be read");
         assert_eq!(icrc::verify(&envelope(), &bytes), icrc::Verdict::Good);
-        self.log.push(Sent { at: now, from, headers: packet.headers, payload: packet.payload.len() });
         let fate = self.rule.as_mut().map_or(Fate::Pass, |rule| rule(from, &packet));
         let fate = if fate == Fate::Pass { self.chance(&bytes) } else { fate };
+        // A bit that the ICRC does not cover may change.
+        let lost = match &fate {
+            Fate::Drop => true,
+            Fate::Replace(bytes) => !Wire::intact(bytes),
+            _ => false,
+        };
+        self.log.push(Sent { at: now, from, headers: packet.headers, payload: packet.payload.len(), lost });
         let arrival = now + self.latency;
         match fate {
             Fate::Pass => self.put(arrival, from, bytes),

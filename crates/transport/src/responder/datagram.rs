@@ -1,0 +1,48 @@
+//! The responder of UD: each packet is a message, from whoever knows the Q_Key (IBTA 9.8.3.2).
+
+use super::{Fatal, Responder};
+use crate::completion::vendor;
+use crate::config::Config;
+use crate::recv_queue::{Received, RecvQueue};
+use crate::{Host, Status, WcOpcode};
+use weir_wire::Packet;
+
+/// Bytes of the network header that stands before a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused
+/// bytes and an IPv4 header (annex A17.4.5.1).
+pub const GRH_LEN: usize = 40;
+
+impl Responder {
+    /// Takes a datagram with its network header. What does not fit or finds no receive is dropped without a word.
+    #[inline]
+    pub fn handle_datagram<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        network_header: &[u8; GRH_LEN],
+        config: &Config,
+        queue: &mut RecvQueue,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
+        self.established = true;
+        let headers = &packet.headers;
+        let Some(deth) = headers.deth.filter(|deth| deth.qkey.get() == config.attr.qkey) else { return Ok(()) };
+        let length = GRH_LEN + packet.payload.len();
+        if packet.payload.len() > config.mtu || queue.is_empty() || length as u64 > queue.room() {
+            return Ok(());
+        }
+        host.scatter(queue.sges(), 0, network_header)
+            .and_then(|()| match packet.payload {
+                [] => Ok(()),
+                payload => host.scatter(queue.sges(), GRH_LEN as u64, payload),
+            })
+            .map_err(|denied| Fatal::operational().receiving(Status::LocalProtection, vendor::denied(denied)))?;
+        let received = Received {
+            opcode: WcOpcode::Recv,
+            byte_len: length as u32,
+            imm: headers.imm.map(|imm| imm.imm.get().to_be()),
+            solicited: headers.bth.solicited,
+            from: Some(deth.src_qp.get() & 0xff_ffff),
+        };
+        queue.complete(host, config, received);
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! The responder of UC: no answers, and what goes wrong costs one message (IBTA 9.8.2.2).
+
+use super::opcode_order::{self, Message};
+use super::{Fatal, Responder, Verdict};
+use crate::config::Config;
+use crate::recv_queue::RecvQueue;
+use crate::{Host, Status};
+use weir_wire::Packet;
+
+impl Responder {
+    /// Takes a request. Where a packet is missing, the rest of its message is dropped, and its receive serves the next
+    /// one. An error is that of the own side; all others are dropped without a word.
+    #[inline]
+    pub fn handle_unreliable<H: Host>(
+        &mut self,
+        packet: &Packet<'_>,
+        config: &Config,
+        queue: &mut RecvQueue,
+        host: &mut H,
+    ) -> Result<(), Fatal> {
+        self.established = true;
+        let bth = &packet.headers.bth;
+        let starts = bth.opcode.starts_message();
+        // A message begins with FIRST or ONLY, whatever was under way and whatever its PSN.
+        if starts || bth.psn != self.expected {
+            self.message = Message::None;
+        }
+        self.expected = bth.psn.next();
+        let known = bth.opcode.operation().and_then(opcode_order::lookup);
+        let allowed = known.filter(|(request, access)| {
+            opcode_order::follows(&self.message, *request, starts) && config.attr.access_flags.contains(*access)
+        });
+        let Some((request, _)) = allowed else {
+            self.message = Message::None;
+            return Ok(());
+        };
+        match self.execute(request, packet, config, queue, host) {
+            Ok(Verdict::Executed) => return Ok(()),
+            // Only our own receive's memory is our own error; a message that does not fit is its sender's.
+            Err(fatal) if matches!(fatal.receive, Some((Status::LocalProtection, _))) => return Err(fatal),
+            Ok(Verdict::NotReady | Verdict::Answering { .. }) | Err(_) => self.message = Message::None,
+        }
+        Ok(())
+    }
+}

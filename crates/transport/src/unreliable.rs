@@ -1,0 +1,107 @@
+//! A queue pair of UC or UD: what differs from a reliable one.
+
+use crate::requester::Failure;
+use crate::responder::{Fatal, GRH_LEN};
+use crate::{Egress, Host, Instant, Limits, Mtu, Progress, Qp, QpEvent, QpState, Status};
+use weir_wire::{Packet, Service};
+
+/// Nothing comes back that would open a window again: only the egress limits what goes out.
+const UNLIMITED: Limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
+
+impl Qp {
+    /// UD: how much one datagram may carry, as the port's MTU is. Set before anything is posted.
+    pub fn set_datagram_mtu(&mut self, mtu: Mtu) {
+        self.config.datagram_mtu = mtu;
+        self.config.derive();
+    }
+
+    /// UD: takes a packet whose ICRC was right and whose destination QP is this one, with the network header that
+    /// goes before its payload (IBTA 11.4.1.2).
+    pub fn handle_datagram<H: Host>(
+        &mut self,
+        _now: Instant,
+        packet: &Packet<'_>,
+        network_header: &[u8; GRH_LEN],
+        host: &mut H,
+    ) {
+        let listens = matches!(self.config.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        let ours = self.config.init.service == Service::Ud && packet.headers.bth.opcode.service() == Service::Ud;
+        if !listens || !ours {
+            return;
+        }
+        let Qp { config, recv_queue, responder, .. } = self;
+        if let Err(fatal) = responder.handle_datagram(packet, network_header, config, recv_queue, host) {
+            self.fail_receive(fatal, host);
+        }
+    }
+
+    /// UC: takes a request.
+    pub(crate) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) {
+        // A datagram comes with its network header.
+        if self.config.init.service != Service::Uc {
+            return;
+        }
+        match self.config.state {
+            QpState::Reset | QpState::Init | QpState::Error => return,
+            QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
+            _ => {}
+        }
+        let Qp { config, recv_queue, responder, .. } = self;
+        if let Err(fatal) = responder.handle_unreliable(packet, config, recv_queue, host) {
+            self.fail_receive(fatal, host);
+        }
+    }
+
+    /// Sends requests, each complete once its last packet has left.
+    pub(crate) fn send_unreliable<H: Host, E: Egress>(
+        &mut self,
+        now: Instant,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Progress {
+        loop {
+            let Qp { config, send_queue, requester, .. } = self;
+            let polled = requester.poll(now, UNLIMITED, config, send_queue, host, egress);
+            let again = requester.retire_sent(send_queue, config, host);
+            match polled {
+                Ok(_) if again => continue,
+                Ok((progress, _)) => {
+                    if self.draining {
+                        self.check_drained(host);
+                    }
+                    return progress;
+                }
+                Err(failure) => {
+                    self.fail_send(failure, host);
+                    return Progress::Idle;
+                }
+            }
+        }
+    }
+
+    /// A send failed on our own side: it completes so, those behind it are flushed, and the send queue stands still
+    /// until it is told to go on. Receiving goes on all the while (IBTA 10.3.1.7).
+    fn fail_send<H: Host>(&mut self, failure: Failure, host: &mut H) {
+        self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
+        self.config.state = QpState::Sqe;
+        self.draining = false;
+        self.requester.halt();
+        self.flush_sends(host);
+    }
+
+    /// A receive failed on our own side: nobody else is told (IBTA 9.9.3.1, class A).
+    fn fail_receive<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
+        if let Some((status, vendor)) = fatal.receive {
+            self.recv_queue.fail(host, &self.config, status, vendor);
+        }
+        self.halt(None);
+        self.flush(host);
+    }
+
+    /// Retires all sends as flushed.
+    pub(crate) fn flush_sends<H: Host>(&mut self, host: &mut H) {
+        while !self.send_queue.is_empty() {
+            self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! UC and UD: what is lost is lost, and nothing else.
+
+use weir_transport::testing::{Fate, Faults, NETWORK_HEADER, Pair, QKEY, Rng, Setup, remote, sge};
+use weir_transport::*;
+use weir_wire::Operation;
+
+const UC: Unreliable = Unreliable(Service::Uc);
+const UD: Unreliable = Unreliable(Service::Ud);
+
+struct Unreliable(Service);
+
+impl Unreliable {
+    fn setup(&self) -> Setup {
+        Setup { service: self.0, ..Setup::default() }
+    }
+    fn pair(&self) -> Pair {
+        self.setup().pair()
+    }
+}
+
+fn write(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Write { remote_addr, rkey }
+}
+
+fn write_imm(at: usize, imm: u32) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::WriteImm { remote_addr, rkey, imm }
+}
+
+fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
+    ids.into_iter().map(|id| (id, Status::Success)).collect()
+}
+
+#[test]
+fn uc_moves_messages_of_every_length_and_says_nothing_back() {
+    for len in [0, 1, 1023, 1024, 1025, 5000, 100_000] {
+        let mut pair = UC.pair();
+        pair.post_recv(10, 200_000, len);
+        pair.post_recv(11, 0, 0);
+        pair.post_recv(12, 400_000, len + 7);
+        pair.post(1, SendOp::Send, 1000, len);
+        pair.post(2, write_imm(600_000, 0x55), 2000, len);
+        pair.post(3, SendOp::SendImm { imm: 0x66 }, 3000, len);
+        pair.post(4, write(800_000), 4000, len);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good(1..=4));
+        assert_eq!(pair.outcomes(1, Queue::Receive), good(10..=12));
+        for (at, from) in [(200_000, 1000), (600_000, 2000), (400_000, 3000), (800_000, 4000)] {
+            assert_eq!(pair.memory(1, at, len), pair.memory(0, from, len), "{len} bytes");
+        }
+        let received = pair.completions(1, Queue::Receive);
+        assert_eq!((received[1].opcode, received[1].imm), (WcOpcode::RecvRdmaWithImm, 0x55));
+        assert_eq!(received[1].byte_len as usize, len);
+        assert_eq!(pair.wire.count(|sent| sent.from == 1 || sent.headers.bth.ack_req), 0);
+        assert!(pair.canaries_live());
+    }
+}
+
+#[test]
+fn a_message_with_a_gap_is_dropped_and_its_receive_serves_the_next() {
+    for lost in [Operation::SendFirst, Operation::SendMiddle, Operation::SendLast] {
+        let mut pair = UC.pair();
+        let mut dropped = false;
+        pair.wire.rule = Some(Box::new(move |_, packet| {
+            let hit = !dropped && packet.headers.bth.opcode.operation() == Some(lost);
+            dropped |= hit;
+            if hit { Fate::Drop } else { Fate::Pass }
+        }));
+        pair.post_recv(10, 200_000, 5000);
+        pair.post_recv(11, 300_000, 5000);
+        for wr_id in 0..3 {
+            pair.post(wr_id, SendOp::SendImm { imm: wr_id as u32 }, wr_id as usize * 5000, 3000);
+        }
+        // The LAST of the first message has an operation of its own.
+        let lost_none = lost == Operation::SendLast;
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good(0..3), "sends know nothing of it");
+        assert_eq!(pair.outcomes(1, Queue::Receive), good([10, 11]));
+        let imms: Vec<u32> = pair.completions(1, Queue::Receive).iter().map(|c| c.imm).collect();
+        assert_eq!(imms, if lost_none { [0, 1] } else { [1, 2] }, "{lost:?}");
+        let first = imms[0] as usize * 5000;
+        assert_eq!(pair.memory(1, 200_000, 3000), pair.memory(0, first, 3000));
+    }
+}
+
+#[test]
+fn what_a_uc_responder_cannot_take_is_dropped_in_silence() {
+    let mut pair = UC.pair();
+    let (remote_addr, rkey) = remote(0);
+    // No receive; one that is too short; a key that does not exist; an operation that is not allowed.
+    pair.post(1, SendOp::Send, 0, 100);
+    pair.run_until_idle();
+    pair.post_recv(10, 300_000, 50);
+    pair.post(2, SendOp::Send, 0, 100);
+    pair.post(3, SendOp::Write { remote_addr, rkey: rkey + 1 }, 0, 3000);
+    pair.run_until_idle();
+    let mut attr = Setup::default().attr(1);
+    attr.access_flags = Access::LOCAL_WRITE;
+    let node = &mut pair.nodes[1];
+    node.qp.modify(pair.now, &attr, AttrMask::ACCESS_FLAGS, &mut node.host).expect("allowed in RTS");
+    let before = pair.memory(1, 0, 8192);
+    pair.post(4, write(0), 8192, 3000);
+    pair.post(5, SendOp::Send, 0, 50);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=5));
+    assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+    assert_eq!(pair.memory(1, 0, 8192), before);
+    assert_eq!(pair.nodes[1].host.events(), []);
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+}
+
+#[test]
+fn a_receive_that_points_nowhere_ends_the_uc_receiver() {
+    let mut pair = UC.pair();
+    let bad = Sge { lkey: 1, ..sge(0, 100) };
+    pair.nodes[1].qp.post_recv(&RecvWr { wr_id: 10, sges: &[bad] }).expect("room");
+    pair.post_recv(11, 0, 100);
+    pair.post(1, SendOp::Send, 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(1, Queue::Receive), [(10, Status::LocalProtection), (11, Status::WrFlushed)]);
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Error);
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    assert_eq!(pair.wire.count(|sent| sent.from == 1), 0);
+}
+
+#[test]
+fn a_send_that_fails_leads_to_sqe_and_back() {
+    for service in [UC, UD] {
+        let mut pair = service.pair();
+        let bad = Sge { lkey: 1, ..sge(0, 100) };
+        let to = pair.target(0);
+        pair.post(1, SendOp::Send, 0, 8);
+        let wr = SendWr { wr_id: 2, op: SendOp::Send, flags: SendFlags::empty(), data: Data::Gather(&[bad]) };
+        pair.nodes[0].qp.post_send_to(&wr, to).expect("room");
+        pair.post(3, SendOp::Send, 0, 8);
+        pair.run_until_idle();
+        let failed = [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WrFlushed)];
+        assert_eq!(pair.outcomes(0, Queue::Send), failed);
+        assert_eq!(pair.nodes[0].qp.state(), QpState::Sqe);
+        pair.post(4, SendOp::Send, 0, 8);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send)[3], (4, Status::WrFlushed), "posted in SQE");
+        // It still receives.
+        let node = &mut pair.nodes[0];
+        node.qp.post_recv(&RecvWr { wr_id: 20, sges: &[sge(500_000, 100)] }).expect("room");
+        pair.post_as(1, 30, SendOp::Send, 0, 8, SendFlags::empty());
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Receive), good([20]));
+        // And sends again, in step with its peer.
+        pair.modify_from(0, QpState::Rts, QpAttr::default());
+        pair.post_recv(10, 200_000, 200);
+        pair.post(5, SendOp::Send, 0, 8);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send)[4], (5, Status::Success));
+        assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+    }
+}
+
+#[test]
+fn sqd_finishes_what_was_begun() {
+    let mut pair = Setup { burst: 2, ..UC.setup() }.pair();
+    let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
+    pair.post_recv(10, 200_000, 9000);
+    pair.post(1, SendOp::Send, 0, 9000);
+    pair.post(2, SendOp::Send, 0, 9000);
+    let node = &mut pair.nodes[0];
+    // One poll: two packets of the first message are out.
+    let mut egress = weir_transport::testing::Staging { memory: node.host.memory.clone(), packets: vec![], room: 2 };
+    let limits = Limits { request_bytes: 0, read_bytes: 0 };
+    node.qp.poll_transmit(pair.now, limits, &mut node.host, &mut egress);
+    node.qp.modify(pair.now, &attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY, &mut node.host).expect("to SQD");
+    assert_eq!(node.host.events(), []);
+    for bytes in egress.packets {
+        pair.wire.send(pair.now, 0, bytes);
+    }
+    pair.run_until_idle();
+    assert_eq!(pair.nodes[0].host.events(), [QpEvent::SendQueueDrained]);
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1, 2]));
+    assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+}
+
+#[test]
+fn services_refuse_what_they_do_not_have() {
+    let wr = |op| SendWr { wr_id: 1, op, flags: SendFlags::empty(), data: Data::Gather(&[]) };
+    let (remote_addr, rkey) = remote(0);
+    let mut uc = UC.pair();
+    let datagram = UD.pair().target(0);
+    for op in [SendOp::Read { remote_addr, rkey }, SendOp::FetchAdd { remote_addr, rkey, add: 1 }] {
+        assert_eq!(uc.nodes[0].qp.post_send(&wr(op)), Err(PostError::Operation));
+    }
+    assert_eq!(uc.nodes[0].qp.post_send_to(&wr(SendOp::Send), datagram), Err(PostError::Operation));
+    let mut ud = UD.pair();
+    assert_eq!(ud.nodes[0].qp.post_send_to(&wr(write(0)), datagram), Err(PostError::Operation));
+    assert_eq!(ud.nodes[0].qp.post_send(&wr(SendOp::Send)), Err(PostError::Operation));
+    let mut rc = Setup::default().pair();
+    assert_eq!(rc.nodes[0].qp.post_send_to(&wr(SendOp::Send), Target::Srq(1)), Err(PostError::Operation));
+}
+
+#[test]
+fn a_datagram_comes_with_its_network_header_and_its_sender() {
+    let mut pair = UD.pair();
+    for len in [0, 1, 1000, 1024] {
+        pair.post_recv(10, 200_000, 40 + len);
+        pair.post(1, SendOp::SendImm { imm: 0x77 }, 500, len);
+        pair.run_until_idle();
+        let received = *pair.completions(1, Queue::Receive).last().expect("one came");
+        let told = (received.byte_len as usize, received.src_qp, received.imm, received.flags);
+        assert_eq!(told, (40 + len, 0x11, 0x77, WcFlags::GRH | WcFlags::WITH_IMM));
+        assert_eq!(pair.memory(1, 200_000, 40), NETWORK_HEADER);
+        assert_eq!(pair.memory(1, 200_040, len), pair.memory(0, 500, len));
+    }
+    assert!(pair.wire.log.iter().all(|sent| sent.headers.deth.is_some_and(|deth| deth.src_qp.get() == 0x11)));
+}
+
+#[test]
+fn a_datagram_longer_than_the_mtu_fails_at_its_sender() {
+    let mut pair = UD.pair();
+    pair.post_recv(10, 200_000, 4000);
+    pair.post(1, SendOp::Send, 0, 1025);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::LocalLength)]);
+    assert_eq!(pair.nodes[0].qp.state(), QpState::Sqe);
+    assert_eq!(pair.wire.count(|_| true), 0);
+}
+
+#[test]
+fn the_q_key_opens_and_nothing_else() {
+    let mut pair = UD.pair();
+    let Target::Datagram(to) = pair.target(0) else { panic!("UD") };
+    pair.post_recv(10, 200_000, 100);
+    let send = |pair: &mut Pair, wr_id, to| {
+        let data = Data::Gather(&[]);
+        let wr = SendWr { wr_id, op: SendOp::SendImm { imm: wr_id as u32 }, flags: SendFlags::SIGNALED, data };
+        pair.nodes[0].qp.post_send_to(&wr, Target::Datagram(to)).expect("room");
+        pair.run_until_idle();
+    };
+    send(&mut pair, 1, Datagram { qkey: QKEY ^ 1, ..to });
+    assert_eq!(pair.outcomes(1, Queue::Receive), []);
+    // The high bit asks for the sender's own, which is the right one here.
+    send(&mut pair, 2, Datagram { qkey: 0x8000_0000, ..to });
+    assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1, 2]));
+    // Receives that are too short, or are not there, cost the datagram.
+    pair.post_recv(11, 200_000, 39);
+    send(&mut pair, 3, to);
+    assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+    assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+}
+
+/// Any message that arrives whole arrives as it was sent, in order; as many as were not hit arrive.
+#[test]
+fn under_loss_only_the_lost_is_lost() {
+    let mut rng = Rng(42);
+    for (service, seed) in (0..40).flat_map(|seed| [(UC, seed), (UD, seed)]) {
+        let ud = service.0 == Service::Ud;
+        let faults = Faults { loss: 0.1, corruption: 0.05, ..Faults::default() };
+        let mut pair = Setup { faults, seed, burst: 1 + seed as usize % 7, mtu: Mtu::M256, ..service.setup() }.pair();
+        let lengths: Vec<usize> = (0..60).map(|_| rng.below(if ud { 257 } else { 3000 }) as usize).collect();
+        for (k, len) in lengths.iter().enumerate() {
+            pair.post_recv(k as u64, k * 4096, 4096);
+            pair.post(k as u64, SendOp::SendImm { imm: k as u32 }, k * 4096, *len);
+        }
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good(0..60));
+        let received = pair.completions(1, Queue::Receive);
+        let hit: Vec<usize> = lost_messages(&pair);
+        let came: Vec<usize> = received.iter().map(|c| c.imm as usize).collect();
+        let expected: Vec<usize> = (0..60).filter(|k| !hit.contains(k)).collect();
+        assert_eq!(came, expected, "{:?} seed {seed}", service.0);
+        for (slot, completion) in received.iter().enumerate() {
+            let (k, header) = (completion.imm as usize, if ud { 40 } else { 0 });
+            assert_eq!((completion.wr_id, completion.byte_len as usize), (slot as u64, header + lengths[k]));
+            let arrived = pair.memory(1, slot * 4096 + header, lengths[k]);
+            assert_eq!(arrived, pair.memory(0, k * 4096, lengths[k]));
+        }
+        assert!(pair.canaries_live());
+    }
+}
+
+/// Which messages had a packet hit on the wire.
+fn lost_messages(pair: &Pair) -> Vec<usize> {
+    let mut message = 0;
+    let mut hit = Vec::new();
+    for sent in &pair.wire.log {
+        if sent.lost && hit.last() != Some(&message) {
+            hit.push(message);
+        }
+        message += usize::from(sent.headers.bth.opcode.ends_message());
+    }
+    hit
+}
+
+/// Repeated and reordered packets may cost messages, but never mix them.
+#[test]
+fn reordering_never_mixes_messages() {
+    for seed in 0..60 {
+        let faults = Faults { reordering: 0.2, duplication: 0.1, loss: 0.05, corruption: 0.0 };
+        let mut pair = Setup { faults, seed, mtu: Mtu::M256, ..UC.setup() }.pair();
+        for k in 0..50u64 {
+            let len = 1 + (k as usize * 397) % 2000;
+            pair.fill(0, k as usize * 4096, &vec![k as u8; len]);
+            pair.post(k, SendOp::SendImm { imm: k as u32 }, k as usize * 4096, len);
+        }
+        for k in 0..64 {
+            pair.post_recv(k, k as usize * 4096, 4096);
+        }
+        pair.run_until_idle();
+        for completion in pair.completions(1, Queue::Receive) {
+            let k = u64::from(completion.imm);
+            let len = 1 + (k as usize * 397) % 2000;
+            assert_eq!(completion.status, Status::Success);
+            if completion.byte_len as usize == len {
+                let bytes = pair.memory(1, completion.wr_id as usize * 4096, len);
+                assert!(bytes.iter().all(|byte| *byte == k as u8), "seed {seed}: message {k} is mixed");
+            } else {
+                panic!("seed {seed}: message {k} has {} bytes, not {len}", completion.byte_len);
+            }
+        }
+        assert!(pair.canaries_live());
+    }
+}
