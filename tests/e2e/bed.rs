@@ -37,16 +37,17 @@ impl Place {
 
     /// Why this place cannot be had here.
     pub fn missing(self) -> Option<&'static str> {
-        static VETH: OnceLock<Option<String>> = OnceLock::new();
         match self {
             Place::Loopback => None,
-            Place::Veth => VETH
-                .get_or_init(|| match Stage::new(9000) {
-                    Ok(stage) => stage.loopback_reason().map(str::to_owned),
-                    Err(error) => Some(format!("{error:#}")),
-                })
-                .as_deref(),
+            Place::Veth => self.bed().map_or_else(|why| Some(why.as_str()), |bed| bed.stage.loopback_reason()),
         }
+    }
+
+    /// The place, set up once for all tests: a veth takes a second to come up.
+    pub fn bed(self) -> Result<&'static Bed, &'static String> {
+        static BEDS: [OnceLock<Result<Bed, String>>; 2] = [OnceLock::new(), OnceLock::new()];
+        let bed = &BEDS[self as usize];
+        bed.get_or_init(|| Bed::new(self).map_err(|error| format!("{error:#}"))).as_ref()
     }
 }
 

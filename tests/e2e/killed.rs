@@ -73,7 +73,8 @@ fn running_pair(bed: &Bed, program: &str, timeout: u32) -> Result<(Child, Child)
     Ok((server, client))
 }
 
-fn nothing_left(bed: &Bed) -> Result<()> {
+fn nothing_left(_: &Bed) -> Result<()> {
+    let bed = &Bed::new(Place::Veth)?;
     let before = sockets(bed)?;
     ensure!(before.is_empty(), "{before:?} in new namespaces");
     bed.pair(&[], "ib_send_lat -F -d {dev} -p {port} -n 100", Duration::from_secs(20))?;

@@ -54,7 +54,6 @@ fn trials() -> Vec<Trial> {
 
 /// A test in a place; ignored where the place cannot be had.
 fn trial(place: Place, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
-    let run = move || test(&Bed::new(place)?).map_err(|error| Failed::from(format!("{error:#}")));
-    Trial::test(format!("{place}/{name}"), move || run().map_err(|failed: Failed| failed))
-        .with_ignored_flag(place.missing().is_some())
+    let run = move || test(place.bed()?).map_err(|error| Failed::from(format!("{error:#}")));
+    Trial::test(format!("{place}/{name}"), run).with_ignored_flag(place.missing().is_some())
 }

@@ -40,9 +40,13 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     }
     let bench = Bench { variables: environment::variables(&args.options)?, stage: Stage::new(MTU)? };
     let progress = Progress::new(args.rounds as usize * ROUND.len() + 1);
-    progress.say(&format!("Weir on {}", bench.stage.describe()));
+    let place = match bench.stage.loopback_reason() {
+        None => format!("{}; MTU {MTU}", bench.stage.describe()),
+        Some(_) => bench.stage.describe(),
+    };
+    progress.say(&format!("Weir on {place}"));
 
-    let mut report = Report::new(bench.stage.describe());
+    let mut report = Report::new(place);
     for round in 1..=args.rounds {
         for step in ROUND {
             progress.begin(&format!("round {round} of {}: {}", args.rounds, step.title));

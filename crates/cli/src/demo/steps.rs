@@ -35,21 +35,21 @@ pub(super) const ROUND: &[Step] = &[
         title: "ib_write_bw, 1 MiB",
         program: "ib_write_bw",
         size: 1 << 20,
-        iterations: 2000,
+        iterations: 4000,
         unit: Unit::Gigabytes,
     },
-    Step { title: "ib_read_bw, 1 MiB", program: "ib_read_bw", size: 1 << 20, iterations: 2000, unit: Unit::Gigabytes },
+    Step { title: "ib_read_bw, 1 MiB", program: "ib_read_bw", size: 1 << 20, iterations: 4000, unit: Unit::Gigabytes },
     Step {
         title: "ib_send_lat, 8 bytes",
         program: "ib_send_lat",
         size: 8,
-        iterations: 20000,
+        iterations: 40000,
         unit: Unit::Microseconds,
     },
 ];
 
 /// Seconds of an iperf3 run.
-const SECONDS: u32 = 1;
+const SECONDS: u32 = 2;
 /// For one pair, which takes a second or two on a fast machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
