@@ -4,11 +4,13 @@
 //! [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none and makes its own.
 
 use crate::config::Config;
+use crate::context::LIMITS;
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, Turn, thread};
 use crate::fork;
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::copy;
+use crate::memory::device_memory::Budget;
 use crate::memory::region::Regions;
 use crate::moderation::Moderated;
 use crate::qp::Shared;
@@ -26,6 +28,7 @@ pub(crate) struct Adapter {
     pub config: Config,
     pub profile: Arc<Profile>,
     pub regions: Regions,
+    pub device_memory: Budget,
     pub pace: Arc<Pace>,
     /// CQs that hold an event back.
     pub moderated: Moderated,
@@ -84,6 +87,7 @@ impl Adapter {
             config,
             profile,
             regions: Regions::default(),
+            device_memory: Budget::new(LIMITS.max_dm_size),
             pace,
             moderated: Moderated::default(),
             overflown: AtomicBool::new(false),

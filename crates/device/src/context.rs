@@ -3,16 +3,15 @@
 use crate::adapter::Adapter;
 use crate::cq::{CompChannel, Cq, CqCreate};
 use crate::interfaces::{self, DeviceInfo};
-use crate::memory::pin::{self, Pinned};
-use crate::memory::region::Region;
+use crate::memory::region::MAX_KEYS_OF_A_KIND;
 use crate::notify::Notify;
 use crate::qp::{Qp, QpCreate};
 use crate::{AsyncEvent, Errno, clock};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use weir_transport::{Access, Mtu};
+use weir_transport::Mtu;
 
 /// Limits of the adapter, as `ibv_device_attr` names them.
 #[derive(Clone, Debug)]
@@ -26,6 +25,9 @@ pub struct DeviceLimits {
     pub max_cq: u32,
     pub max_cqe: u32,
     pub max_mr: u32,
+    pub max_mw: u32,
+    /// Bytes of device memory.
+    pub max_dm_size: u64,
     pub max_pd: u32,
     pub max_qp_rd_atom: u8,
     pub max_qp_init_rd_atom: u8,
@@ -41,7 +43,10 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_inline: 1024,
     max_cq: 65536,
     max_cqe: 4_194_303,
-    max_mr: 1 << 20,
+    max_mr: MAX_KEYS_OF_A_KIND as u32,
+    max_mw: MAX_KEYS_OF_A_KIND as u32,
+    // As much as a ConnectX-5 has.
+    max_dm_size: 256 << 10,
     max_pd: 1 << 16,
     max_qp_rd_atom: 16,
     max_qp_init_rd_atom: 16,
@@ -111,7 +116,7 @@ impl Context {
     /// A protection domain.
     pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, Errno> {
         let number = self.adapter.new_pd();
-        Ok(Arc::new(Pd { context: self.clone(), number, users: AtomicU32::new(0) }))
+        Ok(Arc::new(Pd { context: self.clone(), number, users: Arc::default(), base: None }))
     }
 
     /// A completion channel.
@@ -150,36 +155,13 @@ impl Context {
 pub struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) number: u32,
-    users: AtomicU32,
+    /// Objects made with it; one count for all that were imported of one.
+    users: Arc<AtomicU32>,
+    /// What a parent domain is of.
+    base: Option<Arc<Pd>>,
 }
 
-/// Access flags that a region may have today: those of the protocol, and two that ask for nothing more.
-const MR_ACCESS: u32 = Access::all().bits() | MW_BIND | RELAXED_ORDERING;
-const MW_BIND: u32 = 1 << 4;
-const RELAXED_ORDERING: u32 = 1 << 20;
-
 impl Pd {
-    /// Registers `len` bytes at `addr`, known to peers as `iova`. EINVAL for remote write or atomic without local
-    /// write, EFAULT for memory that is not there, ENOMEM beyond RLIMIT_MEMLOCK under `--memlock strict`, EOPNOTSUPP
-    /// for flags that cannot be served.
-    pub fn reg_mr(self: &Arc<Self>, addr: u64, len: u64, iova: u64, access: Access) -> Result<Arc<Mr>, Errno> {
-        let adapter = &self.context.adapter;
-        adapter.check()?;
-        if access.bits() & !MR_ACCESS != 0 {
-            return Err(Errno(libc::EOPNOTSUPP));
-        }
-        if access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Errno(libc::EINVAL));
-        }
-        if len == 0 || addr.checked_add(len).is_none() {
-            return Err(Errno(libc::EINVAL));
-        }
-        let pinned = pin::pin(addr, len, access.contains(Access::LOCAL_WRITE), adapter.config.memlock)?;
-        let key = adapter.regions.insert(Region { key: 0, pd: self.number, addr, iova, len, access })?;
-        self.attach();
-        Ok(Arc::new(Mr { pd: self.clone(), key, pinned: Mutex::new(Some(pinned)) }))
-    }
-
     /// A queue pair in RESET. EINVAL beyond the limits, EOPNOTSUPP for a service that is not there.
     pub fn create_qp(
         self: &Arc<Self>,
@@ -191,9 +173,31 @@ impl Pd {
         Qp::create(self, create, send_cq, recv_cq)
     }
 
-    /// EBUSY while something of it is alive.
+    /// A parent domain: the same domain, with its own count of what was made with it.
+    pub fn parent_domain(self: &Arc<Self>) -> Arc<Pd> {
+        self.attach();
+        let (context, number) = (self.context.clone(), self.number);
+        Arc::new(Pd { context, number, users: Arc::default(), base: Some(self.clone()) })
+    }
+
+    /// The same domain for another context of the device; EINVAL for one of another device.
+    pub fn import(&self, context: &Arc<Context>) -> Result<Arc<Pd>, Errno> {
+        if !Arc::ptr_eq(&self.context.adapter, &context.adapter) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let (number, users) = (self.number, self.users.clone());
+        Ok(Arc::new(Pd { context: context.clone(), number, users, base: None }))
+    }
+
+    /// EBUSY while something of it is alive. Once only.
     pub fn dealloc(&self) -> Result<(), Errno> {
-        if self.users.load(Ordering::Acquire) > 0 { Err(Errno(libc::EBUSY)) } else { Ok(()) }
+        if self.users.load(Ordering::Acquire) > 0 {
+            return Err(Errno(libc::EBUSY));
+        }
+        if let Some(base) = &self.base {
+            base.detach();
+        }
+        Ok(())
     }
 
     pub(crate) fn attach(&self) {
@@ -202,43 +206,5 @@ impl Pd {
 
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A memory region.
-pub struct Mr {
-    pd: Arc<Pd>,
-    key: u32,
-    pinned: Mutex<Option<Pinned>>,
-}
-
-impl Mr {
-    /// Local key.
-    pub fn lkey(&self) -> u32 {
-        self.key
-    }
-
-    /// Remote key.
-    pub fn rkey(&self) -> u32 {
-        self.key
-    }
-
-    /// When it returns, nothing is read or written there any more.
-    pub fn dereg(&self) -> Result<(), Errno> {
-        // Only the first call finds it pinned.
-        let pinned = self.pinned.lock().expect("no panic under this lock").take();
-        if let Some(pinned) = pinned {
-            self.pd.context.adapter.regions.remove(self.key);
-            self.pd.context.adapter.quiesce();
-            drop(pinned);
-            self.pd.detach();
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Mr {
-    fn drop(&mut self) {
-        let _ = self.dereg();
     }
 }

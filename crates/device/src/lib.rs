@@ -10,6 +10,7 @@ mod clock;
 mod config;
 mod context;
 mod cq;
+mod dm;
 mod engine;
 mod errno;
 mod fork;
@@ -17,15 +18,21 @@ mod hello;
 mod interfaces;
 mod memory;
 mod moderation;
+mod mr;
+mod mw;
 mod notify;
 mod qp;
 mod route;
 mod slot;
 
-pub use context::{Context, DeviceLimits, Mr, Pd, PortInfo};
+pub use context::{Context, DeviceLimits, Pd, PortInfo};
 pub use cq::{CompChannel, Cq, CqCreate};
+pub use dm::Dm;
 pub use errno::Errno;
 pub use interfaces::{DeviceInfo, devices};
+pub use memory::window::WindowType;
+pub use mr::{Mr, Rereg};
+pub use mw::Mw;
 pub use qp::{Qp, QpCreate};
 
 /// An asynchronous event and the cookie of what it concerns.

@@ -209,6 +209,7 @@ impl Qp {
     pub fn destroy(&self) -> Result<(), Errno> {
         if !self.ended.swap(true, Ordering::AcqRel) {
             self.pd.context.adapter.remove_qp(&self.shared);
+            self.pd.context.adapter.regions.close_windows_of(self.shared.num);
             self.shared.send_cq.purge(self.shared.num);
             self.shared.recv_cq.purge(self.shared.num);
             let cookie = self.shared.cookie;

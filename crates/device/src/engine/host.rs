@@ -2,9 +2,10 @@
 
 use crate::AsyncEvent;
 use crate::memory::copy;
-use crate::memory::region::{Cached, Regions};
+use crate::memory::region::{Cached, Place, Regions};
+use crate::memory::window::User;
 use crate::qp::Shared;
-use weir_transport::{Access, AtomicOp, Completion, Denied, Host, QpEvent, Queue, Sge};
+use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Sge};
 
 /// What the protocol sees of the adapter while it works on one QP.
 pub struct QpHost<'a> {
@@ -14,43 +15,53 @@ pub struct QpHost<'a> {
 }
 
 impl QpHost<'_> {
-    fn locate(&mut self, key: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
-        self.regions.find(key, self.cached)?.locate(self.shared.pd, va, len, access)
+    fn local(&mut self, lkey: u32, va: u64, len: u64, access: Access) -> Result<Place, Denied> {
+        self.regions.find(lkey, self.cached)?.local(self.shared.pd, va, len, access)
+    }
+
+    fn remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
+        self.regions.find(rkey, self.cached)?.remote(self.shared.pd, self.shared.num, va, len, access)
+    }
+
+    fn user(&self) -> User {
+        User { pd: self.shared.pd, qp: self.shared.num }
     }
 }
 
 impl Host for QpHost<'_> {
     fn check_local(&mut self, sges: &[Sge], access: Access) -> Result<(), Denied> {
         for sge in sges.iter().filter(|sge| sge.length > 0) {
-            self.locate(sge.lkey, sge.addr, sge.length.into(), access)?;
+            self.local(sge.lkey, sge.addr, sge.length.into(), access)?;
         }
         Ok(())
     }
 
     fn check_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<(), Denied> {
-        self.locate(rkey, va, len, access).map(drop)
+        self.remote(rkey, va, len, access).map(drop)
     }
 
     fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         let mut rest = bytes;
         for (sge, at, len) in pieces(sges, offset, bytes.len()) {
             let (now, later) = rest.split_at(len);
-            let addr = self.locate(sge.lkey, sge.addr + at, len as u64, Access::LOCAL_WRITE)?;
-            // SAFETY: `now` is ours; the application's side may be in any state.
-            unsafe { copy::copy(addr as *mut u8, now.as_ptr(), len) }.map_err(|_| Denied::Unmapped)?;
+            let place = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, Access::LOCAL_WRITE)?;
+            if let Place::Memory(addr) = place {
+                // SAFETY: `now` is ours; the application's side may be in any state.
+                unsafe { copy::copy(addr as *mut u8, now.as_ptr(), len) }.map_err(|_| Denied::Unmapped)?;
+            }
             rest = later;
         }
         if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let addr = self.locate(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
+        let addr = self.remote(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
         // SAFETY: `bytes` is ours; the application's side may be in any state.
         unsafe { copy::copy(addr as *mut u8, bytes.as_ptr(), bytes.len()) }.map_err(|_| Denied::Unmapped)
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
-        let addr = self.locate(rkey, va, 8, Access::REMOTE_ATOMIC)? as *mut u64;
+        let addr = self.remote(rkey, va, 8, Access::REMOTE_ATOMIC)? as *mut u64;
         if !addr.is_aligned() {
             return Err(Denied::Protection);
         }
@@ -62,6 +73,18 @@ impl Host for QpHost<'_> {
             }
         };
         before.map_err(|_| Denied::Unmapped)
+    }
+
+    fn bind_window(&mut self, bind: &Bind) -> Result<(), Denied> {
+        self.regions.bind(self.user(), bind)
+    }
+
+    fn invalidate_local(&mut self, key: u32) -> Result<(), Denied> {
+        self.regions.invalidate(self.user(), key)
+    }
+
+    fn invalidate_remote(&mut self, rkey: u32) -> Result<(), Denied> {
+        self.regions.invalidate(self.user(), rkey)
     }
 
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {

@@ -4,7 +4,8 @@
 use crate::engine::host::pieces;
 use crate::engine::peers::Peer;
 use crate::memory::copy;
-use crate::memory::region::{Cached, Regions};
+use crate::memory::region::{Cached, Place, Regions};
+use crate::memory::window::User;
 use weir_link::{Group, Outbox};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused};
 use weir_wire::ip::Envelope;
@@ -21,7 +22,8 @@ pub struct Staging<'a> {
     pub peer: &'a Peer,
     pub port: u16,
     pub icrc: bool,
-    pub pd: u32,
+    /// The QP and its PD.
+    pub user: User,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
     /// The process at the other end is gone: packets lead nowhere.
@@ -44,7 +46,7 @@ impl Egress for Staging<'_> {
         let place = &mut self.outbox.bytes[start..start + len];
         packet.headers.emit(place);
         let (payload, tail) = place[headers..].split_at_mut(packet.payload.len());
-        fill(&packet.payload, payload, self.pd, self.regions, self.cached).map_err(Refused::Denied)?;
+        fill(&packet.payload, payload, self.user, self.regions, self.cached).map_err(Refused::Denied)?;
         tail.fill(0);
         if self.discard {
             return Ok(());
@@ -93,7 +95,13 @@ impl Staging<'_> {
     }
 }
 
-fn fill(payload: &Payload<'_>, to: &mut [u8], pd: u32, regions: &Regions, cached: &mut Cached) -> Result<(), Denied> {
+fn fill(
+    payload: &Payload<'_>,
+    to: &mut [u8],
+    user: User,
+    regions: &Regions,
+    cached: &mut Cached,
+) -> Result<(), Denied> {
     match *payload {
         Payload::None => Ok(()),
         Payload::Bytes(bytes) => {
@@ -101,15 +109,18 @@ fn fill(payload: &Payload<'_>, to: &mut [u8], pd: u32, regions: &Regions, cached
             Ok(())
         }
         Payload::Remote { rkey, va, len } => {
-            let from = regions.find(rkey, cached)?.locate(pd, va, len as u64, Access::REMOTE_READ)?;
-            fetch(from, to)
+            let region = regions.find(rkey, cached)?;
+            fetch(region.remote(user.pd, user.qp, va, len as u64, Access::REMOTE_READ)?, to)
         }
         Payload::Gather { sges, offset, len } => {
             let mut rest = to;
             for (sge, at, take) in pieces(sges, offset, len) {
                 let (now, later) = rest.split_at_mut(take);
                 let region = regions.find(sge.lkey, cached)?;
-                fetch(region.locate(pd, sge.addr + at, take as u64, Access::empty())?, now)?;
+                match region.local(user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty())? {
+                    Place::Memory(from) => fetch(from, now)?,
+                    Place::Null => now.fill(0),
+                }
                 rest = later;
             }
             if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }

@@ -5,6 +5,7 @@ use crate::engine::host::QpHost;
 use crate::engine::peers::{PeerId, State};
 use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
+use crate::memory::window::User;
 use weir_transport::{Instant, Limits, Progress, QpState};
 
 /// Bursts in one turn, so that arrivals are not starved.
@@ -75,7 +76,7 @@ impl Engine {
             peer: self.peers.get(peer),
             port: own_port(&self.slot),
             icrc,
-            pd: shared.pd,
+            user: User { pd: shared.pd, qp: shared.num },
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             discard,

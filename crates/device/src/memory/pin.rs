@@ -62,11 +62,17 @@ fn populate(start: u64, end: u64, write: bool) -> Result<(), Errno> {
         }
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // A kernel before 5.14 does not know the advice: pages come when they are first touched.
-            Some(libc::EINVAL) => return Ok(()),
+            // A kernel before 5.14 does not know the advice: pages come when they are first touched. One that does means
+            // memory that must not be touched that way.
+            Some(libc::EINVAL) if !advice_is_known(advice) => return Ok(()),
             _ => return Err(Errno(libc::EFAULT)),
         }
     }
+}
+
+fn advice_is_known(advice: libc::c_int) -> bool {
+    // SAFETY: no bytes.
+    unsafe { libc::madvise(PAGE as *mut libc::c_void, 0, advice) == 0 }
 }
 
 static COUNTS: Mutex<Counts> = Mutex::new(Counts { edges: BTreeMap::new() });

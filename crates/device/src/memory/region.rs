@@ -1,11 +1,15 @@
-//! Memory regions: keys, bounds and permissions.
+//! What keys stand for: memory regions and windows, their bounds and permissions.
 
 use crate::Errno;
+use crate::memory::window::Window;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_transport::{Access, Denied};
+
+/// Regions, and as many windows again, that an adapter has at most.
+pub const MAX_KEYS_OF_A_KIND: usize = 1 << 20;
 
 /// What a key stands for.
 #[derive(Clone, Copy, Debug)]
@@ -22,25 +26,86 @@ pub struct Region {
     pub len: u64,
     /// What may be done.
     pub access: Access,
+    /// Whose key it is.
+    pub kind: Kind,
+}
+
+/// Whose key a [`Region`] has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A memory region's.
+    Memory,
+    /// A null region's: zeros to read, and nobody keeps what is written.
+    Null,
+    /// A bound window's, for any QP of its PD or for one.
+    Window { qp: Option<u32> },
+}
+
+/// Where an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This address of the process.
+    Memory(u64),
+    /// Nowhere: a null region.
+    Null,
 }
 
 impl Region {
-    /// Where `len` bytes at `va` lie in this process, if all of this allows it.
-    pub fn locate(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
-        let inside = va >= self.iova && len <= self.len && va - self.iova <= self.len - len;
-        if self.pd == pd && inside && self.access.contains(access) {
-            Ok(self.addr + (va - self.iova))
+    /// Where `len` bytes at `va` lie for this process's own work requests, if all of this allows it.
+    pub fn local(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<Place, Denied> {
+        match self.kind {
+            Kind::Memory => self.place(pd, va, len, access).map(Place::Memory),
+            Kind::Null => self.place(pd, va, len, access).map(|_| Place::Null),
+            Kind::Window { .. } => Err(Denied::Protection),
+        }
+    }
+
+    /// Where `len` bytes at `va` lie for the peer of QP `qp`, if all of this allows it.
+    pub fn remote(&self, pd: u32, qp: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
+        match self.kind {
+            Kind::Null => Err(Denied::Protection),
+            // IBTA 10.6.7.2.2: a window of type 2B is its QP's alone.
+            Kind::Window { qp: Some(own) } if own != qp => Err(Denied::Protection),
+            Kind::Memory | Kind::Window { .. } => self.place(pd, va, len, access),
+        }
+    }
+
+    fn place(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
+        if self.pd == pd && self.holds(va, len) && self.access.contains(access) {
+            Ok(self.addr.wrapping_add(va - self.iova))
         } else {
             Err(Denied::Protection)
         }
     }
+
+    /// Whether `len` bytes at `va` are within it.
+    pub fn holds(&self, va: u64, len: u64) -> bool {
+        va >= self.iova && len <= self.len && va - self.iova <= self.len - len
+    }
 }
 
-/// All regions of an adapter. Keys are random: nobody reaches memory by guessing on from a key that he was given.
+/// All regions and windows of an adapter. Keys are random: nobody reaches memory by guessing on from a key that he was
+/// given.
 #[derive(Default)]
 pub struct Regions {
-    table: RwLock<HashMap<u32, Region, BuildHasherDefault<KeyHasher>>>,
+    table: RwLock<Table>,
     version: AtomicU64,
+}
+
+/// Keys' upper 24 bits and what they stand for.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) entries: HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>,
+    /// How many of the entries are windows.
+    pub(super) windows: usize,
+}
+
+/// What a key may be.
+pub(super) enum Entry {
+    /// A region, and how many windows are bound to it.
+    Region { region: Region, windows: u32 },
+    /// A window, bound or not.
+    Window(Window),
 }
 
 /// The region that was used last; right as long as the table's version is the same.
@@ -51,26 +116,34 @@ pub struct Cached {
 }
 
 impl Regions {
-    /// Enters a region under a new key, which is returned.
-    pub fn insert(&self, mut region: Region) -> Result<u32, Errno> {
-        let mut table = self.table.write().expect("no panic under this lock");
-        loop {
-            region.key = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
-            // The low byte is the part that memory windows may choose; the rest names the region. Zero and all ones
-            // stay free: programs use them for "no key".
-            let index = region.key >> 8;
-            if index != 0 && index != 0xff_ffff && !table.contains_key(&index) {
-                table.insert(index, region);
-                self.version.fetch_add(1, Ordering::Release);
-                return Ok(region.key);
+    /// Enters a region under a new key, which is returned. ENOMEM beyond `max_mr`.
+    pub fn insert(&self, region: Region) -> Result<u32, Errno> {
+        self.enter(|key| Entry::Region { region: Region { key, ..region }, windows: 0 })
+    }
+
+    /// Puts something else under a region's key. EBUSY while windows are bound to it, EINVAL if there is no such key.
+    pub fn replace(&self, key: u32, with: Region) -> Result<(), Errno> {
+        match self.write().entries.get_mut(&(key >> 8)) {
+            Some(Entry::Region { windows: 1.., .. }) => Err(Errno(libc::EBUSY)),
+            Some(Entry::Region { region, .. }) => {
+                *region = Region { key, ..with };
+                Ok(())
             }
+            _ => Err(Errno(libc::EINVAL)),
         }
     }
 
-    /// Takes a key back. Accesses that run now end first if the caller then waits for the engine.
-    pub fn remove(&self, key: u32) {
-        self.table.write().expect("no panic under this lock").remove(&(key >> 8));
-        self.version.fetch_add(1, Ordering::Release);
+    /// Takes a region's key back. EBUSY while windows are bound to it. Accesses that run now end first if the caller
+    /// then waits for the engine.
+    pub fn remove(&self, key: u32) -> Result<(), Errno> {
+        let mut table = self.write();
+        match table.entries.get(&(key >> 8)) {
+            Some(Entry::Region { windows: 1.., .. }) => Err(Errno(libc::EBUSY)),
+            _ => {
+                table.entries.remove(&(key >> 8));
+                Ok(())
+            }
+        }
     }
 
     /// What a key stands for now.
@@ -82,16 +155,69 @@ impl Regions {
         {
             return Ok(region);
         }
-        let table = self.table.read().expect("no panic under this lock");
-        let region = table.get(&(key >> 8)).filter(|region| region.key == key).copied().ok_or(Denied::Protection)?;
+        let table = self.read();
+        let found = match table.entries.get(&(key >> 8)) {
+            Some(Entry::Region { region, .. }) => Some(*region),
+            Some(Entry::Window(window)) => window.opened(),
+            None => None,
+        };
+        let region = found.filter(|region| region.key == key).ok_or(Denied::Protection)?;
         *cached = Cached { version, region: Some(region) };
         Ok(region)
+    }
+
+    /// Enters what `make` makes of a new key. ENOMEM if there are too many of its kind.
+    pub(super) fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Result<u32, Errno> {
+        let mut table = self.write();
+        let key = loop {
+            let key = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
+            // The low byte is the part that memory windows may choose; the rest names the region. Zero and all ones
+            // stay free: programs use them for "no key".
+            let index = key >> 8;
+            if index != 0 && index != 0xff_ffff && !table.entries.contains_key(&index) {
+                break key;
+            }
+        };
+        let entry = make(key);
+        let window = matches!(entry, Entry::Window(_));
+        let of_its_kind = if window { table.windows } else { table.entries.len() - table.windows };
+        if of_its_kind >= MAX_KEYS_OF_A_KIND {
+            return Err(Errno(libc::ENOMEM));
+        }
+        table.windows += usize::from(window);
+        table.entries.insert(key >> 8, entry);
+        Ok(key)
+    }
+
+    /// Takes a window out.
+    pub(super) fn leave(&self, key: u32) -> Option<Window> {
+        let mut table = self.write();
+        if !matches!(table.entries.get(&(key >> 8)), Some(Entry::Window(_))) {
+            return None;
+        }
+        table.windows -= 1;
+        let Some(Entry::Window(window)) = table.entries.remove(&(key >> 8)) else { return None };
+        table.unbound(&window);
+        Some(window)
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().expect("no panic under this lock")
+    }
+
+    /// The table to change: what was cached of it is void.
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Table> {
+        let table = self.table.write().expect("no panic under this lock");
+        // Readers that saw the new version wait for the lock; those that had a region cached are waited for by
+        // whoever needs them gone.
+        self.version.fetch_add(1, Ordering::Release);
+        table
     }
 }
 
 /// Keys are random already.
 #[derive(Default)]
-struct KeyHasher(u64);
+pub(super) struct KeyHasher(u64);
 
 impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
@@ -110,19 +236,20 @@ mod tests {
     use super::*;
 
     fn region(iova: u64, len: u64) -> Region {
-        Region { key: 0, pd: 1, addr: 0x1000, iova, len, access: Access::REMOTE_READ }
+        Region { key: 0, pd: 1, addr: 0x1000, iova, len, access: Access::REMOTE_READ, kind: Kind::Memory }
     }
 
     #[test]
     fn bounds_hold_at_the_edges_of_the_address_space() {
         let r = region(u64::MAX - 99, 100);
-        assert_eq!(r.locate(1, u64::MAX - 99, 100, Access::REMOTE_READ), Ok(0x1000));
-        assert_eq!(r.locate(1, u64::MAX, 1, Access::REMOTE_READ), Ok(0x1000 + 99));
+        let read = |pd, va, len| r.remote(pd, 9, va, len, Access::REMOTE_READ);
+        assert_eq!(read(1, u64::MAX - 99, 100), Ok(0x1000));
+        assert_eq!(read(1, u64::MAX, 1), Ok(0x1000 + 99));
         for (va, len) in [(u64::MAX, 2), (u64::MAX - 100, 1), (0, 1), (u64::MAX - 99, 101), (5, u64::MAX)] {
-            assert_eq!(r.locate(1, va, len, Access::REMOTE_READ), Err(Denied::Protection), "{va:#x} {len}");
+            assert_eq!(read(1, va, len), Err(Denied::Protection), "{va:#x} {len}");
         }
-        assert_eq!(r.locate(2, u64::MAX, 1, Access::REMOTE_READ), Err(Denied::Protection));
-        assert_eq!(r.locate(1, u64::MAX, 1, Access::REMOTE_WRITE), Err(Denied::Protection));
+        assert_eq!(read(2, u64::MAX, 1), Err(Denied::Protection));
+        assert_eq!(r.remote(1, 9, u64::MAX, 1, Access::REMOTE_WRITE), Err(Denied::Protection));
     }
 
     #[test]
@@ -133,7 +260,15 @@ mod tests {
         assert!(regions.find(key, &mut cached).is_ok());
         assert!(regions.find(key ^ 1, &mut cached).is_err());
         assert!(regions.find(key, &mut cached).is_ok());
-        regions.remove(key);
+        regions.remove(key).unwrap();
         assert!(regions.find(key, &mut cached).is_err());
+    }
+
+    #[test]
+    fn a_null_region_is_for_this_process_only() {
+        let null = Region { kind: Kind::Null, ..region(0, u64::MAX) };
+        assert_eq!(null.local(1, 12345, 1 << 40, Access::REMOTE_READ), Ok(Place::Null));
+        assert_eq!(null.local(2, 0, 1, Access::empty()), Err(Denied::Protection));
+        assert_eq!(null.remote(1, 9, 0, 1, Access::REMOTE_READ), Err(Denied::Protection));
     }
 }

@@ -1,0 +1,181 @@
+//! Memory regions: registering, changing and ending them.
+
+use crate::Errno;
+use crate::adapter::Adapter;
+use crate::context::Pd;
+use crate::dm::Dm;
+use crate::memory::pin::{self, Pinned};
+use crate::memory::region::{Kind, Region};
+use std::sync::{Arc, Mutex, MutexGuard};
+use weir_transport::Access;
+
+/// A memory region.
+pub struct Mr {
+    adapter: Arc<Adapter>,
+    key: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    pd: Arc<Pd>,
+    region: Region,
+    backing: Backing,
+}
+
+/// What a region holds on to.
+enum Backing {
+    Memory {
+        _pinned: Pinned,
+    },
+    Device(Arc<Dm>),
+    Null,
+    /// It is deregistered.
+    Gone,
+}
+
+/// What `ibv_rereg_mr` is to change.
+#[derive(Clone, Default)]
+pub struct Rereg {
+    /// New address and length; peers know it by its address, or from 0 where it is zero-based.
+    pub translation: Option<(u64, u64)>,
+    pub pd: Option<Arc<Pd>>,
+    pub access: Option<Access>,
+}
+
+impl Pd {
+    /// Registers `len` bytes at `addr`, known to peers as `iova` (as 0 if `access` is zero-based). EINVAL for remote
+    /// write or atomic without local write and for an impossible length, EFAULT for memory that is not there or may
+    /// not be used that way, ENOMEM beyond `max_mr` and beyond RLIMIT_MEMLOCK under `--memlock strict`.
+    pub fn reg_mr(self: &Arc<Self>, addr: u64, len: u64, iova: u64, access: Access) -> Result<Arc<Mr>, Errno> {
+        let adapter = &self.context.adapter;
+        adapter.check()?;
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
+        let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory };
+        let pinned = populate(adapter, &region)?;
+        Mr::enter(self, region, Backing::Memory { _pinned: pinned })
+    }
+
+    /// A region without memory, for local keys: zeros are read from it, what is written to it is lost.
+    pub fn alloc_null_mr(self: &Arc<Self>) -> Result<Arc<Mr>, Errno> {
+        self.context.adapter.check()?;
+        let access = Access::LOCAL_WRITE;
+        let region = Region { key: 0, pd: self.number, addr: 0, iova: 0, len: u64::MAX, access, kind: Kind::Null };
+        Mr::enter(self, region, Backing::Null)
+    }
+
+    /// Registers part of device memory, addressed from 0 on. EINVAL out of its bounds, without `ZERO_BASED`, or with
+    /// access that device memory does not have.
+    pub fn reg_dm_mr(self: &Arc<Self>, dm: &Arc<Dm>, offset: u64, len: u64, access: Access) -> Result<Arc<Mr>, Errno> {
+        self.context.adapter.check()?;
+        let allowed = access.contains(Access::ZERO_BASED) && !access.contains(Access::MW_BIND);
+        if !allowed || !dm.memory.holds(offset, len) || !consistent(access) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let addr = dm.memory.addr() + offset;
+        let region = Region { key: 0, pd: self.number, addr, iova: 0, len, access, kind: Kind::Memory };
+        dm.attach();
+        Mr::enter(self, region, Backing::Device(dm.clone())).inspect_err(|_| dm.detach())
+    }
+}
+
+impl Mr {
+    fn enter(pd: &Arc<Pd>, region: Region, backing: Backing) -> Result<Arc<Mr>, Errno> {
+        let adapter = pd.context.adapter.clone();
+        let key = adapter.regions.insert(region)?;
+        pd.attach();
+        Ok(Arc::new(Mr { adapter, key, state: Mutex::new(State { pd: pd.clone(), region, backing }) }))
+    }
+
+    /// Local key.
+    pub fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    /// Remote key; 0 for a null region, which peers do not reach.
+    pub fn rkey(&self) -> u32 {
+        if matches!(self.state().backing, Backing::Null) { 0 } else { self.key }
+    }
+
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        self.state().region.len
+    }
+
+    /// Changes what its keys stand for; the keys stay. On an error it is as it was: EINVAL for a region that is not of
+    /// memory of the process, for a PD of another device and as [`Pd::reg_mr`]; EBUSY while windows are bound to it.
+    pub fn rereg(&self, change: &Rereg) -> Result<(), Errno> {
+        self.adapter.check()?;
+        let mut state = self.state();
+        if !matches!(state.backing, Backing::Memory { .. }) {
+            return Err(Errno(libc::EINVAL));
+        }
+        if change.pd.as_ref().is_some_and(|pd| !Arc::ptr_eq(&pd.context.adapter, &self.adapter)) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let mut region = state.region;
+        let was_zero_based = region.access.contains(Access::ZERO_BASED);
+        region.access = change.access.unwrap_or(region.access);
+        let zero_based = region.access.contains(Access::ZERO_BASED);
+        if let Some((addr, len)) = change.translation {
+            (region.addr, region.len) = (addr, len);
+        }
+        if change.translation.is_some() || zero_based != was_zero_based {
+            region.iova = if zero_based { 0 } else { region.addr };
+        }
+        region.pd = change.pd.as_ref().map_or(region.pd, |pd| pd.number);
+        let pinned = populate(&self.adapter, &region)?;
+        self.adapter.regions.replace(self.key, region)?;
+        self.adapter.quiesce();
+        state.region = region;
+        let old = std::mem::replace(&mut state.backing, Backing::Memory { _pinned: pinned });
+        if let Some(pd) = &change.pd {
+            pd.attach();
+            std::mem::replace(&mut state.pd, pd.clone()).detach();
+        }
+        drop(state);
+        drop(old);
+        Ok(())
+    }
+
+    /// EBUSY while windows are bound to it. When it returns, nothing is read or written there any more.
+    pub fn dereg(&self) -> Result<(), Errno> {
+        let mut state = self.state();
+        if matches!(state.backing, Backing::Gone) {
+            return Ok(());
+        }
+        self.adapter.regions.remove(self.key)?;
+        let backing = std::mem::replace(&mut state.backing, Backing::Gone);
+        let pd = state.pd.clone();
+        drop(state);
+        self.adapter.quiesce();
+        if let Backing::Device(dm) = &backing {
+            dm.detach();
+        }
+        drop(backing);
+        pd.detach();
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic under this lock")
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        let _ = self.dereg();
+    }
+}
+
+/// IBTA 10.6.3.1: peers may not write where the process may not.
+fn consistent(access: Access) -> bool {
+    access.contains(Access::LOCAL_WRITE) || !access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+}
+
+/// Checks what a region asks for and brings its memory in.
+fn populate(adapter: &Adapter, region: &Region) -> Result<Pinned, Errno> {
+    if !consistent(region.access) || region.len == 0 || region.addr.checked_add(region.len).is_none() {
+        return Err(Errno(libc::EINVAL));
+    }
+    pin::pin(region.addr, region.len, region.access.contains(Access::LOCAL_WRITE), adapter.config.memlock)
+}

@@ -1,0 +1,49 @@
+//! Memory windows as the verbs see them: made and ended here, bound by work requests.
+
+use crate::Errno;
+use crate::context::Pd;
+use crate::memory::window::WindowType;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A memory window.
+pub struct Mw {
+    pd: Arc<Pd>,
+    key: u32,
+    ended: AtomicBool,
+}
+
+impl Pd {
+    /// A window that is not bound. ENOMEM beyond `max_mw`.
+    pub fn alloc_mw(self: &Arc<Self>, window_type: WindowType) -> Result<Arc<Mw>, Errno> {
+        let adapter = &self.context.adapter;
+        adapter.check()?;
+        let key = adapter.regions.insert_window(self.number, window_type)?;
+        self.attach();
+        Ok(Arc::new(Mw { pd: self.clone(), key, ended: AtomicBool::new(false) }))
+    }
+}
+
+impl Mw {
+    /// The key that it has had at first; binding changes the low byte.
+    pub fn rkey(&self) -> u32 {
+        self.key
+    }
+
+    /// Ends it, bound or not. When it returns, no peer reaches anything through it.
+    pub fn dealloc(&self) -> Result<(), Errno> {
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            let adapter = &self.pd.context.adapter;
+            adapter.regions.remove_window(self.key);
+            adapter.quiesce();
+            self.pd.detach();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        let _ = self.dealloc();
+    }
+}
