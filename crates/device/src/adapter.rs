@@ -8,6 +8,7 @@ use crate::context::LIMITS;
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, Turn, thread};
 use crate::fork;
+use crate::handover::{Doorbells, Handover};
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::copy;
 use crate::memory::device_memory::Budget;
@@ -19,7 +20,7 @@ use crate::slot::Slot;
 use crate::{Errno, clock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use weir_transport::{AddressVector, Profile};
 
 /// A device's engine in this process.
@@ -34,11 +35,9 @@ pub(crate) struct Adapter {
     pub moderated: Moderated,
     /// A CQ has overflowed, and its QPs are still to be ended.
     pub overflown: AtomicBool,
-    engine: Mutex<Engine>,
-    /// Somebody wants a turn: the holder of the engine looks again before it leaves.
-    pending: AtomicBool,
+    engine: Handover<Engine>,
     /// QPs with something new, each once.
-    doorbells: Mutex<Vec<u32>>,
+    doorbells: Doorbells,
     pds: AtomicU32,
     generation: u32,
 }
@@ -91,9 +90,8 @@ impl Adapter {
             pace,
             moderated: Moderated::default(),
             overflown: AtomicBool::new(false),
-            engine: Mutex::new(engine),
-            pending: AtomicBool::new(false),
-            doorbells: Mutex::new(Vec::with_capacity(64)),
+            engine: Handover::new(engine),
+            doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
             generation: fork::generation(),
         })
@@ -116,10 +114,7 @@ impl Adapter {
     /// Enters a QP; `make` gets its number. ENOMEM if the table is full.
     pub fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
         let shared = self.with_engine(|engine| engine.add_qp(make))?;
-        let mut doorbells = self.doorbells.lock().expect("no panic under this lock");
-        if doorbells.capacity() - doorbells.len() < 64 {
-            doorbells.reserve(4096);
-        }
+        self.doorbells.reserve();
         Ok(shared)
     }
 
@@ -147,16 +142,13 @@ impl Adapter {
         if self.check().is_err() {
             return;
         }
-        if !shared.rung.swap(true, Ordering::AcqRel) {
-            self.doorbells.lock().expect("no panic under this lock").push(shared.num);
-        }
+        self.doorbells.ring(&shared.bell, shared.num);
         let wait = !now
             && shared.busy.load(Ordering::Relaxed)
             && shared.unsent.load(Ordering::Relaxed) < FULL_BURST
             && self.pace.somebody_polls();
         if !wait {
-            self.pending.store(true, Ordering::SeqCst);
-            self.drive_pending(Turn::SEND);
+            self.engine.want(|engine| self.another(engine));
         }
     }
 
@@ -172,37 +164,14 @@ impl Adapter {
         self.pace.hand_to_thread();
     }
 
-    /// One turn unless somebody else is at it. Whether there was work.
+    /// One turn unless somebody else is at it. Whether there was work, or somebody is.
     pub fn drive(&self, turn: Turn) -> bool {
-        let worked = self.turn(turn).unwrap_or(true);
-        self.drive_pending(Turn::SEND);
-        worked
+        self.engine.attempt(|engine| inside(|| engine.turn(self, turn)), |engine| self.another(engine)).unwrap_or(true)
     }
 
-    /// Turns as long as somebody wants one and nobody else is at it.
-    fn drive_pending(&self, turn: Turn) {
-        while self.pending.load(Ordering::SeqCst) {
-            if self.turn(turn).is_none() {
-                return;
-            }
-        }
-    }
-
-    /// `None` if somebody else holds the engine.
-    fn turn(&self, turn: Turn) -> Option<bool> {
-        if INSIDE.get() {
-            return None;
-        }
-        let mut engine = match self.engine.try_lock() {
-            Ok(engine) => engine,
-            Err(TryLockError::WouldBlock) => return None,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        };
-        INSIDE.set(true);
-        self.pending.store(false, Ordering::SeqCst);
-        let worked = engine.turn(self, turn);
-        INSIDE.set(false);
-        Some(worked)
+    /// A turn for somebody who has rung.
+    fn another(&self, engine: &mut Engine) {
+        inside(|| engine.turn(self, Turn::SEND));
     }
 
     /// Returns when no access that began before is still under way.
@@ -214,19 +183,12 @@ impl Adapter {
 
     /// Takes the QPs that have rung.
     pub fn take_doorbells(&self, into: &mut Vec<u32>) {
-        std::mem::swap(&mut *self.doorbells.lock().expect("no panic under this lock"), into);
+        self.doorbells.take(into);
     }
 
     /// Waits for the engine; control paths only.
     fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        let mut engine: MutexGuard<'_, Engine> = self.engine.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        INSIDE.set(true);
-        let result = work(&mut engine);
-        INSIDE.set(false);
-        drop(engine);
-        // Whoever rang meanwhile went away, trusting the holder.
-        self.drive_pending(Turn::SEND);
-        result
+        self.engine.wait(|engine| inside(|| work(engine)), |engine| self.another(engine))
     }
 }
 
@@ -237,6 +199,19 @@ impl Drop for Adapter {
             self.pace.end();
         }
     }
+}
+
+/// Work with an engine in this thread's hands.
+fn inside<T>(work: impl FnOnce() -> T) -> T {
+    struct Outside;
+    impl Drop for Outside {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+        }
+    }
+    INSIDE.set(true);
+    let _outside = Outside;
+    work()
 }
 
 /// At exit, ACKs that are owed go out (the peer would otherwise wait for a process that is gone), and captures are

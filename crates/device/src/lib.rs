@@ -14,6 +14,7 @@ mod dm;
 mod engine;
 mod errno;
 mod fork;
+mod handover;
 mod hello;
 mod interfaces;
 mod memory;
@@ -24,6 +25,7 @@ mod notify;
 mod qp;
 mod route;
 mod slot;
+mod sync;
 
 pub use context::{Context, DeviceLimits, Pd, PortInfo};
 pub use cq::{CompChannel, Cq, CqCreate};

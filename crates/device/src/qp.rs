@@ -3,6 +3,7 @@
 use crate::context::{LIMITS, Pd};
 use crate::cq::{Cq, Places};
 use crate::engine::host::QpHost;
+use crate::handover::Bell;
 use crate::memory::region::Cached;
 use crate::notify::Notify;
 use crate::{AsyncEvent, Errno, clock};
@@ -39,8 +40,7 @@ pub(crate) struct Shared {
     pub recv_cq: Arc<Cq>,
     pub places: Arc<Places>,
     pub events: Arc<Notify<AsyncEvent>>,
-    /// It stands in the adapter's list of doorbells.
-    pub rung: AtomicBool,
+    pub bell: Bell,
     /// Bytes posted since the engine last looked.
     pub unsent: AtomicU32,
     /// Requests are under way: new ones may wait for company.
@@ -93,7 +93,7 @@ impl Qp {
                 recv_cq: recv_cq.clone(),
                 places: Arc::default(),
                 events: pd.context.events.clone(),
-                rung: AtomicBool::new(false),
+                bell: Bell::new(),
                 unsent: AtomicU32::new(0),
                 busy: AtomicBool::new(false),
                 flush_due: AtomicBool::new(false),

@@ -126,7 +126,7 @@ impl Entry {
 
     /// Its doorbell was heard: it may ring again.
     pub fn answer(&mut self) {
-        self.shared.rung.store(false, Ordering::Release);
+        self.shared.bell.answer();
         self.shared.unsent.store(0, Ordering::Relaxed);
     }
 }

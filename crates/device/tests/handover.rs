@@ -1,0 +1,153 @@
+//! Model checking of the engine's hand-over: the same source on loom's primitives, in every order of its steps.
+
+mod sync {
+    pub use loom::cell::UnsafeCell;
+    pub use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    pub use loom::sync::{Condvar, Mutex};
+}
+
+#[path = "../src/handover.rs"]
+mod handover;
+
+use handover::{Bell, Doorbells, Handover};
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+/// What an adapter is made of, as far as doorbells are concerned.
+struct Adapter {
+    doorbells: Doorbells,
+    qps: [Qp; 2],
+    engine: Handover<Engine>,
+}
+
+struct Qp {
+    bell: Bell,
+    posted: Mutex<u32>,
+    sent: AtomicU32,
+}
+
+#[derive(Default)]
+struct Engine {
+    rung: Vec<u32>,
+    turns: u32,
+}
+
+impl Adapter {
+    fn new() -> Arc<Adapter> {
+        let qp = || Qp { bell: Bell::new(), posted: Mutex::new(0), sent: AtomicU32::new(0) };
+        let engine = Handover::new(Engine::default());
+        let doorbells = Doorbells::new();
+        doorbells.reserve();
+        Arc::new(Adapter { doorbells, qps: [qp(), qp()], engine })
+    }
+
+    fn post(&self, qp: u32) {
+        *self.qps[qp as usize].posted.lock().unwrap() += 1;
+        self.doorbells.ring(&self.qps[qp as usize].bell, qp);
+        self.engine.want(|engine| self.turn(engine));
+    }
+
+    fn poll(&self) -> bool {
+        self.engine.attempt(|engine| self.turn(engine), |engine| self.turn(engine)).is_some()
+    }
+
+    fn turn(&self, engine: &mut Engine) {
+        engine.turns += 1;
+        self.doorbells.take(&mut engine.rung);
+        for number in engine.rung.drain(..) {
+            let qp = &self.qps[number as usize];
+            qp.bell.answer();
+            qp.sent.store(*qp.posted.lock().unwrap(), Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody is at it any more: all that was posted has been sent.
+    fn check(&self) {
+        for qp in &self.qps {
+            assert_eq!(qp.sent.load(Ordering::Relaxed), *qp.posted.lock().unwrap(), "a doorbell was lost");
+        }
+        assert!(self.poll(), "somebody still holds the engine");
+    }
+}
+
+/// All orders with at most so many preemptions, in each of which these run at once. Where nobody can go on, loom says so.
+fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let adapter = Adapter::new();
+        let threads = programs.map(|program| {
+            let adapter = adapter.clone();
+            thread::spawn(move || program(&adapter))
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        adapter.check();
+    });
+}
+
+#[test]
+fn posts_to_one_qp_from_two_threads() {
+    model(4, [|a| a.post(0), |a| a.post(0)]);
+}
+
+#[test]
+fn posts_from_two_threads_twice() {
+    model(
+        3,
+        [
+            |a| {
+                a.post(0);
+                a.post(1);
+            },
+            |a| {
+                a.post(1);
+                a.post(0);
+            },
+        ],
+    );
+}
+
+#[test]
+fn posts_while_others_poll() {
+    model(
+        3,
+        [
+            |a| a.post(0),
+            |a| a.post(1),
+            |a| {
+                a.poll();
+            },
+        ],
+    );
+}
+
+#[test]
+fn control_paths_wait_for_their_turn_and_lose_no_doorbell() {
+    let control = |a: &Adapter| a.engine.wait(|engine| engine.turns += 1, |engine| a.turn(engine));
+    model(3, [|a| a.post(0), control, control]);
+}
+
+#[test]
+fn control_paths_among_pollers() {
+    let control = |a: &Adapter| a.engine.wait(|_| (), |engine| a.turn(engine));
+    let poll = |a: &Adapter| {
+        a.poll();
+        a.post(1);
+    };
+    model(3, [control, poll, control]);
+}
+
+#[test]
+fn a_holder_that_panics_lets_go() {
+    loom::model(|| {
+        let adapter = Adapter::new();
+        let panics = std::panic::AssertUnwindSafe(|| {
+            adapter.engine.attempt(|_| std::panic::resume_unwind(Box::new("in a turn")), |_| ())
+        });
+        assert!(std::panic::catch_unwind(panics).is_err());
+        adapter.check();
+    });
+}
