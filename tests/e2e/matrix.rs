@@ -58,7 +58,9 @@ fn one(place: Place, program: &'static str, options: &'static str, seed: Option<
     }
     trial(place, &name, move |bed| {
         let faults = seed.map(|seed| format!("{FAULTS},seed={seed}"));
-        let weir: Vec<&str> = faults.iter().flat_map(|spec| ["--faults", spec]).collect();
+        // On a busy machine a pinned program may be off its core for longer than perftest's retries last.
+        let mut weir = vec!["--patience", "5"];
+        weir.extend(faults.iter().flat_map(|spec| ["--faults", spec]));
         // -F: perftest would warn of changing CPU frequencies.
         let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
         let outcome = bed.pair(&weir, &line, Duration::from_secs(60))?;

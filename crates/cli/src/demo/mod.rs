@@ -16,6 +16,8 @@ use steps::{Bench, ROUND};
 
 /// Jumbo frames, as fast Ethernet between hosts has them.
 const MTU: u32 = 9000;
+/// Seconds that a peer waits for a program that does not answer.
+const PATIENCE: f64 = 5.0;
 
 /// Arguments of `weir demo`.
 #[derive(clap::Args, Debug)]
@@ -38,7 +40,10 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     if !packages.is_empty() {
         bail!("the demonstration runs programs that are not here; as root: apt install {}", packages.join(" "));
     }
-    let bench = Bench { variables: environment::variables(&args.options)?, stage: Stage::new(MTU)? };
+    let mut options = args.options.clone();
+    // On a busy machine a pinned program may be off its core for longer than perftest's retries last.
+    options.patience.get_or_insert(PATIENCE);
+    let bench = Bench { variables: environment::variables(&options)?, stage: Stage::new(MTU)? };
     let progress = Progress::new(args.rounds as usize * ROUND.len() + 1);
     let place = match bench.stage.loopback_reason() {
         None => format!("{}; MTU {MTU}", bench.stage.describe()),
