@@ -3,6 +3,7 @@
 //! Whoever posts or polls drives the engine inline; nobody waits for it. A thread takes over while nobody polls: see
 //! [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none and makes its own.
 
+use crate::address::Addresses;
 use crate::config::Config;
 use crate::context::LIMITS;
 use crate::engine::pace::Pace;
@@ -29,6 +30,7 @@ pub(crate) struct Adapter {
     pub config: Config,
     pub profile: Arc<Profile>,
     pub regions: Regions,
+    pub addresses: Addresses,
     pub device_memory: Budget,
     pub pace: Arc<Pace>,
     /// CQs that hold an event back.
@@ -86,6 +88,7 @@ impl Adapter {
             config,
             profile,
             regions: Regions::default(),
+            addresses: Addresses::default(),
             device_memory: Budget::new(LIMITS.max_dm_size),
             pace,
             moderated: Moderated::default(),

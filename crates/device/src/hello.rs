@@ -36,6 +36,8 @@ pub struct Hello {
     pub window: u32,
     /// How long to keep trying while the sender of this does not answer.
     pub patience: Duration,
+    /// A welcome repeats that of its hello: by then all that came before the hello was taken in. 0: nobody asks.
+    pub mark: u32,
 }
 
 impl Hello {
@@ -50,6 +52,7 @@ impl Hello {
         out[24..32].copy_from_slice(&self.epoch.to_be_bytes());
         out[32..36].copy_from_slice(&self.window.to_be_bytes());
         out[36..40].copy_from_slice(&(self.patience.as_millis() as u32).to_be_bytes());
+        out[40..44].copy_from_slice(&self.mark.to_be_bytes());
         out
     }
 
@@ -71,6 +74,7 @@ impl Hello {
             epoch: u64::from_be_bytes(bytes[24..32].try_into().expect("eight bytes")),
             window: word(32),
             patience: Duration::from_millis(u64::from(word(36))),
+            mark: word(40),
         })
     }
 }
@@ -95,6 +99,7 @@ mod tests {
             epoch: 0x1122_3344_5566_7788,
             window: 123_456,
             patience: Duration::from_secs(60),
+            mark: 77,
         };
         let bytes = hello.encode();
         assert_eq!(Hello::decode(&bytes), Some(hello));

@@ -5,6 +5,7 @@
 //! Cookies are the caller's own numbers (a pointer, as a rule), handed back with events.
 
 mod adapter;
+mod address;
 mod carrier;
 mod clock;
 mod config;
@@ -27,6 +28,7 @@ mod route;
 mod slot;
 mod sync;
 
+pub use address::AddressHandle;
 pub use context::{Context, DeviceLimits, Pd, PortInfo};
 pub use cq::{CompChannel, Cq, CqCreate};
 pub use dm::Dm;

@@ -9,7 +9,9 @@ use crate::notify::Notify;
 use crate::{AsyncEvent, Errno, clock};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use weir_transport::{AttrMask, Data, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Tuning};
+use weir_transport::{
+    AttrMask, Data, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Target, Tuning,
+};
 
 /// What a QP is made with.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct Shared {
     pub num: u32,
     pub pd: u32,
     pub cookie: u64,
+    pub service: Service,
     pub protocol: Mutex<weir_transport::Qp>,
     pub send_cq: Arc<Cq>,
     pub recv_cq: Arc<Cq>,
@@ -77,18 +80,21 @@ impl Qp {
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
     ) -> Result<Arc<Qp>, Errno> {
-        if create.service != Service::Rc {
+        if !matches!(create.service, Service::Rc | Service::Uc | Service::Ud) {
             return Err(Errno(libc::EOPNOTSUPP));
         }
         let caps = granted(&create.caps)?;
         let adapter = &pd.context.adapter;
         let shared = adapter.add_qp(|num| {
             let init = QpInit { qp_num: num, service: create.service, caps, sq_sig_all: create.sq_sig_all };
+            let mut protocol = weir_transport::Qp::new(init, adapter.profile.clone(), Tuning::default());
+            protocol.set_datagram_mtu(adapter.device.mtu());
             Arc::new(Shared {
                 num,
                 pd: pd.number,
                 cookie: create.cookie,
-                protocol: Mutex::new(weir_transport::Qp::new(init, adapter.profile.clone(), Tuning::default())),
+                service: create.service,
+                protocol: Mutex::new(protocol),
                 send_cq: send_cq.clone(),
                 recv_cq: recv_cq.clone(),
                 places: Arc::default(),
@@ -159,12 +165,18 @@ impl Qp {
 
     /// Queues one send; call [`Qp::doorbell`] after the last of a list.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.post_send_to(wr, Target::Peer)
+    }
+
+    /// The same, to somebody.
+    #[inline]
+    pub fn post_send_to(&self, wr: &SendWr<'_>, to: Target) -> Result<(), PostError> {
         let shared = &*self.shared;
         let mut protocol = shared.lock();
         if Posted::full(&shared.posted.send, &shared.places.send_retired, self.caps.max_send_wr) {
             return Err(PostError::QueueFull);
         }
-        protocol.post_send(wr)?;
+        protocol.post_send_to(wr, to)?;
         shared.posted.send.fetch_add(1, Ordering::Relaxed);
         let bytes: u32 = match wr.data {
             Data::Inline(bytes) => bytes.len() as u32,

@@ -7,14 +7,13 @@ use crate::pd_mr::{self, new_handle};
 use crate::query::from_address;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::Ordering;
-use weir_device::Errno;
+use weir_device::{AddressHandle, Errno};
 
 /// An `ibv_ah` and what it was made with.
 #[repr(C)]
 struct Ah {
     ibv: ibv_ah,
-    attr: ibv_ah_attr,
+    device: AddressHandle,
 }
 
 /// EINVAL without a GRH, or where a slot of the GID table is named that is empty: RoCE routes by GID alone.
@@ -34,8 +33,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
-            let ah = Box::from_raw(ah.cast::<Ah>());
-            pd_mr::own(ah.ibv.pd).address_handles.fetch_sub(1, Ordering::Relaxed);
+            drop(Box::from_raw(ah.cast::<Ah>()));
         }
         Ok(())
     })
@@ -71,20 +69,26 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     object(|| unsafe { create(pd, &reply_to((*pd).context, port, &*wc, grh)?) })
 }
 
+/// The adapter's number of an address.
+///
+/// # Safety
+/// `ah` is alive.
+pub unsafe fn number_of(ah: *const ibv_ah) -> u32 {
+    // SAFETY: every `ibv_ah` of ours is the start of an `Ah`.
+    unsafe { (*ah.cast::<Ah>()).device.number() }
+}
+
 /// # Safety
 /// `pd` is alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     // SAFETY: the caller's promise; the context of a living PD is open.
     let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
-    // SAFETY: as above.
-    let gids = unsafe { context::own(context) }.device.gids();
-    let source = gids.get(usize::from(attr.grh.sgid_index)).copied().flatten();
-    if attr.is_global == 0 || attr.port_num != 1 || source.is_none() {
+    if attr.port_num != 1 {
         return Err(EINVAL);
     }
-    own.address_handles.fetch_add(1, Ordering::Relaxed);
+    let device = own.device.create_ah(&crate::attr::address(attr))?;
     let ibv = ibv_ah { context, pd, handle: new_handle() };
-    Ok(Box::into_raw(Box::new(Ah { ibv, attr: *attr })).cast())
+    Ok(Box::into_raw(Box::new(Ah { ibv, device })).cast())
 }
 
 /// The way back to the sender of a received datagram (IBTA 11.2.2.1, annex A17.9.2).

@@ -108,7 +108,7 @@ fn state(number: c_int) -> Option<QpState> {
     [Reset, Init, Rtr, Rts, Sqd, Sqe, Error].into_iter().find(|s| *s as c_int == number)
 }
 
-fn address(attr: &ibv_ah_attr) -> AddressVector {
+pub fn address(attr: &ibv_ah_attr) -> AddressVector {
     AddressVector {
         dgid: attr.grh.dgid.raw,
         flow_label: attr.grh.flow_label,

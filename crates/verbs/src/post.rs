@@ -1,12 +1,13 @@
 //! Posting work requests: the hot half of the sending side. No allocation, no lock of our own.
 
 use crate::abi::*;
+use crate::ah;
 use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard};
 use crate::qp::{self, QpOwn};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use weir_device::Errno;
-use weir_transport::{Data, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use weir_transport::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target};
 
 /// Bytes of inline data that one work request can have here; QPs are made with no more.
 pub const INLINE_ROOM: usize = 1024;
@@ -93,15 +94,34 @@ unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
     let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_send_sge) }?;
     // SAFETY: the opcode says which member of the union is meant.
     let op = unsafe { operation(request) }?;
+    // SAFETY: so does the QP's type.
+    let to = unsafe { target(qp.service, request) }?;
     let flags = SendFlags::from_bits_truncate(request.send_flags);
     let wr_id = request.wr_id;
     if !flags.contains(SendFlags::INLINE) {
-        return Ok(qp.device.post_send(&SendWr { wr_id, op, flags, data: Data::Gather(sges) })?);
+        return Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Gather(sges) }, to)?);
     }
     let mut room = [MaybeUninit::<u8>::uninit(); INLINE_ROOM];
     // SAFETY: inline data is in the caller's memory.
     let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }?;
-    Ok(qp.device.post_send(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) })?)
+    Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) }, to)?)
+}
+
+/// # Safety
+/// What the QP's type asks for is set; an address handle is alive.
+#[inline]
+unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errno> {
+    if service != Service::Ud {
+        return Ok(Target::Peer);
+    }
+    // SAFETY: the caller's promise.
+    let ibv_wr_ud { ah, remote_qpn, remote_qkey } = unsafe { request.wr.ud };
+    if ah.is_null() {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let address = unsafe { ah::number_of(ah) };
+    Ok(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }))
 }
 
 /// # Safety

@@ -23,6 +23,7 @@ pub struct Qp {
 pub struct QpOwn {
     pub device: Arc<weir_device::Qp>,
     pub max_send_sge: u32,
+    pub service: Service,
     pub max_recv_sge: u32,
     pub max_inline: usize,
     sq_sig_all: bool,
@@ -173,7 +174,8 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         return Err(EOPNOTSUPP);
     }
     let cookie = new_cookie();
-    let create = QpCreate { service: service(qp_type)?, caps: attr::caps(&cap), sq_sig_all, cookie };
+    let service = service(qp_type)?;
+    let create = QpCreate { service, caps: attr::caps(&cap), sq_sig_all, cookie };
     // SAFETY: PD and CQs are alive by the caller's promise.
     let device =
         unsafe { pd_mr::own(pd).device.create_qp(&create, &cq::own(send_cq).device, &cq::own(recv_cq).device)? };
@@ -194,6 +196,7 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     let own = QpOwn {
         device,
         max_send_sge: given.max_send_sge,
+        service,
         max_recv_sge: given.max_recv_sge,
         max_inline: given.max_inline_data as usize,
         sq_sig_all,

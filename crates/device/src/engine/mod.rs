@@ -1,6 +1,8 @@
 //! The engine: moves packets between the QPs of a device and its carrier. Whoever holds it drives it, one turn at a
 //! time: doorbells, arrivals, deadlines, departures.
 
+mod datagram;
+mod flow;
 mod foreign;
 pub mod host;
 mod overflow;
@@ -77,6 +79,8 @@ pub struct Engine {
     /// QPs that owe an ACK which waits for company, each once.
     lazy: Vec<u16>,
     rung: Vec<u32>,
+    /// Peers that a QP's datagrams went to, while it is worked on.
+    served: Vec<peers::PeerId>,
     cached: Cached,
     payload_cached: Cached,
 }
@@ -95,6 +99,7 @@ impl Engine {
             patience: config.patience,
         };
         let peers = Peers::new(own, ports.receive_buffer());
+            mark: 0,
         Ok(Engine {
             carrier: carrier::wrap(ports, device, config)?,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
@@ -111,6 +116,7 @@ impl Engine {
             payload_cached: Cached::default(),
         })
     }
+            served: Vec::with_capacity(64),
 
     /// What becomes readable when something arrives.
     pub fn descriptors(&self) -> Vec<RawFd> {

@@ -1,5 +1,6 @@
 //! The processes that QPs talk to: hello, ICRC agreement, windows.
 
+use crate::engine::flow::Flow;
 use crate::hello::{Hello, Kind};
 use crate::route::Route;
 use crate::slot::{FIRST_PORT, SLOTS, slot_of};
@@ -26,6 +27,8 @@ pub struct Peer {
     pub in_flight: usize,
     /// Bytes of READ responses under way from it.
     pub reading: usize,
+    /// What went there that nobody acknowledges.
+    pub flow: Flow,
     /// How many QPs are bound to it.
     pub users: usize,
     /// QPs that wait for its state or its window to open, each once.
@@ -33,6 +36,8 @@ pub struct Peer {
     attempts: u32,
     next_attempt: Option<Instant>,
     confirmed: Option<Instant>,
+    /// Datagrams go there, without being bound to it.
+    datagrams: bool,
 }
 
 /// What is known of a peer.
@@ -137,6 +142,46 @@ impl Peers {
         id
     }
 
+    /// The peer that a datagram goes to. It is greeted when it is new, and now and then: it may have been restarted.
+    pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
+        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn));
+        let peer = &mut self.peers[id];
+        let stale = peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH);
+        if !peer.datagrams || (stale && peer.next_attempt.is_none() && matches!(peer.state, State::Weir(_))) {
+            peer.datagrams = true;
+            if stale {
+                peer.attempts = 0;
+                peer.next_attempt = Some(now);
+            }
+        }
+        id
+    }
+
+    /// Bytes that nobody acknowledges and that may still go to a peer.
+    pub fn unreliable_room(&self, id: PeerId) -> usize {
+        let peer = &self.peers[id];
+        match peer.state {
+            State::Weir(weir) => peer.flow.room(weir.window),
+            State::Foreign => usize::MAX,
+            State::Unknown => 0,
+        }
+    }
+
+    /// A question how far a peer has come, if it is time for one.
+    pub fn ask(&mut self, id: PeerId, now: Instant) -> Option<Note> {
+        let peer = &mut self.peers[id];
+        let State::Weir(weir) = peer.state else { return None };
+        let mark = peer.flow.ask(weir.window, now)?;
+        Some(self.marked(id, Kind::Hello, mark))
+    }
+
+    /// A question that is to be repeated, one a call; or a peer that is no longer waited for.
+    pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<Note>)> {
+        let id = self.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
+        let mark = self.peers[id].flow.repeat(now);
+        Some((id, mark.map(|mark| self.marked(id, Kind::Hello, mark))))
+    }
+
     /// A QP no longer talks to it.
     pub fn unbind(&mut self, id: PeerId) {
         self.peers[id].users -= 1;
@@ -151,11 +196,13 @@ impl Peers {
                 state: State::Unknown,
                 in_flight: 0,
                 reading: 0,
+                flow: Flow::default(),
                 users: 0,
                 waiting: Vec::with_capacity(16),
                 attempts: 0,
                 next_attempt: None,
                 confirmed: None,
+                datagrams: false,
             });
             self.peers.len() - 1
         })
@@ -163,7 +210,8 @@ impl Peers {
 
     /// The earliest hello that is due.
     pub fn next_attempt(&self) -> Option<u64> {
-        self.peers.iter().filter_map(|peer| peer.next_attempt).map(|instant| instant.0).min()
+        let due = |peer: &Peer| [peer.next_attempt, peer.flow.due()].into_iter().flatten().min();
+        self.peers.iter().filter_map(due).map(|instant| instant.0).min()
     }
 
     /// Hellos that are due, one a call, and the peer that was found to be foreign thereby.
@@ -172,7 +220,7 @@ impl Peers {
         let peer = &mut self.peers[id];
         let wait = ATTEMPTS.get(peer.attempts as usize).copied();
         peer.attempts += 1;
-        peer.next_attempt = wait.map(|wait| now + wait).filter(|_| peer.users > 0);
+        peer.next_attempt = wait.map(|wait| now + wait).filter(|_| peer.users > 0 || peer.datagrams);
         let mut foreign = None;
         if peer.attempts > FOREIGN_AFTER && peer.state == State::Unknown {
             peer.state = State::Foreign;
@@ -207,8 +255,11 @@ impl Peers {
         peer.state = State::Weir(weir);
         peer.confirmed = Some(now);
         peer.next_attempt = None;
+        if hello.kind == Kind::Welcome {
+            peer.flow.answered(hello.mark);
+        }
         self.divide();
-        let answer = (hello.kind == Kind::Hello).then(|| self.note(id, Kind::Welcome));
+        let answer = (hello.kind == Kind::Hello).then(|| self.marked(id, Kind::Welcome, hello.mark));
         Some((id, answer))
     }
 
@@ -219,8 +270,12 @@ impl Peers {
     }
 
     fn note(&self, id: PeerId, kind: Kind) -> Note {
+        self.marked(id, kind, 0)
+    }
+
+    fn marked(&self, id: PeerId, kind: Kind, mark: u32) -> Note {
         let peer = &self.peers[id];
-        let hello = Hello { kind, window: self.share as u32, ..self.own };
+        let hello = Hello { kind, window: self.share as u32, mark, ..self.own };
         Note { to: peer.route.to(peer.slot_port), route: peer.route, hello }
     }
 
@@ -235,6 +290,11 @@ impl Peers {
         window.saturating_sub(peer.in_flight)
     }
 
+    /// The peer at a port of an address, if there is one.
+    pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<&Peer> {
+        self.by_key.get(&(local, remote, port)).map(|id| &self.peers[*id])
+    }
+
     /// Bytes that may still be read from a peer.
     pub fn read_room(&self, id: PeerId) -> usize {
         self.share.saturating_sub(self.peers[id].reading)
@@ -246,7 +306,7 @@ mod tests {
     use super::*;
 
     fn hello(kind: Kind, epoch: u64) -> Hello {
-        Hello { kind, icrc_auto: true, boot_id: [1; 16], epoch, window: 1 << 20, patience: Duration::ZERO }
+        Hello { kind, icrc_auto: true, boot_id: [1; 16], epoch, window: 1 << 20, patience: Duration::ZERO, mark: 0 }
     }
 
     fn route() -> Route {

@@ -1,13 +1,14 @@
 //! Arrivals: whose they are, whether they are whole, and what the protocol makes of them.
 
 use crate::adapter::Adapter;
+use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
 use crate::engine::peers::{Note, State};
 use crate::engine::{Engine, index_in};
 use crate::hello::{Hello, MAGIC};
 use crate::route::{Route, needs_scope};
 use weir_link::{Arrival, Group, Inbox};
-use weir_transport::Instant;
+use weir_transport::{Instant, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, Packet, ROCE_PORT};
@@ -60,7 +61,12 @@ impl Engine {
                     && checks.wanted(&protocol, &packet)
                 {
                     let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
-                    protocol.handle_packet(now, &packet, &mut host);
+                    if checks.datagram {
+                        let header = network_header(arrival, datagram.len());
+                        protocol.handle_datagram(now, &packet, &header, &mut host);
+                    } else {
+                        protocol.handle_packet(now, &packet, &mut host);
+                    }
                 }
                 next = datagrams.next_if(|(_, datagram)| destination(datagram) == Some(dest));
             }
@@ -80,6 +86,14 @@ impl Engine {
     /// How packets for a QP are checked, if they may come from there at all.
     fn checks(&self, index: u16, arrival: &Arrival) -> Option<(std::sync::Arc<crate::qp::Shared>, Checks)> {
         let entry = self.table.get(index)?;
+        let service = entry.shared.service;
+        if entry.retired.is_some() && matches!(service, Service::Uc | Service::Ud) {
+            // There is nothing that it could acknowledge.
+            return None;
+        }
+        if service == Service::Ud {
+            return Some((entry.shared.clone(), self.datagram_checks(arrival)));
+        }
         let peer = self.peers.get(entry.peer?);
         if arrival.from.ip() != peer.route.remote || arrival.to != peer.route.local {
             return None;
@@ -96,16 +110,19 @@ impl Engine {
             }
             State::Foreign | State::Unknown => (true, u16::MAX),
         };
-        let envelope = Envelope {
-            src: arrival.from.ip(),
-            dst: arrival.to,
-            src_port: arrival.from.port(),
-            dst_port: arrival.to_port,
-            ip_id: 0,
-            dont_fragment: true,
-        };
-        let checks = Checks { icrc, ids, envelope, retired: entry.retired.is_some() };
+        let retired = entry.retired.is_some();
+        let checks = Checks { icrc, ids, envelope: envelope(arrival), retired, datagram: false };
         Some((entry.shared.clone(), checks))
+    }
+
+    /// Datagrams may come from anybody; whether they carry an ICRC was agreed, or they do.
+    fn datagram_checks(&self, arrival: &Arrival) -> Checks {
+        let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
+        let (icrc, ids) = match peer.map(|peer| peer.state) {
+            Some(State::Weir(weir)) => (weir.icrc, IDS_OF_WEIR),
+            _ => (true, u16::MAX),
+        };
+        Checks { icrc, ids, envelope: envelope(arrival), retired: false, datagram: true }
     }
 
     fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
@@ -122,6 +139,12 @@ impl Engine {
 
     /// Hellos that are due.
     pub(super) fn greet(&mut self, now: Instant) {
+        while let Some((peer, note)) = self.peers.ask_again(now) {
+            match note {
+                Some(note) => self.send_note(&note),
+                None => self.wake_waiting(Some(peer)),
+            }
+        }
         while let Some((note, foreign)) = self.peers.greet(now) {
             self.send_note(&note);
             if foreign.is_some() {
@@ -131,7 +154,7 @@ impl Engine {
         }
     }
 
-    fn send_note(&mut self, note: &Note) {
+    pub(super) fn send_note(&mut self, note: &Note) {
         let bytes = note.hello.encode();
         if self.outbox.len + bytes.len() > self.outbox.bytes.len() || self.outbox.groups.len() == super::OUTBOX_GROUPS {
             self.flush();
@@ -141,6 +164,17 @@ impl Engine {
         self.outbox.len += bytes.len();
         let group = Group::new(note.to, note.route.local, note.route.ifindex);
         self.outbox.groups.push(Group { start, len: bytes.len(), segment: bytes.len(), ..group });
+    }
+}
+
+fn envelope(arrival: &Arrival) -> Envelope {
+    Envelope {
+        src: arrival.from.ip(),
+        dst: arrival.to,
+        src_port: arrival.from.port(),
+        dst_port: arrival.to_port,
+        ip_id: 0,
+        dont_fragment: true,
     }
 }
 
@@ -157,6 +191,7 @@ struct Checks {
     ids: u16,
     envelope: Envelope,
     retired: bool,
+    datagram: bool,
 }
 
 impl Checks {

@@ -1,12 +1,13 @@
 //! Departures: ready QPs in turn, until they or their peers' windows are exhausted.
 
 use crate::adapter::Adapter;
+use crate::engine::datagram::PACKET_COST;
 use crate::engine::host::QpHost;
 use crate::engine::peers::{PeerId, State};
 use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
-use weir_transport::{Instant, Limits, Progress, QpState};
+use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, QpState, Refused, Service};
 
 /// Bursts in one turn, so that arrivals are not starved.
 const FLUSHES: usize = 8;
@@ -38,6 +39,9 @@ impl Engine {
         let Some(entry) = self.table.get_mut(index) else { return false };
         entry.ready = false;
         let shared = entry.shared.clone();
+        if shared.service == Service::Ud {
+            return self.transmit_datagrams(adapter, index, now);
+        }
         let Some(peer) = entry.peer else {
             // Nowhere to send to, but an error state flushes all the same.
             let mut protocol = shared.lock();
@@ -82,6 +86,19 @@ impl Engine {
             discard,
         };
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
+        if shared.service == Service::Uc {
+            let mut metered = Metered { staging, room: self.peers.unreliable_room(peer), sent: 0, refused: false };
+            let progress = protocol.poll_transmit(now, limits, &mut host, &mut metered);
+            let Metered { sent, refused, .. } = metered;
+            self.peers.get_mut(peer).flow.sent(sent);
+            if refused {
+                // Before `after` looks whether it wants to send.
+                self.wait_for(peer, index);
+            }
+            self.after(index, &mut protocol);
+            self.ask(peer, now);
+            return progress == Progress::Full && !refused;
+        }
         let limited = progress == Progress::Limited;
         if limited {
             // Before `after` looks whether it wants to send.
@@ -105,7 +122,7 @@ impl Engine {
         self.after(index, protocol);
     }
 
-    fn wait_for(&mut self, peer: PeerId, index: u16) {
+    pub(super) fn wait_for(&mut self, peer: PeerId, index: u16) {
         if let Some(entry) = self.table.get_mut(index)
             && !entry.waiting
         {
@@ -119,5 +136,26 @@ impl Engine {
             let _ = self.carrier.send(&self.outbox);
         }
         self.outbox.clear();
+    }
+}
+
+/// Counts what goes to a peer that does not acknowledge it.
+struct Metered<'a> {
+    staging: Staging<'a>,
+    room: usize,
+    sent: usize,
+    refused: bool,
+}
+
+impl Egress for Metered<'_> {
+    fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
+        let cost = packet.headers.len() + packet.payload.len() + PACKET_COST;
+        if self.sent + cost > self.room {
+            self.refused = true;
+            return Err(Refused::Full);
+        }
+        self.staging.push(packet)?;
+        self.sent += cost;
+        Ok(())
     }
 }

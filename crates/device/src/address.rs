@@ -1,0 +1,86 @@
+//! Address handles: where datagrams go, resolved once.
+
+use crate::Errno;
+use crate::adapter::Adapter;
+use crate::context::Pd;
+use crate::route::Route;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use weir_transport::AddressVector;
+
+/// An address that datagrams are sent to, resolved when it is made.
+pub struct AddressHandle {
+    pd: Arc<Pd>,
+    number: u32,
+}
+
+impl Pd {
+    /// An address handle. EINVAL without a GRH, or where its GIDs do not fit each other or are not there.
+    pub fn create_ah(self: &Arc<Self>, av: &AddressVector) -> Result<AddressHandle, Errno> {
+        let adapter = &self.context.adapter;
+        adapter.check()?;
+        let number = adapter.addresses.insert(adapter.route(av)?);
+        self.attach();
+        Ok(AddressHandle { pd: self.clone(), number })
+    }
+}
+
+impl AddressHandle {
+    /// As [`weir_transport::Datagram::address`] wants it.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        let adapter: &Adapter = &self.pd.context.adapter;
+        adapter.addresses.remove(self.number);
+        self.pd.detach();
+    }
+}
+
+/// The routes of all address handles of an adapter, by number.
+#[derive(Default)]
+pub struct Addresses(RwLock<Vec<Option<Route>>>);
+
+impl Addresses {
+    /// All of them; whoever makes or ends one waits meanwhile.
+    pub fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Route>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, route: Route) -> u32 {
+        let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match routes.iter().position(Option::is_none) {
+            Some(free) => {
+                routes[free] = Some(route);
+                free as u32
+            }
+            None => {
+                routes.push(Some(route));
+                routes.len() as u32 - 1
+            }
+        }
+    }
+
+    fn remove(&self, number: u32) {
+        if let Some(place) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
+            *place = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_used_again() {
+        let addresses = Addresses::default();
+        let route = |last| Route { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, last].into(), ifindex: 0 };
+        assert_eq!([2, 3, 4].map(|last| addresses.insert(route(last))), [0, 1, 2]);
+        addresses.remove(1);
+        assert_eq!(addresses.insert(route(5)), 1);
+        assert_eq!(addresses.read()[1], Some(route(5)));
+    }
+}

@@ -1,0 +1,179 @@
+//! Datagrams: a QP that talks to many peers, and hears anybody.
+
+use crate::adapter::Adapter;
+use crate::engine::host::QpHost;
+use crate::engine::peers::{PeerId, Peers, State};
+use crate::engine::staging::Staging;
+use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
+use crate::memory::region::{Cached, Regions};
+use crate::memory::window::User;
+use crate::route::Route;
+use std::net::IpAddr;
+use weir_link::{Arrival, Outbox};
+use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, Refused};
+
+/// What a datagram costs a receive buffer beyond its bytes.
+pub const PACKET_COST: usize = 512;
+
+/// Datagrams of one QP on their way out, each to a peer of its own.
+struct Staged<'a> {
+    outbox: &'a mut Outbox,
+    segments: usize,
+    port: u16,
+    routes: &'a [Option<Route>],
+    peers: &'a mut Peers,
+    user: User,
+    regions: &'a Regions,
+    cached: &'a mut Cached,
+    now: Instant,
+    /// Peers that got something, the last one only once in a row.
+    served: &'a mut Vec<PeerId>,
+    /// Who must answer, or take in more, before the next datagram can go.
+    blocked: Option<PeerId>,
+}
+
+impl Engine {
+    /// Sends what a QP has for anybody. Whether it has more than the outbox holds.
+    pub(super) fn transmit_datagrams(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
+        let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return false };
+        let routes = adapter.addresses.read();
+        let mut served = std::mem::take(&mut self.served);
+        let mut protocol = shared.lock();
+        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+        let mut staged = Staged {
+            outbox: &mut self.outbox,
+            segments: self.carrier.max_segments(),
+            port: own_port(&self.slot),
+            routes: &routes,
+            peers: &mut self.peers,
+            user: User { pd: shared.pd, qp: shared.num },
+            regions: &adapter.regions,
+            cached: &mut self.payload_cached,
+            now,
+            served: &mut served,
+            blocked: None,
+        };
+        let limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
+        let progress = protocol.poll_transmit(now, limits, &mut host, &mut staged);
+        let blocked = staged.blocked;
+        if let Some(peer) = blocked {
+            // Before `after` looks whether it wants to send.
+            self.wait_for(peer, index);
+        }
+        self.after(index, &mut protocol);
+        drop(protocol);
+        drop(routes);
+        for peer in served.drain(..) {
+            self.ask(peer, now);
+        }
+        self.served = served;
+        progress == Progress::Full && blocked.is_none()
+    }
+
+    /// Asks a peer how far it has come, if it is time.
+    pub(super) fn ask(&mut self, peer: PeerId, now: Instant) {
+        if let Some(note) = self.peers.ask(peer, now) {
+            self.send_note(&note);
+        }
+    }
+}
+
+impl Egress for Staged<'_> {
+    fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
+        let Some(to) = packet.to else { return Ok(()) };
+        // The handle was destroyed too early: its datagrams lead nowhere.
+        let Some(route) = self.routes.get(to.address as usize).copied().flatten() else { return Ok(()) };
+        let id = self.peers.greet_datagram(route, to.dest_qp, self.now);
+        let peer = self.peers.get(id);
+        let icrc = match peer.state {
+            State::Unknown => {
+                self.blocked = Some(id);
+                return Err(Refused::Full);
+            }
+            State::Foreign => true,
+            State::Weir(weir) => weir.icrc,
+        };
+        let cost = packet.headers.len() + packet.payload.len() + PACKET_COST;
+        if self.peers.unreliable_room(id) < cost {
+            self.blocked = Some(id);
+            return Err(Refused::Full);
+        }
+        let mut staging = Staging {
+            outbox: &mut *self.outbox,
+            groups: OUTBOX_GROUPS,
+            segments: self.segments,
+            peer,
+            port: self.port,
+            icrc,
+            user: self.user,
+            regions: self.regions,
+            cached: &mut *self.cached,
+            discard: false,
+            in_place: false,
+        };
+        staging.push(packet)?;
+        self.peers.get_mut(id).flow.sent(cost);
+        if self.served.last() != Some(&id) {
+            self.served.push(id);
+        }
+        Ok(())
+    }
+}
+
+/// The header that stands before a received datagram: that of IPv6, or 20 zeros and that of IPv4 (annex A17.4.5.1).
+/// What the socket does not tell is as most senders set it.
+pub fn network_header(arrival: &Arrival, datagram: usize) -> [u8; 40] {
+    const UDP_HEADER: usize = 8;
+    const UDP: u8 = 17;
+    const HOP_LIMIT: u8 = 64;
+    let mut header = [0; 40];
+    let length = datagram + UDP_HEADER;
+    match (arrival.from.ip(), arrival.to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let v4 = &mut header[20..];
+            v4[0] = 0x45;
+            v4[2..4].copy_from_slice(&((length + 20) as u16).to_be_bytes());
+            // Do not fragment.
+            v4[6] = 0x40;
+            (v4[8], v4[9]) = (HOP_LIMIT, UDP);
+            v4[12..16].copy_from_slice(&from.octets());
+            v4[16..20].copy_from_slice(&to.octets());
+            let sum = v4.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>();
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            v4[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            header[0] = 0x60;
+            header[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+            (header[6], header[7]) = (UDP, HOP_LIMIT);
+            header[8..24].copy_from_slice(&from.octets());
+            header[24..40].copy_from_slice(&to.octets());
+        }
+        _ => {}
+    }
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    #[test]
+    fn both_kinds_of_header() {
+        let arrival = |from: &str, to: &str| {
+            let mut arrival = Arrival::new(SocketAddr::new(from.parse().unwrap(), 4791), 4791, 0, 0);
+            arrival.to = to.parse().unwrap();
+            arrival
+        };
+        let v4 = network_header(&arrival("10.0.0.1", "10.0.0.2"), 100);
+        assert_eq!(v4[..20], [0; 20]);
+        assert_eq!((v4[20], &v4[22..24], &v4[32..]), (0x45, &[0, 128][..], &[10, 0, 0, 1, 10, 0, 0, 2][..]));
+        // A header with its checksum sums up to all ones.
+        let sum: u32 = v4[20..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        let v6 = network_header(&arrival("::1", "::2"), 100);
+        assert_eq!((v6[0], &v6[4..8], v6[23], v6[39]), (0x60, &[0, 108, 17, 64][..], 1, 2));
+    }
+}

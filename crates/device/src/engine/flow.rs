@@ -1,0 +1,116 @@
+//! Pacing what nobody acknowledges: UC and UD packets to another Weir process.
+//!
+//! An adapter's link holds a sender back while the receiver is busy; UDP does not, and drops. So a sender asks now and
+//! then, by a numbered hello, how far the receiver has come: the welcome is written when everything before the hello
+//! was taken in. Between the two, no more than the receiver's window is on its way. Whoever does not answer is not
+//! waited for: this is manners, not a promise.
+
+use std::time::Duration;
+use weir_transport::Instant;
+
+/// How long an answer is waited for: doubled with each of `TRIES`.
+const WAIT: Duration = Duration::from_millis(2);
+const TRIES: u32 = 5;
+
+/// What has been sent to a peer and what it has taken in, bytes.
+#[derive(Debug, Default)]
+pub struct Flow {
+    sent: u64,
+    taken: u64,
+    mark: Option<Mark>,
+    number: u32,
+}
+
+/// A question that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    number: u32,
+    /// What had been sent before it.
+    sent: u64,
+    tries: u32,
+    due: Instant,
+}
+
+impl Flow {
+    /// Bytes that may go now.
+    pub fn room(&self, window: usize) -> usize {
+        window.saturating_sub((self.sent - self.taken) as usize)
+    }
+
+    /// Some have gone.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
+    /// The number of a question to ask now: half a window has gone since the last one.
+    pub fn ask(&mut self, window: usize, now: Instant) -> Option<u32> {
+        if self.mark.is_some() || self.sent - self.taken < window as u64 / 2 {
+            return None;
+        }
+        // 0 is no question.
+        self.number = self.number.wrapping_add(1).max(1);
+        self.mark = Some(Mark { number: self.number, sent: self.sent, tries: 1, due: now + WAIT });
+        Some(self.number)
+    }
+
+    /// When a question is to be repeated.
+    pub fn due(&self) -> Option<Instant> {
+        self.mark.map(|mark| mark.due)
+    }
+
+    /// The number of a question to repeat, or none: it was asked in vain, and nothing is waited for any more.
+    pub fn repeat(&mut self, now: Instant) -> Option<u32> {
+        let mark = self.mark.as_mut()?;
+        if mark.tries == TRIES {
+            self.mark = None;
+            self.taken = self.sent;
+            return None;
+        }
+        mark.due = now + WAIT * (1 << mark.tries);
+        mark.tries += 1;
+        Some(mark.number)
+    }
+
+    /// An answer. Whether it is the one that was waited for.
+    pub fn answered(&mut self, number: u32) -> bool {
+        let Some(mark) = self.mark.filter(|mark| mark.number == number) else { return false };
+        self.taken = mark.sent;
+        self.mark = None;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_a_window_is_on_its_way() {
+        let mut flow = Flow::default();
+        flow.sent(400);
+        assert_eq!((flow.room(1000), flow.ask(1000, Instant(0))), (600, None));
+        flow.sent(400);
+        let number = flow.ask(1000, Instant(0)).unwrap();
+        assert_eq!(flow.ask(1000, Instant(0)), None, "one question at a time");
+        flow.sent(200);
+        assert_eq!(flow.room(1000), 0);
+        assert!(!flow.answered(number + 1));
+        assert!(flow.answered(number));
+        assert_eq!((flow.room(1000), flow.due()), (800, None));
+    }
+
+    #[test]
+    fn silence_is_not_waited_for() {
+        let mut flow = Flow::default();
+        flow.sent(1000);
+        let number = flow.ask(1000, Instant(0));
+        let mut asked = 1;
+        while let Some(due) = flow.due() {
+            let again = flow.repeat(due);
+            assert!(again.is_none() || again == number);
+            asked += u32::from(again.is_some());
+            assert!(due.0 < 100_000_000);
+        }
+        assert_eq!((asked, flow.room(1000)), (TRIES, 1000));
+    }
+}
