@@ -98,3 +98,47 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ends that talk through a pair of wires in our hands.
+    fn ends() -> ([TcpStream; 2], [TcpStream; 2]) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pair = || {
+            let end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let wire = listener.accept().unwrap().0;
+            wire.set_nonblocking(true).unwrap();
+            (end, wire)
+        };
+        let ((a, wire_a), (b, wire_b)) = (pair(), pair());
+        ([a, b], [wire_a, wire_b])
+    }
+
+    #[test]
+    fn words_after_a_silence_are_kept() {
+        let ([mut a, mut b], mut wires) = ends();
+        let talk = std::thread::spawn(move || {
+            a.write_all(b"hello").unwrap();
+            let mut heard = [0; 5];
+            b.read_exact(&mut heard).unwrap();
+            assert_eq!(&heard, b"hello");
+            std::thread::sleep(SILENCE + Duration::from_millis(200));
+            b.write_all(b"done").unwrap();
+            a.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            assert!(a.read(&mut [0; 8]).is_err(), "words got through");
+        });
+        let words = forward(&mut wires, true).unwrap().unwrap();
+        talk.join().unwrap();
+        assert_eq!((words.from, words.bytes.as_slice()), (1, b"done".as_slice()));
+    }
+
+    #[test]
+    fn hanging_up_without_a_silence_ends_it() {
+        let ([mut a, b], mut wires) = ends();
+        a.write_all(b"hello").unwrap();
+        drop((a, b));
+        assert!(forward(&mut wires, true).unwrap().is_none());
+    }
+}

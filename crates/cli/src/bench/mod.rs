@@ -70,7 +70,8 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     }
     if let Some((address, job)) = args.raw_client.zip(args.raw_job) {
         let job = serde_json::from_str(&job).context("--raw-job")?;
-        return raw::ask(address, job).map(|()| ExitCode::SUCCESS);
+        println!("{}", raw::ask(address, job)?);
+        return Ok(ExitCode::SUCCESS);
     }
     if args.list {
         list();
@@ -109,11 +110,12 @@ fn list() {
 }
 
 fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
-    let runs: usize = rows.iter().map(|row| measurements(row).len()).sum();
-    let progress = ProgressBar::new(runs as u64 * u64::from(rounds)).with_style(
+    let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds));
+    let progress = ProgressBar::new(rows.iter().map(runs).sum()).with_style(
         ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a template of ours"),
     );
-    let outcomes = rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds, &progress)).collect();
+    let outcomes =
+        rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds.min(row.at_most_rounds), &progress)).collect();
     progress.finish_and_clear();
     outcomes
 }

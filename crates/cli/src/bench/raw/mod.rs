@@ -81,21 +81,19 @@ pub fn serve(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// The hidden client: prints what it measured as JSON.
-pub fn ask(server: SocketAddr, job: Job) -> Result<()> {
+/// The hidden client: what it measured, as JSON.
+pub fn ask(server: SocketAddr, job: Job) -> Result<String> {
     let mut control = TcpStream::connect(server)?;
     let socket = socket::bind(control.local_addr()?.ip())?;
     tell(&mut control, job, &socket)?;
     let theirs: Introduction = hear(&mut control)?;
     let meeting = meet(control, theirs, socket, server.ip(), job)?;
-    let out = match job {
+    Ok(match job {
         Job::Throughput { message, both_ways, seconds } => {
             serde_json::to_string(&throughput::ask(&meeting, message, both_ways, Duration::from_secs_f64(seconds))?)?
         }
         Job::Latency { seconds } => serde_json::to_string(&latency::ask(&meeting, Duration::from_secs_f64(seconds))?)?,
-    };
-    println!("{out}");
-    Ok(())
+    })
 }
 
 /// Runs server and client as children; returns what the client printed.
@@ -141,4 +139,50 @@ fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr,
     let peer = SocketAddr::new(ip, theirs.port);
     let granted = socket::window(&socket)?;
     Ok(Meeting { job, socket, peer, window: theirs.window, granted, over, _control: control })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over_loopback(job: Job) -> String {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let server = std::thread::spawn(move || serve(address));
+        let end = std::time::Instant::now() + Duration::from_secs(10);
+        let out = loop {
+            // The server may not listen yet.
+            match ask(address, job) {
+                Ok(out) => break out,
+                Err(e) if std::time::Instant::now() > end => panic!("{e:#}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        server.join().unwrap().unwrap();
+        out
+    }
+
+    #[test]
+    fn payload_arrives_one_way_and_both_ways() {
+        for both_ways in [false, true] {
+            let out = over_loopback(Job::Throughput { message: 64 << 10, both_ways, seconds: 0.2 });
+            let got: Throughput = serde_json::from_str(&out).unwrap();
+            assert!(got.arrived > 1 << 20 && (0.1..10.0).contains(&got.seconds), "{got:?}");
+            // 16 packets of 16 bytes each, and a RETH, around 64 KiB.
+            assert!((got.payload_share - 65536.0 / (65536.0 + 16.0 * 16.0 + 16.0)).abs() < 1e-9, "{got:?}");
+        }
+    }
+
+    #[test]
+    fn a_round_trip_takes_microseconds() {
+        let nanoseconds: u64 = over_loopback(Job::Latency { seconds: 0.2 }).parse().unwrap();
+        assert!((500..50_000_000).contains(&nanoseconds), "{nanoseconds}");
+    }
+
+    #[test]
+    fn what_is_mostly_lost_is_no_ceiling() {
+        let all = Throughput { seconds: 1.0, arrived: 1000, lost: 0, payload_share: 0.5 };
+        assert_eq!(all.payload_per_second().unwrap(), 500.0);
+        assert!(Throughput { lost: 11, ..all }.payload_per_second().is_err());
+    }
 }
