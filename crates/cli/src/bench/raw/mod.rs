@@ -14,7 +14,7 @@ use crate::stage::{Child, Protocol, Side, Stage};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +50,14 @@ struct Meeting {
     granted: u64,
     /// Set when the other end is gone.
     over: Arc<AtomicBool>,
-    _control: TcpStream,
+    control: TcpStream,
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        // The thread that watches holds the connection too: closing ours alone would not tell the other end.
+        let _ = self.control.shutdown(Shutdown::Both);
+    }
 }
 
 /// Payload bytes per second that arrived, both directions summed.
@@ -138,7 +145,7 @@ fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr,
     });
     let peer = SocketAddr::new(ip, theirs.port);
     let granted = socket::window(&socket)?;
-    Ok(Meeting { job, socket, peer, window: theirs.window, granted, over, _control: control })
+    Ok(Meeting { job, socket, peer, window: theirs.window, granted, over, control })
 }
 
 #[cfg(test)]
