@@ -22,8 +22,8 @@ pub struct Qp {
 /// Our part of a QP.
 pub struct QpOwn {
     pub device: Arc<weir_device::Qp>,
-    pub max_send_sge: u32,
     pub service: Service,
+    pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub max_inline: usize,
     sq_sig_all: bool,
@@ -195,8 +195,8 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     let registry = unsafe { context::own(context) }.registry.clone();
     let own = QpOwn {
         device,
-        max_send_sge: given.max_send_sge,
         service,
+        max_send_sge: given.max_send_sge,
         max_recv_sge: given.max_recv_sge,
         max_inline: given.max_inline_data as usize,
         sq_sig_all,

@@ -109,7 +109,6 @@ impl Egress for Staged<'_> {
             regions: self.regions,
             cached: &mut *self.cached,
             discard: false,
-            in_place: false,
         };
         staging.push(packet)?;
         self.peers.get_mut(id).flow.sent(cost);

@@ -97,9 +97,9 @@ impl Engine {
             epoch: getrandom::u64().map_err(|_| Errno(libc::EAGAIN))?,
             window: 0,
             patience: config.patience,
+            mark: 0,
         };
         let peers = Peers::new(own, ports.receive_buffer());
-            mark: 0,
         Ok(Engine {
             carrier: carrier::wrap(ports, device, config)?,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
@@ -112,11 +112,11 @@ impl Engine {
             ready: VecDeque::with_capacity(64),
             lazy: Vec::with_capacity(64),
             rung: Vec::with_capacity(64),
+            served: Vec::with_capacity(64),
             cached: Cached::default(),
             payload_cached: Cached::default(),
         })
     }
-            served: Vec::with_capacity(64),
 
     /// What becomes readable when something arrives.
     pub fn descriptors(&self) -> Vec<RawFd> {

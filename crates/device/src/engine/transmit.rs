@@ -85,7 +85,6 @@ impl Engine {
             cached: &mut self.payload_cached,
             discard,
         };
-        let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
         if shared.service == Service::Uc {
             let mut metered = Metered { staging, room: self.peers.unreliable_room(peer), sent: 0, refused: false };
             let progress = protocol.poll_transmit(now, limits, &mut host, &mut metered);
@@ -99,6 +98,7 @@ impl Engine {
             self.ask(peer, now);
             return progress == Progress::Full && !refused;
         }
+        let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
         let limited = progress == Progress::Limited;
         if limited {
             // Before `after` looks whether it wants to send.
