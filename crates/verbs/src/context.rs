@@ -2,11 +2,14 @@
 
 use crate::abi::*;
 use crate::ffi::{ENODEV, object, status, zeroed};
+use crate::import::Exports;
 use crate::registry::Registry;
-use crate::{cq, cq_ex, device, log, poll, post, qp, query, unsupported};
+use crate::{cq, cq_ex, device, dm, domain, log, pd_mr, poll, post, qp, query, unsupported};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use weir_device::Errno;
 
 /// An open device. Our part stands before the public one: `verbs_context` must end with its `ibv_context`, and
 /// programs built against a longer `verbs_context` look for its members in front.
@@ -21,6 +24,8 @@ pub struct ContextOwn {
     pub device: Arc<weir_device::Context>,
     pub info: &'static device::DeviceOwn,
     pub registry: Arc<Registry>,
+    pub exports: Arc<Exports>,
+    _cmd_fd: OwnedFd,
 }
 
 /// Where the `ibv_context` stands in a [`Context`].
@@ -41,18 +46,31 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         // SAFETY: the caller's promise.
         let info = unsafe { device::own(device) };
         let opened = weir_device::Context::open(&info.name)?;
-        let context = Box::new(Context {
-            verbs: verbs_table(device, opened.async_fd()),
-            own: ContextOwn { device: opened, info, registry: Arc::default() },
-        });
-        let context = Box::into_raw(context);
-        // SAFETY: just made; the mutex is initialised in its final place.
-        unsafe {
-            let public = context.byte_add(PUBLIC).cast::<ibv_context>();
-            libc::pthread_mutex_init(&raw mut (*public).mutex, std::ptr::null());
-            Ok(public)
-        }
+        let (exports, cmd_fd) = Exports::new(device)?;
+        make(device, opened, exports, cmd_fd)
     })
+}
+
+/// A context of an opened device; `cmd_fd` stands for it and for what it `exports`.
+pub fn make(
+    device: *mut ibv_device,
+    opened: Arc<weir_device::Context>,
+    exports: Arc<Exports>,
+    cmd_fd: OwnedFd,
+) -> Result<*mut ibv_context, Errno> {
+    // SAFETY: devices are not freed.
+    let info = unsafe { device::own(device) };
+    let context = Box::new(Context {
+        verbs: verbs_table(device, opened.async_fd(), cmd_fd.as_raw_fd()),
+        own: ContextOwn { device: opened, info, registry: Arc::default(), exports, _cmd_fd: cmd_fd },
+    });
+    let context = Box::into_raw(context);
+    // SAFETY: just made; the mutex is initialised in its final place.
+    unsafe {
+        let public = context.byte_add(PUBLIC).cast::<ibv_context>();
+        libc::pthread_mutex_init(&raw mut (*public).mutex, std::ptr::null());
+        Ok(public)
+    }
 }
 
 /// # Safety
@@ -85,7 +103,7 @@ pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
 }
 
 /// What a member left NULL means is in the header's inline function: EOPNOTSUPP. Those that it calls unseen are set.
-fn verbs_table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
+fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs_context {
     // SAFETY: integers, pointers, optional functions; a zeroed mutex is one that is not initialised yet.
     let mut verbs: verbs_context = unsafe { zeroed() };
     verbs.query_port = Some(query::query_port);
@@ -95,11 +113,18 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
     verbs.modify_cq = Some(cq::modify_cq);
     verbs.create_qp_ex = Some(qp::create_qp_ex);
     verbs.close_xrcd = Some(unsupported::close_xrcd);
+    verbs.alloc_null_mr = Some(pd_mr::alloc_null_mr);
+    verbs.alloc_dm = Some(dm::alloc_dm);
+    verbs.free_dm = Some(dm::free_dm);
+    verbs.reg_dm_mr = Some(dm::reg_dm_mr);
+    verbs.alloc_td = Some(domain::alloc_td);
+    verbs.dealloc_td = Some(domain::dealloc_td);
+    verbs.alloc_parent_domain = Some(domain::alloc_parent_domain);
     verbs.sz = size_of::<verbs_context>();
 
     let context = &mut verbs.context;
     context.device = device;
-    context.cmd_fd = -1;
+    context.cmd_fd = cmd_fd;
     context.async_fd = async_fd;
     context.num_comp_vectors = 1;
     context.abi_compat = usize::MAX as *mut c_void;

@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::context;
 use crate::cq_ex::Polling;
+use crate::domain::{self, Resource};
 use crate::ffi::{EBUSY, EINVAL, guard, number, object, status, zeroed};
 use crate::pd_mr::new_handle;
 use crate::registry::{Registry, new_cookie};
@@ -27,6 +28,8 @@ pub struct Creating {
     pub timestamps: bool,
     pub ignore_overrun: bool,
     pub polling: Polling,
+    /// A parent domain for its memory, or NULL.
+    pub parent: *mut ibv_pd,
 }
 
 /// Our part of a CQ.
@@ -100,6 +103,7 @@ pub unsafe extern "C" fn ibv_create_cq(
             timestamps: false,
             ignore_overrun: false,
             polling: Polling::default(),
+            parent: std::ptr::null_mut(),
         };
         // SAFETY: the caller's promise.
         Ok(unsafe { create(context, creating)? }.cast())
@@ -107,11 +111,11 @@ pub unsafe extern "C" fn ibv_create_cq(
 }
 
 /// # Safety
-/// `context` is open, the channel NULL or alive.
+/// `context` is open, the channel NULL or alive, and so is the parent domain.
 pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
     // SAFETY: the caller's promise.
     let (own, vectors) = unsafe { (context::own(context), (*context).num_comp_vectors) };
-    let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling } = creating;
+    let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
         return Err(EINVAL);
     }
@@ -130,7 +134,9 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     ibv.handle = new_handle();
     ibv.cqe = device.cqe() as c_int;
     let registry = own.registry.clone();
-    let cq = Box::into_raw(Box::new(Cq { ibv, own: CqOwn { device, polling, registry, cookie } }));
+    // SAFETY: a parent domain outlives its CQs.
+    let cq =
+        unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: CqOwn { device, polling, registry, cookie } })? };
     // SAFETY: just made, in its final place.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
@@ -201,7 +207,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             }
             libc::pthread_mutex_destroy(&raw mut (*cq).mutex);
             libc::pthread_cond_destroy(&raw mut (*cq).cond);
-            drop(Box::from_raw(cq.cast::<Cq>()));
+            domain::release(cq.cast::<Cq>());
         }
         Ok(())
     })

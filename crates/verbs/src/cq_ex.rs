@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::cq::{self, Creating};
+use crate::domain;
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object};
 use crate::gate::Gate;
 use std::ffi::{c_int, c_uint};
@@ -32,6 +33,12 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
         if attr.wc_flags & !IBV_CREATE_CQ_SUP_WC_FLAGS != 0 || attr.comp_mask & !MASK != 0 || flags & !FLAGS != 0 {
             return Err(EOPNOTSUPP);
         }
+        let parent =
+            if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 { attr.parent_domain } else { std::ptr::null_mut() };
+        // SAFETY: the caller's promise.
+        if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 && !unsafe { domain::is_parent(parent) } {
+            return Err(EINVAL);
+        }
         let single_threaded = flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0;
         let creating = Creating {
             cqe: attr.cqe,
@@ -41,6 +48,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
             timestamps: attr.wc_flags & STAMPED != 0,
             ignore_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
             polling: Polling { single_threaded, ..Polling::default() },
+            parent,
         };
         // SAFETY: the caller's promise.
         unsafe {

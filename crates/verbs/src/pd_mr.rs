@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::context;
+use crate::domain::Domain;
 use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, object, status};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -21,13 +22,25 @@ pub struct PdOwn {
     pub device: Arc<weir_device::Pd>,
     /// Address handles, which are ours alone.
     pub address_handles: AtomicUsize,
+    /// What makes it a parent domain.
+    pub domain: Option<Domain>,
 }
 
-#[repr(C)]
-struct Mr {
-    ibv: ibv_mr,
-    device: Arc<weir_device::Mr>,
+impl PdOwn {
+    pub fn new(device: Arc<weir_device::Pd>) -> PdOwn {
+        PdOwn { device, address_handles: AtomicUsize::new(0), domain: None }
+    }
 }
+
+/// An `ibv_mr` and our part of it.
+#[repr(C)]
+pub struct Mr {
+    pub ibv: ibv_mr,
+    pub device: Arc<weir_device::Mr>,
+    /// By `ibv_import_mr`.
+    pub imported: bool,
+}
+
 
 /// # Safety
 /// `context` is open.
@@ -35,9 +48,10 @@ struct Mr {
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     object(|| {
         // SAFETY: the caller's promise.
-        let device = unsafe { context::own(context) }.device.alloc_pd()?;
-        let own = PdOwn { device, address_handles: AtomicUsize::new(0) };
-        let pd = Pd { ibv: ibv_pd { context, handle: new_handle() }, own };
+        let own = unsafe { context::own(context) };
+        let (device, handle) = (own.device.alloc_pd()?, new_handle());
+        own.exports.pds().insert(handle, device.clone());
+        let pd = Pd { ibv: ibv_pd { context, handle }, own: PdOwn::new(device) };
         Ok(Box::into_raw(Box::new(pd)).cast())
     })
 }
@@ -53,7 +67,13 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             if own.address_handles.load(Ordering::Relaxed) != 0 {
                 return Err(EBUSY);
             }
+            if let Some(domain) = &own.domain {
+                domain.check()?;
+            }
             own.device.dealloc()?;
+            if own.domain.is_none() {
+                context::own((*pd).context).exports.pds().remove(&(*pd).handle);
+            }
             drop(Box::from_raw(pd.cast::<Pd>()));
         }
         Ok(())
@@ -96,6 +116,15 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     object(|| unsafe { register(pd, addr, length, iova, access) })
 }
 
+/// Through `verbs_context`: a region that reads as zeros and keeps nothing, for local keys only.
+///
+/// # Safety
+/// `pd` is alive.
+pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    object(|| unsafe { Ok(make(pd, std::ptr::null_mut(), own(pd).device.alloc_null_mr()?)) })
+}
+
 /// # Safety
 /// `mr` is from one of the calls above; after success it is not used again.
 #[unsafe(no_mangle)]
@@ -104,6 +133,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
             (*mr.cast::<Mr>()).device.dereg()?;
+            context::own((*mr).context).exports.mrs().remove(&(*mr).handle);
             drop(Box::from_raw(mr.cast::<Mr>()));
         }
         Ok(())
@@ -135,18 +165,44 @@ unsafe fn register(
     access: u32,
 ) -> Result<*mut ibv_mr, Errno> {
     let access = access_flags(access)?;
+    // The kernel's rule: memory is mapped page by page.
+    let in_page = |address: u64| address % PAGE;
+    if !access.contains(Access::ZERO_BASED) && in_page(addr as u64) != in_page(iova) {
+        return Err(EINVAL);
+    }
     // SAFETY: the caller's promise.
-    let (own, context) = unsafe { (own(pd), (*pd).context) };
-    let device = own.device.reg_mr(addr as u64, length as u64, iova, access)?;
-    let ibv = ibv_mr { context, pd, addr, length, handle: new_handle(), lkey: device.lkey(), rkey: device.rkey() };
-    Ok(Box::into_raw(Box::new(Mr { ibv, device })).cast())
+    unsafe { Ok(make(pd, addr, own(pd).device.reg_mr(addr as u64, length as u64, iova, access)?)) }
+}
+
+const PAGE: u64 = 4096;
+
+/// An `ibv_mr` for a new region.
+///
+/// # Safety
+/// `pd` is alive.
+pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::Mr>) -> *mut ibv_mr {
+    let handle = new_handle();
+    // SAFETY: the caller's promise.
+    let ibv = unsafe {
+        context::own((*pd).context).exports.mrs().insert(handle, device.clone());
+        describe(pd, addr, handle, &device)
+    };
+    Box::into_raw(Box::new(Mr { ibv, device, imported: false })).cast()
+}
+
+/// # Safety
+/// `pd` is alive.
+pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, handle: u32, device: &weir_device::Mr) -> ibv_mr {
+    // SAFETY: the caller's promise.
+    let context = unsafe { (*pd).context };
+    let (length, lkey, rkey) = (device.length() as usize, device.lkey(), device.rkey());
+    ibv_mr { context, pd, addr, length, handle, lkey, rkey }
 }
 
 /// Optional flags and the hint at huge pages ask for nothing that would be visible here.
-fn access_flags(bits: u32) -> Result<Access, Errno> {
-    const NOT_YET: u32 = IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
+pub fn access_flags(bits: u32) -> Result<Access, Errno> {
     let bits = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB);
-    if bits & NOT_YET != 0 {
+    if bits & IBV_ACCESS_ON_DEMAND != 0 {
         return Err(EOPNOTSUPP);
     }
     Access::from_bits(bits).ok_or(EINVAL)
@@ -159,6 +215,7 @@ mod tests {
     #[test]
     fn optional_flags_are_taken_and_unknown_ones_are_not() {
         assert_eq!(access_flags(1 | 1 << 20 | IBV_ACCESS_HUGETLB), Ok(Access::LOCAL_WRITE));
+        assert_eq!(access_flags(IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED), Ok(Access::MW_BIND | Access::ZERO_BASED));
         assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), Err(EOPNOTSUPP));
         assert_eq!(access_flags(1 << 12), Err(EINVAL));
     }

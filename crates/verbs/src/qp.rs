@@ -1,6 +1,7 @@
 //! Queue pairs: making, modifying, querying and ending them.
 
 use crate::abi::*;
+use crate::domain::{self, Resource};
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object, status, zeroed};
 use crate::pd_mr::{self, new_handle};
 use crate::post::INLINE_ROOM;
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             libc::pthread_mutex_unlock(&raw mut (*qp).mutex);
             libc::pthread_mutex_destroy(&raw mut (*qp).mutex);
             libc::pthread_cond_destroy(&raw mut (*qp).cond);
-            drop(Box::from_raw(qp.cast::<Qp>()));
+            domain::release(qp.cast::<Qp>());
         }
         Ok(())
     })
@@ -203,7 +204,8 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         registry: registry.clone(),
         cookie,
     };
-    let qp = Box::into_raw(Box::new(Qp { ibv, own }));
+    // SAFETY: the PD outlives its QPs.
+    let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ibv, own })? };
     // SAFETY: just made, in its final place; `init` is writable.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*qp).ibv.mutex, std::ptr::null());

@@ -55,6 +55,7 @@ pub unsafe extern "C" fn query_device_ex(
             all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
             // `ibv_query_rt_values_ex` counts nanoseconds; the unit is kHz.
             all.hca_core_clock = 1_000_000;
+            all.max_dm_size = context::own(context).device.limits().max_dm_size;
             all.phys_port_cnt_ex = PORT;
             copy_clamped(&all, attr.cast(), size);
         }

@@ -2,8 +2,8 @@
 //! here would be answered by the distribution's library, which would take our objects for its own.
 
 use crate::abi::*;
-use crate::ffi::{EOPNOTSUPP, guard, object, set_errno, status};
-use std::ffi::{c_int, c_void};
+use crate::ffi::{EOPNOTSUPP, object, status};
+use std::ffi::c_int;
 
 /// Exports that return a NULL pointer and EOPNOTSUPP.
 macro_rules! no_object {
@@ -29,24 +29,9 @@ macro_rules! no_status {
     )*};
 }
 
-/// Exports about objects that cannot have been made.
-macro_rules! no_effect {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
-        #[doc = "Nothing: there are no such objects."]
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name($($arg: $type),*) {
-            $(let _ = $arg;)*
-        }
-    )*};
-}
-
 no_object! {
     ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> ibv_srq;
     ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> ibv_mr;
-    ibv_import_device(cmd_fd: c_int) -> ibv_context;
-    ibv_import_pd(context: *mut ibv_context, handle: u32) -> ibv_pd;
-    ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> ibv_mr;
-    ibv_import_dm(context: *mut ibv_context, handle: u32) -> ibv_dm;
 }
 
 no_status! {
@@ -57,28 +42,6 @@ no_status! {
     ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
     ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece);
     ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece);
-}
-
-no_effect! {
-    ibv_unimport_pd(pd: *mut ibv_pd);
-    ibv_unimport_mr(mr: *mut ibv_mr);
-    ibv_unimport_dm(dm: *mut ibv_dm);
-}
-
-/// The region is as it was: `IBV_REREG_MR_ERR_CMD`, with errno EOPNOTSUPP.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_rereg_mr(
-    _mr: *mut ibv_mr,
-    _flags: c_int,
-    _pd: *mut ibv_pd,
-    _addr: *mut c_void,
-    _length: usize,
-    _access: c_int,
-) -> c_int {
-    guard(IBV_REREG_MR_ERR_CMD, || {
-        set_errno(EOPNOTSUPP);
-        IBV_REREG_MR_ERR_CMD
-    })
 }
 
 /// Through `ibv_context_ops`: the header calls it without looking whether it is there, as the next three.

@@ -1,7 +1,7 @@
 //! The opened device and its tables of functions, which inline functions of the header call.
 
 use super::*;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 pub const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
 
@@ -65,21 +65,22 @@ pub struct ibv_values_ex {
 pub struct verbs_context {
     pub query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
     pub advise_mr: Unset,
-    pub alloc_null_mr: Unset,
+    pub alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
     pub read_counters: Unset,
     pub attach_counters_point_flow: Unset,
     pub create_counters: Unset,
     pub destroy_counters: Unset,
-    pub reg_dm_mr: Unset,
-    pub alloc_dm: Unset,
-    pub free_dm: Unset,
+    pub reg_dm_mr: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
+    pub alloc_dm: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
+    pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub modify_flow_action_esp: Unset,
     pub destroy_flow_action: Unset,
     pub create_flow_action_esp: Unset,
     pub modify_qp_rate_limit: Unset,
-    pub alloc_parent_domain: Unset,
-    pub dealloc_td: Unset,
-    pub alloc_td: Unset,
+    pub alloc_parent_domain:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd>,
+    pub dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
+    pub alloc_td: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_td_init_attr) -> *mut ibv_td>,
     pub modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
     pub post_srq_ops: Unset,
     pub destroy_rwq_ind_table: Unset,

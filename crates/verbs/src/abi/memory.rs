@@ -1,6 +1,6 @@
 //! Protection domains, memory regions and windows, device memory.
 
-use super::{Opaque, ibv_context};
+use super::ibv_context;
 use std::ffi::{c_int, c_uint, c_void};
 
 pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
@@ -9,7 +9,16 @@ pub const IBV_ACCESS_ZERO_BASED: u32 = 1 << 5;
 pub const IBV_ACCESS_ON_DEMAND: u32 = 1 << 6;
 /// Flags that an adapter may ignore, `IBV_ACCESS_RELAXED_ORDERING` among them.
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
+pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
+pub const IBV_REREG_MR_CHANGE_PD: c_int = 2;
+pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 4;
+pub const IBV_REREG_MR_FLAGS_SUPPORTED: c_int = 7;
+pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
 pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
+pub const IBV_MW_TYPE_1: c_int = 1;
+pub const IBV_MW_TYPE_2: c_int = 2;
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 2;
 
 #[repr(C)]
 pub struct ibv_pd {
@@ -80,8 +89,8 @@ pub struct ibv_parent_domain_init_attr {
     pub pd: *mut ibv_pd,
     pub td: *mut ibv_td,
     pub comp_mask: u32,
-    pub alloc: *mut Opaque,
-    pub free: *mut Opaque,
+    pub alloc: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void>,
+    pub free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
     pub pd_context: *mut c_void,
 }
 
@@ -95,8 +104,8 @@ pub struct ibv_alloc_dm_attr {
 #[repr(C)]
 pub struct ibv_dm {
     pub context: *mut ibv_context,
-    pub memcpy_to_dm: *mut Opaque,
-    pub memcpy_from_dm: *mut Opaque,
+    pub memcpy_to_dm: Option<unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int>,
+    pub memcpy_from_dm: Option<unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int>,
     pub comp_mask: u32,
     pub handle: u32,
 }

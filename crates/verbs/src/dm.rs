@@ -1,0 +1,110 @@
+//! Device memory.
+
+use crate::abi::*;
+use crate::context;
+use crate::ffi::{EINVAL, object, status};
+use crate::pd_mr::{self, new_handle};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+/// An `ibv_dm` and our part of it.
+#[repr(C)]
+pub struct Dm {
+    ibv: ibv_dm,
+    device: Arc<weir_device::Dm>,
+}
+
+/// Through `verbs_context`. EINVAL for a mask, for no bytes and for more than there are; ENOMEM if too few are left.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let (own, attr) = unsafe { (context::own(context), attr.as_ref().ok_or(EINVAL)?) };
+        let length = attr.length as u64;
+        if attr.comp_mask != 0 || length > own.device.limits().max_dm_size {
+            return Err(EINVAL);
+        }
+        let device = own.device.alloc_dm(length, attr.log_align_req)?;
+        let handle = new_handle();
+        own.exports.dms().insert(handle, device.clone());
+        Ok(make(context, handle, device))
+    })
+}
+
+/// Through `verbs_context`. EBUSY while a region of it is registered.
+///
+/// # Safety
+/// `dm` is from [`alloc_dm`] or imported; after success it is not used again.
+pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            (*dm.cast::<Dm>()).device.free()?;
+            context::own((*dm).context).exports.dms().remove(&(*dm).handle);
+            drop(Box::from_raw(dm.cast::<Dm>()));
+        }
+        Ok(())
+    })
+}
+
+/// Through `verbs_context`. EINVAL unless the region is zero-based and within the memory.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let (own, dm) = unsafe { (pd_mr::own(pd), &(*dm.cast::<Dm>()).device) };
+        let access = pd_mr::access_flags(access)?;
+        let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) })
+    })
+}
+
+/// `ibv_import_dm`. EINVAL if there is no such handle.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let device = unsafe { context::own(context) }.exports.dms().get(&handle).cloned().ok_or(EINVAL)?;
+        Ok(make(context, handle, device))
+    })
+}
+
+/// # Safety
+/// `dm` is from `ibv_import_dm` and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
+    // SAFETY: the caller's promise; made from a Box.
+    crate::ffi::guard((), || unsafe { drop(Box::from_raw(dm.cast::<Dm>())) })
+}
+
+fn make(context: *mut ibv_context, handle: u32, device: Arc<weir_device::Dm>) -> *mut ibv_dm {
+    let (to, from) = (Some(memcpy_to_dm as _), Some(memcpy_from_dm as _));
+    let ibv = ibv_dm { context, memcpy_to_dm: to, memcpy_from_dm: from, comp_mask: 0, handle };
+    Box::into_raw(Box::new(Dm { ibv, device })).cast()
+}
+
+/// EINVAL unless offset and length are multiples of 4, EFAULT out of bounds.
+unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int {
+    // SAFETY: the caller's device memory is alive; what is not readable is found out.
+    status(|| unsafe { (*dm.cast::<Dm>()).device.write(offset, from.cast(), length as u64) })
+}
+
+/// As [`memcpy_to_dm`].
+unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
+    // SAFETY: the caller's device memory is alive; what is not writable is found out.
+    status(|| unsafe { (*dm.cast::<Dm>()).device.read(to.cast(), offset, length as u64) })
+}

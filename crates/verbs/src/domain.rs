@@ -1,0 +1,209 @@
+//! Thread domains and parent domains: a PD that comes with the application's own memory for what is made in it.
+//!
+//! All objects here may be used by any thread, so that a thread domain asks for nothing; it is kept and counted. What a
+//! parent domain's allocator gives memory for are the structures of QPs, CQs and SRQs; their rings grow as they are
+//! used and are the adapter's.
+
+use crate::abi::*;
+use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, object, status};
+use crate::pd_mr::{self, Pd, PdOwn};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use weir_device::Errno;
+
+/// What makes a PD a parent domain.
+pub struct Domain {
+    /// NULL, or counted as in use.
+    td: *mut ibv_td,
+    allocator: Option<Allocator>,
+    /// Objects that name this domain, in addition to those that the adapter counts.
+    users: AtomicUsize,
+}
+
+/// The application's functions, called from within calls of the application only.
+#[derive(Clone, Copy)]
+struct Allocator {
+    alloc: AllocFn,
+    free: FreeFn,
+    context: *mut c_void,
+}
+
+type AllocFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
+type FreeFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
+
+/// What memory is asked for: the driver (`RDMA_DRIVER_UNKNOWN`, 0) in the upper half, its own code in the lower.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+pub enum Resource {
+    Qp = 1,
+    Cq = 2,
+}
+
+#[repr(C)]
+struct Td {
+    ibv: ibv_td,
+    users: AtomicUsize,
+}
+
+/// An object that the application sees the first part of.
+#[repr(C)]
+struct Placed<T> {
+    value: T,
+    /// The parent domain that it is counted in, or NULL.
+    pd: *mut ibv_pd,
+    resource: Resource,
+    /// Its memory is from the domain's allocator.
+    custom: bool,
+}
+
+/// Through `verbs_context`. EINVAL: there are no attributes yet.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+    object(|| {
+        // SAFETY: the caller's promise.
+        if unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask != 0) {
+            return Err(EINVAL);
+        }
+        Ok(Box::into_raw(Box::new(Td { ibv: ibv_td { context }, users: AtomicUsize::new(0) })).cast())
+    })
+}
+
+/// Through `verbs_context`. EBUSY while a parent domain has it.
+///
+/// # Safety
+/// `td` is from [`alloc_td`]; after success it is not used again.
+pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            if (*td.cast::<Td>()).users.load(Ordering::Acquire) != 0 {
+                return Err(EBUSY);
+            }
+            drop(Box::from_raw(td.cast::<Td>()));
+        }
+        Ok(())
+    })
+}
+
+/// Through `verbs_context`. EINVAL without a PD of this context, or with half an allocator.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    object(|| {
+        const TAKEN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        unsafe {
+            let attr = attr.as_ref().ok_or(EINVAL)?;
+            if attr.pd.is_null() || (*attr.pd).context != context {
+                return Err(EINVAL);
+            }
+            if attr.comp_mask & !TAKEN != 0 {
+                return Err(EOPNOTSUPP);
+            }
+            let has = |bit| attr.comp_mask & bit != 0;
+            let pd_context =
+                if has(IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) { attr.pd_context } else { std::ptr::null_mut() };
+            let allocator = if has(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {
+                let (alloc, free) = attr.alloc.zip(attr.free).ok_or(EINVAL)?;
+                Some(Allocator { alloc, free, context: pd_context })
+            } else {
+                None
+            };
+            if !attr.td.is_null() {
+                (*attr.td.cast::<Td>()).users.fetch_add(1, Ordering::AcqRel);
+            }
+            let domain = Domain { td: attr.td, allocator, users: AtomicUsize::new(0) };
+            let base = pd_mr::own(attr.pd);
+            let mut own = PdOwn::new(base.device.parent_domain());
+            own.domain = Some(domain);
+            let ibv = ibv_pd { context, handle: (*attr.pd).handle };
+            Ok(Box::into_raw(Box::new(Pd { ibv, own })).cast())
+        }
+    })
+}
+
+impl Domain {
+    /// EBUSY while something names it.
+    pub fn check(&self) -> Result<(), Errno> {
+        if self.users.load(Ordering::Acquire) != 0 { Err(EBUSY) } else { Ok(()) }
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        if !self.td.is_null() {
+            // SAFETY: a thread domain is not freed while it is counted here.
+            unsafe { (*self.td.cast::<Td>()).users.fetch_sub(1, Ordering::AcqRel) };
+        }
+    }
+}
+
+/// Whether a PD is a parent domain.
+///
+/// # Safety
+/// `pd` is NULL or alive.
+pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
+    // SAFETY: the caller's promise.
+    !pd.is_null() && unsafe { pd_mr::own(pd) }.domain.is_some()
+}
+
+/// Puts an object where the parent domain `pd` wants it; on the heap if `pd` is NULL or no such domain. ENOMEM if its
+/// allocator has nothing.
+///
+/// # Safety
+/// `pd` is NULL or alive, and stays so until [`release`].
+pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<*mut T, Errno> {
+    // SAFETY: the caller's promise.
+    let domain = if pd.is_null() { None } else { unsafe { pd_mr::own(pd) }.domain.as_ref() };
+    let Some(domain) = domain else {
+        let placed = Placed { value, pd: std::ptr::null_mut(), resource, custom: false };
+        return Ok(Box::into_raw(Box::new(placed)).cast());
+    };
+    let (size, align) = (size_of::<Placed<T>>(), align_of::<Placed<T>>().max(align_of::<*const ()>()));
+    let given = domain.allocator.map_or(USE_DEFAULT, |own| {
+        // SAFETY: the application's function, called as verbs.h says.
+        unsafe { (own.alloc)(pd, own.context, size, align, resource as u64) }
+    });
+    if given.is_null() {
+        return Err(Errno(libc::ENOMEM));
+    }
+    let custom = given != USE_DEFAULT;
+    let placed = Placed { value, pd, resource, custom };
+    let at: *mut Placed<T> = if custom { given.cast() } else { Box::into_raw(Box::<Placed<T>>::new_uninit()).cast() };
+    // SAFETY: new memory of that size and alignment.
+    unsafe { at.write(placed) };
+    domain.users.fetch_add(1, Ordering::AcqRel);
+    Ok(at.cast())
+}
+
+/// Ends an object and gives its memory back.
+///
+/// # Safety
+/// `object` is from [`place`] and not used again.
+pub unsafe fn release<T>(object: *mut T) {
+    let placed = object.cast::<Placed<T>>();
+    // SAFETY: the caller's promise; its parent domain is alive.
+    unsafe {
+        let (pd, resource, custom) = ((*placed).pd, (*placed).resource, (*placed).custom);
+        let domain = if pd.is_null() { None } else { pd_mr::own(pd).domain.as_ref() };
+        match domain.and_then(|domain| domain.allocator).filter(|_| custom) {
+            Some(own) => {
+                placed.drop_in_place();
+                (own.free)(pd, own.context, placed.cast(), resource as u64);
+            }
+            None => drop(Box::from_raw(placed)),
+        }
+        if let Some(domain) = domain {
+            domain.users.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// An allocator's way to say that it does not care.
+const USE_DEFAULT: *mut c_void = usize::MAX as *mut c_void;

@@ -1,0 +1,83 @@
+//! Changing a memory region.
+
+use crate::abi::*;
+use crate::ffi::{EINVAL, EIO, guard, set_errno};
+use crate::pd_mr::{self, Mr};
+use std::ffi::{c_int, c_void};
+use weir_device::{Errno, Rereg};
+
+/// Which part of `ibv_rereg_mr` failed: its own checks, or the adapter.
+enum Failed {
+    Input(Errno),
+    Command(Errno),
+}
+
+/// 0; `IBV_REREG_MR_ERR_INPUT` with EINVAL if what is asked makes no sense; `IBV_REREG_MR_ERR_CMD` and errno if the
+/// adapter refused. The region is as it was then, which the caller must not rely on.
+///
+/// # Safety
+/// `mr` is alive, and so is `pd` where the flags ask for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let outcome = guard(Err(Failed::Command(EIO)), || unsafe { change(mr, flags, pd, addr, length, access) });
+    let (errno, code) = match outcome {
+        Ok(()) => return 0,
+        Err(Failed::Input(errno)) => (errno, IBV_REREG_MR_ERR_INPUT),
+        Err(Failed::Command(errno)) => (errno, IBV_REREG_MR_ERR_CMD),
+    };
+    set_errno(errno);
+    code
+}
+
+/// # Safety
+/// As [`ibv_rereg_mr`].
+unsafe fn change(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> Result<(), Failed> {
+    let moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+    let new_pd = flags & IBV_REREG_MR_CHANGE_PD != 0;
+    let new_access = flags & IBV_REREG_MR_CHANGE_ACCESS != 0;
+    // SAFETY: the caller's promise.
+    let imported = unsafe { (*mr.cast::<Mr>()).imported };
+    if flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
+        || imported
+        || (moved && (length == 0 || addr.is_null()))
+        || (access != 0 && !new_access)
+        || (new_pd && pd.is_null())
+    {
+        return Err(Failed::Input(EINVAL));
+    }
+    if flags == 0 {
+        return Err(Failed::Command(EINVAL));
+    }
+    let access = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let rereg = Rereg {
+            translation: moved.then_some((addr as u64, length as u64)),
+            pd: new_pd.then(|| pd_mr::own(pd).device.clone()),
+            access,
+        };
+        (*mr.cast::<Mr>()).device.rereg(&rereg).map_err(Failed::Command)?;
+        if moved {
+            ((*mr).addr, (*mr).length) = (addr, length);
+        }
+        if new_pd {
+            (*mr).pd = pd;
+        }
+    }
+    Ok(())
+}
