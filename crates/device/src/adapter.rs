@@ -18,8 +18,10 @@ use crate::moderation::Moderated;
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::Slot;
+use crate::watch::Watch;
 use crate::{Errno, clock};
 use std::cell::Cell;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use weir_transport::{AddressVector, Profile};
@@ -28,6 +30,7 @@ use weir_transport::{AddressVector, Profile};
 pub(crate) struct Adapter {
     pub device: DeviceInfo,
     pub config: Config,
+    pub watch: Watch,
     pub profile: Arc<Profile>,
     pub regions: Regions,
     pub addresses: Addresses,
@@ -66,7 +69,7 @@ impl Adapter {
         let device = interfaces::device(name).ok_or(Errno(libc::ENODEV))?;
         let adapter = Arc::new(Self::start(device)?);
         thread::start(&adapter)?;
-        fork::register(&adapter.pace.descriptors());
+        fork::register(&adapter.descriptors());
         open.push(Arc::downgrade(&adapter));
         Ok(adapter)
     }
@@ -82,10 +85,12 @@ impl Adapter {
         let (slot, ports) = Slot::claim()?;
         let profile = Arc::new(Profile::ideal());
         let engine = Engine::new(&device, &config, slot, ports)?;
-        let pace = Arc::new(Pace::new(engine.descriptors())?);
+        let watch = Watch::new(&device);
+        let pace = Arc::new(Pace::new(engine.descriptors(), watch.descriptor())?);
         Ok(Adapter {
             device,
             config,
+            watch,
             profile,
             regions: Regions::default(),
             addresses: Addresses::default(),
@@ -98,6 +103,13 @@ impl Adapter {
             pds: AtomicU32::new(1),
             generation: fork::generation(),
         })
+    }
+
+    /// What a forked child must not hold on to, beside slot and ports.
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut descriptors = self.pace.descriptors();
+        descriptors.extend(self.watch.descriptor());
+        descriptors
     }
 
     /// EIO in a forked child: its parent's adapter is not its own.
@@ -197,7 +209,7 @@ impl Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        fork::forget(&self.pace.descriptors());
+        fork::forget(&self.descriptors());
         if self.check().is_ok() {
             self.pace.end();
         }

@@ -74,7 +74,9 @@ pub struct Context {
 impl Context {
     /// Opens by device name. ENODEV if there is no such device, EINVAL if a `WEIR_*` variable makes no sense.
     pub fn open(name: &str) -> Result<Arc<Context>, Errno> {
-        Ok(Arc::new(Context { adapter: Adapter::open(name)?, events: Arc::new(Notify::new()?) }))
+        let context = Context { adapter: Adapter::open(name)?, events: Arc::new(Notify::new()?) };
+        context.adapter.watch.tell(&context.events);
+        Ok(Arc::new(context))
     }
 
     /// What the adapter can do.

@@ -27,6 +27,7 @@ mod qp;
 mod route;
 mod slot;
 mod sync;
+mod watch;
 
 pub use address::AddressHandle;
 pub use context::{Context, DeviceLimits, Pd, PortInfo};
@@ -46,4 +47,19 @@ pub enum AsyncEvent {
     Qp { cookie: u64, event: weir_transport::QpEvent },
     /// A CQ has overflowed.
     CqError { cookie: u64 },
+    /// Of the port.
+    Port(PortEvent),
+    /// The interface behind the device is gone.
+    DeviceFatal,
+}
+
+/// What has become of the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// The interface is up and has an address.
+    Active,
+    /// It is not any more.
+    Error,
+    /// The GID table is another one.
+    GidChange,
 }

@@ -73,6 +73,14 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Under the `protocol` lock.
+    fn count_unsent(&self, bytes: u32) {
+        let unsent = self.unsent.load(Ordering::Relaxed);
+        self.unsent.store(unsent.saturating_add(bytes), Ordering::Relaxed);
+    }
+}
+
 impl Qp {
     pub(crate) fn create(
         pd: &Arc<Pd>,
@@ -178,13 +186,30 @@ impl Qp {
         }
         protocol.post_send_to(wr, to)?;
         shared.posted.send.fetch_add(1, Ordering::Relaxed);
-        let bytes: u32 = match wr.data {
-            Data::Inline(bytes) => bytes.len() as u32,
-            Data::Gather(sges) => sges.iter().fold(0, |sum, sge| sum.saturating_add(sge.length)),
-        };
-        // A packet costs something however short it is.
-        let unsent = shared.unsent.load(Ordering::Relaxed);
-        shared.unsent.store(unsent.saturating_add(bytes.saturating_add(1024)), Ordering::Relaxed);
+        shared.count_unsent(cost(wr));
+        Ok(())
+    }
+
+    /// Queues several sends with nobody else's between them, all or none; call [`Qp::doorbell`] then.
+    pub fn post_sends<'a>(&self, wrs: impl ExactSizeIterator<Item = (SendWr<'a>, Target)>) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        let count = wrs.len() as u32;
+        let mut protocol = shared.lock();
+        let used = shared.posted.send.load(Ordering::Relaxed);
+        let used = used.wrapping_sub(shared.places.send_retired.load(Ordering::Acquire));
+        if used.saturating_add(count) > self.caps.max_send_wr {
+            return Err(PostError::QueueFull);
+        }
+        let mut bytes = 0u32;
+        for (done, (wr, to)) in wrs.enumerate() {
+            if let Err(error) = protocol.post_send_to(&wr, to) {
+                protocol.take_back_sends(done as u32);
+                return Err(error);
+            }
+            bytes = bytes.saturating_add(cost(&wr));
+        }
+        shared.posted.send.fetch_add(count, Ordering::Relaxed);
+        shared.count_unsent(bytes);
         Ok(())
     }
 
@@ -238,6 +263,15 @@ impl Drop for Qp {
     fn drop(&mut self) {
         let _ = self.destroy();
     }
+}
+
+/// Bytes on the wire, roughly: a packet costs something however short it is.
+fn cost(wr: &SendWr<'_>) -> u32 {
+    let bytes = match wr.data {
+        Data::Inline(bytes) => bytes.len() as u32,
+        Data::Gather(sges) => sges.iter().fold(0u32, |sum, sge| sum.saturating_add(sge.length)),
+    };
+    bytes.saturating_add(1024)
 }
 
 /// What a QP gets for what it asks: never less.

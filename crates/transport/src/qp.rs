@@ -304,6 +304,12 @@ impl Qp {
         self.responder.hurry();
     }
 
+    /// Takes back the newest sends, which were posted since the last call of anything else: a batch that cannot be
+    /// posted as a whole leaves nothing behind.
+    pub fn take_back_sends(&mut self, count: u32) {
+        self.send_queue.take_back(count);
+    }
+
     /// The peer is waited for at least this long before the QP gives up on it: it may stand in a debugger.
     pub fn set_patience(&mut self, patience: Duration) {
         self.config.patience = patience;

@@ -96,6 +96,12 @@ impl SendQueue {
         self.head == self.tail
     }
 
+    /// Forgets the newest work requests, of which nothing has begun.
+    pub fn take_back(&mut self, count: u32) {
+        debug_assert!(count <= self.tail.wrapping_sub(self.head));
+        self.tail = self.tail.wrapping_sub(count);
+    }
+
     #[inline]
     pub fn slot(&self, index: u32) -> &SendSlot {
         &self.slots[self.place(index)]

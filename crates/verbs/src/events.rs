@@ -5,7 +5,7 @@ use crate::context;
 use crate::cq::acknowledge;
 use crate::ffi::{guard, number};
 use std::ffi::c_int;
-use weir_device::AsyncEvent;
+use weir_device::{AsyncEvent, PortEvent};
 use weir_transport::QpEvent;
 
 /// # Safety
@@ -29,6 +29,8 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *
                     entry.async_events = entry.async_events.wrapping_add(1);
                     (ibv_async_event_element { cq: entry.object().cast() }, IBV_EVENT_CQ_ERR)
                 }
+                AsyncEvent::Port(event) => (ibv_async_event_element { port_num: 1 }, port_event(event)),
+                AsyncEvent::DeviceFatal => (ibv_async_event_element { port_num: 0 }, IBV_EVENT_DEVICE_FATAL),
             };
             // SAFETY: the caller's promise.
             unsafe { *event = ibv_async_event { element, event_type } };
@@ -66,6 +68,14 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             _ => {}
         }
     })
+}
+
+fn port_event(event: PortEvent) -> c_int {
+    match event {
+        PortEvent::Active => IBV_EVENT_PORT_ACTIVE,
+        PortEvent::Error => IBV_EVENT_PORT_ERR,
+        PortEvent::GidChange => IBV_EVENT_GID_CHANGE,
+    }
 }
 
 fn qp_event(event: QpEvent) -> c_int {

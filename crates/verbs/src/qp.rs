@@ -13,10 +13,10 @@ use std::sync::Arc;
 use weir_device::{Errno, QpCreate};
 use weir_transport::{AttrMask, Service};
 
-/// An `ibv_qp` and our part of it.
+/// An `ibv_qp` and our part of it. Every one has room for what [`ibv_qp_to_qp_ex`] adds.
 #[repr(C)]
 pub struct Qp {
-    ibv: ibv_qp,
+    ex: ibv_qp_ex,
     pub own: QpOwn,
 }
 
@@ -24,6 +24,11 @@ pub struct Qp {
 pub struct QpOwn {
     pub device: Arc<weir_device::Qp>,
     pub service: Service,
+    /// The batch that `ibv_wr_start` began.
+    pub builder: Builder,
+    /// `ibv_wr_*` was asked for.
+    extended: bool,
+    pub max_send_wr: u32,
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub max_inline: usize,
@@ -46,17 +51,31 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
 /// As in verbs.h.
 pub unsafe extern "C" fn create_qp_ex(_context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     object(|| {
-        const TAKEN: u32 = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        const TAKEN: u32 = IBV_QP_INIT_ATTR_PD
+            | IBV_QP_INIT_ATTR_CREATE_FLAGS
+            | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+            | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         // SAFETY: the caller's promise; members beyond the mask are not looked at.
         unsafe {
             let mask = (*init).comp_mask;
             if mask & IBV_QP_INIT_ATTR_PD == 0 {
                 return Err(EINVAL);
             }
-            if mask & !TAKEN != 0 || (mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && (*init).create_flags != 0) {
+            let asks = |bit| mask & bit != 0;
+            let built = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*init).send_ops_flags);
+            if mask & !TAKEN != 0
+                || (asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && (*init).create_flags != 0)
+                || (asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && (*init).max_tso_header != 0)
+                || built.is_some_and(|operations| !builder::offers((*init).qp_type, operations))
+            {
                 return Err(EOPNOTSUPP);
             }
-            create((*init).pd, init.cast())
+            let qp = create((*init).pd, init.cast())?;
+            if let Some(operations) = built {
+                (*qp.cast::<Qp>()).own.extended = true;
+                builder::install(&mut (*qp.cast::<Qp>()).ex, operations);
+            }
+            Ok(qp)
         }
     })
 }
@@ -131,13 +150,18 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
-/// QPs whose work requests are built call by call are not offered yet, so no QP is one.
+/// NULL for a QP that was not made for `ibv_wr_*`.
+///
+/// # Safety
+/// `qp` is alive.
 #[unsafe(no_mangle)]
-pub extern "C" fn ibv_qp_to_qp_ex(_qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    std::ptr::null_mut()
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: the caller's promise.
+    if unsafe { own(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
 }
 
-/// Data that arrives is copied in order within a packet, and packets in PSN order; that is not promised to anybody.
+/// No: packets are stored in PSN order and the last line of each packet last, but those before it by the processor's
+/// own copy, whose stores may become visible in any order.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_int, _flags: u32) -> c_int {
     guard(0, || 0)
@@ -197,6 +221,9 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     let own = QpOwn {
         device,
         service,
+        builder: Builder::default(),
+        extended: false,
+        max_send_wr: given.max_send_wr,
         max_send_sge: given.max_send_sge,
         max_recv_sge: given.max_recv_sge,
         max_inline: given.max_inline_data as usize,

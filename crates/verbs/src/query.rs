@@ -17,7 +17,7 @@ const LEGACY_PORT_ATTR: usize = 47;
 /// IBTA 9.7.5.2.8: largest message.
 const MAX_MESSAGE: u32 = 1 << 31;
 /// Not an OUI of anybody, and not zero: some programs take zero for a device that was not asked.
-const NO_VENDOR: u32 = 0xff_ffff;
+pub const NO_VENDOR: u32 = 0xff_ffff;
 /// Physical port states of IBTA 14.2.5.6.
 const PHYS_DISABLED: u8 = 3;
 const PHYS_LINK_UP: u8 = 5;

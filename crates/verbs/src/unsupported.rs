@@ -40,8 +40,6 @@ no_status! {
     ibv_destroy_srq(srq: *mut ibv_srq);
     ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
     ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
-    ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece);
-    ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece);
 }
 
 /// Through `ibv_context_ops`: the header calls it without looking whether it is there, as the next three.

@@ -32,6 +32,9 @@ pub struct Pace {
     polls_seen: AtomicU32,
     /// When the timer fires; `u64::MAX` if not at all.
     armed: AtomicU64,
+    /// Becomes readable when the interface changes; -1 if that cannot be watched.
+    interface: RawFd,
+    interface_changed: AtomicBool,
     ended: AtomicBool,
 }
 
@@ -39,10 +42,11 @@ pub struct Pace {
 const TOKEN_KICK: u64 = 1;
 const TOKEN_TIMER: u64 = 2;
 const TOKEN_PACKETS: u64 = 3;
+const TOKEN_INTERFACE: u64 = 4;
 
 impl Pace {
-    /// Watches `packets` for arrivals. Error: EMFILE.
-    pub fn new(packets: Vec<RawFd>) -> Result<Pace, Errno> {
+    /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter lives. Error: EMFILE.
+    pub fn new(packets: Vec<RawFd>, interface: Option<RawFd>) -> Result<Pace, Errno> {
         // SAFETY: each call makes a descriptor, owned from here on if it is one.
         let (epoll, kick, timer) = unsafe {
             (
@@ -60,12 +64,17 @@ impl Pace {
             polls: AtomicU32::new(0),
             polls_seen: AtomicU32::new(0),
             armed: AtomicU64::new(u64::MAX),
+            interface: interface.unwrap_or(-1),
+            interface_changed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         };
         pace.add(pace.kick.as_raw_fd(), TOKEN_KICK)?;
         pace.add(pace.timer.as_raw_fd(), TOKEN_TIMER)?;
         for descriptor in packets {
             pace.watch(descriptor)?;
+        }
+        if let Some(interface) = interface {
+            pace.add(interface, TOKEN_INTERFACE)?;
         }
         Ok(pace)
     }
@@ -85,6 +94,11 @@ impl Pace {
         // SAFETY: one event on the stack.
         let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &mut event) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Whether the interface has changed since the last call. It must be looked at then.
+    pub fn interface_has_changed(&self) -> bool {
+        self.interface_changed.swap(false, Ordering::Relaxed)
     }
 
     /// Whether a program polls again and again.
@@ -164,10 +178,14 @@ impl Pace {
     }
 
     fn tick(&self) -> bool {
-        let mut poll = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut poll = [watched(self.kick.as_raw_fd()), watched(self.interface)];
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as libc::c_long };
-        // SAFETY: one pollfd and one timespec on the stack.
-        unsafe { libc::ppoll(&mut poll, 1, &wait, std::ptr::null()) };
+        // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
+        unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
+        if poll[1].revents != 0 {
+            self.interface_changed.store(true, Ordering::Relaxed);
+        }
         drain(&self.kick);
         let polls = self.polls.load(Ordering::Relaxed);
         if self.somebody_polls() && self.polls_seen.swap(polls, Ordering::Relaxed) != polls {
@@ -189,6 +207,7 @@ impl Pace {
                     drain(&self.timer);
                     self.armed.store(u64::MAX, Ordering::Relaxed);
                 }
+                TOKEN_INTERFACE => self.interface_changed.store(true, Ordering::Relaxed),
                 _ => {}
             }
         }

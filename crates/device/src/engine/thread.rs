@@ -15,10 +15,18 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     let adapter = Arc::downgrade(adapter);
     let run = move || {
         while !pace.has_ended() {
-            if !pace.wait() {
+            let mine = pace.wait();
+            let changed = pace.interface_has_changed();
+            if !mine && !changed {
                 continue;
             }
             let Some(adapter) = adapter.upgrade() else { return };
+            if changed {
+                adapter.watch.look();
+            }
+            if !mine {
+                continue;
+            }
             let mut last_work = clock::now();
             loop {
                 let worked = adapter.drive(Turn::THREAD);

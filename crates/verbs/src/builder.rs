@@ -1,0 +1,366 @@
+//! Work requests that are built call by call: `ibv_wr_start`, one builder and its setters for each, then
+//! `ibv_wr_complete` or `ibv_wr_abort`.
+//!
+//! They are gathered beside the send queue, so that the engine goes on meanwhile, and posted as one batch. An error
+//! sticks until the batch is completed, which then posts nothing.
+
+use crate::abi::*;
+use crate::ah;
+use crate::ffi::guard;
+use crate::gate::Gate;
+use crate::qp::{self, QpOwn};
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use weir_device::Errno;
+use weir_transport::{Data, Datagram, SendFlags, SendOp, SendWr, Sge, Target};
+
+/// The batch of a QP that is being built.
+pub type Builder = Gate<Batch>;
+
+/// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
+#[derive(Default)]
+pub struct Batch {
+    /// The first error; 0 if there was none.
+    error: c_int,
+    wrs: Vec<Staged>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+}
+
+struct Staged {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    data: Stored,
+    to: Target,
+}
+
+/// Where a work request's data lies in its batch.
+enum Stored {
+    Gather(Range<usize>),
+    Inline(Range<usize>),
+}
+
+/// What can be built here, by type of QP: each has what the one before it has.
+const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+const SENDS_AND_WRITES: u64 = SENDS | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+const ALL: u64 = SENDS_AND_WRITES
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
+/// Whether a QP of this type can have these operations built.
+pub fn offers(qp_type: c_int, operations: u64) -> bool {
+    let offered = match qp_type {
+        IBV_QPT_RC | IBV_QPT_XRC_SEND => ALL,
+        IBV_QPT_UC => SENDS_AND_WRITES,
+        IBV_QPT_UD => SENDS,
+        _ => 0,
+    };
+    operations & !offered == 0
+}
+
+/// Sets the functions of a QP that was made for `operations`. The others stay NULL, as with adapters.
+pub fn install(qp: &mut ibv_qp_ex, operations: u64) {
+    qp.wr_start = Some(wr_start);
+    qp.wr_complete = Some(wr_complete);
+    qp.wr_abort = Some(wr_abort);
+    qp.wr_set_sge = Some(wr_set_sge);
+    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    qp.wr_set_inline_data = Some(wr_set_inline_data);
+    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    match qp.qp_base.qp_type {
+        IBV_QPT_UD => qp.wr_set_ud_addr = Some(wr_set_ud_addr),
+        IBV_QPT_XRC_SEND => qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn),
+        _ => {}
+    }
+    macro_rules! offer {
+        ($($flag:ident: $member:ident;)*) => {
+            $(if operations & $flag != 0 {
+                qp.$member = Some($member);
+            })*
+        };
+    }
+    offer! {
+        IBV_QP_EX_WITH_RDMA_WRITE: wr_rdma_write;
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: wr_rdma_write_imm;
+        IBV_QP_EX_WITH_SEND: wr_send;
+        IBV_QP_EX_WITH_SEND_WITH_IMM: wr_send_imm;
+        IBV_QP_EX_WITH_RDMA_READ: wr_rdma_read;
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp;
+        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add;
+    }
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.error = 0;
+        self.wrs.clear();
+        self.sges.clear();
+        self.inline.clear();
+    }
+
+    fn fail(&mut self, error: c_int) {
+        if self.error == 0 {
+            self.error = error;
+        }
+    }
+
+    /// A work request, with no data yet. ENOMEM beyond what the send queue could ever hold.
+    fn begin(&mut self, wr_id: u64, flags: u32, op: SendOp, max: u32) {
+        if self.wrs.len() >= max as usize {
+            return self.fail(libc::ENOMEM);
+        }
+        // How the data comes is the setter's to say.
+        let flags = SendFlags::from_bits_truncate(flags) - SendFlags::INLINE;
+        self.wrs.push(Staged { wr_id, op, flags, data: Stored::Gather(0..0), to: Target::Peer });
+    }
+
+    /// Whom the newest work request is for. Whether a QP needs that is found out when it is posted.
+    fn address(&mut self, to: Target) {
+        match self.wrs.last_mut() {
+            Some(wr) => wr.to = to,
+            None => self.fail(libc::EINVAL),
+        }
+    }
+
+    /// The data of the newest work request. ENOMEM: more pieces than the QP was made for; EINVAL: there is no request.
+    fn gather(&mut self, pieces: &[Sge], max: u32) {
+        if pieces.len() > max as usize {
+            return self.fail(libc::ENOMEM);
+        }
+        let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
+        let start = self.sges.len();
+        self.sges.extend_from_slice(pieces);
+        wr.flags.remove(SendFlags::INLINE);
+        wr.data = Stored::Gather(start..self.sges.len());
+    }
+
+    /// The same, copied now. ENOMEM: more bytes than the QP was made for.
+    ///
+    /// # Safety
+    /// Each piece is readable for its length.
+    unsafe fn copy(&mut self, pieces: impl Iterator<Item = (*const u8, usize)> + Clone, max: usize) {
+        let length = pieces.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
+        if length > max {
+            return self.fail(libc::ENOMEM);
+        }
+        let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
+        let start = self.inline.len();
+        self.inline.reserve(length);
+        for (from, length) in pieces.filter(|(_, length)| *length > 0) {
+            let end = self.inline.len();
+            // SAFETY: readable by the caller's promise; there is room for the sum of all.
+            unsafe {
+                self.inline.as_mut_ptr().add(end).copy_from_nonoverlapping(from, length);
+                self.inline.set_len(end + length);
+            }
+        }
+        wr.flags.insert(SendFlags::INLINE);
+        wr.data = Stored::Inline(start..self.inline.len());
+    }
+
+    fn requests(&self) -> impl ExactSizeIterator<Item = (SendWr<'_>, Target)> {
+        self.wrs.iter().map(|wr| {
+            let data = match &wr.data {
+                Stored::Gather(range) => Data::Gather(&self.sges[range.clone()]),
+                Stored::Inline(range) => Data::Inline(&self.inline[range.clone()]),
+            };
+            (SendWr { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, data }, wr.to)
+        })
+    }
+
+    fn post(&self, qp: &QpOwn) -> c_int {
+        if self.error != 0 || self.wrs.is_empty() {
+            return self.error;
+        }
+        match qp.device.post_sends(self.requests()) {
+            Ok(()) => {
+                qp.device.doorbell();
+                0
+            }
+            Err(error) => Errno::from(error).0,
+        }
+    }
+}
+
+/// Everything between `wr_start` and `wr_complete` or `wr_abort` is one thread's.
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's QP is alive; entered before the batch is touched.
+    guard((), || unsafe {
+        let builder = &qp::own(qp.cast()).builder;
+        builder.enter();
+        builder.inner().clear();
+    })
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    guard(libc::EIO, || {
+        // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+        unsafe {
+            let own = qp::own(qp.cast());
+            let outcome = own.builder.inner().post(own);
+            own.builder.leave();
+            outcome
+        }
+    })
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    guard((), || unsafe {
+        let builder = &qp::own(qp.cast()).builder;
+        builder.inner().clear();
+        builder.leave();
+    })
+}
+
+/// # Safety
+/// The QP is alive and entered.
+unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+    // SAFETY: the caller's promise.
+    guard((), || unsafe {
+        let own = qp::own(qp.cast());
+        own.builder.inner().begin((*qp).wr_id, (*qp).wr_flags, op, own.max_send_wr);
+    })
+}
+
+/// Functions that begin a work request.
+macro_rules! builders {
+    ($($name:ident($($arg:ident: $type:ty),*) => $op:expr;)*) => {$(
+        unsafe extern "C" fn $name(qp: *mut ibv_qp_ex, $($arg: $type),*) {
+            // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+            unsafe { begin(qp, $op) }
+        }
+    )*};
+}
+
+builders! {
+    wr_send() => SendOp::Send;
+    wr_send_imm(imm: u32) => SendOp::SendImm { imm };
+    wr_rdma_write(rkey: u32, remote_addr: u64) => SendOp::Write { remote_addr, rkey };
+    wr_rdma_write_imm(rkey: u32, remote_addr: u64, imm: u32) => SendOp::WriteImm { remote_addr, rkey, imm };
+    wr_rdma_read(rkey: u32, remote_addr: u64) => SendOp::Read { remote_addr, rkey };
+    wr_atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64) =>
+        SendOp::CompareSwap { remote_addr, rkey, compare, swap };
+    wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) => SendOp::FetchAdd { remote_addr, rkey, add };
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`; so is the address handle.
+    guard((), || unsafe {
+        let batch = qp::own(qp.cast()).builder.inner();
+        if ah.is_null() {
+            return batch.fail(libc::EINVAL);
+        }
+        let address = ah::number_of(ah);
+        batch.address(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }));
+    })
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    guard((), || unsafe { qp::own(qp.cast()).builder.inner().address(Target::Srq(remote_srqn & 0xff_ffff)) })
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    guard((), || unsafe {
+        let own = qp::own(qp.cast());
+        own.builder.inner().gather(&[Sge { addr, length, lkey }], own.max_send_sge);
+    })
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the list has `count` pieces.
+    guard((), || unsafe {
+        let own = qp::own(qp.cast());
+        // `Sge` lies as `ibv_sge` does.
+        let pieces = if count == 0 { &[] } else { std::slice::from_raw_parts(list.cast(), count) };
+        own.builder.inner().gather(pieces, own.max_send_sge);
+    })
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the data is readable.
+    guard((), || unsafe {
+        let own = qp::own(qp.cast());
+        own.builder.inner().copy(std::iter::once((addr.cast_const().cast(), length)), own.max_inline);
+    })
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the list has `count` readable pieces.
+    guard((), || unsafe {
+        let own = qp::own(qp.cast());
+        let pieces = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
+        let pieces = pieces.iter().map(|piece| (piece.addr.cast_const().cast::<u8>(), piece.length));
+        own.builder.inner().copy(pieces, own.max_inline);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write() -> SendOp {
+        SendOp::Write { remote_addr: 1, rkey: 2 }
+    }
+
+    #[test]
+    fn each_work_request_has_its_own_data() {
+        let mut batch = Batch::default();
+        let piece = |length| Sge { addr: 1, length, lkey: 2 };
+        batch.begin(7, IBV_SEND_SIGNALED | IBV_SEND_INLINE, SendOp::Send, 8);
+        batch.gather(&[piece(3), piece(4)], 2);
+        batch.begin(8, 0, write(), 8);
+        let (a, b) = (*b"in", *b"line");
+        // SAFETY: arrays of this test.
+        unsafe { batch.copy([(a.as_ptr(), 2), (std::ptr::null(), 0), (b.as_ptr(), 4)].into_iter(), 6) };
+        batch.begin(9, IBV_SEND_FENCE, write(), 8);
+        let wrs: Vec<_> = batch.requests().map(|(wr, _)| wr).collect();
+        assert_eq!(wrs.iter().map(|wr| wr.wr_id).collect::<Vec<_>>(), [7, 8, 9]);
+        assert!(matches!(wrs[0].data, Data::Gather([x, y]) if (x.length, y.length) == (3, 4)));
+        assert_eq!(wrs[0].flags, SendFlags::SIGNALED);
+        assert!(matches!(wrs[1].data, Data::Inline(b"inline")));
+        assert!(matches!(wrs[2].data, Data::Gather([])));
+        assert_eq!(batch.error, 0);
+    }
+
+    #[test]
+    fn a_target_belongs_to_the_newest_work_request() {
+        let mut batch = Batch::default();
+        batch.begin(1, 0, SendOp::Send, 8);
+        batch.begin(2, 0, SendOp::Send, 8);
+        batch.address(Target::Srq(5));
+        assert_eq!(batch.requests().map(|(_, to)| to).collect::<Vec<_>>(), [Target::Peer, Target::Srq(5)]);
+        batch.clear();
+        batch.address(Target::Srq(5));
+        assert_eq!(batch.error, libc::EINVAL);
+    }
+
+    #[test]
+    fn each_type_of_qp_offers_what_it_can_do() {
+        assert!(offers(IBV_QPT_RC, ALL) && offers(IBV_QPT_UC, SENDS_AND_WRITES) && offers(IBV_QPT_UD, SENDS));
+        assert!(!offers(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ) && !offers(IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE));
+        assert!(!offers(IBV_QPT_RC, IBV_QP_EX_WITH_TSO));
+    }
+
+    #[test]
+    fn the_first_error_sticks() {
+        let mut batch = Batch::default();
+        batch.gather(&[], 1);
+        assert_eq!(batch.error, libc::EINVAL);
+        batch.begin(1, 0, write(), 0);
+        assert_eq!(batch.error, libc::EINVAL);
+        batch.clear();
+        batch.begin(1, 0, write(), 1);
+        batch.gather(&[Sge::default(); 2], 1);
+        assert_eq!(batch.error, libc::ENOMEM);
+        batch.clear();
+        batch.begin(1, 0, write(), 1);
+        // SAFETY: an array of this test.
+        unsafe { batch.copy(std::iter::once((b"four".as_ptr(), 4)), 3) };
+        assert_eq!(batch.error, libc::ENOMEM);
+    }
+}
