@@ -20,8 +20,20 @@ pub(crate) struct Config {
     pub ack_timeout: Option<Duration>,
     /// How long the peer is waited for at least, whatever the retry count says.
     pub patience: Duration,
+    /// XRC: this end responds and the other requests.
+    pub xrc_target: bool,
     /// Path MTU of datagrams, which no attribute tells.
     pub datagram_mtu: Mtu,
+}
+
+/// QPs that go through their states alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Rc,
+    Uc,
+    Ud,
+    XrcInitiator,
+    XrcTarget,
 }
 
 impl Config {
@@ -36,6 +48,7 @@ impl Config {
             read_packets: 1,
             ack_timeout: None,
             patience: Duration::ZERO,
+            xrc_target: false,
             datagram_mtu: Mtu::M4096,
         };
         config.derive();
@@ -52,6 +65,17 @@ impl Config {
             let t_tr = Duration::from_nanos(4096 << self.attr.timeout);
             t_tr.mul_f64(self.profile.ack_timeout_factor).max(self.profile.ack_timeout_floor)
         });
+    }
+
+    #[inline]
+    pub fn class(&self) -> Class {
+        match self.init.service {
+            Service::Uc => Class::Uc,
+            Service::Ud => Class::Ud,
+            Service::Xrc if self.xrc_target => Class::XrcTarget,
+            Service::Xrc => Class::XrcInitiator,
+            Service::Rc | Service::Rd | Service::Other => Class::Rc,
+        }
     }
 
     /// Whether the service acknowledges.

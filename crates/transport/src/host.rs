@@ -99,6 +99,18 @@ pub trait Host {
         Err(Denied::Protection)
     }
 
+    /// Takes the oldest receive of the QP's shared receive queue, or of the one selected last: writes its pieces to
+    /// the front of `sges` and returns its `wr_id` and their number. `None`: there is none.
+    fn take_receive(&mut self, _sges: &mut [Sge]) -> Option<(u64, usize)> {
+        None
+    }
+
+    /// XRC: the request that follows is for the shared receive queue of this number, whose protection domain is that
+    /// of its memory accesses and whose CQ gets its completion. False: the QP's domain has none of that number.
+    fn select_srq(&mut self, _number: u32) -> bool {
+        false
+    }
+
     /// Takes a completion. `solicited`: it is an error, or answers a request with the solicited bit.
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool);
 

@@ -1,7 +1,7 @@
 //! One queue pair: its work queues and the three state machines around them.
 
 use crate::completer::{Completer, CompleterState};
-use crate::config::Config;
+use crate::config::{Class, Config};
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Failure, Requester, RequesterState};
 use crate::responder::{Fatal, Responder, ResponderState};
@@ -12,7 +12,7 @@ use crate::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use weir_wire::Packet;
+use weir_wire::{Packet, Service};
 
 /// A queue pair. What is particular to UC and UD stands in `unreliable`.
 ///
@@ -28,6 +28,8 @@ pub struct Qp {
     starved: Option<Side>,
     /// SQD: `SendQueueDrained` is still to come.
     pub(crate) draining: bool,
+    /// The error state was reached: `LastWqeReached` is still to come.
+    last_wqe: bool,
 }
 
 /// How much may leave now; the adapter divides its peers' and its own receive buffers among QPs.
@@ -79,10 +81,23 @@ impl Qp {
             responder: Responder::default(),
             starved: None,
             draining: false,
+            last_wqe: false,
             config,
         };
         qp.reset();
         qp
+    }
+
+    /// Its receives come from a shared receive queue ([`Host::take_receive`]), of `max_sges` pieces at most. Before
+    /// anything else.
+    pub fn share_receives(&mut self, max_sges: u32) {
+        self.recv_queue = RecvQueue::shared(max_sges);
+    }
+
+    /// XRC: it only responds (XRC_RECV); its receives come from the queues that requests name. Before anything else.
+    pub fn become_xrc_target(&mut self, max_sges: u32) {
+        self.config.xrc_target = true;
+        self.share_receives(max_sges);
     }
 
     /// Its number on the wire.
@@ -137,7 +152,7 @@ impl Qp {
         mask: AttrMask,
         host: &mut H,
     ) -> Result<(), ModifyError> {
-        let to = state::check(self.config.init.service, self.config.state, attr, mask)?;
+        let to = state::check(self.config.class(), self.config.state, attr, mask)?;
         let from = self.config.state;
         state::apply(&mut self.config.attr, attr, mask);
         self.config.state = to;
@@ -182,6 +197,9 @@ impl Qp {
     /// The same, to somebody: services that are not connected need it, others refuse it.
     #[inline]
     pub fn post_send_to(&mut self, wr: &SendWr<'_>, to: Target) -> Result<(), PostError> {
+        if self.config.xrc_target {
+            return Err(PostError::Operation);
+        }
         if matches!(self.config.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::State);
         }
@@ -208,7 +226,7 @@ impl Qp {
             self.handle_unreliable(packet, host);
         } else if opcode.is_response() {
             self.handle_response(now, packet, host);
-        } else {
+        } else if self.config.class() != Class::XrcInitiator {
             self.handle_request(now, packet, host);
         }
     }
@@ -405,6 +423,8 @@ impl Qp {
 
     pub(crate) fn halt(&mut self, fatal: Option<Fatal>) {
         self.config.state = QpState::Error;
+        // IBTA 11.6.3.1: nothing of a shared queue will be taken any more. The domain's queues of XRC are no QP's.
+        self.last_wqe = self.recv_queue.is_shared() && self.config.init.service != Service::Xrc;
         self.draining = false;
         self.requester.halt();
         self.responder.halt(fatal.map(|fatal| fatal.nak));
@@ -415,6 +435,9 @@ impl Qp {
         self.flush_sends(host);
         while !self.recv_queue.is_empty() {
             self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
+        }
+        if std::mem::take(&mut self.last_wqe) {
+            host.event(QpEvent::LastWqeReached);
         }
     }
 
@@ -440,5 +463,6 @@ impl Qp {
         self.responder.start(&self.config);
         self.starved = None;
         self.draining = false;
+        self.last_wqe = false;
     }
 }

@@ -1,5 +1,5 @@
 //! The receive queue: a ring of receive work requests. The oldest is taken by a message's first packet and retired
-//! by its last.
+//! by its last. A QP with a shared receive queue has one place, for the work request that a message took from there.
 
 use crate::config::Config;
 use crate::{Completion, Host, PostError, Queue, RecvWr, Sge, Status, WcFlags, WcOpcode};
@@ -28,6 +28,8 @@ pub(crate) struct RecvQueue {
     sges: Box<[Sge]>,
     max_sges: usize,
     limit: u32,
+    /// Work requests come from a shared receive queue.
+    shared: bool,
     /// Retired so far, wrapping: the oldest that is not.
     head: u32,
     /// Posted so far, wrapping.
@@ -42,9 +44,33 @@ impl RecvQueue {
             sges: vec![Sge::default(); places * max_sges as usize].into(),
             max_sges: max_sges as usize,
             limit: max_wr,
+            shared: false,
             head: 0,
             tail: 0,
         }
+    }
+
+    /// The place for what is taken from a shared receive queue.
+    pub fn shared(max_sges: u32) -> Self {
+        RecvQueue { shared: true, ..RecvQueue::new(1, max_sges) }
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Whether there is a work request for a message that begins; takes one from the shared receive queue if need be.
+    #[inline]
+    pub fn ready<H: Host>(&mut self, host: &mut H) -> bool {
+        !self.is_empty() || (self.shared && self.refill(host))
+    }
+
+    fn refill<H: Host>(&mut self, host: &mut H) -> bool {
+        let Some((wr_id, pieces)) = host.take_receive(&mut self.sges[..self.max_sges]) else { return false };
+        let length = self.sges[..pieces].iter().map(|sge| u64::from(sge.length)).sum();
+        self.slots[0] = RecvSlot { wr_id, length, pieces: pieces as u32 };
+        self.tail = self.tail.wrapping_add(1);
+        true
     }
 
     /// Forgets everything.
@@ -69,6 +95,9 @@ impl RecvQueue {
 
     /// Takes a work request; the QP's state is the caller's to check.
     pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.shared {
+            return Err(PostError::Operation);
+        }
         if self.tail.wrapping_sub(self.head) >= self.limit {
             return Err(PostError::QueueFull);
         }

@@ -2,15 +2,15 @@
 //!
 //! The verdicts are those of Linux's `ib_modify_qp_is_ok`. A service adds its rows with its own masks.
 
+use crate::config::Class;
 use crate::{AttrMask, ModifyError, QpAttr, QpState};
-use weir_wire::Service;
 
 /// Most outstanding READs and atomics that a QP may have in either direction.
 pub const MAX_RD_ATOMIC: u8 = 16;
 
 /// One allowed transition.
 struct Transition {
-    service: Service,
+    class: Class,
     from: QpState,
     to: QpState,
     required: AttrMask,
@@ -22,9 +22,9 @@ macro_rules! mask {
 }
 
 macro_rules! transitions {
-    ($service:ident: $($from:ident => $to:ident, [$($req:ident)|*], [$($opt:ident)|*];)*) => {
+    ($class:ident: $($from:ident => $to:ident, [$($req:ident)|*], [$($opt:ident)|*];)*) => {
         [$(Transition {
-            service: Service::$service,
+            class: Class::$class,
             from: QpState::$from,
             to: QpState::$to,
             required: mask!($($req)|*),
@@ -73,13 +73,39 @@ const UD: [Transition; 9] = transitions! { Ud:
     Sqe => Rts, [], [CUR_STATE | QKEY];
 };
 
+const XRC_INITIATOR: [Transition; 8] = transitions! { XrcInitiator:
+    Reset => Init, [PKEY_INDEX | PORT | ACCESS_FLAGS], [];
+    Init => Init, [], [PKEY_INDEX | PORT | ACCESS_FLAGS];
+    Init => Rtr, [AV | PATH_MTU | DEST_QPN | RQ_PSN], [ALT_PATH | ACCESS_FLAGS | PKEY_INDEX];
+    Rtr => Rts, [TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC],
+        [CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE];
+    Rts => Rts, [], [CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE];
+    Rts => Sqd, [], [EN_SQD_ASYNC_NOTIFY];
+    Sqd => Rts, [], [CUR_STATE | ALT_PATH | ACCESS_FLAGS | PATH_MIG_STATE];
+    Sqd => Sqd, [], [PORT | AV | TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC | ALT_PATH | ACCESS_FLAGS
+        | PKEY_INDEX | PATH_MIG_STATE];
+};
+
+const XRC_TARGET: [Transition; 8] = transitions! { XrcTarget:
+    Reset => Init, [PKEY_INDEX | PORT | ACCESS_FLAGS], [];
+    Init => Init, [], [PKEY_INDEX | PORT | ACCESS_FLAGS];
+    Init => Rtr, [AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER],
+        [ALT_PATH | ACCESS_FLAGS | PKEY_INDEX];
+    Rtr => Rts, [TIMEOUT | SQ_PSN], [CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE];
+    Rts => Rts, [], [CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE | MIN_RNR_TIMER];
+    Rts => Sqd, [], [EN_SQD_ASYNC_NOTIFY];
+    Sqd => Rts, [], [CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE];
+    Sqd => Sqd, [], [PORT | AV | TIMEOUT | MAX_DEST_RD_ATOMIC | ALT_PATH | ACCESS_FLAGS | PKEY_INDEX | MIN_RNR_TIMER
+        | PATH_MIG_STATE];
+};
+
 /// The table as a whole.
 fn rows() -> impl Iterator<Item = &'static Transition> {
-    RC.iter().chain(&UC).chain(&UD)
+    [&RC[..], &UC, &UD, &XRC_INITIATOR, &XRC_TARGET].into_iter().flatten()
 }
 
 /// Checks a modify against the table and its values against their ranges; returns the state it leads to.
-pub(crate) fn check(service: Service, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
+pub(crate) fn check(class: Class, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
     use QpState::*;
     let mut from = current;
     if mask.contains(AttrMask::CUR_STATE) {
@@ -94,7 +120,7 @@ pub(crate) fn check(service: Service, current: QpState, attr: &QpAttr, mask: Att
         Reset => (none, none),
         Error if from != Reset => (none, none),
         _ => {
-            let row = rows().find(|row| row.service == service && row.from == from && row.to == to);
+            let row = rows().find(|row| row.class == class && row.from == from && row.to == to);
             let row = row.ok_or(ModifyError::Transition { from, to })?;
             (row.required, row.optional)
         }
@@ -175,7 +201,7 @@ mod tests {
         for row in rows() {
             let attr = to(row.to);
             let full = row.required | AttrMask::STATE;
-            let check = |from, attr: &QpAttr, mask| super::check(row.service, from, attr, mask);
+            let check = |from, attr: &QpAttr, mask| super::check(row.class, from, attr, mask);
             assert_eq!(check(row.from, &attr, full), Ok(row.to));
             for flag in row.required.iter() {
                 assert_eq!(check(row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
@@ -190,16 +216,17 @@ mod tests {
 
     #[test]
     fn only_transitions_of_the_table_exist() {
-        for (service, from) in
-            [Service::Rc, Service::Uc, Service::Ud].iter().flat_map(|s| STATES.map(|from| (*s, from)))
+        for (class, from) in [Class::Rc, Class::Uc, Class::Ud, Class::XrcInitiator, Class::XrcTarget]
+            .iter()
+            .flat_map(|class| STATES.map(|from| (*class, from)))
         {
             for target in STATES {
                 let known = match target {
                     QpState::Reset => true,
                     QpState::Error => from != QpState::Reset,
-                    _ => rows().any(|row| row.service == service && row.from == from && row.to == target),
+                    _ => rows().any(|row| row.class == class && row.from == from && row.to == target),
                 };
-                let verdict = check(service, from, &to(target), AttrMask::STATE);
+                let verdict = check(class, from, &to(target), AttrMask::STATE);
                 let refused = verdict == Err(ModifyError::Transition { from, to: target });
                 assert_eq!(refused, !known, "{from:?} -> {target:?}: {verdict:?}");
             }
@@ -215,14 +242,14 @@ mod tests {
             | AttrMask::SQ_PSN
             | AttrMask::MAX_QP_RD_ATOMIC;
         let good = QpAttr { timeout: 31, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 16, ..to(QpState::Rts) };
-        assert_eq!(check(Service::Rc, QpState::Rtr, &good, mask), Ok(QpState::Rts));
+        assert_eq!(check(Class::Rc, QpState::Rtr, &good, mask), Ok(QpState::Rts));
         for (flag, bad) in [
             (AttrMask::TIMEOUT, QpAttr { timeout: 32, ..good }),
             (AttrMask::RETRY_CNT, QpAttr { retry_cnt: 8, ..good }),
             (AttrMask::RNR_RETRY, QpAttr { rnr_retry: 8, ..good }),
             (AttrMask::MAX_QP_RD_ATOMIC, QpAttr { max_rd_atomic: 17, ..good }),
         ] {
-            assert_eq!(check(Service::Rc, QpState::Rtr, &bad, mask), Err(ModifyError::Value(flag)));
+            assert_eq!(check(Class::Rc, QpState::Rtr, &bad, mask), Err(ModifyError::Value(flag)));
         }
     }
 
@@ -230,9 +257,9 @@ mod tests {
     fn the_caller_must_know_the_current_state() {
         let mut attr = QpAttr { cur_qp_state: QpState::Sqd, ..to(QpState::Rts) };
         let mask = AttrMask::STATE | AttrMask::CUR_STATE;
-        assert_eq!(check(Service::Rc, QpState::Sqd, &attr, mask), Ok(QpState::Rts));
-        assert_eq!(check(Service::Rc, QpState::Rts, &attr, mask), Err(ModifyError::CurrentState(QpState::Rts)));
+        assert_eq!(check(Class::Rc, QpState::Sqd, &attr, mask), Ok(QpState::Rts));
+        assert_eq!(check(Class::Rc, QpState::Rts, &attr, mask), Err(ModifyError::CurrentState(QpState::Rts)));
         attr.cur_qp_state = QpState::Init;
-        assert_eq!(check(Service::Rc, QpState::Init, &attr, mask), Err(ModifyError::CurrentState(QpState::Init)));
+        assert_eq!(check(Class::Rc, QpState::Init, &attr, mask), Err(ModifyError::CurrentState(QpState::Init)));
     }
 }

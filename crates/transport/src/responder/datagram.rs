@@ -26,7 +26,7 @@ impl Responder {
         let headers = &packet.headers;
         let Some(deth) = headers.deth.filter(|deth| deth.qkey.get() == config.attr.qkey) else { return Ok(()) };
         let length = GRH_LEN + packet.payload.len();
-        if packet.payload.len() > config.mtu || queue.is_empty() || length as u64 > queue.room() {
+        if packet.payload.len() > config.mtu || !queue.ready(host) || length as u64 > queue.room() {
             return Ok(());
         }
         host.scatter(queue.sges(), 0, network_header)

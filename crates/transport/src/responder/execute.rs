@@ -40,7 +40,7 @@ impl Responder {
         let payload = packet.payload;
         let received = match self.message {
             Message::Send { received } => received,
-            _ if queue.is_empty() => return Ok(Verdict::NotReady),
+            _ if !queue.ready(host) => return Ok(Verdict::NotReady),
             _ => 0,
         };
         self.message = Message::Send { received };
@@ -76,7 +76,7 @@ impl Responder {
         let headers = &packet.headers;
         let (ends, payload) = (headers.bth.opcode.ends_message(), packet.payload);
         // Only the packet with the immediate data uses a receive (IBTA 9.4.2).
-        if headers.imm.is_some() && queue.is_empty() {
+        if headers.imm.is_some() && !queue.ready(host) {
             return Ok(Verdict::NotReady);
         }
         check_packet_length(packet, config)?;

@@ -197,6 +197,12 @@ impl Responder {
         if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
             return Err(Fatal::invalid());
         }
+        if let Some(xrceth) = &packet.headers.xrceth
+            && !host.select_srq(xrceth.srq.get() & 0xff_ffff)
+        {
+            // IBTA annex A14: there is no such SRQ in the domain.
+            return Err(Fatal::invalid());
+        }
         let verdict = self.execute(request, packet, config, queue, host)?;
         if let Verdict::NotReady = verdict {
             self.order = Order::NotReadySaid;

@@ -5,6 +5,7 @@ use crate::{
     Access, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Status,
 };
 use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use weir_wire::icrc;
@@ -27,11 +28,18 @@ pub enum Entry {
 pub struct TestHost {
     pub memory: Rc<RefCell<Memory>>,
     pub journal: Vec<Entry>,
+    /// Shared receive queues by number; several hosts may have them in common.
+    pub srqs: Srqs,
+    /// The one that receives are taken from.
+    pub srq: u32,
 }
+
+/// Shared receive queues by number: work requests and their pieces.
+pub type Srqs = Rc<RefCell<BTreeMap<u32, VecDeque<(u64, Vec<Sge>)>>>>;
 
 impl TestHost {
     pub fn new(memory: Memory) -> Self {
-        TestHost { memory: Rc::new(RefCell::new(memory)), journal: Vec::new() }
+        TestHost { memory: Rc::new(RefCell::new(memory)), journal: Vec::new(), srqs: Srqs::default(), srq: 0 }
     }
 
     /// Completions of a queue so far.
@@ -107,6 +115,17 @@ impl Host for TestHost {
         *place = after.to_ne_bytes();
         self.journal.push(Entry::Atomic { addr: va });
         Ok(before)
+    }
+
+    fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        let (wr_id, pieces) = self.srqs.borrow_mut().get_mut(&self.srq)?.pop_front()?;
+        sges[..pieces.len()].copy_from_slice(&pieces);
+        Some((wr_id, pieces.len()))
+    }
+
+    fn select_srq(&mut self, number: u32) -> bool {
+        self.srq = number;
+        self.srqs.borrow().contains_key(&number)
     }
 
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {

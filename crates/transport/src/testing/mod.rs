@@ -10,8 +10,8 @@ mod rng;
 mod wire;
 
 pub use fuzz::{requester as fuzz_requester, responder as fuzz_responder};
-pub use host::{Entry, Staging, TestHost};
+pub use host::{Entry, Srqs, Staging, TestHost};
 pub use memory::{CANARY, Memory, Region};
-pub use pair::{NETWORK_HEADER, Node, Pair, QKEY, Setup, remote, sge};
+pub use pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, remote, sge};
 pub use rng::Rng;
 pub use wire::{Fate, Faults, Sent, Wire};

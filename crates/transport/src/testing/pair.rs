@@ -16,6 +16,8 @@ use weir_wire::{Packet, RnrTimer, Service};
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub service: Service,
+    /// Receives of both nodes come from shared receive queues (those of XRC do anyway).
+    pub srq: bool,
     pub mtu: Mtu,
     pub caps: QpCaps,
     pub access: Access,
@@ -63,6 +65,8 @@ const BASE: u64 = 0x10_0000;
 const MARGIN: u64 = 4096;
 /// Key of a node's region.
 const KEY: u32 = 0x1234;
+/// Number of the shared receive queue that a node's XRC work requests are for.
+pub const SRQ: u32 = 0x77;
 /// Q_Key of both nodes.
 pub const QKEY: u32 = 0x1111_2222;
 /// What stands before every datagram that arrives.
@@ -72,6 +76,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             service: Service::Rc,
+            srq: false,
             mtu: Mtu::M1024,
             caps: QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 },
             access: Access::all(),
@@ -112,6 +117,11 @@ impl Setup {
                 QpInit { qp_num: qp_num(node), service: self.service, caps: self.caps, sq_sig_all: self.sq_sig_all };
             let mut qp = Qp::new(init, Arc::new(self.profile.clone()), self.tuning);
             qp.set_datagram_mtu(self.mtu);
+            if self.service == Service::Xrc && node == 1 {
+                qp.become_xrc_target(self.caps.max_recv_sge);
+            } else if self.srq {
+                qp.share_receives(self.caps.max_recv_sge);
+            }
             let mut memory = Memory::new(BASE - MARGIN, self.region + 2 * MARGIN as usize);
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
@@ -159,6 +169,14 @@ impl Pair {
         let mask = match state {
             QpState::Init if self.service == Service::Ud => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY,
             QpState::Rtr if self.service == Service::Ud => AttrMask::empty(),
+            QpState::Rtr if self.service == Service::Xrc && node == 0 => {
+                AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN
+            }
+            QpState::Rts
+                if self.nodes[node].qp.state() == QpState::Rtr && self.service == Service::Xrc && node == 1 =>
+            {
+                AttrMask::TIMEOUT | AttrMask::SQ_PSN
+            }
             QpState::Rtr if self.service == Service::Uc => {
                 AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN
             }
@@ -208,6 +226,7 @@ impl Pair {
     pub fn target(&self, node: usize) -> Target {
         match self.service {
             Service::Ud => Target::Datagram(Datagram { address: 7, dest_qp: qp_num(1 - node), qkey: QKEY }),
+            Service::Xrc => Target::Srq(SRQ),
             _ => Target::Peer,
         }
     }
@@ -216,6 +235,12 @@ impl Pair {
     pub fn post_recv(&mut self, wr_id: u64, local: usize, len: usize) {
         let wr = RecvWr { wr_id, sges: &[sge(local, len)] };
         self.nodes[1].qp.post_recv(&wr).expect("room in the receive queue");
+    }
+
+    /// Posts a receive of node 1's bytes to a shared receive queue, which is made if need be.
+    pub fn post_srq_recv(&mut self, srq: u32, wr_id: u64, local: usize, len: usize) {
+        let mut srqs = self.nodes[1].host.srqs.borrow_mut();
+        srqs.entry(srq).or_default().push_back((wr_id, vec![sge(local, len)]));
     }
 
     /// Bytes of a node's region.
