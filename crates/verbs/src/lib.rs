@@ -11,12 +11,14 @@ pub mod abi;
 
 mod ah;
 mod attr;
+mod builder;
 mod context;
 mod cq;
 mod cq_ex;
 mod device;
 mod dm;
 mod domain;
+mod ece;
 mod events;
 mod ffi;
 mod fork;

@@ -41,7 +41,6 @@ pub struct Mr {
     pub imported: bool,
 }
 
-
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]

@@ -1,6 +1,7 @@
 //! Queue pairs: making, modifying, querying and ending them.
 
 use crate::abi::*;
+use crate::builder::{self, Builder};
 use crate::domain::{self, Resource};
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object, status, zeroed};
 use crate::pd_mr::{self, new_handle};
@@ -231,12 +232,14 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         registry: registry.clone(),
         cookie,
     };
+    // SAFETY: integers, pointers and optional functions.
+    let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };
     // SAFETY: the PD outlives its QPs.
-    let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ibv, own })? };
+    let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ex, own })? };
     // SAFETY: just made, in its final place; `init` is writable.
     unsafe {
-        libc::pthread_mutex_init(&raw mut (*qp).ibv.mutex, std::ptr::null());
-        libc::pthread_cond_init(&raw mut (*qp).ibv.cond, std::ptr::null());
+        libc::pthread_mutex_init(&raw mut (*qp).ex.qp_base.mutex, std::ptr::null());
+        libc::pthread_cond_init(&raw mut (*qp).ex.qp_base.cond, std::ptr::null());
         (*init).cap = attr::from_caps(&given);
     }
     registry.qps().insert(cookie, NonNull::new(qp).ok_or(EINVAL)?);
