@@ -3,10 +3,10 @@
 use crate::abi::*;
 use crate::context;
 use crate::domain::Domain;
-use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, object, status};
+use crate::ffi::{EINVAL, EOPNOTSUPP, object, status};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use weir_device::Errno;
 use weir_transport::Access;
 
@@ -20,15 +20,13 @@ pub struct Pd {
 /// Our part of a PD.
 pub struct PdOwn {
     pub device: Arc<weir_device::Pd>,
-    /// Address handles, which are ours alone.
-    pub address_handles: AtomicUsize,
     /// What makes it a parent domain.
     pub domain: Option<Domain>,
 }
 
 impl PdOwn {
     pub fn new(device: Arc<weir_device::Pd>) -> PdOwn {
-        PdOwn { device, address_handles: AtomicUsize::new(0), domain: None }
+        PdOwn { device, domain: None }
     }
 }
 
@@ -63,9 +61,6 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
             let own = own(pd);
-            if own.address_handles.load(Ordering::Relaxed) != 0 {
-                return Err(EBUSY);
-            }
             if let Some(domain) = &own.domain {
                 domain.check()?;
             }
