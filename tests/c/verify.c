@@ -17,6 +17,7 @@
 #include "data.h"
 #include "events.h"
 #include "faults.h"
+#include "memory.h"
 #include "queues.h"
 
 static const struct {
@@ -32,6 +33,9 @@ static const struct {
 	{ "atomics", atomics },
 	{ "crowd", crowd },
 	{ "changing", read_of_changing_memory },
+	{ "null region", null_regions },
+	{ "device memory", device_memory },
+	{ "changed region", changed_regions },
 	{ "queue full", full_queues },
 	{ "states", states },
 	{ "flush", flushed },
