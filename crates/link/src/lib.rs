@@ -15,7 +15,7 @@ mod udp;
 
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
-pub use outbox::{Group, Outbox};
+pub use outbox::{Group, MAX_PIECES, Outbox, Piece};
 pub use ports::Ports;
 pub use udp::Udp;
 
@@ -32,6 +32,12 @@ pub trait Carrier: Send {
 
     /// How many segments one group may have: 1 where each datagram must go alone.
     fn max_segments(&self) -> usize;
+
+    /// Whether groups may consist of pieces. `send` then fails with EFAULT where one was not there: its group is lost,
+    /// the others went out.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
 
     /// Receives on a further port too; nothing changes on an error.
     fn listen(&mut self, port: u16) -> io::Result<()>;
@@ -75,6 +81,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn max_segments(&self) -> usize {
         (**self).max_segments()
+    }
+    fn takes_pieces(&self) -> bool {
+        (**self).takes_pieces()
     }
     fn listen(&mut self, port: u16) -> io::Result<()> {
         (**self).listen(port)

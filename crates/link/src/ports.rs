@@ -69,15 +69,16 @@ impl Ports {
 impl Carrier for Ports {
     fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
         let mut rest = &outbox.groups[..];
+        let mut failed = None;
         while let Some(first) = rest.first() {
             let v6 = first.to.is_ipv6();
             let run = rest.iter().take_while(|group| group.to.is_ipv6() == v6).count();
             if let Some(udp) = self.sender(v6) {
-                udp.send_groups(&outbox.bytes, &rest[..run])?;
+                failed = failed.or(udp.send_groups(outbox, &rest[..run]).err());
             }
             rest = &rest[run..];
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
@@ -102,6 +103,10 @@ impl Carrier for Ports {
         }
         inbox.arrivals.clear();
         Ok(0)
+    }
+
+    fn takes_pieces(&self) -> bool {
+        true
     }
 
     fn listen(&mut self, port: u16) -> io::Result<()> {

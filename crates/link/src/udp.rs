@@ -5,7 +5,7 @@
 //! covers.
 
 use crate::inbox::{Arrival, Inbox, SLOT};
-use crate::outbox::{Group, Outbox};
+use crate::outbox::{Group, Outbox, Piece};
 use crate::{Carrier, cmsg};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -69,12 +69,13 @@ impl Udp {
         self.port
     }
 
-    pub(crate) fn send_groups(&mut self, bytes: &[u8], groups: &[Group]) -> io::Result<()> {
+    pub(crate) fn send_groups(&mut self, outbox: &Outbox, groups: &[Group]) -> io::Result<()> {
         let mut rest = groups;
+        let mut missing = None;
         while !rest.is_empty() {
             let mut batch = SendBatch::new();
             for group in rest.iter().take(BATCH) {
-                batch.add(&bytes[group.start..group.start + group.len], group);
+                batch.add(outbox, group);
             }
             match batch.send(self.socket.as_raw_fd()) {
                 Ok(sent) => rest = &rest[sent..],
@@ -85,10 +86,15 @@ impl Udp {
                 }
                 // Somebody's port is closed (an ICMP error of an earlier datagram), no route, no address: this group
                 // is lost as a packet on a wire would be, and the others still go.
-                Err(_) => rest = &rest[1..],
+                Err(error) => {
+                    if error.raw_os_error() == Some(libc::EFAULT) {
+                        missing = Some(error);
+                    }
+                    rest = &rest[1..];
+                }
             }
         }
-        Ok(())
+        missing.map_or(Ok(()), Err)
     }
 
     fn wait_writable(&self) {
@@ -106,7 +112,7 @@ impl AsRawFd for Udp {
 
 impl Carrier for Udp {
     fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
-        self.send_groups(&outbox.bytes, &outbox.groups)
+        self.send_groups(outbox, &outbox.groups)
     }
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
@@ -129,6 +135,10 @@ impl Carrier for Udp {
 
     fn max_segments(&self) -> usize {
         self.segments
+    }
+
+    fn takes_pieces(&self) -> bool {
+        true
     }
 
     fn listen(&mut self, _port: u16) -> io::Result<()> {
@@ -161,12 +171,17 @@ const CONTROL: usize = 128;
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL]);
 
+const _: () =
+    assert!(size_of::<Piece>() == size_of::<libc::iovec>() && align_of::<Piece>() == align_of::<libc::iovec>());
+
 /// Arguments of one sendmmsg. Lives on the stack of one call; pointers go into itself once it no longer moves.
 struct SendBatch {
     count: usize,
     names: [MaybeUninit<libc::sockaddr_storage>; BATCH],
     name_lens: [libc::socklen_t; BATCH],
     iovecs: [libc::iovec; BATCH],
+    /// Pieces in the outbox and their count; null: the one in `iovecs`.
+    gathers: [(*const libc::iovec, usize); BATCH],
     controls: [MaybeUninit<Control>; BATCH],
     control_lens: [usize; BATCH],
 }
@@ -178,12 +193,13 @@ impl SendBatch {
             names: [MaybeUninit::uninit(); BATCH],
             name_lens: [0; BATCH],
             iovecs: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH],
+            gathers: [(std::ptr::null(), 0); BATCH],
             controls: [MaybeUninit::uninit(); BATCH],
             control_lens: [0; BATCH],
         }
     }
 
-    fn add(&mut self, bytes: &[u8], group: &Group) {
+    fn add(&mut self, outbox: &Outbox, group: &Group) {
         let at = self.count;
         let mut control = cmsg::Writer::new(&mut self.controls[at].write(Control([0; CONTROL])).0);
         match (group.from, group.to) {
@@ -213,7 +229,15 @@ impl SendBatch {
         // SAFETY: both are sockaddr_storage; all of it is initialised.
         self.names[at].write(unsafe { *to.as_ptr().cast::<libc::sockaddr_storage>() });
         self.name_lens[at] = to.len();
-        self.iovecs[at] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        self.gathers[at] = match group.pieces {
+            (_, 0) => {
+                let bytes = &outbox.bytes[group.start..group.start + group.len];
+                self.iovecs[at] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+                (std::ptr::null(), 1)
+            }
+            // A piece is laid out as an iovec.
+            (first, count) => (outbox.pieces[first..first + count].as_ptr().cast(), count),
+        };
         self.count += 1;
     }
 
@@ -225,12 +249,14 @@ impl SendBatch {
             let header = &mut message.msg_hdr;
             header.msg_name = self.names[at].as_mut_ptr().cast();
             header.msg_namelen = self.name_lens[at];
-            header.msg_iov = &mut self.iovecs[at];
-            header.msg_iovlen = 1;
+            let (pieces, count) = self.gathers[at];
+            header.msg_iov = if pieces.is_null() { &raw mut self.iovecs[at] } else { pieces.cast_mut() };
+            header.msg_iovlen = count;
             header.msg_control = self.controls[at].as_mut_ptr().cast();
             header.msg_controllen = self.control_lens[at];
         }
-        // SAFETY: `count` headers whose pointers lead into self and the caller's bytes, all alive during the call.
+        // SAFETY: `count` headers whose pointers lead into self and the caller's outbox, alive during the call. What pieces
+        // lead to the kernel reads as it finds it, or says EFAULT.
         let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), self.count as u32, libc::MSG_NOSIGNAL) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }

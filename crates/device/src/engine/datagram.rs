@@ -46,7 +46,7 @@ impl Engine {
             port: own_port(&self.slot),
             routes: &routes,
             peers: &mut self.peers,
-            user: User { pd: shared.pd, qp: shared.num },
+            user: User { pd: shared.pd(), qp: shared.num },
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             now,
@@ -109,6 +109,7 @@ impl Egress for Staged<'_> {
             regions: self.regions,
             cached: &mut *self.cached,
             discard: false,
+            in_place: false,
         };
         staging.push(packet)?;
         self.peers.get_mut(id).flow.sent(cost);

@@ -83,6 +83,8 @@ pub struct Engine {
     served: Vec<peers::PeerId>,
     cached: Cached,
     payload_cached: Cached,
+    /// Long payload without ICRC is sent from where it lies.
+    in_place: bool,
 }
 
 impl Engine {
@@ -100,8 +102,10 @@ impl Engine {
             mark: 0,
         };
         let peers = Peers::new(own, ports.receive_buffer());
+        let carrier = carrier::wrap(ports, device, config)?;
         Ok(Engine {
-            carrier: carrier::wrap(ports, device, config)?,
+            in_place: carrier.takes_pieces(),
+            carrier,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
             inbox: Inbox::new(INBOX_SLOTS),
             table: Table::new(slot.number())?,

@@ -1,12 +1,13 @@
 //! Packets on their way out: header, payload and ICRC are put together in the staging buffer, where the ICRC is of the
 //! same bytes that leave. (Taken over application memory in place it would race with programs that write there.)
+//! Where there is no ICRC, long payload stays where it is, and the kernel takes it from there.
 
 use crate::engine::host::pieces;
 use crate::engine::peers::Peer;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
-use weir_link::{Group, Outbox};
+use weir_link::{Group, MAX_PIECES, Outbox, Piece};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
@@ -28,7 +29,14 @@ pub struct Staging<'a> {
     pub cached: &'a mut Cached,
     /// The process at the other end is gone: packets lead nowhere.
     pub discard: bool,
+    /// Payload may stay where it is: its owner hears of the end of the operation only after the burst has left.
+    pub in_place: bool,
 }
+
+/// Payload from which on leaving it in place is cheaper than copying it.
+const IN_PLACE: usize = 1024;
+/// The most pieces of one packet: headers, a piece for each scatter/gather element, the rest.
+const PACKET_PIECES: usize = 2 + 32;
 
 impl Egress for Staging<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
@@ -42,6 +50,12 @@ impl Egress for Staging<'_> {
         let joins = self.outbox.groups.last().is_some_and(|group| self.joins(group, len));
         if !joins && self.outbox.groups.len() == self.groups {
             return Err(Refused::Full);
+        }
+        if self.leaves_in_place(&packet.payload) {
+            if self.outbox.total() + len > self.outbox.bytes.len() {
+                return Err(Refused::Full);
+            }
+            return self.push_in_place(packet, joins);
         }
         let place = &mut self.outbox.bytes[start..start + len];
         packet.headers.emit(place);
@@ -59,19 +73,79 @@ impl Egress for Staging<'_> {
             icrc_place.copy_from_slice(&icrc.to_le_bytes());
         }
         self.outbox.len += len;
+        if !joins {
+            self.outbox.groups.push(self.group(start, len));
+        }
         match self.outbox.groups.last_mut() {
-            Some(group) if joins => group.len += len,
-            _ => {
-                let route = &self.peer.route;
-                let group = Group::new(self.peer.to, route.local, route.ifindex);
-                self.outbox.groups.push(Group { start, len, segment: len, ..group });
-            }
+            Some(group) if group.pieces.1 == 0 => group.len += len,
+            _ => self.outbox.add_piece(Piece { addr: self.outbox.addr(start), len }),
         }
         Ok(())
     }
 }
 
 impl Staging<'_> {
+    /// Inline data is copied all the same: its place may be posted to again before the burst leaves.
+    fn leaves_in_place(&self, payload: &Payload<'_>) -> bool {
+        let registered = matches!(payload, Payload::Gather { .. } | Payload::Remote { .. });
+        self.in_place && !self.icrc && !self.discard && registered && payload.len() >= IN_PLACE
+    }
+
+    /// Stages what is around the payload, and notes where that lies.
+    fn push_in_place(&mut self, packet: &Outgoing<'_>, joins: bool) -> Result<(), Refused> {
+        let mut found = [Piece { addr: 0, len: 0 }; PACKET_PIECES];
+        let count = self.locate(&packet.payload, &mut found).map_err(Refused::Denied)?;
+        let start = self.outbox.len;
+        let headers = packet.headers.emit(&mut self.outbox.bytes[start..]);
+        let tail = usize::from(packet.headers.bth.pad) + ICRC_LEN;
+        let end = start + headers + tail;
+        self.outbox.bytes[start + headers..end].fill(0);
+        self.outbox.len = end;
+        if !joins {
+            self.outbox.groups.push(self.group(start, headers + packet.payload.len() + tail));
+        }
+        self.outbox.open_pieces();
+        self.outbox.add_piece(Piece { addr: self.outbox.addr(start), len: headers });
+        for piece in &found[..count] {
+            self.outbox.add_piece(*piece);
+        }
+        self.outbox.add_piece(Piece { addr: self.outbox.addr(start + headers), len: tail });
+        Ok(())
+    }
+
+    /// The pieces of application memory that a payload consists of; their number.
+    fn locate(&mut self, payload: &Payload<'_>, found: &mut [Piece; PACKET_PIECES]) -> Result<usize, Denied> {
+        let mut count = 0;
+        let mut add = |addr: u64, len: usize| {
+            found[count] = Piece { addr: addr as usize, len };
+            count += 1;
+        };
+        match *payload {
+            Payload::None | Payload::Bytes(_) => {}
+            Payload::Remote { rkey, va, len } => {
+                let region = self.regions.find(rkey, self.cached)?;
+                add(region.remote(self.user.pd, self.user.qp, va, len as u64, Access::REMOTE_READ)?, len);
+            }
+            Payload::Gather { sges, offset, len } => {
+                for (sge, at, take) in pieces(sges, offset, len) {
+                    let region = self.regions.find(sge.lkey, self.cached)?;
+                    let va = sge.addr.wrapping_add(at);
+                    match region.local(self.user.pd, va, take as u64, Access::empty())? {
+                        Place::Memory(from) => add(from, take),
+                        Place::Null => zeros(take, &mut add),
+                    }
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// A new group for this peer, of datagrams of `segment` bytes.
+    fn group(&self, start: usize, segment: usize) -> Group {
+        let route = &self.peer.route;
+        Group { start, segment, ..Group::new(self.peer.to, route.local, route.ifindex) }
+    }
+
     /// UDP_SEGMENT wants datagrams of one size, the last of which may be shorter.
     fn joins(&self, group: &Group, len: usize) -> bool {
         group.to == self.peer.to
@@ -80,6 +154,7 @@ impl Staging<'_> {
             && group.len.is_multiple_of(group.segment)
             && group.len + len <= GROUP_BYTES
             && group.count() < self.segments
+            && group.pieces.1 + PACKET_PIECES <= MAX_PIECES
     }
 
     fn envelope(&self, position: usize) -> Envelope {
@@ -93,6 +168,12 @@ impl Staging<'_> {
             dont_fragment: true,
         }
     }
+}
+
+/// What a null region reads as.
+fn zeros(len: usize, add: &mut impl FnMut(u64, usize)) {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    add(ZEROS.as_ptr().addr() as u64, len.min(ZEROS.len()));
 }
 
 fn fill(

@@ -80,10 +80,11 @@ impl Engine {
             peer: self.peers.get(peer),
             port: own_port(&self.slot),
             icrc,
-            user: User { pd: shared.pd, qp: shared.num },
+            user: User { pd: shared.pd(), qp: shared.num },
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             discard,
+            in_place: self.in_place && matches!(shared.service, Service::Rc | Service::Xrc),
         };
         if shared.service == Service::Uc {
             let mut metered = Metered { staging, room: self.peers.unreliable_room(peer), sent: 0, refused: false };
@@ -133,7 +134,9 @@ impl Engine {
 
     pub(super) fn flush(&mut self) {
         if !self.outbox.groups.is_empty() {
-            let _ = self.carrier.send(&self.outbox);
+            let missing = self.carrier.send(&self.outbox).is_err();
+            // Memory was unmapped under a region. Sent again, it is copied by the routine that tells whose it is.
+            self.in_place &= !missing;
         }
         self.outbox.clear();
     }
