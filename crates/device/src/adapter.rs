@@ -174,6 +174,14 @@ impl Adapter {
         }
     }
 
+    /// Turns until there is no more work, within bounds: control paths that want to see what is on its way.
+    pub fn settle(&self) {
+        const TURNS: usize = 64;
+        if self.check().is_ok() {
+            let _ = (0..TURNS).take_while(|_| self.drive(Turn::POLL)).count();
+        }
+    }
+
     /// A program armed a CQ: it will sleep, and the thread must not.
     pub fn expects_events(&self) {
         self.pace.hand_to_thread();

@@ -181,6 +181,10 @@ impl Cq {
     pub fn resize(&self, cqe: u32) -> Result<(), Errno> {
         let capacity = checked_size(&self.context, cqe)?;
         let mut entries = VecDeque::with_capacity(capacity as usize);
+        // A CQ that shrinks counts what an adapter would have completed by now.
+        if capacity < self.cqe() {
+            self.context.adapter.settle();
+        }
         let mut ring = self.ring();
         if ring.entries.len() > capacity as usize {
             return Err(Errno(libc::EINVAL));

@@ -53,6 +53,8 @@ pub unsafe extern "C" fn query_device_ex(
             let mut all: ibv_device_attr_ex = zeroed();
             all.orig_attr = device_attr(context::own(context));
             all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
+            all.completion_timestamp_mask = u64::MAX;
+            all.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
             // `ibv_query_rt_values_ex` counts nanoseconds; the unit is kHz.
             all.hca_core_clock = 1_000_000;
             all.max_dm_size = context::own(context).device.limits().max_dm_size;

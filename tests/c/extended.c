@@ -1,0 +1,518 @@
+/*
+ * Extended CQs and the WR builder, checked in one process: two QPs of one device talk to each other.
+ *
+ *   extended [device [gid_index]]
+ *
+ * Prints what fails and a last line "N passed, M failed".
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE 65536
+#define DEPTH 8
+#define ALL_OPS \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | \
+	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+
+static int passed, failed;
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static union ibv_gid gid;
+static int gid_index = 1;
+
+/* One end: a buffer, its CQ and its QP. */
+struct end {
+	uint8_t *buf;
+	struct ibv_mr *mr;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq_ex *cq;
+	struct ibv_qp *qp;
+	struct ibv_qp_ex *qpx;
+};
+
+static void check(bool good, const char *format, ...)
+{
+	va_list args;
+
+	if (good) {
+		passed++;
+		return;
+	}
+	failed++;
+	va_start(args, format);
+	printf("failed: ");
+	vprintf(format, args);
+	printf("\n");
+	va_end(args);
+}
+
+static void die(const char *what)
+{
+	printf("%s: %s\n", what, strerror(errno));
+	exit(2);
+}
+
+static uint64_t now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static void end_open(struct end *end, int cqe, uint32_t flags)
+{
+	struct ibv_cq_init_attr_ex cq = {
+		.cqe = cqe,
+		.wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS,
+		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = flags,
+	};
+	struct ibv_qp_init_attr_ex init = {
+		.cap = { DEPTH, DEPTH, 2, 2, 64 },
+		.qp_type = IBV_QPT_RC,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = pd,
+		.send_ops_flags = ALL_OPS,
+	};
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		     IBV_ACCESS_REMOTE_ATOMIC;
+
+	end->buf = aligned_alloc(4096, SIZE);
+	memset(end->buf, 0, SIZE);
+	end->mr = ibv_reg_mr(pd, end->buf, SIZE, access);
+	end->channel = ibv_create_comp_channel(context);
+	cq.channel = end->channel;
+	cq.cq_context = end;
+	end->cq = ibv_create_cq_ex(context, &cq);
+	if (!end->mr || !end->channel || !end->cq)
+		die("cannot make a CQ");
+	fcntl(end->channel->fd, F_SETFL, O_NONBLOCK);
+	init.send_cq = init.recv_cq = ibv_cq_ex_to_cq(end->cq);
+	end->qp = ibv_create_qp_ex(context, &init);
+	if (!end->qp)
+		die("ibv_create_qp_ex");
+	end->qpx = ibv_qp_to_qp_ex(end->qp);
+}
+
+static void connect_to(struct end *end, struct end *peer)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	};
+	int error = ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				  IBV_QP_ACCESS_FLAGS);
+
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp->qp_num,
+		.max_dest_rd_atomic = 4, .min_rnr_timer = 1,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
+	};
+	error |= ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
+	};
+	error |= ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	if (error)
+		die("cannot connect");
+}
+
+static void pair_open(struct end *a, struct end *b, int cqe, uint32_t flags)
+{
+	end_open(a, cqe, flags);
+	end_open(b, cqe, flags);
+	connect_to(a, b);
+	connect_to(b, a);
+}
+
+static void end_close(struct end *end)
+{
+	check(!ibv_destroy_qp(end->qp), "ibv_destroy_qp");
+	check(!ibv_destroy_cq(ibv_cq_ex_to_cq(end->cq)), "ibv_destroy_cq");
+	check(!ibv_destroy_comp_channel(end->channel), "ibv_destroy_comp_channel");
+	check(!ibv_dereg_mr(end->mr), "ibv_dereg_mr");
+	free(end->buf);
+}
+
+/* Waits up to a second for a completion to look at; false: none came, or the CQ failed. */
+static bool start(struct end *end)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint64_t limit = now(CLOCK_MONOTONIC) + 1000000000;
+	int error;
+
+	while ((error = ibv_start_poll(end->cq, &attr)) == ENOENT && now(CLOCK_MONOTONIC) < limit)
+		;
+	return !error;
+}
+
+static void expect(struct end *end, uint64_t wr_id, enum ibv_wc_status status)
+{
+	if (!start(end)) {
+		check(false, "no completion of %lu", (unsigned long)wr_id);
+		return;
+	}
+	check(end->cq->wr_id == wr_id && end->cq->status == status, "%lu came as %lu: %s", (unsigned long)wr_id,
+	      (unsigned long)end->cq->wr_id, ibv_wc_status_str(end->cq->status));
+	ibv_end_poll(end->cq);
+}
+
+static bool quiet(struct end *end)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+
+	for (int i = 0; i < 2000; i++) {
+		int error = ibv_start_poll(end->cq, &attr);
+
+		if (error != ENOENT) {
+			if (!error)
+				ibv_end_poll(end->cq);
+			return false;
+		}
+	}
+	return true;
+}
+
+static void receive(struct end *end, uint64_t wr_id, uint32_t offset, uint32_t length)
+{
+	struct ibv_sge sge = { (uintptr_t)end->buf + offset, length, end->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	if (ibv_post_recv(end->qp, &wr, &bad))
+		die("ibv_post_recv");
+}
+
+static void next(struct end *end, uint64_t wr_id)
+{
+	end->qpx->wr_id = wr_id;
+	end->qpx->wr_flags = IBV_SEND_SIGNALED;
+}
+
+static void piece(struct end *end, uint32_t offset, uint32_t length)
+{
+	ibv_wr_set_sge(end->qpx, end->mr->lkey, (uintptr_t)end->buf + offset, length);
+}
+
+/* All operations in one batch; the fields of their completions. */
+static void every_operation(void)
+{
+	struct end a, b;
+	uint64_t before, after, remote;
+	struct ibv_data_buf inline_pieces[2] = { { "in", 2 }, { "line", 4 } };
+
+	pair_open(&a, &b, 64, 0);
+	remote = (uintptr_t)b.buf;
+	receive(&b, 100, 0, 256);
+	receive(&b, 101, 256, 256);
+	receive(&b, 102, 0, 0);
+	*(uint64_t *)(b.buf + 8192) = 40;
+	memset(b.buf + 12288, 'r', 2000);
+	memset(a.buf, 's', 100);
+	memset(a.buf + 1024, 'w', 3000);
+	before = now(CLOCK_MONOTONIC);
+
+	ibv_wr_start(a.qpx);
+	next(&a, 1);
+	ibv_wr_send(a.qpx);
+	ibv_wr_set_sge_list(a.qpx, 2, (struct ibv_sge[]){ { (uintptr_t)a.buf, 60, a.mr->lkey },
+							   { (uintptr_t)a.buf + 60, 40, a.mr->lkey } });
+	next(&a, 2);
+	ibv_wr_send_imm(a.qpx, htobe32(0x1234));
+	ibv_wr_set_inline_data_list(a.qpx, 2, inline_pieces);
+	next(&a, 3);
+	ibv_wr_rdma_write(a.qpx, b.mr->rkey, remote + 16384);
+	piece(&a, 1024, 3000);
+	next(&a, 4);
+	ibv_wr_rdma_write_imm(a.qpx, b.mr->rkey, remote + 20480, htobe32(77));
+	ibv_wr_set_inline_data(a.qpx, "immediate", 9);
+	next(&a, 5);
+	ibv_wr_rdma_read(a.qpx, b.mr->rkey, remote + 12288);
+	piece(&a, 8192, 2000);
+	next(&a, 6);
+	ibv_wr_atomic_fetch_add(a.qpx, b.mr->rkey, remote + 8192, 2);
+	piece(&a, 12288, 8);
+	next(&a, 7);
+	ibv_wr_atomic_cmp_swp(a.qpx, b.mr->rkey, remote + 8192, 42, 99);
+	piece(&a, 12296, 8);
+	check(quiet(&a), "something went out before ibv_wr_complete");
+	check(!ibv_wr_complete(a.qpx), "ibv_wr_complete");
+
+	for (uint64_t i = 1; i <= 7; i++) {
+		static const enum ibv_wc_opcode opcodes[] = { IBV_WC_SEND, IBV_WC_SEND, IBV_WC_RDMA_WRITE,
+			IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP };
+
+		if (!start(&a)) {
+			check(false, "completion %lu", (unsigned long)i);
+			break;
+		}
+		check(a.cq->wr_id == i && a.cq->status == IBV_WC_SUCCESS, "%lu: %s", (unsigned long)i,
+		      ibv_wc_status_str(a.cq->status));
+		check(ibv_wc_read_opcode(a.cq) == opcodes[i - 1], "opcode of %lu", (unsigned long)i);
+		check(ibv_wc_read_qp_num(a.cq) == a.qp->qp_num, "qp_num of %lu", (unsigned long)i);
+		ibv_end_poll(a.cq);
+	}
+	after = now(CLOCK_MONOTONIC);
+	check(!memcmp(a.buf + 8192, b.buf + 12288, 2000), "what was read");
+	check(!memcmp(a.buf + 1024, b.buf + 16384, 3000), "what was written");
+	check(!memcmp(b.buf + 20480, "immediate", 9), "what was written inline");
+	check(*(uint64_t *)(a.buf + 12288) == 40 && *(uint64_t *)(a.buf + 12296) == 42, "what the atomics returned");
+	check(*(uint64_t *)(b.buf + 8192) == 99, "what the atomics left");
+
+	if (start(&b)) {
+		uint64_t stamp = ibv_wc_read_completion_ts(b.cq), wall = ibv_wc_read_completion_wallclock_ns(b.cq);
+		struct ibv_wc_tm_info tm = { 1, 1 };
+
+		check(b.cq->wr_id == 100 && ibv_wc_read_opcode(b.cq) == IBV_WC_RECV, "the first receive");
+		check(ibv_wc_read_byte_len(b.cq) == 100 && !ibv_wc_read_wc_flags(b.cq), "its length and flags");
+		check(ibv_wc_read_src_qp(b.cq) == a.qp->qp_num, "its source");
+		check(!ibv_wc_read_vendor_err(b.cq) && !ibv_wc_read_slid(b.cq) && !ibv_wc_read_sl(b.cq) &&
+		      !ibv_wc_read_dlid_path_bits(b.cq) && !ibv_wc_read_cvlan(b.cq) && !ibv_wc_read_flow_tag(b.cq),
+		      "fields that are zero over Ethernet");
+		ibv_wc_read_tm_info(b.cq, &tm);
+		check(!tm.tag && !tm.priv, "tag matching");
+		check(stamp >= before && stamp <= after, "its time stamp");
+		check(wall <= now(CLOCK_REALTIME) && wall > now(CLOCK_REALTIME) - 5000000000ull, "its wall clock");
+		check(!ibv_next_poll(b.cq), "the next one");
+		check(b.cq->wr_id == 101 && ibv_wc_read_wc_flags(b.cq) == IBV_WC_WITH_IMM &&
+		      ibv_wc_read_imm_data(b.cq) == htobe32(0x1234) && ibv_wc_read_byte_len(b.cq) == 6, "immediate");
+		check(ibv_wc_read_completion_ts(b.cq) >= stamp, "time runs on");
+		check(!ibv_next_poll(b.cq) && ibv_wc_read_opcode(b.cq) == IBV_WC_RECV_RDMA_WITH_IMM &&
+		      ibv_wc_read_imm_data(b.cq) == htobe32(77), "immediate of a WRITE");
+		check(ibv_next_poll(b.cq) == ENOENT, "there are three");
+		ibv_end_poll(b.cq);
+	} else {
+		check(false, "no receive completed");
+	}
+	check(!memcmp(b.buf + 256, "inline", 6), "what was sent inline");
+	end_close(&a);
+	end_close(&b);
+}
+
+/* What is aborted or faulty leaves nothing behind, not even a place in the queue. */
+static void abort_and_errors(void)
+{
+	struct end a, b;
+	struct ibv_sge many[3] = { { 0 } };
+	char big[65] = "";
+
+	pair_open(&a, &b, 64, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+	for (int round = 0; round < 3 * DEPTH; round++) {
+		ibv_wr_start(a.qpx);
+		next(&a, 1);
+		ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+		ibv_wr_set_inline_data(a.qpx, "never", 5);
+		ibv_wr_abort(a.qpx);
+	}
+	ibv_wr_start(a.qpx);
+	next(&a, 2);
+	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+	ibv_wr_set_sge_list(a.qpx, 3, many);
+	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+	ibv_wr_set_inline_data(a.qpx, "never", 5);
+	check(ibv_wr_complete(a.qpx) == ENOMEM, "too many pieces");
+	ibv_wr_start(a.qpx);
+	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+	ibv_wr_set_inline_data(a.qpx, big, sizeof(big));
+	check(ibv_wr_complete(a.qpx) == ENOMEM, "too much inline data");
+	ibv_wr_start(a.qpx);
+	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+	ibv_wr_set_inline_data(a.qpx, "never", 5);
+	ibv_wr_atomic_fetch_add(a.qpx, b.mr->rkey, (uintptr_t)b.buf, 1);
+	piece(&a, 0, 4);
+	check(ibv_wr_complete(a.qpx) == EINVAL, "an atomic of four bytes, behind a good request");
+	ibv_wr_start(a.qpx);
+	for (int i = 0; i <= DEPTH; i++)
+		ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+	check(ibv_wr_complete(a.qpx) == ENOMEM, "more than the queue holds");
+	ibv_wr_start(a.qpx);
+	check(!ibv_wr_complete(a.qpx), "nothing at all");
+	check(quiet(&a) && !memcmp(b.buf, "\0\0\0\0\0", 5), "something of all that was done");
+
+	/* The whole queue is there. */
+	ibv_wr_start(a.qpx);
+	for (int i = 0; i < DEPTH; i++) {
+		next(&a, 10 + i);
+		ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf + i);
+		ibv_wr_set_inline_data(a.qpx, "x", 1);
+	}
+	check(!ibv_wr_complete(a.qpx), "a full queue");
+	for (int i = 0; i < DEPTH; i++)
+		expect(&a, 10 + i, IBV_WC_SUCCESS);
+	check(!memcmp(b.buf, "xxxxxxxx", DEPTH), "what a full queue wrote");
+	end_close(&a);
+	end_close(&b);
+}
+
+static int events(struct end *end, int timeout)
+{
+	struct pollfd fd = { .fd = end->channel->fd, .events = POLLIN };
+	struct ibv_cq *cq;
+	void *cookie;
+	int count = 0;
+
+	while (poll(&fd, 1, timeout) == 1 && !ibv_get_cq_event(end->channel, &cq, &cookie)) {
+		check(cookie == end && cq == ibv_cq_ex_to_cq(end->cq), "whose event");
+		ibv_ack_cq_events(cq, 1);
+		count++;
+	}
+	return count;
+}
+
+static void write_one(struct end *a, struct end *b, uint64_t wr_id)
+{
+	ibv_wr_start(a->qpx);
+	next(a, wr_id);
+	ibv_wr_rdma_write(a->qpx, b->mr->rkey, (uintptr_t)b->buf);
+	ibv_wr_set_inline_data(a->qpx, "e", 1);
+	check(!ibv_wr_complete(a->qpx), "ibv_wr_complete");
+}
+
+/* An armed CQ tells after so many completions, or after so long. */
+static void moderation(void)
+{
+	struct ibv_modify_cq_attr attr = { IBV_CQ_ATTR_MODERATE, { .cq_count = 4, .cq_period = 60000 } };
+	struct ibv_cq *cq;
+	struct end a, b;
+	uint64_t began;
+
+	pair_open(&a, &b, 64, 0);
+	cq = ibv_cq_ex_to_cq(a.cq);
+	check(!ibv_modify_cq(cq, &attr), "ibv_modify_cq");
+	ibv_req_notify_cq(cq, 0);
+	for (int i = 0; i < 3; i++)
+		write_one(&a, &b, i);
+	check(events(&a, 20) == 0, "an event before there were four");
+	write_one(&a, &b, 3);
+	check(events(&a, 20) == 1, "no event for four");
+	for (int i = 0; i < 4; i++)
+		expect(&a, i, IBV_WC_SUCCESS);
+
+	ibv_req_notify_cq(cq, 0);
+	began = now(CLOCK_MONOTONIC);
+	write_one(&a, &b, 4);
+	check(events(&a, 500) == 1, "no event in time");
+	check(now(CLOCK_MONOTONIC) - began >= 55000000, "an event before its time");
+	expect(&a, 4, IBV_WC_SUCCESS);
+
+	attr.moderate.cq_count = 0;
+	check(!ibv_modify_cq(cq, &attr), "ibv_modify_cq");
+	ibv_req_notify_cq(cq, 0);
+	write_one(&a, &b, 5);
+	check(events(&a, 50) == 1, "an event held back though moderation is off");
+	attr.attr_mask = 2;
+	check(ibv_modify_cq(cq, &attr) == EINVAL, "an unknown attribute of a CQ");
+	end_close(&a);
+	end_close(&b);
+}
+
+static void state_is(struct end *end, enum ibv_qp_state state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	uint64_t limit = now(CLOCK_MONOTONIC) + 1000000000;
+
+	do
+		ibv_query_qp(end->qp, &attr, IBV_QP_STATE, &init);
+	while (attr.qp_state != state && now(CLOCK_MONOTONIC) < limit);
+	check(attr.qp_state == state, "the QP is in state %d", attr.qp_state);
+}
+
+/* A CQ that is full fails, with its QP and two events; one that ignores it loses the oldest. */
+static void overflow(void)
+{
+	bool cq_error = false, qp_fatal = false;
+	struct ibv_poll_cq_attr none = { 0 };
+	struct ibv_async_event event;
+	struct pollfd fd = { .fd = context->async_fd, .events = POLLIN };
+	struct end a, b;
+
+	pair_open(&a, &b, 4, 0);
+	for (int i = 0; i < 5; i++)
+		write_one(&a, &b, i);
+	while (poll(&fd, 1, 500) == 1 && !(cq_error && qp_fatal) && !ibv_get_async_event(context, &event)) {
+		cq_error |= event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == ibv_cq_ex_to_cq(a.cq);
+		qp_fatal |= event.event_type == IBV_EVENT_QP_FATAL && event.element.qp == a.qp;
+		ibv_ack_async_event(&event);
+	}
+	check(cq_error && qp_fatal, "events of an overflow: %d %d", cq_error, qp_fatal);
+	state_is(&a, IBV_QPS_ERR);
+	for (int i = 0; i < 4; i++)
+		expect(&a, i, IBV_WC_SUCCESS);
+	check(ibv_start_poll(a.cq, &none) == EIO, "the overflown CQ goes on");
+	end_close(&a);
+	end_close(&b);
+
+	pair_open(&a, &b, 4, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
+	for (int i = 0; i < 6; i++)
+		write_one(&a, &b, i);
+	usleep(100000);
+	for (int i = 2; i < 6; i++)
+		expect(&a, i, IBV_WC_SUCCESS);
+	state_is(&a, IBV_QPS_RTS);
+	end_close(&a);
+	end_close(&b);
+}
+
+static void refusals(void)
+{
+	struct ibv_cq_init_attr_ex cq = { .cqe = 4, .wc_flags = 1u << 20 };
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_RC, .pd = pd, .send_ops_flags = IBV_QP_EX_WITH_TSO };
+	struct ibv_values_ex values = { .comp_mask = IBV_VALUES_MASK_RAW_CLOCK };
+	struct ibv_device_attr_ex attr;
+	struct ibv_cq *plain;
+	struct ibv_qp_init_attr old = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp;
+
+	errno = 0;
+	check(!ibv_create_cq_ex(context, &cq) && errno == EOPNOTSUPP, "a CQ with unknown flags");
+	plain = ibv_create_cq(context, 4, NULL, NULL, 0);
+	init.send_cq = init.recv_cq = old.send_cq = old.recv_cq = plain;
+	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	check(!ibv_create_qp_ex(context, &init) && errno == EOPNOTSUPP, "a QP that segments TCP");
+	qp = ibv_create_qp(pd, &old);
+	check(qp && !ibv_qp_to_qp_ex(qp), "a QP that was not made for the builder");
+	check(!ibv_destroy_qp(qp) && !ibv_destroy_cq(plain), "ending them");
+	check(!ibv_query_rt_values_ex(context, &values) && values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK, "the clock");
+	check(!ibv_query_device_ex(context, NULL, &attr), "ibv_query_device_ex");
+	check(attr.completion_timestamp_mask == UINT64_MAX && attr.hca_core_clock == 1000000, "what the clock is");
+	check(attr.cq_mod_caps.max_cq_count == UINT16_MAX && attr.cq_mod_caps.max_cq_period == UINT16_MAX,
+	      "what moderation takes");
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	for (int i = 0; list && list[i] && !context; i++)
+		if (argc < 2 || !strcmp(argv[1], ibv_get_device_name(list[i])))
+			context = ibv_open_device(list[i]);
+	if (!context || !(pd = ibv_alloc_pd(context)))
+		die("no device");
+	ibv_free_device_list(list);
+	if (argc > 2)
+		gid_index = atoi(argv[2]);
+	if (ibv_query_gid(context, 1, gid_index, &gid))
+		die("no GID");
+	every_operation();
+	abort_and_errors();
+	moderation();
+	overflow();
+	refusals();
+	check(!ibv_dealloc_pd(pd) && !ibv_close_device(context), "closing");
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed != 0;
+}
