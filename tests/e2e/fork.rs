@@ -15,7 +15,7 @@ pub fn trials() -> Vec<Trial> {
 
 fn forks(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let program = compile("fork.c", folder.path())?;
+    let program = compile("e2e/fork.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
     let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into()];
     let ended = Child::spawn(&mut bed.weir(Side::A, &[], words), "fork.c")?.wait(Duration::from_secs(60))?.success()?;
@@ -23,12 +23,15 @@ fn forks(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Builds a C program of this folder against the headers that are installed.
-fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/e2e").join(source);
+/// Builds a C program of the tests against the headers that are installed.
+pub fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(source);
     let program = folder.join("program");
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).arg("-libverbs");
+    cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-libverbs", "-lpthread"]);
     let output = cc.output().context("cannot run cc (package gcc)")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(program)

@@ -14,6 +14,7 @@ mod killed;
 mod matrix;
 mod pingpong;
 mod roce_peer;
+mod threads;
 mod users;
 mod verify;
 
@@ -44,6 +45,7 @@ fn trials() -> Vec<Trial> {
         idle::trials(),
         killed::trials(),
         users::trials(),
+        threads::trials(),
         capture::trials(),
         matrix::trials(),
     ]
