@@ -5,7 +5,7 @@ use crate::cq::{CompChannel, Cq, CqCreate};
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::region::MAX_KEYS_OF_A_KIND;
 use crate::notify::Notify;
-use crate::qp::{Qp, QpCreate};
+use crate::qp::{Qp, QpCreate, Receives};
 use crate::{AsyncEvent, Errno, clock};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -172,7 +172,19 @@ impl Pd {
         recv_cq: &Arc<Cq>,
     ) -> Result<Arc<Qp>, Errno> {
         self.context.adapter.check()?;
-        Qp::create(self, create, send_cq, recv_cq)
+        Qp::create(self, create, send_cq, recv_cq, Receives::Own)
+    }
+
+    /// A QP with shared receives, or of XRC.
+    pub fn create_qp_with(
+        self: &Arc<Self>,
+        create: &QpCreate,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        receives: Receives,
+    ) -> Result<Arc<Qp>, Errno> {
+        self.context.adapter.check()?;
+        Qp::create(self, create, send_cq, recv_cq, receives)
     }
 
     /// A parent domain: the same domain, with its own count of what was made with it.

@@ -26,6 +26,7 @@ mod notify;
 mod qp;
 mod route;
 mod slot;
+mod srq;
 mod sync;
 mod watch;
 
@@ -38,7 +39,8 @@ pub use interfaces::{DeviceInfo, devices};
 pub use memory::window::WindowType;
 pub use mr::{Mr, Rereg};
 pub use mw::Mw;
-pub use qp::{Qp, QpCreate};
+pub use qp::{Qp, QpCreate, Receives};
+pub use srq::{Srq, SrqCreate, Xrcd};
 
 /// An asynchronous event and the cookie of what it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub enum AsyncEvent {
     Qp { cookie: u64, event: weir_transport::QpEvent },
     /// A CQ has overflowed.
     CqError { cookie: u64 },
+    /// An SRQ has fewer work requests than its limit.
+    SrqLimit { cookie: u64 },
     /// Of the port.
     Port(PortEvent),
     /// The interface behind the device is gone.

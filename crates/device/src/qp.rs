@@ -6,11 +6,13 @@ use crate::engine::host::QpHost;
 use crate::handover::Bell;
 use crate::memory::region::Cached;
 use crate::notify::Notify;
+use crate::srq::{Srq, SrqShared, Xrcd};
 use crate::{AsyncEvent, Errno, clock};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use weir_transport::{
-    AttrMask, Data, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Target, Tuning,
+    AttrMask, Completion, Data, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr, Service, Sge,
+    Target, Tuning,
 };
 
 /// What a QP is made with.
@@ -24,18 +26,32 @@ pub struct QpCreate {
     pub cookie: u64,
 }
 
+/// Where a QP's receives come from.
+#[derive(Clone, Default)]
+pub enum Receives {
+    /// Its own receive queue.
+    #[default]
+    Own,
+    /// A shared one.
+    Shared(Arc<Srq>),
+    /// XRC: those of a domain. The QP only responds.
+    Domain(Arc<Xrcd>),
+}
+
 /// A queue pair.
 pub struct Qp {
     pd: Arc<Pd>,
     caps: QpCaps,
     shared: Arc<Shared>,
-    ended: AtomicBool,
+    /// Who has it open: the last one to end it ends it (XRC targets are opened several times).
+    handles: AtomicU32,
 }
 
 /// What the application's threads and the engine share of a QP. Lock order: engine, `protocol`, CQ.
 pub(crate) struct Shared {
     pub num: u32,
-    pub pd: u32,
+    /// Protection domain; of an XRC target, that of the SRQ that was named last.
+    pd: AtomicU32,
     pub cookie: u64,
     pub service: Service,
     pub protocol: Mutex<weir_transport::Qp>,
@@ -50,6 +66,9 @@ pub(crate) struct Shared {
     pub busy: AtomicBool,
     /// A receive was posted in the error state: the engine is to flush it.
     flush_due: AtomicBool,
+    receives: Receives,
+    /// XRC: the SRQ that was named last.
+    named: Mutex<Option<Arc<SrqShared>>>,
     posted: Posted,
 }
 
@@ -71,6 +90,51 @@ impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, weir_transport::Qp> {
         self.protocol.lock().expect("no panic under this lock")
     }
+
+    /// Its protection domain.
+    #[inline]
+    pub fn pd(&self) -> u32 {
+        self.pd.load(Ordering::Relaxed)
+    }
+
+    /// Takes the oldest shared receive.
+    pub fn take_receive(&self, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        match &self.receives {
+            Receives::Own => None,
+            Receives::Shared(srq) => srq.shared.take(sges),
+            Receives::Domain(_) => self.named().as_ref()?.take(sges),
+        }
+    }
+
+    /// A request names an SRQ of the domain; false if there is none of that number.
+    pub fn name_srq(&self, number: u32) -> bool {
+        let Receives::Domain(xrcd) = &self.receives else { return false };
+        let mut named = self.named();
+        let found = xrcd.domain.find(number);
+        if let Some(srq) = &found {
+            self.pd.store(srq.pd, Ordering::Relaxed);
+        }
+        let is_there = found.is_some();
+        *named = found;
+        is_there
+    }
+
+    /// Where a receive completes.
+    pub fn complete_receive(&self, completion: Completion, solicited: bool) {
+        let push = |cq: &Cq| cq.push(Queue::Receive, completion, &self.places, solicited);
+        match &self.receives {
+            Receives::Domain(_) => {
+                if let Some(cq) = self.named().as_ref().and_then(|srq| srq.cq.as_ref()) {
+                    push(cq);
+                }
+            }
+            Receives::Own | Receives::Shared(_) => push(&self.recv_cq),
+        }
+    }
+
+    fn named(&self) -> MutexGuard<'_, Option<Arc<SrqShared>>> {
+        self.named.lock().expect("no panic under this lock")
+    }
 }
 
 impl Shared {
@@ -87,19 +151,33 @@ impl Qp {
         create: &QpCreate,
         send_cq: &Arc<Cq>,
         recv_cq: &Arc<Cq>,
+        receives: Receives,
     ) -> Result<Arc<Qp>, Errno> {
-        if !matches!(create.service, Service::Rc | Service::Uc | Service::Ud) {
+        let served = match (create.service, &receives) {
+            (Service::Rc | Service::Uc | Service::Ud, Receives::Own | Receives::Shared(_)) => true,
+            (Service::Xrc, Receives::Own | Receives::Domain(_)) => true,
+            _ => false,
+        };
+        if !served {
             return Err(Errno(libc::EOPNOTSUPP));
         }
-        let caps = granted(&create.caps)?;
+        let mut caps = granted(&create.caps)?;
+        if create.service == Service::Xrc || matches!(receives, Receives::Shared(_)) {
+            (caps.max_recv_wr, caps.max_recv_sge) = (0, 0);
+        }
         let adapter = &pd.context.adapter;
         let shared = adapter.add_qp(|num| {
             let init = QpInit { qp_num: num, service: create.service, caps, sq_sig_all: create.sq_sig_all };
             let mut protocol = weir_transport::Qp::new(init, adapter.profile.clone(), Tuning::default());
             protocol.set_datagram_mtu(adapter.device.mtu());
+            match &receives {
+                Receives::Own => {}
+                Receives::Shared(srq) => protocol.share_receives(srq.query().1),
+                Receives::Domain(_) => protocol.become_xrc_target(LIMITS.max_sge),
+            }
             Arc::new(Shared {
                 num,
-                pd: pd.number,
+                pd: AtomicU32::new(pd.number),
                 cookie: create.cookie,
                 service: create.service,
                 protocol: Mutex::new(protocol),
@@ -111,13 +189,26 @@ impl Qp {
                 unsent: AtomicU32::new(0),
                 busy: AtomicBool::new(false),
                 flush_due: AtomicBool::new(false),
+                receives: receives.clone(),
+                named: Mutex::default(),
                 posted: Posted::default(),
             })
         })?;
         pd.attach();
         send_cq.attach();
         recv_cq.attach();
-        Ok(Arc::new(Qp { pd: pd.clone(), caps, shared, ended: AtomicBool::new(false) }))
+        let qp = Arc::new(Qp { pd: pd.clone(), caps, shared, handles: AtomicU32::new(1) });
+        match &receives {
+            Receives::Own => {}
+            Receives::Shared(srq) => srq.attach(),
+            Receives::Domain(xrcd) => xrcd.enter(&qp),
+        }
+        Ok(qp)
+    }
+
+    /// One more has it open, and will end it.
+    pub fn open(&self) {
+        self.handles.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Its number on the wire.
@@ -244,7 +335,8 @@ impl Qp {
 
     /// Ends it: purges its completions, flushes owed ACKs. No event of it comes after the return.
     pub fn destroy(&self) -> Result<(), Errno> {
-        if !self.ended.swap(true, Ordering::AcqRel) {
+        let last = |handles: u32| handles.checked_sub(1);
+        if self.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, last) == Ok(1) {
             self.pd.context.adapter.remove_qp(&self.shared);
             self.pd.context.adapter.regions.close_windows_of(self.shared.num);
             self.shared.send_cq.purge(self.shared.num);
@@ -253,6 +345,11 @@ impl Qp {
             self.shared.events.remove(|event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie));
             self.shared.send_cq.detach();
             self.shared.recv_cq.detach();
+            match &self.shared.receives {
+                Receives::Own => {}
+                Receives::Shared(srq) => srq.detach(),
+                Receives::Domain(xrcd) => xrcd.leave(self.shared.num),
+            }
             self.pd.detach();
         }
         Ok(())
@@ -261,6 +358,7 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        self.handles.fetch_min(1, Ordering::AcqRel);
         let _ = self.destroy();
     }
 }

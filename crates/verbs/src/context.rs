@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::ffi::{ENODEV, object, status, zeroed};
 use crate::import::Exports;
 use crate::registry::Registry;
-use crate::{cq, cq_ex, device, dm, domain, log, pd_mr, poll, post, qp, query, unsupported};
+use crate::{cq, cq_ex, device, dm, domain, log, pd_mr, poll, post, qp, query, srq, unsupported, xrc};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -112,7 +112,11 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs
     verbs.create_cq_ex = Some(cq_ex::create_cq_ex);
     verbs.modify_cq = Some(cq::modify_cq);
     verbs.create_qp_ex = Some(qp::create_qp_ex);
-    verbs.close_xrcd = Some(unsupported::close_xrcd);
+    verbs.open_qp = Some(qp::open_qp);
+    verbs.create_srq_ex = Some(srq::create_srq_ex);
+    verbs.get_srq_num = Some(srq::get_srq_num);
+    verbs.open_xrcd = Some(xrc::open_xrcd);
+    verbs.close_xrcd = Some(xrc::close_xrcd);
     verbs.alloc_null_mr = Some(pd_mr::alloc_null_mr);
     verbs.alloc_dm = Some(dm::alloc_dm);
     verbs.free_dm = Some(dm::free_dm);
@@ -132,7 +136,7 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs
     context.ops.dealloc_mw = Some(unsupported::dealloc_mw);
     context.ops.poll_cq = Some(poll::poll_cq);
     context.ops.req_notify_cq = Some(poll::req_notify_cq);
-    context.ops.post_srq_recv = Some(unsupported::post_srq_recv);
+    context.ops.post_srq_recv = Some(srq::post_srq_recv);
     context.ops.post_send = Some(post::post_send);
     context.ops.post_recv = Some(post::post_recv);
     verbs

@@ -37,6 +37,7 @@ type FreeFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
 pub enum Resource {
     Qp = 1,
     Cq = 2,
+    Srq = 3,
 }
 
 #[repr(C)]

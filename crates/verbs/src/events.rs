@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::context;
 use crate::cq::acknowledge;
 use crate::ffi::{guard, number};
+use crate::srq;
 use std::ffi::c_int;
 use weir_device::{AsyncEvent, PortEvent};
 use weir_transport::QpEvent;
@@ -28,6 +29,12 @@ pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *
                     let Some(entry) = cqs.get(cookie) else { continue };
                     entry.async_events = entry.async_events.wrapping_add(1);
                     (ibv_async_event_element { cq: entry.object().cast() }, IBV_EVENT_CQ_ERR)
+                }
+                AsyncEvent::SrqLimit { cookie } => {
+                    let mut srqs = own.registry.srqs();
+                    let Some(entry) = srqs.get(cookie) else { continue };
+                    entry.async_events = entry.async_events.wrapping_add(1);
+                    (ibv_async_event_element { srq: entry.object().cast() }, IBV_EVENT_SRQ_LIMIT_REACHED)
                 }
                 AsyncEvent::Port(event) => (ibv_async_event_element { port_num: 1 }, port_event(event)),
                 AsyncEvent::DeviceFatal => (ibv_async_event_element { port_num: 0 }, IBV_EVENT_DEVICE_FATAL),
@@ -64,6 +71,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
                 let completed = &raw mut (*qp).events_completed;
                 acknowledge(&raw mut (*qp).mutex, &raw mut (*qp).cond, completed, 1);
             }
+            IBV_EVENT_SRQ_LIMIT_REACHED => srq::acknowledge_event(element.srq),
             // Of the port or the device: nobody waits.
             _ => {}
         }

@@ -35,6 +35,8 @@ mod rate;
 mod registry;
 mod rereg;
 mod resolve;
+mod srq;
 mod strings;
 mod sysfs;
 mod unsupported;
+mod xrc;

@@ -111,8 +111,11 @@ unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
 /// What the QP's type asks for is set; an address handle is alive.
 #[inline]
 unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errno> {
-    if service != Service::Ud {
-        return Ok(Target::Peer);
+    match service {
+        Service::Ud => {}
+        // SAFETY: a number.
+        Service::Xrc => return Ok(Target::Srq(request.qp_type.remote_srqn & 0xff_ffff)),
+        _ => return Ok(Target::Peer),
     }
     // SAFETY: the caller's promise.
     let ibv_wr_ud { ah, remote_qpn, remote_qkey } = unsafe { request.wr.ud };
@@ -159,7 +162,7 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
 /// # Safety
 /// `list` has `count` pieces, which stay as they are for `'a`.
 #[inline]
-unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
+pub unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
     if count == 0 {
         return Ok(&[]);
     }

@@ -7,11 +7,11 @@ use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object, status, zeroed};
 use crate::pd_mr::{self, new_handle};
 use crate::post::INLINE_ROOM;
 use crate::registry::{Registry, new_cookie};
-use crate::{attr, context, cq};
+use crate::{attr, context, cq, srq, xrc};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, QpCreate};
+use weir_device::{Errno, QpCreate, Receives};
 use weir_transport::{AttrMask, Service};
 
 /// An `ibv_qp` and our part of it. Every one has room for what [`ibv_qp_to_qp_ex`] adds.
@@ -50,15 +50,19 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
 ///
 /// # Safety
 /// As in verbs.h.
-pub unsafe extern "C" fn create_qp_ex(_context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     object(|| {
         const TAKEN: u32 = IBV_QP_INIT_ATTR_PD
+            | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
             | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         // SAFETY: the caller's promise; members beyond the mask are not looked at.
         unsafe {
             let mask = (*init).comp_mask;
+            if (*init).qp_type == IBV_QPT_XRC_RECV {
+                return create_xrc_target(context, init);
+            }
             if mask & IBV_QP_INIT_ATTR_PD == 0 {
                 return Err(EINVAL);
             }
@@ -193,30 +197,106 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
             (*init).sq_sig_all != 0,
         )
     };
+    // Of XRC, only the target receives, and it has the CQs of its SRQs.
+    let recv_cq = if qp_type == IBV_QPT_XRC_SEND && recv_cq.is_null() { send_cq } else { recv_cq };
     if send_cq.is_null() || recv_cq.is_null() || cap.max_inline_data as usize > INLINE_ROOM {
         return Err(EINVAL);
     }
-    if !srq.is_null() {
-        return Err(EOPNOTSUPP);
-    }
+    let receives = if srq.is_null() {
+        Receives::Own
+    } else {
+        // SAFETY: alive by the caller's promise.
+        Receives::Shared(unsafe { srq::own(srq) }.device.clone())
+    };
     let cookie = new_cookie();
     let service = service(qp_type)?;
     let create = QpCreate { service, caps: attr::caps(&cap), sq_sig_all, cookie };
     // SAFETY: PD and CQs are alive by the caller's promise.
-    let device =
-        unsafe { pd_mr::own(pd).device.create_qp(&create, &cq::own(send_cq).device, &cq::own(recv_cq).device)? };
+    let device = unsafe {
+        let (send_cq, recv_cq) = (&cq::own(send_cq).device, &cq::own(recv_cq).device);
+        pd_mr::own(pd).device.create_qp_with(&create, send_cq, recv_cq, receives)?
+    };
+    // SAFETY: the PD outlives its QPs; `init` is writable.
+    unsafe {
+        let qp = enter(context, pd, device, service, cookie, sq_sig_all)?;
+        let public = qp.cast::<ibv_qp>();
+        (*public).qp_context = qp_context;
+        (*public).send_cq = send_cq;
+        (*public).recv_cq = recv_cq;
+        (*public).srq = srq;
+        (*public).qp_type = qp_type;
+        let mut given = (*qp).own.device.caps();
+        given.max_inline_data = given.max_inline_data.min(INLINE_ROOM as u32);
+        (*init).cap = attr::from_caps(&given);
+        Ok(public)
+    }
+}
+
+/// XRC: a QP that only responds, for the SRQs of a domain.
+///
+/// # Safety
+/// `context` is open, `init` as in verbs.h.
+unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
+    let cookie = new_cookie();
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*init).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+            return Err(EINVAL);
+        }
+        let device = xrc::own((*init).xrcd).create_target(cookie)?;
+        let qp = enter(context, std::ptr::null_mut(), device, Service::Xrc, cookie, false)?;
+        (*qp).ex.qp_base.qp_context = (*init).qp_context;
+        (*qp).ex.qp_base.qp_type = IBV_QPT_XRC_RECV;
+        Ok(qp.cast())
+    }
+}
+
+/// XRC: a further handle of a target QP of the domain.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+    object(|| {
+        const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let attr = &*attr;
+            let known = attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) == 0;
+            if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+                return Err(EINVAL);
+            }
+            let device = xrc::own(attr.xrcd).target(attr.qp_num)?;
+            device.open();
+            let qp = enter(context, std::ptr::null_mut(), device, Service::Xrc, new_cookie(), false)?;
+            if attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0 {
+                (*qp).ex.qp_base.qp_context = attr.qp_context;
+            }
+            (*qp).ex.qp_base.qp_type = IBV_QPT_XRC_RECV;
+            Ok(qp.cast())
+        }
+    })
+}
+
+/// The structure of a QP, entered where events look for it.
+///
+/// # Safety
+/// `context` is open, `pd` alive or NULL.
+unsafe fn enter(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    device: Arc<weir_device::Qp>,
+    service: Service,
+    cookie: u64,
+    sq_sig_all: bool,
+) -> Result<*mut Qp, Errno> {
     let mut given = device.caps();
     given.max_inline_data = given.max_inline_data.min(INLINE_ROOM as u32);
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_qp = unsafe { zeroed() };
     ibv.context = context;
-    ibv.qp_context = qp_context;
     ibv.pd = pd;
-    ibv.send_cq = send_cq;
-    ibv.recv_cq = recv_cq;
     ibv.handle = new_handle();
     ibv.qp_num = device.num();
-    ibv.qp_type = qp_type;
     // SAFETY: the context of a living PD is open.
     let registry = unsafe { context::own(context) }.registry.clone();
     let own = QpOwn {
@@ -236,14 +316,13 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };
     // SAFETY: the PD outlives its QPs.
     let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ex, own })? };
-    // SAFETY: just made, in its final place; `init` is writable.
+    // SAFETY: just made, in its final place.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*qp).ex.qp_base.mutex, std::ptr::null());
         libc::pthread_cond_init(&raw mut (*qp).ex.qp_base.cond, std::ptr::null());
-        (*init).cap = attr::from_caps(&given);
     }
     registry.qps().insert(cookie, NonNull::new(qp).ok_or(EINVAL)?);
-    Ok(qp.cast())
+    Ok(qp)
 }
 
 fn service(qp_type: c_int) -> Result<Service, Errno> {
@@ -251,6 +330,7 @@ fn service(qp_type: c_int) -> Result<Service, Errno> {
         IBV_QPT_RC => Ok(Service::Rc),
         IBV_QPT_UC => Ok(Service::Uc),
         IBV_QPT_UD => Ok(Service::Ud),
+        IBV_QPT_XRC_SEND => Ok(Service::Xrc),
         _ => Err(EOPNOTSUPP),
     }
 }

@@ -1,19 +1,20 @@
-//! Which CQs and QPs of a context are alive, and how many events of each the application has been handed.
+//! Which CQs, QPs and SRQs of a context are alive, and how many events of each the application has been handed.
 //!
 //! Events name their object by a number, never by address: an event that was taken from the adapter just before its
 //! object was destroyed finds nothing here, and is dropped.
 
-use crate::{cq::Cq, qp::Qp};
+use crate::{cq::Cq, qp::Qp, srq::Srq};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The living CQs and QPs of a context, by cookie.
+/// The living CQs, QPs and SRQs of a context, by cookie.
 #[derive(Default)]
 pub struct Registry {
     cqs: Mutex<Living<Cq>>,
     qps: Mutex<Living<Qp>>,
+    srqs: Mutex<Living<Srq>>,
 }
 
 /// An object and the events of it that the application was handed.
@@ -33,6 +34,10 @@ impl Registry {
 
     pub fn qps(&self) -> MutexGuard<'_, Living<Qp>> {
         self.qps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn srqs(&self) -> MutexGuard<'_, Living<Srq>> {
+        self.srqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -77,7 +82,7 @@ impl<T> Default for Living<T> {
     }
 }
 
-// SAFETY: the addresses are only handed out; what is behind them is used as `Cq` and `Qp` allow from any thread.
+// SAFETY: the addresses are only handed out; what is behind them is used as `Cq`, `Qp` and `Srq` allow from any thread.
 unsafe impl<T> Send for Living<T> {}
 
 #[cfg(test)]

@@ -30,47 +30,20 @@ macro_rules! no_status {
 }
 
 no_object! {
-    ibv_create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> ibv_srq;
     ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> ibv_mr;
 }
 
 no_status! {
-    ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int);
-    ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr);
-    ibv_destroy_srq(srq: *mut ibv_srq);
     ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
     ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
 }
 
-/// Through `ibv_context_ops`: the header calls it without looking whether it is there, as the next three.
+/// Through `ibv_context_ops`: the header calls it without looking whether it is there, as the next.
 pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut ibv_mw_bind) -> c_int {
     status(|| Err(EOPNOTSUPP))
 }
 
 /// See [`bind_mw`].
 pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    status(|| Err(EOPNOTSUPP))
-}
-
-/// See [`bind_mw`].
-///
-/// # Safety
-/// `bad_wr` is NULL or writable.
-pub unsafe extern "C" fn post_srq_recv(
-    _srq: *mut ibv_srq,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    status(|| {
-        if !bad_wr.is_null() {
-            // SAFETY: the caller's promise.
-            unsafe { *bad_wr = wr };
-        }
-        Err(EOPNOTSUPP)
-    })
-}
-
-/// See [`bind_mw`].
-pub unsafe extern "C" fn close_xrcd(_xrcd: *mut ibv_xrcd) -> c_int {
     status(|| Err(EOPNOTSUPP))
 }

@@ -16,15 +16,15 @@ pub struct QpHost<'a> {
 
 impl QpHost<'_> {
     fn local(&mut self, lkey: u32, va: u64, len: u64, access: Access) -> Result<Place, Denied> {
-        self.regions.find(lkey, self.cached)?.local(self.shared.pd, va, len, access)
+        self.regions.find(lkey, self.cached)?.local(self.shared.pd(), va, len, access)
     }
 
     fn remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
-        self.regions.find(rkey, self.cached)?.remote(self.shared.pd, self.shared.num, va, len, access)
+        self.regions.find(rkey, self.cached)?.remote(self.shared.pd(), self.shared.num, va, len, access)
     }
 
     fn user(&self) -> User {
-        User { pd: self.shared.pd, qp: self.shared.num }
+        User { pd: self.shared.pd(), qp: self.shared.num }
     }
 }
 
@@ -87,12 +87,19 @@ impl Host for QpHost<'_> {
         self.regions.invalidate(self.user(), rkey)
     }
 
+    fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        self.shared.take_receive(sges)
+    }
+
+    fn select_srq(&mut self, number: u32) -> bool {
+        self.shared.name_srq(number)
+    }
+
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
-        let cq = match queue {
-            Queue::Send => &self.shared.send_cq,
-            Queue::Receive => &self.shared.recv_cq,
-        };
-        cq.push(queue, completion, &self.shared.places, solicited);
+        match queue {
+            Queue::Send => self.shared.send_cq.push(queue, completion, &self.shared.places, solicited),
+            Queue::Receive => self.shared.complete_receive(completion, solicited),
+        }
     }
 
     fn event(&mut self, event: QpEvent) {

@@ -1,0 +1,362 @@
+//! Shared receive queues, and the XRC domains that make them visible to peers.
+
+use crate::context::{Context, LIMITS, Pd};
+use crate::cq::Cq;
+use crate::notify::Notify;
+use crate::qp::{Qp, QpCreate, Receives};
+use crate::{AsyncEvent, Errno};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use weir_transport::{PostError, QpCaps, RecvWr, Service, Sge};
+
+/// What an SRQ is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqCreate {
+    /// Work requests that it holds. EINVAL beyond the limits, or for none.
+    pub max_wr: u32,
+    /// Pieces of each.
+    pub max_sge: u32,
+    /// An event comes when fewer are left; 0: none does.
+    pub limit: u32,
+    /// Comes back with events.
+    pub cookie: u64,
+}
+
+/// A shared receive queue.
+pub struct Srq {
+    pd: Arc<Pd>,
+    xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
+    pub(crate) shared: Arc<SrqShared>,
+    users: AtomicU32,
+    ended: AtomicBool,
+}
+
+/// What the application's threads and the engine share of an SRQ.
+pub(crate) struct SrqShared {
+    pub number: u32,
+    pub pd: u32,
+    /// XRC: where receives complete.
+    pub cq: Option<Arc<Cq>>,
+    cookie: u64,
+    events: Arc<Notify<AsyncEvent>>,
+    ring: Mutex<Ring>,
+}
+
+struct Ring {
+    slots: Box<[Slot]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    /// Taken so far, wrapping; posted so far, wrapping.
+    head: u32,
+    tail: u32,
+    max_wr: u32,
+    limit: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    wr_id: u64,
+    pieces: u32,
+}
+
+/// An XRC domain: whose SRQs a target QP's peers may name.
+pub struct Xrcd {
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) cq: Arc<Cq>,
+    pub(crate) domain: Arc<Domain>,
+    users: AtomicU32,
+}
+
+/// The SRQs of a domain by number, and its target QPs.
+#[derive(Default)]
+pub(crate) struct Domain {
+    srqs: RwLock<HashMap<u32, Arc<SrqShared>>>,
+    targets: Mutex<HashMap<u32, Weak<Qp>>>,
+}
+
+impl Pd {
+    /// A shared receive queue; of XRC, if its domain and the CQ of its completions are given.
+    pub fn create_srq(
+        self: &Arc<Self>,
+        create: &SrqCreate,
+        xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
+    ) -> Result<Arc<Srq>, Errno> {
+        self.context.adapter.check()?;
+        check_sizes(create.max_wr, create.max_sge)?;
+        let shared = Arc::new(SrqShared {
+            number: next_number(),
+            pd: self.number,
+            cq: xrc.as_ref().map(|(_, cq)| cq.clone()),
+            cookie: create.cookie,
+            events: self.context.events.clone(),
+            ring: Mutex::new(Ring::new(create.max_wr, create.max_sge, create.limit)),
+        });
+        if let Some((xrcd, cq)) = &xrc {
+            xrcd.users.fetch_add(1, Ordering::AcqRel);
+            cq.attach();
+            xrcd.domain.write().insert(shared.number, shared.clone());
+        }
+        self.attach();
+        let (users, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+        Ok(Arc::new(Srq { pd: self.clone(), xrc, shared, users, ended }))
+    }
+}
+
+impl Srq {
+    /// Its number, which XRC peers name it by.
+    pub fn number(&self) -> u32 {
+        self.shared.number
+    }
+
+    /// Work requests and pieces that it holds, and the limit, 0 once its event came.
+    pub fn query(&self) -> (u32, u32, u32) {
+        let ring = self.shared.ring();
+        (ring.max_wr, ring.max_sge as u32, ring.limit)
+    }
+
+    /// Changes its size (EINVAL below what is posted), or arms its limit (EINVAL above its size).
+    pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
+        let mut ring = self.shared.ring();
+        let size = max_wr.unwrap_or(ring.max_wr);
+        check_sizes(size, ring.max_sge as u32)?;
+        if size < ring.len() || limit.is_some_and(|limit| limit > size) {
+            return Err(Errno(libc::EINVAL));
+        }
+        if size != ring.max_wr {
+            ring.resize(size);
+        }
+        if let Some(limit) = limit {
+            ring.limit = limit;
+            let reached = ring.check_limit();
+            drop(ring);
+            if reached {
+                self.shared.tell_limit();
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues one receive.
+    pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        self.shared.ring().post(wr)
+    }
+
+    /// EBUSY while a QP uses it. No event of it comes after the return.
+    pub fn destroy(&self) -> Result<(), Errno> {
+        if self.users.load(Ordering::Acquire) > 0 {
+            return Err(Errno(libc::EBUSY));
+        }
+        if !self.ended.swap(true, Ordering::AcqRel) {
+            if let Some((xrcd, cq)) = &self.xrc {
+                xrcd.domain.write().remove(&self.shared.number);
+                // Whoever is at it has found it before.
+                self.pd.context.adapter.quiesce();
+                cq.detach();
+                xrcd.users.fetch_sub(1, Ordering::AcqRel);
+            }
+            let cookie = self.shared.cookie;
+            self.shared.events.remove(|event| *event == AsyncEvent::SrqLimit { cookie });
+            self.pd.detach();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        let _ = self.destroy();
+    }
+}
+
+impl SrqShared {
+    /// Takes the oldest: its `wr_id` and the number of pieces, which go to the front of `sges`.
+    pub fn take(&self, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        let mut ring = self.ring();
+        let taken = ring.take(sges)?;
+        let reached = ring.check_limit();
+        drop(ring);
+        if reached {
+            self.tell_limit();
+        }
+        Some(taken)
+    }
+
+    fn tell_limit(&self) {
+        self.events.push(AsyncEvent::SrqLimit { cookie: self.cookie });
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn new(max_wr: u32, max_sge: u32, limit: u32) -> Ring {
+        let places = max_wr.next_power_of_two() as usize;
+        Ring {
+            slots: vec![Slot::default(); places].into(),
+            sges: vec![Sge::default(); places * max_sge as usize].into(),
+            max_sge: max_sge as usize,
+            head: 0,
+            tail: 0,
+            max_wr,
+            limit,
+        }
+    }
+
+    fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        if self.len() >= self.max_wr {
+            return Err(PostError::QueueFull);
+        }
+        if wr.sges.len() > self.max_sge {
+            return Err(PostError::TooManySges);
+        }
+        let place = self.tail as usize & (self.slots.len() - 1);
+        self.slots[place] = Slot { wr_id: wr.wr_id, pieces: wr.sges.len() as u32 };
+        self.sges[place * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    fn take(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {
+        if self.len() == 0 {
+            return None;
+        }
+        let place = self.head as usize & (self.slots.len() - 1);
+        let Slot { wr_id, pieces } = self.slots[place];
+        let pieces = pieces as usize;
+        sges[..pieces].copy_from_slice(&self.sges[place * self.max_sge..][..pieces]);
+        self.head = self.head.wrapping_add(1);
+        Some((wr_id, pieces))
+    }
+
+    /// Whether fewer are left than an armed limit; it is armed once (IBTA 11.2.3.3).
+    fn check_limit(&mut self) -> bool {
+        let reached = self.len() < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+
+    fn resize(&mut self, max_wr: u32) {
+        let mut new = Ring::new(max_wr, self.max_sge as u32, self.limit);
+        let mut sges = vec![Sge::default(); self.max_sge];
+        while let Some((wr_id, pieces)) = self.take(&mut sges) {
+            // It fits: the caller has compared.
+            let _ = new.post(&RecvWr { wr_id, sges: &sges[..pieces] });
+        }
+        *self = new;
+    }
+}
+
+impl Xrcd {
+    /// A domain of its own.
+    pub fn open(context: &Arc<Context>) -> Result<Arc<Xrcd>, Errno> {
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(1, None, 0)?);
+        Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), users: AtomicU32::new(0) }))
+    }
+
+    /// A target QP in it: it has no protection domain and no CQ of its own.
+    pub fn create_target(self: &Arc<Self>, cookie: u64) -> Result<Arc<Qp>, Errno> {
+        let caps = QpCaps { max_send_sge: 1, ..QpCaps::default() };
+        let create = QpCreate { service: Service::Xrc, caps, sq_sig_all: false, cookie };
+        self.pd.create_qp_with(&create, &self.cq, &self.cq, Receives::Domain(self.clone()))
+    }
+
+    /// Whether SRQs or QPs are in it.
+    pub fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
+    /// A target QP that lives in it, by number. EINVAL if there is none.
+    pub fn target(&self, qp_num: u32) -> Result<Arc<Qp>, Errno> {
+        let targets = self.domain.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.get(&qp_num).and_then(Weak::upgrade).ok_or(Errno(libc::EINVAL))
+    }
+
+    pub(crate) fn enter(&self, qp: &Arc<Qp>) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+        let mut targets = self.domain.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.insert(qp.num(), Arc::downgrade(qp));
+    }
+
+    pub(crate) fn leave(&self, qp_num: u32) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+        self.domain.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&qp_num);
+    }
+}
+
+impl Domain {
+    pub fn find(&self, number: u32) -> Option<Arc<SrqShared>> {
+        self.srqs.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u32, Arc<SrqShared>>> {
+        self.srqs.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Numbers of 24 bits, used in turn; 0 is none.
+fn next_number() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed) % 0xff_ffff + 1
+}
+
+fn check_sizes(max_wr: u32, max_sge: u32) -> Result<(), Errno> {
+    let fits = (1..=LIMITS.max_qp_wr).contains(&max_wr) && max_sge <= LIMITS.max_sge;
+    if fits { Ok(()) } else { Err(Errno(libc::EINVAL)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(ring: &mut Ring, wr_id: u64) -> Result<(), PostError> {
+        ring.post(&RecvWr { wr_id, sges: &[Sge { addr: wr_id, length: 1, lkey: 2 }] })
+    }
+
+    #[test]
+    fn what_is_posted_is_taken_in_order_over_a_resize() {
+        let mut ring = Ring::new(3, 2, 0);
+        let mut sges = [Sge::default(); 2];
+        for round in 0..10 {
+            assert_eq!((post(&mut ring, round), ring.take(&mut sges)), (Ok(()), Some((round, 1))));
+            assert_eq!(sges[0].addr, round);
+        }
+        assert_eq!([1, 2, 3, 4].map(|id| post(&mut ring, id).is_ok()), [true, true, true, false]);
+        ring.resize(5);
+        assert_eq!(post(&mut ring, 4), Ok(()));
+        assert_eq!(
+            [(); 5].map(|()| ring.take(&mut sges).map(|(id, _)| id)),
+            [Some(1), Some(2), Some(3), Some(4), None]
+        );
+    }
+
+    #[test]
+    fn the_limit_is_told_once() {
+        let mut ring = Ring::new(4, 1, 2);
+        let mut sges = [Sge::default(); 1];
+        for id in 0..4 {
+            assert_eq!(post(&mut ring, id), Ok(()));
+        }
+        let told = [(); 4].map(|()| {
+            ring.take(&mut sges);
+            ring.check_limit()
+        });
+        assert_eq!((told, ring.limit), ([false, false, true, false], 0));
+    }
+}

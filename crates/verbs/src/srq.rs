@@ -1,0 +1,226 @@
+//! Shared receive queues.
+
+use crate::abi::*;
+use crate::cq::acknowledge;
+use crate::domain::{self, Resource};
+use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard, object, status, zeroed};
+use crate::pd_mr::{self, new_handle};
+use crate::post::pieces;
+use crate::registry::{Registry, new_cookie};
+use crate::{context, cq, xrc};
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use weir_device::{Errno, SrqCreate, Xrcd};
+use weir_transport::RecvWr;
+
+/// An `ibv_srq` and our part of it.
+#[repr(C)]
+pub struct Srq {
+    pub ibv: ibv_srq,
+    pub own: SrqOwn,
+}
+
+/// Our part of an SRQ.
+pub struct SrqOwn {
+    pub device: Arc<weir_device::Srq>,
+    max_sge: u32,
+    is_xrc: bool,
+    registry: Arc<Registry>,
+    cookie: u64,
+}
+
+/// # Safety
+/// `pd` is alive, `init` as in verbs.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    // SAFETY: the caller's promise.
+    object(|| unsafe { create((*pd).context, pd, (*init).srq_context, &mut (*init).attr, None) })
+}
+
+/// The header's inline function comes here for everything but a plain one.
+///
+/// # Safety
+/// As in verbs.h.
+pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+    object(|| {
+        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        unsafe {
+            let mask = (*init).comp_mask;
+            let asks = |bit| mask & bit != 0;
+            let kind = if asks(IBV_SRQ_INIT_ATTR_TYPE) { (*init).srq_type } else { IBV_SRQT_BASIC };
+            if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)
+                != 0
+            {
+                return Err(EOPNOTSUPP);
+            }
+            if !asks(IBV_SRQ_INIT_ATTR_PD) {
+                return Err(EINVAL);
+            }
+            let of_domain = match kind {
+                IBV_SRQT_BASIC => None,
+                IBV_SRQT_XRC if asks(IBV_SRQ_INIT_ATTR_XRCD) && asks(IBV_SRQ_INIT_ATTR_CQ) => {
+                    Some((xrc::own((*init).xrcd).clone(), cq::own((*init).cq).device.clone()))
+                }
+                IBV_SRQT_XRC => return Err(EINVAL),
+                _ => return Err(EOPNOTSUPP),
+            };
+            create(context, (*init).pd, (*init).srq_context, &mut (*init).attr, of_domain)
+        }
+    })
+}
+
+/// # Safety
+/// `srq` is alive, `attr` readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        let (own, attr) = unsafe { (own(srq), &*attr) };
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return Err(EINVAL);
+        }
+        let max_wr = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
+        let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit);
+        own.device.modify(max_wr, limit)
+    })
+}
+
+/// # Safety
+/// `srq` is alive, `attr` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (max_wr, max_sge, srq_limit) = own(srq).device.query();
+            *attr = ibv_srq_attr { max_wr, max_sge, srq_limit };
+        }
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `srq` is ours; after success it is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made by `create`.
+        unsafe {
+            let own = own(srq);
+            own.device.destroy()?;
+            let handed_out = own.registry.srqs().remove(own.cookie);
+            libc::pthread_mutex_lock(&raw mut (*srq).mutex);
+            if let Some(events) = handed_out {
+                while (*srq).events_completed != events.async_events {
+                    libc::pthread_cond_wait(&raw mut (*srq).cond, &raw mut (*srq).mutex);
+                }
+            }
+            libc::pthread_mutex_unlock(&raw mut (*srq).mutex);
+            libc::pthread_mutex_destroy(&raw mut (*srq).mutex);
+            libc::pthread_cond_destroy(&raw mut (*srq).cond);
+            domain::release(srq.cast::<Srq>());
+        }
+        Ok(())
+    })
+}
+
+/// EINVAL for one that is not of XRC.
+///
+/// # Safety
+/// `srq` is alive, `number` writable.
+pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let own = own(srq);
+            if !own.is_xrc {
+                return Err(EINVAL);
+            }
+            *number = own.device.number();
+        }
+        Ok(())
+    })
+}
+
+/// `ibv_post_srq_recv`: 0, or an errno value and the first work request that was not taken.
+///
+/// # Safety
+/// `srq` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
+pub unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    let mut next = wr;
+    let outcome = guard(EIO.0, || {
+        // SAFETY: the caller's promise.
+        let own = unsafe { own(srq) };
+        // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
+        while let Some(request) = unsafe { next.as_ref() } {
+            // SAFETY: the caller's list of pieces.
+            let posted = unsafe { pieces(request.sg_list, request.num_sge, own.max_sge) }
+                .and_then(|sges| Ok(own.device.post(&RecvWr { wr_id: request.wr_id, sges })?));
+            if let Err(errno) = posted {
+                return errno.0;
+            }
+            next = request.next;
+        }
+        0
+    });
+    if outcome != 0 && !bad_wr.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *bad_wr = next };
+    }
+    outcome
+}
+
+/// Our part of an SRQ.
+///
+/// # Safety
+/// `srq` is alive for `'a`.
+pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
+    // SAFETY: every `ibv_srq` of ours is the start of an `Srq`.
+    unsafe { &(*srq.cast::<Srq>()).own }
+}
+
+/// The event was taken note of.
+///
+/// # Safety
+/// `srq` is alive.
+pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
+    }
+}
+
+/// # Safety
+/// `context` is open, `pd` alive.
+unsafe fn create(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    srq_context: *mut c_void,
+    attr: &mut ibv_srq_attr,
+    xrc: Option<(Arc<Xrcd>, Arc<weir_device::Cq>)>,
+) -> Result<*mut ibv_srq, Errno> {
+    let cookie = new_cookie();
+    let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit, cookie };
+    let is_xrc = xrc.is_some();
+    // SAFETY: the caller's promise.
+    let (device, registry) =
+        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::own(context).registry.clone()) };
+    // SAFETY: integers and pointers; mutex and condition are initialised below.
+    let mut ibv: ibv_srq = unsafe { zeroed() };
+    (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
+    let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie };
+    // SAFETY: the PD outlives its SRQs.
+    let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
+    // SAFETY: just made, in its final place.
+    unsafe {
+        libc::pthread_mutex_init(&raw mut (*srq).ibv.mutex, std::ptr::null());
+        libc::pthread_cond_init(&raw mut (*srq).ibv.cond, std::ptr::null());
+    }
+    registry.srqs().insert(cookie, NonNull::new(srq).ok_or(EINVAL)?);
+    Ok(srq.cast())
+}

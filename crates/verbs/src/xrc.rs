@@ -1,0 +1,94 @@
+//! XRC domains, which processes and contexts may share by a file.
+
+use crate::abi::*;
+use crate::context;
+use crate::ffi::{EBUSY, EINVAL, object, status};
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use weir_device::Errno;
+
+/// An `ibv_xrcd` and our part of it.
+#[repr(C)]
+struct Xrcd {
+    ibv: ibv_xrcd,
+    device: Arc<weir_device::Xrcd>,
+}
+
+/// Domains by device and file.
+type Shared = HashMap<(String, u64, u64), Weak<weir_device::Xrcd>>;
+
+static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+
+/// EINVAL: no file and no `O_CREAT`, or a domain that must not exist already; EAGAIN: one that must.
+///
+/// # Safety
+/// `context` is open, `init` as in verbs.h.
+pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+    object(|| {
+        // SAFETY: the caller's promise.
+        let (own, init) = unsafe { (context::own(context), &*init) };
+        const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        let creates = init.oflags & libc::O_CREAT != 0;
+        if init.comp_mask != BOTH || (init.fd == -1 && !creates) {
+            return Err(EINVAL);
+        }
+        let device = if init.fd == -1 {
+            weir_device::Xrcd::open(&own.device)?
+        } else {
+            let (dev, ino) = identity(init.fd)?;
+            let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = shared.get_or_insert_default().entry((own.info.name.clone(), dev, ino)).or_default();
+            match place.upgrade() {
+                Some(_) if creates && init.oflags & libc::O_EXCL != 0 => return Err(EINVAL),
+                Some(found) => found,
+                None if !creates => return Err(Errno(libc::EAGAIN)),
+                None => {
+                    let made = weir_device::Xrcd::open(&own.device)?;
+                    *place = Arc::downgrade(&made);
+                    made
+                }
+            }
+        };
+        Ok(Box::into_raw(Box::new(Xrcd { ibv: ibv_xrcd { context }, device })).cast())
+    })
+}
+
+/// EBUSY while SRQs or QPs are in it.
+///
+/// # Safety
+/// `xrcd` is from [`open_xrcd`]; after success it is not used again.
+pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            if own(xrcd).is_used() {
+                return Err(EBUSY);
+            }
+            drop(Box::from_raw(xrcd.cast::<Xrcd>()));
+        }
+        Ok(())
+    })
+}
+
+/// The domain itself.
+///
+/// # Safety
+/// `xrcd` is alive for `'a`.
+pub unsafe fn own<'a>(xrcd: *const ibv_xrcd) -> &'a Arc<weir_device::Xrcd> {
+    // SAFETY: every `ibv_xrcd` of ours is the start of an `Xrcd`.
+    unsafe { &(*xrcd.cast::<Xrcd>()).device }
+}
+
+/// Device and inode of a file.
+fn identity(fd: c_int) -> Result<(u64, u64), Errno> {
+    use std::os::unix::fs::MetadataExt;
+    if fd < 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: borrowed for the duration of the call only; a bad descriptor makes it fail.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
+    let metadata = std::fs::File::from(file).metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
