@@ -26,6 +26,8 @@ pub struct Udp {
     port: u16,
     v6: bool,
     receive: Box<ReceiveBatch>,
+    /// Messages to ask for at once: each one that is not there costs as much as a failed call.
+    ask: usize,
     segments: usize,
 }
 
@@ -51,7 +53,7 @@ impl Udp {
                 let _ = set(&socket, libc::SOL_SOCKET, plain, WANTED_BUFFER as i32);
             }
         }
-        Ok(Udp { socket, port, v6, receive: ReceiveBatch::new(), segments: if gro { MAX_SEGMENTS } else { 1 } })
+        Ok(Udp { socket, port, v6, receive: ReceiveBatch::new(), ask: 1, segments: if gro { MAX_SEGMENTS } else { 1 } })
     }
 
     /// Bytes that the kernel holds for us before it drops: the whole buffer, its own overhead included.
@@ -117,9 +119,10 @@ impl Carrier for Udp {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         inbox.arrivals.clear();
-        let slots = inbox.slots().min(BATCH);
+        let slots = inbox.slots().min(BATCH).min(self.ask);
         match self.receive.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots) {
             Ok(count) => {
+                self.ask = if count == slots { (2 * count).min(BATCH) } else { count.max(1) };
                 for slot in 0..count {
                     if let Some(arrival) = self.receive.arrival(slot, self.port) {
                         inbox.arrivals.push(arrival);
@@ -127,9 +130,11 @@ impl Carrier for Udp {
                 }
                 Ok(count)
             }
-            // ECONNREFUSED and its like are news of datagrams sent earlier.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(_) => Ok(0),
+            // Nothing there; or ECONNREFUSED and its like, which are news of datagrams sent earlier.
+            Err(_) => {
+                self.ask = 1;
+                Ok(0)
+            }
         }
     }
 
@@ -257,7 +262,11 @@ impl SendBatch {
         }
         // SAFETY: `count` headers whose pointers lead into self and the caller's outbox, alive during the call. What pieces
         // lead to the kernel reads as it finds it, or says EFAULT.
-        let sent = unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), self.count as u32, libc::MSG_NOSIGNAL) };
+        // The bare call, for the library's is a point of cancellation: a program's thread that is cancelled here would
+        // take the engine with it.
+        let sent = unsafe {
+            libc::syscall(libc::SYS_sendmmsg, fd, messages.as_mut_ptr(), self.count as u32, libc::MSG_NOSIGNAL)
+        };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 }
@@ -298,7 +307,8 @@ impl ReceiveBatch {
         }
         // SAFETY: `slots` headers whose pointers lead into self and `bytes`, all alive during the call.
         let got = unsafe {
-            libc::recvmmsg(fd, self.messages.as_mut_ptr(), slots as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())
+            let nowhere = std::ptr::null_mut::<libc::timespec>();
+            libc::syscall(libc::SYS_recvmmsg, fd, self.messages.as_mut_ptr(), slots as u32, libc::MSG_DONTWAIT, nowhere)
         };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }

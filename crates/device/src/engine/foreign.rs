@@ -28,6 +28,11 @@ impl Foreign {
         }
     }
 
+    /// Whether packets may come from another process that holds the port.
+    pub fn expects(&self) -> bool {
+        self.next_try.is_some()
+    }
+
     /// When to try again.
     pub fn next(&self) -> Option<u64> {
         self.next_try.map(|instant| instant.0)

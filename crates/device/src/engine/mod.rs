@@ -85,6 +85,8 @@ pub struct Engine {
     payload_cached: Cached,
     /// Long payload without ICRC is sent from where it lies.
     in_place: bool,
+    /// Receives in a row that found nothing.
+    empty_receives: u32,
 }
 
 impl Engine {
@@ -105,6 +107,7 @@ impl Engine {
         let carrier = carrier::wrap(ports, device, config)?;
         Ok(Engine {
             in_place: carrier.takes_pieces(),
+            empty_receives: 0,
             carrier,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
             inbox: Inbox::new(INBOX_SLOTS),
@@ -188,7 +191,8 @@ impl Engine {
             for _ in 0..RECEIVES {
                 let arrived = self.receive(adapter, now);
                 worked |= arrived > 0;
-                if arrived < INBOX_SLOTS {
+                // Where one comes alone, another is not looked for before the answer to it is out.
+                if arrived < 2 {
                     break;
                 }
             }
