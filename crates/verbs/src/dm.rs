@@ -28,7 +28,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
         }
         let device = own.device.alloc_dm(length, attr.log_align_req)?;
         let handle = new_handle();
-        own.exports.dms().insert(handle, device.clone());
+        own.exports.dms.insert(handle, device.clone());
         Ok(make(context, handle, device))
     })
 }
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
             (*dm.cast::<Dm>()).device.free()?;
-            context::own((*dm).context).exports.dms().remove(&(*dm).handle);
+            context::own((*dm).context).exports.dms.remove((*dm).handle);
             drop(Box::from_raw(dm.cast::<Dm>()));
         }
         Ok(())
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     object(|| {
         // SAFETY: the caller's promise.
-        let device = unsafe { context::own(context) }.exports.dms().get(&handle).cloned().ok_or(EINVAL)?;
+        let device = unsafe { context::own(context) }.exports.dms.get(handle)?;
         Ok(make(context, handle, device))
     })
 }

@@ -17,10 +17,14 @@ use weir_device::Errno;
 /// What an open device and those imported of it have made, by handle.
 pub struct Exports {
     device: *mut ibv_device,
-    pds: Mutex<HashMap<u32, Arc<weir_device::Pd>>>,
-    mrs: Mutex<HashMap<u32, Arc<weir_device::Mr>>>,
-    dms: Mutex<HashMap<u32, Arc<weir_device::Dm>>>,
+    pub pds: Handles<weir_device::Pd>,
+    pub mrs: Handles<weir_device::Mr>,
+    pub dms: Handles<weir_device::Dm>,
 }
+
+/// Objects of one kind. Nothing is allocated or freed under the lock: memory hooks of the program call back into
+/// `ibv_dereg_mr` from within malloc and free.
+pub struct Handles<T>(Mutex<HashMap<u32, Arc<T>>>);
 
 // SAFETY: devices live as long as the process and do not change.
 unsafe impl Send for Exports {}
@@ -44,7 +48,7 @@ impl Exports {
             OwnedFd::from_raw_fd(fd)
         };
         let id = identity(fd.as_raw_fd())?;
-        let exports = Exports { device, pds: Mutex::default(), mrs: Mutex::default(), dms: Mutex::default() };
+        let exports = Exports { device, pds: Handles::default(), mrs: Handles::default(), dms: Handles::default() };
         let exports = Arc::new(exports);
         let mut open = locked(&OPEN);
         open.retain(|(_, exports)| exports.strong_count() > 0);
@@ -58,17 +62,43 @@ impl Exports {
         let open = locked(&OPEN);
         open.iter().filter(|(file, _)| *file == id).find_map(|(_, exports)| exports.upgrade()).ok_or(EOPNOTSUPP)
     }
+}
 
-    pub fn pds(&self) -> MutexGuard<'_, HashMap<u32, Arc<weir_device::Pd>>> {
-        locked(&self.pds)
+impl<T> Handles<T> {
+    /// Enters an object, which keeps its handle until it is removed.
+    pub fn insert(&self, handle: u32, object: Arc<T>) {
+        loop {
+            let mut objects = locked(&self.0);
+            let capacity = objects.capacity();
+            if objects.len() < capacity {
+                objects.insert(handle, object);
+                return;
+            }
+            drop(objects);
+            let mut larger = HashMap::with_capacity((2 * capacity).max(16));
+            let mut objects = locked(&self.0);
+            if objects.capacity() < larger.capacity() {
+                larger.extend(objects.drain());
+                std::mem::swap(&mut *objects, &mut larger);
+            }
+            drop(objects);
+        }
     }
 
-    pub fn mrs(&self) -> MutexGuard<'_, HashMap<u32, Arc<weir_device::Mr>>> {
-        locked(&self.mrs)
+    /// EINVAL if there is none.
+    pub fn get(&self, handle: u32) -> Result<Arc<T>, Errno> {
+        locked(&self.0).get(&handle).cloned().ok_or(EINVAL)
     }
 
-    pub fn dms(&self) -> MutexGuard<'_, HashMap<u32, Arc<weir_device::Dm>>> {
-        locked(&self.dms)
+    pub fn remove(&self, handle: u32) {
+        let object = locked(&self.0).remove(&handle);
+        drop(object);
+    }
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Handles(Mutex::default())
     }
 }
 
@@ -95,7 +125,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
     object(|| {
         // SAFETY: the caller's promise.
         let own = unsafe { context::own(context) };
-        let original = own.exports.pds().get(&handle).cloned().ok_or(EINVAL)?;
+        let original = own.exports.pds.get(handle)?;
         let own = PdOwn::new(original.import(&own.device)?);
         Ok(Box::into_raw(Box::new(Pd { ibv: ibv_pd { context, handle }, own })).cast())
     })
@@ -119,7 +149,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         // SAFETY: the caller's promise.
         unsafe {
             let context = (*pd).context;
-            let device = context::own(context).exports.mrs().get(&handle).cloned().ok_or(EINVAL)?;
+            let device = context::own(context).exports.mrs.get(handle)?;
             let ibv = pd_mr::describe(pd, std::ptr::null_mut(), handle, &device);
             Ok(Box::into_raw(Box::new(pd_mr::Mr { ibv, device, imported: true })).cast())
         }
@@ -148,4 +178,34 @@ fn identity(fd: RawFd) -> Result<FileId, Errno> {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_descriptors_of_open_devices_stand_for_one() {
+        let (exports, fd) = Exports::new(std::ptr::null_mut()).unwrap();
+        let copy = fd.try_clone().unwrap();
+        assert!(Arc::ptr_eq(&Exports::of(copy.as_raw_fd()).unwrap(), &exports));
+        let (_other, other_fd) = Exports::new(std::ptr::null_mut()).unwrap();
+        assert!(!Arc::ptr_eq(&Exports::of(other_fd.as_raw_fd()).unwrap(), &exports));
+        assert_eq!(Exports::of(-1).err(), Some(Errno(libc::EBADF)));
+        assert_eq!(Exports::of(std::io::stdin().as_raw_fd()).err(), Some(EOPNOTSUPP));
+        drop(exports);
+        assert_eq!(Exports::of(copy.as_raw_fd()).err(), Some(EOPNOTSUPP), "it was closed");
+    }
+
+    #[test]
+    fn handles_keep_their_objects_until_they_are_removed() {
+        let handles = Handles::default();
+        for n in 0..100 {
+            handles.insert(n, Arc::new(n));
+        }
+        assert!((0..100).all(|n| handles.get(n).is_ok_and(|object| *object == n)));
+        handles.remove(50);
+        assert_eq!(handles.get(50).err(), Some(EINVAL));
+        assert!(handles.get(51).is_ok());
+    }
 }

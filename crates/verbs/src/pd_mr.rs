@@ -47,7 +47,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
         // SAFETY: the caller's promise.
         let own = unsafe { context::own(context) };
         let (device, handle) = (own.device.alloc_pd()?, new_handle());
-        own.exports.pds().insert(handle, device.clone());
+        own.exports.pds.insert(handle, device.clone());
         let pd = Pd { ibv: ibv_pd { context, handle }, own: PdOwn::new(device) };
         Ok(Box::into_raw(Box::new(pd)).cast())
     })
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             }
             own.device.dealloc()?;
             if own.domain.is_none() {
-                context::own((*pd).context).exports.pds().remove(&(*pd).handle);
+                context::own((*pd).context).exports.pds.remove((*pd).handle);
             }
             drop(Box::from_raw(pd.cast::<Pd>()));
         }
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
             (*mr.cast::<Mr>()).device.dereg()?;
-            context::own((*mr).context).exports.mrs().remove(&(*mr).handle);
+            context::own((*mr).context).exports.mrs.remove((*mr).handle);
             drop(Box::from_raw(mr.cast::<Mr>()));
         }
         Ok(())
@@ -178,7 +178,7 @@ pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::
     let handle = new_handle();
     // SAFETY: the caller's promise.
     let ibv = unsafe {
-        context::own((*pd).context).exports.mrs().insert(handle, device.clone());
+        context::own((*pd).context).exports.mrs.insert(handle, device.clone());
         describe(pd, addr, handle, &device)
     };
     Box::into_raw(Box::new(Mr { ibv, device, imported: false })).cast()

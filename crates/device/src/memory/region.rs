@@ -95,10 +95,12 @@ pub struct Regions {
 /// Keys' upper 24 bits and what they stand for.
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) entries: HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>,
+    pub(super) entries: Entries,
     /// How many of the entries are windows.
     pub(super) windows: usize,
 }
+
+type Entries = HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>;
 
 /// What a key may be.
 pub(super) enum Entry {
@@ -168,7 +170,7 @@ impl Regions {
 
     /// Enters what `make` makes of a new key. ENOMEM if there are too many of its kind.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Result<u32, Errno> {
-        let mut table = self.write();
+        let mut table = self.write_with_room();
         let key = loop {
             let key = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
             // The low byte is the part that memory windows may choose; the rest names the region. Zero and all ones
@@ -187,6 +189,26 @@ impl Regions {
         table.windows += usize::from(window);
         table.entries.insert(key >> 8, entry);
         Ok(key)
+    }
+
+    /// The table with room for one more. It grows outside of the lock: memory hooks of the program call back into
+    /// `ibv_dereg_mr` from within malloc and free.
+    fn write_with_room(&self) -> RwLockWriteGuard<'_, Table> {
+        loop {
+            let table = self.write();
+            let capacity = table.entries.capacity();
+            if table.entries.len() < capacity {
+                return table;
+            }
+            drop(table);
+            let mut larger = Entries::with_capacity_and_hasher((2 * capacity).max(64), BuildHasherDefault::default());
+            let mut table = self.write();
+            if table.entries.capacity() < larger.capacity() {
+                larger.extend(table.entries.drain());
+                std::mem::swap(&mut table.entries, &mut larger);
+            }
+            drop(table);
+        }
     }
 
     /// Takes a window out.
@@ -270,5 +292,16 @@ mod tests {
         assert_eq!(null.local(1, 12345, 1 << 40, Access::REMOTE_READ), Ok(Place::Null));
         assert_eq!(null.local(2, 0, 1, Access::empty()), Err(Denied::Protection));
         assert_eq!(null.remote(1, 9, 0, 1, Access::REMOTE_READ), Err(Denied::Protection));
+    }
+
+    #[test]
+    fn the_table_grows_and_forgets_nothing() {
+        let regions = Regions::default();
+        let keys: Vec<u32> = (0..1000).map(|n| regions.insert(region(n, 10)).unwrap()).collect();
+        for (n, key) in keys.iter().enumerate() {
+            assert_eq!(regions.find(*key, &mut Cached::default()).unwrap().iova, n as u64);
+            assert_eq!(regions.remove(*key), Ok(()));
+        }
+        assert!(regions.read().entries.is_empty());
     }
 }
