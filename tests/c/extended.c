@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -105,7 +106,7 @@ static void end_open(struct end *end, int cqe, uint32_t flags)
 	end->qpx = ibv_qp_to_qp_ex(end->qp);
 }
 
-static void connect_to(struct end *end, struct end *peer)
+static void to_rtr(struct end *end, struct end *peer)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT, .port_num = 1,
@@ -122,12 +123,18 @@ static void connect_to(struct end *end, struct end *peer)
 	};
 	error |= ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	attr = (struct ibv_qp_attr){
+	if (error)
+		die("cannot connect");
+}
+
+static void to_rts(struct end *end)
+{
+	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
 	};
-	error |= ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-			       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-	if (error)
+
+	if (ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
 		die("cannot connect");
 }
 
@@ -135,8 +142,10 @@ static void pair_open(struct end *a, struct end *b, int cqe, uint32_t flags)
 {
 	end_open(a, cqe, flags);
 	end_open(b, cqe, flags);
-	connect_to(a, b);
-	connect_to(b, a);
+	to_rtr(a, b);
+	to_rtr(b, a);
+	to_rts(a);
+	to_rts(b);
 }
 
 static void end_close(struct end *end)
@@ -467,6 +476,133 @@ static void overflow(void)
 	end_close(&b);
 }
 
+/* Waits for an event of a QP; others are not expected. */
+static void async(struct ibv_qp *qp, enum ibv_event_type type)
+{
+	struct pollfd fd = { .fd = context->async_fd, .events = POLLIN };
+	struct ibv_async_event event;
+
+	if (poll(&fd, 1, 1000) != 1 || ibv_get_async_event(context, &event)) {
+		check(false, "no event: %s", ibv_event_type_str(type));
+		return;
+	}
+	check(event.event_type == type && event.element.qp == qp, "%s instead of %s",
+	      ibv_event_type_str(event.event_type), ibv_event_type_str(type));
+	ibv_ack_async_event(&event);
+}
+
+/* A QP in RTR tells of its first packet; one in SQD finishes what it has begun, tells, and begins nothing. */
+static void states(void)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct ibv_qp_init_attr init;
+	struct end a, b;
+
+	end_open(&a, 64, 0);
+	end_open(&b, 64, 0);
+	to_rtr(&a, &b);
+	to_rtr(&b, &a);
+	to_rts(&a);
+	write_one(&a, &b, 1);
+	expect(&a, 1, IBV_WC_SUCCESS);
+	async(b.qp, IBV_EVENT_COMM_EST);
+	to_rts(&b);
+
+	for (int i = 2; i < 6; i++)
+		write_one(&a, &b, i);
+	check(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "to SQD");
+	for (int i = 2; i < 6; i++)
+		if (start(&a)) {
+			check(a.cq->wr_id == (uint64_t)i && !a.cq->status, "%d came as %lu", i,
+			      (unsigned long)a.cq->wr_id);
+			ibv_end_poll(a.cq);
+		} else {
+			/* It had not begun. */
+			break;
+		}
+	async(a.qp, IBV_EVENT_SQ_DRAINED);
+	check(!ibv_query_qp(a.qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_SQD && !attr.sq_draining,
+	      "drained");
+	memset(b.buf, 0, 8);
+	write_one(&a, &b, 7);
+	check(quiet(&a) && !b.buf[0], "a QP in SQD began something");
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS };
+	check(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE), "back to RTS");
+	while (start(&a)) {
+		uint64_t wr_id = a.cq->wr_id;
+
+		check(!a.cq->status, "%lu after SQD: %s", (unsigned long)wr_id, ibv_wc_status_str(a.cq->status));
+		ibv_end_poll(a.cq);
+		if (wr_id == 7)
+			break;
+	}
+	check(b.buf[0] == 'e', "what was posted in SQD");
+	end_close(&a);
+	end_close(&b);
+}
+
+#define BATCHES 2000
+
+struct poster {
+	struct end *a, *b;
+	uint64_t base;
+};
+
+static void *post_batches(void *of)
+{
+	struct poster *p = of;
+
+	for (int i = 0; i < BATCHES; i++) {
+		int error;
+
+		do {
+			ibv_wr_start(p->a->qpx);
+			for (int half = 0; half < 2; half++) {
+				next(p->a, p->base + 2 * i + half);
+				ibv_wr_rdma_write(p->a->qpx, p->b->mr->rkey, (uintptr_t)p->b->buf);
+				ibv_wr_set_inline_data(p->a->qpx, "t", 1);
+			}
+			error = ibv_wr_complete(p->a->qpx);
+		} while (error == ENOMEM);
+		if (error)
+			die("ibv_wr_complete");
+	}
+	return NULL;
+}
+
+/* Batches of two threads on one QP do not mix, and none is half posted, full queue or not. */
+static void threads(void)
+{
+	struct end a, b;
+	pthread_t thread[2];
+	struct poster posters[2];
+	uint64_t before = 0;
+	bool good = true;
+
+	pair_open(&a, &b, 64, 0);
+	for (int i = 0; i < 2; i++) {
+		posters[i] = (struct poster){ &a, &b, (uint64_t)(i + 1) << 32 };
+		pthread_create(&thread[i], NULL, post_batches, &posters[i]);
+	}
+	for (int i = 0; i < 4 * BATCHES && good; i++) {
+		good = start(&a);
+		if (!good)
+			break;
+		if (i % 2)
+			good &= a.cq->wr_id == before + 1;
+		before = a.cq->wr_id;
+		good &= !a.cq->status && before % 2 == (uint64_t)(i % 2);
+		ibv_end_poll(a.cq);
+	}
+	check(good, "batches of two threads: after %lx", (unsigned long)before);
+	if (!good)
+		exit(1);
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	end_close(&a);
+	end_close(&b);
+}
+
 static void refusals(void)
 {
 	struct ibv_cq_init_attr_ex cq = { .cqe = 4, .wc_flags = 1u << 20 };
@@ -511,6 +647,8 @@ int main(int argc, char **argv)
 	abort_and_errors();
 	moderation();
 	overflow();
+	states();
+	threads();
 	refusals();
 	check(!ibv_dealloc_pd(pd) && !ibv_close_device(context), "closing");
 	printf("%d passed, %d failed\n", passed, failed);

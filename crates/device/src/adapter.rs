@@ -24,6 +24,7 @@ use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 use weir_transport::{AddressVector, Profile};
 
 /// A device's engine in this process.
@@ -174,11 +175,18 @@ impl Adapter {
         }
     }
 
-    /// Turns until there is no more work, within bounds: control paths that want to see what is on its way.
+    /// Turns until there was no work for a moment, in which a peer on this machine would have answered: for control
+    /// paths that want to see what is on its way.
     pub fn settle(&self) {
-        const TURNS: usize = 64;
-        if self.check().is_ok() {
-            let _ = (0..TURNS).take_while(|_| self.drive(Turn::POLL)).count();
+        const MOMENT: Duration = Duration::from_micros(300);
+        const AT_MOST: Duration = Duration::from_millis(5);
+        let began = clock::now();
+        let mut last_work = began;
+        while self.check().is_ok() && clock::now() - last_work < MOMENT && clock::now() - began < AT_MOST {
+            if self.drive(Turn::POLL) {
+                last_work = clock::now();
+            }
+            std::thread::yield_now();
         }
     }
 

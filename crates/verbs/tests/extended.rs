@@ -17,7 +17,7 @@ fn extended_queues_and_built_requests() {
             .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
             .arg(&program)
             .arg(source)
-            .arg("-libverbs"),
+            .args(["-libverbs", "-pthread"]),
     );
     let mut timed = Command::new("timeout");
     timed.arg("120").arg(&program).args(["weir_lo", "1"]).env("LD_LIBRARY_PATH", system::linked());
