@@ -55,7 +55,7 @@ impl Inbox {
     }
 
     /// The datagrams of an arrival, in order.
-    pub fn datagrams(&self, arrival: &Arrival) -> impl Iterator<Item = &[u8]> {
+    pub fn datagrams(&self, arrival: &Arrival) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator + Clone {
         self.bytes[arrival.start..arrival.start + arrival.len].chunks(arrival.segment.max(1))
     }
 }

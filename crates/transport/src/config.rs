@@ -20,6 +20,8 @@ pub(crate) struct Config {
     pub ack_timeout: Option<Duration>,
     /// How long the peer is waited for at least, whatever the retry count says.
     pub patience: Duration,
+    /// An ACK goes before requests that leave at the same time.
+    pub acks_first: bool,
     /// XRC: this end responds and the other requests.
     pub xrc_target: bool,
     /// Path MTU of datagrams, which no attribute tells.
@@ -48,6 +50,7 @@ impl Config {
             read_packets: 1,
             ack_timeout: None,
             patience: Duration::ZERO,
+            acks_first: false,
             xrc_target: false,
             datagram_mtu: Mtu::M4096,
         };

@@ -152,6 +152,7 @@ impl Qp {
         mask: AttrMask,
         host: &mut H,
     ) -> Result<(), ModifyError> {
+        let mask = state::heeded(self.config.class(), mask);
         let to = state::check(self.config.class(), self.config.state, attr, mask)?;
         let from = self.config.state;
         state::apply(&mut self.config.attr, attr, mask);
@@ -256,7 +257,7 @@ impl Qp {
         self.responder.hurry_due(now);
         let responses_first = match self.starved.take() {
             Some(side) => side == Side::Responses,
-            None => self.responder.has_answers(),
+            None => self.responder.has_answers() || self.ack_leads(),
         };
         if responses_first && !self.send_responses(host, egress) {
             self.starved = Some(Side::Requests);
@@ -328,6 +329,12 @@ impl Qp {
         self.send_queue.take_back(count);
     }
 
+    /// Whether an ACK goes out before requests that leave with it, as adapters do: the peer may then hear of the end of
+    /// its send before it hears of our answer to it. Otherwise it follows them, where it fits into their burst.
+    pub fn set_acks_first(&mut self, first: bool) {
+        self.config.acks_first = first;
+    }
+
     /// The peer is waited for at least this long before the QP gives up on it: it may stand in a debugger.
     pub fn set_patience(&mut self, patience: Duration) {
         self.config.patience = patience;
@@ -337,6 +344,17 @@ impl Qp {
     #[inline]
     pub fn in_flight(&self) -> InFlight {
         self.requester.in_flight()
+    }
+
+    /// An ACK is owed that must not come after our requests.
+    fn ack_leads(&mut self) -> bool {
+        let leads = self.config.acks_first
+            && matches!(self.config.state, QpState::Rts | QpState::Sqd)
+            && self.requester.wants_transmit(&self.send_queue, &self.config);
+        if leads {
+            self.responder.hurry();
+        }
+        leads && self.responder.wants_transmit()
     }
 
     fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {

@@ -51,15 +51,20 @@ fn it_goes_at_once_if_hurried() {
 }
 
 #[test]
-fn it_follows_our_own_requests() {
-    let mut pair = Setup::default().pair();
-    pair.post(1, write(), 0, 64);
-    exchange(&mut pair);
-    pair.post_as(1, 2, write(), 0, 64, SendFlags::SIGNALED);
-    exchange(&mut pair);
-    let sent: Vec<_> =
-        pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation()).collect();
-    assert_eq!(sent, [Operation::WriteOnly, Operation::Acknowledge]);
+fn it_goes_with_our_own_requests_behind_or_before_them() {
+    for first in [false, true] {
+        let mut pair = Setup::default().pair();
+        pair.nodes[1].qp.set_acks_first(first);
+        pair.post(1, write(), 0, 64);
+        exchange(&mut pair);
+        assert!(pair.nodes[1].qp.owes_lazy_ack());
+        pair.post_as(1, 2, write(), 0, 64, SendFlags::SIGNALED);
+        exchange(&mut pair);
+        let sent: Vec<_> =
+            pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation()).collect();
+        let (one, other) = (Operation::WriteOnly, Operation::Acknowledge);
+        assert_eq!(sent, if first { [other, one] } else { [one, other] });
+    }
 }
 
 #[test]

@@ -56,6 +56,8 @@ pub enum State {
 pub struct Weir {
     /// Another one tells that the process was restarted.
     pub epoch: u64,
+    /// It runs under the same kernel: a burst arrives as it was sent.
+    pub near: bool,
     /// Packets between us carry an ICRC.
     pub icrc: bool,
     /// Bytes that may be under way to it.
@@ -246,6 +248,7 @@ impl Peers {
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
         let weir = Weir {
             epoch: hello.epoch,
+            near: one_machine,
             icrc: !(one_machine && hello.icrc_auto && self.own.icrc_auto),
             window: hello.window as usize,
             patience: hello.patience,

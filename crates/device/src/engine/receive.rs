@@ -11,7 +11,7 @@ use weir_link::{Arrival, Group, Inbox};
 use weir_transport::{Instant, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{ICRC_LEN, Packet, ROCE_PORT};
+use weir_wire::{ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
 
 /// Handed over packets in one turn.
 const HANDED_OVER: usize = 64;
@@ -55,7 +55,14 @@ impl Engine {
     }
 
     fn deliver(&mut self, adapter: &Adapter, inbox: &Inbox, arrival: &Arrival, now: Instant) {
-        let mut datagrams = inbox.datagrams(arrival).enumerate().peekable();
+        let mut rest = inbox.datagrams(arrival).enumerate();
+        // An ACK that ends a burst stands there for its length only: what it acknowledges came before what it follows,
+        // and programs may count on hearing of it first.
+        let ack = rest.clone().next_back().filter(|(at, last)| *at > 0 && is_ack(last));
+        if ack.is_some() {
+            rest.next_back();
+        }
+        let mut datagrams = ack.into_iter().chain(rest).peekable();
         while let Some((position, datagram)) = datagrams.next() {
             if datagram.starts_with(&MAGIC) {
                 self.control(arrival, datagram, now);
@@ -187,6 +194,10 @@ fn envelope(arrival: &Arrival) -> Envelope {
         ip_id: 0,
         dont_fragment: true,
     }
+}
+
+fn is_ack(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|opcode| Opcode(*opcode).operation() == Some(Operation::Acknowledge))
 }
 
 fn destination(datagram: &[u8]) -> Option<u32> {

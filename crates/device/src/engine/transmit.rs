@@ -68,8 +68,13 @@ impl Engine {
             }
         };
         let mut protocol = shared.lock();
-        if let State::Weir(weir) = self.peers.get(peer).state {
-            protocol.set_patience(weir.patience);
+        let together = self.carrier.max_segments() > 1;
+        match self.peers.get(peer).state {
+            State::Weir(weir) => {
+                protocol.set_patience(weir.patience);
+                protocol.set_acks_first(!(weir.near && together));
+            }
+            _ => protocol.set_acks_first(true),
         }
         let limits = Limits { request_bytes: self.peers.room(peer), read_bytes: self.peers.read_room(peer) };
         let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
