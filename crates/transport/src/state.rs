@@ -104,6 +104,16 @@ fn rows() -> impl Iterator<Item = &'static Transition> {
     [&RC[..], &UC, &UD, &XRC_INITIATOR, &XRC_TARGET].into_iter().flatten()
 }
 
+/// What is left of a mask without the attributes of the direction that an end of XRC does not have: applications give
+/// both ends the same, and Linux takes them away before it looks (`modify_qp_mask`).
+pub(crate) fn heeded(class: Class, mask: AttrMask) -> AttrMask {
+    match class {
+        Class::XrcInitiator => mask - (AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER),
+        Class::XrcTarget => mask - (AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY),
+        _ => mask,
+    }
+}
+
 /// Checks a modify against the table and its values against their ranges; returns the state it leads to.
 pub(crate) fn check(class: Class, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
     use QpState::*;

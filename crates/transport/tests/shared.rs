@@ -165,6 +165,32 @@ fn a_queue_that_does_not_exist_is_an_invalid_request() {
 }
 
 #[test]
+fn both_ends_of_xrc_may_be_told_the_attributes_of_both() {
+    let setup = setup(Service::Xrc);
+    let mut pair = setup.unconnected();
+    let rtr = AttrMask::AV
+        | AttrMask::PATH_MTU
+        | AttrMask::DEST_QPN
+        | AttrMask::RQ_PSN
+        | AttrMask::MAX_DEST_RD_ATOMIC
+        | AttrMask::MIN_RNR_TIMER;
+    let rts =
+        AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::SQ_PSN | AttrMask::MAX_QP_RD_ATOMIC;
+    for node in 0..2 {
+        pair.modify_from(node, QpState::Init, setup.attr(node));
+        for (qp_state, mask) in [(QpState::Rtr, rtr), (QpState::Rts, rts)] {
+            let attr = QpAttr { qp_state, ..setup.attr(node) };
+            let testing = &mut pair.nodes[node];
+            testing.qp.modify(pair.now, &attr, mask | AttrMask::STATE, &mut testing.host).expect("taken");
+        }
+    }
+    pair.post_srq_recv(SRQ, 10, 0, 100);
+    pair.post(1, SendOp::Send, 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+}
+
+#[test]
 fn the_two_ends_of_xrc_have_one_direction() {
     let mut pair = setup(Service::Xrc).pair();
     let wr = SendWr { wr_id: 1, op: SendOp::Send, flags: SendFlags::empty(), data: Data::Gather(&[]) };
