@@ -29,6 +29,7 @@ pub struct DeviceLimits {
     /// Bytes of device memory.
     pub max_dm_size: u64,
     pub max_pd: u32,
+    pub max_srq: u32,
     pub max_qp_rd_atom: u8,
     pub max_qp_init_rd_atom: u8,
 }
@@ -48,6 +49,7 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     // As much as a ConnectX-5 has.
     max_dm_size: 256 << 10,
     max_pd: 1 << 16,
+    max_srq: 1 << 16,
     max_qp_rd_atom: 16,
     max_qp_init_rd_atom: 16,
 };

@@ -153,11 +153,11 @@ impl Qp {
         recv_cq: &Arc<Cq>,
         receives: Receives,
     ) -> Result<Arc<Qp>, Errno> {
-        let served = match (create.service, &receives) {
-            (Service::Rc | Service::Uc | Service::Ud, Receives::Own | Receives::Shared(_)) => true,
-            (Service::Xrc, Receives::Own | Receives::Domain(_)) => true,
-            _ => false,
-        };
+        let served = matches!(
+            (create.service, &receives),
+            (Service::Rc | Service::Uc | Service::Ud, Receives::Own | Receives::Shared(_))
+                | (Service::Xrc, Receives::Own | Receives::Domain(_))
+        );
         if !served {
             return Err(Errno(libc::EOPNOTSUPP));
         }

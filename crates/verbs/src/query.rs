@@ -267,14 +267,17 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.sys_image_guid = own.info.guid;
     attr.max_mr_size = limits.max_mr_size;
     // Any page size from 4 KiB on.
-    attr.page_size_cap = 0xffff_f000;
+    attr.page_size_cap = !0xfff;
     attr.vendor_id = NO_VENDOR;
     attr.max_qp = int(limits.max_qp);
     attr.max_qp_wr = int(limits.max_qp_wr);
     attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD
         | IBV_DEVICE_PORT_ACTIVE_EVENT
         | IBV_DEVICE_SYS_IMAGE_GUID
-        | IBV_DEVICE_RC_RNR_NAK_GEN;
+        | IBV_DEVICE_RC_RNR_NAK_GEN
+        | IBV_DEVICE_UD_AV_PORT_ENFORCE
+        | IBV_DEVICE_SRQ_RESIZE
+        | IBV_DEVICE_XRC;
     attr.max_sge = int(limits.max_sge);
     attr.max_sge_rd = int(limits.max_sge_rd);
     attr.max_cq = int(limits.max_cq);
@@ -287,6 +290,9 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.atomic_cap = IBV_ATOMIC_HCA;
     // They are a few bytes of the application's memory each.
     attr.max_ah = int(limits.max_mr);
+    attr.max_srq = int(limits.max_srq);
+    attr.max_srq_wr = int(limits.max_qp_wr);
+    attr.max_srq_sge = int(limits.max_sge);
     attr.max_pkeys = 1;
     attr.local_ca_ack_delay = 15;
     attr.phys_port_cnt = PORT as u8;

@@ -17,6 +17,9 @@ pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 1 << 7;
 pub const IBV_DEVICE_PORT_ACTIVE_EVENT: c_uint = 1 << 10;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: c_uint = 1 << 11;
 pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 1 << 12;
+pub const IBV_DEVICE_UD_AV_PORT_ENFORCE: c_uint = 1 << 6;
+pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 1 << 13;
+pub const IBV_DEVICE_XRC: c_uint = 1 << 20;
 pub const IBV_SYSFS_NAME_MAX: usize = 64;
 pub const IBV_SYSFS_PATH_MAX: usize = 256;
 
