@@ -116,6 +116,9 @@ impl<H: Host> Step<'_, H> {
         }
         let (wr, at) = self.requester.una_packet();
         let slot = *self.queue.slot(wr);
+        if slot.kind == Kind::AtomicWrite {
+            return self.written(packet);
+        }
         let mtu = self.config.mtu;
         let offset = at as usize * mtu;
         let chunk = self.config.read_packets;
@@ -130,6 +133,16 @@ impl<H: Host> Step<'_, H> {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
         }
         self.scatter(wr, offset as u64, packet.payload)?;
+        self.answered();
+        Ok(CompleterState::InOrder)
+    }
+
+    /// An ATOMIC WRITE is answered like a READ of nothing (IBTA annex A19).
+    fn written(&mut self, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
+        let opcode = packet.headers.bth.opcode;
+        if !opcode.starts_message() || !opcode.ends_message() || !packet.payload.is_empty() {
+            return Err(Failure { status: Status::BadResponse, vendor: u32::from(opcode.0) });
+        }
         self.answered();
         Ok(CompleterState::InOrder)
     }
@@ -173,6 +186,7 @@ impl<H: Host> Step<'_, H> {
             let packets = (up_to - self.requester.una()).min(u64::from(slot.packets - at)) as u32;
             if self.requester.acknowledge(slot, packets, self.config) {
                 self.queue.retire(self.host, self.config, Status::Success, 0);
+                self.requester.retire_local(self.queue, self.config, self.host);
             }
         }
         if self.requester.una() != before {
@@ -186,6 +200,7 @@ impl<H: Host> Step<'_, H> {
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);
+            self.requester.retire_local(self.queue, self.config, self.host);
         }
         self.requester.progressed(self.now, self.config);
     }

@@ -31,6 +31,9 @@ pub enum WcOpcode {
     RdmaRead = 2,
     CompSwap = 3,
     FetchAdd = 4,
+    BindWindow = 5,
+    LocalInvalidate = 6,
+    AtomicWrite = 9,
     Recv = 128,
     RecvRdmaWithImm = 129,
 }
@@ -43,6 +46,8 @@ bitflags! {
         const GRH = 1;
         /// Immediate data is valid.
         const WITH_IMM = 2;
+        /// A window's key was ended; it stands where immediate data would.
+        const WITH_INV = 8;
     }
 }
 
@@ -57,7 +62,7 @@ pub struct Completion {
     pub opcode: WcOpcode,
     /// Bytes received or read.
     pub byte_len: u32,
-    /// Immediate data, raw big-endian.
+    /// Immediate data, raw big-endian; or the key that was ended, a number.
     pub imm: u32,
     /// What else is valid.
     pub flags: WcFlags,

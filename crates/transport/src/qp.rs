@@ -394,16 +394,27 @@ impl Qp {
         if !self.config.is_reliable() {
             return self.send_unreliable(now, host, egress);
         }
-        match self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress) {
-            Ok((progress, sent)) => {
-                if sent > 0 {
-                    self.responder.hurry();
+        loop {
+            let polled = self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress);
+            let retired = self.requester.retire_local(&mut self.send_queue, &self.config, host);
+            match polled {
+                Ok((progress, sent)) => {
+                    if sent > 0 {
+                        self.responder.hurry();
+                    }
+                    if retired && progress == Progress::Idle {
+                        if self.draining {
+                            self.check_drained(host);
+                        }
+                        // What waited for those may go on.
+                        continue;
+                    }
+                    return progress;
                 }
-                progress
-            }
-            Err(failure) => {
-                self.fail(failure, host);
-                Progress::Idle
+                Err(failure) => {
+                    self.fail(failure, host);
+                    return Progress::Idle;
+                }
             }
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Received {
     pub opcode: WcOpcode,
     pub byte_len: u32,
     pub imm: Option<u32>,
+    /// A key that the message ended.
+    pub ended_key: Option<u32>,
     pub solicited: bool,
     /// Who sent it, where that is not the connected peer: a GRH stands before the data then.
     pub from: Option<u32>,
@@ -116,11 +118,12 @@ impl RecvQueue {
     pub fn complete<H: Host>(&mut self, host: &mut H, config: &Config, received: Received) {
         let mut flags = WcFlags::empty();
         flags.set(WcFlags::WITH_IMM, received.imm.is_some());
+        flags.set(WcFlags::WITH_INV, received.ended_key.is_some());
         flags.set(WcFlags::GRH, received.from.is_some());
         let completion = Completion {
             opcode: received.opcode,
             byte_len: received.byte_len,
-            imm: received.imm.unwrap_or(0),
+            imm: received.imm.or(received.ended_key).unwrap_or(0),
             flags,
             src_qp: received.from.unwrap_or(config.attr.dest_qp_num),
             ..self.blank(config, Status::Success, 0)

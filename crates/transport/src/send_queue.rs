@@ -18,6 +18,10 @@ pub(crate) enum Kind {
     Read,
     /// One PSN, done when the value is here.
     Atomic,
+    /// One PSN, done when the peer says so.
+    AtomicWrite,
+    /// Nothing is sent: done when it was executed and everything before it is done.
+    Local,
 }
 
 /// A work request in the ring; its pieces and inline data lie beside.
@@ -135,21 +139,28 @@ impl SendQueue {
                     return Err(PostError::TooManySges);
                 }
                 let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
-                if length > MAX_MESSAGE || (kind == Kind::Atomic && length != 8) {
+                if length > MAX_MESSAGE || (matches!(kind, Kind::Atomic | Kind::AtomicWrite) && length != 8) {
                     return Err(PostError::Length);
                 }
                 self.sges[place * self.max_sges..][..sges.len()].copy_from_slice(sges);
                 (length as u32, sges.len() as u32, false)
             }
             Data::Inline(bytes) => {
-                if bytes.len() > self.max_inline || kind != Kind::Data {
+                if bytes.len() > self.max_inline || !matches!(kind, Kind::Data | Kind::AtomicWrite) {
                     return Err(PostError::Inline);
+                }
+                if kind == Kind::AtomicWrite && bytes.len() != 8 {
+                    return Err(PostError::Length);
                 }
                 self.inline[place * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
                 (bytes.len() as u32, 0, true)
             }
         };
-        let packets = if kind == Kind::Atomic { 1 } else { config.packets(length) };
+        let packets = match kind {
+            Kind::Data | Kind::Read => config.packets(length),
+            Kind::Atomic | Kind::AtomicWrite => 1,
+            Kind::Local => 0,
+        };
         let mut flags = wr.flags;
         flags.set(SendFlags::SIGNALED, config.init.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED));
         self.slots[place] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, to, packets, pieces, inline };
@@ -190,7 +201,11 @@ impl SendQueue {
 fn serves(service: Service, op: &SendOp, to: Target) -> bool {
     match (service, to) {
         (Service::Rc, Target::Peer) | (Service::Xrc, Target::Srq(_)) => true,
-        (Service::Uc, Target::Peer) => kind(op) == Kind::Data,
+        (Service::Uc, Target::Peer) => match kind(op) {
+            Kind::Data => !matches!(op, SendOp::SendInvalidate { .. }),
+            Kind::Local => true,
+            Kind::Read | Kind::Atomic | Kind::AtomicWrite => false,
+        },
         (Service::Ud, Target::Datagram(_)) => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
         _ => false,
     }
@@ -198,18 +213,27 @@ fn serves(service: Service, op: &SendOp, to: Target) -> bool {
 
 fn kind(op: &SendOp) -> Kind {
     match op {
-        SendOp::Send | SendOp::SendImm { .. } | SendOp::Write { .. } | SendOp::WriteImm { .. } => Kind::Data,
+        SendOp::Send
+        | SendOp::SendImm { .. }
+        | SendOp::SendInvalidate { .. }
+        | SendOp::Write { .. }
+        | SendOp::WriteImm { .. } => Kind::Data,
         SendOp::Read { .. } => Kind::Read,
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
+        SendOp::AtomicWrite { .. } => Kind::AtomicWrite,
+        SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => Kind::Local,
     }
 }
 
 fn wc_opcode(op: &SendOp) -> WcOpcode {
     match op {
-        SendOp::Send | SendOp::SendImm { .. } => WcOpcode::Send,
+        SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInvalidate { .. } => WcOpcode::Send,
         SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
         SendOp::Read { .. } => WcOpcode::RdmaRead,
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
+        SendOp::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
+        SendOp::BindWindow(_) => WcOpcode::BindWindow,
     }
 }

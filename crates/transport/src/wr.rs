@@ -1,5 +1,6 @@
 //! Work requests as they are posted.
 
+use crate::Bind;
 use bitflags::bitflags;
 use thiserror::Error;
 
@@ -62,6 +63,21 @@ pub enum SendOp {
         rkey: u32,
         add: u64,
     },
+    /// A SEND that ends a window's key at the peer (IBTA 9.4.1.1.1).
+    SendInvalidate {
+        rkey: u32,
+    },
+    /// Eight bytes that appear at once (IBTA annex A19).
+    AtomicWrite {
+        remote_addr: u64,
+        rkey: u32,
+    },
+    /// Ends a key of this process, once everything before it is complete (IBTA 10.6.5).
+    LocalInvalidate {
+        key: u32,
+    },
+    /// Binds a memory window before anything after it is begun (IBTA 10.6.7).
+    BindWindow(Bind),
 }
 
 /// Whom a send work request is for.

@@ -294,9 +294,10 @@ fn requests_of_wrong_length_or_order_are_invalid() {
         &[(O::WriteFirst, 1024, 3000), (O::WriteFirst, 1024, 3000)],
         &[(O::ReadRequest, 0, (1 << 31) + 1)],
         &[(O::ReadRequest, 4, 10)],
-        &[(O::SendOnlyInv, 10, 0)],
+        &[(O::SendLastInv, 10, 0)],
         &[(O::Flush, 0, 10)],
-        &[(O::AtomicWrite, 8, 8)],
+        &[(O::AtomicWrite, 4, 8)],
+        &[(O::AtomicWrite, 8, 16)],
     ];
     for case in cases {
         let mut pair = Setup::default().pair();

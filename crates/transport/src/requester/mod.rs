@@ -3,6 +3,7 @@
 //! It holds two positions in the stream of PSNs: the oldest that is not acknowledged and the next to send. Going back
 //! is setting the second to the first. What responses mean is the completer's business.
 
+mod local;
 mod position;
 mod retry;
 mod send;
@@ -12,7 +13,7 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::qp::{InFlight, Limits, Progress};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Access, Egress, Host, Instant, QpState, Refused, SendFlags, Status, Target};
+use crate::{Access, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status, Target};
 use position::{PACKET_COST, Position};
 use retry::Retries;
 use send::Step;
@@ -30,7 +31,7 @@ pub enum RequesterState {
     WaitWindow,
     /// `max_rd_atomic` READs and atomics are outstanding.
     WaitReads,
-    /// A fenced work request waits for earlier READs and atomics.
+    /// A fenced work request waits for earlier READs and atomics, or an invalidation for everything before it.
     WaitFence,
     /// The receiver was not ready: waiting as long as it said.
     WaitReceiver,
@@ -70,6 +71,8 @@ pub(crate) struct Requester {
     asked: u64,
     /// The work request at `next` cannot be done.
     stalled: bool,
+    /// Local work requests that were executed and are not retired.
+    executed: u32,
     /// Where it has gone back to, until that is answered.
     repeating: Option<u64>,
     retries: Retries,
@@ -170,6 +173,13 @@ impl Requester {
                 return Ok((Progress::Idle, count));
             }
             let slot = queue.slot(self.next.wr);
+            if slot.kind == Kind::Local {
+                if let Err(failure) = self.execute(slot, config, host) {
+                    self.stall(failure)?;
+                    return Ok((Progress::Idle, count));
+                }
+                continue;
+            }
             let step = Step::at(&self.next, slot, config);
             let Some(ack_req) = self.admit(&step, &mut budget, config) else {
                 self.state = RequesterState::WaitWindow;
@@ -247,6 +257,9 @@ impl Requester {
         if slot.kind == Kind::Data && !fenced {
             return None;
         }
+        if let SendOp::LocalInvalidate { .. } = slot.op {
+            return (self.una.wr != self.next.wr).then_some(RequesterState::WaitFence);
+        }
         let reads = self.next.reads_since(&self.una);
         // IBTA 10.8.3.3: a fenced work request is begun only when earlier READs and atomics are complete.
         if fenced && reads > 0 {
@@ -254,7 +267,7 @@ impl Requester {
         }
         // IBTA 9.7.3.2: no more READs and atomics than the responder has resources for. With none at all it fails.
         let limit = u64::from(config.attr.max_rd_atomic.max(1));
-        (slot.kind != Kind::Data && reads >= limit).then_some(RequesterState::WaitReads)
+        (!matches!(slot.kind, Kind::Data | Kind::Local) && reads >= limit).then_some(RequesterState::WaitReads)
     }
 
     /// The work request at `next` cannot be done: fails it if it is the oldest, otherwise waits until it is.
@@ -329,7 +342,8 @@ fn check<H: Host>(
     config: &Config,
     host: &mut H,
 ) -> Result<(), Failure> {
-    let access = if slot.kind == Kind::Data { Access::empty() } else { Access::LOCAL_WRITE };
+    let sends = matches!(slot.kind, Kind::Data | Kind::AtomicWrite);
+    let access = if sends { Access::empty() } else { Access::LOCAL_WRITE };
     if slot.kind != Kind::Data && config.attr.max_rd_atomic == 0 {
         return Err(Failure { status: Status::LocalQpOperation, vendor: vendor::NO_READS });
     }

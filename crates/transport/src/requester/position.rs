@@ -41,10 +41,11 @@ impl Position {
                 self.reads += u64::from(requests);
                 self.cost += u64::from(requests) * PACKET_COST;
             }
-            Kind::Atomic => {
+            Kind::Atomic | Kind::AtomicWrite => {
                 self.reads += 1;
                 self.cost += PACKET_COST;
             }
+            Kind::Local => {}
         }
         self.seq += u64::from(packets);
         self.packet = to;

@@ -4,7 +4,7 @@ use super::position::Position;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Datagram, Outgoing, Payload, SendFlags, SendOp, Target};
-use weir_wire::{AtomicEth, Deth, Headers, ImmDt, Operation, Operation as O, Psn, Reth, XrcEth};
+use weir_wire::{AtomicEth, Deth, Headers, Ieth, ImmDt, Operation, Operation as O, Psn, Reth, XrcEth};
 
 /// What goes out next from a position.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,9 @@ impl Step {
                     last: at.packet + packets == slot.packets,
                 }
             }
-            Kind::Atomic => Step { packets: 1, payload: 0, read_bytes: 0, last: true },
+            Kind::AtomicWrite => Step { packets: 1, payload: left, read_bytes: 0, last: true },
+            // What is local is never sent.
+            Kind::Atomic | Kind::Local => Step { packets: 1, payload: 0, read_bytes: 0, last: true },
         }
     }
 }
@@ -101,6 +103,11 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
         SendOp::Read { .. } => O::ReadRequest,
         SendOp::CompareSwap { .. } => O::CompareSwap,
         SendOp::FetchAdd { .. } => O::FetchAdd,
+        SendOp::AtomicWrite { .. } => O::AtomicWrite,
+        // What is local is never sent.
+        SendOp::SendInvalidate { .. } | SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => {
+            part(first, last, [O::SendMiddle, O::SendFirst, O::SendLastInv, O::SendOnlyInv])
+        }
     }
 }
 
@@ -138,5 +145,11 @@ fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step
             headers.atomic = atomic(remote_addr, rkey, swap, compare);
         }
         SendOp::FetchAdd { remote_addr, rkey, add } => headers.atomic = atomic(remote_addr, rkey, add, 0),
+        SendOp::SendInvalidate { rkey } => {
+            headers.bth.solicited = solicited;
+            headers.ieth = step.last.then(|| Ieth { rkey: rkey.into() });
+        }
+        SendOp::AtomicWrite { remote_addr, rkey } => headers.reth = reth(remote_addr, rkey, slot.length),
+        SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => {}
     }
 }

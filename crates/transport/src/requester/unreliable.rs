@@ -14,6 +14,7 @@ impl Requester {
             queue.retire(host, config, Status::Success, 0);
             self.una.wr = self.una.wr.wrapping_add(1);
         }
+        self.executed = 0;
         self.una = self.next;
         self.unanswered_since = None;
         waited

@@ -26,6 +26,7 @@ impl Responder {
             Request::Write => self.write(packet, config, queue, host),
             Request::Read => self.read(packet, config, host),
             Request::Atomic => self.atomic(packet, config, host),
+            Request::AtomicWrite => self.atomic_write(packet, config, host),
         }
     }
 
@@ -58,10 +59,15 @@ impl Responder {
             self.message = Message::Send { received };
             return Ok(Verdict::Executed);
         }
+        let ended_key = packet.headers.ieth.map(|ieth| ieth.rkey.get());
+        if let Some(rkey) = ended_key {
+            host.invalidate_remote(rkey).map_err(Fatal::access)?;
+        }
         self.end_message();
         let imm = packet.headers.imm.map(|imm| imm.imm.get().to_be());
         let solicited = packet.headers.bth.solicited;
-        let received = Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, solicited, from: None };
+        let received =
+            Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, ended_key, solicited, from: None };
         queue.complete(host, config, received);
         Ok(Verdict::Executed)
     }
@@ -107,6 +113,7 @@ impl Responder {
                 opcode: WcOpcode::RecvRdmaWithImm,
                 byte_len: total as u32,
                 imm: Some(imm.imm.get().to_be()),
+                ended_key: None,
                 solicited: headers.bth.solicited,
                 from: None,
             };
@@ -147,6 +154,20 @@ impl Responder {
         };
         let original = host.atomic(rkey, va, operation).map_err(Fatal::access)?;
         self.answer(1, Answer::Atomic { original });
+        Ok(Verdict::Answering { packets: 1 })
+    }
+
+    fn atomic_write<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
+        let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
+        let (va, rkey) = (reth.va.get(), reth.rkey.get());
+        self.check_resources(config)?;
+        // IBTA annex A19: eight bytes, aligned.
+        if packet.payload.len() != 8 || reth.dma_len.get() != 8 || !va.is_multiple_of(8) {
+            return Err(Fatal::invalid());
+        }
+        host.check_remote(rkey, va, 8, Access::REMOTE_WRITE).map_err(Fatal::access)?;
+        host.write_remote(rkey, va, packet.payload).map_err(Fatal::access)?;
+        self.answer(1, Answer::Written);
         Ok(Verdict::Answering { packets: 1 })
     }
 

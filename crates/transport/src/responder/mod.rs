@@ -265,7 +265,7 @@ impl Responder {
                     self.resources.repeat_read(bth.psn, va, rkey, length, config.mtu);
                 }
             }
-            Some((Request::Atomic, _)) => {
+            Some((Request::Atomic | Request::AtomicWrite, _)) => {
                 self.resources.repeat_atomic(bth.psn);
             }
             None => {}

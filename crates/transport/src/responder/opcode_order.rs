@@ -10,6 +10,7 @@ pub(super) enum Request {
     Write,
     Read,
     Atomic,
+    AtomicWrite,
 }
 
 /// A message of several packets that is under way.
@@ -26,13 +27,16 @@ pub(super) enum Message {
 
 /// The table of requests: what each is part of, and what the QP must allow for it (IBTA 9.7.4.1.3). What is not here is
 /// not supported; a new operation adds its line.
-const TABLE: [(Operation, Request, Access); 15] = [
+const TABLE: [(Operation, Request, Access); 18] = [
     (O::SendFirst, Request::Send, Access::empty()),
     (O::SendMiddle, Request::Send, Access::empty()),
     (O::SendLast, Request::Send, Access::empty()),
     (O::SendLastImm, Request::Send, Access::empty()),
     (O::SendOnly, Request::Send, Access::empty()),
     (O::SendOnlyImm, Request::Send, Access::empty()),
+    (O::SendLastInv, Request::Send, Access::empty()),
+    (O::SendOnlyInv, Request::Send, Access::empty()),
+    (O::AtomicWrite, Request::AtomicWrite, Access::REMOTE_WRITE),
     (O::WriteFirst, Request::Write, Access::REMOTE_WRITE),
     (O::WriteMiddle, Request::Write, Access::REMOTE_WRITE),
     (O::WriteLast, Request::Write, Access::REMOTE_WRITE),
@@ -83,6 +87,8 @@ mod tests {
                     O::SendFirst,
                     O::SendOnly,
                     O::SendOnlyImm,
+                    O::SendOnlyInv,
+                    O::AtomicWrite,
                     O::WriteFirst,
                     O::WriteOnly,
                     O::WriteOnlyImm,
@@ -91,7 +97,7 @@ mod tests {
                     O::FetchAdd,
                 ],
             ),
-            (Message::Send { received: 0 }, vec![O::SendMiddle, O::SendLast, O::SendLastImm]),
+            (Message::Send { received: 0 }, vec![O::SendMiddle, O::SendLast, O::SendLastImm, O::SendLastInv]),
             (write, vec![O::WriteMiddle, O::WriteLast, O::WriteLastImm]),
         ] {
             for (operation, request, _) in TABLE {
@@ -103,7 +109,7 @@ mod tests {
 
     #[test]
     fn responses_and_later_operations_are_not_requests() {
-        for operation in [O::Acknowledge, O::ReadResponseOnly, O::SendOnlyInv, O::Flush, O::AtomicWrite] {
+        for operation in [O::Acknowledge, O::ReadResponseOnly, O::Flush] {
             assert_eq!(lookup(operation), None);
         }
         assert_eq!(lookup(O::FetchAdd), Some((Request::Atomic, Access::REMOTE_ATOMIC)));

@@ -12,6 +12,8 @@ pub(super) enum Answer {
     Read { va: u64, rkey: u32, length: u32 },
     /// The value before the operation, which is not done twice.
     Atomic { original: u64 },
+    /// An ATOMIC WRITE was done, and is not done twice.
+    Written,
 }
 
 /// A READ or atomic that was accepted.
@@ -52,7 +54,7 @@ impl Resource {
     pub fn new(first: Psn, packets: u32, msn: u32, answer: Answer) -> Self {
         let (va, left) = match answer {
             Answer::Read { va, length, .. } => (va, length),
-            Answer::Atomic { .. } => (0, 0),
+            Answer::Atomic { .. } | Answer::Written => (0, 0),
         };
         let cursor = Some(Cursor { psn: first, va, left, begun: false });
         Resource { first, packets, msn, answer, answered: false, cursor }
@@ -98,7 +100,10 @@ impl Resources {
 
     /// Answers an atomic again with what it found the first time (IBTA 9.7.5.1.2). False: too long ago.
     pub fn repeat_atomic(&mut self, psn: Psn) -> bool {
-        let found = self.ring.iter().position(|r| matches!(r.answer, Answer::Atomic { .. }) && r.first == psn);
+        let found = self
+            .ring
+            .iter()
+            .position(|r| matches!(r.answer, Answer::Atomic { .. } | Answer::Written) && r.first == psn);
         let Some(index) = found else { return false };
         self.restart(index, Cursor { psn, va: 0, left: 0, begun: false });
         true
@@ -135,6 +140,11 @@ impl Resources {
                 let mut headers = config.headers(Operation::AtomicAcknowledge, cursor.psn, 0);
                 headers.aeth = aeth;
                 headers.atomic_ack = Some(AtomicAckEth { original: original.into() });
+                Outgoing { headers, payload: Payload::None, to: None }
+            }
+            Answer::Written => {
+                let mut headers = config.headers(Operation::ReadResponseOnly, cursor.psn, 0);
+                headers.aeth = aeth;
                 Outgoing { headers, payload: Payload::None, to: None }
             }
             Answer::Read { rkey, .. } => {

@@ -5,7 +5,7 @@
 use super::host::Staging;
 use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, Setup, remote, sge};
 use super::rng::Rng;
-use crate::{AttrMask, Data, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr};
+use crate::{Access, AttrMask, Bind, Data, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr};
 use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service};
 
 /// Input bytes, taken one by one; zeros after their end.
@@ -77,13 +77,21 @@ pub fn requester(data: &[u8]) {
     let mut wr_id = 0;
     for _ in 0..input.byte() % 16 {
         let len = input.length(setup.mtu.bytes());
-        let (op, len) = match input.byte() % 7 {
+        let (op, len) = match input.byte() % 11 {
             0 => (SendOp::Send, len),
             1 => (SendOp::SendImm { imm: 7 }, len),
             2 => (SendOp::Write { remote_addr, rkey }, len * 3),
             3 => (SendOp::WriteImm { remote_addr, rkey, imm: 9 }, len),
             4 => (SendOp::CompareSwap { remote_addr, rkey, compare: 1, swap: 2 }, 8),
             5 => (SendOp::FetchAdd { remote_addr, rkey, add: 3 }, 8),
+            7 => (SendOp::SendInvalidate { rkey: 77 }, len),
+            8 => (SendOp::AtomicWrite { remote_addr, rkey }, 8),
+            9 => (SendOp::LocalInvalidate { key: 78 }, 0),
+            10 => {
+                let access = Access::REMOTE_WRITE;
+                let bind = Bind { window_rkey: 78, new_rkey: 78, mr_lkey: rkey, addr: remote_addr, len: 64, access };
+                (SendOp::BindWindow(bind), 0)
+            }
             _ => (SendOp::Read { remote_addr, rkey }, len * 3),
         };
         let flags = SendFlags::from_bits_truncate(u32::from(input.byte()) & 7) | SendFlags::SIGNALED;

@@ -1,8 +1,8 @@
 //! A host for one QP that keeps a journal, and the way out that turns descriptions into bytes.
 
-use super::memory::Memory;
+use super::memory::{Memory, Region};
 use crate::{
-    Access, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Status,
+    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Status,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +20,10 @@ pub enum Entry {
     Atomic { addr: u64 },
     /// A work request completed.
     Complete { queue: Queue, completion: Completion, solicited: bool },
+    /// A window was bound.
+    Bind { key: u32 },
+    /// A key was ended.
+    Invalidate { key: u32 },
     /// An asynchronous event.
     Event(QpEvent),
 }
@@ -115,6 +119,31 @@ impl Host for TestHost {
         *place = after.to_ne_bytes();
         self.journal.push(Entry::Atomic { addr: va });
         Ok(before)
+    }
+
+    fn bind_window(&mut self, bind: &Bind) -> Result<(), Denied> {
+        let mut memory = self.memory.borrow_mut();
+        memory.check(bind.mr_lkey, bind.addr, bind.len, Access::MW_BIND)?;
+        let Bind { window_rkey, new_rkey: key, addr, len, access, .. } = *bind;
+        let mut own = true;
+        memory.regions().retain(|region| std::mem::take(&mut own) || region.key != window_rkey);
+        memory.regions().push(Region { key, addr, len, access, mapped: true });
+        self.journal.push(Entry::Bind { key });
+        Ok(())
+    }
+
+    fn invalidate_local(&mut self, key: u32) -> Result<(), Denied> {
+        let mut memory = self.memory.borrow_mut();
+        // The node's own region comes first, and stays.
+        let window = memory.regions().iter().skip(1).position(|region| region.key == key);
+        let window = window.ok_or(Denied::Protection)? + 1;
+        memory.regions().remove(window);
+        self.journal.push(Entry::Invalidate { key });
+        Ok(())
+    }
+
+    fn invalidate_remote(&mut self, rkey: u32) -> Result<(), Denied> {
+        self.invalidate_local(rkey)
     }
 
     fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {

@@ -1,0 +1,44 @@
+//! Work requests that send nothing: they are executed when their turn comes, once, and retired in order.
+
+use super::{Failure, Requester};
+use crate::completion::vendor;
+use crate::config::Config;
+use crate::send_queue::{Kind, SendQueue, SendSlot};
+use crate::{Host, SendOp, Status};
+
+impl Requester {
+    /// Executes the one at `next`, unless that was done before going back, and steps over it.
+    pub(super) fn execute<H: Host>(&mut self, slot: &SendSlot, config: &Config, host: &mut H) -> Result<(), Failure> {
+        if self.next.wr == self.begun {
+            let (result, status) = match slot.op {
+                SendOp::BindWindow(bind) => (host.bind_window(&bind), Status::MwBind),
+                SendOp::LocalInvalidate { key } => (host.invalidate_local(key), Status::LocalQpOperation),
+                _ => (Ok(()), Status::Success),
+            };
+            result.map_err(|denied| Failure { status, vendor: vendor::denied(denied) })?;
+            self.begun = self.begun.wrapping_add(1);
+            self.executed += 1;
+            self.stalled = false;
+        }
+        self.next.advance(slot, 0, config);
+        Ok(())
+    }
+
+    /// Retires those that everything before is done of. True: another poll may go on where the last one had to wait
+    /// for that.
+    #[inline]
+    pub fn retire_local<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
+        let mut any = false;
+        while self.executed > 0 && self.una.packet == 0 && queue.slot(self.una.wr).kind == Kind::Local {
+            // Having gone back, `next` may stand there too.
+            if self.next.wr == self.una.wr {
+                self.next.advance(queue.slot(self.una.wr), 0, config);
+            }
+            self.una.advance(queue.slot(self.una.wr), 0, config);
+            self.executed -= 1;
+            queue.retire(host, config, Status::Success, 0);
+            any = true;
+        }
+        any
+    }
+}
