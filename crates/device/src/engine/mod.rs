@@ -41,7 +41,7 @@ pub struct Turn {
     receive: bool,
     /// Sends ACKs that waited for company since an earlier turn.
     earlier_acks: bool,
-    /// Sends all ACKs that are owed.
+    /// Sends all ACKs that are owed, whoever may still take them along.
     all_acks: bool,
 }
 
@@ -51,7 +51,7 @@ impl Turn {
     /// An empty CQ was polled.
     pub const POLL: Turn = Turn { receive: true, earlier_acks: true, all_acks: false };
     /// The engine's thread.
-    pub const THREAD: Turn = Turn { receive: true, earlier_acks: true, all_acks: true };
+    pub const THREAD: Turn = Turn { receive: true, earlier_acks: false, all_acks: false };
     /// The process is about to end.
     pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true, all_acks: true };
 }
@@ -185,7 +185,7 @@ impl Engine {
         let now = clock::now();
         let mut worked = self.answer_doorbells(adapter);
         if turn.earlier_acks {
-            self.hurry_acks();
+            self.hurry_acks(|_| true);
         }
         if turn.receive {
             for _ in 0..RECEIVES {
@@ -197,9 +197,12 @@ impl Engine {
                 }
             }
         }
-        // An ACK waits for company only while somebody polls: the next poll or post takes it along.
-        if turn.all_acks || !adapter.pace.somebody_polls() {
-            self.hurry_acks();
+        // An ACK waits for company while somebody polls, whose next poll or post takes it along. While nobody does, the
+        // program may look at its memory and answer: if it has been answering, its next post takes the ACK along.
+        if turn.all_acks {
+            self.hurry_acks(|_| true);
+        } else if !adapter.pace.somebody_polls() {
+            self.hurry_acks(|entry| !entry.answers);
         }
         self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
@@ -225,14 +228,19 @@ impl Engine {
         any
     }
 
-    fn hurry_acks(&mut self) {
-        while let Some(index) = self.lazy.pop() {
-            if let Some(entry) = self.table.get_mut(index) {
-                entry.lazy = false;
-                entry.shared.lock().hurry_ack();
-                self.ready(index);
+    fn hurry_acks(&mut self, which: impl Fn(&table::Entry) -> bool) {
+        let mut lazy = std::mem::take(&mut self.lazy);
+        lazy.retain(|index| {
+            let Some(entry) = self.table.get_mut(*index) else { return false };
+            if entry.lazy && !which(entry) {
+                return true;
             }
-        }
+            entry.lazy = false;
+            entry.shared.lock().hurry_ack();
+            self.ready(*index);
+            false
+        });
+        self.lazy = lazy;
     }
 
     fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) {
@@ -248,6 +256,8 @@ impl Engine {
             let shared = entry.shared.clone();
             let mut protocol = shared.lock();
             if protocol.poll_timeout().is_some_and(|due| due <= now) {
+                // No answer took its ACK along in time.
+                entry.answers &= !protocol.owes_lazy_ack();
                 let mut host = host::QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
                 protocol.handle_timeout(now, &mut host);
             }

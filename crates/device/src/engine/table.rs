@@ -32,6 +32,8 @@ pub struct Entry {
     pub waiting: bool,
     /// It stands in the list of lazy ACKs.
     pub lazy: bool,
+    /// Its owner has posted something since an ACK last waited in vain.
+    pub answers: bool,
     /// The earliest deadline of it in the timers; `u64::MAX` if none.
     pub deadline: u64,
     /// It was destroyed: until then it acknowledges duplicates.
@@ -78,6 +80,7 @@ impl Table {
             ready: false,
             waiting: false,
             lazy: false,
+            answers: false,
             deadline: u64::MAX,
             retired: None,
         }));
@@ -128,5 +131,6 @@ impl Entry {
     pub fn answer(&mut self) {
         self.shared.bell.answer();
         self.shared.unsent.store(0, Ordering::Relaxed);
+        self.answers = true;
     }
 }
