@@ -19,6 +19,7 @@
 #include "faults.h"
 #include "memory.h"
 #include "queues.h"
+#include "windows.h"
 
 static const struct {
 	const char *name;
@@ -36,6 +37,7 @@ static const struct {
 	{ "null region", null_regions },
 	{ "device memory", device_memory },
 	{ "changed region", changed_regions },
+	{ "windows", windows },
 	{ "queue full", full_queues },
 	{ "states", states },
 	{ "flush", flushed },

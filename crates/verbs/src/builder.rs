@@ -8,6 +8,7 @@ use crate::abi::*;
 use crate::ah;
 use crate::ffi::guard;
 use crate::gate::Gate;
+use crate::mw;
 use crate::qp::{self, QpOwn};
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -43,8 +44,13 @@ enum Stored {
 
 /// What can be built here, by type of QP: each has what the one before it has.
 const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-const SENDS_AND_WRITES: u64 = SENDS | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+const SENDS_AND_WRITES: u64 = SENDS
+    | IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW;
 const ALL: u64 = SENDS_AND_WRITES
+    | IBV_QP_EX_WITH_SEND_WITH_INV
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
@@ -89,6 +95,9 @@ pub fn install(qp: &mut ibv_qp_ex, operations: u64) {
         IBV_QP_EX_WITH_RDMA_READ: wr_rdma_read;
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp;
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add;
+        IBV_QP_EX_WITH_SEND_WITH_INV: wr_send_inv;
+        IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv;
+        IBV_QP_EX_WITH_BIND_MW: wr_bind_mw;
     }
 }
 
@@ -238,12 +247,24 @@ macro_rules! builders {
 builders! {
     wr_send() => SendOp::Send;
     wr_send_imm(imm: u32) => SendOp::SendImm { imm };
+    wr_send_inv(rkey: u32) => SendOp::SendInvalidate { rkey };
+    wr_local_inv(key: u32) => SendOp::LocalInvalidate { key };
     wr_rdma_write(rkey: u32, remote_addr: u64) => SendOp::Write { remote_addr, rkey };
     wr_rdma_write_imm(rkey: u32, remote_addr: u64, imm: u32) => SendOp::WriteImm { remote_addr, rkey, imm };
     wr_rdma_read(rkey: u32, remote_addr: u64) => SendOp::Read { remote_addr, rkey };
     wr_atomic_cmp_swp(rkey: u32, remote_addr: u64, compare: u64, swap: u64) =>
         SendOp::CompareSwap { remote_addr, rkey, compare, swap };
     wr_atomic_fetch_add(rkey: u32, remote_addr: u64, add: u64) => SendOp::FetchAdd { remote_addr, rkey, add };
+}
+
+unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`; so are window and region.
+    guard((), || unsafe {
+        match mw::by_request(&ibv_wr_bind_mw { mw, rkey, bind_info: *info }) {
+            Ok(bind) => begin(qp, SendOp::BindWindow(bind)),
+            Err(errno) => qp::own(qp.cast()).builder.inner().fail(errno.0),
+        }
+    })
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {

@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::ah;
 use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard};
+use crate::mw;
 use crate::qp::{self, QpOwn};
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -150,9 +151,12 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_ATOMIC_FETCH_AND_ADD => {
             SendOp::FetchAdd { remote_addr: atomic.remote_addr, rkey: atomic.rkey, add: atomic.compare_add }
         }
-        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_SEND_WITH_INV | IBV_WR_TSO | IBV_WR_ATOMIC_WRITE => {
-            return Err(EOPNOTSUPP);
-        }
+        // `invalidate_rkey` lies where immediate data does.
+        IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: imm },
+        IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
+        // SAFETY: the caller's promise.
+        IBV_WR_BIND_MW => SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw)? }),
+        IBV_WR_TSO | IBV_WR_ATOMIC_WRITE => return Err(EOPNOTSUPP),
         _ => return Err(EINVAL),
     })
 }

@@ -275,6 +275,8 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
         | IBV_DEVICE_PORT_ACTIVE_EVENT
         | IBV_DEVICE_SYS_IMAGE_GUID
         | IBV_DEVICE_RC_RNR_NAK_GEN
+        | IBV_DEVICE_MEM_WINDOW
+        | IBV_DEVICE_MEM_WINDOW_TYPE_2B
         | IBV_DEVICE_UD_AV_PORT_ENFORCE
         | IBV_DEVICE_SRQ_RESIZE
         | IBV_DEVICE_XRC;
@@ -283,6 +285,7 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_cq = int(limits.max_cq);
     attr.max_cqe = int(limits.max_cqe);
     attr.max_mr = int(limits.max_mr);
+    attr.max_mw = int(limits.max_mw);
     attr.max_pd = int(limits.max_pd);
     attr.max_qp_rd_atom = limits.max_qp_rd_atom.into();
     attr.max_res_rd_atom = int(limits.max_qp.saturating_mul(limits.max_qp_rd_atom.into()));

@@ -37,13 +37,3 @@ no_status! {
     ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
     ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
 }
-
-/// Through `ibv_context_ops`: the header calls it without looking whether it is there, as the next.
-pub unsafe extern "C" fn bind_mw(_qp: *mut ibv_qp, _mw: *mut ibv_mw, _bind: *mut ibv_mw_bind) -> c_int {
-    status(|| Err(EOPNOTSUPP))
-}
-
-/// See [`bind_mw`].
-pub unsafe extern "C" fn dealloc_mw(_mw: *mut ibv_mw) -> c_int {
-    status(|| Err(EOPNOTSUPP))
-}

@@ -20,6 +20,8 @@ pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 1 << 12;
 pub const IBV_DEVICE_UD_AV_PORT_ENFORCE: c_uint = 1 << 6;
 pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 1 << 13;
 pub const IBV_DEVICE_XRC: c_uint = 1 << 20;
+pub const IBV_DEVICE_MEM_WINDOW: c_uint = 1 << 17;
+pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
 pub const IBV_SYSFS_NAME_MAX: usize = 64;
 pub const IBV_SYSFS_PATH_MAX: usize = 256;
 

@@ -1,0 +1,133 @@
+//! Memory windows.
+
+use crate::abi::*;
+use crate::ffi::{EINVAL, object, status};
+use crate::pd_mr::{self, new_handle};
+use crate::qp;
+use std::ffi::c_int;
+use std::sync::Arc;
+use weir_device::{Errno, WindowType};
+use weir_transport::{Access, Bind, Data, SendFlags, SendOp, SendWr, Service, Target};
+
+#[repr(C)]
+struct Mw {
+    ibv: ibv_mw,
+    device: Arc<weir_device::Mw>,
+}
+
+/// Through `ibv_context_ops`. EINVAL for another type than the two.
+///
+/// # Safety
+/// `pd` is alive.
+pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_mw {
+    object(|| {
+        let window_type = match mw_type {
+            IBV_MW_TYPE_1 => WindowType::One,
+            IBV_MW_TYPE_2 => WindowType::Two,
+            _ => return Err(EINVAL),
+        };
+        // SAFETY: the caller's promise.
+        let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
+        let device = own.device.alloc_mw(window_type)?;
+        let ibv = ibv_mw { context, pd, rkey: device.rkey(), handle: new_handle(), r#type: mw_type };
+        Ok(Box::into_raw(Box::new(Mw { ibv, device })).cast())
+    })
+}
+
+/// Through `ibv_context_ops`. A window that is bound ends, too.
+///
+/// # Safety
+/// `mw` is from [`alloc_mw`]; after success it is not used again.
+pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise; made from a Box.
+        unsafe {
+            (*mw.cast::<Mw>()).device.dealloc()?;
+            drop(Box::from_raw(mw.cast::<Mw>()));
+        }
+        Ok(())
+    })
+}
+
+/// Through `ibv_context_ops`: posts a bind of a window of type 1, which then has its next key. The header has checked
+/// type and domain. EINVAL for a zero-based region, or where `ibv_post_send` would say so.
+///
+/// # Safety
+/// QP, window and region are alive.
+pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    status(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let asked = &*bind;
+            let new_rkey = next_rkey((*mw).rkey);
+            let op = SendOp::BindWindow(request(mw, new_rkey, &asked.bind_info)?);
+            let flags = SendFlags::from_bits_truncate(asked.send_flags);
+            let own = qp::own(qp);
+            let device = &own.device;
+            // Nothing of it is sent; a send queue of XRC takes what names an SRQ only.
+            let to = if own.service == Service::Xrc { Target::Srq(0) } else { Target::Peer };
+            device.post_send_to(&SendWr { wr_id: asked.wr_id, op, flags, data: Data::Gather(&[]) }, to)?;
+            (*mw).rkey = new_rkey;
+            device.doorbell();
+        }
+        Ok(())
+    })
+}
+
+/// A bind by work request, of a window of type 2; EINVAL for one of type 1.
+///
+/// # Safety
+/// Window and region are alive.
+pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mw = wr.mw.as_ref().ok_or(EINVAL)?;
+        if mw.r#type != IBV_MW_TYPE_2 {
+            return Err(EINVAL);
+        }
+        request(mw, wr.rkey, &wr.bind_info)
+    }
+}
+
+/// # Safety
+/// Window and region are alive.
+unsafe fn request(mw: *const ibv_mw, new_rkey: u32, info: &ibv_mw_bind_info) -> Result<Bind, Errno> {
+    // SAFETY: the caller's promise; a window that is to be closed needs no region.
+    let (window_rkey, mr_lkey) = unsafe {
+        match info.mr.as_ref() {
+            Some(mr) => ((*mw).rkey, mr.lkey),
+            None if info.length == 0 => ((*mw).rkey, 0),
+            None => return Err(EINVAL),
+        }
+    };
+    let access = Access::from_bits_truncate(info.mw_access_flags);
+    Ok(Bind { window_rkey, new_rkey, mr_lkey, addr: info.addr, len: info.length, access })
+}
+
+/// `ibv_inc_rkey`: the next tag, the same index.
+fn next_rkey(rkey: u32) -> u32 {
+    (rkey & !0xff) | (rkey.wrapping_add(1) & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_go_round_and_leave_the_index_alone() {
+        assert_eq!(next_rkey(0x1234_5601), 0x1234_5602);
+        assert_eq!(next_rkey(0x1234_56ff), 0x1234_5600);
+    }
+
+    #[test]
+    fn a_request_needs_a_region_unless_it_closes() {
+        let mw = ibv_mw { context: std::ptr::null_mut(), pd: std::ptr::null_mut(), rkey: 5, handle: 0, r#type: 2 };
+        let mut info = ibv_mw_bind_info { mr: std::ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
+        // SAFETY: a window of this test, no region.
+        unsafe {
+            assert_eq!(request(&mw, 6, &info).map(|bind| (bind.window_rkey, bind.new_rkey)), Ok((5, 6)));
+            info.length = 1;
+            assert_eq!(request(&mw, 6, &info), Err(EINVAL));
+        }
+    }
+}
