@@ -23,7 +23,7 @@
 #define ALL_OPS \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | \
 	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE)
 
 static int passed, failed;
 static struct ibv_context *context;
@@ -257,12 +257,15 @@ static void every_operation(void)
 	next(&a, 7);
 	ibv_wr_atomic_cmp_swp(a.qpx, b.mr->rkey, remote + 8192, 42, 99);
 	piece(&a, 12296, 8);
+	next(&a, 8);
+	ibv_wr_atomic_write(a.qpx, b.mr->rkey, remote + 24576, "together");
 	check(quiet(&a), "something went out before ibv_wr_complete");
 	check(!ibv_wr_complete(a.qpx), "ibv_wr_complete");
 
-	for (uint64_t i = 1; i <= 7; i++) {
+	for (uint64_t i = 1; i <= 8; i++) {
 		static const enum ibv_wc_opcode opcodes[] = { IBV_WC_SEND, IBV_WC_SEND, IBV_WC_RDMA_WRITE,
-			IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP };
+			IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP,
+			IBV_WC_ATOMIC_WRITE };
 
 		if (!start(&a)) {
 			check(false, "completion %lu", (unsigned long)i);
@@ -279,6 +282,7 @@ static void every_operation(void)
 	check(!memcmp(a.buf + 1024, b.buf + 16384, 3000), "what was written");
 	check(!memcmp(b.buf + 20480, "immediate", 9), "what was written inline");
 	check(*(uint64_t *)(a.buf + 12288) == 40 && *(uint64_t *)(a.buf + 12296) == 42, "what the atomics returned");
+	check(!memcmp(b.buf + 24576, "together", 8), "what was written at once");
 	check(*(uint64_t *)(b.buf + 8192) == 99, "what the atomics left");
 
 	if (start(&b)) {

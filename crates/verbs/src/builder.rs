@@ -55,15 +55,24 @@ const ALL: u64 = SENDS_AND_WRITES
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
+/// What an atomic works on.
+const ATOMIC_BYTES: usize = 8;
+
 /// Whether a QP of this type can have these operations built.
 pub fn offers(qp_type: c_int, operations: u64) -> bool {
     let offered = match qp_type {
-        IBV_QPT_RC | IBV_QPT_XRC_SEND => ALL,
+        IBV_QPT_RC => ALL | IBV_QP_EX_WITH_ATOMIC_WRITE,
+        IBV_QPT_XRC_SEND => ALL,
         IBV_QPT_UC => SENDS_AND_WRITES,
         IBV_QPT_UD => SENDS,
         _ => 0,
     };
     operations & !offered == 0
+}
+
+/// Inline bytes that these operations need, asked for or not.
+pub fn inline_bytes(operations: u64) -> u32 {
+    if operations & IBV_QP_EX_WITH_ATOMIC_WRITE != 0 { ATOMIC_BYTES as u32 } else { 0 }
 }
 
 /// Sets the functions of a QP that was made for `operations`. The others stay NULL, as with adapters.
@@ -95,6 +104,7 @@ pub fn install(qp: &mut ibv_qp_ex, operations: u64) {
         IBV_QP_EX_WITH_RDMA_READ: wr_rdma_read;
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp;
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add;
+        IBV_QP_EX_WITH_ATOMIC_WRITE: wr_atomic_write;
         IBV_QP_EX_WITH_SEND_WITH_INV: wr_send_inv;
         IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv;
         IBV_QP_EX_WITH_BIND_MW: wr_bind_mw;
@@ -265,6 +275,18 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, 
             Err(errno) => qp::own(qp.cast()).builder.inner().fail(errno.0),
         }
     })
+}
+
+/// The eight bytes are taken now; there is nothing to set.
+unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, bytes: *const c_void) {
+    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the bytes are readable.
+    unsafe {
+        begin(qp, SendOp::AtomicWrite { remote_addr, rkey });
+        guard((), || {
+            let own = qp::own(qp.cast());
+            own.builder.inner().copy(std::iter::once((bytes.cast(), ATOMIC_BYTES)), own.max_inline);
+        })
+    }
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {

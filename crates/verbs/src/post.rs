@@ -156,7 +156,8 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
         // SAFETY: the caller's promise.
         IBV_WR_BIND_MW => SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw)? }),
-        IBV_WR_TSO | IBV_WR_ATOMIC_WRITE => return Err(EOPNOTSUPP),
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
+        IBV_WR_TSO => return Err(EOPNOTSUPP),
         _ => return Err(EINVAL),
     })
 }

@@ -75,6 +75,10 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             {
                 return Err(EOPNOTSUPP);
             }
+            if let Some(operations) = built {
+                let inline = &mut (*init).cap.max_inline_data;
+                *inline = (*inline).max(builder::inline_bytes(operations));
+            }
             let qp = create((*init).pd, init.cast())?;
             if let Some(operations) = built {
                 (*qp.cast::<Qp>()).own.extended = true;
