@@ -87,6 +87,8 @@ pub struct Engine {
     in_place: bool,
     /// Receives in a row that found nothing.
     empty_receives: u32,
+    /// No deadline is earlier: until then an empty poll has nothing to do but to look for arrivals.
+    next_due: u64,
 }
 
 impl Engine {
@@ -108,6 +110,7 @@ impl Engine {
         Ok(Engine {
             in_place: carrier.takes_pieces(),
             empty_receives: 0,
+            next_due: 0,
             carrier,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
             inbox: Inbox::new(INBOX_SLOTS),
@@ -204,10 +207,15 @@ impl Engine {
         } else if !adapter.pace.somebody_polls() {
             self.hurry_acks(|entry| !entry.answers);
         }
+        if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.somebody_polls() {
+            return false;
+        }
         self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
         self.fail_overflown(adapter, now);
-        adapter.pace.wake_by(self.next_deadline(adapter));
+        let next = self.next_deadline(adapter);
+        self.next_due = next.unwrap_or(u64::MAX);
+        adapter.pace.wake_by(next);
         worked
     }
 
@@ -289,6 +297,7 @@ impl Engine {
         {
             entry.deadline = until.0;
             self.timers.push(until.0, index);
+            self.next_due = self.next_due.min(until.0);
         }
     }
 

@@ -24,16 +24,21 @@ impl Engine {
     /// Takes what has arrived. Returns the number of buffers.
     pub(super) fn receive(&mut self, adapter: &Adapter, now: Instant) -> usize {
         let arrived = self.carrier.receive(&mut self.inbox).unwrap_or(0);
+        if arrived == 0 {
+            return self.receive_seldom(adapter, now);
+        }
+        self.empty_receives = 0;
         // The inbox is lent out while its packets are worked on; nothing else fills it meanwhile.
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         for arrival in &inbox.arrivals {
             self.deliver(adapter, &inbox, arrival, now);
         }
         self.inbox = inbox;
-        if arrived > 0 {
-            self.empty_receives = 0;
-            return arrived;
-        }
+        arrived
+    }
+
+    /// Nothing came by the carrier: perhaps by the slot's socket.
+    fn receive_seldom(&mut self, adapter: &Adapter, now: Instant) -> usize {
         // A system call that finds nothing, as a rule: pollers make it seldom.
         self.empty_receives = self.empty_receives.wrapping_add(1);
         let seldom = !self.foreign.expects() && adapter.pace.somebody_polls();
