@@ -607,6 +607,70 @@ static void threads(void)
 	end_close(&b);
 }
 
+#define POLLED 4000
+
+struct poller {
+	struct end *end;
+	int *left;
+	uint8_t *seen;
+};
+
+static void *poll_all(void *of)
+{
+	struct poller *p = of;
+	struct ibv_poll_cq_attr attr = { 0 };
+	uint64_t limit = now(CLOCK_MONOTONIC) + 20000000000ull;
+
+	while (__atomic_load_n(p->left, __ATOMIC_ACQUIRE) > 0 && now(CLOCK_MONOTONIC) < limit) {
+		if (ibv_start_poll(p->end->cq, &attr))
+			continue;
+		do {
+			/* What is read is of the completion that this thread was given. */
+			uint64_t wr_id = p->end->cq->wr_id;
+
+			if (ibv_wc_read_opcode(p->end->cq) == IBV_WC_RDMA_WRITE && wr_id < POLLED)
+				__atomic_add_fetch(&p->seen[wr_id], 1, __ATOMIC_RELAXED);
+			__atomic_sub_fetch(p->left, 1, __ATOMIC_RELEASE);
+		} while (!ibv_next_poll(p->end->cq));
+		ibv_end_poll(p->end->cq);
+	}
+	return NULL;
+}
+
+/* Two threads poll one CQ: each completion is seen once. */
+static void pollers(void)
+{
+	static uint8_t seen[POLLED];
+	struct end a, b;
+	pthread_t thread[2];
+	int left = POLLED, wrong = 0;
+	struct poller poller = { &a, &left, seen };
+
+	pair_open(&a, &b, 64, 0);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&thread[i], NULL, poll_all, &poller);
+	for (int i = 0; i < POLLED; i++) {
+		int error;
+
+		do {
+			ibv_wr_start(a.qpx);
+			next(&a, i);
+			ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
+			ibv_wr_set_inline_data(a.qpx, "p", 1);
+			error = ibv_wr_complete(a.qpx);
+		} while (error == ENOMEM);
+		if (error)
+			die("ibv_wr_complete");
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	for (int i = 0; i < POLLED; i++)
+		wrong += seen[i] != 1;
+	check(!left && !wrong, "%d left, %d not seen once", left, wrong);
+	end_close(&a);
+	end_close(&b);
+}
+
 static void refusals(void)
 {
 	struct ibv_cq_init_attr_ex cq = { .cqe = 4, .wc_flags = 1u << 20 };
@@ -653,6 +717,7 @@ int main(int argc, char **argv)
 	overflow();
 	states();
 	threads();
+	pollers();
 	refusals();
 	check(!ibv_dealloc_pd(pd) && !ibv_close_device(context), "closing");
 	printf("%d passed, %d failed\n", passed, failed);

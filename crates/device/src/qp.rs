@@ -132,6 +132,12 @@ impl Shared {
         }
     }
 
+    /// A CQ that it completes to has overflowed.
+    pub fn has_overflown(&self) -> bool {
+        let of_named = || self.named().as_ref().and_then(|srq| srq.cq.as_ref()).is_some_and(|cq| cq.has_overflown());
+        self.send_cq.has_overflown() || self.recv_cq.has_overflown() || of_named()
+    }
+
     fn named(&self) -> MutexGuard<'_, Option<Arc<SrqShared>>> {
         self.named.lock().expect("no panic under this lock")
     }

@@ -15,8 +15,7 @@ impl Engine {
         for index in self.table.indices() {
             let Some(entry) = self.table.get(index) else { continue };
             let shared = entry.shared.clone();
-            let lost = shared.send_cq.has_overflown() || shared.recv_cq.has_overflown();
-            if !lost || entry.retired.is_some() {
+            if !shared.has_overflown() || entry.retired.is_some() {
                 continue;
             }
             let mut protocol = shared.lock();
