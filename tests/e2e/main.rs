@@ -15,6 +15,7 @@ mod matrix;
 mod pingpong;
 mod roce_peer;
 mod threads;
+mod transports;
 mod users;
 mod verify;
 
@@ -46,6 +47,7 @@ fn trials() -> Vec<Trial> {
         killed::trials(),
         users::trials(),
         threads::trials(),
+        transports::trials(),
         capture::trials(),
         matrix::trials(),
     ]

@@ -1,0 +1,208 @@
+/* UC and UD between two processes: what arrives is whole, in order and once; what is lost is lost, and nothing else.
+ *
+ *   unreliable uc|ud DEVICE GID
+ *
+ * Prints how many messages were sent and how many arrived. Each batch is received before the next is sent, for nobody
+ * holds a sender of UC or UD back. */
+#include "threads_rig.h"
+
+enum { BATCH = 64, BATCHES = 50, PACKET = 1000, LONGEST = 3000, GRH = 40, QKEY = 0x11111111, SILENCE_MS = 50 };
+
+static struct {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *area;
+	union ibv_gid gid, peer_gid;
+	uint32_t peer;
+	int ud, side, length;
+} my;
+
+static uint8_t *place(int slot)
+{
+	return my.area + slot * 4096;
+}
+
+static void pattern(uint8_t *to, uint32_t number)
+{
+	for (int i = 0; i < my.length; i += 4) {
+		uint32_t word = (number + 1) * 2654435761u + i;
+
+		memcpy(to + i, &word, 4);
+	}
+	memcpy(to, &number, 4);
+}
+
+static void receive(int slot)
+{
+	struct ibv_sge sge = { (uintptr_t)place(slot), 4096, my.mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
+
+	if (ibv_post_recv(my.qp, &wr, &bad))
+		die("ibv_post_recv");
+}
+
+/* A completion within so many milliseconds, which must be a success. */
+static int next(struct ibv_wc *wc, int milliseconds)
+{
+	double end = now() + milliseconds * 1e-3;
+	int n;
+
+	while ((n = ibv_poll_cq(my.cq, 1, wc)) == 0)
+		if (now() > end)
+			return 0;
+	if (n < 0 || wc->status != IBV_WC_SUCCESS)
+		die("a completion with %s", n < 0 ? "an error" : ibv_wc_status_str(wc->status));
+	return 1;
+}
+
+static void tell(void)
+{
+	if (write(my.side, "", 1) != 1)
+		die("the other process is gone");
+}
+
+static void hear(void)
+{
+	char word;
+
+	if (read(my.side, &word, 1) != 1)
+		die("the other process is gone");
+}
+
+static void send_batch(struct ibv_ah *ah, uint32_t first)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < BATCH; i++) {
+		struct ibv_sge sge = { (uintptr_t)place(i), my.length, my.mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+
+		wr.send_flags = IBV_SEND_SIGNALED;
+		if (my.ud) {
+			wr.wr.ud.ah = ah;
+			wr.wr.ud.remote_qpn = my.peer;
+			wr.wr.ud.remote_qkey = QKEY;
+		}
+		pattern(place(i), first + i);
+		if (ibv_post_send(my.qp, &wr, &bad))
+			die("ibv_post_send");
+	}
+	for (uint64_t i = 0; i < BATCH; i++)
+		if (!next(&wc, 10000) || wc.wr_id != i)
+			die("no completion of send %" PRIu64, i);
+}
+
+/* How many arrived. */
+static int receive_batch(uint32_t first)
+{
+	uint8_t expected[LONGEST];
+	uint32_t number, least = first;
+	struct ibv_wc wc;
+	int skip = my.ud ? GRH : 0, count = 0;
+
+	while (count < BATCH && next(&wc, SILENCE_MS)) {
+		uint8_t *got = place(wc.wr_id) + skip;
+
+		memcpy(&number, got, 4);
+		if (number < least || number >= first + BATCH)
+			die("message %u after %u of batch %u", number, least, first);
+		pattern(expected, number);
+		if (wc.byte_len != (uint32_t)(my.length + skip) || memcmp(got, expected, my.length))
+			die("message %u is not what was sent", number);
+		least = number + 1;
+		count++;
+		receive(wc.wr_id);
+	}
+	return count;
+}
+
+static void make_qp(void)
+{
+	struct ibv_qp_init_attr init = { .send_cq = my.cq, .recv_cq = my.cq, .cap = { BATCH, 2 * BATCH, 1, 1, 0 } };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
+	struct { uint32_t qpn; union ibv_gid gid; } mine, theirs;
+	int masks[3] = { IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, IBV_QP_STATE, IBV_QP_STATE | IBV_QP_SQ_PSN };
+
+	init.qp_type = my.ud ? IBV_QPT_UD : IBV_QPT_UC;
+	if (!(my.qp = ibv_create_qp(my.pd, &init)))
+		die("ibv_create_qp: %s", strerror(errno));
+	memset(&mine, 0, sizeof(mine));
+	mine.qpn = my.qp->qp_num;
+	mine.gid = my.gid;
+	if (write(my.side, &mine, sizeof(mine)) != sizeof(mine) ||
+	    recv(my.side, &theirs, sizeof(theirs), MSG_WAITALL) != sizeof(theirs))
+		die("the other process is gone");
+	my.peer = theirs.qpn;
+	my.peer_gid = theirs.gid;
+	masks[0] |= my.ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+	masks[1] |= my.ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	attr.path_mtu = IBV_MTU_1024;
+	attr.dest_qp_num = my.peer;
+	attr.ah_attr.port_num = 1;
+	attr.ah_attr.is_global = 1;
+	attr.ah_attr.grh.dgid = my.peer_gid;
+	attr.ah_attr.grh.sgid_index = opt.gid;
+	for (int i = 0; i < 3; i++) {
+		attr.qp_state = IBV_QPS_INIT + i;
+		if (ibv_modify_qp(my.qp, &attr, masks[i]))
+			die("ibv_modify_qp to state %d: %s", attr.qp_state, strerror(errno));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_ah_attr path = { .port_num = 1, .is_global = 1 };
+	int sides[2], child, status, arrived = 0;
+	struct ibv_ah *ah = NULL;
+
+	if (argc != 4)
+		die("usage: unreliable uc|ud DEVICE GID");
+	my.ud = !strcmp(argv[1], "ud");
+	my.length = my.ud ? PACKET : LONGEST;
+	opt.device = argv[2];
+	opt.gid = atoi(argv[3]);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides) || (child = fork()) < 0)
+		die("cannot make a second process: %s", strerror(errno));
+	my.side = sides[child == 0];
+	close(sides[child != 0]);
+	watch(60);
+	my.context = open_device();
+	my.pd = ibv_alloc_pd(my.context);
+	my.cq = ibv_create_cq(my.context, 4 * BATCH, NULL, NULL, 0);
+	my.area = aligned_alloc(4096, 2 * BATCH * 4096);
+	my.mr = ibv_reg_mr(my.pd, my.area, 2 * BATCH * 4096, IBV_ACCESS_LOCAL_WRITE);
+	if (!my.cq || !my.mr || ibv_query_gid(my.context, 1, opt.gid, &my.gid))
+		die("cannot use the device: %s", strerror(errno));
+	make_qp();
+	path.grh.dgid = my.peer_gid;
+	path.grh.sgid_index = opt.gid;
+	if (my.ud && !(ah = ibv_create_ah(my.pd, &path)))
+		die("ibv_create_ah: %s", strerror(errno));
+	for (int slot = 0; child && slot < 2 * BATCH; slot++)
+		receive(slot);
+	tell();
+	hear();
+	for (uint32_t first = 0; first < BATCH * BATCHES; first += BATCH) {
+		if (child) {
+			hear();
+			arrived += receive_batch(first);
+			tell();
+		} else {
+			send_batch(ah, first);
+			tell();
+			hear();
+		}
+	}
+	if ((ah && ibv_destroy_ah(ah)) || ibv_destroy_qp(my.qp) || ibv_destroy_cq(my.cq) || ibv_dereg_mr(my.mr) ||
+	    ibv_dealloc_pd(my.pd) || ibv_close_device(my.context))
+		die("cannot clean up: %s", strerror(errno));
+	if (!child)
+		_exit(0);
+	if (waitpid(child, &status, 0) != child || status)
+		die("the sender ended with status %x", status);
+	printf("%d sent, %d arrived\n", BATCH * BATCHES, arrived);
+	return 0;
+}

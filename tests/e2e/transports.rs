@@ -1,0 +1,112 @@
+//! UC, UD, XRC and shared receive queues under the programs of perftest and rdma-core, and from Python.
+
+use crate::bed::{Bed, Place};
+use crate::{fork, trial};
+use anyhow::{Context, Result, bail, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::programs::{pair, perftest};
+use weir_cli::stage::{Child, Side};
+
+/// A program of perftest with its transport, and options beside none; each is a test.
+const PERFTEST: &[(&str, &[&str])] = &[
+    ("ib_send_bw -c UC", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64", "-m 256"]),
+    ("ib_send_lat -c UC", &["-a", "-e", "-I 64 -s 64", "-m 256"]),
+    ("ib_write_bw -c UC", &["-a", "-b", "-q 16", "-I 64 -s 64", "-m 256"]),
+    ("ib_write_lat -c UC", &["-a", "-I 64 -s 64", "-m 256"]),
+    ("ib_send_bw -c UD", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64"]),
+    ("ib_send_lat -c UD", &["-a", "-e", "-I 64 -s 64"]),
+    ("ib_send_bw --use-srq", &["-a", "-b", "-e", "-q 16"]),
+    ("ib_send_lat --use-srq", &["-a"]),
+];
+
+/// Examples of rdma-core, each checking what it received where it can (-c).
+const PINGPONGS: &[(&str, &[&str])] = &[
+    ("ibv_uc_pingpong", &["-c", "-c -e", "-c -s 1", "-c -s 1048576 -n 100", "-c -m 256", "-c -e -r 1"]),
+    ("ibv_ud_pingpong", &["-c", "-c -e", "-c -s 1", "-c -s 4000"]),
+    ("ibv_srq_pingpong", &["-c", "-c -e", "-c -q 1", "-c -s 1048576 -n 100", "-c -m 256"]),
+    ("ibv_xsrq_pingpong", &["", "-e", "-s 100000"]),
+];
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for (program, options) in PERFTEST {
+            for options in [""].iter().chain(*options) {
+                let name = format!("perftest {program} {options}").trim_end().to_owned();
+                trials.push(trial(place, &name, move |bed| one_perftest(bed, program, options)));
+            }
+        }
+        for (program, options) in PINGPONGS {
+            for options in *options {
+                let name = format!("{program} {options}").trim_end().to_owned();
+                trials.push(trial(place, &name, move |bed| pingpong(bed, program, options)));
+            }
+        }
+        for (transport, packets) in [("uc", 3), ("ud", 1)] {
+            for loss in [0.0, 0.05] {
+                let name = format!("{transport} with {loss} of the packets lost loses those messages and nothing else");
+                trials.push(trial(place, &name, move |bed| unreliable(bed, transport, packets, loss)));
+            }
+        }
+        for transport in ["rc", "uc", "ud"] {
+            let name = format!("pyverbs in two processes, {transport}");
+            trials.push(trial(place, &name, move |bed| python(bed, transport)));
+        }
+    }
+    trials
+}
+
+fn one_perftest(bed: &Bed, program: &str, options: &str) -> Result<()> {
+    let all_sizes = options == "-a";
+    let iterations = if all_sizes { 5 } else { 200 };
+    let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
+    let outcome = bed.pair(&[], &line, Duration::from_secs(60))?;
+    let rows = perftest::rows(&outcome.client.stdout).len();
+    // A datagram is no longer than the MTU: how many sizes there are is perftest's business.
+    ensure!(if all_sizes { rows > 8 } else { rows == 1 }, "{rows} lines of results\n{}", outcome.client.printed());
+    Ok(())
+}
+
+fn pingpong(bed: &Bed, program: &str, options: &str) -> Result<()> {
+    both(bed, |side, gid, port| format!("{program} -d {} -g {gid} -p {port} {options}", bed.stage.device(side)))
+}
+
+fn python(bed: &Bed, transport: &str) -> Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/two_processes.py");
+    // pyverbs is the distribution's own interpreter's.
+    both(bed, |side, gid, port| {
+        format!("/usr/bin/python3 {script} {} {gid} {port} {transport}", bed.stage.device(side))
+    })
+}
+
+/// What arrives is compared by the program; how many do, here.
+fn unreliable(bed: &Bed, transport: &str, packets: i32, loss: f64) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = fork::compile("c/unreliable.c", folder.path())?;
+    let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?.to_string();
+    let faults = format!("loss={loss},seed=3");
+    let mut command = bed.weir(Side::A, &["--faults", &faults], [program]);
+    command.args([transport, &bed.stage.device(Side::A), &gid]);
+    let ended = Child::spawn(&mut command, "unreliable")?.wait(Duration::from_secs(70))?.success()?;
+    let numbers: Vec<f64> = ended.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [sent, arrived] = numbers[..] else { bail!("{}", ended.printed()) };
+    // A message arrives if each of its packets does: binomial, within five deviations.
+    let chance = (1.0 - loss).powi(packets);
+    let deviation = (sent * chance * (1.0 - chance)).sqrt();
+    ensure!((arrived - sent * chance).abs() <= 5.0 * deviation, "{}", ended.printed());
+    Ok(())
+}
+
+/// A server on A, and a client on B that is told the server's address last. Both must end well.
+fn both(bed: &Bed, line: impl Fn(Side, u64, u16) -> String) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let command = |side: Side| -> Result<std::process::Command> {
+        let gid = bed.gid_index(side, bed.stage.address(side)).context("no GID")?;
+        Ok(bed.weir(side, &[], line(side, gid, port).split_whitespace()))
+    };
+    let mut client = command(Side::B)?;
+    client.arg(bed.stage.address(Side::A).to_string());
+    pair::run(&mut command(Side::A)?, &mut client, port, Duration::from_secs(30))?.success()?;
+    Ok(())
+}
