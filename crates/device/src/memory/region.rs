@@ -135,16 +135,17 @@ impl Regions {
         }
     }
 
-    /// Takes a region's key back. EBUSY while windows are bound to it. Accesses that run now end first if the caller
+    /// Takes a region's key back. EBUSY while windows are bound to it, EINVAL if there is no such key. Accesses that run now end first if the caller
     /// then waits for the engine.
     pub fn remove(&self, key: u32) -> Result<(), Errno> {
         let mut table = self.write();
         match table.entries.get(&(key >> 8)) {
             Some(Entry::Region { windows: 1.., .. }) => Err(Errno(libc::EBUSY)),
-            _ => {
+            Some(Entry::Region { .. }) => {
                 table.entries.remove(&(key >> 8));
                 Ok(())
             }
+            _ => Err(Errno(libc::EINVAL)),
         }
     }
 

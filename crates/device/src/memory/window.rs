@@ -262,6 +262,9 @@ mod tests {
         assert_eq!(bed.write(OURS, second.new_rkey, BASE, 50), Ok(0x7000));
         assert_eq!(bed.regions.invalidate(OURS, second.new_rkey), Err(Denied::Protection));
         assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)), "one window, bound twice");
+        let region = bed.regions.find(bed.mr, &mut Cached::default()).unwrap();
+        assert_eq!(bed.regions.replace(bed.mr, region), Err(Errno(libc::EBUSY)));
+        assert_eq!(bed.regions.remove(second.new_rkey), Err(Errno(libc::EINVAL)), "a window is no region");
         let close = Bind { mr_lkey: 0, addr: 0, len: 0, ..bed.bind(second.new_rkey, 3) };
         bed.regions.bind(OURS, &close).unwrap();
         assert!(bed.write(OURS, close.new_rkey, BASE, 1).is_err());
