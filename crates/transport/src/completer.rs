@@ -173,6 +173,7 @@ impl<H: Host> Step<'_, H> {
     }
 
     /// Acknowledges everything before `up_to`, as far as an acknowledgement without data can.
+    #[inline(always)]
     fn advance(&mut self, up_to: u64) -> Reach {
         let before = self.requester.una();
         let mut reach = Reach::Full;

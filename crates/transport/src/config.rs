@@ -93,6 +93,7 @@ impl Config {
     }
 
     /// A base header to the peer, with the pad that `payload` bytes need.
+    #[inline(always)]
     pub fn headers(&self, operation: Operation, psn: Psn, payload: usize) -> Headers {
         let opcode = Opcode::new(self.init.service, operation);
         let mut bth = Bth::new(opcode, self.attr.dest_qp_num, psn);

@@ -67,6 +67,8 @@ impl RecvQueue {
         !self.is_empty() || (self.shared && self.refill(host))
     }
 
+    #[cold]
+    #[inline(never)]
     fn refill<H: Host>(&mut self, host: &mut H) -> bool {
         let Some((wr_id, pieces)) = host.take_receive(&mut self.sges[..self.max_sges]) else { return false };
         let length = self.sges[..pieces].iter().map(|sge| u64::from(sge.length)).sum();

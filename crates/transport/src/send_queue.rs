@@ -112,7 +112,7 @@ impl SendQueue {
     }
 
     /// The data of a work request.
-    #[inline]
+    #[inline(always)]
     pub fn source(&self, index: u32) -> Source<'_> {
         let place = self.place(index);
         let slot = &self.slots[place];

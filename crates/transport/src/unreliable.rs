@@ -36,6 +36,7 @@ impl Qp {
     }
 
     /// UC: takes a request.
+    #[inline(never)]
     pub(crate) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) {
         // A datagram comes with its network header.
         if self.config.init.service != Service::Uc {
@@ -53,6 +54,7 @@ impl Qp {
     }
 
     /// Sends requests, each complete once its last packet has left.
+    #[inline(never)]
     pub(crate) fn send_unreliable<H: Host, E: Egress>(
         &mut self,
         now: Instant,

@@ -206,15 +206,33 @@ impl<'a> Packet<'a> {
             return Err(ParseError::UnknownOpcode(opcode.0));
         }
         let mut headers = Headers::new(bth);
-        headers.deth = rest.take_if(opcode.has_deth())?;
-        headers.xrceth = rest.take_if(opcode.has_xrceth())?;
-        headers.feth = rest.take_if(opcode.has_feth())?;
-        headers.reth = rest.take_if(opcode.has_reth())?;
-        headers.atomic = rest.take_if(opcode.has_atomic())?;
-        headers.aeth = rest.take_if(opcode.has_aeth())?;
-        headers.atomic_ack = rest.take_if(opcode.has_atomic_ack())?;
-        headers.imm = rest.take_if(opcode.has_imm())?;
-        headers.ieth = rest.take_if(opcode.has_ieth())?;
+        if opcode.has_deth() {
+            headers.deth = Some(rest.take()?);
+        }
+        if opcode.has_xrceth() {
+            headers.xrceth = Some(rest.take()?);
+        }
+        if opcode.has_feth() {
+            headers.feth = Some(rest.take()?);
+        }
+        if opcode.has_reth() {
+            headers.reth = Some(rest.take()?);
+        }
+        if opcode.has_atomic() {
+            headers.atomic = Some(rest.take()?);
+        }
+        if opcode.has_aeth() {
+            headers.aeth = Some(rest.take()?);
+        }
+        if opcode.has_atomic_ack() {
+            headers.atomic_ack = Some(rest.take()?);
+        }
+        if opcode.has_imm() {
+            headers.imm = Some(rest.take()?);
+        }
+        if opcode.has_ieth() {
+            headers.ieth = Some(rest.take()?);
+        }
         let (body, icrc) = rest.split_icrc()?;
         let pad = usize::from(bth.pad);
         if pad > body.len() {
@@ -235,10 +253,6 @@ impl<'a> Reader<'a> {
         let (header, rest) = T::read_from_prefix(self.rest).map_err(|_| self.truncated(size_of::<T>() + ICRC_LEN))?;
         self.rest = rest;
         Ok(header)
-    }
-
-    fn take_if<T: FromBytes + KnownLayout + Immutable>(&mut self, wanted: bool) -> Result<Option<T>, ParseError> {
-        if wanted { self.take().map(Some) } else { Ok(None) }
     }
 
     fn split_icrc(&self) -> Result<(&'a [u8], u32), ParseError> {

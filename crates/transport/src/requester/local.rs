@@ -8,6 +8,8 @@ use crate::{Host, SendOp, Status};
 
 impl Requester {
     /// Executes the one at `next`, unless that was done before going back, and steps over it.
+    #[cold]
+    #[inline(never)]
     pub(super) fn execute<H: Host>(&mut self, slot: &SendSlot, config: &Config, host: &mut H) -> Result<(), Failure> {
         if self.next.wr == self.begun {
             let (result, status) = match slot.op {
@@ -28,6 +30,12 @@ impl Requester {
     /// for that.
     #[inline]
     pub fn retire_local<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
+        self.executed > 0 && self.retire_executed(queue, config, host)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn retire_executed<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
         let mut any = false;
         while self.executed > 0 && self.una.packet == 0 && queue.slot(self.una.wr).kind == Kind::Local {
             // Having gone back, `next` may stand there too.

@@ -146,6 +146,8 @@ impl Requester {
     }
 
     /// Sends as much as limits, egress and rules allow. Returns how it ended and how many packets went.
+    // Inlined into each of its callers: as a call it costs a third of the rate of small messages.
+    #[inline(always)]
     pub fn poll<H: Host, E: Egress>(
         &mut self,
         now: Instant,

@@ -27,7 +27,7 @@ pub(crate) struct Position {
 
 impl Position {
     /// Steps over `packets` PSNs of the work request that it stands in, which has that many left.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self, slot: &SendSlot, packets: u32, config: &Config) {
         let to = self.packet + packets;
         debug_assert!(to <= slot.packets);

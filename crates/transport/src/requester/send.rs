@@ -47,7 +47,7 @@ impl Step {
 }
 
 /// Builds the packet of a step.
-#[inline]
+#[inline(always)]
 pub(super) fn outgoing<'a>(
     queue: &'a SendQueue,
     at: &Position,
@@ -59,20 +59,24 @@ pub(super) fn outgoing<'a>(
     let slot = queue.slot(at.wr);
     let first = at.packet == 0;
     let offset = at.packet as u64 * config.mtu as u64;
-    let mut headers = config.headers(operation(&slot.op, first, step.last), psn, step.payload);
-    headers.bth.ack_req = ack_req;
-    extend(&mut headers, slot, first, offset, step);
-    let to = direct(&mut headers, slot, config);
     let payload = match queue.source(at.wr) {
         _ if step.payload == 0 => Payload::None,
         Source::Gather(sges) => Payload::Gather { sges, offset, len: step.payload },
         Source::Inline(bytes) => Payload::Bytes(&bytes[offset as usize..][..step.payload]),
     };
-    Outgoing { headers, payload, to }
+    // Changed where it stands: moving headers costs.
+    let headers = config.headers(operation(&slot.op, first, step.last), psn, step.payload);
+    let mut outgoing = Outgoing { headers, payload, to: None };
+    outgoing.headers.bth.ack_req = ack_req;
+    extend(&mut outgoing.headers, slot, first, offset, step);
+    if slot.to != Target::Peer {
+        outgoing.to = direct(&mut outgoing.headers, slot, config);
+    }
+    outgoing
 }
 
 /// Says whom the packet is for, where that is not the connected peer alone.
-#[inline]
+#[cold]
 fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Datagram> {
     match slot.to {
         Target::Peer => None,
@@ -111,6 +115,7 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
     }
 }
 
+#[inline(always)]
 fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step: &Step) {
     // The solicited bit counts on a message's last packet, where the receiver gets a completion (IBTA 9.2.3).
     let solicited = step.last && slot.flags.contains(SendFlags::SOLICITED);

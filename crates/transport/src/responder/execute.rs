@@ -12,7 +12,7 @@ use weir_wire::{NakCode, Packet};
 
 impl Responder {
     /// Executes a request. Before it returns `Executed`, everything that the packet carries is in place.
-    #[inline]
+    #[inline(always)]
     pub(super) fn execute<H: Host>(
         &mut self,
         request: Request,
@@ -30,6 +30,7 @@ impl Responder {
         }
     }
 
+    #[inline(always)]
     fn send<H: Host>(
         &mut self,
         packet: &Packet<'_>,
@@ -72,6 +73,7 @@ impl Responder {
         Ok(Verdict::Executed)
     }
 
+    #[inline(always)]
     fn write<H: Host>(
         &mut self,
         packet: &Packet<'_>,
@@ -157,6 +159,7 @@ impl Responder {
         Ok(Verdict::Answering { packets: 1 })
     }
 
+    #[cold]
     fn atomic_write<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
         let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
         let (va, rkey) = (reth.va.get(), reth.rkey.get());
@@ -190,6 +193,7 @@ impl Responder {
 }
 
 /// IBTA C9-65 …: FIRST and MIDDLE are full, LAST is not empty, nothing is longer than the path MTU.
+#[inline(always)]
 fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal> {
     let opcode = packet.headers.bth.opcode;
     let length = packet.payload.len();
