@@ -46,12 +46,12 @@ test: ## Install what tests need, and run all of them
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
 	WEIR_LIB_DIR=$(STAGE)/lib/weir cargo test --workspace --no-fail-fast
-	tests/conformance/run.py
+	tests/conformance/run.py --strict
 
 conformance: ## Run rdma-core's own Python suite on Weir, and say what passed, failed and was skipped
 	@scripts/need.sh conformance
 	@$(MAKE) --no-print-directory lib
-	tests/conformance/run.py
+	tests/conformance/run.py --strict
 
 lint: ## Check formatting and lints
 	cargo fmt --all --check
