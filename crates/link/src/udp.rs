@@ -122,7 +122,9 @@ impl Carrier for Udp {
         let slots = inbox.slots().min(BATCH).min(self.ask);
         match self.receive.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots) {
             Ok(count) => {
-                self.ask = if count == slots { (2 * count).min(BATCH) } else { count.max(1) };
+                if count == slots {
+                    self.ask = (2 * slots).min(BATCH);
+                }
                 for slot in 0..count {
                     if let Some(arrival) = self.receive.arrival(slot, self.port) {
                         inbox.arrivals.push(arrival);
@@ -132,7 +134,7 @@ impl Carrier for Udp {
             }
             // Nothing there; or ECONNREFUSED and its like, which are news of datagrams sent earlier.
             Err(_) => {
-                self.ask = 1;
+                self.ask = (self.ask / 2).max(1);
                 Ok(0)
             }
         }

@@ -4,8 +4,9 @@
 //! The copy and the atomics below survive that: a SIGSEGV or SIGBUS whose instruction lies within them makes them
 //! return a fault; any other goes to the handler that was there before.
 //!
-//! Order of stores: ascending addresses, so that the last bytes of a buffer are written last. Programs that spin on
-//! the end of a WRITE (perftest's `ib_write_lat`, MPI, NCCL) rely on it. Aligned 8-byte words are moved whole.
+//! Order of stores: the last 64 bytes of a copy are written last, in ascending order; those before them, if they are
+//! many, by the processor's own copy in any order. Programs that spin on the end of a WRITE (perftest's `ib_write_lat`,
+//! MPI, NCCL) rely on it. Aligned 8-byte words are moved whole.
 
 use std::arch::global_asm;
 use std::mem::MaybeUninit;
