@@ -16,8 +16,15 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_write_lat -c UC", &["-a", "-I 64 -s 64", "-m 256"]),
     ("ib_send_bw -c UD", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64"]),
     ("ib_send_lat -c UD", &["-a", "-e", "-I 64 -s 64"]),
+    ("ib_send_bw -c XRC", &["-a", "-b", "-e", "-q 4", "-m 256"]),
+    ("ib_send_lat -c XRC", &[]),
+    ("ib_write_bw -c XRC", &["-a", "-b", "-q 4"]),
+    ("ib_write_lat -c XRC", &[]),
+    ("ib_read_bw -c XRC", &["-a", "-e"]),
+    ("ib_read_lat -c XRC", &["-a"]),
+    ("ib_atomic_bw -c XRC", &["-b"]),
     ("ib_send_bw --use-srq", &["-a", "-b", "-e", "-q 16"]),
-    ("ib_send_lat --use-srq", &["-a"]),
+    ("ib_send_lat --use-srq", &["-a", "-e"]),
 ];
 
 /// Examples of rdma-core, each checking what it received where it can (-c).
