@@ -38,6 +38,11 @@ pub fn trials() -> Vec<Trial> {
         for faulty in [false, true] {
             for program in PROGRAMS {
                 for options in COMMON.iter().chain(program.options) {
+                    // It looks for the end of its one send once an event: where an ACK is lost, the answer comes first,
+                    // and it posts into a full queue, on any adapter.
+                    if faulty && (program.name, *options) == ("ib_send_lat", "-e") {
+                        continue;
+                    }
                     // Each its own seed, and the same in every run.
                     let seed = trials.len();
                     trials.push(one(place, program.name, options, faulty.then_some(seed)));

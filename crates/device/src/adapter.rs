@@ -37,6 +37,8 @@ pub(crate) struct Adapter {
     pub addresses: Addresses,
     pub device_memory: Budget,
     pub pace: Arc<Pace>,
+    /// Descriptors of slot and ports.
+    sockets: Mutex<Vec<RawFd>>,
     /// CQs that hold an event back.
     pub moderated: Moderated,
     /// A CQ has overflowed, and its QPs are still to be ended.
@@ -87,7 +89,8 @@ impl Adapter {
         let profile = Arc::new(Profile::ideal());
         let engine = Engine::new(&device, &config, slot, ports)?;
         let watch = Watch::new(&device);
-        let pace = Arc::new(Pace::new(engine.descriptors(), watch.descriptor())?);
+        let sockets = engine.descriptors();
+        let pace = Arc::new(Pace::new(sockets.clone(), watch.descriptor())?);
         Ok(Adapter {
             device,
             config,
@@ -97,6 +100,7 @@ impl Adapter {
             addresses: Addresses::default(),
             device_memory: Budget::new(LIMITS.max_dm_size),
             pace,
+            sockets: Mutex::new(sockets),
             moderated: Moderated::default(),
             overflown: AtomicBool::new(false),
             engine: Handover::new(engine),
@@ -106,11 +110,18 @@ impl Adapter {
         })
     }
 
-    /// What a forked child must not hold on to, beside slot and ports.
+    /// What a forked child must not hold on to.
     fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.pace.descriptors();
         descriptors.extend(self.watch.descriptor());
+        descriptors.extend(self.sockets.lock().expect("no panic under this lock").iter());
         descriptors
+    }
+
+    /// Further sockets: a forked child must not hold on to them either.
+    pub fn add_sockets(&self, sockets: &[RawFd]) {
+        self.sockets.lock().expect("no panic under this lock").extend(sockets);
+        fork::register(sockets);
     }
 
     /// EIO in a forked child: its parent's adapter is not its own.

@@ -238,14 +238,14 @@ impl Qp {
         let result = protocol.modify(clock::now(), attr, mask, &mut host);
         let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
         if state == QpState::Reset {
-            // Nothing of an earlier life is completed any more.
+            // Nothing of an earlier life is completed any more; first of all, so that no poll gives back its places.
+            self.shared.send_cq.purge(self.shared.num);
+            self.shared.recv_cq.purge(self.shared.num);
             for posted in [&self.shared.posted.send, &self.shared.posted.recv] {
                 posted.store(0, Ordering::Relaxed);
             }
             self.shared.places.send_retired.store(0, Ordering::Release);
             self.shared.places.recv_retired.store(0, Ordering::Release);
-            self.shared.send_cq.purge(self.shared.num);
-            self.shared.recv_cq.purge(self.shared.num);
         }
         drop(protocol);
         if let Err(error) = result {

@@ -13,6 +13,8 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
+/// How often a full send buffer is waited for, a millisecond each, before a group is lost as on a wire.
+const WAITS: usize = 5;
 /// Messages per system call, either way.
 const BATCH: usize = 8;
 /// The most segments that every kernel with UDP_SEGMENT takes.
@@ -74,6 +76,7 @@ impl Udp {
     pub(crate) fn send_groups(&mut self, outbox: &Outbox, groups: &[Group]) -> io::Result<()> {
         let mut rest = groups;
         let mut missing = None;
+        let mut waits = 0;
         while !rest.is_empty() {
             let mut batch = SendBatch::new();
             for group in rest.iter().take(BATCH) {
@@ -82,9 +85,10 @@ impl Udp {
             match batch.send(self.socket.as_raw_fd()) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // The send buffer is full of datagrams that the peer's side has not taken: it drains by itself.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && waits < WAITS => {
+                    // The send buffer is full of datagrams that have not left: it drains, unless the link stands still.
                     self.wait_writable();
+                    waits += 1;
                 }
                 // Somebody's port is closed (an ICMP error of an earlier datagram), no route, no address: this group
                 // is lost as a packet on a wire would be, and the others still go.

@@ -480,6 +480,16 @@ impl Qp {
         }
     }
 
+    /// Its owner is done with it: work requests are forgotten without completions, nothing is asked of the peer any
+    /// more. What the peer has sent before is acknowledged again if it asks.
+    pub fn abandon(&mut self) {
+        self.send_queue.reset();
+        self.recv_queue.reset();
+        self.requester.start(&self.config);
+        self.completer.reset();
+        self.responder.hurry();
+    }
+
     fn reset(&mut self) {
         let Qp { config, .. } = self;
         config.attr = QpAttr { caps: config.init.caps, ..QpAttr::default() };

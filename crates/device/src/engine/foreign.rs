@@ -2,7 +2,6 @@
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
-use crate::fork;
 use crate::slot::{Holder, slot_of};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -65,7 +64,7 @@ impl Engine {
                     }
                 }
                 new.push(holder.as_raw_fd());
-                fork::register(&new);
+                adapter.add_sockets(&new);
                 self.foreign = Foreign { holder: Some(holder), next_try: None };
             }
             Err(error) => tracing::info!("{}: UDP port {ROCE_PORT} is taken: {error}", adapter.device.name),

@@ -156,7 +156,9 @@ impl Engine {
         self.table.retire(index, clock::now());
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
-            entry.shared.lock().hurry_ack();
+            let mut protocol = entry.shared.lock();
+            // Its requests end here; what is booked for them is settled by `after`.
+            protocol.abandon();
         }
         self.turn(adapter, Turn::SEND);
         self.table_timer(index);
@@ -213,7 +215,8 @@ impl Engine {
         self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
         self.fail_overflown(adapter, now);
-        let next = self.next_deadline(adapter);
+        // What a long turn left over is somebody's next turn.
+        let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };
         self.next_due = next.unwrap_or(u64::MAX);
         adapter.pace.wake_by(next);
         worked

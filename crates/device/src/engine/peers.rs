@@ -250,7 +250,8 @@ impl Peers {
             epoch: hello.epoch,
             near: one_machine,
             icrc: !(one_machine && hello.icrc_auto && self.own.icrc_auto),
-            window: hello.window as usize,
+            // One burst may always go: a peer that allows nothing would hold up what is for others.
+            window: (hello.window as usize).max(*SHARE.start()),
             patience: hello.patience,
         };
         let peer = &mut self.peers[id];

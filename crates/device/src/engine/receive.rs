@@ -64,13 +64,17 @@ impl Engine {
         // An ACK that ends a burst stands there for its length only: what it acknowledges came before what it follows,
         // and programs may count on hearing of it first.
         let ack = rest.clone().next_back().filter(|(at, last)| *at > 0 && is_ack(last));
+        let ack = ack.filter(|(at, _)| rest.clone().take(*at).all(|(_, datagram)| !is_response(datagram)));
         if ack.is_some() {
             rest.next_back();
         }
         let mut datagrams = ack.into_iter().chain(rest).peekable();
         while let Some((position, datagram)) = datagrams.next() {
             if datagram.starts_with(&MAGIC) {
-                self.control(arrival, datagram, now);
+                // Weir peers talk from slot port to slot port: by 4791, and so by whoever hands over, come others.
+                if arrival.to_port != ROCE_PORT {
+                    self.control(arrival, datagram, now);
+                }
                 continue;
             }
             let Some(dest) = destination(datagram) else { continue };
@@ -123,9 +127,10 @@ impl Engine {
         }
         let (icrc, ids) = match peer.state {
             State::Weir(weir) => {
-                // From its port, and from the process that the QP was connected to.
-                let genuine =
-                    arrival.from.port() == peer.to.port() && entry.epoch.is_none_or(|epoch| epoch == weir.epoch);
+                // From its port to ours, and from the process that the QP was connected to.
+                let genuine = arrival.to_port != ROCE_PORT
+                    && arrival.from.port() == peer.to.port()
+                    && entry.epoch.is_none_or(|epoch| epoch == weir.epoch);
                 if !genuine {
                     return None;
                 }
@@ -142,7 +147,7 @@ impl Engine {
     fn datagram_checks(&self, arrival: &Arrival) -> Checks {
         let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
         let (icrc, ids) = match peer.map(|peer| peer.state) {
-            Some(State::Weir(weir)) => (weir.icrc, IDS_OF_WEIR),
+            Some(State::Weir(weir)) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
             _ => (true, u16::MAX),
         };
         Checks { icrc, ids, envelope: envelope(arrival), retired: false, datagram: true }
@@ -203,6 +208,10 @@ fn envelope(arrival: &Arrival) -> Envelope {
 
 fn is_ack(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|opcode| Opcode(*opcode).operation() == Some(Operation::Acknowledge))
+}
+
+fn is_response(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|opcode| Opcode(*opcode).is_response())
 }
 
 fn destination(datagram: &[u8]) -> Option<u32> {

@@ -233,7 +233,7 @@ mod tests {
     fn memory_that_is_not_there_is_a_fault() {
         install_handler();
         let mut word = 0u64;
-        // SAFETY: a fresh mapping, half of which is taken away again; and the zero page, which is never mapped.
+        // SAFETY: a fresh mapping, half of which may not be touched; and the zero page, which is never mapped.
         unsafe {
             let page = libc::mmap(
                 std::ptr::null_mut(),
@@ -243,7 +243,8 @@ mod tests {
                 -1,
                 0,
             ) as *mut u8;
-            libc::munmap(page.add(4096).cast(), 4096);
+            // Unmapped, it could become another test's.
+            libc::mprotect(page.add(4096).cast(), 4096, libc::PROT_NONE);
             let ours = vec![7u8; 8192];
             assert_eq!(copy(page, ours.as_ptr(), 4096), Ok(()));
             assert_eq!(copy(page, ours.as_ptr(), 4097), Err(Fault));
@@ -252,7 +253,7 @@ mod tests {
             assert_eq!(copy(sink.as_mut_ptr(), 64 as *const u8, 8), Err(Fault));
             assert_eq!(compare_swap(64 as *mut u64, 0, 1), Err(Fault));
             assert_eq!(fetch_add(64 as *mut u64, 1), Err(Fault));
-            libc::munmap(page.cast(), 4096);
+            libc::munmap(page.cast(), 8192);
             assert_eq!(fetch_add(&mut word, 5), Ok(0));
             assert_eq!(compare_swap(&mut word, 5, 9), Ok(5));
             assert_eq!(compare_swap(&mut word, 5, 1), Ok(9));
