@@ -74,8 +74,8 @@ impl AsRawFd for Slot {
     }
 }
 
-/// The holder of port 4791, who hands packets to the slots that they are for. Its name is exclusive, so that only a
-/// holder can forge a packet, who could do so by the port as well.
+/// The holder of port 4791, who hands packets to the slots that they are for. Its name is exclusive, but any local user
+/// may be the one who has it: what it hands over counts as a foreign adapter's, never as a Weir peer's.
 pub struct Holder(OwnedFd);
 
 const HOLDER: &str = "weir/roce";
