@@ -116,10 +116,14 @@ pub(crate) mod vendor {
     /// A datagram longer than the path MTU.
     pub const OVER_MTU: u32 = 0x108;
 
+    /// A page fault where nothing can wait for its end.
+    const PAGE_FAULT: u32 = 0x109;
+
     pub fn denied(denied: Denied) -> u32 {
         match denied {
             Denied::Protection => PROTECTION,
             Denied::Unmapped => UNMAPPED,
+            Denied::PageFault => PAGE_FAULT,
         }
     }
 }

@@ -30,6 +30,9 @@ pub enum Denied {
     Protection,
     /// The region allows it, but the application unmapped the memory.
     Unmapped,
+    /// The region allows it, but its pages are not in the adapter's translation table: a network page fault. The host
+    /// has begun to resolve it and will tell by [`crate::Qp::page_resolved`].
+    PageFault,
 }
 
 /// Which work queue a completion belongs to.
@@ -65,7 +68,8 @@ pub struct Bind {
     pub access: Access,
 }
 
-/// Memory and queues of the process, within the QP's protection domain.
+/// Memory and queues of the process, within the QP's protection domain. What copies may meet a page fault
+/// ([`Denied::PageFault`]); what only checks asks for permission and looks at no page.
 pub trait Host {
     /// Whether the adapter may use these pieces: for reading with empty `access`, for writing with `LOCAL_WRITE`.
     fn check_local(&mut self, sges: &[Sge], access: Access) -> Result<(), Denied>;
@@ -81,6 +85,16 @@ pub trait Host {
 
     /// Performs an atomic at an aligned `va` on behalf of a peer and returns the value before.
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied>;
+
+    /// Sees to it that `len` bytes from byte `offset` of the pieces' sum can be written: asked before a READ or an atomic
+    /// leaves, so that its answer meets no page fault.
+    fn prepare_local(&mut self, _sges: &[Sge], _offset: u64, _len: u64, _access: Access) -> Result<(), Denied> {
+        Ok(())
+    }
+
+    /// Says, after a page fault on behalf of a peer, how far its message goes on from there: all of it may be resolved
+    /// at once.
+    fn expect_remote(&mut self, _rkey: u32, _va: u64, _len: u64, _access: Access) {}
 
     /// Binds a memory window. `Denied`: the request completes with a memory window bind error.
     fn bind_window(&mut self, _bind: &Bind) -> Result<(), Denied> {

@@ -42,8 +42,8 @@ pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit
 pub use completer::CompleterState;
 pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
 pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
-pub use profile::Profile;
-pub use qp::{InFlight, Limits, Progress, Qp};
+pub use profile::{PageFaults, Profile, RequesterFaults, ResponderFaults};
+pub use qp::{Handled, InFlight, Limits, Progress, Qp, Side};
 pub use requester::RequesterState;
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;

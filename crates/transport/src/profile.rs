@@ -13,6 +13,36 @@ pub struct Profile {
     pub ack_timeout_factor: f64,
     /// The RNR wait is this times what the NAK says.
     pub rnr_wait_factor: f64,
+    /// Responses that come during an RNR wait are dropped, be they right.
+    pub rnr_wait_discards: bool,
+    /// What goes over the wire while a page is missing.
+    pub page_faults: PageFaults,
+}
+
+/// How network page faults are met on each side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageFaults {
+    pub requester: RequesterFaults,
+    pub responder: ResponderFaults,
+}
+
+/// A page is missing where the answer to a READ or an atomic goes. (What is sent waits for its pages in any case.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequesterFaults {
+    /// The request waits until its place is there. If that goes again, the answer waits.
+    Wait,
+    /// The answer is dropped, and the request is repeated after this time, whether the page is there by then or not.
+    Discard { retransmit: Duration },
+}
+
+/// A page is missing that a peer's request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponderFaults {
+    /// The request waits.
+    Wait,
+    /// The peer gets an RNR NAK; a READ is answered unasked once the page is there. Where there are no NAKs (UC, UD),
+    /// the message is dropped.
+    RnrNak,
 }
 
 impl Profile {
@@ -23,6 +53,8 @@ impl Profile {
             ack_timeout_floor: Duration::from_millis(4),
             ack_timeout_factor: 1.0,
             rnr_wait_factor: 1.0,
+            rnr_wait_discards: false,
+            page_faults: PageFaults { requester: RequesterFaults::Wait, responder: ResponderFaults::Wait },
         }
     }
 }

@@ -61,11 +61,23 @@ pub enum Progress {
     Limited,
 }
 
-/// The two that share the way out.
+/// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Requests,
-    Responses,
+pub enum Handled {
+    /// It was executed, or had nothing to say.
+    Done,
+    /// It met a page fault, or comes after one that did, and has changed nothing. Hand it in again after
+    /// [`Qp::page_resolved`], in the order in which requests, or responses, came; or drop it as the wire might have.
+    Held,
+}
+
+/// The two halves of a QP: they share the way out, and each waits for pages of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Sends requests and takes responses.
+    Requester,
+    /// Takes requests and sends responses.
+    Responder,
 }
 
 impl Qp {
@@ -218,19 +230,26 @@ impl Qp {
 
     /// Takes a packet whose ICRC was right and whose destination QP is this one.
     #[inline]
-    pub fn handle_packet<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+    pub fn handle_packet<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         let opcode = packet.headers.bth.opcode;
         if opcode.service() != self.config.init.service {
-            return;
+            return Handled::Done;
         }
         if !self.config.is_reliable() {
-            self.handle_unreliable(packet, host);
-        } else if opcode.is_response() {
-            self.handle_response(now, packet, host);
-        } else if self.config.class() != Class::XrcInitiator {
-            self.handle_request(now, packet, host);
+            return self.handle_unreliable(packet, host);
         }
+        if opcode.is_response() {
+            return self.handle_response(now, packet, host);
+        }
+        if self.config.class() != Class::XrcInitiator {
+            return self.handle_request(now, packet, host);
+        }
+        Handled::Done
     }
+
+    /// The page that a side waits for is there, or never will be: what waits tries again, and packets that were held
+    /// may be handed in. Nothing happens if it waits for none.
+    pub fn page_resolved(&mut self, _now: Instant, _side: Side) {}
 
     /// Sends what is to be sent, as far as limits and egress allow. Responses come first, unless requests were left
     /// behind last time; a mere ACK follows the requests, so that both fit into one burst.
@@ -256,17 +275,17 @@ impl Qp {
         }
         self.responder.hurry_due(now);
         let responses_first = match self.starved.take() {
-            Some(side) => side == Side::Responses,
+            Some(side) => side == Side::Responder,
             None => self.responder.has_answers() || self.ack_leads(),
         };
         if responses_first && !self.send_responses(host, egress) {
-            self.starved = Some(Side::Requests);
+            self.starved = Some(Side::Requester);
             return Progress::Full;
         }
         let progress = self.send_requests(now, limits, host, egress);
         if progress == Progress::Full {
             if !responses_first && self.responder.wants_transmit() {
-                self.starved = Some(Side::Responses);
+                self.starved = Some(Side::Responder);
             }
             return progress;
         }
@@ -357,21 +376,22 @@ impl Qp {
         leads && self.responder.wants_transmit()
     }
 
-    fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+    fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         match self.config.state {
             // IBTA 10.3.1: requests are dropped before RTR and in ERROR.
-            QpState::Reset | QpState::Init | QpState::Error => return,
+            QpState::Reset | QpState::Init | QpState::Error => return Handled::Done,
             QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
             _ => {}
         }
         if let Err(fatal) = self.responder.handle(now, packet, &self.config, &mut self.recv_queue, host) {
             self.fail_response(fatal, host);
         }
+        Handled::Done
     }
 
-    fn handle_response<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+    fn handle_response<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         if !matches!(self.config.state, QpState::Rts | QpState::Sqd) {
-            return;
+            return Handled::Done;
         }
         let Qp { config, send_queue, requester, completer, .. } = self;
         if let Err(failure) = completer.handle(now, packet, config, requester, send_queue, host) {
@@ -379,6 +399,7 @@ impl Qp {
         } else if self.draining {
             self.check_drained(host);
         }
+        Handled::Done
     }
 
     fn send_requests<H: Host, E: Egress>(

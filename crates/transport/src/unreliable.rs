@@ -2,7 +2,7 @@
 
 use crate::requester::Failure;
 use crate::responder::{Fatal, GRH_LEN};
-use crate::{Egress, Host, Instant, Limits, Mtu, Progress, Qp, QpEvent, QpState, Status};
+use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, Qp, QpEvent, QpState, Status};
 use weir_wire::{Packet, Service};
 
 /// Nothing comes back that would open a window again: only the egress limits what goes out.
@@ -23,27 +23,28 @@ impl Qp {
         packet: &Packet<'_>,
         network_header: &[u8; GRH_LEN],
         host: &mut H,
-    ) {
+    ) -> Handled {
         let listens = matches!(self.config.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
         let ours = self.config.init.service == Service::Ud && packet.headers.bth.opcode.service() == Service::Ud;
         if !listens || !ours {
-            return;
+            return Handled::Done;
         }
         let Qp { config, recv_queue, responder, .. } = self;
         if let Err(fatal) = responder.handle_datagram(packet, network_header, config, recv_queue, host) {
             self.fail_receive(fatal, host);
         }
+        Handled::Done
     }
 
     /// UC: takes a request.
     #[inline(never)]
-    pub(crate) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) {
+    pub(crate) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Handled {
         // A datagram comes with its network header.
         if self.config.init.service != Service::Uc {
-            return;
+            return Handled::Done;
         }
         match self.config.state {
-            QpState::Reset | QpState::Init | QpState::Error => return,
+            QpState::Reset | QpState::Init | QpState::Error => return Handled::Done,
             QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
             _ => {}
         }
@@ -51,6 +52,7 @@ impl Qp {
         if let Err(fatal) = responder.handle_unreliable(packet, config, recv_queue, host) {
             self.fail_receive(fatal, host);
         }
+        Handled::Done
     }
 
     /// Sends requests, each complete once its last packet has left.

@@ -35,6 +35,8 @@ pub enum RequesterState {
     WaitFence,
     /// The receiver was not ready: waiting as long as it said.
     WaitReceiver,
+    /// Pages of its own process are missing: waiting until they are there.
+    PageFault,
     /// The next work request cannot be done; it fails once all before it are answered.
     Stalled,
     /// SQD: what was begun is sent.

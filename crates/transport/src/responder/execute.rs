@@ -210,7 +210,7 @@ impl Fatal {
     pub(super) fn access(denied: Denied) -> Fatal {
         match denied {
             Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None },
-            Denied::Unmapped => Fatal::operational(),
+            Denied::Unmapped | Denied::PageFault => Fatal::operational(),
         }
     }
 }

@@ -38,6 +38,8 @@ pub enum ResponderState {
     AwaitMissing,
     /// There was no receive work request and that was said; silent until the request is repeated.
     AwaitReceive,
+    /// A request, or the answer to one, needs a page that is missing.
+    PageFault,
     /// In the error state.
     Halted,
 }

@@ -166,7 +166,7 @@ fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>) {
     match setup.service {
         Service::Ud => qp.handle_datagram(pair.now, packet, &NETWORK_HEADER, host),
         _ => qp.handle_packet(pair.now, packet, host),
-    }
+    };
 }
 
 /// A packet whose opcode is any, and whose PSN is near what the node expects.

@@ -334,7 +334,7 @@ impl Pair {
             match self.service {
                 Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
                 _ => qp.handle_packet(self.now, &packet, host),
-            }
+            };
         }
     }
 
