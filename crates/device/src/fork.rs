@@ -1,6 +1,7 @@
 //! A forked child has its parent's memory but not its adapter: the child closes the descriptors, and every call on
 //! objects of the parent fails.
 
+use crate::paging::invalidate;
 use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -47,6 +48,7 @@ pub fn forget(descriptors: &[RawFd]) {
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    invalidate::forget_in_child();
     for place in &DESCRIPTORS {
         let descriptor = place.swap(-1, Ordering::AcqRel);
         if descriptor >= 0 {

@@ -23,6 +23,7 @@ mod moderation;
 mod mr;
 mod mw;
 mod notify;
+pub mod paging;
 mod qp;
 mod route;
 mod slot;

@@ -1,0 +1,446 @@
+//! Invalidation: memory is about to change its meaning, and the adapter must not use what it knows of it.
+//!
+//! Whoever is about to unmap, move or protect memory calls [`begin`], does it, and drops the guard. When `begin` returns,
+//! the pages are out of the adapters' tables and no access to them is under way. While the guard lives, page faults in
+//! its range wait; a populate that ran when it began is not entered into a table.
+//!
+//! Nothing here allocates or frees, except entering and leaving of regions, and that under no lock: `begin` is called
+//! from within allocators.
+
+use crate::paging::region::{OnDemand, Owner};
+use crate::paging::table::pages_of;
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+/// Whether there is any on-demand region: one load. `begin` looks itself.
+#[inline]
+pub fn needed() -> bool {
+    REGIONS.load(Ordering::Acquire) != 0
+}
+
+/// Begins to invalidate `len` bytes at `addr`; `None` if no on-demand region overlaps them. May be called by any thread
+/// that is not between a `begin` and the end of its guard with an overlapping range.
+#[inline]
+pub fn begin(addr: u64, len: u64) -> Option<Guard> {
+    if needed() { process().begin(addr, len) } else { None }
+}
+
+/// An invalidation under way. Dropping it ends it.
+#[must_use = "faults in the range wait until it is dropped"]
+pub struct Guard {
+    process: &'static Process,
+    number: u64,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.process.end(self.number);
+    }
+}
+
+/// All on-demand regions of the process.
+pub fn regions() -> Vec<Arc<OnDemand>> {
+    if !needed() {
+        return Vec::new();
+    }
+    let count = process().lock().regions.len();
+    let mut found = Vec::with_capacity(count + 16);
+    let state = process().lock();
+    // More than there is room for came just now: the list would grow under the lock.
+    let room = found.capacity();
+    found.extend(state.regions.iter().take(room).cloned());
+    found
+}
+
+/// Somebody who wants to hear of on-demand regions: of each one that is entered, and that is taken out.
+pub trait Watcher: Send + Sync {
+    /// Registration is about to return.
+    fn entered(&self, addresses: Range<u64>);
+    /// It is deregistered. Others may still cover a part.
+    fn left(&self, addresses: Range<u64>);
+}
+
+/// Sets the one watcher; those that are set later hear nothing. It is called under no lock.
+pub fn set_watcher(watcher: &'static dyn Watcher) {
+    let _ = WATCHER.set(watcher);
+}
+
+static WATCHER: OnceLock<&'static dyn Watcher> = OnceLock::new();
+static REGIONS: AtomicUsize = AtomicUsize::new(0);
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A forked child has no adapter, and no regions; locks of its parent may be held for ever. Only atomics.
+pub(crate) fn forget_in_child() {
+    REGIONS.store(0, Ordering::Release);
+    PROCESS.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Enters a region: from now on invalidations see it.
+pub(crate) fn enter(region: &Arc<OnDemand>) {
+    let process = process();
+    let spare = process.enter(region.clone());
+    drop(spare);
+    REGIONS.fetch_add(1, Ordering::AcqRel);
+    if let Some(watcher) = WATCHER.get() {
+        watcher.entered(region.addresses());
+    }
+}
+
+/// Takes a region out.
+pub(crate) fn leave(region: &Arc<OnDemand>) {
+    let found = process().leave(region);
+    if found.is_some() {
+        REGIONS.fetch_sub(1, Ordering::AcqRel);
+        if let Some(watcher) = WATCHER.get() {
+            watcher.left(region.addresses());
+        }
+    }
+}
+
+/// Pages that were thought to be there are not: an invalidation that nobody told of. The number of pages taken out.
+pub(crate) fn missed(addr: u64, len: u64) -> u64 {
+    if !needed() {
+        return 0;
+    }
+    let mut state = process().lock();
+    state.clear(addr, len, |_, _| ())
+}
+
+/// A populate of pages of a region that is about to begin; waits while they are being invalidated.
+pub(crate) fn populate(region: &OnDemand, pages: Range<u64>) -> Populate {
+    process().populate(region, pages)
+}
+
+/// A populate under way.
+pub(crate) struct Populate {
+    process: &'static Process,
+    number: u64,
+}
+
+impl Populate {
+    /// What was brought in is there: `enter` is called unless it was invalidated since, and its value returned.
+    pub fn finish<T>(self, enter: impl FnOnce() -> T) -> Option<T> {
+        let mut state = self.process.lock();
+        let spoiled = state.take_populate(self.number).is_none_or(|populate| populate.spoiled);
+        (!spoiled).then(enter)
+    }
+}
+
+impl Drop for Populate {
+    fn drop(&mut self) {
+        self.process.lock().take_populate(self.number);
+        self.process.changed.notify_all();
+    }
+}
+
+fn process() -> &'static Process {
+    let found = PROCESS.load(Ordering::Acquire);
+    if found.is_null() {
+        return make_process();
+    }
+    // SAFETY: made by `make_process`, never freed.
+    unsafe { &*found }
+}
+
+#[cold]
+fn make_process() -> &'static Process {
+    let new = Box::into_raw(Box::new(Process::new()));
+    match PROCESS.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: ours, and never freed from now on.
+        Ok(_) => unsafe { &*new },
+        // SAFETY: ours that nobody has seen; the other one is never freed.
+        Err(found) => unsafe {
+            drop(Box::from_raw(new));
+            &*found
+        },
+    }
+}
+
+/// Invalidations, and populates, under way at once.
+const AT_ONCE: usize = 64;
+/// Adapters of one process.
+const ADAPTERS: usize = 64;
+
+struct Process {
+    state: Mutex<State>,
+    /// An invalidation or a populate has ended.
+    changed: Condvar,
+}
+
+struct State {
+    regions: Vec<Arc<OnDemand>>,
+    /// Invalidations under way.
+    active: Vec<Active>,
+    /// Populates under way.
+    populates: Vec<Populating>,
+    last: u64,
+}
+
+struct Active {
+    number: u64,
+    pages: Range<u64>,
+}
+
+struct Populating {
+    number: u64,
+    pages: Range<u64>,
+    /// An invalidation has begun since.
+    spoiled: bool,
+}
+
+impl Process {
+    fn new() -> Process {
+        let state = State {
+            regions: Vec::new(),
+            active: Vec::with_capacity(AT_ONCE),
+            populates: Vec::with_capacity(AT_ONCE),
+            last: 0,
+        };
+        Process { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn begin(&'static self, addr: u64, len: u64) -> Option<Guard> {
+        let began = Instant::now();
+        let pages = pages_of(addr, len);
+        let mut state = self.lock();
+        while state.active.len() == AT_ONCE {
+            state = self.wait(state);
+        }
+        // Another one has cleared the table, and may still be waiting for accesses to end.
+        let disputed = state.active.iter().any(|other| overlap(&other.pages, &pages));
+        let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
+        let mut overlaps = false;
+        state.clear(addr, len, |region, cleared| {
+            overlaps = true;
+            region.counters.add(|c| &c.page_invalidations, 1);
+            if cleared > 0 || disputed {
+                add(&mut owners, region);
+            }
+        });
+        if !overlaps {
+            return None;
+        }
+        for populate in &mut state.populates {
+            populate.spoiled |= overlap(&populate.pages, &pages);
+        }
+        state.last += 1;
+        let number = state.last;
+        state.active.push(Active { number, pages });
+        drop(state);
+        for owner in owners.into_iter().flatten() {
+            owner.quiesce();
+        }
+        let (state, took) = (self.lock(), began.elapsed());
+        for region in state.overlapping(addr, len) {
+            region.counters.add(|c| &c.page_invalidations_handled, 1);
+            region.counters.add_time(|c| &c.page_invalidation_ns, took);
+        }
+        drop(state);
+        Some(Guard { process: self, number })
+    }
+
+    fn end(&self, number: u64) {
+        self.lock().active.retain(|active| active.number != number);
+        self.changed.notify_all();
+    }
+
+    fn populate(&'static self, region: &OnDemand, pages: Range<u64>) -> Populate {
+        let mut state = self.lock();
+        let mut waited = false;
+        while state.populates.len() == AT_ONCE || state.active.iter().any(|active| overlap(&active.pages, &pages)) {
+            if !waited && state.populates.len() < AT_ONCE {
+                waited = true;
+                region.counters.add(|c| &c.page_contentions, 1);
+            }
+            state = self.wait(state);
+        }
+        state.last += 1;
+        let number = state.last;
+        state.populates.push(Populating { number, pages, spoiled: false });
+        Populate { process: self, number }
+    }
+
+    /// The list that has been replaced by a longer one is returned, to be freed under no lock.
+    fn enter(&self, region: Arc<OnDemand>) -> Vec<Arc<OnDemand>> {
+        let mut spare = Vec::new();
+        loop {
+            let mut state = self.lock();
+            if state.regions.len() == state.regions.capacity() && spare.capacity() > state.regions.len() {
+                spare.append(&mut state.regions);
+                std::mem::swap(&mut spare, &mut state.regions);
+            }
+            if state.regions.len() < state.regions.capacity() {
+                state.regions.push(region);
+                return spare;
+            }
+            let wanted = 2 * state.regions.len() + 16;
+            drop(state);
+            spare = Vec::with_capacity(wanted);
+        }
+    }
+
+    fn leave(&self, region: &Arc<OnDemand>) -> Option<Arc<OnDemand>> {
+        let mut state = self.lock();
+        let at = state.regions.iter().position(|other| Arc::ptr_eq(other, region))?;
+        Some(state.regions.swap_remove(at))
+    }
+}
+
+impl State {
+    fn overlapping(&self, addr: u64, len: u64) -> impl Iterator<Item = &Arc<OnDemand>> {
+        self.regions.iter().filter(move |region| !region.overlap(addr, len).is_empty())
+    }
+
+    /// Takes pages out of all tables; tells each region and how many there were. Their sum.
+    fn clear(&mut self, addr: u64, len: u64, mut tell: impl FnMut(&Arc<OnDemand>, u64)) -> u64 {
+        let mut sum = 0;
+        for region in self.overlapping(addr, len) {
+            let cleared = region.table.clear(region.overlap(addr, len));
+            region.counters.add(|c| &c.page_invalidation_pages, cleared);
+            tell(region, cleared);
+            sum += cleared;
+        }
+        sum
+    }
+
+    fn take_populate(&mut self, number: u64) -> Option<Populating> {
+        let at = self.populates.iter().position(|populate| populate.number == number)?;
+        Some(self.populates.swap_remove(at))
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
+    let Some(owner) = region.owner.upgrade() else { return };
+    for place in owners {
+        match place {
+            Some(known) if std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&owner)) => return,
+            Some(_) => {}
+            None => {
+                *place = Some(owner);
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paging::counters::{self, Pair};
+    use crate::paging::table::PAGE;
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+    use std::time::Duration;
+
+    #[derive(Default)]
+    struct Adapter {
+        quiesced: AtomicU32,
+    }
+
+    impl Owner for Adapter {
+        fn quiesce(&self) {
+            self.quiesced.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Bed {
+        process: &'static Process,
+        adapter: Arc<Adapter>,
+        region: Arc<OnDemand>,
+    }
+
+    /// A region of a hundred pages from number 1000 on, all there.
+    fn bed() -> Bed {
+        let process: &'static Process = Box::leak(Box::new(Process::new()));
+        let adapter = Arc::new(Adapter::default());
+        let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(adapter.clone() as Arc<dyn Owner>));
+        let pair = Pair::new(counters::of_device("invalidate-test"));
+        let region = Arc::new(OnDemand::new(1000 * PAGE, 100 * PAGE, pair, owner).unwrap());
+        region.table.make_room(1000..1100);
+        region.table.enter(1000..1100, true);
+        drop(process.enter(region.clone()));
+        Bed { process, adapter, region }
+    }
+
+    #[test]
+    fn pages_are_gone_and_accesses_over_before_it_goes_on() {
+        let bed = bed();
+        assert!(bed.process.begin(0, 1000 * PAGE).is_none(), "beside it");
+        let guard = bed.process.begin(1010 * PAGE + 5, 10).unwrap();
+        assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 1);
+        assert_eq!(bed.region.table.first_missing(1000..1100, false), Some(1010));
+        drop(guard);
+        // What is not there is not used: nobody is waited for.
+        drop(bed.process.begin(1010 * PAGE, PAGE).unwrap());
+        assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 1);
+        let values = bed.region.counters.own.read();
+        assert_eq!((values.page_invalidations, values.page_invalidations_handled), (2, 2));
+        assert_eq!(values.page_invalidation_pages, 1);
+    }
+
+    #[test]
+    fn whoever_finds_pages_gone_waits_all_the_same_for_the_one_who_took_them() {
+        let bed = bed();
+        let first = bed.process.begin(1010 * PAGE, PAGE).unwrap();
+        let second = bed.process.begin(1010 * PAGE, PAGE).unwrap();
+        assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 2);
+        drop((first, second));
+        assert!(bed.process.lock().active.is_empty());
+    }
+
+    #[test]
+    fn what_was_brought_in_meanwhile_is_not_entered() {
+        let bed = bed();
+        let populate = bed.process.populate(&bed.region, 1000..1016);
+        let beside = bed.process.populate(&bed.region, 1050..1051);
+        drop(bed.process.begin(1015 * PAGE, PAGE));
+        assert_eq!(populate.finish(|| ()), None);
+        assert_eq!(beside.finish(|| 7), Some(7));
+        assert_eq!(bed.process.populate(&bed.region, 1000..1016).finish(|| ()), Some(()));
+        assert!(bed.process.lock().populates.is_empty());
+    }
+
+    #[test]
+    fn faults_wait_for_the_end() {
+        let bed = bed();
+        let guard = bed.process.begin(1010 * PAGE, PAGE).unwrap();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| bed.process.populate(&bed.region, 1008..1012).finish(|| ()));
+            thread::sleep(Duration::from_millis(20));
+            assert!(!waiter.is_finished());
+            drop(guard);
+            assert_eq!(waiter.join().unwrap(), Some(()));
+        });
+        assert_eq!(bed.region.counters.own.read().page_contentions, 1);
+    }
+
+    #[test]
+    fn the_list_of_regions_grows_and_shrinks() {
+        let bed = bed();
+        let more: Vec<_> = (0..100).map(|_| bed.region.clone()).collect();
+        for region in &more {
+            drop(bed.process.enter(region.clone()));
+        }
+        assert_eq!(bed.process.lock().regions.len(), 101);
+        for region in &more {
+            assert!(bed.process.leave(region).is_some());
+        }
+        assert!(bed.process.leave(&bed.region).is_some());
+        assert!(bed.process.leave(&bed.region).is_none());
+        assert!(bed.process.begin(1000 * PAGE, PAGE).is_none());
+    }
+}

@@ -1,0 +1,296 @@
+//! The adapter's translation table of one region: which pages it may read and write without a network page fault.
+//! Empty at first. Reading takes no lock; whoever changes it settles that elsewhere (see `invalidate`).
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Bytes of a page. Huge ones count as many.
+pub const PAGE: u64 = 4096;
+
+/// Page numbers from one address's page to the end of another's; all pages that bytes `addr .. addr + len` lie in.
+pub fn pages_of(addr: u64, len: u64) -> Range<u64> {
+    let end = addr.saturating_add(len);
+    let last = end / PAGE + u64::from(!end.is_multiple_of(PAGE));
+    addr / PAGE..last.max(addr / PAGE)
+}
+
+/// Presence of pages, each readable, or readable and writable.
+pub struct Table {
+    /// Page numbers that it covers.
+    pages: Range<u64>,
+    /// Chunks by number from that of the first page on, made when they are first needed.
+    chunks: NonNull<AtomicPtr<Chunk>>,
+    count: usize,
+    /// How many pages are there.
+    present: AtomicU64,
+}
+
+/// Words of 32 pages each: below, whether they may be read; above, whether they may be written, too.
+type Chunk = [AtomicU64; WORDS];
+
+const WORDS: usize = 512;
+const PAGES_OF_WORD: u64 = 32;
+const PAGES_OF_CHUNK: u64 = WORDS as u64 * PAGES_OF_WORD;
+
+// SAFETY: chunks are reached by atomic pointers, and freed with the table only.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+impl Table {
+    /// An empty one for the pages of `len` bytes at `addr`. `None`: there is no memory for it.
+    pub fn new(addr: u64, len: u64) -> Option<Table> {
+        let pages = pages_of(addr, len);
+        let count = (pages.end.div_ceil(PAGES_OF_CHUNK) - pages.start / PAGES_OF_CHUNK).max(1) as usize;
+        // Of the whole address space these are 16 MiB, which the kernel gives as they are touched.
+        let layout = Layout::array::<AtomicPtr<Chunk>>(count).ok()?;
+        // SAFETY: not of zero bytes; zeros are null pointers.
+        let chunks = NonNull::new(unsafe { alloc_zeroed(layout) }.cast())?;
+        Some(Table { pages, chunks, count, present: AtomicU64::new(0) })
+    }
+
+    /// Page numbers that it covers.
+    pub fn pages(&self) -> Range<u64> {
+        self.pages.clone()
+    }
+
+    /// Whether `len` bytes at `addr` are there, for writing or for reading. The hot path.
+    #[inline]
+    pub fn has(&self, addr: u64, len: u64, write: bool) -> bool {
+        let Range { start, end } = pages_of(addr, len);
+        let (word, bit) = (start / PAGES_OF_WORD, start % PAGES_OF_WORD);
+        if end <= (word + 1) * PAGES_OF_WORD {
+            // All in one word, as packets' pages are as a rule.
+            let mask = ones(end - start) << bit << if write { PAGES_OF_WORD } else { 0 };
+            return self.word(start).is_some_and(|word| word.load(Ordering::Acquire) & mask == mask);
+        }
+        self.first_missing(start..end, write).is_none()
+    }
+
+    /// The first of these pages that is not there.
+    pub fn first_missing(&self, pages: Range<u64>, write: bool) -> Option<u64> {
+        let mut at = pages.start;
+        while at < pages.end {
+            let (first, mask, next) = step(at, pages.end);
+            let value = self.word(at).map_or(0, |word| word.load(Ordering::Acquire));
+            let present = if write { value >> PAGES_OF_WORD } else { value };
+            let missing = mask & !present;
+            if missing != 0 {
+                return Some(first + u64::from(missing.trailing_zeros()));
+            }
+            at = next;
+        }
+        None
+    }
+
+    /// Makes room to enter these pages, so that entering does not allocate.
+    pub fn make_room(&self, pages: Range<u64>) {
+        let pages = self.within(pages);
+        if pages.is_empty() {
+            return;
+        }
+        for number in pages.start / PAGES_OF_CHUNK..pages.end.div_ceil(PAGES_OF_CHUNK) {
+            let place = self.place(number * PAGES_OF_CHUNK).expect("within bounds");
+            if place.load(Ordering::Acquire).is_null() {
+                let layout = Layout::new::<Chunk>();
+                // SAFETY: not of zero bytes.
+                let chunk = unsafe { alloc_zeroed(layout) }.cast::<Chunk>();
+                if chunk.is_null() {
+                    handle_alloc_error(layout);
+                }
+                let null = std::ptr::null_mut();
+                if place.compare_exchange(null, chunk, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                    // SAFETY: nobody has seen ours.
+                    unsafe { dealloc(chunk.cast(), layout) };
+                }
+            }
+        }
+    }
+
+    /// Enters pages that there is room for; those outside are left out. The number of those that were not there.
+    pub fn enter(&self, pages: Range<u64>, write: bool) -> u64 {
+        let pages = self.within(pages);
+        let (mut at, mut new) = (pages.start, 0);
+        while at < pages.end {
+            let (_, mask, next) = step(at, pages.end);
+            if let Some(word) = self.word(at) {
+                let bits = if write { mask | mask << PAGES_OF_WORD } else { mask };
+                let before = word.fetch_or(bits, Ordering::AcqRel);
+                self.present.fetch_add(u64::from((mask & !before).count_ones()), Ordering::Relaxed);
+                let before = if write { before >> PAGES_OF_WORD } else { before };
+                new += u64::from((mask & !before).count_ones());
+            }
+            at = next;
+        }
+        new
+    }
+
+    /// Takes pages out. The number of those that were there.
+    pub fn clear(&self, pages: Range<u64>) -> u64 {
+        let pages = self.within(pages);
+        let (mut at, mut gone) = (pages.start, 0);
+        while at < pages.end {
+            let (_, mask, next) = step(at, pages.end);
+            let Some(word) = self.word(at) else {
+                // A chunk that was never needed.
+                at = (at / PAGES_OF_CHUNK + 1) * PAGES_OF_CHUNK;
+                continue;
+            };
+            if word.load(Ordering::Acquire) & mask != 0 {
+                let before = word.fetch_and(!(mask | mask << PAGES_OF_WORD), Ordering::AcqRel);
+                gone += u64::from((before & mask).count_ones());
+            }
+            at = next;
+        }
+        self.present.fetch_sub(gone, Ordering::Relaxed);
+        gone
+    }
+
+    /// How many pages are there.
+    pub fn present(&self) -> u64 {
+        self.present.load(Ordering::Relaxed)
+    }
+
+    fn within(&self, pages: Range<u64>) -> Range<u64> {
+        let start = pages.start.max(self.pages.start);
+        start..pages.end.min(self.pages.end).max(start)
+    }
+
+    #[inline]
+    fn word(&self, page: u64) -> Option<&AtomicU64> {
+        let chunk = self.place(page)?.load(Ordering::Acquire);
+        // SAFETY: a chunk lives as long as the table.
+        let chunk = unsafe { chunk.as_ref() }?;
+        Some(&chunk[(page / PAGES_OF_WORD) as usize % WORDS])
+    }
+
+    #[inline]
+    fn place(&self, page: u64) -> Option<&AtomicPtr<Chunk>> {
+        let number = (page / PAGES_OF_CHUNK).checked_sub(self.pages.start / PAGES_OF_CHUNK)?;
+        self.chunks().get(number as usize)
+    }
+
+    #[inline]
+    fn chunks(&self) -> &[AtomicPtr<Chunk>] {
+        // SAFETY: `count` of them were allocated and are ours.
+        unsafe { std::slice::from_raw_parts(self.chunks.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // The whole address space has many places, and few chunks: untouched ones are only read.
+        for place in self.chunks() {
+            let chunk = place.load(Ordering::Acquire);
+            if !chunk.is_null() {
+                // SAFETY: allocated with this layout by `make_room`, and not used any more.
+                unsafe { dealloc(chunk.cast(), Layout::new::<Chunk>()) };
+            }
+        }
+        let layout = Layout::array::<AtomicPtr<Chunk>>(self.count).expect("it was allocated");
+        // SAFETY: allocated with this layout by `new`.
+        unsafe { dealloc(self.chunks.as_ptr().cast(), layout) };
+    }
+}
+
+/// The first page of the word that `at` is in, the bits of `at .. end` in it, and the page after it.
+fn step(at: u64, end: u64) -> (u64, u64, u64) {
+    let first = at - at % PAGES_OF_WORD;
+    let next = end.min(first + PAGES_OF_WORD);
+    (first, ones(next - at) << (at - first), next)
+}
+
+#[inline]
+fn ones(count: u64) -> u64 {
+    // At most 32.
+    (1 << count) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(first: u64, pages: u64) -> Table {
+        let table = Table::new(first * PAGE, pages * PAGE).unwrap();
+        table.make_room(first..first + pages);
+        table
+    }
+
+    #[test]
+    fn pages_of_bytes() {
+        assert_eq!(pages_of(0, 1), 0..1);
+        assert_eq!(pages_of(4095, 2), 0..2);
+        assert_eq!(pages_of(8192, 4096), 2..3);
+        assert_eq!(pages_of(u64::MAX - 1, 1), (1 << 52) - 1..1 << 52);
+        assert!(pages_of(4096, 0).is_empty());
+    }
+
+    #[test]
+    fn every_run_of_pages_against_a_plain_list() {
+        // Across words and across a chunk's edge.
+        let first = PAGES_OF_CHUNK - 70;
+        let table = table(first, 140);
+        let (mut readable, mut writable) = ([false; 140], [false; 140]);
+        let mut seed = 12345u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        for _ in 0..20_000 {
+            let start = random(140);
+            let end = start + random(140 - start + 1);
+            let (pages, list) = (first + start..first + end, start as usize..end as usize);
+            let write = random(2) == 1;
+            match random(4) {
+                0 => {
+                    let known = if write { &writable } else { &readable };
+                    let new = known[list.clone()].iter().filter(|page| !**page).count() as u64;
+                    assert_eq!(table.enter(pages, write), new);
+                    readable[list.clone()].fill(true);
+                    if write {
+                        writable[list].fill(true);
+                    }
+                }
+                1 => {
+                    let gone = readable[list.clone()].iter().filter(|page| **page).count() as u64;
+                    assert_eq!(table.clear(pages), gone);
+                    readable[list.clone()].fill(false);
+                    writable[list].fill(false);
+                }
+                _ => {
+                    let known = if write { &writable } else { &readable };
+                    let missing = known[list.clone()].iter().position(|page| !page).map(|at| first + start + at as u64);
+                    assert_eq!(table.first_missing(pages.clone(), write), missing);
+                    let bytes = (pages.end - pages.start) * PAGE;
+                    assert_eq!(table.has(pages.start * PAGE, bytes, write), missing.is_none());
+                }
+            }
+        }
+        assert_eq!(table.present(), readable.iter().filter(|page| **page).count() as u64);
+    }
+
+    #[test]
+    fn what_is_outside_is_never_there() {
+        let table = table(100, 10);
+        assert_eq!(table.enter(0..1000, true), 10);
+        assert!(table.has(100 * PAGE, 10 * PAGE, true));
+        for (start, end) in [(99, 101), (109, 111), (0, 1), (1 << 40, (1 << 40) + 1)] {
+            assert!(!table.has(start * PAGE, (end - start) * PAGE, false), "{start}..{end}");
+        }
+        assert_eq!(table.clear(0..u64::MAX), 10);
+    }
+
+    #[test]
+    fn the_whole_address_space_costs_what_is_used_of_it() {
+        let table = Table::new(0, 1 << 47).unwrap();
+        let page = 0x7fff_1234_5678_u64 / PAGE;
+        assert!(!table.has(page * PAGE, 8, false));
+        table.make_room(page..page + 1);
+        assert_eq!(table.enter(page..page + 1, false), 1);
+        assert!(table.has(page * PAGE, 8, false));
+        assert!(!table.has(page * PAGE, 8, true));
+        assert_eq!((table.present(), table.clear(0..1 << 35)), (1, 1));
+    }
+}
