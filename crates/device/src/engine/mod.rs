@@ -10,6 +10,7 @@ pub mod pace;
 mod peers;
 mod receive;
 mod staging;
+mod strangers;
 mod table;
 pub mod thread;
 mod timers;
@@ -181,7 +182,7 @@ impl Engine {
         let Some(index) = self.table.index(num) else { return };
         self.settle(index);
         if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.unbind()) {
-            self.peers.unbind(peer);
+            self.peers.unbind(peer, clock::now());
         }
     }
 

@@ -1,6 +1,8 @@
-//! The processes that QPs talk to: hello, ICRC agreement, windows.
+//! The processes that QPs talk to: hello, ICRC agreement, windows. Who says hello and has nothing to do with our QPs
+//! yet, or any more, is among the [`Strangers`].
 
 use crate::engine::flow::Flow;
+use crate::engine::strangers::{Key, PLACES, PRESENT, Stranger, Strangers};
 use crate::hello::{Hello, Kind};
 use crate::route::Route;
 use crate::slot::{FIRST_PORT, SLOTS, slot_of};
@@ -36,8 +38,10 @@ pub struct Peer {
     attempts: u32,
     next_attempt: Option<Instant>,
     confirmed: Option<Instant>,
-    /// Datagrams go there, without being bound to it.
-    datagrams: bool,
+    /// The window that it was told.
+    told: usize,
+    /// When a datagram last went there: they do without being bound to it.
+    datagrams: Option<Instant>,
 }
 
 /// What is known of a peer.
@@ -88,15 +92,36 @@ const FRESH: Duration = Duration::from_millis(100);
 /// What a foreign adapter is trusted to hold; Soft-RoCE has a socket buffer of about 200 KiB.
 const FOREIGN_WINDOW: usize = 128 << 10;
 
+/// So many peers are not worth a look.
+const FEW: usize = 64;
+
+/// Who got no datagram for so long is not talked to any more.
+const QUIET: Duration = Duration::from_secs(60);
+
 /// All peers, and how our receive buffer is divided among them.
 pub struct Peers {
     peers: Vec<Peer>,
-    by_key: HashMap<(IpAddr, IpAddr, u16), PeerId>,
+    /// Places of peers that are gone.
+    vacant: Vec<PeerId>,
+    strangers: Strangers,
+    by_key: HashMap<Key, Place>,
+    /// With so many peers it is time to look for those that got no datagram for long.
+    sweep_at: usize,
     /// What we say of ourselves; kind and window are filled in.
     own: Hello,
     /// Bytes that all peers together may have under way to us.
     budget: usize,
+    /// What each of those that our QPs talk to gets of it.
     share: usize,
+    /// How many they are.
+    known: usize,
+}
+
+/// Where somebody's entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Peer(PeerId),
+    Stranger(usize),
 }
 
 /// The least and the most that one peer gets of the receive buffer: one burst; what stays in the cache.
@@ -114,8 +139,17 @@ impl Peers {
     pub fn new(own: Hello, receive_buffer: usize) -> Self {
         // The kernel counts its own structures too: a part stays free for them.
         let budget = receive_buffer / 2;
-        let share = budget.clamp(*SHARE.start(), *SHARE.end());
-        Peers { peers: Vec::new(), by_key: HashMap::new(), own, budget, share }
+        Peers {
+            peers: Vec::new(),
+            vacant: Vec::new(),
+            strangers: Strangers::new(),
+            by_key: HashMap::with_capacity(PLACES),
+            sweep_at: FEW,
+            own,
+            budget,
+            share: share(budget, 1),
+            known: 0,
+        }
     }
 
     pub fn get(&self, id: PeerId) -> &Peer {
@@ -129,15 +163,19 @@ impl Peers {
     /// The peer that a QPN at an address belongs to. It is greeted unless it was heard of just now.
     pub fn bind(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
         let port = FIRST_PORT + slot_of(dest_qpn);
-        let id = self.entry(route, port);
+        let id = self.entry(route, port, now);
         let peer = &mut self.peers[id];
         peer.users += 1;
-        if peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH) {
-            // It may have been restarted: what we knew of it may be over.
-            if peer.users == 1 {
-                peer.state = State::Unknown;
-                peer.to = route.to(port);
-            }
+        let stale = peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH);
+        // It may have been restarted: what we knew of it may be over.
+        if stale && peer.users == 1 {
+            peer.state = State::Unknown;
+            peer.to = route.to(port);
+        }
+        self.divide(now);
+        let peer = &mut self.peers[id];
+        // As a stranger it may have been told less than it gets now.
+        if stale || peer.told < self.share {
             peer.attempts = 0;
             peer.next_attempt = Some(now);
         }
@@ -146,15 +184,13 @@ impl Peers {
 
     /// The peer that a datagram goes to. It is greeted when it is new, and now and then: it may have been restarted.
     pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
-        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn));
+        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
         let peer = &mut self.peers[id];
         let stale = peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH);
-        if !peer.datagrams || (stale && peer.next_attempt.is_none() && matches!(peer.state, State::Weir(_))) {
-            peer.datagrams = true;
-            if stale {
-                peer.attempts = 0;
-                peer.next_attempt = Some(now);
-            }
+        let first = peer.datagrams.replace(now).is_none();
+        if stale && (first || (peer.next_attempt.is_none() && matches!(peer.state, State::Weir(_)))) {
+            peer.attempts = 0;
+            peer.next_attempt = Some(now);
         }
         id
     }
@@ -185,29 +221,85 @@ impl Peers {
     }
 
     /// A QP no longer talks to it.
-    pub fn unbind(&mut self, id: PeerId) {
+    pub fn unbind(&mut self, id: PeerId, now: Instant) {
         self.peers[id].users -= 1;
+        self.leave_if_idle(id, now);
+        self.divide(now);
     }
 
-    fn entry(&mut self, route: Route, port: u16) -> PeerId {
-        *self.by_key.entry((route.local, route.remote, port)).or_insert_with(|| {
-            self.peers.push(Peer {
-                route,
-                to: route.to(port),
-                slot_port: port,
-                state: State::Unknown,
-                in_flight: 0,
-                reading: 0,
-                flow: Flow::default(),
-                users: 0,
-                waiting: Vec::with_capacity(16),
-                attempts: 0,
-                next_attempt: None,
-                confirmed: None,
-                datagrams: false,
-            });
-            self.peers.len() - 1
-        })
+    /// The entry of a peer, made if there is none.
+    fn entry(&mut self, route: Route, port: u16, now: Instant) -> PeerId {
+        let key = (route.local, route.remote, port);
+        let known = match self.by_key.get(&key) {
+            Some(Place::Peer(id)) => return *id,
+            Some(Place::Stranger(place)) => self.strangers.take(*place),
+            None => None,
+        };
+        if self.peers.len() - self.vacant.len() >= self.sweep_at {
+            (0..self.peers.len()).for_each(|id| self.leave_if_idle(id, now));
+            self.sweep_at = FEW.max(2 * (self.peers.len() - self.vacant.len()));
+        }
+        let peer = Peer {
+            route,
+            to: route.to(port),
+            slot_port: port,
+            state: known.map_or(State::Unknown, |known| State::Weir(known.weir)),
+            in_flight: 0,
+            reading: 0,
+            flow: Flow::default(),
+            users: 0,
+            waiting: Vec::with_capacity(16),
+            attempts: 0,
+            next_attempt: None,
+            confirmed: known.map(|known| known.heard),
+            told: known.map_or(0, |known| known.told),
+            datagrams: None,
+        };
+        let id = match self.vacant.pop() {
+            Some(id) => {
+                self.peers[id] = peer;
+                id
+            }
+            None => {
+                self.peers.push(peer);
+                self.vacant.reserve(self.peers.len() - self.vacant.len());
+                self.peers.len() - 1
+            }
+        };
+        self.by_key.insert(key, Place::Peer(id));
+        id
+    }
+
+    /// Makes a stranger of a peer that nothing of ours talks to any more.
+    fn leave_if_idle(&mut self, id: PeerId, now: Instant) {
+        let peer = &mut self.peers[id];
+        let key = (peer.route.local, peer.route.remote, peer.slot_port);
+        let sends = peer.datagrams.is_some_and(|last| now - last < QUIET) || peer.flow.due().is_some();
+        let idle = peer.users == 0 && !sends && peer.waiting.is_empty();
+        if !idle || self.by_key.get(&key) != Some(&Place::Peer(id)) {
+            return;
+        }
+        debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "what was under way is settled");
+        peer.next_attempt = None;
+        let known = match (peer.state, peer.confirmed) {
+            (State::Weir(weir), Some(heard)) => Some(Stranger { key, weir, heard, told: peer.told }),
+            _ => None,
+        };
+        self.by_key.remove(&key);
+        self.vacant.push(id);
+        if let Some(stranger) = known {
+            self.remember(stranger);
+        }
+    }
+
+    /// Finds a place for a stranger.
+    fn remember(&mut self, stranger: Stranger) -> Option<usize> {
+        let (place, gone) = self.strangers.enter(stranger)?;
+        if let Some(gone) = gone {
+            self.by_key.remove(&gone);
+        }
+        self.by_key.insert(stranger.key, Place::Stranger(place));
+        Some(place)
     }
 
     /// The earliest hello that is due.
@@ -222,7 +314,7 @@ impl Peers {
         let peer = &mut self.peers[id];
         let wait = ATTEMPTS.get(peer.attempts as usize).copied();
         peer.attempts += 1;
-        peer.next_attempt = wait.map(|wait| now + wait).filter(|_| peer.users > 0 || peer.datagrams);
+        peer.next_attempt = wait.map(|wait| now + wait).filter(|_| peer.users > 0 || peer.datagrams.is_some());
         let mut foreign = None;
         if peer.attempts > FOREIGN_AFTER && peer.state == State::Unknown {
             peer.state = State::Foreign;
@@ -233,18 +325,17 @@ impl Peers {
         Some((note, foreign))
     }
 
-    /// Takes a control datagram. Returns the peer, and the answer to send.
+    /// Takes a control datagram. Returns the peer, if it is one of ours, and the answer to send.
     pub fn heard(
         &mut self,
         route: Route,
         from_port: u16,
         hello: &Hello,
         now: Instant,
-    ) -> Option<(PeerId, Option<Note>)> {
+    ) -> (Option<PeerId>, Option<Note>) {
         if !(FIRST_PORT..FIRST_PORT + SLOTS).contains(&from_port) {
-            return None;
+            return (None, None);
         }
-        let id = self.entry(route, from_port);
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
         let weir = Weir {
             epoch: hello.epoch,
@@ -254,6 +345,16 @@ impl Peers {
             window: (hello.window as usize).max(*SHARE.start()),
             patience: hello.patience,
         };
+        let key = (route.local, route.remote, from_port);
+        let id = match self.by_key.get(&key) {
+            Some(Place::Peer(id)) => *id,
+            place => {
+                let place = place.copied();
+                // What we have not asked for is no answer.
+                let asked = hello.kind == Kind::Hello;
+                return (None, asked.then(|| self.greeted(place, key, weir, route, hello.mark, now)));
+            }
+        };
         let peer = &mut self.peers[id];
         peer.to = peer.route.to(peer.slot_port);
         peer.state = State::Weir(weir);
@@ -262,23 +363,53 @@ impl Peers {
         if hello.kind == Kind::Welcome {
             peer.flow.answered(hello.mark);
         }
-        self.divide();
+        self.divide(now);
         let answer = (hello.kind == Kind::Hello).then(|| self.marked(id, Kind::Welcome, hello.mark));
-        Some((id, answer))
+        (Some(id), answer)
     }
 
-    /// Divides the buffer anew among those that we know.
-    fn divide(&mut self) {
-        let known = self.peers.iter().filter(|peer| matches!(peer.state, State::Weir(_))).count().max(1);
-        self.share = (self.budget / known).clamp(*SHARE.start(), *SHARE.end());
+    /// A stranger says hello: the answer. Its window comes out of what is there beside our peers'.
+    fn greeted(&mut self, place: Option<Place>, key: Key, weir: Weir, route: Route, mark: u32, now: Instant) -> Note {
+        let stranger = Stranger { key, weir, heard: now, told: 0 };
+        let before = match place {
+            Some(Place::Stranger(place)) => self.strangers.get(place).map(|known| known.heard),
+            _ => None,
+        };
+        self.strangers.count(before, now);
+        let place = match place {
+            Some(Place::Stranger(place)) => {
+                self.strangers.renew(place, stranger);
+                Some(place)
+            }
+            _ => self.remember(stranger),
+        };
+        let window = share(self.budget, self.known + self.strangers.present(now));
+        if let Some(place) = place {
+            self.strangers.tell(place, window);
+        }
+        // Who is not remembered would send without ICRC, and not be believed.
+        let icrc_auto = self.own.icrc_auto && place.is_some();
+        let hello = Hello { kind: Kind::Welcome, icrc_auto, window: window as u32, mark, ..self.own };
+        Note { to: route.to(key.2), route, hello }
     }
 
-    fn note(&self, id: PeerId, kind: Kind) -> Note {
+    /// Divides the buffer anew among those that we talk to.
+    fn divide(&mut self, now: Instant) {
+        let talks = |peer: &&Peer| {
+            let lately = peer.datagrams.is_some_and(|last| now - last < PRESENT);
+            matches!(peer.state, State::Weir(_)) && (peer.users > 0 || lately)
+        };
+        self.known = self.peers.iter().filter(talks).count();
+        self.share = share(self.budget, self.known);
+    }
+
+    fn note(&mut self, id: PeerId, kind: Kind) -> Note {
         self.marked(id, kind, 0)
     }
 
-    fn marked(&self, id: PeerId, kind: Kind, mark: u32) -> Note {
-        let peer = &self.peers[id];
+    fn marked(&mut self, id: PeerId, kind: Kind, mark: u32) -> Note {
+        let peer = &mut self.peers[id];
+        peer.told = self.share;
         let hello = Hello { kind, window: self.share as u32, mark, ..self.own };
         Note { to: peer.route.to(peer.slot_port), route: peer.route, hello }
     }
@@ -294,9 +425,12 @@ impl Peers {
         window.saturating_sub(peer.in_flight)
     }
 
-    /// The peer at a port of an address, if there is one.
-    pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<&Peer> {
-        self.by_key.get(&(local, remote, port)).map(|id| &self.peers[*id])
+    /// What is known of whoever is at a port of an address.
+    pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<State> {
+        match *self.by_key.get(&(local, remote, port))? {
+            Place::Peer(id) => Some(self.peers[id].state),
+            Place::Stranger(place) => self.strangers.get(place).map(|stranger| State::Weir(stranger.weir)),
+        }
     }
 
     /// Bytes that may still be read from a peer.
@@ -305,58 +439,10 @@ impl Peers {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hello(kind: Kind, epoch: u64) -> Hello {
-        Hello { kind, icrc_auto: true, boot_id: [1; 16], epoch, window: 1 << 20, patience: Duration::ZERO, mark: 0 }
-    }
-
-    fn route() -> Route {
-        Route { local: "10.0.0.1".parse().unwrap(), remote: "10.0.0.2".parse().unwrap(), ifindex: 0 }
-    }
-
-    #[test]
-    fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
-        let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-        let id = peers.bind(route(), 5 << 14 | 77, Instant(0));
-        assert_eq!(peers.room(id), 0);
-        let mut found = None;
-        while found.is_none() {
-            let at = Instant(peers.next_attempt().unwrap());
-            let (note, foreign) = peers.greet(at).unwrap();
-            assert_eq!(note.to, "10.0.0.2:20485".parse().unwrap());
-            assert!(at.0 < 100_000_000);
-            found = foreign;
-        }
-        assert_eq!((found, peers.get(id).to.port(), peers.room(id)), (Some(id), 4791, FOREIGN_WINDOW));
-        let (same, answer) = peers.heard(route(), 20485, &hello(Kind::Hello, 9), Instant(5)).unwrap();
-        assert_eq!((same, answer.unwrap().hello.kind), (id, Kind::Welcome));
-        assert_eq!((peers.get(id).to.port(), peers.room(id)), (20485, 1 << 20));
-        assert!(matches!(peers.get(id).state, State::Weir(Weir { epoch: 9, icrc: false, .. })));
-        assert_eq!(peers.next_attempt(), None);
-    }
-
-    #[test]
-    fn the_receive_buffer_is_shared() {
-        let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-        let windows: Vec<u32> = (0..4)
-            .map(|n| peers.heard(route(), FIRST_PORT + 1 + n, &hello(Kind::Hello, 3), Instant(0)).unwrap())
-            .map(|(_, answer)| answer.unwrap().hello.window)
-            .collect();
-        assert_eq!(windows, [524_288, 262_144, 174_762, 131_072]);
-    }
-
-    #[test]
-    fn other_machines_and_wishes_keep_the_icrc() {
-        let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-        for change in [|h: &mut Hello| h.boot_id = [2; 16], |h: &mut Hello| h.icrc_auto = false] {
-            let mut other = hello(Kind::Hello, 3);
-            change(&mut other);
-            let (id, _) = peers.heard(route(), FIRST_PORT + 1, &other, Instant(0)).unwrap();
-            assert!(matches!(peers.get(id).state, State::Weir(Weir { icrc: true, .. })));
-        }
-        assert!(peers.heard(route(), 4791, &hello(Kind::Hello, 3), Instant(0)).is_none());
-    }
+/// What each of `count` gets of a budget.
+fn share(budget: usize, count: usize) -> usize {
+    (budget / count.max(1)).clamp(*SHARE.start(), *SHARE.end())
 }
+
+#[cfg(test)]
+mod tests;

@@ -146,7 +146,7 @@ impl Engine {
     /// Datagrams may come from anybody; whether they carry an ICRC was agreed, or they do.
     fn datagram_checks(&self, arrival: &Arrival) -> Checks {
         let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
-        let (icrc, ids) = match peer.map(|peer| peer.state) {
+        let (icrc, ids) = match peer {
             Some(State::Weir(weir)) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
             _ => (true, u16::MAX),
         };
@@ -157,12 +157,11 @@ impl Engine {
         let Some(hello) = Hello::decode(datagram) else { return };
         let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
         let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex };
-        if let Some((peer, answer)) = self.peers.heard(route, arrival.from.port(), &hello, now) {
-            if let Some(note) = answer {
-                self.send_note(&note);
-            }
-            self.wake_waiting(Some(peer));
+        let (peer, answer) = self.peers.heard(route, arrival.from.port(), &hello, now);
+        if let Some(note) = answer {
+            self.send_note(&note);
         }
+        self.wake_waiting(peer);
     }
 
     /// Hellos that are due.

@@ -1,0 +1,172 @@
+//! Processes that said hello while nothing of ours talks to them: a client that is earlier than our QP, a sender of
+//! datagrams, a peer whose last QP is gone. Or a flood of made-up addresses, so there are only so many places.
+
+use crate::engine::peers::Weir;
+use std::net::IpAddr;
+use std::time::Duration;
+use weir_transport::Instant;
+
+/// Our address, the other one and its slot's port.
+pub type Key = (IpAddr, IpAddr, u16);
+
+/// As many as an address has slots.
+pub const PLACES: usize = crate::slot::SLOTS as usize;
+
+/// Who was heard of so recently keeps his place, and counts when windows are divided. Senders of datagrams say hello
+/// several times as often.
+pub const PRESENT: Duration = Duration::from_secs(1);
+
+/// What is known of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Stranger {
+    pub key: Key,
+    pub weir: Weir,
+    pub heard: Instant,
+    /// The window that it was told.
+    pub told: usize,
+}
+
+/// All that are remembered.
+pub struct Strangers {
+    places: Vec<Option<Stranger>>,
+    free: Vec<usize>,
+    /// Whose turn it is to go.
+    hand: usize,
+    census: Census,
+}
+
+impl Strangers {
+    pub fn new() -> Self {
+        let (places, free) = (Vec::with_capacity(PLACES), Vec::with_capacity(PLACES));
+        Strangers { places, free, hand: 0, census: Census::default() }
+    }
+
+    pub fn get(&self, place: usize) -> Option<&Stranger> {
+        self.places.get(place)?.as_ref()
+    }
+
+    /// One that has a place says hello again.
+    pub fn renew(&mut self, place: usize, stranger: Stranger) {
+        self.places[place] = Some(stranger);
+    }
+
+    /// Somebody says hello, and did so `before`: he counts once while he is present.
+    pub fn count(&mut self, before: Option<Instant>, now: Instant) {
+        self.census.count(before, now);
+    }
+
+    /// It was told a window.
+    pub fn tell(&mut self, place: usize, window: usize) {
+        if let Some(stranger) = self.places.get_mut(place).and_then(Option::as_mut) {
+            stranger.told = window;
+        }
+    }
+
+    /// A place for a new one, and who lost it; `None` if all that have one are present.
+    pub fn enter(&mut self, stranger: Stranger) -> Option<(usize, Option<Key>)> {
+        if let Some(place) = self.free.pop() {
+            self.places[place] = Some(stranger);
+            return Some((place, None));
+        }
+        if self.places.len() < PLACES {
+            self.places.push(Some(stranger));
+            return Some((self.places.len() - 1, None));
+        }
+        // One look each: a flood must not cost more than that.
+        let place = self.hand;
+        self.hand = (self.hand + 1) % PLACES;
+        let known = self.get(place)?;
+        if stranger.heard - known.heard < PRESENT {
+            return None;
+        }
+        let gone = known.key;
+        self.places[place] = Some(stranger);
+        Some((place, Some(gone)))
+    }
+
+    /// It is no stranger any more.
+    pub fn take(&mut self, place: usize) -> Option<Stranger> {
+        let taken = self.places.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some(taken)
+    }
+
+    /// How many have been heard of lately, at least those of this moment.
+    pub fn present(&self, now: Instant) -> usize {
+        self.census.present(now)
+    }
+}
+
+/// Counts who was heard of, without looking at all of them: by periods, the one that runs and the last.
+#[derive(Debug, Default)]
+struct Census {
+    period: u64,
+    now: usize,
+    last: usize,
+}
+
+impl Census {
+    fn period(at: Instant) -> u64 {
+        at.0 / PRESENT.as_nanos() as u64
+    }
+
+    fn count(&mut self, before: Option<Instant>, at: Instant) {
+        let period = Self::period(at);
+        if period != self.period {
+            self.last = if period == self.period + 1 { self.now } else { 0 };
+            (self.period, self.now) = (period, 0);
+        }
+        self.now += usize::from(before.is_none_or(|before| Self::period(before) != period));
+    }
+
+    fn present(&self, now: Instant) -> usize {
+        match Self::period(now).saturating_sub(self.period) {
+            0 => self.now.max(self.last),
+            1 => self.now,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stranger(number: u32, heard: u64) -> Stranger {
+        let key = ([10, 0, 0, 1].into(), IpAddr::from(number.to_be_bytes()), 20481);
+        let weir = Weir { epoch: 1, near: false, icrc: true, window: 1, patience: Duration::ZERO };
+        Stranger { key, weir, heard: Instant(heard), told: 0 }
+    }
+
+    #[test]
+    fn a_place_is_kept_by_who_is_present() {
+        let mut strangers = Strangers::new();
+        for number in 0..PLACES as u32 {
+            assert_eq!(strangers.enter(stranger(number, 0)), Some((number as usize, None)));
+        }
+        let second = PRESENT.as_nanos() as u64;
+        strangers.renew(0, stranger(0, second));
+        assert_eq!(strangers.enter(stranger(5000, second)), None, "0 was heard of just now");
+        let gone = stranger(1, 0).key;
+        assert_eq!(strangers.enter(stranger(5001, second)), Some((1, Some(gone))));
+        assert_eq!(strangers.take(7).map(|taken| taken.key), Some(stranger(7, 0).key));
+        assert_eq!(strangers.enter(stranger(5002, second)), Some((7, None)));
+        assert_eq!(strangers.places.len(), PLACES);
+    }
+
+    #[test]
+    fn who_was_not_heard_of_lately_does_not_count() {
+        let mut strangers = Strangers::new();
+        let second = PRESENT.as_nanos() as u64;
+        for at in 0..10 {
+            strangers.count(None, Instant(at));
+        }
+        assert_eq!(strangers.present(Instant(second - 1)), 10);
+        strangers.count(Some(Instant(3)), Instant(second));
+        strangers.count(Some(Instant(second)), Instant(second + 1));
+        strangers.count(Some(Instant(4)), Instant(second + 2));
+        assert_eq!(strangers.present(Instant(second + 2)), 10, "eight of them may just be late");
+        assert_eq!(strangers.present(Instant(2 * second)), 2);
+        assert_eq!(strangers.present(Instant(3 * second)), 0);
+    }
+}
