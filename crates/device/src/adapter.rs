@@ -18,6 +18,7 @@ use crate::moderation::Moderated;
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::Slot;
+use crate::stat::{publish, sheet};
 use crate::watch::Watch;
 use crate::{Errno, clock};
 use std::cell::Cell;
@@ -48,6 +49,8 @@ pub(crate) struct Adapter {
     doorbells: Doorbells,
     pds: AtomicU32,
     generation: u32,
+    /// What others see of the device.
+    shown: &'static sheet::Device,
 }
 
 static OPEN: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
@@ -87,7 +90,9 @@ impl Adapter {
         at_exit();
         let (slot, ports) = Slot::claim()?;
         let profile = Arc::new(Profile::ideal());
-        let engine = Engine::new(&device, &config, slot, ports)?;
+        let index = interfaces::devices().iter().position(|other| other.name == device.name).unwrap_or(0);
+        let shown = publish::device(&device.name, index as u64);
+        let engine = Engine::new(&device, &config, slot, ports, shown)?;
         let watch = Watch::new(&device);
         let sockets = engine.descriptors();
         let pace = Arc::new(Pace::new(sockets.clone(), watch.descriptor())?);
@@ -107,6 +112,7 @@ impl Adapter {
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
             generation: fork::generation(),
+            shown,
         })
     }
 
@@ -238,6 +244,7 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         fork::forget(&self.descriptors());
         if self.check().is_ok() {
+            self.shown.state.set(sheet::state::CLOSED);
             self.pace.end();
         }
     }

@@ -28,6 +28,7 @@ mod qp;
 mod route;
 mod slot;
 mod srq;
+pub mod stat;
 mod sync;
 mod watch;
 

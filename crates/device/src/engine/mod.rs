@@ -24,6 +24,7 @@ use crate::memory::region::Cached;
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
+use crate::stat::sheet;
 use crate::{Errno, carrier, clock};
 use foreign::Foreign;
 use peers::Peers;
@@ -90,11 +91,19 @@ pub struct Engine {
     empty_receives: u32,
     /// No deadline is earlier: until then an empty poll has nothing to do but to look for arrivals.
     next_due: u64,
+    /// Where traffic is counted, for all to see.
+    shown: &'static sheet::Device,
 }
 
 impl Engine {
     /// Error: a capture file that cannot be written.
-    pub fn new(device: &DeviceInfo, config: &Config, slot: Slot, ports: Ports) -> Result<Engine, Errno> {
+    pub fn new(
+        device: &DeviceInfo,
+        config: &Config,
+        slot: Slot,
+        ports: Ports,
+        shown: &'static sheet::Device,
+    ) -> Result<Engine, Errno> {
         // Who looks at packets, or damages them, needs their ICRC.
         let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
         let own = Hello {
@@ -112,6 +121,7 @@ impl Engine {
             in_place: carrier.takes_pieces(),
             empty_receives: 0,
             next_due: 0,
+            shown,
             carrier,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
             inbox: Inbox::new(INBOX_SLOTS),
@@ -145,6 +155,7 @@ impl Engine {
     pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
         let shared = self.table.insert(make)?;
         let count = self.table.len();
+        self.shown.qps.set(count as u64);
         self.timers.reserve(count);
         self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
         self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
@@ -291,6 +302,7 @@ impl Engine {
             self.disconnect(num);
         }
         self.table.remove(index);
+        self.shown.qps.set(self.table.len() as u64);
     }
 
     /// A retired QP is forgotten by a deadline of its own.

@@ -30,6 +30,7 @@ impl Engine {
         self.empty_receives = 0;
         // The inbox is lent out while its packets are worked on; nothing else fills it meanwhile.
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
+        self.shown.traffic.received(&inbox.arrivals);
         for arrival in &inbox.arrivals {
             self.deliver(adapter, &inbox, arrival, now);
         }

@@ -47,7 +47,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
 }
 
 /// Threads inherit the mask.
-fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: masks on the stack; SIGSEGV and SIGBUS stay open, for the guarded copy needs them.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

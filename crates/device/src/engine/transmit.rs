@@ -139,6 +139,7 @@ impl Engine {
 
     pub(super) fn flush(&mut self) {
         if !self.outbox.groups.is_empty() {
+            self.shown.traffic.sent(&self.outbox.groups);
             let missing = self.carrier.send(&self.outbox).is_err();
             // Memory was unmapped under a region. Sent again, it is copied by the routine that tells whose it is.
             self.in_place &= !missing;

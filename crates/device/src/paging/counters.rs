@@ -1,5 +1,6 @@
 //! What on-demand paging has done: per memory region, per device, and for the whole process.
 
+use crate::stat::publish;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -117,6 +118,7 @@ pub fn regions() -> Vec<OfRegion> {
 
 /// Those of a device; they are never freed.
 pub(crate) fn of_device(name: &str) -> &'static OfDevice {
+    publish::paging();
     if let Some(found) = registered().iter().find(|device| device.name == name) {
         return found;
     }

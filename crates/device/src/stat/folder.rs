@@ -1,0 +1,163 @@
+//! The run folder of a user, with a folder for each process in it: private, and free of what dead processes left.
+//!
+//! A process holds a lock on its sheet as long as it lives, however it ends; that tells the living from the dead, where
+//! process IDs may mean different things in different containers that share the folder.
+
+use nix::unistd::geteuid;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Name of the sheet in a process's folder.
+pub const SHEET: &str = "counters";
+
+/// The variable that names the run folder.
+pub const VARIABLE: &str = "WEIR_RUN_DIR";
+
+/// After so long a folder that is not ready never will be.
+const UNFINISHED: Duration = Duration::from_secs(60);
+
+/// Where this user's run folder may be, the best first: memory rather than a disk, whose writeback would stop the
+/// process now and then.
+pub fn candidates() -> Vec<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| Path::new(v).is_absolute()).map(PathBuf::from);
+    let user = geteuid();
+    let runtime = variable("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{user}").into());
+    let fixed = ["/dev/shm", "/tmp"].map(|folder| Path::new(folder).join(format!("weir-{user}")));
+    let mut all: Vec<PathBuf> = variable(VARIABLE).into_iter().chain([runtime.join("weir")]).chain(fixed).collect();
+    all.dedup();
+    all
+}
+
+/// The run folder, made if there is none. Error: that of the last place that was tried.
+pub fn prepare() -> io::Result<PathBuf> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for folder in candidates() {
+        match make_private(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A folder that is this user's alone. It may stand in a folder that all may write to, where somebody else could have
+/// made it first.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o700))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let found = fs::symlink_metadata(folder)?;
+    let private = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
+    if private { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// The folders of processes in a run folder, living and dead.
+pub fn processes(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| is_process(path.file_name()))
+}
+
+fn is_process(name: Option<&OsStr>) -> bool {
+    name.and_then(OsStr::to_str).is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Whether the process that a sheet is of still lives.
+pub fn lives(sheet: &File) -> bool {
+    // SAFETY: zeros are a valid flock; it is filled in here and by the kernel.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        libc::fcntl(sheet.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) == 0
+            && lock.l_type != libc::F_UNLCK as libc::c_short
+    }
+}
+
+/// Holds a sheet until it is closed, by this process or at its end. EAGAIN if somebody else does.
+pub fn hold(sheet: &File) -> io::Result<()> {
+    // SAFETY: as in `lives`.
+    let result = unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        libc::fcntl(sheet.as_raw_fd(), libc::F_OFD_SETLK, &lock)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Removes what dead processes left.
+pub fn sweep(folder: &Path) {
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let dead = match File::open(path.join(SHEET)) {
+            Ok(sheet) if is_process(path.file_name()) => !lives(&sheet),
+            Ok(sheet) => !lives(&sheet) && is_old(&path),
+            Err(_) => is_old(&path),
+        };
+        if dead {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// One that is being made has no lock yet.
+fn is_old(path: &Path) -> bool {
+    let age = fs::symlink_metadata(path).and_then(|found| found.modified()).map(|time| time.elapsed());
+    age.is_ok_and(|age| age.is_ok_and(|age| age > UNFINISHED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(folder: &Path, name: &str) -> File {
+        let path = folder.join(name);
+        fs::create_dir(&path).unwrap();
+        File::create(path.join(SHEET)).unwrap()
+    }
+
+    #[test]
+    fn only_the_dead_are_swept() {
+        let folder = scratch("sweep");
+        let alive = process(&folder, "17");
+        hold(&alive).unwrap();
+        drop(process(&folder, "18"));
+        process(&folder, ".new-19");
+        assert!(lives(&File::open(folder.join("17").join(SHEET)).unwrap()));
+        assert!(!lives(&File::open(folder.join("18").join(SHEET)).unwrap()));
+        sweep(&folder);
+        assert_eq!(processes(&folder).collect::<Vec<_>>(), [folder.join("17")]);
+        assert!(folder.join(".new-19").exists(), "it may be in the making");
+        drop(alive);
+        sweep(&folder);
+        assert_eq!(processes(&folder).count(), 0);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_others_may_look_into_is_not_used() {
+        let folder = scratch("open");
+        let inner = folder.join("run");
+        make_private(&inner).unwrap();
+        make_private(&inner).unwrap();
+        fs::set_permissions(&inner, Permissions::from_mode(0o750)).unwrap();
+        assert_eq!(make_private(&inner).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let link = folder.join("link");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        assert_eq!(make_private(&link).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("weir-test-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+}

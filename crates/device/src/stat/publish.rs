@@ -1,0 +1,296 @@
+//! This process's own folder: made when it first opens a device, kept current, removed at its end.
+//!
+//! Where no folder can be had, everything is counted into memory that nobody sees.
+
+use crate::engine::thread::with_signals_blocked;
+use crate::fork;
+use crate::paging::counters::{self, Values};
+use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};
+use crate::stat::{folder, vendor};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once};
+use std::time::{Duration, SystemTime};
+
+/// How often what paging counts is looked at while there are on-demand regions.
+const PERIOD: Duration = Duration::from_millis(100);
+/// And without such regions.
+const IDLE_PERIOD: Duration = Duration::from_secs(2);
+
+/// What this process shows.
+struct Own {
+    sheet: &'static Sheet,
+    folder: Option<PathBuf>,
+    /// A forked child makes its own.
+    generation: u32,
+    files: Vec<(String, vendor::Files)>,
+}
+
+static OWN: Mutex<Option<Own>> = Mutex::new(None);
+
+fn own() -> MutexGuard<'static, Option<Own>> {
+    OWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The place of a device that is being opened, the `index`-th of those that programs see.
+pub fn device(name: &str, index: u64) -> &'static sheet::Device {
+    let mut own = own();
+    if own.as_ref().is_none_or(|own| own.generation != fork::generation()) {
+        *own = Some(Own::new());
+    }
+    let own = own.as_mut().expect("just made");
+    own.sheet.device(name).map_or_else(unseen, |device| {
+        own.add_files(name, index);
+        device.index.set(index);
+        device.state.set(sheet::state::OPEN);
+        device
+    })
+}
+
+/// A process has on-demand regions: what they count is published from now on, by a thread of its own.
+pub fn paging() {
+    static STARTED_IN: Mutex<Option<u32>> = Mutex::new(None);
+    let mut started = STARTED_IN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let generation = fork::generation();
+    if started.replace(generation) != Some(generation) {
+        let thread = || std::thread::Builder::new().name("weir-stat".into()).stack_size(128 << 10).spawn(keep_current);
+        if let Err(error) = with_signals_blocked(thread) {
+            tracing::warn!(%error, "counters of paging are not published");
+        }
+    }
+}
+
+fn keep_current() {
+    let mut last = vec![];
+    loop {
+        let now: Vec<Values> = counters::devices().iter().map(|device| device.counters.read()).collect();
+        let regions = counters::regions();
+        if let Some(own) = own().as_mut() {
+            own.show(&regions);
+            if now != last {
+                own.write_files();
+            }
+        }
+        last = now;
+        std::thread::sleep(if regions.is_empty() { IDLE_PERIOD } else { PERIOD });
+    }
+}
+
+impl Own {
+    fn new() -> Own {
+        remove_at_exit();
+        let generation = fork::generation();
+        let made = folder::prepare().and_then(|run| {
+            folder::sweep(&run);
+            make(&run)
+        });
+        let (sheet, folder) = match made {
+            Ok((sheet, folder)) => (sheet, Some(folder)),
+            Err(error) => {
+                tracing::info!(%error, "no run folder: `weir stat` does not see this process");
+                (unseen(), None)
+            }
+        };
+        Own { sheet, folder, generation, files: vec![] }
+    }
+
+    fn add_files(&mut self, name: &str, index: u64) {
+        let Some(folder) = &self.folder else { return };
+        if !self.files.iter().any(|(known, _)| known == name) {
+            match vendor::Files::make(folder, name, index) {
+                Ok(files) => self.files.push((name.to_owned(), files)),
+                Err(error) => tracing::info!(%error, "no files by the vendor's names"),
+            }
+        }
+    }
+
+    /// Copies what paging has counted into the sheet.
+    fn show(&self, regions: &[counters::OfRegion]) {
+        let sheet = self.sheet;
+        sheet.change(|| {
+            for device in counters::devices() {
+                if let Some(place) = sheet.device(device.name) {
+                    copy(&place.paging, &device.counters.read());
+                }
+            }
+            sheet.header.regions.set(regions.len() as u64);
+            for (place, region) in sheet.regions.iter().zip(regions.iter().map(Some).chain(std::iter::repeat(None))) {
+                match region {
+                    Some(region) => show_region(sheet, place, region),
+                    None if place.device.get() == 0 => break,
+                    None => place.device.set(0),
+                }
+            }
+        });
+    }
+
+    fn write_files(&mut self) {
+        for device in counters::devices() {
+            let files = self.files.iter_mut().find(|(name, _)| name == device.name);
+            if let Some((_, files)) = files {
+                files.update(&device.counters.read());
+            }
+        }
+    }
+}
+
+fn show_region(sheet: &Sheet, place: &Region, region: &counters::OfRegion) {
+    let device = sheet.devices.iter().position(|device| device.name.get() == region.device);
+    place.device.set(device.map_or(0, |device| device as u64 + 1));
+    place.lkey.set(region.lkey.into());
+    place.addr.set(region.addr);
+    place.len.set(region.len);
+    copy(&place.paging, &region.values);
+}
+
+fn copy(places: &[Word], values: &Values) {
+    for (place, (_, value)) in places.iter().zip(values.iter()) {
+        place.set(value);
+    }
+}
+
+/// Memory that nobody sees, all zeros.
+fn unseen<T>() -> &'static T {
+    // SAFETY: used for a sheet and a part of it, of which all zeros are valid; never freed.
+    unsafe {
+        let layout = std::alloc::Layout::new::<T>();
+        let zeros = std::alloc::alloc_zeroed(layout).cast::<T>();
+        if zeros.is_null() {
+            std::alloc::handle_alloc_error(layout);
+        }
+        &*zeros
+    }
+}
+
+/// This process's folder in the run folder, under another name until all is in it.
+fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
+    let pid = std::process::id();
+    let making = run.join(format!(".new-{pid}-{:08x}", getrandom::u32().unwrap_or_default()));
+    DirBuilder::new().mode(0o700).create(&making)?;
+    let done = (|| {
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(making.join(folder::SHEET))?;
+        folder::hold(&file)?;
+        let sheet = map(&file)?;
+        fill_header(sheet);
+        let folder = place(&making, run, pid)?;
+        // Held until the end; a forked child lets go of it.
+        fork::register(&[file.as_raw_fd()]);
+        let _ = file.into_raw_fd();
+        Ok((sheet, folder))
+    })();
+    if done.is_err() {
+        let _ = fs::remove_dir_all(&making);
+    }
+    done
+}
+
+/// Named by the process ID; where another container has that one, with something added.
+fn place(making: &Path, run: &Path, pid: u32) -> io::Result<PathBuf> {
+    let names = std::iter::once(pid.to_string()).chain((2..100).map(|more| format!("{pid}.{more}")));
+    let mut last = io::ErrorKind::AlreadyExists.into();
+    for name in names {
+        let folder = run.join(name);
+        match fs::rename(making, &folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// All of the file has its memory beforehand: a file system that is full must not stop the process later.
+fn map(file: &File) -> io::Result<&'static Sheet> {
+    let size = size_of::<Sheet>();
+    // SAFETY: a descriptor of ours.
+    let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size as libc::off_t) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    let how = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+    // SAFETY: a new mapping, never unmapped, of a file that is that long and that nobody else makes shorter: it lies in
+    // a folder of this user alone. A page's start is aligned well enough, and any bytes are a sheet.
+    unsafe {
+        let address = libc::mmap(std::ptr::null_mut(), size, how.0, how.1, file.as_raw_fd(), 0);
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(&*address.cast::<Sheet>())
+    }
+}
+
+fn fill_header(sheet: &Sheet) {
+    let header = &sheet.header;
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    header.pid.set(std::process::id().into());
+    header.uid.set(nix::unistd::geteuid().as_raw().into());
+    header.started.set(since_1970.as_nanos() as u64);
+    header.namespace.set(fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino()));
+    header.program.set(&program());
+    for (place, (name, _)) in header.names.iter().zip(Values::default().iter()) {
+        place.set(name);
+    }
+    header.magic.publish(MAGIC);
+}
+
+/// What was started, without its folder.
+fn program() -> String {
+    let named = std::env::args_os().next().map(PathBuf::from);
+    let name = named.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+    name.or_else(|| fs::read_to_string("/proc/self/comm").ok()).unwrap_or_default().trim().to_owned()
+}
+
+fn remove_at_exit() {
+    static ONCE: Once = Once::new();
+    extern "C" fn remove() {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let Ok(own) = OWN.try_lock() else { return };
+        // Forked children run this too, and those of vfork that call exit.
+        let ours = own.as_ref().filter(|own| own.generation == fork::generation());
+        if let Some(own) = ours.filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
+            && let Some(folder) = &own.folder
+            && !DONE.swap(true, Ordering::Relaxed)
+        {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+    // SAFETY: registers a function of the right type.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(remove);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::read;
+
+    #[test]
+    fn what_is_counted_is_read_while_it_runs() {
+        let run = std::env::temp_dir().join(format!("weir-test-publish-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&run);
+        DirBuilder::new().mode(0o700).create(&run).unwrap();
+        let (sheet, folder) = make(&run).unwrap();
+        let device = sheet.device("weir_test").unwrap();
+        device.state.set(sheet::state::OPEN);
+        device.traffic.packets_sent.bump(5);
+        let paging = Values { page_faults: 3, page_fault_ns: 4000, ..Values::default() };
+        sheet.change(|| copy(&device.paging, &paging));
+        let found = read::processes(std::slice::from_ref(&run));
+        assert_eq!((found.len(), found[0].pid, &found[0].folder), (1, std::process::id(), &folder));
+        let shown = &found[0].devices[0];
+        assert_eq!((shown.name.as_str(), shown.packets_sent), ("weir_test", 5));
+        let value = |name: &str| shown.paging.iter().find(|(known, _)| known == name).unwrap().1;
+        assert_eq!((value("page_faults"), value("page_fault_ns"), value("page_prefetch")), (3, 4000, 0));
+        device.traffic.packets_sent.bump(1);
+        assert_eq!(read::processes(std::slice::from_ref(&run))[0].devices[0].packets_sent, 6);
+        // A second one of the same ID, as from another container.
+        let (_, second) = make(&run).unwrap();
+        assert_eq!(second.file_name().unwrap().to_string_lossy(), format!("{}.2", std::process::id()));
+        fs::remove_dir_all(run).unwrap();
+    }
+}

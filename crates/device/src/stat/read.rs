@@ -1,0 +1,182 @@
+//! Reading what processes show of themselves.
+
+use crate::stat::folder::{self, SHEET};
+use crate::stat::sheet::{MAGIC, Region, Sheet, Text, VALUES, Word, state};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// A process as it is now.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub pid: u32,
+    pub uid: u32,
+    pub program: String,
+    pub started: SystemTime,
+    /// Inode of its network namespace.
+    pub namespace: u64,
+    /// Its folder.
+    pub folder: PathBuf,
+    pub devices: Vec<Device>,
+    /// Its on-demand regions, or the first of them.
+    pub regions: Vec<OnDemand>,
+    /// How many there are.
+    pub region_count: u64,
+}
+
+/// A device that it has opened.
+#[derive(Clone, Debug)]
+pub struct Device {
+    pub name: String,
+    /// Whether it is still open.
+    pub open: bool,
+    /// Its number in the vendor's names.
+    pub index: u64,
+    pub qps: u64,
+    pub packets_sent: u64,
+    /// Bytes of RoCE packets, without UDP and IP headers.
+    pub bytes_sent: u64,
+    pub packets_received: u64,
+    pub bytes_received: u64,
+    /// Counters of paging by name; times are in nanoseconds, their names end in `_ns`.
+    pub paging: Vec<(String, u64)>,
+}
+
+/// An on-demand region.
+#[derive(Clone, Debug)]
+pub struct OnDemand {
+    pub device: String,
+    pub lkey: u32,
+    pub addr: u64,
+    /// `u64::MAX` if it is the whole address space.
+    pub len: u64,
+    pub paging: Vec<(String, u64)>,
+}
+
+/// Why a process cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It ended without removing its folder.
+    #[error("the process has ended")]
+    Dead,
+    #[error("it was written by another version of Weir")]
+    Version,
+    #[error("it is being written all the time")]
+    Busy,
+}
+
+/// Folders to look into: this user's; for root everybody's.
+pub fn folders() -> Vec<PathBuf> {
+    let mut all = folder::candidates();
+    if nix::unistd::geteuid().is_root() {
+        let inside = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let shared = ["/dev/shm", "/tmp"].into_iter().flat_map(inside);
+        let named = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.strip_prefix("weir-").is_some_and(|user| user.parse::<u32>().is_ok())
+        };
+        all.extend(shared.filter(named));
+        all.extend(inside("/run/user").map(|path| path.join("weir")));
+    }
+    let mut seen = vec![];
+    all.retain(|folder| folder.is_dir() && !seen.contains(folder) && (seen.push(folder.clone()), true).1);
+    all
+}
+
+/// All living processes in these run folders that may be looked at, by their IDs.
+pub fn processes(folders: &[PathBuf]) -> Vec<Process> {
+    let all = folders.iter().flat_map(|run| folder::processes(run)).filter_map(|folder| process(&folder).ok());
+    let mut all: Vec<Process> = all.collect();
+    all.sort_by_key(|process| process.pid);
+    all
+}
+
+/// What is in one process's folder now.
+pub fn process(folder: &Path) -> Result<Process, Unreadable> {
+    // Nobody else's links are followed, and no pipe is waited for.
+    let how = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(how).open(folder.join(SHEET))?;
+    if !folder::lives(&file) {
+        return Err(Unreadable::Dead);
+    }
+    let (sheet, found) = (read_whole(&file)?, file.metadata()?);
+    Ok(describe(&sheet, folder, found.uid()))
+}
+
+/// A copy that was not written to meanwhile.
+fn read_whole(file: &File) -> Result<Box<Sheet>, Unreadable> {
+    for _ in 0..100 {
+        let sheet = read(file)?;
+        if sheet.header.magic.get() != MAGIC {
+            return Err(Unreadable::Version);
+        }
+        let sequence = sheet.header.sequence.get();
+        if sequence.is_multiple_of(2) && read(file)?.header.sequence.get() == sequence {
+            return Ok(sheet);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Err(Unreadable::Busy)
+}
+
+fn read(file: &File) -> Result<Box<Sheet>, Unreadable> {
+    let mut sheet = Box::<Sheet>::new_uninit();
+    // SAFETY: zeroed, so that it may be seen as bytes; any bytes are a sheet.
+    let sheet = unsafe {
+        sheet.as_mut_ptr().write_bytes(0, 1);
+        let bytes = std::slice::from_raw_parts_mut(sheet.as_mut_ptr().cast::<u8>(), size_of::<Sheet>());
+        file.read_exact_at(bytes, 0).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Unreadable::Version,
+            _ => error.into(),
+        })?;
+        sheet.assume_init()
+    };
+    Ok(sheet)
+}
+
+fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
+    let names: Vec<String> = sheet.header.names.iter().map(Text::get).take_while(|name| !name.is_empty()).collect();
+    let paging = |values: &[Word; VALUES]| -> Vec<(String, u64)> {
+        names.iter().cloned().zip(values.iter().map(Word::get)).collect()
+    };
+    let devices = sheet.devices.iter().filter(|device| device.state.get() != state::FREE).map(|device| {
+        let traffic = &device.traffic;
+        Device {
+            name: device.name.get(),
+            open: device.state.get() == state::OPEN,
+            index: device.index.get(),
+            qps: device.qps.get(),
+            packets_sent: traffic.packets_sent.get(),
+            bytes_sent: traffic.bytes_sent.get(),
+            packets_received: traffic.packets_received.get(),
+            bytes_received: traffic.bytes_received.get(),
+            paging: paging(&device.paging),
+        }
+    });
+    let region = |region: &Region| {
+        let device = sheet.devices.get((region.device.get() as usize).checked_sub(1)?)?;
+        Some(OnDemand {
+            device: device.name.get(),
+            lkey: region.lkey.get() as u32,
+            addr: region.addr.get(),
+            len: region.len.get(),
+            paging: paging(&region.paging),
+        })
+    };
+    let header = &sheet.header;
+    Process {
+        pid: header.pid.get() as u32,
+        uid: owner,
+        program: header.program.get(),
+        started: SystemTime::UNIX_EPOCH + Duration::from_nanos(header.started.get()),
+        namespace: header.namespace.get(),
+        folder: folder.to_owned(),
+        devices: devices.collect(),
+        regions: sheet.regions.iter().map_while(region).collect(),
+        region_count: header.regions.get(),
+    }
+}

@@ -1,0 +1,196 @@
+//! The layout of a process's counters in their file: words that only that process writes.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use weir_link::{Arrival, Group};
+
+/// "weir", and the version of this layout.
+pub const MAGIC: u64 = 0x7765_6972_0000_0001;
+/// Devices of one process that are shown.
+pub const DEVICES: usize = 8;
+/// On-demand regions that are shown one by one.
+pub const REGIONS: usize = 256;
+/// Counters of paging, with room for more.
+pub const VALUES: usize = 24;
+
+/// The whole file. Any bytes are a valid one.
+#[repr(C, align(64))]
+pub struct Sheet {
+    pub header: Header,
+    pub devices: [Device; DEVICES],
+    pub regions: [Region; REGIONS],
+}
+
+/// Whose it is, and what the columns mean.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`]; written last.
+    pub magic: Word,
+    pub pid: Word,
+    pub uid: Word,
+    /// Nanoseconds since 1970.
+    pub started: Word,
+    /// Inode of its network namespace.
+    pub namespace: Word,
+    /// Odd while regions and paging are written.
+    pub sequence: Word,
+    /// On-demand regions, more than are shown perhaps.
+    pub regions: Word,
+    pub program: Text<64>,
+    /// Names of the paging counters, in order; empty ones end them.
+    pub names: [Text<32>; VALUES],
+}
+
+/// A device that this process has opened.
+#[repr(C, align(64))]
+pub struct Device {
+    pub state: Word,
+    /// Its number in the vendor's names, as in `uverbs0`.
+    pub index: Word,
+    /// QPs that there are, those just destroyed for a moment among them.
+    pub qps: Word,
+    pub name: Text<32>,
+    pub traffic: Traffic,
+    pub paging: [Word; VALUES],
+}
+
+/// What crossed the wire. Written by whoever holds the engine.
+#[repr(C, align(64))]
+pub struct Traffic {
+    pub packets_sent: Word,
+    /// RoCE packets, without UDP and IP headers.
+    pub bytes_sent: Word,
+    pub packets_received: Word,
+    pub bytes_received: Word,
+}
+
+impl Traffic {
+    /// Bursts that went out.
+    pub fn sent(&self, groups: &[Group]) {
+        for group in groups {
+            self.packets_sent.bump(datagrams(group.len, group.segment));
+            self.bytes_sent.bump(group.len as u64);
+        }
+    }
+
+    /// Bursts that came in.
+    pub fn received(&self, arrivals: &[Arrival]) {
+        for arrival in arrivals {
+            self.packets_received.bump(datagrams(arrival.len, arrival.segment));
+            self.bytes_received.bump(arrival.len as u64);
+        }
+    }
+}
+
+/// Without a division for a single one.
+fn datagrams(len: usize, segment: usize) -> u64 {
+    if len <= segment { 1 } else { len.div_ceil(segment.max(1)) as u64 }
+}
+
+/// An on-demand region.
+#[repr(C)]
+pub struct Region {
+    /// Place of its device, and one; 0 if this is none.
+    pub device: Word,
+    pub lkey: Word,
+    pub addr: Word,
+    pub len: Word,
+    pub paging: [Word; VALUES],
+}
+
+/// States of a device's place.
+pub mod state {
+    pub const FREE: u64 = 0;
+    pub const OPEN: u64 = 1;
+    pub const CLOSED: u64 = 2;
+}
+
+/// A number.
+#[repr(transparent)]
+pub struct Word(AtomicU64);
+
+impl Word {
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds where nobody else writes: no locked instruction.
+    #[inline]
+    pub fn bump(&self, by: u64) {
+        self.set(self.get().wrapping_add(by));
+    }
+
+    /// The same as a place that several threads may want: takes it if it is `from`.
+    pub fn claim(&self, from: u64, to: u64) -> bool {
+        self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Stores after everything that was stored before.
+    pub fn publish(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+}
+
+/// A short text, cut off where it does not fit.
+#[repr(transparent)]
+pub struct Text<const N: usize>([AtomicU8; N]);
+
+impl<const N: usize> Text<N> {
+    pub fn set(&self, text: &str) {
+        let bytes = text.bytes().take(N - 1).chain(std::iter::repeat(0));
+        for (place, byte) in self.0.iter().zip(bytes) {
+            place.store(byte, Ordering::Relaxed);
+        }
+    }
+
+    pub fn get(&self) -> String {
+        let bytes: Vec<u8> = self.0.iter().map(|place| place.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Sheet {
+    /// Changes what is read together: readers that see half of it try again.
+    pub fn change(&self, work: impl FnOnce()) {
+        let sequence = &self.header.sequence.0;
+        sequence.fetch_add(1, Ordering::AcqRel);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        work();
+        sequence.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The place of a device; a new one if it has none. `None` if all are taken.
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        let known = self.devices.iter().find(|device| device.state.get() != state::FREE && device.name.get() == name);
+        known.or_else(|| {
+            let device = self.devices.iter().find(|device| device.state.claim(state::FREE, state::CLOSED))?;
+            device.name.set(name);
+            Some(device)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_at_their_end() {
+        let text: Text<8> = Text(std::array::from_fn(|_| AtomicU8::new(7)));
+        text.set("weir_lo");
+        assert_eq!(text.get(), "weir_lo");
+        text.set("weir_eth0");
+        assert_eq!(text.get(), "weir_et");
+        text.set("");
+        assert_eq!(text.get(), "");
+    }
+
+    #[test]
+    fn a_sheet_has_no_gaps_that_a_reader_would_miss() {
+        assert_eq!(size_of::<Sheet>() % 64, 0);
+        assert!(size_of::<Sheet>() < 80 << 10, "{} bytes for every process", size_of::<Sheet>());
+    }
+}
