@@ -229,6 +229,11 @@ impl Adapter {
         }
     }
 
+    /// Work while nothing is staged: all that was sent has left application memory.
+    pub fn between_turns<T>(&self, work: impl FnOnce() -> T) -> T {
+        if INSIDE.get() { work() } else { self.with_engine(|_| work()) }
+    }
+
     /// Takes the QPs that have rung.
     pub fn take_doorbells(&self, into: &mut Vec<u32>) {
         self.doorbells.take(into);

@@ -11,8 +11,8 @@ use crate::{AsyncEvent, Errno, clock};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use weir_transport::{
-    AttrMask, Completion, Data, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr, Service, Sge,
-    Target, Tuning,
+    AttrMask, Completion, Data, ModifyError, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr,
+    Service, Sge, Target, Tuning,
 };
 
 /// What a QP is made with.
@@ -232,22 +232,8 @@ impl Qp {
         let adapter = &self.pd.context.adapter;
         adapter.check()?;
         let route = if mask.contains(AttrMask::AV) { Some(adapter.route(&attr.ah_attr)?) } else { None };
-        let mut protocol = self.shared.lock();
-        let mut cached = Cached::default();
-        let mut host = QpHost { shared: &self.shared, regions: &adapter.regions, cached: &mut cached };
-        let result = protocol.modify(clock::now(), attr, mask, &mut host);
-        let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
-        if state == QpState::Reset {
-            // Nothing of an earlier life is completed any more; first of all, so that no poll gives back its places.
-            self.shared.send_cq.purge(self.shared.num);
-            self.shared.recv_cq.purge(self.shared.num);
-            for posted in [&self.shared.posted.send, &self.shared.posted.recv] {
-                posted.store(0, Ordering::Relaxed);
-            }
-            self.shared.places.send_retired.store(0, Ordering::Release);
-            self.shared.places.recv_retired.store(0, Ordering::Release);
-        }
-        drop(protocol);
+        // What ends here may be on its way out, and then lies in the application's memory still.
+        let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
         if let Err(error) = result {
             tracing::warn!("QP {:#08x}: modify: {error}", self.shared.num);
             return Err(error.into());
@@ -261,6 +247,28 @@ impl Qp {
             adapter.disconnect(&self.shared);
         }
         Ok(())
+    }
+
+    /// Whether it was done, the state that it has, and where its packets go.
+    fn modify_protocol(&self, attr: &QpAttr, mask: AttrMask) -> (Result<(), ModifyError>, QpState, u32) {
+        let shared = &*self.shared;
+        let mut protocol = shared.lock();
+        let mut cached = Cached::default();
+        let regions = &self.pd.context.adapter.regions;
+        let mut host = QpHost { shared, regions, cached: &mut cached };
+        let result = protocol.modify(clock::now(), attr, mask, &mut host);
+        let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
+        if state == QpState::Reset {
+            // Nothing of an earlier life is completed any more; first of all, so that no poll gives back its places.
+            shared.send_cq.purge(shared.num);
+            shared.recv_cq.purge(shared.num);
+            for posted in [&shared.posted.send, &shared.posted.recv] {
+                posted.store(0, Ordering::Relaxed);
+            }
+            shared.places.send_retired.store(0, Ordering::Release);
+            shared.places.recv_retired.store(0, Ordering::Release);
+        }
+        (result, state, dest)
     }
 
     /// All attributes.

@@ -60,7 +60,9 @@ impl Egress for Staging<'_> {
         let place = &mut self.outbox.bytes[start..start + len];
         packet.headers.emit(place);
         let (payload, tail) = place[headers..].split_at_mut(packet.payload.len());
-        fill(&packet.payload, payload, self.user, self.regions, self.cached).map_err(Refused::Denied)?;
+        if let Err(denied) = fill(&packet.payload, payload, self.user, self.regions, self.cached) {
+            return Err(self.refusal(denied));
+        }
         tail.fill(0);
         if self.discard {
             return Ok(());
@@ -85,6 +87,14 @@ impl Egress for Staging<'_> {
 }
 
 impl Staging<'_> {
+    /// A denial ends the QP's work requests at once. Where parts of them are still to leave from application memory,
+    /// they leave first; then it is denied again.
+    #[cold]
+    fn refusal(&self, denied: Denied) -> Refused {
+        let leaves_first = self.in_place && !self.outbox.pieces.is_empty();
+        if leaves_first { Refused::Full } else { Refused::Denied(denied) }
+    }
+
     /// Inline data is copied all the same: its place may be posted to again before the burst leaves.
     fn leaves_in_place(&self, payload: &Payload<'_>) -> bool {
         let registered = matches!(payload, Payload::Gather { .. } | Payload::Remote { .. });
@@ -94,7 +104,7 @@ impl Staging<'_> {
     /// Stages what is around the payload, and notes where that lies.
     fn push_in_place(&mut self, packet: &Outgoing<'_>, joins: bool) -> Result<(), Refused> {
         let mut found = [Piece { addr: 0, len: 0 }; PACKET_PIECES];
-        let count = self.locate(&packet.payload, &mut found).map_err(Refused::Denied)?;
+        let count = self.locate(&packet.payload, &mut found).map_err(|denied| self.refusal(denied))?;
         let start = self.outbox.len;
         let headers = packet.headers.emit(&mut self.outbox.bytes[start..]);
         let tail = usize::from(packet.headers.bth.pad) + ICRC_LEN;
