@@ -1,10 +1,9 @@
 //! The completer: what responses mean for the requests that wait for them (IBTA 9.7.5, 9.7.6).
 
-use crate::completion::vendor;
 use crate::config::Config;
 use crate::requester::{Failure, Requester};
 use crate::send_queue::{Kind, SendQueue, Source};
-use crate::{Host, Instant, Status};
+use crate::{Denied, Handled, Host, Instant, Status};
 use weir_wire::{NakCode, Operation, Packet, Syndrome};
 
 /// What the completer is at.
@@ -17,6 +16,8 @@ pub enum CompleterState {
     MissingResponse,
     /// The receiver was not ready, or missed a packet: requests are being repeated.
     Repeating,
+    /// The place of a response is missing: it waits, and so does what comes after it.
+    PageFault,
     /// A request failed.
     Failed,
 }
@@ -61,24 +62,26 @@ impl Completer {
         requester: &mut Requester,
         queue: &mut SendQueue,
         host: &mut H,
-    ) -> Result<(), Failure> {
+    ) -> Result<Handled, Failure> {
         // Responses to nothing that is outstanding are ghosts and duplicates (IBTA 9.7.5.1.4): dropped.
-        let Some(seq) = requester.locate(packet.headers.bth.psn) else { return Ok(()) };
+        let Some(seq) = requester.locate(packet.headers.bth.psn) else { return Ok(Handled::Done) };
         let mut step = Step { now, config, requester, queue, host };
         let result = match packet.headers.bth.opcode.operation() {
             Some(Operation::Acknowledge) => step.acknowledge(seq, packet),
             Some(Operation::AtomicAcknowledge) => step.atomic(seq, packet),
             Some(_) => step.read(seq, packet),
-            None => return Ok(()),
+            None => return Ok(Handled::Done),
         };
         match result {
-            Ok(state) => self.state = state,
+            Ok(state) => {
+                self.state = state;
+                Ok(if state == CompleterState::PageFault { Handled::Held } else { Handled::Done })
+            }
             Err(failure) => {
                 self.state = CompleterState::Failed;
-                return Err(failure);
+                Err(failure)
             }
         }
-        Ok(())
     }
 }
 
@@ -94,8 +97,7 @@ impl<H: Host> Step<'_, H> {
             Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
         };
         if let Reach::Unanswered = self.advance(up_to) {
-            self.requester.response_lost();
-            return Ok(CompleterState::MissingResponse);
+            return Ok(self.missing());
         }
         let progress = self.requester.una() != before;
         let failure = |status| Err(Failure { status, vendor: u32::from(aeth.syndrome()) });
@@ -112,7 +114,10 @@ impl<H: Host> Step<'_, H> {
 
     fn read(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         if !self.imply(seq) {
-            return Ok(CompleterState::MissingResponse);
+            return Ok(self.missing());
+        }
+        if self.deaf() {
+            return Ok(CompleterState::Repeating);
         }
         let (wr, at) = self.requester.una_packet();
         let slot = *self.queue.slot(wr);
@@ -132,7 +137,9 @@ impl<H: Host> Step<'_, H> {
         if !fits {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
         }
-        self.scatter(wr, offset as u64, packet.payload)?;
+        if let Err(denied) = self.scatter(wr, offset as u64, packet.payload) {
+            return self.refused(denied);
+        }
         self.answered();
         Ok(CompleterState::InOrder)
     }
@@ -149,12 +156,17 @@ impl<H: Host> Step<'_, H> {
 
     fn atomic(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         if !self.imply(seq) {
-            return Ok(CompleterState::MissingResponse);
+            return Ok(self.missing());
+        }
+        if self.deaf() {
+            return Ok(CompleterState::Repeating);
         }
         let (wr, _) = self.requester.una_packet();
         match packet.headers.atomic_ack {
             Some(ack) if self.queue.slot(wr).kind == Kind::Atomic => {
-                self.scatter(wr, 0, &ack.original.get().to_ne_bytes())?;
+                if let Err(denied) = self.scatter(wr, 0, &ack.original.get().to_ne_bytes()) {
+                    return self.refused(denied);
+                }
             }
             _ => return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) }),
         }
@@ -164,12 +176,37 @@ impl<H: Host> Step<'_, H> {
 
     /// A READ response or atomic acknowledgement implies that all before it was executed (IBTA 9.7.5.1.5). False: one
     /// before it is missing.
+    #[inline(never)]
     fn imply(&mut self, seq: u64) -> bool {
-        let complete = matches!(self.advance(seq), Reach::Full);
-        if !complete {
-            self.requester.response_lost();
+        matches!(self.advance(seq), Reach::Full)
+    }
+
+    /// A response before this one is missing, or waits for its place.
+    #[cold]
+    fn missing(&mut self) -> CompleterState {
+        if self.requester.holds_answers() {
+            return CompleterState::PageFault;
         }
-        complete
+        self.requester.response_lost();
+        CompleterState::MissingResponse
+    }
+
+    /// The place of a response was refused.
+    #[cold]
+    fn refused(&mut self, denied: Denied) -> Result<CompleterState, Failure> {
+        if denied != Denied::PageFault {
+            return Err(Failure::local(denied));
+        }
+        Ok(match self.requester.answer_waits(self.now, self.config) {
+            Handled::Held => CompleterState::PageFault,
+            Handled::Done => CompleterState::Repeating,
+        })
+    }
+
+    /// Whether the profile drops responses at this time.
+    #[inline]
+    fn deaf(&self) -> bool {
+        self.requester.waits_for_receiver() && self.config.profile.rnr_wait_discards
     }
 
     /// Acknowledges everything before `up_to`, as far as an acknowledgement without data can.
@@ -206,12 +243,9 @@ impl<H: Host> Step<'_, H> {
         self.requester.progressed(self.now, self.config);
     }
 
-    fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+    fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         match self.queue.source(wr) {
-            Source::Gather(sges) if !bytes.is_empty() => self
-                .host
-                .scatter(sges, offset, bytes)
-                .map_err(|denied| Failure { status: Status::LocalProtection, vendor: vendor::denied(denied) }),
+            Source::Gather(sges) if !bytes.is_empty() => self.host.scatter(sges, offset, bytes),
             _ => Ok(()),
         }
     }

@@ -249,7 +249,12 @@ impl Qp {
 
     /// The page that a side waits for is there, or never will be: what waits tries again, and packets that were held
     /// may be handed in. Nothing happens if it waits for none.
-    pub fn page_resolved(&mut self, _now: Instant, _side: Side) {}
+    pub fn page_resolved(&mut self, now: Instant, side: Side) {
+        match side {
+            Side::Requester => self.requester.page_resolved(now, &self.config),
+            Side::Responder => self.responder.page_resolved(),
+        }
+    }
 
     /// Sends what is to be sent, as far as limits and egress allow. Responses come first, unless requests were left
     /// behind last time; a mere ACK follows the requests, so that both fit into one burst.
@@ -383,10 +388,13 @@ impl Qp {
             QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
             _ => {}
         }
-        if let Err(fatal) = self.responder.handle(now, packet, &self.config, &mut self.recv_queue, host) {
-            self.fail_response(fatal, host);
+        match self.responder.handle(now, packet, &self.config, &mut self.recv_queue, host) {
+            Ok(handled) => handled,
+            Err(fatal) => {
+                self.fail_response(fatal, host);
+                Handled::Done
+            }
         }
-        Handled::Done
     }
 
     fn handle_response<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
@@ -394,12 +402,18 @@ impl Qp {
             return Handled::Done;
         }
         let Qp { config, send_queue, requester, completer, .. } = self;
-        if let Err(failure) = completer.handle(now, packet, config, requester, send_queue, host) {
-            self.fail(failure, host);
-        } else if self.draining {
-            self.check_drained(host);
+        match completer.handle(now, packet, config, requester, send_queue, host) {
+            Ok(handled) => {
+                if self.draining {
+                    self.check_drained(host);
+                }
+                handled
+            }
+            Err(failure) => {
+                self.fail(failure, host);
+                Handled::Done
+            }
         }
-        Handled::Done
     }
 
     fn send_requests<H: Host, E: Egress>(
@@ -442,12 +456,12 @@ impl Qp {
 
     /// False: the egress is full.
     fn send_responses<H: Host, E: Egress>(&mut self, host: &mut H, egress: &mut E) -> bool {
-        match self.responder.poll(&self.config, egress) {
+        match self.responder.poll(&self.config, host, egress) {
             Ok(done) => done,
             Err(fatal) => {
                 self.fail_response(fatal, host);
                 // Nothing is left but the NAK.
-                self.responder.poll(&self.config, egress).unwrap_or(true)
+                self.responder.poll(&self.config, host, egress).unwrap_or(true)
             }
         }
     }

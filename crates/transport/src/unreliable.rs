@@ -30,10 +30,10 @@ impl Qp {
             return Handled::Done;
         }
         let Qp { config, recv_queue, responder, .. } = self;
-        if let Err(fatal) = responder.handle_datagram(packet, network_header, config, recv_queue, host) {
-            self.fail_receive(fatal, host);
+        match responder.handle_datagram(packet, network_header, config, recv_queue, host) {
+            Ok(handled) => handled,
+            Err(fatal) => self.fail_receive(fatal, host),
         }
-        Handled::Done
     }
 
     /// UC: takes a request.
@@ -49,10 +49,10 @@ impl Qp {
             _ => {}
         }
         let Qp { config, recv_queue, responder, .. } = self;
-        if let Err(fatal) = responder.handle_unreliable(packet, config, recv_queue, host) {
-            self.fail_receive(fatal, host);
+        match responder.handle_unreliable(packet, config, recv_queue, host) {
+            Ok(handled) => handled,
+            Err(fatal) => self.fail_receive(fatal, host),
         }
-        Handled::Done
     }
 
     /// Sends requests, each complete once its last packet has left.
@@ -94,12 +94,13 @@ impl Qp {
     }
 
     /// A receive failed on our own side: nobody else is told (IBTA 9.9.3.1, class A).
-    fn fail_receive<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
+    fn fail_receive<H: Host>(&mut self, fatal: Fatal, host: &mut H) -> Handled {
         if let Some((status, vendor)) = fatal.receive {
             self.recv_queue.fail(host, &self.config, status, vendor);
         }
         self.halt(None);
         self.flush(host);
+        Handled::Done
     }
 
     /// Retires all sends as flushed.

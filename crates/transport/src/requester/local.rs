@@ -1,5 +1,6 @@
 //! Work requests that send nothing: they are executed when their turn comes, once, and retired in order.
 
+use super::page_fault::Hold;
 use super::{Failure, Requester};
 use crate::completion::vendor;
 use crate::config::Config;
@@ -20,7 +21,7 @@ impl Requester {
             result.map_err(|denied| Failure { status, vendor: vendor::denied(denied) })?;
             self.begun = self.begun.wrapping_add(1);
             self.executed += 1;
-            self.stalled = false;
+            self.hold = Hold::No;
         }
         self.next.advance(slot, 0, config);
         Ok(())

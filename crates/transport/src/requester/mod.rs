@@ -4,6 +4,7 @@
 //! is setting the second to the first. What responses mean is the completer's business.
 
 mod local;
+mod page_fault;
 mod position;
 mod retry;
 mod send;
@@ -13,7 +14,8 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::qp::{InFlight, Limits, Progress};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Access, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status, Target};
+use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status, Target};
+use page_fault::Hold;
 use position::{PACKET_COST, Position};
 use retry::Retries;
 use send::Step;
@@ -71,8 +73,7 @@ pub(crate) struct Requester {
     begun: u32,
     /// Everything before this asked for an acknowledgement, directly or by a later packet.
     asked: u64,
-    /// The work request at `next` cannot be done.
-    stalled: bool,
+    hold: Hold,
     /// Local work requests that were executed and are not retired.
     executed: u32,
     /// Where it has gone back to, until that is answered.
@@ -102,6 +103,7 @@ impl Requester {
     /// Stops for good: the QP is in the error state.
     pub fn halt(&mut self) {
         self.next = self.una;
+        self.hold = Hold::No;
         self.ack_deadline = None;
         self.rnr_deadline = None;
         self.state = RequesterState::Halted;
@@ -131,7 +133,11 @@ impl Requester {
             self.state = RequesterState::Sending;
         }
         if self.ack_deadline.is_some_and(|deadline| deadline <= now) {
-            self.ack_timed_out(now, config)?;
+            if self.waits_for_page() {
+                self.ack_deadline = None;
+            } else {
+                self.ack_timed_out(now, config)?;
+            }
         }
         Ok(())
     }
@@ -194,6 +200,12 @@ impl Requester {
                 self.stall(failure)?;
                 return Ok((Progress::Idle, count));
             }
+            if slot.kind != Kind::Data
+                && let Err(denied) = self.prepare(slot, queue.source(self.next.wr), step.read_bytes, config, host)
+            {
+                self.refused(denied)?;
+                return Ok((Progress::Idle, count));
+            }
             let packet = send::outgoing(queue, &self.next, &step, self.psn(self.next.seq), ack_req, config);
             match egress.push(&packet) {
                 Ok(()) => {}
@@ -202,7 +214,7 @@ impl Requester {
                     return Ok((Progress::Full, count));
                 }
                 Err(Refused::Denied(denied)) => {
-                    self.stall(Failure { status: Status::LocalProtection, vendor: vendor::denied(denied) })?;
+                    self.refused(denied)?;
                     return Ok((Progress::Idle, count));
                 }
             }
@@ -232,14 +244,14 @@ impl Requester {
         Some(config.is_reliable() && (step.last || step.read_bytes > 0 || in_message || window_ends))
     }
 
-    #[inline]
+    #[inline(always)]
     fn pushed(&mut self, now: Instant, slot: &SendSlot, step: &Step, ack_req: bool, config: &Config) {
         if self.next.wr == self.begun {
             self.begun = self.begun.wrapping_add(1);
         }
         self.next.advance(slot, step.packets, config);
         self.sent = self.sent.max(self.next.seq);
-        self.stalled = false;
+        self.hold = Hold::No;
         if ack_req {
             self.asked = self.next.seq;
         }
@@ -252,9 +264,11 @@ impl Requester {
     /// What keeps the packet at `next` from being sent, limits aside.
     #[inline]
     fn obstacle(&self, queue: &SendQueue, config: &Config) -> Option<RequesterState> {
-        if self.stalled {
+        match self.hold {
+            Hold::No => {}
             // All before it must be answered, so that completions stay in order.
-            return (self.una.wr != self.next.wr).then_some(RequesterState::Stalled);
+            Hold::Stalled => return (self.una.wr != self.next.wr).then_some(RequesterState::Stalled),
+            Hold::Packet | Hold::Answer => return Some(RequesterState::PageFault),
         }
         let slot = queue.slot(self.next.wr);
         let fenced = slot.flags.contains(SendFlags::FENCE) && self.next.packet == 0;
@@ -274,12 +288,22 @@ impl Requester {
         (!matches!(slot.kind, Kind::Data | Kind::Local) && reads >= limit).then_some(RequesterState::WaitReads)
     }
 
+    /// Memory of the work request at `next` was refused.
+    #[cold]
+    fn refused(&mut self, denied: Denied) -> Result<(), Failure> {
+        match denied {
+            Denied::PageFault => self.packet_waits(),
+            Denied::Protection | Denied::Unmapped => self.stall(Failure::local(denied))?,
+        }
+        Ok(())
+    }
+
     /// The work request at `next` cannot be done: fails it if it is the oldest, otherwise waits until it is.
     fn stall(&mut self, failure: Failure) -> Result<(), Failure> {
         if self.una.wr == self.next.wr {
             return Err(failure);
         }
-        self.stalled = true;
+        self.hold = Hold::Stalled;
         self.state = RequesterState::Stalled;
         Ok(())
     }
@@ -309,6 +333,12 @@ impl Requester {
     /// The oldest position that is not acknowledged.
     pub fn una(&self) -> u64 {
         self.una.seq
+    }
+
+    /// Whether requests are to be repeated, but not yet.
+    #[inline]
+    pub fn waits_for_receiver(&self) -> bool {
+        self.rnr_deadline.is_some()
     }
 
     /// The work request there and how many of its packets are done.
@@ -356,9 +386,7 @@ fn check<H: Host>(
         return Err(Failure { status: Status::LocalLength, vendor: vendor::OVER_MTU });
     }
     match queue.source(index) {
-        Source::Gather(sges) if slot.length > 0 => host
-            .check_local(sges, access)
-            .map_err(|denied| Failure { status: Status::LocalProtection, vendor: vendor::denied(denied) }),
+        Source::Gather(sges) if slot.length > 0 => host.check_local(sges, access).map_err(Failure::local),
         _ => Ok(()),
     }
 }

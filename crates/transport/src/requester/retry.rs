@@ -1,5 +1,6 @@
 //! Going back: ACK timeouts, sequence NAKs, lost responses, RNR waits (IBTA 9.7.6.1, 9.9.2.1).
 
+use super::page_fault::Hold;
 use super::{Failure, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
@@ -24,11 +25,11 @@ impl Retries {
 
 impl Requester {
     /// Starts again from the oldest packet that is not acknowledged (go-back-N, IBTA 9.7.5.1.1).
-    fn go_back(&mut self) {
+    pub(super) fn go_back(&mut self) {
         self.next = self.una;
         self.asked = self.una.seq;
         self.ack_deadline = None;
-        self.stalled = false;
+        self.hold = Hold::No;
         self.repeating = Some(self.una.seq);
     }
 
@@ -61,7 +62,7 @@ impl Requester {
     /// A response to the READ or atomic at `una` must have been lost, as a later one has come (IBTA 9.7.5.1.5, implied
     /// NAK). Asked for again once; if that is lost too, the timeout will tell.
     pub fn response_lost(&mut self) {
-        if self.repeating != Some(self.una.seq) {
+        if self.repeating != Some(self.una.seq) && !self.holds_answers() {
             self.go_back();
         }
     }
@@ -76,12 +77,16 @@ impl Requester {
             self.retries.rnr_left =
                 left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
         }
-        // The peer is alive: a row of timeouts ends here.
-        self.retries.left = config.attr.retry_cnt;
+        self.restart_retries(config);
         self.go_back();
         self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait_factor));
         self.state = RequesterState::WaitReceiver;
         Ok(())
+    }
+
+    /// The peer is alive: a row of timeouts ends here.
+    pub(super) fn restart_retries(&mut self, config: &Config) {
+        self.retries.left = config.attr.retry_cnt;
     }
 
     fn count_retry(&mut self, vendor: u32) -> Result<(), Failure> {

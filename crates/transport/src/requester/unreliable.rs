@@ -1,5 +1,6 @@
 //! The requester of services without acknowledgements: what has left is done (IBTA 9.8.2.1, 9.8.3.1).
 
+use super::page_fault::Hold;
 use super::{Requester, RequesterState};
 use crate::config::Config;
 use crate::send_queue::SendQueue;
@@ -9,7 +10,7 @@ impl Requester {
     /// Retires all work requests whose last packet has left. True: another poll may go on where the last one had to
     /// wait for their completions.
     pub fn retire_sent<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
-        let waited = self.stalled && self.una.wr != self.next.wr;
+        let waited = self.hold == Hold::Stalled && self.una.wr != self.next.wr;
         while self.una.wr != self.next.wr {
             queue.retire(host, config, Status::Success, 0);
             self.una.wr = self.una.wr.wrapping_add(1);
@@ -25,7 +26,7 @@ impl Requester {
         self.next.skip_to(queue.tail());
         self.una = self.next;
         self.begun = queue.tail();
-        self.stalled = false;
+        self.hold = Hold::No;
         self.state = RequesterState::Idle;
     }
 }

@@ -1,10 +1,10 @@
 //! The responder of UD: each packet is a message, from whoever knows the Q_Key (IBTA 9.8.3.2).
 
+use super::page_fault::{Stop, Waits};
 use super::{Fatal, Responder};
-use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
-use crate::{Host, Status, WcOpcode};
+use crate::{Handled, Host, WcOpcode};
 use weir_wire::Packet;
 
 /// Bytes of the network header that stands before a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused
@@ -21,20 +21,28 @@ impl Responder {
         config: &Config,
         queue: &mut RecvQueue,
         host: &mut H,
-    ) -> Result<(), Fatal> {
+    ) -> Result<Handled, Fatal> {
         self.established = true;
+        if self.waits != Waits::No {
+            return Ok(Handled::Held);
+        }
         let headers = &packet.headers;
-        let Some(deth) = headers.deth.filter(|deth| deth.qkey.get() == config.attr.qkey) else { return Ok(()) };
+        let Some(deth) = headers.deth.filter(|deth| deth.qkey.get() == config.attr.qkey) else {
+            return Ok(Handled::Done);
+        };
         let length = GRH_LEN + packet.payload.len();
         if packet.payload.len() > config.mtu || !queue.ready(host) || length as u64 > queue.room() {
-            return Ok(());
+            return Ok(Handled::Done);
         }
-        host.scatter(queue.sges(), 0, network_header)
-            .and_then(|()| match packet.payload {
-                [] => Ok(()),
-                payload => host.scatter(queue.sges(), GRH_LEN as u64, payload),
-            })
-            .map_err(|denied| Fatal::operational().receiving(Status::LocalProtection, vendor::denied(denied)))?;
+        let scattered = host.scatter(queue.sges(), 0, network_header).and_then(|()| match packet.payload {
+            [] => Ok(()),
+            payload => host.scatter(queue.sges(), GRH_LEN as u64, payload),
+        });
+        match scattered.map_err(Stop::receiving) {
+            Ok(()) => {}
+            Err(Stop::PageFault) => return Ok(self.hold_unreliable(config)),
+            Err(Stop::Fatal(fatal)) => return Err(fatal),
+        }
         let received = Received {
             opcode: WcOpcode::Recv,
             byte_len: length as u32,
@@ -44,6 +52,6 @@ impl Responder {
             from: Some(deth.src_qp.get() & 0xff_ffff),
         };
         queue.complete(host, config, received);
-        Ok(())
+        Ok(Handled::Done)
     }
 }

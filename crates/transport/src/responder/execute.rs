@@ -1,6 +1,7 @@
 //! Executing one request that came in order: the checks of IBTA 9.7.4.1 from "resources" on, then the work.
 
 use super::opcode_order::{Message, Request};
+use super::page_fault::Stop;
 use super::resources::{Answer, Resource};
 use super::{Fatal, Responder, Verdict};
 use crate::completion::vendor;
@@ -11,7 +12,8 @@ use crate::{Access, AtomicOp, Denied, Host, Status, WcOpcode};
 use weir_wire::{NakCode, Packet};
 
 impl Responder {
-    /// Executes a request. Before it returns `Executed`, everything that the packet carries is in place.
+    /// Executes a request. Before it returns `Executed`, everything that the packet carries is in place. After a page
+    /// fault it can be called again as if it had not been called (part of the payload may be in place).
     #[inline(always)]
     pub(super) fn execute<H: Host>(
         &mut self,
@@ -20,7 +22,7 @@ impl Responder {
         config: &Config,
         queue: &mut RecvQueue,
         host: &mut H,
-    ) -> Result<Verdict, Fatal> {
+    ) -> Result<Verdict, Stop> {
         match request {
             Request::Send => self.send(packet, config, queue, host),
             Request::Write => self.write(packet, config, queue, host),
@@ -37,7 +39,7 @@ impl Responder {
         config: &Config,
         queue: &mut RecvQueue,
         host: &mut H,
-    ) -> Result<Verdict, Fatal> {
+    ) -> Result<Verdict, Stop> {
         let opcode = packet.headers.bth.opcode;
         let payload = packet.payload;
         let received = match self.message {
@@ -45,15 +47,13 @@ impl Responder {
             _ if !queue.ready(host) => return Ok(Verdict::NotReady),
             _ => 0,
         };
-        self.message = Message::Send { received };
         check_packet_length(packet, config)?;
         // IBTA 9.7.4.1.6: a message longer than its receive.
         if received + payload.len() as u64 > queue.room() {
-            return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG));
+            return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).into());
         }
         if !payload.is_empty() {
-            host.scatter(queue.sges(), received, payload)
-                .map_err(|denied| Fatal::operational().receiving(Status::LocalProtection, vendor::denied(denied)))?;
+            host.scatter(queue.sges(), received, payload).map_err(Stop::receiving)?;
         }
         let received = received + payload.len() as u64;
         if !opcode.ends_message() {
@@ -62,7 +62,7 @@ impl Responder {
         }
         let ended_key = packet.headers.ieth.map(|ieth| ieth.rkey.get());
         if let Some(rkey) = ended_key {
-            host.invalidate_remote(rkey).map_err(Fatal::access)?;
+            host.invalidate_remote(rkey).map_err(Stop::access)?;
         }
         self.end_message();
         let imm = packet.headers.imm.map(|imm| imm.imm.get().to_be());
@@ -80,7 +80,7 @@ impl Responder {
         config: &Config,
         queue: &mut RecvQueue,
         host: &mut H,
-    ) -> Result<Verdict, Fatal> {
+    ) -> Result<Verdict, Stop> {
         let headers = &packet.headers;
         let (ends, payload) = (headers.bth.opcode.ends_message(), packet.payload);
         // Only the packet with the immediate data uses a receive (IBTA 9.4.2).
@@ -91,19 +91,21 @@ impl Responder {
         let (va, rkey, received, total) = match (self.message, &headers.reth) {
             (Message::Write { va, rkey, received, total }, _) => (va, rkey, received, total),
             (_, Some(reth)) => (reth.va.get(), reth.rkey.get(), 0, u64::from(reth.dma_len.get())),
-            _ => return Err(Fatal::invalid()),
+            _ => return Err(Fatal::invalid().into()),
         };
         let after = received + payload.len() as u64;
         // IBTA 9.7.4.1.6: the packets sum up to what the RETH announced.
         if total > MAX_MESSAGE || after > total || ends != (after == total) {
-            return Err(Fatal::invalid());
+            return Err(Fatal::invalid().into());
         }
         // IBTA C9-88: nothing is checked for a zero-length WRITE.
         if self.message == Message::None && total > 0 {
-            host.check_remote(rkey, va, total, Access::REMOTE_WRITE).map_err(Fatal::access)?;
+            host.check_remote(rkey, va, total, Access::REMOTE_WRITE).map_err(Stop::access)?;
         }
         if !payload.is_empty() {
-            host.write_remote(rkey, va.wrapping_add(received), payload).map_err(Fatal::access)?;
+            let place = va.wrapping_add(received);
+            host.write_remote(rkey, place, payload)
+                .map_err(|denied| Stop::write(denied, rkey, place, total - received, host))?;
         }
         if !ends {
             self.message = Message::Write { va, rkey, received: after, total };
@@ -124,29 +126,29 @@ impl Responder {
         Ok(Verdict::Executed)
     }
 
-    fn read<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
+    fn read<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
         let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
         let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
         self.check_resources(config)?;
         if u64::from(length) > MAX_MESSAGE || !packet.payload.is_empty() {
-            return Err(Fatal::invalid());
+            return Err(Fatal::invalid().into());
         }
         if length > 0 {
-            host.check_remote(rkey, va, u64::from(length), Access::REMOTE_READ).map_err(Fatal::access)?;
+            host.check_remote(rkey, va, u64::from(length), Access::REMOTE_READ).map_err(Stop::access)?;
         }
         let packets = config.packets(length);
         self.answer(packets, Answer::Read { va, rkey, length });
         Ok(Verdict::Answering { packets })
     }
 
-    fn atomic<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
+    fn atomic<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
         let atomic = packet.headers.atomic.ok_or(Fatal::invalid())?;
         let (va, rkey) = (atomic.va.get(), atomic.rkey.get());
         self.check_resources(config)?;
-        host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Fatal::access)?;
+        host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Stop::access)?;
         // IBTA 9.4.5, C9-93: 64-bit atomics are aligned.
         if !va.is_multiple_of(8) {
-            return Err(Fatal::invalid());
+            return Err(Fatal::invalid().into());
         }
         let operation = match packet.headers.bth.opcode.operation() {
             Some(weir_wire::Operation::CompareSwap) => {
@@ -154,22 +156,22 @@ impl Responder {
             }
             _ => AtomicOp::FetchAdd { add: atomic.swap_or_add.get() },
         };
-        let original = host.atomic(rkey, va, operation).map_err(Fatal::access)?;
+        let original = host.atomic(rkey, va, operation).map_err(Stop::access)?;
         self.answer(1, Answer::Atomic { original });
         Ok(Verdict::Answering { packets: 1 })
     }
 
     #[cold]
-    fn atomic_write<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Fatal> {
+    fn atomic_write<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
         let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
         let (va, rkey) = (reth.va.get(), reth.rkey.get());
         self.check_resources(config)?;
         // IBTA annex A19: eight bytes, aligned.
         if packet.payload.len() != 8 || reth.dma_len.get() != 8 || !va.is_multiple_of(8) {
-            return Err(Fatal::invalid());
+            return Err(Fatal::invalid().into());
         }
-        host.check_remote(rkey, va, 8, Access::REMOTE_WRITE).map_err(Fatal::access)?;
-        host.write_remote(rkey, va, packet.payload).map_err(Fatal::access)?;
+        host.check_remote(rkey, va, 8, Access::REMOTE_WRITE).map_err(Stop::access)?;
+        host.write_remote(rkey, va, packet.payload).map_err(Stop::access)?;
         self.answer(1, Answer::Written);
         Ok(Verdict::Answering { packets: 1 })
     }

@@ -11,16 +11,18 @@ mod ack;
 mod datagram;
 mod execute;
 mod opcode_order;
+mod page_fault;
 mod resources;
 mod sequence;
 mod unreliable;
 
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
-use crate::{Egress, Host, Instant, QpEvent, Refused, Status};
+use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Status};
 use ack::Owed;
 pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
+use page_fault::{HeldBack, Waits};
 use resources::Resources;
 use sequence::Sequence;
 use weir_wire::{NakCode, Packet, Psn, Syndrome};
@@ -72,6 +74,8 @@ enum Order {
     MissingSaid,
     /// An RNR NAK was said.
     NotReadySaid,
+    /// The same, because of a page.
+    PageFaultSaid,
     Halted,
 }
 
@@ -87,6 +91,8 @@ pub(crate) struct Responder {
     resources: Resources,
     /// A request has come.
     established: bool,
+    waits: Waits,
+    held_back: HeldBack,
 }
 
 impl Responder {
@@ -99,6 +105,7 @@ impl Responder {
         self.owed = Owed::Nothing;
         self.resources.reset(config.attr.max_dest_rd_atomic);
         self.established = false;
+        self.waits = Waits::No;
     }
 
     /// Takes over a changed number of resources; answers not yet given are asked for again by the peer.
@@ -109,6 +116,8 @@ impl Responder {
     pub fn state(&self) -> ResponderState {
         match (self.order, self.message) {
             (Order::Halted, _) => ResponderState::Halted,
+            (Order::PageFaultSaid, _) => ResponderState::PageFault,
+            _ if self.waits != Waits::No => ResponderState::PageFault,
             (Order::MissingSaid, _) => ResponderState::AwaitMissing,
             (Order::NotReadySaid, _) => ResponderState::AwaitReceive,
             (Order::Kept, Message::None) => ResponderState::Ready,
@@ -120,6 +129,7 @@ impl Responder {
     /// Stops for good: the QP is in the error state. With a NAK, that and the answers before it still go out.
     pub fn halt(&mut self, nak: Option<NakCode>) {
         self.order = Order::Halted;
+        self.waits = Waits::No;
         match nak {
             Some(code) => self.owed = Owed::Nak(Syndrome::Nak(code)),
             None => {
@@ -177,22 +187,12 @@ impl Responder {
         config: &Config,
         queue: &mut RecvQueue,
         host: &mut H,
-    ) -> Result<(), Fatal> {
+    ) -> Result<Handled, Fatal> {
         self.established = true;
         let bth = &packet.headers.bth;
-        match sequence::check(self.expected, bth.psn) {
-            Sequence::Expected => {}
-            Sequence::Duplicate => {
-                self.repeat(packet, config);
-                return Ok(());
-            }
-            Sequence::Gap => {
-                if self.order == Order::Kept {
-                    self.order = Order::MissingSaid;
-                    self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
-                }
-                return Ok(());
-            }
+        let sequence = sequence::check(self.expected, bth.psn);
+        if sequence != Sequence::Expected || self.waits != Waits::No {
+            return Ok(self.not_now(sequence, packet, config));
         }
         let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
         let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup).ok_or(Fatal::invalid())?;
@@ -205,11 +205,14 @@ impl Responder {
             // IBTA annex A14: there is no such SRQ in the domain.
             return Err(Fatal::invalid());
         }
-        let verdict = self.execute(request, packet, config, queue, host)?;
+        let verdict = match self.execute(request, packet, config, queue, host) {
+            Ok(verdict) => verdict,
+            Err(stop) => return self.stopped(stop, config),
+        };
         if let Verdict::NotReady = verdict {
             self.order = Order::NotReadySaid;
             self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
-            return Ok(());
+            return Ok(Handled::Done);
         }
         self.order = Order::Kept;
         if let Owed::Nak(_) = self.owed {
@@ -228,15 +231,16 @@ impl Responder {
                 }
             }
         }
-        Ok(())
+        Ok(Handled::Done)
     }
 
     /// Sends what is due, in PSN order: answers, then an ACK or a NAK. False: the egress is full.
-    pub fn poll<E: Egress>(&mut self, config: &Config, egress: &mut E) -> Result<bool, Fatal> {
+    pub fn poll<H: Host, E: Egress>(&mut self, config: &Config, host: &mut H, egress: &mut E) -> Result<bool, Fatal> {
         while let Some((outgoing, psn)) = self.resources.outgoing(config) {
             match egress.push(&outgoing) {
                 Ok(()) => self.resources.advance(config),
                 Err(Refused::Full) => return Ok(false),
+                Err(Refused::Denied(Denied::PageFault)) => self.answer_waits(config, host),
                 Err(Refused::Denied(denied)) => {
                     // The NAK stands in for the response packet, and nothing comes after it.
                     self.expected = psn;
@@ -245,12 +249,19 @@ impl Responder {
                 }
             }
         }
-        let Some(outgoing) = self.owed.outgoing(self.expected, self.msn, config) else { return Ok(true) };
+        let (expected, msn) = self.acknowledged();
+        let Some(outgoing) = self.owed.outgoing(expected, msn, config) else { return Ok(true) };
         let sent = egress.push(&outgoing).is_ok();
         if sent {
             self.owed = Owed::Nothing;
         }
         Ok(sent)
+    }
+
+    /// A packet is missing: said once (IBTA 9.7.5.2.2).
+    fn say_missing(&mut self) {
+        self.order = Order::MissingSaid;
+        self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
     }
 
     /// A request that was seen before: answered again, not executed again (IBTA 9.7.5.1.2).
@@ -264,11 +275,13 @@ impl Responder {
             Some((Request::Read, _)) => {
                 if let Some(reth) = packet.headers.reth {
                     let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
-                    self.resources.repeat_read(bth.psn, va, rkey, length, config.mtu);
+                    let known = self.resources.repeat_read(bth.psn, va, rkey, length, config.mtu);
+                    self.answer_repeated(known, config);
                 }
             }
             Some((Request::Atomic | Request::AtomicWrite, _)) => {
-                self.resources.repeat_atomic(bth.psn);
+                let known = self.resources.repeat_atomic(bth.psn);
+                self.answer_repeated(known, config);
             }
             None => {}
         }

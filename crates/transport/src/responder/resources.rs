@@ -48,6 +48,17 @@ pub(super) struct Resources {
     pending: usize,
     /// The one being answered: the oldest with a cursor.
     current: Option<usize>,
+    /// Resources with a cursor that wait for a page; none is pending then.
+    parked: usize,
+}
+
+/// What is left of a READ's answer.
+pub(super) struct Rest {
+    pub psn: Psn,
+    pub msn: u32,
+    pub rkey: u32,
+    pub va: u64,
+    pub length: u32,
 }
 
 impl Resource {
@@ -71,7 +82,7 @@ impl Resources {
         self.capacity = usize::from(max_dest_rd_atomic.max(1));
         self.ring.clear();
         self.ring.reserve_exact(self.capacity);
-        (self.next, self.pending, self.current) = (0, 0, None);
+        (self.next, self.pending, self.current, self.parked) = (0, 0, None, 0);
     }
 
     pub fn is_pending(&self) -> bool {
@@ -184,6 +195,19 @@ impl Resources {
             self.pending -= 1;
             self.current = None;
         }
+    }
+
+    /// The packet of `outgoing` needs a page that is not there: nothing is pending until `unpark`.
+    pub fn park(&mut self) -> Option<Rest> {
+        let resource = &self.ring[self.current.take()?];
+        self.parked += std::mem::take(&mut self.pending);
+        let (Some(cursor), Answer::Read { rkey, .. }) = (&resource.cursor, resource.answer) else { return None };
+        Some(Rest { psn: cursor.psn, msn: resource.msn, rkey, va: cursor.va, length: cursor.left })
+    }
+
+    /// What waits for a page is tried again.
+    pub fn unpark(&mut self) {
+        self.pending += std::mem::take(&mut self.parked);
     }
 
     fn restart(&mut self, index: usize, cursor: Cursor) {

@@ -1,11 +1,12 @@
 //! The responder of UC: no answers, and what goes wrong costs one message (IBTA 9.8.2.2).
 
 use super::opcode_order::{self, Message};
+use super::page_fault::{Stop, Waits};
 use super::{Fatal, Responder, Verdict};
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
-use crate::{Host, Status};
-use weir_wire::Packet;
+use crate::{Handled, Host, Status};
+use weir_wire::{Packet, Psn};
 
 impl Responder {
     /// Takes a request. Where a packet is missing, the rest of its message is dropped, and its receive serves the next
@@ -17,8 +18,11 @@ impl Responder {
         config: &Config,
         queue: &mut RecvQueue,
         host: &mut H,
-    ) -> Result<(), Fatal> {
+    ) -> Result<Handled, Fatal> {
         self.established = true;
+        if self.waits != Waits::No {
+            return Ok(Handled::Held);
+        }
         let bth = &packet.headers.bth;
         let starts = bth.opcode.starts_message();
         // A message begins with FIRST or ONLY, whatever was under way and whatever its PSN.
@@ -32,14 +36,28 @@ impl Responder {
         });
         let Some((request, _)) = allowed else {
             self.message = Message::None;
-            return Ok(());
+            return Ok(Handled::Done);
         };
         match self.execute(request, packet, config, queue, host) {
-            Ok(Verdict::Executed) => return Ok(()),
+            Ok(Verdict::Executed) => {}
+            Err(Stop::PageFault) => return Ok(self.missing_page(bth.psn, config)),
             // Only our own receive's memory is our own error; a message that does not fit is its sender's.
-            Err(fatal) if matches!(fatal.receive, Some((Status::LocalProtection, _))) => return Err(fatal),
+            Err(Stop::Fatal(fatal)) if matches!(fatal.receive, Some((Status::LocalProtection, _))) => {
+                return Err(fatal);
+            }
             Ok(Verdict::NotReady | Verdict::Answering { .. }) | Err(_) => self.message = Message::None,
         }
-        Ok(())
+        Ok(Handled::Done)
+    }
+
+    /// A packet needs a page that is not there: it comes again, or its message is lost.
+    #[cold]
+    fn missing_page(&mut self, psn: Psn, config: &Config) -> Handled {
+        let handled = self.hold_unreliable(config);
+        match handled {
+            Handled::Held => self.expected = psn,
+            Handled::Done => self.message = Message::None,
+        }
+        handled
     }
 }
