@@ -14,6 +14,7 @@ mod killed;
 mod matrix;
 mod pingpong;
 mod roce_peer;
+mod stat;
 mod threads;
 mod transports;
 mod users;
@@ -46,6 +47,7 @@ fn trials() -> Vec<Trial> {
         idle::trials(),
         killed::trials(),
         users::trials(),
+        stat::trials(),
         threads::trials(),
         transports::trials(),
         capture::trials(),

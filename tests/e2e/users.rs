@@ -13,7 +13,7 @@ use weir_cli::programs::pair;
 use weir_cli::stage::Side;
 
 /// `nobody` and `nogroup`, and another pair that owns nothing.
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 const STRANGER: u32 = 64321;
 const ROOT: u32 = 0;
 
@@ -54,7 +54,7 @@ fn users(bed: &Bed, server: u32, client: u32) -> Result<()> {
 }
 
 /// The command and the library where everybody can read them: the source tree may be in a home.
-fn readable_copy() -> Result<TempDir> {
+pub fn readable_copy() -> Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("weir-e2e-").permissions(Permissions::from_mode(0o755)).tempdir()?;
     let copy = |from: &Path, to: &str| -> Result<()> {
         let to = folder.path().join(to);

@@ -38,6 +38,10 @@ pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
     let folder = library::find()?.folder.to_string_lossy().into_owned();
     let before = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     variables.insert(0, ("LD_LIBRARY_PATH", search_path(&folder, &before)));
+    // Where none can be had, the program does without.
+    if let Ok(run) = weir_device::stat::folder::prepare() {
+        variables.push((weir_device::stat::folder::VARIABLE, run.to_string_lossy().into_owned()));
+    }
     Ok(variables)
 }
 

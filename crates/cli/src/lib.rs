@@ -9,6 +9,7 @@ mod options;
 pub mod programs;
 mod run;
 pub mod stage;
+mod stat;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Action {
     Demo(demo::DemoArgs),
     /// Measure in turns against raw sockets and peers
     Bench(bench::BenchArgs),
+    /// Show what processes with Weir in them do, live: traffic, QPs, page faults
+    Stat(stat::StatArgs),
     /// Print the version
     Version,
 }
@@ -52,6 +55,7 @@ pub fn main() -> ExitCode {
         Action::Devices(args) => devices::run(&args),
         Action::Demo(args) => demo::run(&args),
         Action::Bench(args) => bench::run(args),
+        Action::Stat(args) => stat::run(&args),
         Action::Version => {
             print!("{}", Cli::command().render_version());
             Ok(ExitCode::SUCCESS)

@@ -1,0 +1,115 @@
+//! `weir stat`: what processes with Weir in them do now, and what paging costs them.
+
+mod shown;
+mod table;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use nix::unistd::{Uid, User, geteuid};
+use shown::Process;
+use std::io::{IsTerminal, Write, stdout};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use weir_device::stat::read::{self, Unreadable};
+
+/// How often a table on a terminal is written anew.
+const PERIOD: f64 = 1.0;
+
+/// Arguments of `weir stat`.
+#[derive(Args, Debug)]
+pub struct StatArgs {
+    /// The process; without it, all that there are
+    pid: Option<u32>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Look again every so often, until the process ends [default: 1 on a terminal, otherwise look once]
+    #[arg(long, value_name = "SECONDS")]
+    interval: Option<f64>,
+}
+
+/// Shows one process, or lists all.
+pub fn run(args: &StatArgs) -> Result<ExitCode> {
+    let interval = args.interval.or((args.pid.is_some() && !args.json && stdout().is_terminal()).then_some(PERIOD));
+    if interval.is_some_and(|seconds| !(0.01..=3600.0).contains(&seconds)) {
+        bail!("--interval: between 0.01 and 3600 seconds");
+    }
+    let mut last: Option<(Instant, Vec<Process>)> = None;
+    loop {
+        let processes = match (look(args.pid), &last) {
+            (Ok(processes), _) => processes,
+            // It was there: its end is no error.
+            (Err(_), Some(_)) => return Ok(ExitCode::SUCCESS),
+            (Err(error), None) => return Err(error),
+        };
+        let now = Instant::now();
+        let text = match args.json {
+            true if interval.is_some() => format!("{}\n", json(args, &processes)?),
+            true => format!("{:#}\n", json(args, &processes)?),
+            false => {
+                let before = last.as_ref().map(|(then, before)| (now - *then, before.as_slice()));
+                table::text(&processes, args.pid.is_some(), before)
+            }
+        };
+        // A table takes the place of the one before; JSON, and what goes into a file, follows it.
+        let clear = if interval.is_some() && !args.json && stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
+        let mut out = stdout().lock();
+        if write!(out, "{clear}{text}").and_then(|()| out.flush()).is_err() {
+            return Ok(ExitCode::SUCCESS); // Nobody reads any more.
+        }
+        let Some(seconds) = interval else { return Ok(ExitCode::SUCCESS) };
+        last = Some((now, processes));
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+    }
+}
+
+fn json(args: &StatArgs, processes: &[Process]) -> Result<serde_json::Value> {
+    Ok(match args.pid {
+        Some(_) => serde_json::to_value(&processes[0])?,
+        None => serde_json::to_value(processes)?,
+    })
+}
+
+/// The process that is asked for, or all.
+fn look(pid: Option<u32>) -> Result<Vec<Process>> {
+    let mut found: Vec<Process> = read::processes(&read::folders()).iter().map(Process::from).collect();
+    if let Some(pid) = pid {
+        found.retain(|process| process.pid == pid);
+        found.truncate(1);
+        if found.is_empty() {
+            bail!("{}", why_not(pid));
+        }
+    }
+    Ok(found)
+}
+
+/// Why a process is not shown.
+fn why_not(pid: u32) -> String {
+    for folder in read::folders().iter().map(|run| run.join(pid.to_string())).filter(|folder| folder.is_dir()) {
+        match read::process(&folder) {
+            Err(Unreadable::Dead) if !exists(pid) => return format!("process {pid} has ended"),
+            // Another process has its number now.
+            Err(Unreadable::Dead) | Ok(_) => {}
+            Err(error) => return format!("process {pid}: {}: {error}", folder.display()),
+        }
+    }
+    let Ok(process) = std::fs::metadata(format!("/proc/{pid}")) else {
+        return format!("there is no process {pid}; `weir stat` lists those with Weir in them");
+    };
+    if process.uid() != geteuid().as_raw() && !geteuid().is_root() {
+        return format!("process {pid} is {}'s: only that user and root may look at it", user(process.uid()));
+    }
+    format!("process {pid} shows nothing: it has not opened a Weir device, or runs under another WEIR_RUN_DIR")
+}
+
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// A user's name, or number where there is none.
+fn user(uid: u32) -> String {
+    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    found.map_or_else(|| format!("user {uid}"), |user| user.name)
+}

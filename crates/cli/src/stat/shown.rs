@@ -1,0 +1,155 @@
+//! A process as `weir stat --json` prints it.
+
+use super::user;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+use weir_device::stat::read;
+
+/// A process.
+#[derive(Serialize, Clone, Debug)]
+pub struct Process {
+    pub pid: u32,
+    pub program: String,
+    pub user: String,
+    /// Seconds since it opened its first device.
+    pub seconds: f64,
+    /// Inode of its network namespace, as `ls -l /proc/PID/ns/net` shows it.
+    pub network_namespace: u64,
+    /// Its folder, with the files by the vendor's names.
+    pub folder: PathBuf,
+    /// Sums over its devices.
+    pub paging: Paging,
+    pub devices: Vec<Device>,
+    /// On-demand regions, or the first of them.
+    pub regions: Vec<Region>,
+    /// How many there are.
+    pub region_count: u64,
+}
+
+/// A device.
+#[derive(Serialize, Clone, Debug)]
+pub struct Device {
+    pub name: String,
+    pub open: bool,
+    /// As in `class/infiniband_verbs/uverbs0`.
+    pub uverbs: String,
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    pub paging: Paging,
+}
+
+/// What a device has done.
+#[derive(Serialize, Clone, Copy, Debug, Default, PartialEq)]
+pub struct Traffic {
+    pub qps: u64,
+    pub packets_sent: u64,
+    /// Of RoCE packets, without UDP and IP headers.
+    pub bytes_sent: u64,
+    pub packets_received: u64,
+    pub bytes_received: u64,
+}
+
+/// An on-demand region.
+#[derive(Serialize, Clone, Debug)]
+pub struct Region {
+    pub device: String,
+    pub lkey: u32,
+    pub addr: u64,
+    /// Bytes; null if it is the whole address space.
+    pub length: Option<u64>,
+    pub paging: Paging,
+}
+
+/// Counters by name; times in microseconds.
+#[derive(Serialize, Clone, Debug, Default, PartialEq)]
+#[serde(transparent)]
+pub struct Paging(Map<String, Value>);
+
+impl Paging {
+    /// A counter; 0 if there is none of that name.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    fn of(counters: &[(String, u64)]) -> Paging {
+        let named = counters.iter().map(|(name, value)| match name.strip_suffix("_ns") {
+            Some(name) => (format!("{name}_us"), (value / 1000).into()),
+            None => (name.clone(), (*value).into()),
+        });
+        Paging(named.collect())
+    }
+
+    fn add(&mut self, other: &Paging) {
+        for (name, value) in &other.0 {
+            let sum = self.get(name) + value.as_u64().unwrap_or(0);
+            self.0.insert(name.clone(), sum.into());
+        }
+    }
+}
+
+impl From<&read::Process> for Process {
+    fn from(process: &read::Process) -> Self {
+        let devices: Vec<Device> = process.devices.iter().map(Device::from).collect();
+        let mut paging = Paging::default();
+        devices.iter().for_each(|device| paging.add(&device.paging));
+        // The clock may have been set since.
+        let started = process.started.max(UNIX_EPOCH).elapsed().unwrap_or_default();
+        Process {
+            pid: process.pid,
+            program: process.program.clone(),
+            user: user(process.uid),
+            seconds: started.as_secs_f64(),
+            network_namespace: process.namespace,
+            folder: process.folder.clone(),
+            paging,
+            devices,
+            regions: process.regions.iter().map(Region::from).collect(),
+            region_count: process.region_count,
+        }
+    }
+}
+
+impl From<&read::Device> for Device {
+    fn from(device: &read::Device) -> Self {
+        Device {
+            name: device.name.clone(),
+            open: device.open,
+            uverbs: format!("uverbs{}", device.index),
+            traffic: Traffic {
+                qps: device.qps,
+                packets_sent: device.packets_sent,
+                bytes_sent: device.bytes_sent,
+                packets_received: device.packets_received,
+                bytes_received: device.bytes_received,
+            },
+            paging: Paging::of(&device.paging),
+        }
+    }
+}
+
+impl From<&read::OnDemand> for Region {
+    fn from(region: &read::OnDemand) -> Self {
+        Region {
+            device: region.device.clone(),
+            lkey: region.lkey,
+            addr: region.addr,
+            length: (region.len != u64::MAX).then_some(region.len),
+            paging: Paging::of(&region.paging),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_microseconds_and_devices_add_up() {
+        let counters = |faults: u64, ns: u64| vec![("page_faults".to_owned(), faults), ("page_fault_ns".into(), ns)];
+        let mut sum = Paging::of(&counters(2, 5000));
+        sum.add(&Paging::of(&counters(1, 1999)));
+        assert_eq!(serde_json::to_value(&sum).unwrap(), serde_json::json!({"page_faults": 3, "page_fault_us": 6}));
+    }
+}

@@ -1,0 +1,211 @@
+//! Processes as tables for people.
+
+use super::shown::{Paging, Process, Region, Traffic};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// A list of processes, or all of one. `before`: what was shown so long ago, for rates.
+pub fn text(processes: &[Process], one: bool, before: Option<(Duration, &[Process])>) -> String {
+    match (one, processes) {
+        (true, [process, ..]) => {
+            let before = before.and_then(|(time, all)| Some((time, all.iter().find(|p| p.pid == process.pid)?)));
+            of_one(process, before)
+        }
+        (_, []) => "no process here has a Weir device open that you may look at\n".to_owned(),
+        _ => list(processes),
+    }
+}
+
+fn list(processes: &[Process]) -> String {
+    let mut rows = vec![row(["PID", "program", "user", "since", "devices", "QPs", "sent", "received", "page faults"])];
+    for process in processes {
+        let sum = |of: fn(&Traffic) -> u64| process.devices.iter().map(|device| of(&device.traffic)).sum::<u64>();
+        let names: Vec<&str> = process.devices.iter().map(|device| device.name.as_str()).collect();
+        rows.push(vec![
+            process.pid.to_string(),
+            process.program.clone(),
+            process.user.clone(),
+            span(process.seconds),
+            names.join(" "),
+            sum(|t| t.qps).to_string(),
+            bytes(sum(|t| t.bytes_sent) as f64),
+            bytes(sum(|t| t.bytes_received) as f64),
+            process.paging.get("page_faults").to_string(),
+        ]);
+    }
+    render(&rows, &[1, 2, 4])
+}
+
+fn of_one(process: &Process, before: Option<(Duration, &Process)>) -> String {
+    let mut text = format!(
+        "{} (process {}) of {}, for {}\n{}\n\n",
+        process.program,
+        process.pid,
+        process.user,
+        span(process.seconds),
+        process.folder.display()
+    );
+    text += &devices(process, before);
+    let paging = &process.paging;
+    if process.regions.is_empty() && paging.get("page_faults") + paging.get("page_prefetch") == 0 {
+        text += "\nno on-demand regions\n";
+        return text;
+    }
+    let _ = writeln!(text, "\n{}", events(paging));
+    text += &regions(&process.regions);
+    let hidden = process.region_count.saturating_sub(process.regions.len() as u64);
+    if hidden > 0 {
+        let _ = writeln!(text, "and {hidden} more regions");
+    }
+    text
+}
+
+fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
+    let mut rows = vec![row(["device", "QPs", "packets sent", "received", "bytes sent", "received", "", ""])];
+    for device in &process.devices {
+        let now = &device.traffic;
+        let rate = |of: fn(&Traffic) -> u64| {
+            let (time, then) = before?;
+            let then = then.devices.iter().find(|other| other.name == device.name)?;
+            let grown = of(now).saturating_sub(of(&then.traffic)) as f64 / time.as_secs_f64().max(1e-3);
+            Some(format!("{}/s", bytes(grown)))
+        };
+        rows.push(vec![
+            if device.open { device.name.clone() } else { format!("{} (closed)", device.name) },
+            now.qps.to_string(),
+            now.packets_sent.to_string(),
+            now.packets_received.to_string(),
+            bytes(now.bytes_sent as f64),
+            bytes(now.bytes_received as f64),
+            rate(|t| t.bytes_sent).map_or_else(String::new, |rate| format!("out {rate}")),
+            rate(|t| t.bytes_received).map_or_else(String::new, |rate| format!("in {rate}")),
+        ]);
+    }
+    render(&rows, &[0])
+}
+
+/// What paging did, a line for each kind of event.
+fn events(paging: &Paging) -> String {
+    let mut rows = vec![row(["paging", "events", "handled", "pages", "time", "each"])];
+    for (what, counted, kind) in [
+        ("page faults", "page_faults", "page_fault"),
+        ("invalidations", "page_invalidations", "page_invalidation"),
+        ("prefetches", "page_prefetch", "page_prefetch"),
+    ] {
+        let handled = paging.get(&format!("{counted}_handled"));
+        let time = paging.get(&format!("{kind}_us"));
+        rows.push(vec![
+            what.to_owned(),
+            paging.get(counted).to_string(),
+            handled.to_string(),
+            paging.get(&format!("{kind}_pages")).to_string(),
+            microseconds(time as f64),
+            if handled == 0 { String::new() } else { microseconds(time as f64 / handled as f64) },
+        ]);
+    }
+    let mut text = render(&rows, &[0]);
+    for (what, name) in [
+        ("found the page on its way already", "page_faults_merged"),
+        ("failed: memory that is not there, or not for that", "page_faults_failed"),
+        ("met an invalidation", "page_contentions"),
+    ] {
+        if paging.get(name) > 0 {
+            let _ = writeln!(text, "  of the faults {} {what}", paging.get(name));
+        }
+    }
+    text
+}
+
+fn regions(regions: &[Region]) -> String {
+    let mut rows = vec![row(["region", "lkey", "bytes", "faults", "pages", "invalidations", "pages", "prefetched"])];
+    for region in regions {
+        rows.push(vec![
+            region.length.map_or("everything".to_owned(), |_| format!("{:#x}", region.addr)),
+            format!("{:#010x}", region.lkey),
+            region.length.map_or(String::new(), |length| bytes(length as f64)),
+            region.paging.get("page_faults").to_string(),
+            region.paging.get("page_fault_pages").to_string(),
+            region.paging.get("page_invalidations").to_string(),
+            region.paging.get("page_invalidation_pages").to_string(),
+            region.paging.get("page_prefetch_pages").to_string(),
+        ]);
+    }
+    if regions.is_empty() { String::new() } else { render(&rows, &[0]) }
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).into()
+}
+
+/// Columns wide enough for what is in them; those of `left` start together, the others end together.
+fn render(rows: &[Vec<String>], left: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if left.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    text
+}
+
+/// Bytes with a unit, three digits.
+fn bytes(count: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut count, mut unit) = (count, 0);
+    while count >= 1000.0 && unit + 1 < units.len() {
+        (count, unit) = (count / 1024.0, unit + 1);
+    }
+    format!("{} {}", three_digits(count, unit > 0), units[unit])
+}
+
+fn microseconds(count: f64) -> String {
+    match count {
+        c if c < 1000.0 => format!("{} µs", three_digits(c, c.fract() != 0.0)),
+        c if c < 1e6 => format!("{} ms", three_digits(c / 1e3, true)),
+        c => format!("{} s", three_digits(c / 1e6, true)),
+    }
+}
+
+fn three_digits(figure: f64, fraction: bool) -> String {
+    let places = match figure {
+        _ if !fraction => 0,
+        f if f < 10.0 => 2,
+        f if f < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{figure:.places$}")
+}
+
+fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.0} d", s / 86400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits_and_a_unit() {
+        assert_eq!([0.0, 999.0, 1000.0, 1536.0, 5e9].map(bytes), ["0 B", "999 B", "0.98 KiB", "1.50 KiB", "4.66 GiB"]);
+        assert_eq!(
+            [0.0, 1.5, 17.0, 1234.0, 2.5e6].map(microseconds),
+            ["0 µs", "1.50 µs", "17 µs", "1.23 ms", "2.50 s"]
+        );
+        assert_eq!([3.0, 130.0, 8000.0, 200_000.0].map(span), ["3 s", "2 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn columns_stand_in_line() {
+        let rows = [row(["a", "bb"]), row(["ccc", "d"])];
+        assert_eq!(render(&rows, &[0]), "a    bb\nccc   d\n");
+    }
+}

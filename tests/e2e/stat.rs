@@ -1,0 +1,143 @@
+//! `weir stat` and the files by the vendor's names, while real programs run.
+
+use crate::bed::{Bed, Place, WEIR, library};
+use crate::trial;
+use crate::users::{NOBODY, readable_copy};
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use weir_cli::stage::{Child, Finished, Protocol, Side};
+
+pub fn trials() -> Vec<Trial> {
+    let root = nix::unistd::geteuid().is_root();
+    let mut trials = vec![];
+    for place in Place::ALL {
+        trials.push(trial(place, "weir stat shows traffic that grows", traffic));
+    }
+    trials.push(trial(Place::Loopback, "weir stat lists the living and knows the dead", living_and_dead));
+    trials.push(
+        trial(Place::Loopback, "weir stat says whose process it may not look at", users).with_ignored_flag(!root),
+    );
+    trials
+}
+
+/// `weir stat` as seen from outside of the stage: in no namespace of its.
+fn stat(words: &[&str]) -> Result<Finished> {
+    Child::spawn(&mut stat_command(Path::new(WEIR), words), "weir stat")?.wait(Duration::from_secs(10))
+}
+
+fn stat_command(weir: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(weir);
+    command.arg("stat").args(words).env("WEIR_LIB_DIR", library()).env_remove("WEIR_RUN_DIR");
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command
+}
+
+fn json(words: &[&str]) -> Result<Value> {
+    let ended = stat(&[words, &["--json"]].concat())?.success()?;
+    serde_json::from_str(&ended.stdout).with_context(|| ended.printed())
+}
+
+/// A server that waits for its client, with its device open.
+fn server(bed: &Bed) -> Result<(Child, u16)> {
+    let port = bed.stage.free_port(Side::A)?;
+    let line = format!("ib_write_bw -F -d {} -p {port} -D 3", bed.stage.device(Side::A));
+    let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line.split(' ')), "server")?;
+    server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
+    Ok((server, port))
+}
+
+/// Asks until an answer is as wanted.
+fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<Value> {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match look() {
+            Ok(Some(found)) => return Ok(found),
+            Err(error) if Instant::now() > end => return Err(error.context(what.to_owned())),
+            Ok(None) if Instant::now() > end => anyhow::bail!("{what}: not within ten seconds"),
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn traffic(bed: &Bed) -> Result<()> {
+    let (server, port) = server(bed)?;
+    let line = format!("ib_write_bw -F -d {} -p {port} -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
+    let client = Child::spawn(&mut bed.weir(Side::B, &[], line.split(' ')), "client")?;
+    let pid = client.pid().to_string();
+    let sent = |process: &Value| process["devices"][0]["bytes_sent"].as_u64();
+    let first = until("traffic", || {
+        let process = json(&[&pid])?;
+        Ok((sent(&process) > Some(1 << 20)).then_some(process))
+    })?;
+    until("more traffic", || {
+        let process = json(&[&pid])?;
+        Ok((sent(&process) > sent(&first)).then_some(process))
+    })?;
+    let device = &first["devices"][0];
+    ensure!(first["pid"] == client.pid() && first["program"] == "ib_write_bw", "{first}");
+    ensure!(device["name"] == bed.stage.device(Side::B).as_str() && device["qps"] == 1, "{first}");
+    let packets = device["packets_sent"].as_u64().unwrap_or(0);
+    // Of 4 KiB each, but for the hellos.
+    ensure!(packets > 250 && sent(&first).unwrap_or(0) / packets > 3000, "{first}");
+    for name in ["page_faults", "page_fault_us", "page_invalidations_handled", "page_prefetch", "page_contentions"] {
+        ensure!(first["paging"][name] == 0 && device["paging"][name] == 0, "{name} in {first}");
+    }
+    let other = json(&[&server.pid().to_string()])?;
+    ensure!(other["devices"][0]["bytes_received"].as_u64() > Some(1 << 20), "{other}");
+    let table = stat(&[&pid])?.success()?.stdout;
+    ensure!(table.contains("packets sent") && table.contains(&bed.stage.device(Side::B)), "{table}");
+
+    let folder = PathBuf::from(first["folder"].as_str().context("no folder")?);
+    let verbs = folder.join("class/infiniband_verbs").join(device["uverbs"].as_str().context("no uverbs")?);
+    for name in ["num_page_faults", "num_page_fault_pages", "num_invalidations", "num_invalidation_pages"] {
+        ensure!(std::fs::read_to_string(verbs.join(name))? == "0\n", "{name}");
+    }
+    ensure!(client.wait(Duration::from_secs(20))?.success()?.stderr.is_empty(), "something was printed into it");
+    server.wait(Duration::from_secs(20))?.success()?;
+    ensure!(!folder.exists(), "{} is left behind", folder.display());
+    Ok(())
+}
+
+fn living_and_dead(bed: &Bed) -> Result<()> {
+    let (server, _) = server(bed)?;
+    let pid = server.pid();
+    let listed = |all: &Value| all.as_array().into_iter().flatten().any(|process| process["pid"] == pid);
+    let folder = until("a folder", || {
+        let all = json(&[])?;
+        Ok(listed(&all).then_some(json(&[&pid.to_string()])?["folder"].clone()))
+    })?;
+    let folder = PathBuf::from(folder.as_str().context("no folder")?);
+    drop(server); // by SIGKILL
+    ensure!(folder.is_dir() && !listed(&json(&[])?), "the dead are listed");
+    let ended = stat(&[&pid.to_string()])?;
+    ensure!(!ended.status.success() && ended.stderr.contains("has ended"), "{}", ended.printed());
+    let (next, _) = self::server(bed)?;
+    ensure!(!folder.exists(), "the next process leaves {} there", folder.display());
+    drop(next);
+    let nobody = stat(&["4194305"])?; // beyond the largest process ID
+    ensure!(!nobody.status.success() && nobody.stderr.contains("there is no process"), "{}", nobody.printed());
+    Ok(())
+}
+
+fn users(bed: &Bed) -> Result<()> {
+    let (server, _) = server(bed)?;
+    let copy = readable_copy()?;
+    let pid = server.pid().to_string();
+    until("its own user sees it", || json(&[&pid]).map(Some))?;
+    let as_nobody = |words: &[&str]| -> Result<Finished> {
+        let inner = stat_command(&copy.path().join("weir"), words);
+        let mut command = bed.bare(Side::A, "setpriv");
+        command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]);
+        command.env_remove("XDG_RUNTIME_DIR").current_dir("/").arg(inner.get_program()).args(inner.get_args());
+        Child::spawn(&mut command, "weir stat")?.wait(Duration::from_secs(10))
+    };
+    let ended = as_nobody(&[&pid])?;
+    ensure!(!ended.status.success() && ended.stderr.contains("root's"), "{}", ended.printed());
+    let list = as_nobody(&["--json"])?.success()?;
+    ensure!(!list.stdout.contains(&format!("\"pid\": {pid}")), "{}", list.printed());
+    Ok(())
+}
