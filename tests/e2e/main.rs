@@ -12,6 +12,7 @@ mod fork;
 mod idle;
 mod killed;
 mod matrix;
+mod multicast;
 mod pingpong;
 mod roce_peer;
 mod stat;
@@ -49,6 +50,7 @@ fn trials() -> Vec<Trial> {
         users::trials(),
         stat::trials(),
         threads::trials(),
+        multicast::trials(),
         transports::trials(),
         capture::trials(),
         matrix::trials(),

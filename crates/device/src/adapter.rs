@@ -22,6 +22,7 @@ use crate::stat::{publish, sheet};
 use crate::watch::Watch;
 use crate::{Errno, clock};
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -130,6 +131,12 @@ impl Adapter {
         fork::register(sockets);
     }
 
+    /// One that is about to be closed.
+    pub fn forget_socket(&self, socket: RawFd) {
+        self.sockets.lock().expect("no panic under this lock").retain(|other| *other != socket);
+        fork::forget(&[socket]);
+    }
+
     /// EIO in a forked child: its parent's adapter is not its own.
     pub fn check(&self) -> Result<(), Errno> {
         if self.generation == fork::generation() { Ok(()) } else { Err(Errno(libc::EIO)) }
@@ -167,6 +174,31 @@ impl Adapter {
     /// Forgets where a QP's packets went.
     pub fn disconnect(&self, shared: &Shared) {
         self.with_engine(|engine| engine.disconnect(shared.num));
+    }
+
+    /// A QP wants what is sent to a multicast group. ENOMEM beyond the limit; EADDRINUSE where somebody has port 4791
+    /// for himself.
+    pub fn attach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
+        self.check()?;
+        self.with_engine(|engine| engine.attach(self, shared.num, group))
+    }
+
+    /// It does not any more. EINVAL if it did not.
+    pub fn detach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
+        self.check()?;
+        self.with_engine(|engine| engine.detach(self, shared.num, group))
+    }
+
+    /// Whether a QP is attached to a multicast group.
+    pub fn is_attached(&self, shared: &Shared) -> bool {
+        self.check().is_ok() && self.with_engine(|engine| engine.is_attached(shared.num))
+    }
+
+    /// Takes a QP out of all its multicast groups.
+    pub fn detach_all(&self, shared: &Shared) {
+        if self.check().is_ok() {
+            self.with_engine(|engine| engine.detach_all(self, shared.num));
+        }
     }
 
     /// A doorbell. Requests go out at once when nothing is in flight, a full burst has gathered or nobody polls;

@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn numbers_are_used_again() {
         let addresses = Addresses::default();
-        let route = |last| Route { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, last].into(), ifindex: 0 };
+        let route = |last| Route { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, last].into(), ifindex: 0, hops: 0 };
         assert_eq!([2, 3, 4].map(|last| addresses.insert(route(last))), [0, 1, 2]);
         addresses.remove(1);
         assert_eq!(addresses.insert(route(5)), 1);

@@ -2,6 +2,7 @@
 
 use crate::adapter::Adapter;
 use crate::cq::{CompChannel, Cq, CqCreate};
+use crate::engine::multicast::MAX_GROUPS;
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::region::MAX_KEYS_OF_A_KIND;
 use crate::notify::Notify;
@@ -30,6 +31,8 @@ pub struct DeviceLimits {
     pub max_dm_size: u64,
     pub max_pd: u32,
     pub max_srq: u32,
+    /// Multicast groups.
+    pub max_groups: u32,
     pub max_qp_rd_atom: u8,
     pub max_qp_init_rd_atom: u8,
 }
@@ -50,6 +53,7 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_dm_size: 256 << 10,
     max_pd: 1 << 16,
     max_srq: 1 << 16,
+    max_groups: MAX_GROUPS as u32,
     max_qp_rd_atom: 16,
     max_qp_init_rd_atom: 16,
 };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Descriptors of open adapters, free places -1. Fixed, for the child of a fork may not allocate.
-static DESCRIPTORS: [AtomicI32; 256] = [const { AtomicI32::new(-1) }; 256];
+static DESCRIPTORS: [AtomicI32; 1024] = [const { AtomicI32::new(-1) }; 1024];
 
 /// Counts the forks between the first process and this one.
 pub fn generation() -> u32 {

@@ -8,6 +8,7 @@ use crate::memory::region::Cached;
 use crate::notify::Notify;
 use crate::srq::{Srq, SrqShared, Xrcd};
 use crate::{AsyncEvent, Errno, clock};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use weir_transport::{
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub unsent: AtomicU32,
     /// Requests are under way: new ones may wait for company.
     pub busy: AtomicBool,
+    /// A datagram to a multicast group does not come back to the QP that sent it.
+    blocks_own_multicast: AtomicBool,
     /// A receive was posted in the error state: the engine is to flush it.
     flush_due: AtomicBool,
     receives: Receives,
@@ -95,6 +98,11 @@ impl Shared {
     #[inline]
     pub fn pd(&self) -> u32 {
         self.pd.load(Ordering::Relaxed)
+    }
+
+    /// Whether its own datagrams to a group stay away from it.
+    pub fn blocks_own_multicast(&self) -> bool {
+        self.blocks_own_multicast.load(Ordering::Relaxed)
     }
 
     /// Takes the oldest shared receive.
@@ -194,6 +202,7 @@ impl Qp {
                 bell: Bell::new(),
                 unsent: AtomicU32::new(0),
                 busy: AtomicBool::new(false),
+                blocks_own_multicast: AtomicBool::new(false),
                 flush_due: AtomicBool::new(false),
                 receives: receives.clone(),
                 named: Mutex::default(),
@@ -232,6 +241,9 @@ impl Qp {
         let adapter = &self.pd.context.adapter;
         adapter.check()?;
         let route = if mask.contains(AttrMask::AV) { Some(adapter.route(&attr.ah_attr)?) } else { None };
+        if route.is_some_and(|route| route.remote.is_multicast()) {
+            return Err(Errno(libc::EINVAL));
+        }
         // What ends here may be on its way out, and then lies in the application's memory still.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
         if let Err(error) = result {
@@ -269,6 +281,25 @@ impl Qp {
             shared.places.recv_retired.store(0, Ordering::Release);
         }
         (result, state, dest)
+    }
+
+    /// UD: wants what is sent to a multicast group too. EINVAL for what is no group or no UD, ENOMEM beyond the limit,
+    /// EADDRINUSE where somebody has port 4791 for himself.
+    pub fn attach(&self, group: IpAddr) -> Result<(), Errno> {
+        if self.shared.service != Service::Ud || !group.is_multicast() {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.pd.context.adapter.attach(&self.shared, group)
+    }
+
+    /// Wants it no more. EINVAL if it was not attached.
+    pub fn detach(&self, group: IpAddr) -> Result<(), Errno> {
+        self.pd.context.adapter.detach(&self.shared, group)
+    }
+
+    /// Its own datagrams to multicast groups do not come back to it.
+    pub fn block_own_multicast(&self) {
+        self.shared.blocks_own_multicast.store(true, Ordering::Relaxed);
     }
 
     /// All attributes.
@@ -347,8 +378,12 @@ impl Qp {
         }
     }
 
-    /// Ends it: purges its completions, flushes owed ACKs. No event of it comes after the return.
+    /// Ends it: purges its completions, flushes owed ACKs. No event of it comes after the return. EBUSY while it is
+    /// attached to a multicast group.
     pub fn destroy(&self) -> Result<(), Errno> {
+        if self.shared.service == Service::Ud && self.pd.context.adapter.is_attached(&self.shared) {
+            return Err(Errno(libc::EBUSY));
+        }
         let last = |handles: u32| handles.checked_sub(1);
         if self.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, last) == Ok(1) {
             self.pd.context.adapter.remove_qp(&self.shared);
@@ -373,6 +408,9 @@ impl Qp {
 impl Drop for Qp {
     fn drop(&mut self) {
         self.handles.fetch_min(1, Ordering::AcqRel);
+        if self.shared.service == Service::Ud {
+            self.pd.context.adapter.detach_all(&self.shared);
+        }
         let _ = self.destroy();
     }
 }

@@ -14,6 +14,8 @@ pub struct Route {
     pub remote: IpAddr,
     /// Interface to leave by; 0 where routing decides.
     pub ifindex: u32,
+    /// To a multicast group, how far: its hop limit. 0: the system's.
+    pub hops: u8,
 }
 
 impl Route {
@@ -36,7 +38,10 @@ impl Route {
         if local.is_ipv4() != remote.is_ipv4() || remote.is_unspecified() {
             return refuse("source and destination GID are of different kinds");
         }
-        Ok(Route { local, remote, ifindex: if needs_scope(remote) { device.ifindex } else { 0 } })
+        let bound = remote.is_multicast() || needs_scope(remote);
+        // A datagram to a group leaves the link only where its handle says so.
+        let hops = if remote.is_multicast() { av.hop_limit.max(1) } else { 0 };
+        Ok(Route { local, remote, ifindex: if bound { device.ifindex } else { 0 }, hops })
     }
 
     /// The peer's socket address at a port.

@@ -55,6 +55,11 @@ impl Watch {
         listeners.push(Arc::downgrade(events));
     }
 
+    /// Whether the interface has an address, as far as is known.
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.seen.lock().expect("no panic under this lock").gids.contains(&Some(address))
+    }
+
     /// Takes what the kernel said, and tells what has become of it.
     pub fn look(&self) {
         if !self.concerns_us() {

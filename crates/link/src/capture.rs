@@ -175,6 +175,14 @@ impl<C: Carrier> Carrier for Capture<C> {
         self.inner.listen(port)
     }
 
+    fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
+        self.inner.join(group, port, ifindex)
+    }
+
+    fn leave(&mut self, membership: RawFd) {
+        self.inner.leave(membership);
+    }
+
     fn close(&mut self) {
         // Nobody is left to be told of a full disk; the file says what is missing.
         let _ = self.finish();

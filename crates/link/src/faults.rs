@@ -12,6 +12,7 @@ pub use spec::{FaultSpec, FaultSpecError, Way};
 use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, clock};
 use line::{Line, Sink};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 /// A carrier that mistreats what goes through it.
@@ -124,6 +125,14 @@ impl<C: Carrier> Carrier for Faults<C> {
 
     fn listen(&mut self, port: u16) -> io::Result<()> {
         self.inner.listen(port)
+    }
+
+    fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
+        self.inner.join(group, port, ifindex)
+    }
+
+    fn leave(&mut self, membership: RawFd) {
+        self.inner.leave(membership);
     }
 
     fn close(&mut self) {

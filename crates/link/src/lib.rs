@@ -20,6 +20,7 @@ pub use ports::Ports;
 pub use udp::Udp;
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 /// Moves datagrams. Never blocks.
@@ -41,6 +42,15 @@ pub trait Carrier: Send {
 
     /// Receives on a further port too; nothing changes on an error.
     fn listen(&mut self, port: u16) -> io::Result<()>;
+
+    /// Receives what an interface takes in for a multicast group at a port too, by a descriptor of its own, which others
+    /// may have as well. Errors: those of the membership; `AddrInUse` if somebody has the port for himself.
+    fn join(&mut self, _group: IpAddr, _port: u16, _ifindex: u32) -> io::Result<RawFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Ends a membership, and closes its descriptor.
+    fn leave(&mut self, _membership: RawFd) {}
 
     /// Descriptors that become readable when something arrives.
     fn fds(&self) -> Vec<RawFd>;
@@ -87,6 +97,12 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn listen(&mut self, port: u16) -> io::Result<()> {
         (**self).listen(port)
+    }
+    fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
+        (**self).join(group, port, ifindex)
+    }
+    fn leave(&mut self, membership: RawFd) {
+        (**self).leave(membership);
     }
     fn fds(&self) -> Vec<RawFd> {
         (**self).fds()

@@ -13,6 +13,8 @@ pub struct Group {
     pub from: IpAddr,
     /// Interface to leave by, 0 = by route. Link-local addresses need one.
     pub ifindex: u32,
+    /// Hop limit; 0: the system's own.
+    pub hops: u8,
     /// Offset in the outbox.
     pub start: usize,
     /// Bytes in all.
@@ -55,7 +57,7 @@ pub struct Outbox {
 impl Group {
     /// An empty group for a destination.
     pub fn new(to: SocketAddr, from: IpAddr, ifindex: u32) -> Self {
-        Group { to, from, ifindex, start: 0, len: 0, pieces: (0, 0), segment: 0, fate: Fate::empty() }
+        Group { to, from, ifindex, hops: 0, start: 0, len: 0, pieces: (0, 0), segment: 0, fate: Fate::empty() }
     }
 
     /// Number of datagrams.

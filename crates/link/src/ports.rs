@@ -1,8 +1,10 @@
-//! The sockets of one adapter as one carrier: its slot's port in both families, and port 4791 while it holds it.
+//! The sockets of one adapter as one carrier: its slot's port in both families, port 4791 while it holds it, and one
+//! for each multicast group.
 
 use crate::udp::Udp;
 use crate::{Carrier, Inbox, Outbox};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// How many receives go by before sockets that have been silent are looked at again.
@@ -27,15 +29,15 @@ impl Ports {
     /// Binds the port in both families, as far as the machine has them. `AddrInUse` if somebody holds it in one.
     pub fn bind(port: u16) -> io::Result<Ports> {
         let mut ports = Ports { ports: Vec::with_capacity(4), own: port, calls: 0, next: 0 };
-        ports.add_port(port)?;
+        ports.add_port(port, Udp::bind)?;
         Ok(ports)
     }
 
-    fn add_port(&mut self, port: u16) -> io::Result<()> {
+    fn add_port(&mut self, port: u16, bind: fn(u16, bool) -> io::Result<Udp>) -> io::Result<()> {
         let before = self.ports.len();
         let mut missing = None;
         for v6 in [false, true] {
-            match Udp::bind(port, v6) {
+            match bind(port, v6) {
                 Ok(udp) => self.ports.push(Port { udp, silent: COLD_AFTER }),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     self.ports.truncate(before);
@@ -110,7 +112,18 @@ impl Carrier for Ports {
     }
 
     fn listen(&mut self, port: u16) -> io::Result<()> {
-        self.add_port(port)
+        self.add_port(port, Udp::bind_beside_groups)
+    }
+
+    fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
+        let udp = Udp::join(group, port, ifindex)?;
+        let membership = udp.as_raw_fd();
+        self.ports.push(Port { udp, silent: COLD_AFTER });
+        Ok(membership)
+    }
+
+    fn leave(&mut self, membership: RawFd) {
+        self.ports.retain(|port| port.udp.as_raw_fd() != membership);
     }
 
     fn fds(&self) -> Vec<RawFd> {

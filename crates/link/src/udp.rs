@@ -7,10 +7,10 @@
 use crate::inbox::{Arrival, Inbox, SLOT};
 use crate::outbox::{Group, Outbox, Piece};
 use crate::{Carrier, cmsg};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// How often a full send buffer is waited for, a millisecond each, before a group is lost as on a wire.
@@ -21,6 +21,8 @@ const BATCH: usize = 8;
 const MAX_SEGMENTS: usize = 64;
 /// What the socket buffers are asked to be; the kernel gives a user what net.core.rmem_max allows.
 const WANTED_BUFFER: usize = 4 << 20;
+/// The libc crate does not have it for this system.
+const IPV6_MULTICAST_ALL: i32 = 29;
 
 /// A UDP socket on one port of one address family.
 pub struct Udp {
@@ -36,18 +38,49 @@ pub struct Udp {
 impl Udp {
     /// Binds the wildcard address of a family (`v6`) to a port. `AddrInUse` if somebody has it.
     pub fn bind(port: u16, v6: bool) -> io::Result<Udp> {
+        Self::open(v6)?.bound(any(v6, port))
+    }
+
+    /// The same for a port on which others receive multicast groups.
+    pub fn bind_beside_groups(port: u16, v6: bool) -> io::Result<Udp> {
+        let udp = Self::open(v6)?;
+        udp.socket.set_reuse_address(true)?;
+        udp.bound(any(v6, port))
+    }
+
+    /// Receives what an interface takes in for a multicast group at a port. Every socket that does so gets a copy.
+    pub fn join(group: IpAddr, port: u16, ifindex: u32) -> io::Result<Udp> {
+        let udp = Self::open(group.is_ipv6())?;
+        udp.socket.set_reuse_address(true)?;
+        // Bound to the group, it takes nobody's other packets away.
+        match group {
+            IpAddr::V4(v4) => {
+                let udp = udp.bound(SocketAddr::new(group, port))?;
+                udp.socket.join_multicast_v4_n(&v4, &InterfaceIndexOrAddress::Index(ifindex))?;
+                Ok(udp)
+            }
+            IpAddr::V6(v6) => {
+                let udp = udp.bound(SocketAddrV6::new(v6, port, 0, ifindex).into())?;
+                udp.socket.join_multicast_v6(&v6, ifindex)?;
+                Ok(udp)
+            }
+        }
+    }
+
+    fn open(v6: bool) -> io::Result<Udp> {
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
         let socket = Socket::new(domain, Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
-        let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         if v6 {
             socket.set_only_v6(true)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+            // Groups that other sockets have joined are not ours. Old kernels do not know the option.
+            let _ = set(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
         } else {
             set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
             set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
         }
-        socket.bind(&SocketAddr::new(any, port).into())?;
         // Not to be had on old kernels: then each datagram comes and goes alone.
         let gro = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         for (plain, forced) in [(libc::SO_RCVBUF, libc::SO_RCVBUFFORCE), (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE)] {
@@ -55,7 +88,14 @@ impl Udp {
                 let _ = set(&socket, libc::SOL_SOCKET, plain, WANTED_BUFFER as i32);
             }
         }
-        Ok(Udp { socket, port, v6, receive: ReceiveBatch::new(), ask: 1, segments: if gro { MAX_SEGMENTS } else { 1 } })
+        let segments = if gro { MAX_SEGMENTS } else { 1 };
+        Ok(Udp { socket, port: 0, v6, receive: ReceiveBatch::new(), ask: 1, segments })
+    }
+
+    fn bound(mut self, to: SocketAddr) -> io::Result<Udp> {
+        self.socket.bind(&to.into())?;
+        self.port = to.port();
+        Ok(self)
     }
 
     /// Bytes that the kernel holds for us before it drops: the whole buffer, its own overhead included.
@@ -161,6 +201,11 @@ impl Carrier for Udp {
     }
 }
 
+fn any(v6: bool, port: u16) -> SocketAddr {
+    let address: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    SocketAddr::new(address, port)
+}
+
 fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: an int option by value.
     let result = unsafe {
@@ -231,6 +276,13 @@ impl SendBatch {
                     ipi6_ifindex: group.ifindex,
                 },
             ),
+        }
+        if group.hops != 0 {
+            let (level, kind) = match group.to {
+                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL),
+                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT),
+            };
+            control.push(level, kind, &i32::from(group.hops));
         }
         if group.len > group.segment {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(group.segment as u16));

@@ -26,6 +26,7 @@ mod gate;
 mod import;
 mod kern;
 mod log;
+mod multicast;
 mod mw;
 mod pd_mr;
 mod poll;

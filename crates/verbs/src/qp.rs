@@ -68,8 +68,9 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             }
             let asks = |bit| mask & bit != 0;
             let built = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*init).send_ops_flags);
+            let flags = if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) { (*init).create_flags } else { 0 };
             if mask & !TAKEN != 0
-                || (asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) && (*init).create_flags != 0)
+                || flags & !IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0
                 || (asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && (*init).max_tso_header != 0)
                 || built.is_some_and(|operations| !builder::offers((*init).qp_type, operations))
             {
@@ -79,7 +80,13 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
                 let inline = &mut (*init).cap.max_inline_data;
                 *inline = (*inline).max(builder::inline_bytes(operations));
             }
+            if flags != 0 && (*init).qp_type != IBV_QPT_UD {
+                return Err(EINVAL);
+            }
             let qp = create((*init).pd, init.cast())?;
+            if flags != 0 {
+                own(qp).device.block_own_multicast();
+            }
             if let Some(operations) = built {
                 (*qp.cast::<Qp>()).own.extended = true;
                 builder::install(&mut (*qp.cast::<Qp>()).ex, operations);

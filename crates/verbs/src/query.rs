@@ -291,6 +291,10 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_res_rd_atom = int(limits.max_qp.saturating_mul(limits.max_qp_rd_atom.into()));
     attr.max_qp_init_rd_atom = limits.max_qp_init_rd_atom.into();
     attr.atomic_cap = IBV_ATOMIC_HCA;
+    attr.max_mcast_grp = int(limits.max_groups);
+    // As many as there are.
+    attr.max_mcast_qp_attach = int(limits.max_qp);
+    attr.max_total_mcast_qp_attach = int(limits.max_groups.saturating_mul(limits.max_qp));
     // They are a few bytes of the application's memory each.
     attr.max_ah = int(limits.max_mr);
     attr.max_srq = int(limits.max_srq);

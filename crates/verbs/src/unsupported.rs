@@ -2,7 +2,7 @@
 //! here would be answered by the distribution's library, which would take our objects for its own.
 
 use crate::abi::*;
-use crate::ffi::{EOPNOTSUPP, object, status};
+use crate::ffi::{EOPNOTSUPP, object};
 use std::ffi::c_int;
 
 /// Exports that return a NULL pointer and EOPNOTSUPP.
@@ -17,23 +17,6 @@ macro_rules! no_object {
     )*};
 }
 
-/// Exports that return EOPNOTSUPP.
-macro_rules! no_status {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
-        #[doc = "EOPNOTSUPP."]
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name($($arg: $type),*) -> c_int {
-            $(let _ = $arg;)*
-            status(|| Err(EOPNOTSUPP))
-        }
-    )*};
-}
-
 no_object! {
     ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> ibv_mr;
-}
-
-no_status! {
-    ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
-    ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16);
 }

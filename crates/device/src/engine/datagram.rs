@@ -8,9 +8,10 @@ use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::region::{Cached, Regions};
 use crate::memory::window::User;
 use crate::route::Route;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use weir_link::{Arrival, Outbox};
 use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, Refused};
+use weir_wire::ROCE_PORT;
 
 /// What a datagram costs a receive buffer beyond its bytes.
 pub const PACKET_COST: usize = 512;
@@ -78,11 +79,35 @@ impl Engine {
     }
 }
 
+impl Staged<'_> {
+    fn stage(&mut self, route: &Route, to: &SocketAddr, icrc: bool, packet: &Outgoing<'_>) -> Result<(), Refused> {
+        let mut staging = Staging {
+            outbox: &mut *self.outbox,
+            groups: OUTBOX_GROUPS,
+            segments: self.segments,
+            route,
+            to,
+            port: self.port,
+            icrc,
+            user: self.user,
+            regions: self.regions,
+            cached: &mut *self.cached,
+            discard: false,
+            in_place: false,
+        };
+        staging.push(packet)
+    }
+}
+
 impl Egress for Staged<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
         let Some(to) = packet.to else { return Ok(()) };
         // The handle was destroyed too early: its datagrams lead nowhere.
         let Some(route) = self.routes.get(to.address as usize).copied().flatten() else { return Ok(()) };
+        if route.remote.is_multicast() {
+            // A group is nobody in particular: adapters of any kind may have joined it.
+            return self.stage(&route, &route.to(ROCE_PORT), true, packet);
+        }
         let id = self.peers.greet_datagram(route, to.dest_qp, self.now);
         let peer = self.peers.get(id);
         let icrc = match peer.state {
@@ -98,20 +123,8 @@ impl Egress for Staged<'_> {
             self.blocked = Some(id);
             return Err(Refused::Full);
         }
-        let mut staging = Staging {
-            outbox: &mut *self.outbox,
-            groups: OUTBOX_GROUPS,
-            segments: self.segments,
-            peer,
-            port: self.port,
-            icrc,
-            user: self.user,
-            regions: self.regions,
-            cached: &mut *self.cached,
-            discard: false,
-            in_place: false,
-        };
-        staging.push(packet)?;
+        let (route, to) = (peer.route, peer.to);
+        self.stage(&route, &to, icrc, packet)?;
         self.peers.get_mut(id).flow.sent(cost);
         if self.served.last() != Some(&id) {
             self.served.push(id);
@@ -158,7 +171,6 @@ pub fn network_header(arrival: &Arrival, datagram: usize) -> [u8; 40] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::SocketAddr;
 
     #[test]
     fn both_kinds_of_header() {

@@ -5,6 +5,7 @@ mod datagram;
 mod flow;
 mod foreign;
 pub mod host;
+pub mod multicast;
 mod overflow;
 pub mod pace;
 mod peers;
@@ -27,6 +28,7 @@ use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use crate::{Errno, carrier, clock};
 use foreign::Foreign;
+use multicast::Groups;
 use peers::Peers;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -73,6 +75,7 @@ pub struct Engine {
     inbox: Inbox,
     slot: Slot,
     foreign: Foreign,
+    groups: Groups,
     table: Table,
     peers: Peers,
     timers: Timers,
@@ -128,6 +131,7 @@ impl Engine {
             table: Table::new(slot.number())?,
             slot,
             foreign: Foreign::default(),
+            groups: Groups::default(),
             peers,
             timers: Timers::default(),
             ready: VecDeque::with_capacity(64),

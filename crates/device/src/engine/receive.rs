@@ -3,6 +3,7 @@
 use crate::adapter::Adapter;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
+use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::peers::{Note, State};
 use crate::engine::{Engine, index_in};
 use crate::hello::{Hello, MAGIC};
@@ -79,7 +80,12 @@ impl Engine {
                 continue;
             }
             let Some(dest) = destination(datagram) else { continue };
-            let Some(index) = self.accept(arrival, dest, datagram) else { continue };
+            let Some(index) = self.accept(arrival, dest, datagram) else {
+                if dest == MULTICAST_QPN {
+                    self.deliver_to_group(adapter, arrival, (position, datagram), now);
+                }
+                continue;
+            };
             let Some((shared, checks)) = self.checks(index, arrival) else { continue };
             // A burst is of one QP, as a rule: it is locked once.
             let mut protocol = shared.lock();
@@ -105,7 +111,7 @@ impl Engine {
     /// The QP that a packet is for, if it is ours. What came by port 4791 for others is handed to them.
     fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8]) -> Option<u16> {
         let index = index_in(&self.slot, dest);
-        if index.is_none() && arrival.to_port == ROCE_PORT {
+        if index.is_none() && arrival.to_port == ROCE_PORT && dest != MULTICAST_QPN {
             self.foreign.hand_over(dest, arrival, datagram);
         }
         index.filter(|index| self.table.index(dest) == Some(*index))
@@ -120,6 +126,10 @@ impl Engine {
             return None;
         }
         if service == Service::Ud {
+            // To a group, and not to its QPs.
+            if arrival.to.is_multicast() {
+                return None;
+            }
             return Some((entry.shared.clone(), self.datagram_checks(arrival)));
         }
         let peer = self.peers.get(entry.peer?);
@@ -145,7 +155,7 @@ impl Engine {
     }
 
     /// Datagrams may come from anybody; whether they carry an ICRC was agreed, or they do.
-    fn datagram_checks(&self, arrival: &Arrival) -> Checks {
+    pub(super) fn datagram_checks(&self, arrival: &Arrival) -> Checks {
         let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
         let (icrc, ids) = match peer {
             Some(State::Weir(weir)) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
@@ -157,7 +167,7 @@ impl Engine {
     fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
         let Some(hello) = Hello::decode(datagram) else { return };
         let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
-        let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex };
+        let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
         let (peer, answer) = self.peers.heard(route, arrival.from.port(), &hello, now);
         if let Some(note) = answer {
             self.send_note(&note);
@@ -222,7 +232,7 @@ fn destination(datagram: &[u8]) -> Option<u32> {
 }
 
 /// What a packet must pass before the protocol sees it.
-struct Checks {
+pub(super) struct Checks {
     icrc: bool,
     ids: u16,
     envelope: Envelope,
@@ -231,7 +241,7 @@ struct Checks {
 }
 
 impl Checks {
-    fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
+    pub(super) fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
         if self.icrc && !self.whole(position, datagram) {
             return None;
         }

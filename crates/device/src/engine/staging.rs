@@ -3,10 +3,11 @@
 //! Where there is no ICRC, long payload stays where it is, and the kernel takes it from there.
 
 use crate::engine::host::pieces;
-use crate::engine::peers::Peer;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
+use crate::route::Route;
+use std::net::SocketAddr;
 use weir_link::{Group, MAX_PIECES, Outbox, Piece};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused};
 use weir_wire::ip::Envelope;
@@ -20,7 +21,9 @@ pub struct Staging<'a> {
     pub outbox: &'a mut Outbox,
     pub groups: usize,
     pub segments: usize,
-    pub peer: &'a Peer,
+    pub route: &'a Route,
+    /// The port at the other end.
+    pub to: &'a SocketAddr,
     pub port: u16,
     pub icrc: bool,
     /// The QP and its PD.
@@ -150,16 +153,17 @@ impl Staging<'_> {
         Ok(count)
     }
 
-    /// A new group for this peer, of datagrams of `segment` bytes.
+    /// A new group for this destination, of datagrams of `segment` bytes.
     fn group(&self, start: usize, segment: usize) -> Group {
-        let route = &self.peer.route;
-        Group { start, segment, ..Group::new(self.peer.to, route.local, route.ifindex) }
+        let route = self.route;
+        Group { start, segment, hops: route.hops, ..Group::new(*self.to, route.local, route.ifindex) }
     }
 
     /// UDP_SEGMENT wants datagrams of one size, the last of which may be shorter.
     fn joins(&self, group: &Group, len: usize) -> bool {
-        group.to == self.peer.to
-            && group.from == self.peer.route.local
+        group.to == *self.to
+            && group.from == self.route.local
+            && group.hops == self.route.hops
             && len <= group.segment
             && group.len.is_multiple_of(group.segment)
             && group.len + len <= GROUP_BYTES
@@ -169,10 +173,10 @@ impl Staging<'_> {
 
     fn envelope(&self, position: usize) -> Envelope {
         Envelope {
-            src: self.peer.route.local,
-            dst: self.peer.route.remote,
+            src: self.route.local,
+            dst: self.route.remote,
             src_port: self.port,
-            dst_port: self.peer.to.port(),
+            dst_port: self.to.port(),
             // The kernel numbers the segments of a group from 0.
             ip_id: position as u16,
             dont_fragment: true,

@@ -7,7 +7,7 @@ fn hello(kind: Kind, epoch: u64) -> Hello {
 }
 
 fn route() -> Route {
-    Route { local: "10.0.0.1".parse().unwrap(), remote: "10.0.0.2".parse().unwrap(), ifindex: 0 }
+    Route { local: "10.0.0.1".parse().unwrap(), remote: "10.0.0.2".parse().unwrap(), ifindex: 0, hops: 0 }
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! Multicast: datagrams to a group go to every QP that is attached to it. The kernel gives each process that has joined
+//! a group a copy, from port 4791, where foreign adapters send to as well; here each attached QP gets one.
+
+use crate::Errno;
+use crate::adapter::Adapter;
+use crate::engine::Engine;
+use crate::engine::datagram::network_header;
+use crate::engine::host::QpHost;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use weir_link::Arrival;
+use weir_transport::Instant;
+use weir_wire::{Packet, ROCE_PORT};
+
+/// The destination QP of a packet to a group (IBTA 10.5.2).
+pub const MULTICAST_QPN: u32 = 0xff_ffff;
+/// Groups of one adapter: each has a socket.
+pub const MAX_GROUPS: usize = 64;
+
+/// The groups that QPs are attached to.
+#[derive(Default)]
+pub struct Groups(Vec<Group>);
+
+struct Group {
+    address: IpAddr,
+    membership: RawFd,
+    /// Indices of QPs, each once.
+    members: Vec<u16>,
+}
+
+impl Groups {
+    fn find(&mut self, address: IpAddr) -> Option<&mut Group> {
+        self.0.iter_mut().find(|group| group.address == address)
+    }
+
+    fn member(&self, address: IpAddr, position: usize) -> Option<u16> {
+        self.0.iter().find(|group| group.address == address)?.members.get(position).copied()
+    }
+
+    fn has_member(&self, index: u16) -> bool {
+        self.0.iter().any(|group| group.members.contains(&index))
+    }
+}
+
+impl Engine {
+    /// A QP wants what is sent to a group; it may want it already. ENOMEM beyond [`MAX_GROUPS`]; EADDRINUSE where
+    /// somebody has port 4791 for himself; what the kernel says of the membership.
+    pub fn attach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
+        let index = self.table.index(num).ok_or(Errno(libc::EINVAL))?;
+        if let Some(group) = self.groups.find(address) {
+            if !group.members.contains(&index) {
+                group.members.push(index);
+            }
+            return Ok(());
+        }
+        if self.groups.0.len() == MAX_GROUPS {
+            return Err(Errno(libc::ENOMEM));
+        }
+        let membership = self.carrier.join(address, ROCE_PORT, adapter.device.ifindex).inspect_err(|error| {
+            tracing::warn!("{}: cannot join {address}: {error}", adapter.device.name);
+        })?;
+        adapter.add_sockets(&[membership]);
+        self.groups.0.push(Group { address, membership, members: vec![index] });
+        adapter.pace.watch(membership).inspect_err(|_| self.leave(adapter, address))?;
+        Ok(())
+    }
+
+    /// It does not any more. EINVAL if it did not.
+    pub fn detach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
+        let refused = Errno(libc::EINVAL);
+        let index = self.table.index(num).ok_or(refused)?;
+        let members = &mut self.groups.find(address).ok_or(refused)?.members;
+        let position = members.iter().position(|member| *member == index).ok_or(refused)?;
+        members.remove(position);
+        if members.is_empty() {
+            self.leave(adapter, address);
+        }
+        Ok(())
+    }
+
+    /// Whether a QP is attached to a group.
+    pub fn is_attached(&self, num: u32) -> bool {
+        self.table.index(num).is_some_and(|index| self.groups.has_member(index))
+    }
+
+    /// Takes a QP out of all its groups.
+    pub fn detach_all(&mut self, adapter: &Adapter, num: u32) {
+        let Some(index) = self.table.index(num) else { return };
+        let of = |group: &&Group| group.members.contains(&index);
+        while let Some(address) = self.groups.0.iter().find(of).map(|group| group.address) {
+            let _ = self.detach(adapter, num, address);
+        }
+    }
+
+    /// Gives a datagram to the QPs of its group. It always has an ICRC, and comes to the port of all adapters.
+    pub(super) fn deliver_to_group(
+        &mut self,
+        adapter: &Adapter,
+        arrival: &Arrival,
+        (position, datagram): (usize, &[u8]),
+        now: Instant,
+    ) {
+        // A socket may be told of what another interface took in.
+        let ours = arrival.to_port == ROCE_PORT && arrival.ifindex == adapter.device.ifindex;
+        if !ours || self.groups.member(arrival.to, 0).is_none() {
+            return;
+        }
+        let checks = self.datagram_checks(arrival);
+        let Some(packet) = checks.packet(position, datagram) else { return };
+        let header = network_header(arrival, datagram.len());
+        let mut members = 0..;
+        while let Some(index) = members.next().and_then(|at| self.groups.member(arrival.to, at)) {
+            let Some(entry) = self.table.get(index) else { continue };
+            let shared = entry.shared.clone();
+            if shared.blocks_own_multicast() && self.is_own(adapter, &packet, arrival, shared.num) {
+                continue;
+            }
+            let mut protocol = shared.lock();
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+            protocol.handle_datagram(now, &packet, &header, &mut host);
+            self.after(index, &mut protocol);
+        }
+    }
+
+    /// Whether a QP has sent it itself: its number is one of this network namespace.
+    fn is_own(&self, adapter: &Adapter, packet: &Packet<'_>, arrival: &Arrival, num: u32) -> bool {
+        packet.headers.deth.is_some_and(|deth| deth.src_qp.get() & 0xff_ffff == num)
+            && arrival.from.port() == super::own_port(&self.slot)
+            && adapter.watch.has(arrival.from.ip())
+    }
+
+    fn leave(&mut self, adapter: &Adapter, address: IpAddr) {
+        if let Some(position) = self.groups.0.iter().position(|group| group.address == address) {
+            let group = self.groups.0.swap_remove(position);
+            adapter.forget_socket(group.membership);
+            self.carrier.leave(group.membership);
+        }
+    }
+}

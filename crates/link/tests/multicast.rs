@@ -1,0 +1,81 @@
+//! Multicast groups beside the port's holder, on the loopback interface.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+use weir_link::{Carrier, Group, Inbox, Outbox, Ports};
+
+const LOOPBACK: u32 = 1;
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 5);
+
+#[test]
+fn each_that_has_joined_gets_a_copy_and_nobody_else() {
+    let port = free_port();
+    let mut holder = carrier();
+    holder.listen(port).unwrap();
+    let (mut first, mut second) = (carrier(), carrier());
+    let membership = first.join(GROUP.into(), port, LOOPBACK).unwrap();
+    second.join(GROUP.into(), port, LOOPBACK).unwrap();
+    assert!(first.fds().contains(&membership));
+    let mut sender = carrier();
+
+    send(&mut sender, GROUP, port, b"to the group");
+    for member in [&mut first, &mut second] {
+        assert_eq!(received(member), Some((GROUP.into(), port, b"to the group".to_vec())));
+        assert_eq!(received(member), None);
+    }
+    assert_eq!(received(&mut holder), None, "a group that it has not joined");
+    // What is for one alone stays the holder's.
+    send(&mut sender, Ipv4Addr::LOCALHOST, port, b"to the holder");
+    assert_eq!(received(&mut holder), Some((Ipv4Addr::LOCALHOST.into(), port, b"to the holder".to_vec())));
+    assert_eq!((received(&mut first), received(&mut second)), (None, None));
+
+    first.leave(membership);
+    assert!(!first.fds().contains(&membership));
+    send(&mut sender, GROUP, port, b"again");
+    assert_eq!((received(&mut first), received(&mut second).is_some()), (None, true));
+}
+
+#[test]
+fn a_port_that_somebody_has_for_himself_is_not_shared() {
+    let port = free_port();
+    let _alone = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
+    let error = carrier().join(GROUP.into(), port, LOOPBACK).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+/// With a port of its own to send from.
+fn carrier() -> Ports {
+    loop {
+        match Ports::bind(free_port()) {
+            Ok(ports) => return ports,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn send(carrier: &mut Ports, to: Ipv4Addr, port: u16, bytes: &[u8]) {
+    let mut outbox = Outbox::new(1000, 1);
+    outbox.bytes[..bytes.len()].copy_from_slice(bytes);
+    outbox.len = bytes.len();
+    let group = Group::new(SocketAddr::new(to.into(), port), Ipv4Addr::LOCALHOST.into(), LOOPBACK);
+    outbox.groups.push(Group { len: bytes.len(), segment: bytes.len(), hops: 1, ..group });
+    carrier.send(&outbox).unwrap();
+}
+
+/// The next datagram, if one comes: to where, and what.
+fn received(carrier: &mut Ports) -> Option<(IpAddr, u16, Vec<u8>)> {
+    let mut inbox = Inbox::new(2);
+    let until = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < until {
+        if carrier.receive(&mut inbox).unwrap() > 0 {
+            let arrival = inbox.arrivals[0];
+            assert_eq!(arrival.ifindex, LOOPBACK);
+            return Some((arrival.to, arrival.to_port, inbox.bytes[arrival.start..][..arrival.len].to_vec()));
+        }
+    }
+    None
+}
