@@ -261,6 +261,25 @@ impl Qp {
         Ok(())
     }
 
+    /// UD: wants what is sent to a multicast group too. EINVAL for what is no group or no UD, ENOMEM beyond the limit,
+    /// EADDRINUSE where somebody has port 4791 for himself.
+    pub fn attach(&self, group: IpAddr) -> Result<(), Errno> {
+        if self.shared.service != Service::Ud || !group.is_multicast() {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.pd.context.adapter.attach(&self.shared, group)
+    }
+
+    /// Wants it no more. EINVAL if it was not attached.
+    pub fn detach(&self, group: IpAddr) -> Result<(), Errno> {
+        self.pd.context.adapter.detach(&self.shared, group)
+    }
+
+    /// Its own datagrams to multicast groups do not come back to it.
+    pub fn block_own_multicast(&self) {
+        self.shared.blocks_own_multicast.store(true, Ordering::Relaxed);
+    }
+
     /// Whether it was done, the state that it has, and where its packets go.
     fn modify_protocol(&self, attr: &QpAttr, mask: AttrMask) -> (Result<(), ModifyError>, QpState, u32) {
         let shared = &*self.shared;
@@ -281,25 +300,6 @@ impl Qp {
             shared.places.recv_retired.store(0, Ordering::Release);
         }
         (result, state, dest)
-    }
-
-    /// UD: wants what is sent to a multicast group too. EINVAL for what is no group or no UD, ENOMEM beyond the limit,
-    /// EADDRINUSE where somebody has port 4791 for himself.
-    pub fn attach(&self, group: IpAddr) -> Result<(), Errno> {
-        if self.shared.service != Service::Ud || !group.is_multicast() {
-            return Err(Errno(libc::EINVAL));
-        }
-        self.pd.context.adapter.attach(&self.shared, group)
-    }
-
-    /// Wants it no more. EINVAL if it was not attached.
-    pub fn detach(&self, group: IpAddr) -> Result<(), Errno> {
-        self.pd.context.adapter.detach(&self.shared, group)
-    }
-
-    /// Its own datagrams to multicast groups do not come back to it.
-    pub fn block_own_multicast(&self) {
-        self.shared.blocks_own_multicast.store(true, Ordering::Relaxed);
     }
 
     /// All attributes.
