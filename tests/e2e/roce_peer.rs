@@ -148,7 +148,7 @@ impl<'s> RocePeer<'s> {
     }
 
     fn acknowledged(&mut self, packet: &Packet<'_>) -> Result<()> {
-        let aeth = packet.headers.aeth.context("an acknowledgement without AETH")?;
+        let aeth = packet.headers.get::<Aeth>().context("an acknowledgement without AETH")?;
         let syndrome = Syndrome::from_byte(aeth.syndrome());
         match syndrome {
             Syndrome::Ack(_) => self.unacknowledged = packet.headers.bth.psn.next(),
@@ -184,8 +184,9 @@ impl<'s> RocePeer<'s> {
 
     fn acknowledge(&self) -> Result<()> {
         let bth = self.bth(Operation::Acknowledge, self.expected.minus(1));
-        let aeth = Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), self.msn);
-        self.emit(&Headers { aeth: Some(aeth), ..Headers::new(bth) }, &[])
+        let mut headers = Headers::new(bth);
+        headers.put(Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), self.msn));
+        self.emit(&headers, &[])
     }
 
     fn bth(&self, operation: Operation, psn: Psn) -> Bth {

@@ -5,7 +5,7 @@ use crate::roce;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use thiserror::Error;
-use weir_wire::{Operation, Packet, icrc};
+use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Operation, Packet, Reth, icrc};
 
 /// How the two readings stand to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,22 +85,25 @@ const FIELDS: [Field; 22] = [
     ("infiniband.bth.m", Print::Number, |p| Some(p.headers.bth.mig_req.into())),
     ("infiniband.bth.padcnt", Print::Number, |p| Some(p.headers.bth.pad.into())),
     ("infiniband.bth.p_key", Print::Number, |p| Some(p.headers.bth.pkey.into())),
-    ("infiniband.aeth.syndrome", Print::Number, |p| p.headers.aeth.map(|h| h.syndrome().into())),
-    ("infiniband.aeth.msn", Print::Number, |p| p.headers.aeth.map(|h| h.msn().into())),
+    ("infiniband.aeth.syndrome", Print::Number, |p| p.headers.get::<Aeth>().map(|h| h.syndrome().into())),
+    ("infiniband.aeth.msn", Print::Number, |p| p.headers.get::<Aeth>().map(|h| h.msn().into())),
     ("infiniband.reth.va", Print::Number, |p| {
-        p.headers.reth.map(|h| h.va.get()).or(p.headers.atomic.map(|h| h.va.get()))
+        p.headers.get::<Reth>().map(|h| h.va.get()).or(p.headers.get::<AtomicEth>().map(|h| h.va.get()))
     }),
     ("infiniband.reth.r_key", Print::Number, |p| {
-        p.headers.reth.map(|h| h.rkey.get().into()).or(p.headers.atomic.map(|h| h.rkey.get().into()))
+        p.headers
+            .get::<Reth>()
+            .map(|h| h.rkey.get().into())
+            .or(p.headers.get::<AtomicEth>().map(|h| h.rkey.get().into()))
     }),
-    ("infiniband.reth.dmalen", Print::Number, |p| p.headers.reth.map(|h| h.dma_len.get().into())),
-    ("infiniband.atomiceth.swapdt", Print::Number, |p| p.headers.atomic.map(|h| h.swap_or_add.get())),
-    ("infiniband.atomiceth.cmpdt", Print::Number, |p| p.headers.atomic.map(|h| h.compare.get())),
-    ("infiniband.atomicacketh.origremdt", Print::Number, |p| p.headers.atomic_ack.map(|h| h.original.get())),
-    ("infiniband.immdt", Print::Bytes, |p| p.headers.imm.map(|h| h.imm.get().into())),
-    ("infiniband.ieth", Print::Bytes, |p| p.headers.ieth.map(|h| h.rkey.get().into())),
-    ("infiniband.deth.q_key", Print::Number, |p| p.headers.deth.map(|h| h.qkey.get().into())),
-    ("infiniband.deth.srcqp", Print::Number, |p| p.headers.deth.map(|h| (h.src_qp.get() & 0xff_ffff).into())),
+    ("infiniband.reth.dmalen", Print::Number, |p| p.headers.get::<Reth>().map(|h| h.dma_len.get().into())),
+    ("infiniband.atomiceth.swapdt", Print::Number, |p| p.headers.get::<AtomicEth>().map(|h| h.swap_or_add.get())),
+    ("infiniband.atomiceth.cmpdt", Print::Number, |p| p.headers.get::<AtomicEth>().map(|h| h.compare.get())),
+    ("infiniband.atomicacketh.origremdt", Print::Number, |p| p.headers.get::<AtomicAckEth>().map(|h| h.original.get())),
+    ("infiniband.immdt", Print::Bytes, |p| p.headers.get::<ImmDt>().map(|h| h.imm.get().into())),
+    ("infiniband.ieth", Print::Bytes, |p| p.headers.get::<Ieth>().map(|h| h.rkey.get().into())),
+    ("infiniband.deth.q_key", Print::Number, |p| p.headers.get::<Deth>().map(|h| h.qkey.get().into())),
+    ("infiniband.deth.srcqp", Print::Number, |p| p.headers.get::<Deth>().map(|h| (h.src_qp.get() & 0xff_ffff).into())),
     ("infiniband.invariant.crc", Print::Number, |p| Some(p.icrc.swap_bytes().into())),
     (PAYLOAD_LEN, Print::Number, |p| Some((p.payload.len() + usize::from(p.headers.bth.pad)) as u64)),
 ];
@@ -185,7 +188,8 @@ mod tests {
     /// An Ethernet frame with an acknowledgement, and what tshark says of it.
     fn acknowledgement() -> (Vec<u8>, Vec<String>) {
         let bth = Bth::new(Opcode::new(Service::Rc, Operation::Acknowledge), 0x1b, Psn::new(77));
-        let headers = Headers { aeth: Some(Aeth::new(0x1f, 5)), ..Headers::new(bth) };
+        let mut headers = Headers::new(bth);
+        headers.put(Aeth::new(0x1f, 5));
         let mut body = [0; 16];
         headers.emit(&mut body);
         let [src, dst] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());

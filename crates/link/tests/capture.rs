@@ -46,19 +46,13 @@ fn packet(opcode: Opcode, n: u32) -> Vec<u8> {
     bth.pad = (payload.len().wrapping_neg() % 4) as u8;
     let wide = |n: u32| U64::new(0x1234_5678_0000_0000 + u64::from(n));
     let mut headers = Headers::new(bth);
-    headers.deth = opcode.has_deth().then(|| Deth { qkey: U32::new(0x8001_0000), src_qp: U32::new(n + 5) });
-    headers.reth =
-        opcode.has_reth().then(|| Reth { va: wide(n), rkey: U32::new(n * 9), dma_len: U32::new(payload.len() as u32) });
-    headers.atomic = opcode.has_atomic().then(|| AtomicEth {
-        va: wide(n * 8),
-        rkey: U32::new(n * 7),
-        swap_or_add: wide(n + 1),
-        compare: wide(n + 2),
-    });
-    headers.aeth = opcode.has_aeth().then(|| Aeth::new([0x1f, 0x60, 0x2e][n as usize % 3], n * 3));
-    headers.atomic_ack = opcode.has_atomic_ack().then(|| AtomicAckEth { original: wide(n) });
-    headers.imm = opcode.has_imm().then(|| ImmDt { imm: U32::new(0xdead_0000 + n) });
-    headers.ieth = opcode.has_ieth().then(|| Ieth { rkey: U32::new(n) });
+    headers.put(Deth { qkey: U32::new(0x8001_0000), src_qp: U32::new(n + 5) });
+    headers.put(Reth { va: wide(n), rkey: U32::new(n * 9), dma_len: U32::new(payload.len() as u32) });
+    headers.put(AtomicEth { va: wide(n * 8), rkey: U32::new(n * 7), swap_or_add: wide(n + 1), compare: wide(n + 2) });
+    headers.put(Aeth::new([0x1f, 0x60, 0x2e][n as usize % 3], n * 3));
+    headers.put(AtomicAckEth { original: wide(n) });
+    headers.put(ImmDt { imm: U32::new(0xdead_0000 + n) });
+    headers.put(Ieth { rkey: U32::new(n) });
     let mut bytes = vec![0; headers.len()];
     headers.emit(&mut bytes);
     bytes.extend(&payload);

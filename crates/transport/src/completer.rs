@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::requester::{Failure, Requester};
 use crate::send_queue::{Kind, SendQueue, Source};
 use crate::{Denied, Handled, Host, Instant, Status};
-use weir_wire::{NakCode, Operation, Packet, Syndrome};
+use weir_wire::{Aeth, AtomicAckEth, NakCode, Operation, Packet, Syndrome};
 
 /// What the completer is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -87,7 +87,7 @@ impl Completer {
 
 impl<H: Host> Step<'_, H> {
     fn acknowledge(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
-        let Some(aeth) = packet.headers.aeth else { return Ok(CompleterState::InOrder) };
+        let Some(aeth) = packet.headers.get::<Aeth>() else { return Ok(CompleterState::InOrder) };
         let syndrome = Syndrome::from_byte(aeth.syndrome());
         let before = self.requester.una();
         let up_to = match syndrome {
@@ -133,7 +133,10 @@ impl<H: Host> Step<'_, H> {
         let fits = slot.kind == Kind::Read
             && packet.headers.bth.opcode.ends_message() == ends
             && packet.payload.len() == (slot.length as usize - offset).min(mtu)
-            && packet.headers.aeth.is_none_or(|aeth| matches!(Syndrome::from_byte(aeth.syndrome()), Syndrome::Ack(_)));
+            && packet
+                .headers
+                .get::<Aeth>()
+                .is_none_or(|aeth| matches!(Syndrome::from_byte(aeth.syndrome()), Syndrome::Ack(_)));
         if !fits {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
         }
@@ -162,7 +165,7 @@ impl<H: Host> Step<'_, H> {
             return Ok(CompleterState::Repeating);
         }
         let (wr, _) = self.requester.una_packet();
-        match packet.headers.atomic_ack {
+        match packet.headers.get::<AtomicAckEth>() {
             Some(ack) if self.queue.slot(wr).kind == Kind::Atomic => {
                 if let Err(denied) = self.scatter(wr, 0, &ack.original.get().to_ne_bytes()) {
                     return self.refused(denied);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 use weir_transport::testing::{Fate, Pair, Setup, remote};
 use weir_transport::*;
+use weir_wire::Aeth;
 use weir_wire::Operation;
 
 fn write() -> SendOp {
@@ -115,7 +116,7 @@ fn a_nak_that_came_to_nothing_leaves_the_ack_that_it_stood_for() {
     }
     pair.transmit();
     assert_eq!(acks(&pair), [1]);
-    let syndrome = pair.wire.log.last().unwrap().headers.aeth.unwrap().syndrome();
+    let syndrome = pair.wire.log.last().unwrap().headers.get::<Aeth>().unwrap().syndrome();
     assert_eq!(syndrome, 31);
 }
 

@@ -2,7 +2,7 @@
 
 use weir_transport::testing::{Fate, Node, Pair, Setup, Staging, remote, sge};
 use weir_transport::*;
-use weir_wire::{Bth, Headers, NakCode, Opcode, Operation, Packet, Reth, Syndrome};
+use weir_wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Packet, Reth, Syndrome};
 
 fn write(at: usize) -> SendOp {
     let (remote_addr, rkey) = remote(at);
@@ -16,7 +16,7 @@ fn read(at: usize) -> SendOp {
 
 /// The NAKs that node 1 sent.
 fn naks(pair: &Pair) -> Vec<NakCode> {
-    let aeths = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.aeth);
+    let aeths = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.get::<Aeth>());
     let naks = aeths.filter_map(|a| match Syndrome::from_byte(a.syndrome()) {
         Syndrome::Nak(code) => Some(code),
         _ => None,
@@ -236,7 +236,7 @@ fn a_read_on_a_qp_without_any_is_a_qp_operation_error() {
 #[test]
 fn a_bad_response() {
     let first = Psn::new(0x10_0000);
-    let aeth = Some(weir_wire::Aeth::new(31, 1));
+    let aeth = weir_wire::Aeth::new(31, 1);
     for (operation, len) in [
         (Operation::ReadResponseFirst, 1023),
         (Operation::ReadResponseFirst, 1025),
@@ -248,8 +248,8 @@ fn a_bad_response() {
         pair.post(1, read(0), 0, 3000);
         pair.transmit();
         let mut headers = Headers::new(Bth::new(Opcode::new(Service::Rc, operation), 0x11, first));
-        headers.aeth = aeth;
-        headers.atomic_ack = (len == 0).then(|| weir_wire::AtomicAckEth { original: 1.into() });
+        headers.put(aeth);
+        headers.put(weir_wire::AtomicAckEth { original: 1.into() });
         let Node { qp, host, .. } = &mut pair.nodes[0];
         qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0 }, host);
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::BadResponse)], "{operation:?} {len}");
@@ -261,9 +261,9 @@ fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len:
     let opcode = Opcode::new(Service::Rc, operation);
     let mut headers = Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn)));
     let (va, rkey) = remote(0);
-    headers.reth = opcode.has_reth().then(|| Reth { va: va.into(), rkey: rkey.into(), dma_len: dma_len.into() });
-    headers.ieth = opcode.has_ieth().then(|| weir_wire::Ieth { rkey: 1.into() });
-    headers.feth = opcode.has_feth().then(|| weir_wire::Feth { flags: 1.into() });
+    headers.put(Reth { va: va.into(), rkey: rkey.into(), dma_len: dma_len.into() });
+    headers.put(weir_wire::Ieth { rkey: 1.into() });
+    headers.put(weir_wire::Feth { flags: 1.into() });
     let Node { qp, host, .. } = &mut pair.nodes[1];
     qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0 }, host);
 }
@@ -371,7 +371,7 @@ fn ghost_responses_are_ignored() {
         {
             let mut headers = ack.headers;
             headers.bth.psn = Psn::new((headers.bth.psn.get() as i32 + ahead) as u32);
-            headers.aeth = Some(weir_wire::Aeth::new(syndrome.to_byte(), 0));
+            headers.put(weir_wire::Aeth::new(syndrome.to_byte(), 0));
             let Node { qp, host, .. } = &mut pair.nodes[0];
             qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
         }

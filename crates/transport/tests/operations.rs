@@ -2,7 +2,7 @@
 
 use weir_transport::testing::{Entry, Node, Pair, Setup, Staging, remote, sge};
 use weir_transport::*;
-use weir_wire::Operation;
+use weir_wire::{Aeth, Operation};
 
 const MTUS: [Mtu; 5] = [Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M2048, Mtu::M4096];
 
@@ -315,8 +315,12 @@ fn msn_counts_messages_and_responses_carry_it() {
     pair.post(2, read(0), 0, 3000);
     pair.post(3, write(0), 0, 10);
     pair.run_until_idle();
-    let aeths: Vec<(Operation, u32)> =
-        pair.wire.log.iter().filter_map(|s| Some((s.headers.bth.opcode.operation()?, s.headers.aeth?.msn()))).collect();
+    let aeths: Vec<(Operation, u32)> = pair
+        .wire
+        .log
+        .iter()
+        .filter_map(|s| Some((s.headers.bth.opcode.operation()?, s.headers.get::<Aeth>()?.msn())))
+        .collect();
     // The READ's responses acknowledge the WRITE before it, too.
     assert_eq!(
         aeths,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use weir_transport::testing::{Entry, Fate, Pair, Setup, Staging, remote};
 use weir_transport::*;
-use weir_wire::{NakCode, Syndrome};
+use weir_wire::{Aeth, NakCode, Reth, Syndrome};
 
 fn write(at: usize) -> SendOp {
     let (remote_addr, rkey) = remote(at);
@@ -25,7 +25,8 @@ fn drop_nth(pair: &mut Pair, node: usize, which: &'static [usize]) {
 }
 
 fn naks(pair: &Pair) -> Vec<Syndrome> {
-    let syndromes = pair.wire.log.iter().filter_map(|s| s.headers.aeth).map(|a| Syndrome::from_byte(a.syndrome()));
+    let syndromes =
+        pair.wire.log.iter().filter_map(|s| s.headers.get::<Aeth>()).map(|a| Syndrome::from_byte(a.syndrome()));
     syndromes.filter(|s| !matches!(s, Syndrome::Ack(_))).collect()
 }
 
@@ -117,8 +118,8 @@ fn a_lost_read_response_is_asked_for_again() {
         assert_eq!(requests.len(), 2, "lost {lost:?}");
         let skip = lost[0] as u32 - 1;
         assert_eq!(requests[1].headers.bth.psn, requests[0].headers.bth.psn.plus(skip));
-        assert_eq!(requests[1].headers.reth.unwrap().dma_len.get(), 4096 - 1024 * skip);
-        assert_eq!(requests[1].headers.reth.unwrap().va.get(), remote(1024 * skip as usize).0);
+        assert_eq!(requests[1].headers.get::<Reth>().unwrap().dma_len.get(), 4096 - 1024 * skip);
+        assert_eq!(requests[1].headers.get::<Reth>().unwrap().va.get(), remote(1024 * skip as usize).0);
     }
 }
 
@@ -146,7 +147,7 @@ fn a_gap_in_responses_is_complained_of_once() {
 fn acknowledge(psn: u32, syndrome: Syndrome) -> weir_wire::Headers {
     let opcode = weir_wire::Opcode::new(Service::Rc, weir_wire::Operation::Acknowledge);
     let mut headers = weir_wire::Headers::new(weir_wire::Bth::new(opcode, 0x11, Psn::new(psn)));
-    headers.aeth = Some(weir_wire::Aeth::new(syndrome.to_byte(), 0));
+    headers.put(weir_wire::Aeth::new(syndrome.to_byte(), 0));
     headers
 }
 
@@ -424,7 +425,7 @@ fn a_duplicate_read_is_answered_only_as_it_was_asked() {
     let mut answered = |va: u64, rkey: u32, len: u32, psn: u32| {
         let mut headers = sent.headers;
         headers.bth.psn = headers.bth.psn.plus(psn);
-        headers.reth = Some(weir_wire::Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
+        headers.put(weir_wire::Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
         let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
         qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
         let answered = qp.wants_transmit();

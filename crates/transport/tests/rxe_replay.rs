@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_transport::testing::{Memory, Region, Staging, TestHost};
 use weir_transport::*;
-use weir_wire::{NakCode, Operation, Packet, RnrTimer, Syndrome};
+use weir_wire::{Aeth, AtomicAckEth, NakCode, Operation, Packet, Reth, RnrTimer, Syndrome};
 
 /// A packet that rxe sent otherwise than we do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,9 +44,9 @@ impl Answer {
         Some(Answer {
             operation: headers.bth.opcode.operation()?,
             psn: headers.bth.psn.get(),
-            syndrome: headers.aeth.map(|aeth| Syndrome::from_byte(aeth.syndrome())),
-            msn: headers.aeth.map(|aeth| aeth.msn()),
-            original: headers.atomic_ack.map(|ack| ack.original.get()),
+            syndrome: headers.get::<Aeth>().map(|aeth| Syndrome::from_byte(aeth.syndrome())),
+            msn: headers.get::<Aeth>().map(|aeth| aeth.msn()),
+            original: headers.get::<AtomicAckEth>().map(|ack| ack.original.get()),
             pad: headers.bth.pad,
             payload: packet.payload.to_vec(),
         })
@@ -208,7 +208,7 @@ fn responder(qp_num: u32, rq_psn: Psn) -> Qp {
 
 /// The server's buffer: byte i was 7 i + 1; the first WRITE went to 4096.
 fn memory(packets: &[(Instant, u8, Packet<'_>)]) -> (u64, Memory) {
-    let reth = packets.iter().find_map(|(_, _, packet)| packet.headers.reth).expect("a WRITE");
+    let reth = packets.iter().find_map(|(_, _, packet)| packet.headers.get::<Reth>()).expect("a WRITE");
     let base = reth.va.get() - 4096;
     let [key, window] = keys(packets);
     let mut memory = Memory::new(base, BUFFER);
@@ -223,7 +223,7 @@ fn memory(packets: &[(Instant, u8, Packet<'_>)]) -> (u64, Memory) {
 fn keys(packets: &[(Instant, u8, Packet<'_>)]) -> [u32; 2] {
     const BAD: u32 = 0x7777_7777;
     let mut keys: Vec<u32> = Vec::new();
-    for reth in packets.iter().filter_map(|(_, _, packet)| packet.headers.reth) {
+    for reth in packets.iter().filter_map(|(_, _, packet)| packet.headers.get::<Reth>()) {
         let key = reth.rkey.get();
         if key != BAD && !keys.contains(&key) {
             keys.push(key);

@@ -2,7 +2,7 @@
 
 use weir_transport::testing::{Fate, Faults, Pair, SRQ, Setup, remote};
 use weir_transport::*;
-use weir_wire::{NakCode, Operation, Syndrome};
+use weir_wire::{Aeth, NakCode, Operation, Syndrome, XrcEth};
 
 fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
     ids.into_iter().map(|id| (id, Status::Success)).collect()
@@ -126,7 +126,7 @@ fn xrc_does_what_rc_does() {
         }
         assert!(pair.canaries_live());
         let requests = pair.wire.log.iter().filter(|sent| sent.from == 0);
-        assert!(requests.clone().count() > 0 && requests.clone().all(|sent| sent.headers.xrceth.is_some()));
+        assert!(requests.clone().count() > 0 && requests.clone().all(|sent| sent.headers.get::<XrcEth>().is_some()));
     }
 }
 
@@ -161,7 +161,7 @@ fn a_queue_that_does_not_exist_is_an_invalid_request() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteInvalidRequest)]);
     let nak = |byte| Syndrome::from_byte(byte) == Syndrome::Nak(NakCode::InvalidRequest);
-    assert_eq!(pair.wire.count(|sent| sent.headers.aeth.is_some_and(|aeth| nak(aeth.syndrome()))), 1);
+    assert_eq!(pair.wire.count(|sent| sent.headers.get::<Aeth>().is_some_and(|aeth| nak(aeth.syndrome()))), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use weir_transport::testing::{Fate, Faults, NETWORK_HEADER, Pair, QKEY, Rng, Setup, remote, sge};
 use weir_transport::*;
-use weir_wire::Operation;
+use weir_wire::{Deth, Operation};
 
 const UC: Unreliable = Unreliable(Service::Uc);
 const UD: Unreliable = Unreliable(Service::Ud);
@@ -213,7 +213,7 @@ fn a_datagram_comes_with_its_network_header_and_its_sender() {
         assert_eq!(pair.memory(1, 200_000, 40), NETWORK_HEADER);
         assert_eq!(pair.memory(1, 200_040, len), pair.memory(0, 500, len));
     }
-    assert!(pair.wire.log.iter().all(|sent| sent.headers.deth.is_some_and(|deth| deth.src_qp.get() == 0x11)));
+    assert!(pair.wire.log.iter().all(|sent| sent.headers.get::<Deth>().is_some_and(|deth| deth.src_qp.get() == 0x11)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod packet;
 mod psn;
 mod syndrome;
 
-pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, Ieth, ImmDt, Reth, XrcEth};
 pub use opcode::{Opcode, Operation, Service};
 pub use packet::{Bth, Headers, MAX_HEADERS, Packet, ParseError};
 pub use psn::Psn;

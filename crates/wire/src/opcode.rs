@@ -1,5 +1,6 @@
 //! BTH opcodes and what each of them carries (IBTA 9.2.1, table 38).
 
+use crate::ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 use std::fmt;
 
 /// A BTH opcode: three bits of [`Service`], five of [`Operation`].
@@ -109,11 +110,37 @@ const TABLE: [Option<(Operation, u16)>; 32] = {
     t
 };
 
+/// By opcode.
+const EXTENSIONS_LEN: [u8; 256] = {
+    const fn len(has: bool, header: usize) -> usize {
+        if has { header } else { 0 }
+    }
+    let mut table = [0; 256];
+    let mut code = 0;
+    while code < table.len() {
+        let opcode = Opcode(code as u8);
+        let known = opcode.operation().is_some();
+        table[code] = known as u8
+            * (len(opcode.has_deth(), Deth::LEN)
+                + len(opcode.has_xrceth(), XrcEth::LEN)
+                + len(opcode.has_feth(), Feth::LEN)
+                + len(opcode.has_reth(), Reth::LEN)
+                + len(opcode.has_atomic(), AtomicEth::LEN)
+                + len(opcode.has_aeth(), Aeth::LEN)
+                + len(opcode.has_atomic_ack(), AtomicAckEth::LEN)
+                + len(opcode.has_imm(), ImmDt::LEN)
+                + len(opcode.has_ieth(), Ieth::LEN)) as u8;
+        code += 1;
+    }
+    table
+};
+
 impl Opcode {
     /// Congestion notification packet (IBTA annex A17).
     pub const CNP: Opcode = Opcode(0x81);
 
     /// Combines a service and an operation.
+    #[inline]
     pub const fn new(service: Service, operation: Operation) -> Self {
         let base = match service {
             Service::Rc => 0x00,
@@ -127,6 +154,7 @@ impl Opcode {
     }
 
     /// The transport service.
+    #[inline]
     pub const fn service(self) -> Service {
         match self.0 >> 5 {
             0 => Service::Rc,
@@ -139,6 +167,7 @@ impl Opcode {
     }
 
     /// The operation, where the low five bits name one and the service knows it.
+    #[inline]
     pub const fn operation(self) -> Option<Operation> {
         let Some((operation, bits)) = TABLE[(self.0 & 0x1f) as usize] else { return None };
         let allowed = match self.service() {
@@ -153,6 +182,7 @@ impl Opcode {
         if allowed { Some(operation) } else { None }
     }
 
+    #[inline]
     const fn has(self, bit: u16) -> bool {
         match TABLE[(self.0 & 0x1f) as usize] {
             Some((_, bits)) => bits & bit != 0,
@@ -160,55 +190,74 @@ impl Opcode {
         }
     }
 
+    /// Bytes of all its extension headers.
+    #[inline]
+    pub const fn extensions_len(self) -> usize {
+        EXTENSIONS_LEN[self.0 as usize] as usize
+    }
+
     /// Starts a message: FIRST or ONLY.
+    #[inline]
     pub const fn starts_message(self) -> bool {
         self.has(has::START)
     }
     /// Ends a message: LAST or ONLY.
+    #[inline]
     pub const fn ends_message(self) -> bool {
         self.has(has::END)
     }
     /// Goes from responder to requester.
+    #[inline]
     pub const fn is_response(self) -> bool {
         self.has(has::RESPONSE)
     }
     /// May carry payload.
+    #[inline]
     pub const fn has_payload(self) -> bool {
         self.has(has::PAYLOAD)
     }
     /// Carries a [`crate::Reth`].
+    #[inline]
     pub const fn has_reth(self) -> bool {
         self.has(has::RETH)
     }
     /// Carries a [`crate::AtomicEth`].
+    #[inline]
     pub const fn has_atomic(self) -> bool {
         self.has(has::ATOMIC)
     }
     /// Carries a [`crate::Aeth`].
+    #[inline]
     pub const fn has_aeth(self) -> bool {
         self.has(has::AETH)
     }
     /// Carries a [`crate::AtomicAckEth`].
+    #[inline]
     pub const fn has_atomic_ack(self) -> bool {
         self.has(has::ATOMIC_ACK)
     }
     /// Carries a [`crate::ImmDt`].
+    #[inline]
     pub const fn has_imm(self) -> bool {
         self.has(has::IMM)
     }
     /// Carries a [`crate::Ieth`].
+    #[inline]
     pub const fn has_ieth(self) -> bool {
         self.has(has::IETH)
     }
     /// Carries a [`crate::Feth`].
+    #[inline]
     pub const fn has_feth(self) -> bool {
         self.has(has::FETH)
     }
     /// Carries a [`crate::Deth`].
+    #[inline]
     pub const fn has_deth(self) -> bool {
         matches!(self.service(), Service::Ud)
     }
     /// Carries a [`crate::XrcEth`]: XRC requests do, responses do not.
+    #[inline]
     pub const fn has_xrceth(self) -> bool {
         matches!(self.service(), Service::Xrc) && !self.is_response()
     }

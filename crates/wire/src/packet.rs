@@ -1,13 +1,16 @@
 //! A whole packet as a UDP datagram carries it: BTH, extension headers, payload, pad, ICRC.
 
-use crate::ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, RawBth, Reth, XrcEth};
+use crate::ext::{
+    Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, Ieth, ImmDt, MAX_EXTENSIONS, RawBth, Reth, XrcEth,
+};
 use crate::{ICRC_LEN, Opcode, Psn};
+use std::fmt;
 use thiserror::Error;
 use zerocopy::byteorder::big_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The most bytes that a BTH and its extension headers take: XRC compare-and-swap.
-pub const MAX_HEADERS: usize = RawBth::LEN + XrcEth::LEN + AtomicEth::LEN;
+pub const MAX_HEADERS: usize = RawBth::LEN + MAX_EXTENSIONS;
 
 /// Base transport header (IBTA 9.2), unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,19 +39,14 @@ pub struct Bth {
     pub psn: Psn,
 }
 
-/// BTH and extension headers of one packet; those that the opcode does not call for are `None`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// BTH and extension headers of one packet. The opcode says which of the latter there are; they are kept as they lie on
+/// the wire, so that taking headers from a packet and putting them into one costs little.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
+    /// Its opcode is what was given to [`Headers::new`].
     pub bth: Bth,
-    pub deth: Option<Deth>,
-    pub xrceth: Option<XrcEth>,
-    pub feth: Option<Feth>,
-    pub reth: Option<Reth>,
-    pub atomic: Option<AtomicEth>,
-    pub aeth: Option<Aeth>,
-    pub atomic_ack: Option<AtomicAckEth>,
-    pub imm: Option<ImmDt>,
-    pub ieth: Option<Ieth>,
+    /// In the order of the wire, then zeros.
+    extensions: [u8; MAX_EXTENSIONS],
 }
 
 /// A parsed packet: headers by value, payload by reference. Its ICRC is read, not yet verified (see [`crate::icrc`]).
@@ -93,6 +91,7 @@ impl Bth {
         }
     }
 
+    #[inline]
     fn from_raw(raw: &RawBth) -> Self {
         let (dest, psn) = (raw.dest_qp.get(), raw.psn.get());
         Bth {
@@ -110,6 +109,7 @@ impl Bth {
         }
     }
 
+    #[inline]
     fn to_raw(self) -> RawBth {
         RawBth {
             opcode: self.opcode.0,
@@ -125,37 +125,34 @@ impl Bth {
 }
 
 impl Headers {
-    /// A BTH with no extension headers yet.
+    /// A BTH, and zeros in the extension headers that its opcode calls for.
+    #[inline]
     pub fn new(bth: Bth) -> Self {
-        Headers {
-            bth,
-            deth: None,
-            xrceth: None,
-            feth: None,
-            reth: None,
-            atomic: None,
-            aeth: None,
-            atomic_ack: None,
-            imm: None,
-            ieth: None,
+        Headers { bth, extensions: [0; MAX_EXTENSIONS] }
+    }
+
+    /// An extension header, if the opcode calls for it.
+    #[inline]
+    pub fn get<T: Extension>(&self) -> Option<T> {
+        let at = T::offset(self.bth.opcode)?;
+        T::read_from_prefix(self.extensions.get(at..)?).ok().map(|(header, _)| header)
+    }
+
+    /// Sets an extension header, if the opcode calls for it.
+    #[inline]
+    pub fn put<T: Extension>(&mut self, header: T) {
+        if let Some(at) = T::offset(self.bth.opcode)
+            && let Some(place) = self.extensions.get_mut(at..)
+        {
+            // It fits: the offsets are those of the wire.
+            let _ = header.write_to_prefix(place);
         }
     }
 
     /// Bytes that the headers take on the wire.
+    #[inline]
     pub fn len(&self) -> usize {
-        fn size<T>(header: &Option<T>) -> usize {
-            header.as_ref().map_or(0, |_| size_of::<T>())
-        }
-        RawBth::LEN
-            + size(&self.deth)
-            + size(&self.xrceth)
-            + size(&self.feth)
-            + size(&self.reth)
-            + size(&self.atomic)
-            + size(&self.aeth)
-            + size(&self.atomic_ack)
-            + size(&self.imm)
-            + size(&self.ieth)
+        RawBth::LEN + self.bth.opcode.extensions_len()
     }
 
     /// Never: a BTH is always there.
@@ -167,37 +164,45 @@ impl Headers {
     ///
     /// # Panics
     /// If `out` is shorter than [`Headers::len`].
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
-        fn put<T: IntoBytes + Immutable>(out: &mut [u8], at: &mut usize, header: &T) {
-            let bytes = header.as_bytes();
-            out[*at..*at + bytes.len()].copy_from_slice(bytes);
-            *at += bytes.len();
-        }
-        fn put_some<T: IntoBytes + Immutable>(out: &mut [u8], at: &mut usize, header: &Option<T>) {
-            if let Some(header) = header {
-                put(out, at, header);
+        let len = self.len();
+        let (bth, extensions) = out[..len].split_at_mut(RawBth::LEN);
+        bth.copy_from_slice(self.bth.to_raw().as_bytes());
+        extensions.copy_from_slice(&self.extensions[..len - RawBth::LEN]);
+        len
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn field<T: Extension + fmt::Debug>(headers: &Headers, name: &str, out: &mut fmt::DebugStruct<'_, '_>) {
+            if let Some(header) = headers.get::<T>() {
+                out.field(name, &header);
             }
         }
-        let mut at = 0;
-        put(out, &mut at, &self.bth.to_raw());
-        put_some(out, &mut at, &self.deth);
-        put_some(out, &mut at, &self.xrceth);
-        put_some(out, &mut at, &self.feth);
-        put_some(out, &mut at, &self.reth);
-        put_some(out, &mut at, &self.atomic);
-        put_some(out, &mut at, &self.aeth);
-        put_some(out, &mut at, &self.atomic_ack);
-        put_some(out, &mut at, &self.imm);
-        put_some(out, &mut at, &self.ieth);
-        at
+        let mut out = f.debug_struct("Headers");
+        out.field("bth", &self.bth);
+        field::<Deth>(self, "deth", &mut out);
+        field::<XrcEth>(self, "xrceth", &mut out);
+        field::<Feth>(self, "feth", &mut out);
+        field::<Reth>(self, "reth", &mut out);
+        field::<AtomicEth>(self, "atomic", &mut out);
+        field::<Aeth>(self, "aeth", &mut out);
+        field::<AtomicAckEth>(self, "atomic_ack", &mut out);
+        field::<ImmDt>(self, "imm", &mut out);
+        field::<Ieth>(self, "ieth", &mut out);
+        out.finish()
     }
 }
 
 impl<'a> Packet<'a> {
     /// Reads a UDP payload; every length is checked here.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let mut rest = Reader { len: bytes.len(), rest: bytes };
-        let bth = Bth::from_raw(&rest.take::<RawBth>()?);
+        let truncated = |need: usize| ParseError::Truncated { len: bytes.len(), need };
+        let (raw, rest) = RawBth::ref_from_prefix(bytes).map_err(|_| truncated(RawBth::LEN + ICRC_LEN))?;
+        let bth = Bth::from_raw(raw);
         let opcode = bth.opcode;
         if bth.version != 0 {
             return Err(ParseError::Version(bth.version));
@@ -205,62 +210,14 @@ impl<'a> Packet<'a> {
         if opcode.operation().is_none() {
             return Err(ParseError::UnknownOpcode(opcode.0));
         }
-        let mut headers = Headers::new(bth);
-        if opcode.has_deth() {
-            headers.deth = Some(rest.take()?);
-        }
-        if opcode.has_xrceth() {
-            headers.xrceth = Some(rest.take()?);
-        }
-        if opcode.has_feth() {
-            headers.feth = Some(rest.take()?);
-        }
-        if opcode.has_reth() {
-            headers.reth = Some(rest.take()?);
-        }
-        if opcode.has_atomic() {
-            headers.atomic = Some(rest.take()?);
-        }
-        if opcode.has_aeth() {
-            headers.aeth = Some(rest.take()?);
-        }
-        if opcode.has_atomic_ack() {
-            headers.atomic_ack = Some(rest.take()?);
-        }
-        if opcode.has_imm() {
-            headers.imm = Some(rest.take()?);
-        }
-        if opcode.has_ieth() {
-            headers.ieth = Some(rest.take()?);
-        }
-        let (body, icrc) = rest.split_icrc()?;
+        let len = opcode.extensions_len();
+        let short = || truncated(RawBth::LEN + len + ICRC_LEN);
+        let (extensions, rest) = rest.split_at_checked(len).ok_or_else(short)?;
+        let (body, icrc) = rest.split_last_chunk::<ICRC_LEN>().ok_or_else(short)?;
         let pad = usize::from(bth.pad);
-        if pad > body.len() {
-            return Err(ParseError::Pad { pad: bth.pad, payload: body.len() });
-        }
-        Ok(Packet { headers, payload: &body[..body.len() - pad], icrc })
-    }
-}
-
-/// What is left of the packet, and how long the whole was.
-struct Reader<'a> {
-    len: usize,
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, ParseError> {
-        let (header, rest) = T::read_from_prefix(self.rest).map_err(|_| self.truncated(size_of::<T>() + ICRC_LEN))?;
-        self.rest = rest;
-        Ok(header)
-    }
-
-    fn split_icrc(&self) -> Result<(&'a [u8], u32), ParseError> {
-        let (body, icrc) = self.rest.split_last_chunk::<ICRC_LEN>().ok_or_else(|| self.truncated(ICRC_LEN))?;
-        Ok((body, u32::from_le_bytes(*icrc)))
-    }
-
-    fn truncated(&self, need: usize) -> ParseError {
-        ParseError::Truncated { len: self.len, need: self.len - self.rest.len() + need }
+        let payload = body.len().checked_sub(pad).ok_or(ParseError::Pad { pad: bth.pad, payload: body.len() })?;
+        let mut headers = Headers::new(bth);
+        headers.extensions[..len].copy_from_slice(extensions);
+        Ok(Packet { headers, payload: &body[..payload], icrc: u32::from_le_bytes(*icrc) })
     }
 }

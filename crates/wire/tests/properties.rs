@@ -4,19 +4,18 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use weir_wire::ip::Envelope;
 use weir_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Headers, ICRC_LEN, Ieth, ImmDt, MAX_HEADERS, Opcode, Packet,
-    ParseError, Psn, Reth, Syndrome, XrcEth, icrc,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, Feth, Headers, ICRC_LEN, Ieth, ImmDt, MAX_HEADERS, Opcode,
+    Packet, ParseError, Psn, Reth, Syndrome, XrcEth, icrc,
 };
-use zerocopy::FromBytes;
 
 fn opcodes() -> Vec<Opcode> {
     (0..=255).map(Opcode).filter(|opcode| opcode.operation().is_some()).collect()
 }
 
-/// A header of any contents, where the opcode has it.
-fn header<T: FromBytes>(wanted: bool, bytes: &mut impl Iterator<Item = u8>) -> Option<T> {
+/// Any contents for a header, where the opcode has it.
+fn fill<T: Extension>(headers: &mut Headers, bytes: &mut impl Iterator<Item = u8>) {
     let bytes: Vec<u8> = bytes.take(size_of::<T>()).collect();
-    wanted.then(|| T::read_from_bytes(&bytes).ok()).flatten()
+    headers.put(T::read_from_bytes(&bytes).unwrap());
 }
 
 prop_compose! {
@@ -31,15 +30,15 @@ prop_compose! {
         (bth.pkey, bth.congestion, bth.reserved) = (pkey, congestion, reserved);
         let mut bytes = bytes.into_iter();
         let mut headers = Headers::new(bth);
-        headers.deth = header::<Deth>(opcode.has_deth(), &mut bytes);
-        headers.xrceth = header::<XrcEth>(opcode.has_xrceth(), &mut bytes);
-        headers.feth = header::<Feth>(opcode.has_feth(), &mut bytes);
-        headers.reth = header::<Reth>(opcode.has_reth(), &mut bytes);
-        headers.atomic = header::<AtomicEth>(opcode.has_atomic(), &mut bytes);
-        headers.aeth = header::<Aeth>(opcode.has_aeth(), &mut bytes);
-        headers.atomic_ack = header::<AtomicAckEth>(opcode.has_atomic_ack(), &mut bytes);
-        headers.imm = header::<ImmDt>(opcode.has_imm(), &mut bytes);
-        headers.ieth = header::<Ieth>(opcode.has_ieth(), &mut bytes);
+        fill::<Deth>(&mut headers, &mut bytes);
+        fill::<XrcEth>(&mut headers, &mut bytes);
+        fill::<Feth>(&mut headers, &mut bytes);
+        fill::<Reth>(&mut headers, &mut bytes);
+        fill::<AtomicEth>(&mut headers, &mut bytes);
+        fill::<Aeth>(&mut headers, &mut bytes);
+        fill::<AtomicAckEth>(&mut headers, &mut bytes);
+        fill::<ImmDt>(&mut headers, &mut bytes);
+        fill::<Ieth>(&mut headers, &mut bytes);
         headers
     }
 }

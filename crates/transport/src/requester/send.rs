@@ -81,14 +81,14 @@ fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Dat
     match slot.to {
         Target::Peer => None,
         Target::Srq(number) => {
-            headers.xrceth = Some(XrcEth { srq: number.into() });
+            headers.put(XrcEth { srq: number.into() });
             None
         }
         Target::Datagram(to) => {
             // IBTA 10.2.5: a controlled Q_Key stands for the sender's own.
             let qkey = if to.qkey >> 31 != 0 { config.attr.qkey } else { to.qkey };
             headers.bth.dest_qp = to.dest_qp;
-            headers.deth = Some(Deth { qkey: qkey.into(), src_qp: config.init.qp_num.into() });
+            headers.put(Deth { qkey: qkey.into(), src_qp: config.init.qp_num.into() });
             Some(to)
         }
     }
@@ -119,42 +119,45 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
 fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step: &Step) {
     // The solicited bit counts on a message's last packet, where the receiver gets a completion (IBTA 9.2.3).
     let solicited = step.last && slot.flags.contains(SendFlags::SOLICITED);
-    let reth = |va: u64, rkey: u32, len: u32| Some(Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
-    let atomic = |va: u64, rkey: u32, swap_or_add: u64, compare: u64| {
-        Some(AtomicEth { va: va.into(), rkey: rkey.into(), swap_or_add: swap_or_add.into(), compare: compare.into() })
+    let reth = |va: u64, rkey: u32, len: u32| Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() };
+    let atomic = |va: u64, rkey: u32, swap_or_add: u64, compare: u64| AtomicEth {
+        va: va.into(),
+        rkey: rkey.into(),
+        swap_or_add: swap_or_add.into(),
+        compare: compare.into(),
     };
     // Immediate data is the application's own big-endian word.
-    let imm_dt = |imm: u32| step.last.then(|| ImmDt { imm: u32::from_be(imm).into() });
+    let imm_dt = |imm: u32| ImmDt { imm: u32::from_be(imm).into() };
     match slot.op {
         SendOp::Send => headers.bth.solicited = solicited,
         SendOp::SendImm { imm } => {
             headers.bth.solicited = solicited;
-            headers.imm = imm_dt(imm);
+            headers.put(imm_dt(imm));
         }
         SendOp::Write { remote_addr, rkey } => {
             if first {
-                headers.reth = reth(remote_addr, rkey, slot.length);
+                headers.put(reth(remote_addr, rkey, slot.length));
             }
         }
         SendOp::WriteImm { remote_addr, rkey, imm } => {
             headers.bth.solicited = solicited;
             if first {
-                headers.reth = reth(remote_addr, rkey, slot.length);
+                headers.put(reth(remote_addr, rkey, slot.length));
             }
-            headers.imm = imm_dt(imm);
+            headers.put(imm_dt(imm));
         }
         SendOp::Read { remote_addr, rkey } => {
-            headers.reth = reth(remote_addr.wrapping_add(offset), rkey, step.read_bytes as u32);
+            headers.put(reth(remote_addr.wrapping_add(offset), rkey, step.read_bytes as u32));
         }
         SendOp::CompareSwap { remote_addr, rkey, compare, swap } => {
-            headers.atomic = atomic(remote_addr, rkey, swap, compare);
+            headers.put(atomic(remote_addr, rkey, swap, compare));
         }
-        SendOp::FetchAdd { remote_addr, rkey, add } => headers.atomic = atomic(remote_addr, rkey, add, 0),
+        SendOp::FetchAdd { remote_addr, rkey, add } => headers.put(atomic(remote_addr, rkey, add, 0)),
         SendOp::SendInvalidate { rkey } => {
             headers.bth.solicited = solicited;
-            headers.ieth = step.last.then(|| Ieth { rkey: rkey.into() });
+            headers.put(Ieth { rkey: rkey.into() });
         }
-        SendOp::AtomicWrite { remote_addr, rkey } => headers.reth = reth(remote_addr, rkey, slot.length),
+        SendOp::AtomicWrite { remote_addr, rkey } => headers.put(reth(remote_addr, rkey, slot.length)),
         SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => {}
     }
 }

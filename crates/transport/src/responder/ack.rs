@@ -70,7 +70,7 @@ impl Owed {
             Owed::Nak(syndrome) => (expected, syndrome),
         };
         let mut headers = config.headers(Operation::Acknowledge, psn, 0);
-        headers.aeth = Some(Aeth::new(syndrome.to_byte(), msn));
+        headers.put(Aeth::new(syndrome.to_byte(), msn));
         Some(Outgoing { headers, payload: Payload::None, to: None })
     }
 }

@@ -5,7 +5,7 @@ use super::{Fatal, Responder};
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
 use crate::{Handled, Host, WcOpcode};
-use weir_wire::Packet;
+use weir_wire::{Deth, ImmDt, Packet};
 
 /// Bytes of the network header that stands before a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused
 /// bytes and an IPv4 header (annex A17.4.5.1).
@@ -27,7 +27,7 @@ impl Responder {
             return Ok(Handled::Held);
         }
         let headers = &packet.headers;
-        let Some(deth) = headers.deth.filter(|deth| deth.qkey.get() == config.attr.qkey) else {
+        let Some(deth) = headers.get::<Deth>().filter(|deth| deth.qkey.get() == config.attr.qkey) else {
             return Ok(Handled::Done);
         };
         let length = GRH_LEN + packet.payload.len();
@@ -46,7 +46,7 @@ impl Responder {
         let received = Received {
             opcode: WcOpcode::Recv,
             byte_len: length as u32,
-            imm: headers.imm.map(|imm| imm.imm.get().to_be()),
+            imm: headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be()),
             ended_key: None,
             solicited: headers.bth.solicited,
             from: Some(deth.src_qp.get() & 0xff_ffff),

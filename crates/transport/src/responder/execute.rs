@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
 use crate::send_queue::MAX_MESSAGE;
 use crate::{Access, AtomicOp, Denied, Host, Status, WcOpcode};
-use weir_wire::{NakCode, Packet};
+use weir_wire::{AtomicEth, Ieth, ImmDt, NakCode, Packet, Reth};
 
 impl Responder {
     /// Executes a request. Before it returns `Executed`, everything that the packet carries is in place. After a page
@@ -60,12 +60,12 @@ impl Responder {
             self.message = Message::Send { received };
             return Ok(Verdict::Executed);
         }
-        let ended_key = packet.headers.ieth.map(|ieth| ieth.rkey.get());
+        let ended_key = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
         if let Some(rkey) = ended_key {
             host.invalidate_remote(rkey).map_err(Stop::access)?;
         }
         self.end_message();
-        let imm = packet.headers.imm.map(|imm| imm.imm.get().to_be());
+        let imm = packet.headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be());
         let solicited = packet.headers.bth.solicited;
         let received =
             Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, ended_key, solicited, from: None };
@@ -84,11 +84,11 @@ impl Responder {
         let headers = &packet.headers;
         let (ends, payload) = (headers.bth.opcode.ends_message(), packet.payload);
         // Only the packet with the immediate data uses a receive (IBTA 9.4.2).
-        if headers.imm.is_some() && !queue.ready(host) {
+        if headers.get::<ImmDt>().is_some() && !queue.ready(host) {
             return Ok(Verdict::NotReady);
         }
         check_packet_length(packet, config)?;
-        let (va, rkey, received, total) = match (self.message, &headers.reth) {
+        let (va, rkey, received, total) = match (self.message, &headers.get::<Reth>()) {
             (Message::Write { va, rkey, received, total }, _) => (va, rkey, received, total),
             (_, Some(reth)) => (reth.va.get(), reth.rkey.get(), 0, u64::from(reth.dma_len.get())),
             _ => return Err(Fatal::invalid().into()),
@@ -112,7 +112,7 @@ impl Responder {
             return Ok(Verdict::Executed);
         }
         self.end_message();
-        if let Some(imm) = headers.imm {
+        if let Some(imm) = headers.get::<ImmDt>() {
             let received = Received {
                 opcode: WcOpcode::RecvRdmaWithImm,
                 byte_len: total as u32,
@@ -127,7 +127,7 @@ impl Responder {
     }
 
     fn read<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
-        let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
+        let reth = packet.headers.get::<Reth>().ok_or(Fatal::invalid())?;
         let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
         self.check_resources(config)?;
         if u64::from(length) > MAX_MESSAGE || !packet.payload.is_empty() {
@@ -142,7 +142,7 @@ impl Responder {
     }
 
     fn atomic<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
-        let atomic = packet.headers.atomic.ok_or(Fatal::invalid())?;
+        let atomic = packet.headers.get::<AtomicEth>().ok_or(Fatal::invalid())?;
         let (va, rkey) = (atomic.va.get(), atomic.rkey.get());
         self.check_resources(config)?;
         host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Stop::access)?;
@@ -163,7 +163,7 @@ impl Responder {
 
     #[cold]
     fn atomic_write<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
-        let reth = packet.headers.reth.ok_or(Fatal::invalid())?;
+        let reth = packet.headers.get::<Reth>().ok_or(Fatal::invalid())?;
         let (va, rkey) = (reth.va.get(), reth.rkey.get());
         self.check_resources(config)?;
         // IBTA annex A19: eight bytes, aligned.

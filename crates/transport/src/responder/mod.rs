@@ -25,7 +25,7 @@ use opcode_order::{Message, Request};
 use page_fault::{HeldBack, Waits};
 use resources::Resources;
 use sequence::Sequence;
-use weir_wire::{NakCode, Packet, Psn, Syndrome};
+use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
 
 /// What the responder is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl Responder {
         if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
             return Err(Fatal::invalid());
         }
-        if let Some(xrceth) = &packet.headers.xrceth
+        if let Some(xrceth) = &packet.headers.get::<XrcEth>()
             && !host.select_srq(xrceth.srq.get() & 0xff_ffff)
         {
             // IBTA annex A14: there is no such SRQ in the domain.
@@ -273,7 +273,7 @@ impl Responder {
             }
             Some((Request::Send | Request::Write, _)) => {}
             Some((Request::Read, _)) => {
-                if let Some(reth) = packet.headers.reth {
+                if let Some(reth) = packet.headers.get::<Reth>() {
                     let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
                     let known = self.resources.repeat_read(bth.psn, va, rkey, length, config.mtu);
                     self.answer_repeated(known, config);

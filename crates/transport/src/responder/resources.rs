@@ -145,17 +145,17 @@ impl Resources {
         self.current = Some(index);
         let resource = &self.ring[index];
         let cursor = resource.cursor.as_ref()?;
-        let aeth = Some(Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), resource.msn));
+        let aeth = Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), resource.msn);
         let outgoing = match resource.answer {
             Answer::Atomic { original } => {
                 let mut headers = config.headers(Operation::AtomicAcknowledge, cursor.psn, 0);
-                headers.aeth = aeth;
-                headers.atomic_ack = Some(AtomicAckEth { original: original.into() });
+                headers.put(aeth);
+                headers.put(AtomicAckEth { original: original.into() });
                 Outgoing { headers, payload: Payload::None, to: None }
             }
             Answer::Written => {
                 let mut headers = config.headers(Operation::ReadResponseOnly, cursor.psn, 0);
-                headers.aeth = aeth;
+                headers.put(aeth);
                 Outgoing { headers, payload: Payload::None, to: None }
             }
             Answer::Read { rkey, .. } => {
@@ -168,8 +168,8 @@ impl Resources {
                     (true, true) => Operation::ReadResponseLast,
                 };
                 let mut headers = config.headers(operation, cursor.psn, len);
-                // All but MIDDLE carry it.
-                headers.aeth = if cursor.begun && !last { None } else { aeth };
+                // MIDDLE has no place for it.
+                headers.put(aeth);
                 let payload = if len == 0 { Payload::None } else { Payload::Remote { rkey, va: cursor.va, len } };
                 Outgoing { headers, payload, to: None }
             }

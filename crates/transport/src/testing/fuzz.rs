@@ -197,21 +197,16 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
         _ => setup.mtu.bytes() as u32 * u32::from(input.byte() % 4) + u32::from(input.byte() % 3),
     };
     let mut headers = Headers::new(bth);
-    headers.reth = opcode.has_reth().then(|| Reth { va: va.into(), rkey: rkey.into(), dma_len: total.into() });
-    headers.atomic = opcode.has_atomic().then(|| AtomicEth {
-        va: va.into(),
-        rkey: rkey.into(),
-        swap_or_add: 5.into(),
-        compare: 1.into(),
-    });
+    headers.put(Reth { va: va.into(), rkey: rkey.into(), dma_len: total.into() });
+    headers.put(AtomicEth { va: va.into(), rkey: rkey.into(), swap_or_add: 5.into(), compare: 1.into() });
     // Mostly ACKs, so that something survives.
     let syndrome = if opcode.has_aeth() && input.byte() & 3 == 0 { input.byte() } else { 31 };
-    headers.aeth = opcode.has_aeth().then(|| Aeth::new(syndrome, 1));
-    headers.atomic_ack = opcode.has_atomic_ack().then(|| AtomicAckEth { original: 5.into() });
-    headers.imm = opcode.has_imm().then(|| ImmDt { imm: 5.into() });
+    headers.put(Aeth::new(syndrome, 1));
+    headers.put(AtomicAckEth { original: 5.into() });
+    headers.put(ImmDt { imm: 5.into() });
     let qkey = if opcode.has_deth() && input.byte() & 15 == 0 { QKEY ^ 1 } else { QKEY };
-    headers.deth = opcode.has_deth().then(|| Deth { qkey: qkey.into(), src_qp: 0x99.into() });
-    headers.ieth = opcode.has_ieth().then(|| Ieth { rkey: rkey.into() });
+    headers.put(Deth { qkey: qkey.into(), src_qp: 0x99.into() });
+    headers.put(Ieth { rkey: rkey.into() });
     (headers, len)
 }
 
