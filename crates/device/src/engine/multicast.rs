@@ -124,7 +124,7 @@ impl Engine {
 
     /// Whether a QP has sent it itself: its number is one of this network namespace.
     fn is_own(&self, adapter: &Adapter, packet: &Packet<'_>, arrival: &Arrival, num: u32) -> bool {
-        packet.headers.deth.is_some_and(|deth| deth.src_qp.get() & 0xff_ffff == num)
+        packet.headers.get::<weir_wire::Deth>().is_some_and(|deth| deth.src_qp.get() & 0xff_ffff == num)
             && arrival.from.port() == super::own_port(&self.slot)
             && adapter.watch.has(arrival.from.ip())
     }
