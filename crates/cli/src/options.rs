@@ -33,6 +33,11 @@ pub struct Options {
     #[arg(long, value_name = "HOW", env = "WEIR_MEMLOCK")]
     pub memlock: Option<Memlock>,
 
+    /// Tell by userfaultfd(2) when on-demand memory is unmapped past the functions that Weir stands before, such as by
+    /// free(): `auto` where the kernel allows it
+    #[arg(long, value_name = "WHEN", env = "WEIR_USERFAULTFD")]
+    pub userfaultfd: Option<Userfaultfd>,
+
     /// What the adapter says on stderr: error, warn, info, debug, trace, or a filter such as weir_device=debug
     #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
     pub log: Option<String>,
@@ -62,6 +67,13 @@ pub enum Memlock {
     Strict,
 }
 
+/// Whether the kernel is asked to tell of memory that is unmapped.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Userfaultfd {
+    Auto,
+    Off,
+}
+
 impl Options {
     /// The variables that hand the options to the adapter. An error says which option is wrong, and how.
     pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
@@ -85,6 +97,9 @@ impl Options {
         }
         if let Some(memlock) = self.memlock {
             variables.push(("WEIR_MEMLOCK", word(memlock)));
+        }
+        if let Some(userfaultfd) = self.userfaultfd {
+            variables.push(("WEIR_USERFAULTFD", word(userfaultfd)));
         }
         if let Some(log) = &self.log {
             tracing_subscriber::EnvFilter::try_new(log).with_context(|| format!("--log: `{log}` is no filter"))?;
@@ -149,6 +164,7 @@ mod tests {
             faults: Some("loss=0.01,seed=7".into()),
             capture: Some("/tmp/a-%p.pcapng".into()),
             memlock: Some(Memlock::Strict),
+            userfaultfd: Some(Userfaultfd::Off),
             log: Some("warn,weir_device=debug".into()),
             patience: Some(1.5),
         };
@@ -162,6 +178,7 @@ mod tests {
                 "WEIR_FAULTS=loss=0.01,seed=7",
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
                 "WEIR_MEMLOCK=strict",
+                "WEIR_USERFAULTFD=off",
                 "WEIR_LOG=warn,weir_device=debug",
                 "WEIR_PATIENCE=1.5"
             ]

@@ -4,7 +4,7 @@
 //! [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none and makes its own.
 
 use crate::address::Addresses;
-use crate::config::Config;
+use crate::config::{Config, Userfaultfd};
 use crate::context::LIMITS;
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, Turn, thread};
@@ -15,12 +15,13 @@ use crate::memory::copy;
 use crate::memory::device_memory::Budget;
 use crate::memory::region::Regions;
 use crate::moderation::Moderated;
+use crate::paging::Owner;
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
 use crate::watch::Watch;
-use crate::{Errno, clock};
+use crate::{Errno, clock, userfault};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -88,6 +89,7 @@ impl Adapter {
         })?;
         copy::install_handler();
         fork::install_handlers();
+        userfault::install(config.userfaultfd == Userfaultfd::Auto);
         at_exit();
         let (slot, ports) = Slot::claim()?;
         let profile = Arc::new(Profile::ideal());
@@ -261,6 +263,14 @@ impl Adapter {
         }
     }
 
+    /// As [`quiesce`](Self::quiesce), but for a while only: who unmaps memory may hold what the engine waits for, as a
+    /// lock of malloc's.
+    fn quiesce_within(&self, patience: Duration) {
+        if !INSIDE.get() && self.check().is_ok() {
+            self.engine.wait_within(patience, |_| (), |engine| self.another(engine));
+        }
+    }
+
     /// Work while nothing is staged: all that was sent has left application memory.
     pub fn between_turns<T>(&self, work: impl FnOnce() -> T) -> T {
         if INSIDE.get() { work() } else { self.with_engine(|_| work()) }
@@ -274,6 +284,15 @@ impl Adapter {
     /// Waits for the engine; control paths only.
     fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
         self.engine.wait(|engine| inside(|| work(engine)), |engine| self.another(engine))
+    }
+}
+
+impl Owner for Adapter {
+    fn quiesce(&self) {
+        /// Long enough for a turn on a busy machine. Whoever unmaps memory goes on then: what an access that is still
+        /// under way finds there is the processor's page tables' to say.
+        const PATIENCE: Duration = Duration::from_millis(100);
+        self.quiesce_within(PATIENCE);
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Config {
     pub capture: Option<PathBuf>,
     /// `WEIR_MEMLOCK`: whether registration fails beyond RLIMIT_MEMLOCK.
     pub memlock: Memlock,
+    /// `WEIR_USERFAULTFD`: whether the kernel is asked to tell of on-demand memory that is unmapped.
+    pub userfaultfd: Userfaultfd,
     /// `WEIR_PATIENCE`: how long peers keep trying while this process does not answer.
     pub patience: Duration,
 }
@@ -37,6 +39,15 @@ pub enum Memlock {
     Strict,
 }
 
+/// Whether invalidation has a net under the functions that are interposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Userfaultfd {
+    /// Where the kernel allows it.
+    Auto,
+    /// Never.
+    Off,
+}
+
 impl Config {
     /// Reads the environment. The error names the variable, its value and what it takes.
     pub fn from_env() -> Result<Config, String> {
@@ -53,6 +64,7 @@ impl Config {
             },
             capture: variable("WEIR_CAPTURE").map(PathBuf::from),
             memlock: choice("WEIR_MEMLOCK", &[("lax", Memlock::Lax), ("strict", Memlock::Strict)])?,
+            userfaultfd: choice("WEIR_USERFAULTFD", &[("auto", Userfaultfd::Auto), ("off", Userfaultfd::Off)])?,
             patience: match variable("WEIR_PATIENCE") {
                 None => Duration::ZERO,
                 Some(text) => text

@@ -6,6 +6,13 @@ use weir_transport::{ModifyError, PostError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// Of this thread's last failed call.
+    pub fn last() -> Errno {
+        std::io::Error::last_os_error().into()
+    }
+}
+
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         Errno(match error {

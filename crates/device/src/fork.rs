@@ -2,6 +2,7 @@
 //! objects of the parent fails.
 
 use crate::paging::invalidate;
+use crate::userfault;
 use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -49,6 +50,7 @@ pub fn forget(descriptors: &[RawFd]) {
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     invalidate::forget_in_child();
+    userfault::forget_in_child();
     for place in &DESCRIPTORS {
         let descriptor = place.swap(-1, Ordering::AcqRel);
         if descriptor >= 0 {

@@ -4,6 +4,7 @@
 //! disputes costs two changes of that word. Model-checked in `tests/handover.rs`.
 
 use crate::sync::{AtomicBool, AtomicU8, Condvar, Mutex, Ordering, UnsafeCell};
+use std::time::{Duration, Instant};
 
 /// Something that one thread at a time is at.
 pub struct Handover<T> {
@@ -61,6 +62,52 @@ impl<T> Handover<T> {
             }
         }
         self.work(first, another)
+    }
+
+    /// As [`wait`](Self::wait), but only so long; `None` then.
+    pub fn wait_within<R>(
+        &self,
+        patience: Duration,
+        first: impl FnOnce(&mut T) -> R,
+        another: impl Fn(&mut T),
+    ) -> Option<R> {
+        let held = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0 || self.sleep_within(patience);
+        held.then(|| self.work(first, another))
+    }
+
+    /// Whether it was free in time, and is held now.
+    #[cold]
+    fn sleep_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut asleep = self.asleep.lock().expect("no panic under this lock");
+        *asleep += 1;
+        while self.state.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD != 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                *asleep -= 1;
+                return self.give_up(*asleep == 0);
+            }
+            asleep = self.free.wait_timeout(asleep, left).expect("no panic under this lock").0;
+        }
+        *asleep -= 1;
+        if *asleep == 0 {
+            self.state.fetch_and(!AWAITED, Ordering::AcqRel);
+        }
+        true
+    }
+
+    /// Stops waiting, and says so if nobody else waits: a wish that is left to a sleeper must find one. True if it is
+    /// free after all, and held now.
+    fn give_up(&self, nobody_else: bool) -> bool {
+        let mut before = self.state.load(Ordering::Acquire);
+        loop {
+            let free = before & HELD == 0;
+            let waits = if nobody_else { before & !AWAITED } else { before };
+            match self.state.compare_exchange(before, waits | HELD, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return free,
+                Err(now) => before = now,
+            }
+        }
     }
 
     /// The holder's work, until nobody wants more of it.

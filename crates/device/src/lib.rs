@@ -30,6 +30,7 @@ mod slot;
 mod srq;
 pub mod stat;
 mod sync;
+pub mod userfault;
 mod watch;
 
 pub use address::AddressHandle;

@@ -13,6 +13,7 @@ use handover::{Bell, Doorbells, Handover};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use std::time::Duration;
 
 /// What an adapter is made of, as far as doorbells are concerned.
 struct Adapter {
@@ -138,6 +139,17 @@ fn control_paths_among_pollers() {
         a.post(1);
     };
     model(3, [control, poll, control]);
+}
+
+#[test]
+fn who_stops_waiting_takes_no_doorbell_with_him() {
+    fn control(a: &Adapter, patience: Duration) {
+        let done = a.engine.wait_within(patience, |engine| engine.turns += 1, |engine| a.turn(engine));
+        assert!(done.is_some() || patience.is_zero());
+    }
+    model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::ZERO)]);
+    model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::from_secs(3600))]);
+    model(3, [|a| a.post(0), |a| a.post(1), |a| control(a, Duration::ZERO)]);
 }
 
 #[test]

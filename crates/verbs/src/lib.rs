@@ -23,6 +23,7 @@ mod events;
 mod ffi;
 mod fork;
 mod gate;
+mod hooks;
 mod import;
 mod kern;
 mod log;

@@ -9,6 +9,7 @@
 
 use crate::paging::region::{OnDemand, Owner};
 use crate::paging::table::pages_of;
+use crate::userfault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -25,6 +26,20 @@ pub fn needed() -> bool {
 #[inline]
 pub fn begin(addr: u64, len: u64) -> Option<Guard> {
     if needed() { process().begin(addr, len) } else { None }
+}
+
+/// Something has changed, or is about to, and whoever does it does not wait for us any more. Nothing if he is known.
+pub(crate) fn heard(addr: u64, len: u64) {
+    if needed() {
+        process().heard(addr, len);
+    }
+}
+
+/// Returns when no access to any on-demand region that began before is under way.
+pub(crate) fn settle() {
+    if needed() {
+        process().settle();
+    }
 }
 
 /// An invalidation under way. Dropping it ends it.
@@ -110,7 +125,10 @@ pub(crate) fn missed(addr: u64, len: u64) -> u64 {
 
 /// A populate of pages of a region that is about to begin; waits while they are being invalidated.
 pub(crate) fn populate(region: &OnDemand, pages: Range<u64>) -> Populate {
-    process().populate(region, pages)
+    let populate = process().populate(region, pages);
+    // Memory that was mapped since: from before it is brought in.
+    userfault::renew(region.addresses());
+    populate
 }
 
 /// A populate under way.
@@ -247,6 +265,26 @@ impl Process {
         }
         drop(state);
         Some(Guard { process: self, number })
+    }
+
+    fn heard(&'static self, addr: u64, len: u64) {
+        let pages = pages_of(addr, len);
+        let known = |active: &Active| active.pages.start <= pages.start && pages.end <= active.pages.end;
+        if !self.lock().active.iter().any(known) {
+            drop(self.begin(addr, len));
+        }
+    }
+
+    fn settle(&self) {
+        let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
+        let state = self.lock();
+        for region in &state.regions {
+            add(&mut owners, region);
+        }
+        drop(state);
+        for owner in owners.into_iter().flatten() {
+            owner.quiesce();
+        }
     }
 
     fn end(&self, number: u64) {
@@ -400,6 +438,22 @@ mod tests {
         assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 2);
         drop((first, second));
         assert!(bed.process.lock().active.is_empty());
+    }
+
+    #[test]
+    fn what_is_heard_of_an_invalidation_that_is_known_is_not_counted_again() {
+        let bed = bed();
+        let guard = bed.process.begin(1010 * PAGE, 4 * PAGE).unwrap();
+        bed.process.heard(1011 * PAGE, PAGE);
+        assert_eq!(bed.region.counters.own.read().page_invalidations, 1);
+        bed.process.heard(1012 * PAGE, 4 * PAGE);
+        drop(guard);
+        bed.process.heard(1020 * PAGE, PAGE);
+        assert_eq!(bed.region.counters.own.read().page_invalidations, 3);
+        assert_eq!(bed.region.table.first_missing(1014..1100, false), Some(1014));
+        assert_eq!(bed.region.table.present(), 100 - 6 - 1);
+        assert!(bed.process.lock().active.is_empty());
+        bed.process.settle();
     }
 
     #[test]

@@ -13,4 +13,5 @@ mod region;
 #[allow(dead_code)] // As above.
 mod table;
 
-pub use region::OnDemand;
+pub(crate) use region::Owner;
+pub use region::{ADDRESS_SPACE, OnDemand};

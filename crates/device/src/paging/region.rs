@@ -22,7 +22,8 @@ pub struct OnDemand {
 
 /// Whose adapter a region is of.
 pub(crate) trait Owner: Send + Sync {
-    /// Returns when no access that began before is still under way.
+    /// Returns when no access that began before is still under way, or after a while: whoever invalidates may hold what
+    /// the access waits for.
     fn quiesce(&self);
 }
 
