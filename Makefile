@@ -35,10 +35,10 @@ lib: ## Build libibverbs.so.1 alone
 	cargo build --release -p weir-verbs
 	crates/verbs/link.sh $(TARGET)/release $(STAGE)
 
-# Programs of ours that are no part of the adapter: the one that verifies every byte.
-tools: $(STAGE)/lib/weir/weir-verify
+# Programs of ours that are no part of the adapter: the one that verifies every byte, and the one that measures paging.
+tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp
 
-$(STAGE)/lib/weir/weir-verify: tests/c/verify.c $(wildcard tests/c/*.h)
+$(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(WARN) -o $@ $< -libverbs
 
@@ -62,6 +62,7 @@ install: build ## Install under PREFIX (default /usr/local); DESTDIR is honoured
 	install -D -m 755 $(STAGE)/lib/weir/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/libibverbs.so.1
 	install -D -m 755 $(STAGE)/lib/weir/plain/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/plain/libibverbs.so.1
 	install -D -m 755 $(STAGE)/lib/weir/weir-verify $(DESTDIR)$(PREFIX)/lib/weir/weir-verify
+	install -D -m 755 $(STAGE)/lib/weir/weir-odp $(DESTDIR)$(PREFIX)/lib/weir/weir-odp
 
 uninstall: ## Remove what `make install` installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir

@@ -2,6 +2,10 @@
 #ifndef SIDE_H
 #define SIDE_H
 
+#ifndef PROGRAM
+#define PROGRAM "verify"
+#endif
+
 #include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
@@ -35,7 +39,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
 	va_list args;
 
 	va_start(args, format);
-	fprintf(stderr, "verify: ");
+	fprintf(stderr, PROGRAM ": ");
 	vfprintf(stderr, format, args);
 	fprintf(stderr, "\n");
 	va_end(args);
