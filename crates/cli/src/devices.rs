@@ -1,5 +1,6 @@
 //! `weir devices`: what programs see, and what is not available here.
 
+use crate::invalidation::{self, Invalidation};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -27,6 +28,8 @@ struct Shown {
     /// Of the interface, bytes.
     mtu: u32,
     gids: Vec<Gid>,
+    /// How changes of on-demand memory are seen.
+    invalidation: Invalidation,
     /// What is not available here, and why.
     notes: Vec<String>,
 }
@@ -66,6 +69,7 @@ impl From<DeviceInfo> for Shown {
             ifindex: device.ifindex,
             state: if device.up { "up" } else { "down" },
             mtu: device.if_mtu,
+            invalidation: invalidation::here(),
             notes: device.notes,
         }
     }
@@ -94,6 +98,7 @@ fn text(device: &Shown) -> String {
     if device.gids.is_empty() {
         let _ = writeln!(text, "  no GID: the interface has no address");
     }
+    text.push_str(&device.invalidation.text());
     for note in &device.notes {
         let _ = writeln!(text, "  not here: {note}");
     }
@@ -121,7 +126,9 @@ mod tests {
 
     #[test]
     fn json_names_each_used_slot_by_its_index() {
-        let json = serde_json::to_value([device()]).unwrap();
+        let mut json = serde_json::to_value([device()]).unwrap();
+        let invalidation = json[0].as_object_mut().unwrap().remove("invalidation").unwrap();
+        assert!(invalidation["interposed"].as_array().unwrap().contains(&"munmap".into()), "{invalidation}");
         let expected = serde_json::json!([{
             "name": "weir_eth0", "interface": "eth0", "ifindex": 2, "state": "up", "mtu": 9000,
             "gids": [
@@ -136,7 +143,7 @@ mod tests {
     #[test]
     fn text_says_it_all() {
         let text = text(&device());
-        for part in ["weir_eth0  on eth0 (index 2), up, MTU 9000", "GID 2 ", "10.0.0.1", "not here: locked memory"] {
+        for part in ["weir_eth0  on eth0 (index 2), up, MTU 9000", "GID 2 ", "10.0.0.1", "on-demand memory:", "not here: locked memory"] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

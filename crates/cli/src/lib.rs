@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod devices;
 mod environment;
+mod invalidation;
 mod library;
 mod options;
 pub mod programs;

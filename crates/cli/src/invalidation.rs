@@ -1,0 +1,86 @@
+//! What `weir devices` says of on-demand memory: which changes of it the adapter hears of, and which it does not.
+
+use serde::Serialize;
+use std::fmt::Write;
+use weir_device::userfault;
+
+/// How the adapter hears that on-demand memory is unmapped, moved, emptied or protected.
+#[derive(Serialize, Debug)]
+pub struct Invalidation {
+    /// Functions of the C library that Weir stands before, in programs that it is linked or preloaded into.
+    interposed: &'static [&'static str],
+    /// How userfaultfd can be had here, which tells of the rest.
+    userfaultfd: Option<&'static str>,
+    /// Why it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    userfaultfd_error: Option<String>,
+    /// What nobody tells of. The adapter finds out when it next touches the memory, which costs a page fault of its own.
+    unseen: Vec<&'static str>,
+}
+
+/// What holds for programs that start now, here.
+pub fn here() -> Invalidation {
+    Invalidation::new(userfault::available().map(|opened| opened.name()).map_err(|error| error.0))
+}
+
+const INTERPOSED: &[&str] =
+    &["brk", "madvise", "mmap", "mprotect", "mremap", "munmap", "pkey_mprotect", "sbrk", "shmdt"];
+
+/// Whatever the kernel allows.
+const ALWAYS_UNSEEN: &[&str] =
+    &["swap-out", "hole punching and truncation of files", "mprotect and shmdt by raw system calls"];
+const COVERED_BY_USERFAULTFD: &str = "free() and raw system calls on mapped files and SysV shared memory, and in implicit \
+                                      regions";
+const NOT_COVERED: &str = "free() and raw system calls";
+
+impl Invalidation {
+    fn new(userfaultfd: Result<&'static str, i32>) -> Invalidation {
+        let rest = if userfaultfd.is_ok() { COVERED_BY_USERFAULTFD } else { NOT_COVERED };
+        Invalidation {
+            interposed: INTERPOSED,
+            userfaultfd: userfaultfd.ok(),
+            userfaultfd_error: userfaultfd.err().map(|errno| std::io::Error::from_raw_os_error(errno).to_string()),
+            unseen: ALWAYS_UNSEEN.iter().copied().chain([rest]).collect(),
+        }
+    }
+
+    /// Lines of text, indented.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let net = match (self.userfaultfd, &self.userfaultfd_error) {
+            (Some(opened), _) => format!("userfaultfd, by {opened}"),
+            (None, Some(error)) => format!("no userfaultfd: {error}"),
+            (None, None) => "no userfaultfd".to_owned(),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  on-demand memory: changes are seen by {}; {net}", self.interposed.join(", "));
+        let _ = writeln!(text, "    not seen: {}", self.unseen.join("; "));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_to_be_interposed_is() {
+        let map = include_str!("../../verbs/libibverbs.map");
+        let (_, nodes) = map.split_once("\nGLIBC_2.2.5").unwrap();
+        let (nodes, _) = nodes.split_once("/*").unwrap();
+        let mut exported: Vec<&str> = nodes.lines().filter_map(|line| line.trim().strip_suffix(';')).collect();
+        // `ioctl` is there to make room for a program's own userfaultfd; mmap64 is mmap.
+        exported.retain(|name| !["}", "ioctl", "mmap64"].contains(name));
+        exported.sort_unstable();
+        assert_eq!(exported, INTERPOSED);
+    }
+
+    #[test]
+    fn what_is_forbidden_is_not_covered() {
+        let text = Invalidation::new(Err(libc::EPERM)).text();
+        assert!(text.contains("no userfaultfd: Operation not permitted"), "{text}");
+        assert!(text.contains("; free() and raw system calls\n"), "{text}");
+        let text = Invalidation::new(Ok("/dev/userfaultfd")).text();
+        assert!(text.contains("userfaultfd, by /dev/userfaultfd") && text.contains("implicit"), "{text}");
+    }
+}
