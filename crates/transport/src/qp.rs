@@ -68,6 +68,7 @@ pub enum Handled {
     Done,
     /// It met a page fault, or comes after one that did, and has changed nothing. Hand it in again after
     /// [`Qp::page_resolved`], in the order in which requests, or responses, came; or drop it as the wire might have.
+    /// Requests best after a `poll_transmit` too, so that the answer to a READ has left before what follows is executed.
     Held,
 }
 
@@ -479,6 +480,11 @@ impl Qp {
     fn fail_response<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
         if let Some((status, vendor)) = fatal.receive {
             self.recv_queue.fail(host, &self.config, status, vendor);
+        }
+        if self.config.state == QpState::Error {
+            // An answer that was still to go out: only the peer has not heard of the end.
+            self.responder.halt(Some(fatal.nak));
+            return;
         }
         self.halt(Some(fatal));
         host.event(fatal.event());

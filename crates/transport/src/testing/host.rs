@@ -2,7 +2,8 @@
 
 use super::memory::{Memory, Region};
 use crate::{
-    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Status,
+    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Side,
+    Status,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -83,19 +84,27 @@ impl Host for TestHost {
     fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         let mut memory = self.memory.borrow_mut();
         memory.check_sges(sges, Access::LOCAL_WRITE)?;
-        let mut done = 0;
+        let side = memory.paging.as_ref().map_or(Side::Responder, |paging| paging.side);
+        let (mut done, mut result) = (0, Ok(()));
         Memory::pieces(sges, offset, bytes.len(), |addr, len| {
-            memory.bytes_mut(addr, len).copy_from_slice(&bytes[done..done + len]);
-            self.journal.push(Entry::Write { addr, len });
-            done += len;
+            if result.is_ok() {
+                // What comes before a missing page may well be written.
+                let (reach, reached) = memory.reach(addr, len, true, side);
+                memory.bytes_mut(addr, reach).copy_from_slice(&bytes[done..done + reach]);
+                (done, result) = (done + len, reached);
+            }
         });
+        result?;
+        Memory::pieces(sges, offset, bytes.len(), |addr, len| self.journal.push(Entry::Write { addr, len }));
         Ok(())
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
         let mut memory = self.memory.borrow_mut();
         memory.check(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
-        memory.bytes_mut(va, bytes.len()).copy_from_slice(bytes);
+        let (reach, result) = memory.reach(va, bytes.len(), true, Side::Responder);
+        memory.bytes_mut(va, reach).copy_from_slice(&bytes[..reach]);
+        result?;
         self.journal.push(Entry::Write { addr: va, len: bytes.len() });
         Ok(())
     }
@@ -104,6 +113,7 @@ impl Host for TestHost {
         assert_eq!(va % 8, 0, "atomics are aligned");
         let mut memory = self.memory.borrow_mut();
         memory.check(rkey, va, 8, Access::REMOTE_ATOMIC)?;
+        memory.reach(va, 8, true, Side::Responder).1?;
         let place: &mut [u8; 8] = memory.bytes_mut(va, 8).try_into().expect("eight bytes");
         let before = u64::from_ne_bytes(*place);
         let after = match op {
@@ -119,6 +129,21 @@ impl Host for TestHost {
         *place = after.to_ne_bytes();
         self.journal.push(Entry::Atomic { addr: va });
         Ok(before)
+    }
+
+    fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, access: Access) -> Result<(), Denied> {
+        let mut memory = self.memory.borrow_mut();
+        let write = access.contains(Access::LOCAL_WRITE);
+        memory.reach_pieces(sges, offset, len as usize, write, Side::Requester)
+    }
+
+    fn expect_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) {
+        let mut memory = self.memory.borrow_mut();
+        if memory.check(rkey, va, len, access).is_ok()
+            && let Some(paging) = &mut memory.paging
+        {
+            paging.expect(va, len);
+        }
     }
 
     fn bind_window(&mut self, bind: &Bind) -> Result<(), Denied> {
@@ -186,16 +211,18 @@ impl Egress for Staging {
         }
         let mut bytes = vec![0; packet.headers.len()];
         packet.headers.emit(&mut bytes);
-        let memory = self.memory.borrow();
+        let mut memory = self.memory.borrow_mut();
         match packet.payload {
             Payload::None => {}
             Payload::Bytes(payload) => bytes.extend_from_slice(payload),
             Payload::Gather { sges, offset, len } => {
                 memory.check_sges(sges, Access::empty()).map_err(Refused::Denied)?;
+                memory.reach_pieces(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
                 Memory::pieces(sges, offset, len, |addr, len| bytes.extend_from_slice(memory.bytes(addr, len)));
             }
             Payload::Remote { rkey, va, len } => {
                 memory.check(rkey, va, len as u64, Access::REMOTE_READ).map_err(Refused::Denied)?;
+                memory.reach(va, len, false, Side::Responder).1.map_err(Refused::Denied)?;
                 bytes.extend_from_slice(memory.bytes(va, len));
             }
         }

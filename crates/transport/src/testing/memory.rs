@@ -1,6 +1,7 @@
 //! A process's memory: one stretch of bytes, regions in it, canaries everywhere else.
 
-use crate::{Access, Denied, Sge};
+use super::paging::Paging;
+use crate::{Access, Denied, Sge, Side};
 
 /// What lies outside of all regions.
 pub const CANARY: u8 = 0xa5;
@@ -22,12 +23,14 @@ pub struct Memory {
     base: u64,
     bytes: Vec<u8>,
     regions: Vec<Region>,
+    /// The translation table, if it is paged on demand.
+    pub paging: Option<Paging>,
 }
 
 impl Memory {
     /// `len` canary bytes from `base` on.
     pub fn new(base: u64, len: usize) -> Self {
-        Memory { base, bytes: vec![CANARY; len], regions: Vec::new() }
+        Memory { base, bytes: vec![CANARY; len], regions: Vec::new(), paging: None }
     }
 
     /// Registers a region and fills it with `fill(index)`.
@@ -78,6 +81,29 @@ impl Memory {
             return Err(Denied::Protection);
         }
         if region.mapped { Ok(()) } else { Err(Denied::Unmapped) }
+    }
+
+    /// How many bytes from `addr` on an access reaches, and why no more.
+    pub fn reach(&mut self, addr: u64, len: usize, write: bool, side: Side) -> (usize, Result<(), Denied>) {
+        let Some(paging) = &mut self.paging else { return (len, Ok(())) };
+        let (reach, result) = paging.reach(addr, len as u64, write, side);
+        (reach as usize, result)
+    }
+
+    /// The same for `len` bytes from `offset` of the pieces' sum, all or nothing.
+    pub fn reach_pieces(
+        &mut self,
+        sges: &[Sge],
+        offset: u64,
+        len: usize,
+        write: bool,
+        side: Side,
+    ) -> Result<(), Denied> {
+        let mut result = Ok(());
+        Memory::pieces(sges, offset, len, |addr, len| {
+            result = result.and_then(|()| self.reach(addr, len, write, side).1);
+        });
+        result
     }
 
     /// Asks for each piece that has bytes.

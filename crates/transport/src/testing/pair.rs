@@ -2,12 +2,15 @@
 
 use super::host::{Staging, TestHost};
 use super::memory::{Memory, Region};
+use super::paging::{Paging, PagingSetup};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, AttrMask, Completion, Data, Datagram, Instant, Limits, Mtu, Profile, Progress, Psn, Qp, QpAttr, QpCaps,
-    QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Status, Target, Tuning,
+    Access, AttrMask, Completion, Data, Datagram, Handled, Instant, Limits, Mtu, Profile, Progress, Psn, Qp, QpAttr,
+    QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status, Target, Tuning,
 };
+use std::cell::RefMut;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Packet, RnrTimer, Service};
@@ -41,6 +44,8 @@ pub struct Setup {
     pub burst: usize,
     /// Bytes of each node's region.
     pub region: usize,
+    /// Memory is paged on demand, and nothing of it is there at first.
+    pub paging: Option<PagingSetup>,
 }
 
 /// One end.
@@ -49,6 +54,10 @@ pub struct Node {
     pub host: TestHost,
     window: Limits,
     burst: usize,
+    /// Packets that wait for pages: requests and responses, in the order in which they came.
+    held: [VecDeque<Vec<u8>>; 2],
+    /// How many of each; the others are lost.
+    most_held: usize,
 }
 
 /// Both ends and the wire. Node 0 is the requester of most tests.
@@ -96,6 +105,7 @@ impl Default for Setup {
             window: Limits { request_bytes: 256 << 10, read_bytes: 256 << 10 },
             burst: 16,
             region: 1 << 20,
+            paging: None,
         }
     }
 }
@@ -126,7 +136,15 @@ impl Setup {
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
             memory.register(region, |_| fill.draw() as u8);
-            Node { qp, host: TestHost::new(memory), window: self.window, burst: self.burst }
+            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()));
+            Node {
+                qp,
+                host: TestHost::new(memory),
+                window: self.window,
+                burst: self.burst,
+                held: Default::default(),
+                most_held: self.paging.map_or(0, |paging| paging.held),
+            }
         });
         Pair {
             now: Instant(1_000_000),
@@ -266,15 +284,19 @@ impl Pair {
     /// Lets both nodes send what they want to, but does not let time pass.
     pub fn transmit(&mut self) {
         for from in 0..2 {
-            loop {
-                let node = &mut self.nodes[from];
-                let (packets, progress) = node.transmit(self.now);
-                for packet in packets {
-                    self.wire.send(self.now, from, packet);
-                }
-                if progress != Progress::Full {
-                    break;
-                }
+            self.transmit_from(from);
+        }
+    }
+
+    fn transmit_from(&mut self, from: usize) {
+        self.tell_time(from);
+        loop {
+            let (packets, progress) = self.nodes[from].transmit(self.now);
+            for packet in packets {
+                self.wire.send(self.now, from, packet);
+            }
+            if progress != Progress::Full {
+                break;
             }
         }
     }
@@ -283,8 +305,12 @@ impl Pair {
     pub fn step(&mut self) -> bool {
         self.transmit();
         let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
-        let Some(next) = timeouts.chain(self.wire.next_arrival()).min() else { return false };
+        let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
+        let Some(next) = timeouts.chain(pages).chain(self.wire.next_arrival()).min() else { return false };
         self.now = self.now.max(next);
+        for node in 0..2 {
+            self.resolve_pages(node);
+        }
         while let Some((from, bytes)) = self.wire.receive(self.now) {
             self.deliver(1 - from, &bytes);
         }
@@ -324,17 +350,63 @@ impl Pair {
 
     /// Hands a UDP payload to a node.
     pub fn deliver(&mut self, to: usize, bytes: &[u8]) {
-        let Node { qp, host, .. } = &mut self.nodes[to];
+        self.tell_time(to);
+        let Node { qp, host, held, most_held, .. } = &mut self.nodes[to];
         if !Wire::intact(bytes) {
             return;
         }
         if let Ok(packet) = Packet::parse(bytes)
             && packet.headers.bth.dest_qp == qp.num()
         {
-            match self.service {
+            let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
+            if let Some(paging) = &mut host.memory.borrow_mut().paging {
+                paging.side = side;
+            }
+            let handled = match self.service {
                 Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
                 _ => qp.handle_packet(self.now, &packet, host),
             };
+            let held = &mut held[side as usize];
+            if handled == Handled::Held && held.len() < *most_held {
+                held.push_back(bytes.to_vec());
+            }
+        }
+    }
+
+    /// Packets that wait for pages of a side of a node.
+    pub fn held(&self, node: usize, side: Side) -> usize {
+        self.nodes[node].held[side as usize].len()
+    }
+
+    /// A node's translation table.
+    ///
+    /// # Panics
+    /// If its memory is not paged on demand.
+    pub fn paging(&self, node: usize) -> RefMut<'_, Paging> {
+        let memory = self.nodes[node].host.memory.borrow_mut();
+        let mut paging = RefMut::map(memory, |memory| memory.paging.as_mut().expect("paged on demand"));
+        paging.now = self.now;
+        paging
+    }
+
+    fn tell_time(&mut self, node: usize) {
+        if let Some(paging) = &mut self.nodes[node].host.memory.borrow_mut().paging {
+            paging.now = self.now;
+        }
+    }
+
+    /// Lets pages come that are due, and those go on that waited for them.
+    fn resolve_pages(&mut self, node: usize) {
+        let Some(sides) = self.nodes[node].host.memory.borrow_mut().paging.as_mut().map(|p| p.advance(self.now)) else {
+            return;
+        };
+        for side in sides {
+            self.nodes[node].qp.page_resolved(self.now, side);
+            // Answers first, so that a READ sees nothing of the requests after it.
+            self.transmit_from(node);
+            for bytes in std::mem::take(&mut self.nodes[node].held[side as usize]) {
+                self.deliver(node, &bytes);
+            }
         }
     }
 
@@ -358,6 +430,11 @@ impl Node {
         assert!(progress != Progress::Idle || !self.qp.wants_transmit(), "it says it is idle, and wants to send");
         (staging.packets, progress)
     }
+}
+
+/// Where a place in a node's region lies.
+pub fn address(at: usize) -> u64 {
+    BASE + at as u64
 }
 
 /// A piece of a node's region.

@@ -1,0 +1,551 @@
+//! Network page faults where everybody waits for them, as the ideal adapter does.
+
+use std::time::Duration;
+use weir_transport::testing::{Entry, Fate, PagingSetup, Pair, SRQ, Setup, address, remote};
+use weir_transport::*;
+use weir_wire::{Aeth, Operation, Syndrome};
+
+const MS: Duration = Duration::from_millis(1);
+/// Where node 1 is written to and read from.
+const THERE: usize = 100_000;
+
+fn setup(resolve: Duration) -> Setup {
+    Setup { paging: Some(PagingSetup { resolve, ..PagingSetup::default() }), ..Setup::default() }
+}
+
+fn pair(resolve: Duration) -> Pair {
+    setup(resolve).pair()
+}
+
+fn write() -> SendOp {
+    let (remote_addr, rkey) = remote(THERE);
+    SendOp::Write { remote_addr, rkey }
+}
+
+fn read() -> SendOp {
+    let (remote_addr, rkey) = remote(THERE);
+    SendOp::Read { remote_addr, rkey }
+}
+
+fn every_operation() -> Vec<(SendOp, usize)> {
+    let (remote_addr, rkey) = remote(THERE);
+    vec![
+        (SendOp::Send, 5000),
+        (SendOp::SendImm { imm: 1 }, 5000),
+        (write(), 5000),
+        (SendOp::WriteImm { remote_addr, rkey, imm: 2 }, 5000),
+        (read(), 5000),
+        (SendOp::FetchAdd { remote_addr, rkey, add: 3 }, 8),
+        (SendOp::CompareSwap { remote_addr, rkey, compare: 4, swap: 5 }, 8),
+        (SendOp::AtomicWrite { remote_addr, rkey }, 8),
+    ]
+}
+
+/// Makes all memory of a node present.
+fn warm(pair: &mut Pair, node: usize) {
+    pair.paging(node).prefetch(address(0), 1 << 20, true);
+    pair.run_until_idle();
+    assert_eq!(pair.paging(node).counts.met, 0);
+}
+
+fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
+    ids.into_iter().map(|id| (id, Status::Success)).collect()
+}
+
+fn naks(pair: &Pair) -> usize {
+    let is_nak = |byte| !matches!(Syndrome::from_byte(byte), Syndrome::Ack(_));
+    pair.wire.count(|sent| sent.headers.get::<Aeth>().is_some_and(|aeth| is_nak(aeth.syndrome())))
+}
+
+fn writes(pair: &Pair, node: usize) -> usize {
+    pair.nodes[node].host.journal.iter().filter(|entry| matches!(entry, Entry::Write { .. })).count()
+}
+
+fn operations(pair: &Pair, node: usize, operation: Operation) -> usize {
+    pair.wire.count(|sent| sent.from == node && sent.headers.bth.opcode.operation() == Some(operation))
+}
+
+#[test]
+fn every_operation_waits_on_both_sides() {
+    for service in [Service::Rc, Service::Xrc] {
+        for (op, len) in every_operation() {
+            let mut pair = Setup { service, ..setup(MS) }.pair();
+            let before = [pair.memory(0, 1000, len), pair.memory(1, THERE, len)];
+            if service == Service::Xrc {
+                pair.post_srq_recv(SRQ, 10, THERE, 5000);
+            } else {
+                pair.post_recv(10, THERE, 5000);
+            }
+            pair.post(1, op, 1000, len);
+            let mut waited = [false; 2];
+            while pair.step() {
+                waited[0] |= pair.nodes[0].qp.requester_state() == RequesterState::PageFault;
+                waited[1] |= pair.nodes[1].qp.responder_state() == ResponderState::PageFault;
+            }
+            assert_eq!(waited, [true; 2], "{op:?}");
+            assert_eq!(pair.outcomes(0, Queue::Send), good([1]), "{op:?}");
+            match op {
+                SendOp::Read { .. } => assert!(pair.memory(0, 1000, len) == before[1]),
+                SendOp::FetchAdd { .. } | SendOp::CompareSwap { .. } => {
+                    assert!(pair.memory(0, 1000, len) == before[1]);
+                    let atomics = pair.nodes[1].host.journal.iter().filter(|e| matches!(e, Entry::Atomic { .. }));
+                    assert_eq!(atomics.count(), 1);
+                }
+                _ => assert!(pair.memory(1, THERE, len) == before[0], "{op:?}"),
+            }
+            // Nobody noticed on the wire, and what was left of a message came with its first page.
+            assert_eq!(naks(&pair), 0, "{op:?}");
+            let requests = if matches!(op, SendOp::Read { .. }) { 1 } else { len.div_ceil(1024) };
+            assert_eq!(pair.wire.count(|sent| sent.from == 0), requests, "{op:?}");
+            let counts = pair.paging(1).counts;
+            assert!(counts.begun <= if matches!(op, SendOp::Send | SendOp::SendImm { .. }) { 6 } else { 1 }, "{op:?}");
+            assert!(pair.canaries_live());
+        }
+    }
+}
+
+#[test]
+fn warm_pages_cost_nothing() {
+    let mut pair = pair(MS);
+    warm(&mut pair, 0);
+    warm(&mut pair, 1);
+    let start = pair.now;
+    pair.post_recv(10, THERE, 5000);
+    pair.post_recv(11, THERE, 5000);
+    pair.post_recv(12, THERE, 5000);
+    for (k, (op, len)) in every_operation().into_iter().enumerate() {
+        pair.post(k as u64, op, 1000, len);
+    }
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(0..8));
+    assert!(pair.now - start < MS);
+    assert_eq!([pair.paging(0).counts.met, pair.paging(1).counts.met], [0, 0]);
+}
+
+#[test]
+fn nothing_after_a_request_that_waits_is_executed_or_acknowledged() {
+    // Longer than the ACK timeout: the requester repeats, and is answered for what is done.
+    let mut pair = pair(15 * MS);
+    warm(&mut pair, 0);
+    pair.paging(1).prefetch(address(0), 50_000, true);
+    pair.run_until_idle();
+    let (remote_addr, rkey) = remote(0);
+    let first_psn = Psn::new(Setup::default().psn[0]);
+    pair.post(1, SendOp::Write { remote_addr, rkey }, 0, 3000);
+    pair.post(2, write(), 0, 1000);
+    pair.post(3, SendOp::Write { remote_addr: remote_addr + 10_000, rkey }, 0, 1000);
+    pair.post(4, SendOp::FetchAdd { remote_addr: remote_addr + 20_000, rkey, add: 1 }, 40_000, 8);
+    // The first WRITE's end is repeated once.
+    let mut acks = 0;
+    pair.wire.rule = Some(Box::new(move |from, packet| {
+        acks += usize::from(from == 1 && packet.headers.get::<Aeth>().is_some());
+        if from == 1 && acks == 1 { Fate::Drop } else { Fate::Pass }
+    }));
+    assert!(pair.run_until(|pair| pair.held(1, Side::Responder) > 0));
+    let last = pair.now + MS;
+    while pair.nodes[1].qp.responder_state() == ResponderState::PageFault {
+        assert_eq!(writes(&pair, 1), 3, "the first WRITE's packets, and no others");
+        assert!(pair.outcomes(0, Queue::Send).len() <= 1);
+        for sent in pair.wire.log.iter().filter(|sent| sent.from == 1) {
+            assert!(sent.headers.bth.psn.since(first_psn) <= 2, "acknowledged beyond the page fault");
+        }
+        assert!(pair.step());
+    }
+    assert!(pair.now > last + 3 * MS, "the fault outlasted the ACK timeout");
+    assert!(pair.wire.count(|sent| sent.from == 1) >= 2, "the duplicate was acknowledged again");
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=4));
+    assert!(pair.memory(1, THERE, 1000) == pair.memory(0, 0, 1000));
+    assert_eq!(pair.held(1, Side::Responder), 0);
+}
+
+#[test]
+fn an_answer_that_waits_holds_back_all_that_follows() {
+    let mut pair = pair(2 * MS);
+    warm(&mut pair, 0);
+    pair.paging(1).prefetch(address(0), 50_000, true);
+    pair.run_until_idle();
+    let (remote_addr, rkey) = remote(0);
+    let first_psn = Psn::new(Setup::default().psn[0]);
+    let before = pair.memory(1, THERE, 3000);
+    pair.post(1, SendOp::Read { remote_addr, rkey }, 50_000, 2000);
+    pair.post(2, read(), 60_000, 3000);
+    // It arrives with the READ, before anything is known of the page; and one that comes later.
+    pair.post(3, SendOp::Write { remote_addr, rkey }, 0, 1000);
+    assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
+    assert!(!pair.nodes[1].qp.wants_transmit(), "it waits");
+    let (remote_addr, rkey) = remote(THERE);
+    pair.post(4, SendOp::Write { remote_addr, rkey }, 0, 3000);
+    let entered = pair.paging(1).counts.entered;
+    while pair.paging(1).counts.entered == entered {
+        assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::PageFault);
+        assert_eq!(writes(&pair, 1), 1);
+        for sent in pair.wire.log.iter().filter(|sent| sent.from == 1) {
+            assert!(sent.headers.bth.psn.since(first_psn) < 2, "answered beyond the page fault");
+        }
+        assert!(pair.step());
+    }
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=4));
+    assert!(pair.memory(0, 60_000, 3000) == before, "what was there before the WRITE that came later");
+    assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
+    assert_eq!(naks(&pair), 0);
+}
+
+#[test]
+fn an_earlier_read_is_answered_again_while_a_later_one_waits() {
+    let mut pair = pair(30 * MS);
+    warm(&mut pair, 0);
+    pair.paging(1).prefetch(address(0), 50_000, true);
+    pair.run_until_idle();
+    // The answer to the first READ is lost.
+    let mut lost = false;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        let first = from == 1 && !std::mem::replace(&mut lost, true);
+        if first { Fate::Drop } else { Fate::Pass }
+    }));
+    let (remote_addr, rkey) = remote(0);
+    pair.post(1, SendOp::Read { remote_addr, rkey }, 50_000, 1000);
+    pair.post(2, read(), 60_000, 3000);
+    assert!(pair.run_until(|pair| !pair.outcomes(0, Queue::Send).is_empty()));
+    assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::PageFault, "the other still waits");
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+    assert!(pair.memory(0, 60_000, 3000) == pair.memory(1, THERE, 3000));
+}
+
+#[test]
+fn the_peers_time_does_not_count_while_we_wait() {
+    for place in [0, 3] {
+        // 3 packets may have left when the page is found missing; nobody was asked to acknowledge them.
+        let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
+        warm(&mut pair, 1);
+        pair.paging(0).prefetch(address(0), 1024 * place + 1, true);
+        pair.run_until_idle();
+        pair.post(1, write(), 0, 10_000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+        assert_eq!(operations(&pair, 0, Operation::WriteFirst), 1, "nothing was repeated");
+        assert!(pair.memory(1, THERE, 10_000) == pair.memory(0, 0, 10_000));
+    }
+}
+
+#[test]
+fn the_place_of_an_answer_may_go_again() {
+    for (op, len) in [every_operation()[4], every_operation()[5]] {
+        let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
+        warm(&mut pair, 1);
+        let before = pair.memory(1, THERE, len);
+        pair.post(1, op, 1000, len);
+        pair.post(2, read(), 20_000, 1000);
+        assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 0) > 0));
+        // Its place was seen to, and goes before the answer comes.
+        pair.paging(0).invalidate(address(0), 10_000, Duration::ZERO);
+        assert!(pair.run_until(|pair| pair.held(0, Side::Requester) > 0));
+        assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::PageFault);
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
+        assert!(!pair.nodes[0].qp.wants_transmit());
+        assert_eq!(pair.outcomes(0, Queue::Send), []);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+        assert!(pair.memory(0, 1000, len) == before);
+        assert_eq!(pair.wire.count(|sent| sent.from == 0), 2, "nothing was asked for twice");
+        assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::InOrder);
+    }
+}
+
+#[test]
+fn a_page_that_goes_again_before_the_retry_is_faulted_again() {
+    for node in 0..2 {
+        let notice = Duration::from_micros(100);
+        let paging = Some(PagingSetup { resolve: MS, notice, ..PagingSetup::default() });
+        let mut pair = Setup { paging, ..Setup::default() }.pair();
+        pair.post(1, write(), 0, 3000);
+        for _ in 0..3 {
+            let entered = pair.paging(node).counts.entered;
+            assert!(pair.run_until(|pair| pair.paging(node).counts.entered > entered));
+            // It is in the table, and the QP has not heard of it yet.
+            pair.paging(node).invalidate(address(0), 1 << 20, Duration::ZERO);
+        }
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+        assert!(pair.paging(node).counts.begun >= 4);
+        assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
+        assert_eq!(naks(&pair), 0);
+    }
+}
+
+#[test]
+fn a_fault_does_not_end_while_its_pages_are_being_invalidated() {
+    let mut pair = pair(MS);
+    warm(&mut pair, 0);
+    pair.paging(1).invalidate(address(THERE), 5000, 2 * MS);
+    let begun = pair.now;
+    pair.post(1, write(), 0, 5000);
+    pair.run_until_idle();
+    assert_eq!(pair.paging(1).counts.raced, 1);
+    assert!(pair.now - begun >= 2 * MS);
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 0, 5000));
+}
+
+#[test]
+fn a_fault_joins_a_prefetch_that_is_under_way() {
+    let mut pair = pair(MS);
+    warm(&mut pair, 0);
+    pair.paging(1).prefetch(address(THERE), 5000, true);
+    pair.post(1, write(), 0, 5000);
+    pair.run_until_idle();
+    let counts = pair.paging(1).counts;
+    assert_eq!((counts.met, counts.begun), (1, 1));
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    // A prefetch for reading is not enough to write.
+    pair.paging(1).prefetch(address(200_000), 5000, false);
+    let (remote_addr, rkey) = remote(200_000);
+    pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 5000);
+    pair.run_until_idle();
+    let counts = pair.paging(1).counts;
+    assert_eq!((counts.met, counts.begun), (2, 3));
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+}
+
+#[test]
+fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
+    for (op, len) in every_operation() {
+        // What is sent, or the place of the answer.
+        let mut pair = pair(MS);
+        warm(&mut pair, 1);
+        pair.post_recv(10, THERE, 5000);
+        pair.paging(0).unmap(address(1000), 5000);
+        pair.post(1, op, 1000, len);
+        pair.post(2, write(), 50_000, 100);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::LocalProtection), (2, Status::WrFlushed)], "{op:?}");
+        assert_eq!(pair.wire.log.len(), 0);
+
+        // What the peer writes or reads.
+        let mut pair = self::pair(MS);
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 5000);
+        pair.paging(1).unmap(address(THERE), 5000);
+        pair.post(1, op, 1000, len);
+        pair.post(2, write(), 50_000, 100);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation), (2, Status::WrFlushed)], "{op:?}");
+        let receive = match op {
+            SendOp::Send | SendOp::SendImm { .. } => Status::LocalProtection,
+            _ => Status::WrFlushed,
+        };
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(10, receive)], "{op:?}");
+        assert_eq!(pair.nodes[1].host.events(), [QpEvent::Fatal], "{op:?}");
+        assert_eq!(writes(&pair, 1), 0);
+    }
+}
+
+#[test]
+fn packets_that_are_not_held_are_repeated_by_the_peer() {
+    for held in 0..3 {
+        let paging = Some(PagingSetup { resolve: MS, held, ..PagingSetup::default() });
+        let mut pair = Setup { paging, ..Setup::default() }.pair();
+        let before = pair.memory(1, 200_000, 5000);
+        pair.post_recv(10, 300_000, 5000);
+        let (remote_addr, rkey) = remote(200_000);
+        pair.post(1, SendOp::Send, 0, 5000);
+        pair.post(2, write(), 10_000, 5000);
+        pair.post(3, SendOp::Read { remote_addr, rkey }, 20_000, 5000);
+        // The place of the answer goes when it is asked for.
+        let asked = |pair: &Pair| operations(pair, 0, Operation::ReadRequest) > 0;
+        assert!(pair.run_until(asked));
+        pair.paging(0).invalidate(address(20_000), 5000, MS);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good(1..=3), "{held}");
+        assert!(pair.memory(1, 300_000, 5000) == pair.memory(0, 0, 5000));
+        assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 10_000, 5000));
+        assert!(pair.memory(0, 20_000, 5000) == before);
+    }
+}
+
+#[test]
+fn a_qp_that_waits_can_be_drained() {
+    // The first packets of a message have left: it is sent to its end. What was not begun stays.
+    let mut pair = pair(MS);
+    warm(&mut pair, 1);
+    pair.paging(0).prefetch(address(0), 2048, true);
+    pair.run_until_idle();
+    pair.post(1, write(), 0, 5000);
+    pair.post(2, write(), 0, 5000);
+    pair.transmit();
+    assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
+    pair.modify_from(0, QpState::Sqd, QpAttr { en_sqd_async_notify: true, ..QpAttr::default() });
+    assert!(pair.nodes[0].qp.attr().sq_draining);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    assert!(!pair.nodes[0].qp.attr().sq_draining);
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+
+    // Nothing of it has left: there is nothing to wait for.
+    let mut pair = self::pair(MS);
+    pair.post(1, write(), 0, 5000);
+    pair.transmit();
+    pair.modify_from(0, QpState::Sqd, QpAttr::default());
+    assert!(!pair.nodes[0].qp.attr().sq_draining);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), []);
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+}
+
+/// Brings a QP's sides to wait for pages, in every way that there is.
+fn waiting() -> Vec<(&'static str, usize, Pair)> {
+    let packet = {
+        let mut pair = pair(MS);
+        pair.post(1, write(), 0, 5000);
+        pair.transmit();
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
+        ("what is sent", 0, pair)
+    };
+    let answer = {
+        let mut pair = pair(MS);
+        warm(&mut pair, 1);
+        pair.post(1, read(), 0, 5000);
+        assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 0) > 0));
+        pair.paging(0).invalidate(address(0), 5000, Duration::ZERO);
+        assert!(pair.run_until(|pair| pair.held(0, Side::Requester) == 5));
+        ("an answer", 0, pair)
+    };
+    let request = {
+        let mut pair = pair(MS);
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 5000);
+        pair.post(1, SendOp::Send, 0, 5000);
+        assert!(pair.run_until(|pair| pair.held(1, Side::Responder) == 5));
+        assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::PageFault);
+        ("a request", 1, pair)
+    };
+    let answering = {
+        let mut pair = pair(MS);
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 5000);
+        pair.post(1, read(), 0, 5000);
+        assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
+        ("answering", 1, pair)
+    };
+    vec![packet, answer, request, answering]
+}
+
+#[test]
+fn a_qp_that_waits_can_go_to_error() {
+    for (what, node, mut pair) in waiting() {
+        let journal = pair.nodes[node].host.journal.len();
+        pair.modify_from(node, QpState::Error, QpAttr::default());
+        let queue = if node == 0 { Queue::Send } else { Queue::Receive };
+        let flushed = if node == 0 { 1 } else { 10 };
+        assert_eq!(pair.outcomes(node, queue), [(flushed, Status::WrFlushed)], "{what}");
+        assert_eq!(pair.nodes[0].qp.requester_state() == RequesterState::Halted, node == 0);
+        assert_eq!(pair.nodes[1].qp.responder_state() == ResponderState::Halted, node == 1);
+        // The page comes all the same, and what was held with it: nothing happens any more.
+        pair.run_until_idle();
+        assert_eq!(pair.nodes[node].host.journal.len(), journal + 1, "{what}");
+        assert_eq!(pair.held(node, if node == 0 { Side::Requester } else { Side::Responder }), 0);
+        let qp = &pair.nodes[node].qp;
+        assert!(!qp.wants_transmit() && qp.poll_timeout().is_none(), "{what}");
+    }
+}
+
+#[test]
+fn a_qp_that_waits_can_be_reset_and_used_again() {
+    for (what, _, mut pair) in waiting() {
+        for node in 0..2 {
+            pair.modify_from(node, QpState::Reset, QpAttr::default());
+        }
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::Idle, "{what}");
+        assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::Ready, "{what}");
+        pair.run_until_idle();
+        let before = [pair.outcomes(0, Queue::Send), pair.outcomes(1, Queue::Receive)];
+        assert_eq!(before, [[], []], "{what}");
+        for node in 0..2 {
+            pair.connect(node, &setup(MS));
+        }
+        pair.post_recv(20, THERE, 5000);
+        pair.post(2, SendOp::Send, 30_000, 5000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good([2]), "{what}");
+        assert_eq!(pair.outcomes(1, Queue::Receive), good([20]), "{what}");
+        assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 30_000, 5000));
+    }
+}
+
+#[test]
+fn an_end_that_was_not_waited_for_changes_nothing() {
+    for side in [Side::Requester, Side::Responder] {
+        for (what, node, mut pair) in waiting() {
+            // Too early, or for the other side: it waits again.
+            pair.nodes[node].qp.page_resolved(pair.now, side);
+            pair.run_until_idle();
+            assert_eq!(pair.outcomes(0, Queue::Send), good([1]), "{what}");
+            assert_eq!(naks(&pair), 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn packets_of_uc_and_datagrams_wait_too() {
+    for service in [Service::Uc, Service::Ud] {
+        for srq in [false, true] {
+            let mut pair = Setup { service, srq, ..setup(MS) }.pair();
+            let len = if service == Service::Ud { 1000 } else { 5000 };
+            for k in 0..4 {
+                match srq {
+                    true => pair.post_srq_recv(0, 10 + k, THERE + 6000 * k as usize, 6000),
+                    false => pair.post_recv(10 + k, THERE + 6000 * k as usize, 6000),
+                }
+                pair.post(k, SendOp::SendImm { imm: k as u32 }, 6000 * k as usize, len);
+            }
+            let mut held = 0;
+            while pair.step() {
+                held = held.max(pair.held(1, Side::Responder));
+            }
+            assert!(held > 0);
+            assert_eq!(pair.outcomes(0, Queue::Send), good(0..4));
+            assert_eq!(pair.outcomes(1, Queue::Receive), good(10..14), "{service:?}");
+            let header = if service == Service::Ud { 40 } else { 0 };
+            for k in 0..4 {
+                assert!(pair.memory(1, THERE + 6000 * k + header, len) == pair.memory(0, 6000 * k, len));
+            }
+            assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::Ready);
+            assert!(pair.canaries_live());
+        }
+    }
+}
+
+#[test]
+fn messages_of_uc_whose_packets_are_not_held_are_lost_and_no_others() {
+    let paging = Some(PagingSetup { resolve: MS, held: 3, ..PagingSetup::default() });
+    let mut pair = Setup { service: Service::Uc, paging, ..Setup::default() }.pair();
+    warm(&mut pair, 0);
+    pair.post_recv(10, THERE, 5000);
+    pair.post(1, SendOp::Send, 0, 5000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(1, Queue::Receive), [], "two of five packets were not held");
+    pair.post(2, SendOp::Send, 10_000, 2000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
+    assert!(pair.memory(1, THERE, 2000) == pair.memory(0, 10_000, 2000));
+}
+
+#[test]
+fn a_fault_that_ends_badly_ends_an_unreliable_receiver() {
+    for service in [Service::Uc, Service::Ud] {
+        let mut pair = Setup { service, ..setup(MS) }.pair();
+        warm(&mut pair, 0);
+        pair.paging(1).unmap(address(THERE), 1000);
+        pair.post_recv(10, THERE, 1000);
+        pair.post(1, SendOp::Send, 0, 500);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(10, Status::LocalProtection)], "{service:?}");
+        assert_eq!(pair.nodes[1].qp.state(), QpState::Error);
+    }
+}
