@@ -15,7 +15,8 @@ use crate::memory::copy;
 use crate::memory::device_memory::Budget;
 use crate::memory::region::Regions;
 use crate::moderation::Moderated;
-use crate::paging::Owner;
+use crate::paging::held::Places;
+use crate::paging::{Owner, Resolver};
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::Slot;
@@ -26,9 +27,9 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
-use weir_transport::{AddressVector, Profile};
+use weir_transport::{AddressVector, Profile, Side};
 
 /// A device's engine in this process.
 pub(crate) struct Adapter {
@@ -46,6 +47,11 @@ pub(crate) struct Adapter {
     pub moderated: Moderated,
     /// A CQ has overflowed, and its QPs are still to be ended.
     pub overflown: AtomicBool,
+    /// Who brings in pages, once there was an on-demand region.
+    resolver: OnceLock<Arc<Resolver>>,
+    /// Sides of QPs whose pages have come.
+    resolved: Mutex<Vec<(u32, Side)>>,
+    any_resolved: AtomicBool,
     engine: Handover<Engine>,
     /// QPs with something new, each once.
     doorbells: Doorbells,
@@ -111,6 +117,9 @@ impl Adapter {
             sockets: Mutex::new(sockets),
             moderated: Moderated::default(),
             overflown: AtomicBool::new(false),
+            resolver: OnceLock::new(),
+            resolved: Mutex::new(Vec::with_capacity(64)),
+            any_resolved: AtomicBool::new(false),
             engine: Handover::new(engine),
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
@@ -155,9 +164,52 @@ impl Adapter {
 
     /// Enters a QP; `make` gets its number. ENOMEM if the table is full.
     pub fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
-        let shared = self.with_engine(|engine| engine.add_qp(make))?;
+        let (shared, count) = self.with_engine(|engine| engine.add_qp(make).map(|shared| (shared, engine.qps())))?;
         self.doorbells.reserve();
+        if let Some(resolver) = self.resolver.get() {
+            self.make_room_for_faults(resolver, count);
+        }
         Ok(shared)
+    }
+
+    /// Who resolves page faults here; started by the first to ask. EAGAIN if the system gives no threads.
+    pub fn resolver(self: &Arc<Self>) -> Result<Arc<Resolver>, Errno> {
+        let owner: Weak<Adapter> = Arc::downgrade(self);
+        let resolver = self.resolver.get_or_init(|| Resolver::new(owner));
+        resolver.start()?;
+        let spare = Box::new(Places::new());
+        let (spare, count) = self.with_engine(|engine| (engine.equip(spare), engine.qps()));
+        drop(spare);
+        self.make_room_for_faults(resolver, count);
+        Ok(resolver.clone())
+    }
+
+    fn make_room_for_faults(&self, resolver: &Resolver, qps: usize) {
+        resolver.reserve(qps);
+        // Room is made outside of the lock: the engine waits for it.
+        let mut larger = Vec::with_capacity(4 * qps + 64);
+        let mut resolved = self.resolved();
+        if resolved.capacity() < larger.capacity() {
+            larger.append(&mut resolved);
+            std::mem::swap(&mut *resolved, &mut larger);
+        }
+        drop(resolved);
+    }
+
+    fn resolved(&self) -> MutexGuard<'_, Vec<(u32, Side)>> {
+        self.resolved.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether a QP's pages have come since they were last taken.
+    #[inline]
+    pub fn has_resolved(&self) -> bool {
+        self.any_resolved.load(Ordering::Acquire)
+    }
+
+    /// Takes the sides of QPs whose pages have come.
+    pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>) {
+        self.any_resolved.store(false, Ordering::Release);
+        std::mem::swap(&mut *self.resolved(), into);
     }
 
     /// Takes a QP out, and says to its peer what is owed.
@@ -256,6 +308,11 @@ impl Adapter {
         inside(|| engine.turn(self, Turn::SEND));
     }
 
+    /// Whether this thread is at an engine: whatever that uses must stay.
+    pub fn is_inside() -> bool {
+        INSIDE.get()
+    }
+
     /// Returns when no access that began before is still under way.
     pub fn quiesce(&self) {
         if !INSIDE.get() && self.check().is_ok() {
@@ -294,10 +351,21 @@ impl Owner for Adapter {
         const PATIENCE: Duration = Duration::from_millis(100);
         self.quiesce_within(PATIENCE);
     }
+
+    fn resolved(&self, whom: &[(u32, Side)]) {
+        if self.check().is_ok() {
+            Adapter::resolved(self).extend_from_slice(whom);
+            self.any_resolved.store(true, Ordering::Release);
+            self.engine.want(|engine| self.another(engine));
+        }
+    }
 }
 
 impl Drop for Adapter {
     fn drop(&mut self) {
+        if let Some(resolver) = self.resolver.get() {
+            resolver.end();
+        }
         fork::forget(&self.descriptors());
         if self.check().is_ok() {
             self.shown.state.set(sheet::state::CLOSED);

@@ -42,6 +42,7 @@ pub use interfaces::{DeviceInfo, devices};
 pub use memory::window::WindowType;
 pub use mr::{Mr, Rereg};
 pub use mw::Mw;
+pub use paging::Advice;
 pub use qp::{Qp, QpCreate, Receives};
 pub use srq::{Srq, SrqCreate, Xrcd};
 

@@ -6,6 +6,7 @@ use crate::context::Pd;
 use crate::dm::Dm;
 use crate::memory::pin::{self, Pinned};
 use crate::memory::region::{Kind, Region};
+use crate::paging::Registered;
 use std::sync::{Arc, Mutex, MutexGuard};
 use weir_transport::Access;
 
@@ -27,6 +28,7 @@ enum Backing {
     Memory {
         _pinned: Pinned,
     },
+    OnDemand(Registered),
     Device(Arc<Dm>),
     Null,
     /// It is deregistered.
@@ -40,6 +42,8 @@ pub struct Rereg {
     pub translation: Option<(u64, u64)>,
     pub pd: Option<Arc<Pd>>,
     pub access: Option<Access>,
+    /// Whether its memory is to be paged on demand.
+    pub on_demand: Option<bool>,
 }
 
 impl Pd {
@@ -50,16 +54,39 @@ impl Pd {
         let adapter = &self.context.adapter;
         adapter.check()?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
-        let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory };
+        let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory, paged: None };
         let pinned = populate(adapter, &region)?;
         Mr::enter(self, region, Backing::Memory { _pinned: pinned })
+    }
+
+    /// Registers memory that need not be there, and is brought in when it is needed: `len` bytes at `addr`, or with 0
+    /// and `u64::MAX` all of it. EINVAL as [`Pd::reg_mr`], for `huge` where there are no huge pages, and for all of
+    /// memory known by another address; ENOMEM beyond `max_mr`.
+    pub fn reg_on_demand_mr(
+        self: &Arc<Self>,
+        addr: u64,
+        len: u64,
+        iova: u64,
+        access: Access,
+        huge: bool,
+    ) -> Result<Arc<Mr>, Errno> {
+        let adapter = &self.context.adapter;
+        adapter.check()?;
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
+        if len == u64::MAX && iova != addr {
+            return Err(Errno(libc::EINVAL));
+        }
+        let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory, paged: None };
+        let (region, backing) = demand(adapter, region, huge)?;
+        Mr::enter(self, region, backing)
     }
 
     /// A region without memory, for local keys: zeros are read from it, what is written to it is lost.
     pub fn alloc_null_mr(self: &Arc<Self>) -> Result<Arc<Mr>, Errno> {
         self.context.adapter.check()?;
         let access = Access::LOCAL_WRITE;
-        let region = Region { key: 0, pd: self.number, addr: 0, iova: 0, len: u64::MAX, access, kind: Kind::Null };
+        let region =
+            Region { key: 0, pd: self.number, addr: 0, iova: 0, len: u64::MAX, access, kind: Kind::Null, paged: None };
         Mr::enter(self, region, Backing::Null)
     }
 
@@ -72,7 +99,7 @@ impl Pd {
             return Err(Errno(libc::EINVAL));
         }
         let addr = dm.memory.addr() + offset;
-        let region = Region { key: 0, pd: self.number, addr, iova: 0, len, access, kind: Kind::Memory };
+        let region = Region { key: 0, pd: self.number, addr, iova: 0, len, access, kind: Kind::Memory, paged: None };
         dm.attach();
         Mr::enter(self, region, Backing::Device(dm.clone())).inspect_err(|_| dm.detach())
     }
@@ -83,6 +110,9 @@ impl Mr {
         let adapter = pd.context.adapter.clone();
         let key = adapter.regions.insert(region)?;
         pd.attach();
+        if let Backing::OnDemand(registered) = &backing {
+            registered.name(key);
+        }
         Ok(Arc::new(Mr { adapter, key, state: Mutex::new(State { pd: pd.clone(), region, backing }) }))
     }
 
@@ -106,9 +136,11 @@ impl Mr {
     pub fn rereg(&self, change: &Rereg) -> Result<(), Errno> {
         self.adapter.check()?;
         let mut state = self.state();
-        if !matches!(state.backing, Backing::Memory { .. }) {
-            return Err(Errno(libc::EINVAL));
-        }
+        let on_demand = match &state.backing {
+            Backing::Memory { .. } => change.on_demand.unwrap_or(false),
+            Backing::OnDemand(_) => change.on_demand.unwrap_or(true),
+            Backing::Device(_) | Backing::Null | Backing::Gone => return Err(Errno(libc::EINVAL)),
+        };
         if change.pd.as_ref().is_some_and(|pd| !Arc::ptr_eq(&pd.context.adapter, &self.adapter)) {
             return Err(Errno(libc::EINVAL));
         }
@@ -123,11 +155,20 @@ impl Mr {
             region.iova = if zero_based { 0 } else { region.addr };
         }
         region.pd = change.pd.as_ref().map_or(region.pd, |pd| pd.number);
-        let pinned = populate(&self.adapter, &region)?;
+        region.paged = None;
+        let (region, backing) = if on_demand {
+            // A new table, empty again.
+            demand(&self.adapter, region, false)?
+        } else {
+            (region, Backing::Memory { _pinned: populate(&self.adapter, &region)? })
+        };
         self.adapter.regions.replace(self.key, region)?;
+        if let Backing::OnDemand(registered) = &backing {
+            registered.name(self.key);
+        }
         self.adapter.quiesce();
         state.region = region;
-        let old = std::mem::replace(&mut state.backing, Backing::Memory { _pinned: pinned });
+        let old = std::mem::replace(&mut state.backing, backing);
         if let Some(pd) = &change.pd {
             pd.attach();
             std::mem::replace(&mut state.pd, pd.clone()).detach();
@@ -170,6 +211,16 @@ impl Drop for Mr {
 /// IBTA 10.6.3.1: peers may not write where the process may not.
 fn consistent(access: Access) -> bool {
     access.contains(Access::LOCAL_WRITE) || !access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+}
+
+/// Checks what a region asks for, whose memory is brought in on demand.
+fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region, Backing), Errno> {
+    if !consistent(region.access) {
+        return Err(Errno(libc::EINVAL));
+    }
+    let writable = region.access.contains(Access::LOCAL_WRITE);
+    let registered = Registered::new(adapter, (region.addr, region.len), writable, huge)?;
+    Ok((Region { paged: Some(registered.paged()), ..region }, Backing::OnDemand(registered)))
 }
 
 /// Checks what a region asks for and brings its memory in.

@@ -6,6 +6,7 @@ use crate::engine::host::QpHost;
 use crate::handover::Bell;
 use crate::memory::region::Cached;
 use crate::notify::Notify;
+use crate::paging::QpFaults;
 use crate::srq::{Srq, SrqShared, Xrcd};
 use crate::{AsyncEvent, Errno, clock};
 use std::net::IpAddr;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use weir_transport::{
     AttrMask, Completion, Data, ModifyError, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr,
-    Service, Sge, Target, Tuning,
+    Service, Sge, Side, Target, Tuning,
 };
 
 /// What a QP is made with.
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub places: Arc<Places>,
     pub events: Arc<Notify<AsyncEvent>>,
     pub bell: Bell,
+    /// Its network page faults.
+    pub faults: Arc<QpFaults>,
     /// Bytes posted since the engine last looked.
     pub unsent: AtomicU32,
     /// Requests are under way: new ones may wait for company.
@@ -200,6 +203,7 @@ impl Qp {
                 places: Arc::default(),
                 events: pd.context.events.clone(),
                 bell: Bell::new(),
+                faults: Arc::new(QpFaults::new(num)),
                 unsent: AtomicU32::new(0),
                 busy: AtomicBool::new(false),
                 blocks_own_multicast: AtomicBool::new(false),
@@ -286,7 +290,7 @@ impl Qp {
         let mut protocol = shared.lock();
         let mut cached = Cached::default();
         let regions = &self.pd.context.adapter.regions;
-        let mut host = QpHost { shared, regions, cached: &mut cached };
+        let mut host = QpHost { shared, regions, cached: &mut cached, side: Side::Requester };
         let result = protocol.modify(clock::now(), attr, mask, &mut host);
         let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
         if state == QpState::Reset {

@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::ffi::{ENODEV, object, status, zeroed};
 use crate::import::Exports;
 use crate::registry::Registry;
-use crate::{cq, cq_ex, device, dm, domain, log, mw, pd_mr, poll, post, qp, query, srq, xrc};
+use crate::{advise, cq, cq_ex, device, dm, domain, log, mw, pd_mr, poll, post, qp, query, srq, xrc};
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -117,6 +117,7 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs
     verbs.get_srq_num = Some(srq::get_srq_num);
     verbs.open_xrcd = Some(xrc::open_xrcd);
     verbs.close_xrcd = Some(xrc::close_xrcd);
+    verbs.advise_mr = Some(advise::advise_mr);
     verbs.alloc_null_mr = Some(pd_mr::alloc_null_mr);
     verbs.alloc_dm = Some(dm::alloc_dm);
     verbs.free_dm = Some(dm::free_dm);

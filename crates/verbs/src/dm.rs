@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{EINVAL, object, status};
+use crate::ffi::{EINVAL, EOPNOTSUPP, object, status};
 use crate::pd_mr::{self, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -63,7 +63,10 @@ pub unsafe extern "C" fn reg_dm_mr(
     object(|| {
         // SAFETY: the caller's promise.
         let (own, dm) = unsafe { (pd_mr::own(pd), &(*dm.cast::<Dm>()).device) };
-        let access = pd_mr::access_flags(access)?;
+        let pd_mr::Flags { access, on_demand, .. } = pd_mr::access_flags(access)?;
+        if on_demand {
+            return Err(EOPNOTSUPP);
+        }
         let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
         // SAFETY: the caller's promise.
         Ok(unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) })

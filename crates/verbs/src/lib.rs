@@ -8,6 +8,7 @@
 //! `ibv_open_device` starts the log, if `WEIR_LOG` asks for one, and opens the adapter.
 
 pub mod abi;
+mod advise;
 
 mod ah;
 mod attr;

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::context;
 use crate::domain::Domain;
-use crate::ffi::{EINVAL, EOPNOTSUPP, object, status};
+use crate::ffi::{EINVAL, object, status};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -158,14 +158,21 @@ unsafe fn register(
     iova: u64,
     access: u32,
 ) -> Result<*mut ibv_mr, Errno> {
-    let access = access_flags(access)?;
+    let Flags { access, on_demand, huge } = access_flags(access)?;
     // The kernel's rule: memory is mapped page by page.
     let in_page = |address: u64| address % PAGE;
     if !access.contains(Access::ZERO_BASED) && in_page(addr as u64) != in_page(iova) {
         return Err(EINVAL);
     }
     // SAFETY: the caller's promise.
-    unsafe { Ok(make(pd, addr, own(pd).device.reg_mr(addr as u64, length as u64, iova, access)?)) }
+    let domain = unsafe { &own(pd).device };
+    let mr = if on_demand {
+        domain.reg_on_demand_mr(addr as u64, length as u64, iova, access, huge)?
+    } else {
+        domain.reg_mr(addr as u64, length as u64, iova, access)?
+    };
+    // SAFETY: as above.
+    unsafe { Ok(make(pd, addr, mr)) }
 }
 
 const PAGE: u64 = 4096;
@@ -193,13 +200,20 @@ pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, handle: u32, device: 
     ibv_mr { context, pd, addr, length, handle, lkey, rkey }
 }
 
-/// Optional flags and the hint at huge pages ask for nothing that would be visible here.
-pub fn access_flags(bits: u32) -> Result<Access, Errno> {
-    let bits = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB);
-    if bits & IBV_ACCESS_ON_DEMAND != 0 {
-        return Err(EOPNOTSUPP);
-    }
-    Access::from_bits(bits).ok_or(EINVAL)
+/// What a registration asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    pub access: Access,
+    pub on_demand: bool,
+    /// The memory consists of huge pages, which matters to regions on demand only.
+    pub huge: bool,
+}
+
+/// Optional flags ask for nothing that would be visible here. EINVAL for unknown ones.
+pub fn access_flags(bits: u32) -> Result<Flags, Errno> {
+    let known = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND);
+    let access = Access::from_bits(known).ok_or(EINVAL)?;
+    Ok(Flags { access, on_demand: bits & IBV_ACCESS_ON_DEMAND != 0, huge: bits & IBV_ACCESS_HUGETLB != 0 })
 }
 
 #[cfg(test)]
@@ -208,9 +222,11 @@ mod tests {
 
     #[test]
     fn optional_flags_are_taken_and_unknown_ones_are_not() {
-        assert_eq!(access_flags(1 | 1 << 20 | IBV_ACCESS_HUGETLB), Ok(Access::LOCAL_WRITE));
-        assert_eq!(access_flags(IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED), Ok(Access::MW_BIND | Access::ZERO_BASED));
-        assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), Err(EOPNOTSUPP));
+        let flags = |access, on_demand, huge| Ok(Flags { access, on_demand, huge });
+        assert_eq!(access_flags(1 | 1 << 20 | IBV_ACCESS_HUGETLB), flags(Access::LOCAL_WRITE, false, true));
+        let both = Access::MW_BIND | Access::ZERO_BASED;
+        assert_eq!(access_flags(IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED), flags(both, false, false));
+        assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), flags(Access::empty(), true, false));
         assert_eq!(access_flags(1 << 12), Err(EINVAL));
     }
 }

@@ -25,6 +25,20 @@ const PHYS_LINK_UP: u8 = 5;
 const TYPE_ROCE_V1: c_int = 0;
 const TYPE_ROCE_V2: c_int = 1;
 
+const DATAGRAMS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+/// All memory accesses of all services may meet page faults.
+const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
+    general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+    per_transport_caps: ibv_odp_per_transport_caps {
+        rc_odp_caps: DATAGRAMS | ONE_SIDED,
+        uc_odp_caps: DATAGRAMS | IBV_ODP_SUPPORT_WRITE,
+        ud_odp_caps: DATAGRAMS,
+    },
+};
+/// XRC has shared receive queues only.
+const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_SIDED;
+
 /// # Safety
 /// `context` is open, `attr` is writable.
 #[unsafe(no_mangle)]
@@ -57,6 +71,8 @@ pub unsafe extern "C" fn query_device_ex(
             all.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
             // `ibv_query_rt_values_ex` counts nanoseconds; the unit is kHz.
             all.hca_core_clock = 1_000_000;
+            all.odp_caps = ODP_CAPS;
+            all.xrc_odp_caps = XRC_ODP_CAPS;
             all.max_dm_size = context::own(context).device.limits().max_dm_size;
             all.phys_port_cnt_ex = PORT;
             copy_clamped(&all, attr.cast(), size);

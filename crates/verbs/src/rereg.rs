@@ -63,13 +63,14 @@ unsafe fn change(
     if flags == 0 {
         return Err(Failed::Command(EINVAL));
     }
-    let access = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
+    let flags = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
     // SAFETY: the caller's promise.
     unsafe {
         let rereg = Rereg {
             translation: moved.then_some((addr as u64, length as u64)),
             pd: new_pd.then(|| pd_mr::own(pd).device.clone()),
-            access,
+            access: flags.map(|flags| flags.access),
+            on_demand: flags.map(|flags| flags.on_demand),
         };
         (*mr.cast::<Mr>()).device.rereg(&rereg).map_err(Failed::Command)?;
         if moved {

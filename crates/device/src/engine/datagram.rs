@@ -7,10 +7,12 @@ use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::region::{Cached, Regions};
 use crate::memory::window::User;
+use crate::paging::QpFaults;
 use crate::route::Route;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use weir_link::{Arrival, Outbox};
-use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, Refused};
+use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, Refused, Side};
 use weir_wire::ROCE_PORT;
 
 /// What a datagram costs a receive buffer beyond its bytes.
@@ -24,6 +26,7 @@ struct Staged<'a> {
     routes: &'a [Option<Route>],
     peers: &'a mut Peers,
     user: User,
+    faults: &'a Arc<QpFaults>,
     regions: &'a Regions,
     cached: &'a mut Cached,
     now: Instant,
@@ -40,7 +43,8 @@ impl Engine {
         let routes = adapter.addresses.read();
         let mut served = std::mem::take(&mut self.served);
         let mut protocol = shared.lock();
-        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+        let mut host =
+            QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side: Side::Requester };
         let mut staged = Staged {
             outbox: &mut self.outbox,
             segments: self.carrier.max_segments(),
@@ -48,6 +52,7 @@ impl Engine {
             routes: &routes,
             peers: &mut self.peers,
             user: User { pd: shared.pd(), qp: shared.num },
+            faults: &shared.faults,
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             now,
@@ -90,6 +95,7 @@ impl Staged<'_> {
             port: self.port,
             icrc,
             user: self.user,
+            faults: self.faults,
             regions: self.regions,
             cached: &mut *self.cached,
             discard: false,

@@ -4,23 +4,68 @@ use crate::AsyncEvent;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
+use crate::paging::{Paged, Who, invalidate};
 use crate::qp::Shared;
-use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Sge};
+use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Sge, Side};
+use weir_wire::Opcode;
 
 /// What the protocol sees of the adapter while it works on one QP.
 pub struct QpHost<'a> {
     pub shared: &'a Shared,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
+    /// Which of its sides is worked on.
+    pub side: Side,
+}
+
+/// Where an access goes: its address, and its region's pages if they are brought in on demand.
+#[derive(Clone, Copy)]
+struct Spot {
+    addr: u64,
+    len: u64,
+    paged: Option<Paged>,
 }
 
 impl QpHost<'_> {
-    fn local(&mut self, lkey: u32, va: u64, len: u64, access: Access) -> Result<Place, Denied> {
-        self.regions.find(lkey, self.cached)?.local(self.shared.pd(), va, len, access)
+    /// Which side's packet the protocol is given: responses are the requester's.
+    pub fn side_of(opcode: Opcode) -> Side {
+        if opcode.is_response() { Side::Requester } else { Side::Responder }
     }
 
-    fn remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
-        self.regions.find(rkey, self.cached)?.remote(self.shared.pd(), self.shared.num, va, len, access)
+    fn local(&mut self, lkey: u32, va: u64, len: u64, access: Access) -> Result<Option<Spot>, Denied> {
+        let region = self.regions.find(lkey, self.cached)?;
+        match region.local(self.shared.pd(), va, len, access)? {
+            Place::Memory(addr) => Ok(Some(Spot { addr, len, paged: region.paged })),
+            Place::Null => Ok(None),
+        }
+    }
+
+    fn remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<Spot, Denied> {
+        let region = self.regions.find(rkey, self.cached)?;
+        let addr = region.remote(self.shared.pd(), self.shared.num, va, len, access)?;
+        Ok(Spot { addr, len, paged: region.paged })
+    }
+
+    fn who(&self) -> Who<'_> {
+        Who { faults: &self.shared.faults, side: self.side }
+    }
+
+    /// Whether a spot can be written now; `left` bytes of the message belong there and behind it.
+    #[inline]
+    fn admit(&self, spot: Spot, left: u64) -> Result<(), Denied> {
+        match spot.paged {
+            None => Ok(()),
+            Some(paged) => paged.admit(spot.addr, spot.len, left, true, self.who()),
+        }
+    }
+
+    /// A spot that could be written has not been.
+    #[cold]
+    fn missed(&self, spot: Spot) -> Denied {
+        match spot.paged {
+            None => Denied::Unmapped,
+            Some(paged) => paged.missed(spot.addr, spot.len, true, self.who()),
+        }
     }
 
     fn user(&self) -> User {
@@ -44,10 +89,11 @@ impl Host for QpHost<'_> {
         let mut rest = bytes;
         for (sge, at, len) in pieces(sges, offset, bytes.len()) {
             let (now, later) = rest.split_at(len);
-            let place = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, Access::LOCAL_WRITE)?;
-            if let Place::Memory(addr) = place {
+            let spot = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, Access::LOCAL_WRITE)?;
+            if let Some(spot) = spot {
+                self.admit(spot, u64::from(sge.length) - at)?;
                 // SAFETY: `now` is ours; the application's side may be in any state.
-                unsafe { copy::copy(addr as *mut u8, now.as_ptr(), len) }.map_err(|_| Denied::Unmapped)?;
+                unsafe { copy::copy(spot.addr as *mut u8, now.as_ptr(), len) }.map_err(|_| self.missed(spot))?;
             }
             rest = later;
         }
@@ -55,16 +101,19 @@ impl Host for QpHost<'_> {
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let addr = self.remote(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
+        let spot = self.remote(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
+        self.admit(spot, spot.len)?;
         // SAFETY: `bytes` is ours; the application's side may be in any state.
-        unsafe { copy::copy(addr as *mut u8, bytes.as_ptr(), bytes.len()) }.map_err(|_| Denied::Unmapped)
+        unsafe { copy::copy(spot.addr as *mut u8, bytes.as_ptr(), bytes.len()) }.map_err(|_| self.missed(spot))
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
-        let addr = self.remote(rkey, va, 8, Access::REMOTE_ATOMIC)? as *mut u64;
+        let spot = self.remote(rkey, va, 8, Access::REMOTE_ATOMIC)?;
+        let addr = spot.addr as *mut u64;
         if !addr.is_aligned() {
             return Err(Denied::Protection);
         }
+        self.admit(spot, spot.len)?;
         // SAFETY: aligned, as just checked; the memory may be in any state.
         let before = unsafe {
             match op {
@@ -72,7 +121,25 @@ impl Host for QpHost<'_> {
                 AtomicOp::FetchAdd { add } => copy::fetch_add(addr, add),
             }
         };
-        before.map_err(|_| Denied::Unmapped)
+        before.map_err(|_| self.missed(spot))
+    }
+
+    fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, access: Access) -> Result<(), Denied> {
+        if !invalidate::needed() {
+            return Ok(());
+        }
+        for (sge, at, len) in pieces(sges, offset, len as usize) {
+            if let Some(spot) = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, access)? {
+                self.admit(spot, u64::from(sge.length) - at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn expect_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) {
+        if let Ok(Spot { addr, len, paged: Some(paged) }) = self.remote(rkey, va, len, access) {
+            paged.expect(addr, len, access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC));
+        }
     }
 
     fn bind_window(&mut self, bind: &Bind) -> Result<(), Denied> {

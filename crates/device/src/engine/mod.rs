@@ -2,6 +2,7 @@
 //! time: doorbells, arrivals, deadlines, departures.
 
 mod datagram;
+mod faulted;
 mod flow;
 mod foreign;
 pub mod host;
@@ -22,6 +23,7 @@ use crate::config::{Config, Icrc};
 use crate::hello::{self, Hello, Kind};
 use crate::interfaces::DeviceInfo;
 use crate::memory::region::Cached;
+use crate::paging::held::Places;
 use crate::qp::Shared;
 use crate::route::Route;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
@@ -36,7 +38,7 @@ use std::sync::Arc;
 use table::Table;
 use timers::Timers;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::Instant;
+use weir_transport::{Instant, Side};
 
 /// What a turn does beside doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,10 @@ pub struct Engine {
     served: Vec<peers::PeerId>,
     cached: Cached,
     payload_cached: Cached,
+    /// Packets that wait for pages, if there are on-demand regions.
+    held: Option<Box<Places>>,
+    /// QPs whose pages have come, while they are worked on.
+    resolved: Vec<(u32, Side)>,
     /// Long payload without ICRC is sent from where it lies.
     in_place: bool,
     /// Receives in a row that found nothing.
@@ -140,6 +146,8 @@ impl Engine {
             served: Vec::with_capacity(64),
             cached: Cached::default(),
             payload_cached: Cached::default(),
+            held: None,
+            resolved: Vec::with_capacity(64),
         })
     }
 
@@ -164,6 +172,11 @@ impl Engine {
         self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
         self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
         Ok(shared)
+    }
+
+    /// Number of QPs.
+    pub fn qps(&self) -> usize {
+        self.table.len()
     }
 
     /// Takes a QP out. For a moment it goes on to acknowledge duplicates: the peer may have missed our last ACK.
@@ -195,6 +208,7 @@ impl Engine {
     /// Forgets where a QP's packets went.
     pub fn disconnect(&mut self, num: u32) {
         let Some(index) = self.table.index(num) else { return };
+        self.drop_held(index);
         self.settle(index);
         if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.unbind()) {
             self.peers.unbind(peer, clock::now());
@@ -205,6 +219,10 @@ impl Engine {
     pub fn turn(&mut self, adapter: &Adapter, turn: Turn) -> bool {
         let now = clock::now();
         let mut worked = self.answer_doorbells(adapter);
+        if adapter.has_resolved() {
+            self.go_on(adapter, now);
+            worked = true;
+        }
         if turn.earlier_acks {
             self.hurry_acks(|_| true);
         }
@@ -285,7 +303,8 @@ impl Engine {
             if protocol.poll_timeout().is_some_and(|due| due <= now) {
                 // No answer took its ACK along in time.
                 entry.answers &= !protocol.owes_lazy_ack();
-                let mut host = host::QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+                let (cached, side) = (&mut self.cached, Side::Requester);
+                let mut host = host::QpHost { shared: &shared, regions: &adapter.regions, cached, side };
                 protocol.handle_timeout(now, &mut host);
             }
             self.after(index, &mut protocol);

@@ -9,7 +9,7 @@ use crate::engine::host::QpHost;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use weir_link::Arrival;
-use weir_transport::Instant;
+use weir_transport::{Handled, Instant, Side};
 use weir_wire::{Packet, ROCE_PORT};
 
 /// The destination QP of a packet to a group (IBTA 10.5.2).
@@ -116,8 +116,11 @@ impl Engine {
                 continue;
             }
             let mut protocol = shared.lock();
-            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
-            protocol.handle_datagram(now, &packet, &header, &mut host);
+            let (cached, side) = (&mut self.cached, Side::Responder);
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
+            if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
+                self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
+            }
             self.after(index, &mut protocol);
         }
     }

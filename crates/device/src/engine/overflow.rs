@@ -4,7 +4,7 @@ use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
 use std::sync::atomic::Ordering;
-use weir_transport::{AttrMask, Host, Instant, QpAttr, QpEvent, QpState};
+use weir_transport::{AttrMask, Host, Instant, QpAttr, QpEvent, QpState, Side};
 
 impl Engine {
     /// Moves the QPs of overflown CQs to the error state, each with an event of its own (IBTA 11.6.3.2).
@@ -22,7 +22,8 @@ impl Engine {
             if matches!(protocol.state(), QpState::Reset | QpState::Error) {
                 continue;
             }
-            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+            let (cached, side) = (&mut self.cached, Side::Requester);
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
             let error = QpAttr { qp_state: QpState::Error, ..QpAttr::default() };
             if protocol.modify(now, &error, AttrMask::STATE, &mut host).is_ok() {
                 host.event(QpEvent::Fatal);

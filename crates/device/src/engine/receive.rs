@@ -9,7 +9,7 @@ use crate::engine::{Engine, index_in};
 use crate::hello::{Hello, MAGIC};
 use crate::route::{Route, needs_scope};
 use weir_link::{Arrival, Group, Inbox};
-use weir_transport::{Instant, Service};
+use weir_transport::{Handled, Instant, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
@@ -94,12 +94,16 @@ impl Engine {
                 if let Some(packet) = checks.packet(position, datagram)
                     && checks.wanted(&protocol, &packet)
                 {
-                    let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+                    let side = QpHost::side_of(packet.headers.bth.opcode);
+                    let cached = &mut self.cached;
+                    let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
                     if checks.datagram {
                         let header = network_header(arrival, datagram.len());
-                        protocol.handle_datagram(now, &packet, &header, &mut host);
-                    } else {
-                        protocol.handle_packet(now, &packet, &mut host);
+                        if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
+                            self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
+                        }
+                    } else if protocol.handle_packet(now, &packet, &mut host) == Handled::Held {
+                        self.hold(index, side, packet.headers.bth.psn, datagram, None);
                     }
                 }
                 next = datagrams.next_if(|(_, datagram)| destination(datagram) == Some(dest));

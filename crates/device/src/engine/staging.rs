@@ -6,10 +6,12 @@ use crate::engine::host::pieces;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
+use crate::paging::{Paged, QpFaults, Who};
 use crate::route::Route;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use weir_link::{Group, MAX_PIECES, Outbox, Piece};
-use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused};
+use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Sge, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
@@ -28,6 +30,7 @@ pub struct Staging<'a> {
     pub icrc: bool,
     /// The QP and its PD.
     pub user: User,
+    pub faults: &'a Arc<QpFaults>,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
     /// The process at the other end is gone: packets lead nowhere.
@@ -63,7 +66,8 @@ impl Egress for Staging<'_> {
         let place = &mut self.outbox.bytes[start..start + len];
         packet.headers.emit(place);
         let (payload, tail) = place[headers..].split_at_mut(packet.payload.len());
-        if let Err(denied) = fill(&packet.payload, payload, self.user, self.regions, self.cached) {
+        let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
+        if let Err(denied) = memory.fill(&packet.payload, payload) {
             return Err(self.refusal(denied));
         }
         tail.fill(0);
@@ -94,8 +98,13 @@ impl Staging<'_> {
     /// they leave first; then it is denied again.
     #[cold]
     fn refusal(&self, denied: Denied) -> Refused {
-        let leaves_first = self.in_place && !self.outbox.pieces.is_empty();
-        if leaves_first { Refused::Full } else { Refused::Denied(denied) }
+        // Who waits for a page ends nothing.
+        let leaves_first = denied != Denied::PageFault && self.in_place && !self.outbox.pieces.is_empty();
+        if !leaves_first {
+            return Refused::Denied(denied);
+        }
+        self.faults.tell_again();
+        Refused::Full
     }
 
     /// Inline data is copied all the same: its place may be posted to again before the burst leaves.
@@ -133,19 +142,15 @@ impl Staging<'_> {
             found[count] = Piece { addr: addr as usize, len };
             count += 1;
         };
+        let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         match *payload {
             Payload::None | Payload::Bytes(_) => {}
-            Payload::Remote { rkey, va, len } => {
-                let region = self.regions.find(rkey, self.cached)?;
-                add(region.remote(self.user.pd, self.user.qp, va, len as u64, Access::REMOTE_READ)?, len);
-            }
+            Payload::Remote { rkey, va, len } => add(memory.remote(rkey, va, len)?.addr, len),
             Payload::Gather { sges, offset, len } => {
                 for (sge, at, take) in pieces(sges, offset, len) {
-                    let region = self.regions.find(sge.lkey, self.cached)?;
-                    let va = sge.addr.wrapping_add(at);
-                    match region.local(self.user.pd, va, take as u64, Access::empty())? {
-                        Place::Memory(from) => add(from, take),
-                        Place::Null => zeros(take, &mut add),
+                    match memory.local(sge, at, take)? {
+                        Some(source) => add(source.addr, take),
+                        None => zeros(take, &mut add),
                     }
                 }
             }
@@ -190,40 +195,83 @@ fn zeros(len: usize, add: &mut impl FnMut(u64, usize)) {
     add(ZEROS.as_ptr().addr() as u64, len.min(ZEROS.len()));
 }
 
-fn fill(
-    payload: &Payload<'_>,
-    to: &mut [u8],
+/// Application memory that payload comes from.
+struct Memory<'a> {
     user: User,
-    regions: &Regions,
-    cached: &mut Cached,
-) -> Result<(), Denied> {
-    match *payload {
-        Payload::None => Ok(()),
-        Payload::Bytes(bytes) => {
-            to.copy_from_slice(bytes);
-            Ok(())
-        }
-        Payload::Remote { rkey, va, len } => {
-            let region = regions.find(rkey, cached)?;
-            fetch(region.remote(user.pd, user.qp, va, len as u64, Access::REMOTE_READ)?, to)
-        }
-        Payload::Gather { sges, offset, len } => {
-            let mut rest = to;
-            for (sge, at, take) in pieces(sges, offset, len) {
-                let (now, later) = rest.split_at_mut(take);
-                let region = regions.find(sge.lkey, cached)?;
-                match region.local(user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty())? {
-                    Place::Memory(from) => fetch(from, now)?,
-                    Place::Null => now.fill(0),
-                }
-                rest = later;
-            }
-            if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }
-        }
-    }
+    faults: &'a Arc<QpFaults>,
+    regions: &'a Regions,
+    cached: &'a mut Cached,
 }
 
-fn fetch(from: u64, to: &mut [u8]) -> Result<(), Denied> {
-    // SAFETY: `to` is ours; the application's side may be in any state.
-    unsafe { copy::copy(to.as_mut_ptr(), from as *const u8, to.len()) }.map_err(|_| Denied::Unmapped)
+/// Where payload lies.
+#[derive(Clone, Copy)]
+struct Source {
+    addr: u64,
+    paged: Option<Paged>,
+    side: Side,
+}
+
+impl Memory<'_> {
+    fn fill(&mut self, payload: &Payload<'_>, to: &mut [u8]) -> Result<(), Denied> {
+        match *payload {
+            Payload::None => Ok(()),
+            Payload::Bytes(bytes) => {
+                to.copy_from_slice(bytes);
+                Ok(())
+            }
+            Payload::Remote { rkey, va, len } => {
+                let source = self.remote(rkey, va, len)?;
+                self.fetch(source, to)
+            }
+            Payload::Gather { sges, offset, len } => {
+                let mut rest = to;
+                for (sge, at, take) in pieces(sges, offset, len) {
+                    let (now, later) = rest.split_at_mut(take);
+                    match self.local(sge, at, take)? {
+                        Some(source) => self.fetch(source, now)?,
+                        None => now.fill(0),
+                    }
+                    rest = later;
+                }
+                if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }
+            }
+        }
+    }
+
+    /// What a peer READs. Its pages are there.
+    fn remote(&mut self, rkey: u32, va: u64, len: usize) -> Result<Source, Denied> {
+        let region = self.regions.find(rkey, self.cached)?;
+        let addr = region.remote(self.user.pd, self.user.qp, va, len as u64, Access::REMOTE_READ)?;
+        self.admit(Source { addr, paged: region.paged, side: Side::Responder }, len as u64, len as u64)
+    }
+
+    /// `len` bytes from byte `at` of a piece of a work request; none if it is of a null region. Their pages are there.
+    fn local(&mut self, sge: &Sge, at: u64, len: usize) -> Result<Option<Source>, Denied> {
+        let region = self.regions.find(sge.lkey, self.cached)?;
+        match region.local(self.user.pd, sge.addr.wrapping_add(at), len as u64, Access::empty())? {
+            Place::Memory(addr) => {
+                let source = Source { addr, paged: region.paged, side: Side::Requester };
+                self.admit(source, len as u64, u64::from(sge.length) - at).map(Some)
+            }
+            Place::Null => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn admit(&self, source: Source, len: u64, left: u64) -> Result<Source, Denied> {
+        if let Some(paged) = source.paged {
+            paged.admit(source.addr, len, left, false, Who { faults: self.faults, side: source.side })?;
+        }
+        Ok(source)
+    }
+
+    fn fetch(&self, from: Source, to: &mut [u8]) -> Result<(), Denied> {
+        // SAFETY: `to` is ours; the application's side may be in any state.
+        unsafe { copy::copy(to.as_mut_ptr(), from.addr as *const u8, to.len()) }.map_err(|_| match from.paged {
+            None => Denied::Unmapped,
+            Some(paged) => {
+                paged.missed(from.addr, to.len() as u64, false, Who { faults: self.faults, side: from.side })
+            }
+        })
+    }
 }

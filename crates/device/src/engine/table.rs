@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use crate::engine::peers::PeerId;
+use crate::paging::held::Held;
 use crate::qp::Shared;
 use crate::slot::INDEX_BITS;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Entry {
     pub deadline: u64,
     /// It was destroyed: until then it acknowledges duplicates.
     pub retired: Option<Instant>,
+    /// Packets that wait for a page.
+    pub held: Held,
 }
 
 /// How long a retired QP acknowledges duplicates.
@@ -83,6 +86,7 @@ impl Table {
             answers: false,
             deadline: u64::MAX,
             retired: None,
+            held: Held::default(),
         }));
         self.count += 1;
         Ok(shared)

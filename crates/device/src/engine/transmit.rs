@@ -7,7 +7,7 @@ use crate::engine::peers::{PeerId, State};
 use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
-use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, QpState, Refused, Service};
+use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, QpState, Refused, Service, Side};
 
 /// Bursts in one turn, so that arrivals are not starved.
 const FLUSHES: usize = 8;
@@ -77,7 +77,8 @@ impl Engine {
             _ => protocol.set_acks_first(true),
         }
         let limits = Limits { request_bytes: self.peers.room(peer), read_bytes: self.peers.read_room(peer) };
-        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+        let mut host =
+            QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side: Side::Requester };
         let mut staging = Staging {
             outbox: &mut self.outbox,
             groups: OUTBOX_GROUPS,
@@ -87,6 +88,7 @@ impl Engine {
             port: own_port(&self.slot),
             icrc,
             user: User { pd: shared.pd(), qp: shared.num },
+            faults: &shared.faults,
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             discard,
@@ -124,7 +126,8 @@ impl Engine {
             }
         }
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
-        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached };
+        let mut host =
+            QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side: Side::Requester };
         protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut Nowhere);
         self.after(index, protocol);
     }
@@ -142,8 +145,10 @@ impl Engine {
         if !self.outbox.groups.is_empty() {
             self.shown.traffic.sent(&self.outbox.groups);
             let missing = self.carrier.send(&self.outbox).is_err();
-            // Memory was unmapped under a region. Sent again, it is copied by the routine that tells whose it is.
-            self.in_place &= !missing;
+            if missing && self.missing_in_place() {
+                // Memory was unmapped under a region. Sent again, it is copied by the routine that tells whose it is.
+                self.in_place = false;
+            }
         }
         self.outbox.clear();
     }

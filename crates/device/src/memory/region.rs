@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use crate::memory::window::Window;
+use crate::paging::Paged;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,8 @@ pub struct Region {
     pub access: Access,
     /// Whose key it is.
     pub kind: Kind,
+    /// Its pages, if they are brought in on demand.
+    pub paged: Option<Paged>,
 }
 
 /// Whose key a [`Region`] has.
@@ -118,6 +121,15 @@ pub struct Cached {
 }
 
 impl Regions {
+    /// Looks at what a key stands for, while nobody changes it.
+    pub fn with<T>(&self, key: u32, look: impl FnOnce(&Region) -> T) -> Option<T> {
+        let table = self.read();
+        match table.entries.get(&(key >> 8))? {
+            Entry::Region { region, .. } => (region.key == key).then(|| look(region)),
+            Entry::Window(window) => window.opened().filter(|view| view.key == key).map(|view| look(&view)),
+        }
+    }
+
     /// Enters a region under a new key, which is returned. ENOMEM beyond `max_mr`.
     pub fn insert(&self, region: Region) -> Result<u32, Errno> {
         self.enter(|key| Entry::Region { region: Region { key, ..region }, windows: 0 })
@@ -259,7 +271,7 @@ mod tests {
     use super::*;
 
     fn region(iova: u64, len: u64) -> Region {
-        Region { key: 0, pd: 1, addr: 0x1000, iova, len, access: Access::REMOTE_READ, kind: Kind::Memory }
+        Region { key: 0, pd: 1, addr: 0x1000, iova, len, access: Access::REMOTE_READ, kind: Kind::Memory, paged: None }
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Window {
             len: bind.len,
             access: bind.access & REMOTE,
             kind: Kind::Window { qp },
+            paged: mr.paged,
         })
     }
 }
@@ -205,7 +206,8 @@ mod tests {
 
     fn bed(access: Access) -> Bed {
         let regions = Regions::default();
-        let region = Region { key: 0, pd: 1, addr: 0x7000, iova: BASE, len: 4096, access, kind: Kind::Memory };
+        let region =
+            Region { key: 0, pd: 1, addr: 0x7000, iova: BASE, len: 4096, access, kind: Kind::Memory, paged: None };
         let mr = regions.insert(region).unwrap();
         Bed { regions, mr }
     }

@@ -7,7 +7,8 @@
 //! Nothing here allocates or frees, except entering and leaving of regions, and that under no lock: `begin` is called
 //! from within allocators.
 
-use crate::paging::region::{OnDemand, Owner};
+use crate::paging::region::OnDemand;
+use crate::paging::resolver::Owner;
 use crate::paging::table::pages_of;
 use crate::userfault;
 use std::ops::Range;
@@ -362,7 +363,7 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
-    let Some(owner) = region.owner.upgrade() else { return };
+    let Some(owner) = region.resolver.owner() else { return };
     for place in owners {
         match place {
             Some(known) if std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&owner)) => return,
@@ -379,10 +380,12 @@ fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
 mod tests {
     use super::*;
     use crate::paging::counters::{self, Pair};
+    use crate::paging::resolver::Resolver;
     use crate::paging::table::PAGE;
     use std::sync::atomic::AtomicU32;
     use std::thread;
     use std::time::Duration;
+    use weir_transport::Side;
 
     #[derive(Default)]
     struct Adapter {
@@ -393,6 +396,8 @@ mod tests {
         fn quiesce(&self) {
             self.quiesced.fetch_add(1, Ordering::SeqCst);
         }
+
+        fn resolved(&self, _: &[(u32, Side)]) {}
     }
 
     struct Bed {
@@ -407,7 +412,8 @@ mod tests {
         let adapter = Arc::new(Adapter::default());
         let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(adapter.clone() as Arc<dyn Owner>));
         let pair = Pair::new(counters::of_device("invalidate-test"));
-        let region = Arc::new(OnDemand::new(1000 * PAGE, 100 * PAGE, pair, owner).unwrap());
+        let region = OnDemand::new(1000 * PAGE, 100 * PAGE, true, pair, Resolver::new(owner)).unwrap();
+        let region = Arc::new(region);
         region.table.make_room(1000..1100);
         region.table.enter(1000..1100, true);
         drop(process.enter(region.clone()));

@@ -4,14 +4,20 @@
 //! what is really there. The adapter's own table decides when a *network page fault* happens, so that nothing blocks
 //! the engine. What makes the table wrong is told of by [`invalidate`].
 
-#[allow(dead_code)] // Until regions are registered with it.
 pub mod counters;
-#[allow(dead_code)] // As above.
+mod faults;
+pub(crate) mod held;
 pub mod invalidate;
-#[allow(dead_code)] // As above.
+mod populate;
+mod prefetch;
 mod region;
-#[allow(dead_code)] // As above.
+mod register;
+mod resolver;
 mod table;
 
-pub(crate) use region::Owner;
+pub(crate) use faults::QpFaults;
+pub use prefetch::Advice;
+pub(crate) use region::Paged;
 pub use region::{ADDRESS_SPACE, OnDemand};
+pub(crate) use register::Registered;
+pub(crate) use resolver::{Owner, Resolver, Who};

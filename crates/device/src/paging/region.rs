@@ -1,10 +1,13 @@
 //! An on-demand region: its table, and what finds it.
 
 use crate::paging::counters::{OfRegion, Pair};
+use crate::paging::resolver::{Resolver, Who};
 use crate::paging::table::{PAGE, Table, pages_of};
 use std::ops::Range;
-use std::sync::Weak;
+use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use weir_transport::Denied;
 
 /// Addresses that Linux gives to those who do not ask for more: an implicit region's.
 pub const ADDRESS_SPACE: u64 = 1 << 47;
@@ -15,23 +18,24 @@ pub struct OnDemand {
     pub(crate) key: AtomicU32,
     addr: u64,
     len: u64,
+    /// The adapter may write there at all.
+    pub(crate) writable: bool,
     pub(crate) table: Table,
     pub(crate) counters: Pair,
-    pub(crate) owner: Weak<dyn Owner>,
-}
-
-/// Whose adapter a region is of.
-pub(crate) trait Owner: Send + Sync {
-    /// Returns when no access that began before is still under way, or after a while: whoever invalidates may hold what
-    /// the access waits for.
-    fn quiesce(&self);
+    pub(crate) resolver: Arc<Resolver>,
 }
 
 impl OnDemand {
     /// For `len` bytes at `addr`; `None` if there is no memory for its table.
-    pub(crate) fn new(addr: u64, len: u64, counters: Pair, owner: Weak<dyn Owner>) -> Option<OnDemand> {
+    pub(crate) fn new(
+        addr: u64,
+        len: u64,
+        writable: bool,
+        counters: Pair,
+        resolver: Arc<Resolver>,
+    ) -> Option<OnDemand> {
         let table = Table::new(addr, len.min(ADDRESS_SPACE))?;
-        Some(OnDemand { key: AtomicU32::new(0), addr, len, table, counters, owner })
+        Some(OnDemand { key: AtomicU32::new(0), addr, len, writable, table, counters, resolver })
     }
 
     /// It is the whole address space.
@@ -67,5 +71,75 @@ impl OnDemand {
             present: self.table.present(),
             values: self.counters.own.read(),
         }
+    }
+}
+
+/// A region's pages as its keys know them; keys of regions that are pinned have none.
+///
+/// It is copied with what a key stands for, and does not own. The region outlives it: a key is taken out, and accesses
+/// that began before are waited for, before the region is let go.
+#[derive(Clone, Copy, Debug)]
+pub struct Paged(NonNull<OnDemand>);
+
+// SAFETY: it is a shared reference to what is `Sync`.
+unsafe impl Send for Paged {}
+// SAFETY: as above.
+unsafe impl Sync for Paged {}
+
+impl Paged {
+    /// For keys of a region; `region` is kept for as long as one of them can be found, and used.
+    pub fn of(region: &Arc<OnDemand>) -> Paged {
+        Paged(NonNull::from(&**region))
+    }
+
+    /// Whether an access may go on: `len` bytes at `addr`, of a message of which `left` bytes are left there. A page
+    /// that is missing is a network page fault; one that cannot be brought in was told by an earlier one.
+    #[inline]
+    pub(crate) fn admit(self, addr: u64, len: u64, left: u64, write: bool, who: Who<'_>) -> Result<(), Denied> {
+        // SAFETY: the region lives as long as its keys are used.
+        let region = unsafe { self.0.as_ref() };
+        if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, who)) }
+    }
+
+    /// An access that was admitted found the memory missing: something has changed it that did not tell.
+    #[cold]
+    pub(crate) fn missed(self, addr: u64, len: u64, write: bool, who: Who<'_>) -> Denied {
+        let region = self.region();
+        let pages = region.overlap(addr, len);
+        region.table.clear(pages.clone());
+        if who.faults.missed(who.side, pages.start) {
+            return Denied::Unmapped;
+        }
+        self.fault(addr, len, len, write, who)
+    }
+
+    /// The message that met a fault goes on for `len` bytes from `addr`.
+    #[cold]
+    pub(crate) fn expect(self, addr: u64, len: u64, write: bool) {
+        let region = self.region();
+        let pages = pages_of(addr, len);
+        region.resolver.expect(&region, pages.start, pages.end - pages.start, write);
+    }
+
+    /// The region itself.
+    pub(crate) fn region(self) -> Arc<OnDemand> {
+        // SAFETY: it is in an `Arc` and lives as long as its keys are used; one more owner of it.
+        unsafe {
+            Arc::increment_strong_count(self.0.as_ptr());
+            Arc::from_raw(self.0.as_ptr())
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fault(self, addr: u64, len: u64, left: u64, write: bool, who: Who<'_>) -> Denied {
+        let region = self.region();
+        let needed = pages_of(addr, len);
+        if who.faults.take_failed(who.side, &needed, write) || region.overlap(addr, len) != needed {
+            return Denied::Unmapped;
+        }
+        let ahead = pages_of(addr, left.max(len));
+        region.resolver.raise(&region, needed, ahead.end - ahead.start, write, who);
+        Denied::PageFault
     }
 }

@@ -111,6 +111,15 @@ pub struct ibv_query_device_ex_input {
     pub comp_mask: u32,
 }
 
+pub const IBV_ODP_SUPPORT: u64 = 1 << 0;
+pub const IBV_ODP_SUPPORT_IMPLICIT: u64 = 1 << 1;
+pub const IBV_ODP_SUPPORT_SEND: u32 = 1 << 0;
+pub const IBV_ODP_SUPPORT_RECV: u32 = 1 << 1;
+pub const IBV_ODP_SUPPORT_WRITE: u32 = 1 << 2;
+pub const IBV_ODP_SUPPORT_READ: u32 = 1 << 3;
+pub const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
+pub const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_odp_per_transport_caps {

@@ -1,0 +1,110 @@
+//! The engine's part in network page faults: packets that wait for pages, and what goes on when they are there.
+
+use crate::adapter::Adapter;
+use crate::engine::Engine;
+use crate::engine::host::QpHost;
+use crate::memory::copy;
+use crate::paging::held::Places;
+use crate::paging::invalidate;
+use weir_link::Piece;
+use weir_transport::{Handled, Instant, Side};
+use weir_wire::{Packet, Psn};
+
+const PAGE: usize = 4096;
+
+impl Engine {
+    /// Gives it places for packets that wait; those that it does not need are returned.
+    pub fn equip(&mut self, places: Box<Places>) -> Option<Box<Places>> {
+        if self.held.is_some() {
+            return Some(places);
+        }
+        self.held = Some(places);
+        None
+    }
+
+    /// A packet met a page fault: it is kept until the page is there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hold(&mut self, index: u16, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) {
+        if let Some(places) = &mut self.held
+            && let Some(entry) = self.table.get_mut(index)
+        {
+            places.keep(&mut entry.held, side, psn, datagram, header);
+        }
+    }
+
+    /// Forgets the packets that a QP was to get.
+    pub(super) fn drop_held(&mut self, index: u16) {
+        if let Some(places) = &mut self.held
+            && let Some(entry) = self.table.get_mut(index)
+        {
+            places.clear(&mut entry.held);
+        }
+    }
+
+    /// Those whose pages are there, or never will be, go on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn go_on(&mut self, adapter: &Adapter, now: Instant) {
+        let mut resolved = std::mem::take(&mut self.resolved);
+        adapter.take_resolved(&mut resolved);
+        for (num, side) in resolved.drain(..) {
+            if let Some(index) = self.table.index(num) {
+                self.page_resolved(adapter, index, side, now);
+            }
+        }
+        self.resolved = resolved;
+    }
+
+    fn page_resolved(&mut self, adapter: &Adapter, index: u16, side: Side, now: Instant) {
+        let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
+        let mut protocol = shared.lock();
+        protocol.page_resolved(now, side);
+        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side };
+        if let Some(places) = &mut self.held
+            && let Some(entry) = self.table.get_mut(index)
+        {
+            while let Some(kept) = places.take(&mut entry.held, side) {
+                let (datagram, header) = places.bytes(&kept);
+                let handled = match (Packet::parse(datagram), header) {
+                    (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
+                    (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
+                    (Err(_), _) => Handled::Done,
+                };
+                if handled == Handled::Held {
+                    places.put_back(&mut entry.held, side, kept);
+                    break;
+                }
+                places.release(kept);
+            }
+        }
+        self.after(index, &mut protocol);
+        drop(protocol);
+        self.ready(index);
+    }
+
+    /// What was sent in place is not all there. On-demand pages are not there any more, and will be brought in when
+    /// they are sent again. Whether there was anything else that is missing.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn missing_in_place(&self) -> bool {
+        let own = self.outbox.bytes.as_ptr_range();
+        let applications = |piece: &&Piece| !own.contains(&(piece.addr as *const u8));
+        let mut others = false;
+        for piece in self.outbox.pieces.iter().filter(applications) {
+            let end = piece.addr + piece.len;
+            for page in (piece.addr / PAGE..end.div_ceil(PAGE)).map(|number| number * PAGE) {
+                if !is_there(page.max(piece.addr)) {
+                    others |= invalidate::missed(page as u64, PAGE as u64) == 0;
+                }
+            }
+        }
+        others
+    }
+}
+
+fn is_there(addr: usize) -> bool {
+    let mut byte = 0u8;
+    // SAFETY: `byte` is ours; the other side may be in any state.
+    unsafe { copy::copy(&mut byte, addr as *const u8, 1) }.is_ok()
+}

@@ -1,0 +1,202 @@
+//! Packets that wait for a page: kept in order for each side of a QP, in a bounded number of places made beforehand.
+//! What does not fit is dropped, as the wire might have.
+
+use weir_transport::Side;
+use weir_wire::Psn;
+
+/// Places of an adapter, and bytes of one: a packet of the largest MTU.
+const PLACES: usize = 2048;
+const PLACE: usize = 4608;
+/// A peer's window at the most: what it cannot have under way needs no place.
+const QUEUE_COST: usize = 512 << 10;
+/// What a packet costs a window beyond its bytes.
+const PACKET_COST: usize = 512;
+
+/// Places for packets; they take memory when they are first used.
+pub struct Places {
+    bytes: Box<[u8]>,
+    notes: Box<[Note]>,
+    /// Head of the list of free places.
+    free: Option<u16>,
+}
+
+/// What is known of a packet in a place.
+#[derive(Clone, Copy)]
+struct Note {
+    next: Option<u16>,
+    len: u16,
+    psn: Psn,
+    /// UD: its network header.
+    header: Option<[u8; 40]>,
+}
+
+/// The packets that a QP's sides have there.
+#[derive(Debug, Default)]
+pub struct Held {
+    queues: [Queue; 2],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    /// First and last.
+    ends: Option<(u16, u16)>,
+    cost: usize,
+}
+
+/// A packet that was taken out, and whose place is still its own.
+pub struct Packet {
+    place: u16,
+}
+
+impl Places {
+    /// All free.
+    pub fn new() -> Places {
+        let note = |at: usize| Note {
+            next: (at + 1 < PLACES).then_some(at as u16 + 1),
+            len: 0,
+            psn: Psn::default(),
+            header: None,
+        };
+        // Zeroed by the system as it is touched.
+        let bytes = vec![0; PLACES * PLACE].into();
+        Places { bytes, notes: (0..PLACES).map(note).collect(), free: Some(0) }
+    }
+
+    /// Keeps a packet behind those that its side has. False if there is no place for it, or it is there already:
+    /// peers repeat what is not acknowledged, datagrams are not numbered.
+    pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> bool {
+        let queue = &mut held.queues[side as usize];
+        let known = queue.ends.is_some_and(|(_, last)| !self.notes[usize::from(last)].psn.before(psn));
+        let cost = datagram.len() + PACKET_COST;
+        if (known && header.is_none()) || datagram.len() > PLACE || queue.cost + cost > QUEUE_COST {
+            return false;
+        }
+        let Some(place) = self.free else { return false };
+        let at = usize::from(place);
+        self.free = self.notes[at].next;
+        self.notes[at] = Note { next: None, len: datagram.len() as u16, psn, header: header.copied() };
+        self.bytes[at * PLACE..][..datagram.len()].copy_from_slice(datagram);
+        queue.ends = match queue.ends {
+            None => Some((place, place)),
+            Some((first, last)) => {
+                self.notes[usize::from(last)].next = Some(place);
+                Some((first, place))
+            }
+        };
+        queue.cost += cost;
+        true
+    }
+
+    /// Takes the first packet of a side out.
+    pub fn take(&mut self, held: &mut Held, side: Side) -> Option<Packet> {
+        let queue = &mut held.queues[side as usize];
+        let (first, last) = queue.ends?;
+        let note = &mut self.notes[usize::from(first)];
+        queue.ends = note.next.take().map(|next| (next, last));
+        queue.cost -= usize::from(note.len) + PACKET_COST;
+        Some(Packet { place: first })
+    }
+
+    /// It waits again, before all others.
+    pub fn put_back(&mut self, held: &mut Held, side: Side, packet: Packet) {
+        let queue = &mut held.queues[side as usize];
+        let note = &mut self.notes[usize::from(packet.place)];
+        note.next = queue.ends.map(|(first, _)| first);
+        queue.cost += usize::from(note.len) + PACKET_COST;
+        queue.ends = Some((packet.place, queue.ends.map_or(packet.place, |(_, last)| last)));
+    }
+
+    /// Its bytes, and a datagram's network header.
+    pub fn bytes(&self, packet: &Packet) -> (&[u8], Option<&[u8; 40]>) {
+        let at = usize::from(packet.place);
+        let note = &self.notes[at];
+        (&self.bytes[at * PLACE..][..usize::from(note.len)], note.header.as_ref())
+    }
+
+    /// It is done with.
+    pub fn release(&mut self, packet: Packet) {
+        self.notes[usize::from(packet.place)].next = self.free;
+        self.free = Some(packet.place);
+    }
+
+    /// Drops all packets of a QP.
+    pub fn clear(&mut self, held: &mut Held) {
+        for side in [Side::Requester, Side::Responder] {
+            while let Some(packet) = self.take(held, side) {
+                self.release(packet);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Held {
+        fn is_empty(&self) -> bool {
+            self.queues.iter().all(|queue| queue.ends.is_none())
+        }
+    }
+
+    fn psn(number: u32) -> Psn {
+        Psn::new(number)
+    }
+
+    fn drain(places: &mut Places, held: &mut Held, side: Side) -> Vec<u8> {
+        let mut found = Vec::new();
+        while let Some(packet) = places.take(held, side) {
+            found.push(places.bytes(&packet).0[0]);
+            places.release(packet);
+        }
+        found
+    }
+
+    #[test]
+    fn each_side_has_its_order() {
+        let (mut places, mut held) = (Places::new(), Held::default());
+        for number in 0..5 {
+            assert!(places.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None));
+            assert!(places.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None));
+        }
+        assert!(!places.keep(&mut held, Side::Responder, psn(3), &[9; 100], None), "a repetition");
+        let first = places.take(&mut held, Side::Responder).unwrap();
+        assert_eq!(places.bytes(&first).0, [0; 100]);
+        places.put_back(&mut held, Side::Responder, first);
+        assert_eq!(drain(&mut places, &mut held, Side::Responder), [0, 1, 2, 3, 4]);
+        assert_eq!(drain(&mut places, &mut held, Side::Requester), [50, 51, 52, 53, 54]);
+        let last = places.take(&mut held, Side::Responder);
+        assert!(last.is_none() && held.is_empty());
+        // Put back alone, it is first and last.
+        assert!(places.keep(&mut held, Side::Responder, psn(9), &[9], None));
+        let only = places.take(&mut held, Side::Responder).unwrap();
+        places.put_back(&mut held, Side::Responder, only);
+        assert!(places.keep(&mut held, Side::Responder, psn(10), &[10], None));
+        assert_eq!(drain(&mut places, &mut held, Side::Responder), [9, 10]);
+    }
+
+    #[test]
+    fn no_side_takes_more_than_a_window_and_no_place_is_lost() {
+        let (mut places, mut held) = (Places::new(), Held::default());
+        for _ in 0..3 {
+            let kept = (0..5000).take_while(|n| places.keep(&mut held, Side::Responder, psn(*n), &[1; 4096], None));
+            assert_eq!(kept.count(), QUEUE_COST / (4096 + PACKET_COST));
+            places.clear(&mut held);
+            assert!(held.is_empty());
+        }
+        let mut queues: Vec<Held> = (0..10).map(|_| Held::default()).collect();
+        let mut total = 0;
+        for held in &mut queues {
+            total += (0..5000).take_while(|n| places.keep(held, Side::Requester, psn(*n), &[1; 64], None)).count();
+        }
+        assert_eq!(total, PLACES);
+        let header = [3; 40];
+        let mut held = Held::default();
+        assert!(!places.keep(&mut held, Side::Responder, psn(1), &[1], None), "all are taken");
+        places.clear(&mut queues[0]);
+        assert!(places.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)));
+        assert!(places.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), "datagrams come from anywhere");
+        let first = places.take(&mut held, Side::Responder).unwrap();
+        assert_eq!(places.bytes(&first), (&[1][..], Some(&header)));
+    }
+}

@@ -1,0 +1,431 @@
+//! Who resolves network page faults: a queue of what is missing, and threads that bring it in.
+//!
+//! A fault is of a QP's side, for the pages of one packet; what is left of its message is brought in with it, step by
+//! step, and each step wakes those who have theirs. A fault on pages that are being brought in joins them.
+//!
+//! The engine raises faults. It never waits here: the lock is held for moments only, and nothing is allocated or freed
+//! under it where a memory hook of the program could come back.
+
+use crate::Errno;
+use crate::engine::thread::with_signals_blocked;
+use crate::paging::faults::QpFaults;
+use crate::paging::populate::{Trouble, bring_in};
+use crate::paging::region::OnDemand;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::Instant;
+use weir_transport::Side;
+
+/// Whose faults are resolved: an adapter.
+pub(crate) trait Owner: Send + Sync {
+    /// Returns when no access that began before is still under way, or after a while: whoever invalidates may hold what
+    /// the access waits for.
+    fn quiesce(&self);
+    /// What QPs waited for is there, or never will be.
+    fn resolved(&self, whom: &[(u32, Side)]);
+}
+
+/// Threads at the most. Two are started; another whenever none is left for the next fault, for pages may take their time.
+const THREADS: usize = 8;
+/// Pages brought in at once: a QP goes on with these while the next ones come.
+const STEP: u64 = 16;
+/// Pages brought in ahead of what is needed, at most.
+pub(crate) const AHEAD: u64 = 256;
+/// Waits that are ended at once.
+const WAKES: usize = 64;
+
+/// The queue and its threads.
+pub(crate) struct Resolver {
+    state: Mutex<State>,
+    /// There is work, or the end has come.
+    work: Condvar,
+    owner: Weak<dyn Owner>,
+}
+
+struct State {
+    jobs: Vec<Job>,
+    waiters: Vec<Waiter>,
+    threads: usize,
+    idle: usize,
+    last: u64,
+    ended: bool,
+}
+
+/// Pages that are to be brought in.
+struct Job {
+    number: u64,
+    region: Arc<OnDemand>,
+    /// What is left of them.
+    pages: Range<u64>,
+    write: bool,
+    /// Asked for by a prefetch, not by a fault.
+    prefetch: bool,
+    running: bool,
+    cancelled: bool,
+}
+
+/// A side of a QP that waits for pages of a job.
+struct Waiter {
+    job: u64,
+    pages: Range<u64>,
+    faults: Arc<QpFaults>,
+    side: Side,
+}
+
+/// Who met a fault.
+#[derive(Clone, Copy)]
+pub(crate) struct Who<'a> {
+    pub faults: &'a Arc<QpFaults>,
+    pub side: Side,
+}
+
+impl Resolver {
+    pub fn new(owner: Weak<dyn Owner>) -> Arc<Resolver> {
+        let state = State { jobs: Vec::new(), waiters: Vec::new(), threads: 0, idle: 0, last: 0, ended: false };
+        Arc::new(Resolver { state: Mutex::new(state), work: Condvar::new(), owner })
+    }
+
+    /// Whose faults they are; nobody's if it is gone.
+    pub fn owner(&self) -> Option<Arc<dyn Owner>> {
+        self.owner.upgrade()
+    }
+
+    /// Starts the first threads, if there are none yet. EAGAIN if the system gives none.
+    pub fn start(self: &Arc<Self>) -> Result<(), Errno> {
+        while self.lock().threads < 2 {
+            self.spawn()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the threads, each with the step that it is at.
+    pub fn end(&self) {
+        self.lock().ended = true;
+        self.work.notify_all();
+    }
+
+    /// Makes room for the faults of so many QPs, so that raising them does not allocate.
+    pub fn reserve(&self, qps: usize) {
+        // A side waits for one thing at a time; and some room for prefetches.
+        let (jobs, waiters) = (2 * qps + 64, 2 * qps);
+        let (mut more_jobs, mut more_waiters) = (Vec::with_capacity(jobs), Vec::with_capacity(waiters));
+        let mut state = self.lock();
+        if state.jobs.capacity() < jobs {
+            more_jobs.append(&mut state.jobs);
+            std::mem::swap(&mut state.jobs, &mut more_jobs);
+        }
+        if state.waiters.capacity() < waiters {
+            more_waiters.append(&mut state.waiters);
+            std::mem::swap(&mut state.waiters, &mut more_waiters);
+        }
+        drop(state);
+    }
+
+    /// A QP cannot go on without `needed`; with it comes what is `ahead` of it. It is woken by the owner.
+    pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, who: Who<'_>) {
+        if !who.faults.begin(who.side) {
+            return;
+        }
+        let pages = needed.start..needed.end.max(needed.start + ahead.min(AHEAD)).min(region.pages().end);
+        let mut state = self.lock();
+        region.counters.add(|c| &c.page_faults, 1);
+        let found = state.jobs.iter_mut().find(|job| job.brings(region, &needed, write));
+        let job = match found {
+            Some(job) => {
+                region.counters.add(|c| &c.page_faults_merged, 1);
+                job.pages.end = job.pages.end.max(pages.end.min(job.pages.start + AHEAD));
+                job.number
+            }
+            None => state.push(region.clone(), pages, write, false),
+        };
+        state.waiters.push(Waiter { job, pages: needed, faults: who.faults.clone(), side: who.side });
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// The message that met a fault at `page` goes on for so many pages: they may come with it.
+    pub fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
+        let mut state = self.lock();
+        if let Some(job) = state.jobs.iter_mut().find(|job| job.brings(region, &(page..page + 1), write)) {
+            let end = (page + ahead).min(job.pages.start + AHEAD).min(region.pages().end);
+            job.pages.end = job.pages.end.max(end);
+        }
+    }
+
+    /// Brings pages in when there is time. Not from within the engine.
+    pub fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool) {
+        let mut spare = Vec::new();
+        loop {
+            let mut state = self.lock();
+            if state.jobs.len() == state.jobs.capacity() && spare.capacity() > state.jobs.len() {
+                spare.append(&mut state.jobs);
+                std::mem::swap(&mut spare, &mut state.jobs);
+            }
+            if state.jobs.len() < state.jobs.capacity() {
+                state.push(region.clone(), pages, write, true);
+                break;
+            }
+            let wanted = 2 * state.jobs.len() + 64;
+            drop(state);
+            spare = Vec::with_capacity(wanted);
+        }
+        self.work.notify_one();
+    }
+
+    /// A region ends: nothing more is brought in for it, and nobody waits for its pages.
+    pub fn cancel(&self, region: &Arc<OnDemand>) {
+        loop {
+            let mut state = self.lock();
+            let mut woken = Woken::default();
+            for job in state.jobs.iter_mut().filter(|job| Arc::ptr_eq(&job.region, region)) {
+                job.cancelled = true;
+            }
+            let State { jobs, waiters, .. } = &mut *state;
+            let cancelled = |number| jobs.iter().any(|job| job.number == number && job.cancelled);
+            take_waiters(waiters, &mut woken, |waiter| cancelled(waiter.job), |_| None);
+            // Those that run are taken out by who runs them.
+            let idle = jobs.iter().position(|job| job.cancelled && !job.running);
+            let gone = idle.map(|at| jobs.swap_remove(at));
+            drop(state);
+            let more = gone.is_some() || woken.is_full();
+            if let Some(job) = &gone {
+                job.is_over();
+            }
+            self.wake(region, woken);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn wake(&self, region: &OnDemand, woken: Woken) {
+        if woken.count == 0 {
+            return;
+        }
+        region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
+        let mut whom = [(0, Side::Requester); WAKES];
+        for (place, waiter) in whom.iter_mut().zip(woken.list.iter().flatten()) {
+            *place = (waiter.faults.num, waiter.side);
+        }
+        if let Some(owner) = self.owner() {
+            owner.resolved(&whom[..woken.count]);
+        }
+    }
+
+    fn spawn(self: &Arc<Self>) -> Result<(), Errno> {
+        let resolver = self.clone();
+        let run = move || resolver.run();
+        let builder = || std::thread::Builder::new().name("weir-paging".into()).stack_size(256 << 10);
+        let mut state = self.lock();
+        state.threads += 1;
+        state.idle += 1;
+        drop(state);
+        if with_signals_blocked(|| builder().spawn(run)).is_err() {
+            let mut state = self.lock();
+            state.threads -= 1;
+            state.idle -= 1;
+            return Err(Errno(libc::EAGAIN));
+        }
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>) {
+        let mut state = self.lock();
+        while !state.ended {
+            let Some(job) = state.jobs.iter_mut().find(|job| !job.running) else {
+                state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+                continue;
+            };
+            job.running = true;
+            let number = job.number;
+            state.idle -= 1;
+            let alone = state.idle == 0 && state.threads < THREADS;
+            drop(state);
+            if alone {
+                // Without another thread the next fault waits for this one.
+                let _ = self.spawn();
+            }
+            loop {
+                self.work_on(number);
+                if self.finish(number) {
+                    break;
+                }
+            }
+            state = self.lock();
+            state.idle += 1;
+        }
+        state.idle -= 1;
+        state.threads -= 1;
+    }
+
+    /// Brings in what a job asks for, step by step.
+    fn work_on(&self, number: u64) {
+        let mut step = STEP;
+        loop {
+            let mut state = self.lock();
+            let job = state.job(number);
+            let left = job.pages.clone();
+            if job.cancelled || left.is_empty() {
+                break;
+            }
+            let (region, write, prefetch) = (job.region.clone(), job.write, job.prefetch);
+            drop(state);
+            let pages = left.start..left.end.min(left.start + step);
+            let began = Instant::now();
+            let result = bring_in(&region, pages.clone(), write);
+            let new = *result.as_ref().unwrap_or(&0);
+            if prefetch {
+                region.counters.add_time(|c| &c.page_prefetch_ns, began.elapsed());
+                region.counters.add(|c| &c.page_prefetch_pages, new);
+            } else {
+                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
+                region.counters.add(|c| &c.page_fault_pages, new);
+            }
+            match result {
+                Ok(_) => {
+                    self.advance(number, pages.end, &region, None);
+                    step = STEP;
+                }
+                // Once more. Whoever invalidates again and again is ahead of us, as he is of any adapter.
+                Err(Trouble::Invalidated) => std::thread::yield_now(),
+                // One of them.
+                Err(Trouble::Unmapped) if pages.end - pages.start > 1 => step = 1,
+                Err(Trouble::Unmapped) => {
+                    self.advance(number, pages.end, &region, Some((pages.start, write)));
+                    step = STEP;
+                }
+            }
+        }
+    }
+
+    /// A job has come to `end`: those who have what they need go on. `failed`: the last page is not to be had; those who
+    /// need it go on to hear of it.
+    fn advance(&self, number: u64, end: u64, region: &OnDemand, failed: Option<(u64, bool)>) {
+        loop {
+            let mut state = self.lock();
+            let mut woken = Woken::default();
+            let job = state.job(number);
+            job.pages.start = end;
+            let fails = |waiter: &Waiter| failed.filter(|(page, _)| waiter.pages.contains(page));
+            let done = |waiter: &Waiter| waiter.job == number && (waiter.pages.end <= end || fails(waiter).is_some());
+            take_waiters(&mut state.waiters, &mut woken, done, fails);
+            if failed.is_some() && !state.waiters.iter().any(|waiter| waiter.job == number) {
+                // What was to come ahead lies beyond the end of the memory.
+                let job = state.job(number);
+                job.pages.start = job.pages.end;
+            }
+            drop(state);
+            let more = woken.is_full();
+            if failed.is_some() {
+                region.counters.add(|c| &c.page_faults_failed, woken.failed as u64);
+            }
+            self.wake(region, woken);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// A job is over, and whoever still waits for it looks again; false if somebody has joined it just now.
+    fn finish(&self, number: u64) -> bool {
+        loop {
+            let mut state = self.lock();
+            let job = state.job(number);
+            if !job.cancelled && !job.pages.is_empty() {
+                return false;
+            }
+            let region = job.region.clone();
+            let mut woken = Woken::default();
+            take_waiters(&mut state.waiters, &mut woken, |waiter| waiter.job == number, |_| None);
+            let gone = if woken.is_full() { None } else { state.take(number) };
+            drop(state);
+            self.wake(&region, woken);
+            if let Some(job) = gone {
+                job.is_over();
+                return true;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
+    fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        self.jobs.push(Job { number, region, pages, write, prefetch, running: false, cancelled: false });
+        number
+    }
+
+    /// The one with this number, which runs.
+    fn job(&mut self, number: u64) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.number == number).expect("who runs it takes it out")
+    }
+
+    fn take(&mut self, number: u64) -> Option<Job> {
+        let at = self.jobs.iter().position(|job| job.number == number)?;
+        Some(self.jobs.remove(at))
+    }
+}
+
+impl Job {
+    /// Whether these pages come with it.
+    fn brings(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
+        Arc::ptr_eq(&self.region, region)
+            && (self.write || !write)
+            && !self.cancelled
+            && self.pages.start <= pages.start
+            && pages.end <= self.pages.end
+    }
+
+    fn is_over(&self) {
+        if self.prefetch {
+            self.region.counters.add(|c| &c.page_prefetch_handled, 1);
+        }
+    }
+}
+
+/// Waiters whose wait is over, in bounded number.
+struct Woken {
+    list: [Option<Waiter>; WAKES],
+    count: usize,
+    failed: usize,
+}
+
+impl Default for Woken {
+    fn default() -> Self {
+        Woken { list: [const { None }; WAKES], count: 0, failed: 0 }
+    }
+}
+
+impl Woken {
+    /// There may be more.
+    fn is_full(&self) -> bool {
+        self.count == WAKES
+    }
+}
+
+/// Ends waits, and notes what failed.
+fn take_waiters(
+    waiters: &mut Vec<Waiter>,
+    woken: &mut Woken,
+    which: impl Fn(&Waiter) -> bool,
+    fails: impl Fn(&Waiter) -> Option<(u64, bool)>,
+) {
+    let mut at = 0;
+    while at < waiters.len() && !woken.is_full() {
+        if which(&waiters[at]) {
+            let waiter = waiters.swap_remove(at);
+            let failed = fails(&waiter);
+            woken.failed += usize::from(failed.is_some());
+            waiter.faults.end(waiter.side, failed);
+            woken.list[woken.count] = Some(waiter);
+            woken.count += 1;
+        } else {
+            at += 1;
+        }
+    }
+}
