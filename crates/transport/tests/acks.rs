@@ -1,7 +1,7 @@
 //! When acknowledgements are asked for, and when they go.
 
 use std::time::Duration;
-use weir_transport::testing::{Fate, Pair, Setup, remote};
+use weir_transport::testing::{Fate, Pair, SRQ, Setup, remote};
 use weir_transport::*;
 use weir_wire::Aeth;
 use weir_wire::Operation;
@@ -36,6 +36,18 @@ fn the_ack_of_one_single_packet_message_waits_for_its_deadline() {
     exchange(&mut pair);
     assert_eq!(acks(&pair), []);
     pair.run_until_idle();
+    assert_eq!(acks(&pair), [0]);
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+}
+
+#[test]
+fn an_xrc_target_acknowledges_at_once_for_it_never_has_company() {
+    let mut pair = Setup { service: Service::Xrc, ..Setup::default() }.pair();
+    pair.post_srq_recv(SRQ, 10, 200_000, 64);
+    pair.post(1, write(), 0, 64);
+    exchange(&mut pair);
+    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack());
+    exchange(&mut pair);
     assert_eq!(acks(&pair), [0]);
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
 }

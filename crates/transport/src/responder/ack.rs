@@ -19,11 +19,12 @@ pub(super) enum Owed {
 }
 
 impl Owed {
-    /// A request that asked for an acknowledgement was executed.
+    /// A request that asked for an acknowledgement was executed. An XRC target's would wait for company in vain, for our
+    /// answers leave by another QP: ahead of it, and the peer would hear of them before the end of its own send.
     #[inline]
     pub fn ask(&mut self, now: Instant, single_packet: bool, config: &Config) {
         *self = match self {
-            Owed::Nothing if single_packet => Owed::Lazy(now + config.tuning.lazy_ack),
+            Owed::Nothing if single_packet && !config.xrc_target => Owed::Lazy(now + config.tuning.lazy_ack),
             _ => Owed::Ack,
         };
     }
