@@ -371,15 +371,17 @@ impl Qp {
         self.requester.in_flight()
     }
 
-    /// An ACK is owed that must not come after our requests.
+    /// An ACK is owed that must not come after our requests. Where it may, it ends their burst, as the shorter last of
+    /// packets of one size; behind a last one that is shorter itself it would be a burst of its own, and late.
     fn ack_leads(&mut self) -> bool {
-        let leads = self.config.acks_first
+        let leads = self.responder.owes_ack()
             && matches!(self.config.state, QpState::Rts | QpState::Sqd)
-            && self.requester.wants_transmit(&self.send_queue, &self.config);
+            && self.requester.wants_transmit(&self.send_queue, &self.config)
+            && (self.config.acks_first || self.requester.next_ends_short(&self.send_queue, &self.config));
         if leads {
             self.responder.hurry();
         }
-        leads && self.responder.wants_transmit()
+        leads
     }
 
     fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {

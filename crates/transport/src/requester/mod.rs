@@ -148,6 +148,14 @@ impl Requester {
         self.next.wr != self.end(queue, config) && self.rnr_deadline.is_none() && self.obstacle(queue, config).is_none()
     }
 
+    /// Whether the last packet of the message at `next` is shorter than those before it, or than an ACK. There must be
+    /// a message.
+    #[inline]
+    pub fn next_ends_short(&self, queue: &SendQueue, config: &Config) -> bool {
+        let slot = queue.slot(self.next.wr);
+        slot.length == 0 || slot.packets > 1 && !(slot.length as usize).is_multiple_of(config.mtu)
+    }
+
     /// SQD: all that was begun is answered (IBTA 10.3.1.6).
     pub fn is_drained(&self) -> bool {
         self.una.wr == self.begun

@@ -158,6 +158,12 @@ impl Responder {
         matches!(self.owed, Owed::Lazy(_))
     }
 
+    /// Whether an ACK is owed, be it one that may wait.
+    #[inline]
+    pub fn owes_ack(&self) -> bool {
+        matches!(self.owed, Owed::Lazy(_) | Owed::Ack)
+    }
+
     pub fn hurry(&mut self) {
         self.owed.hurry();
     }
