@@ -3,10 +3,12 @@
 //! Bytes of input choose a setup, then packets that are nearly right: the interesting errors are near the truth.
 
 use super::host::Staging;
-use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, Setup, remote, sge};
+use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, remote, sge};
 use super::rng::Rng;
 use crate::{Access, AttrMask, Bind, Data, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr};
-use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service};
+use weir_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service, XrcEth,
+};
 
 /// Input bytes, taken one by one; zeros after their end.
 struct Input<'a>(&'a [u8]);
@@ -61,8 +63,12 @@ pub fn responder(data: &[u8]) {
     let mut pair = setup.pair();
     let receives = input.byte() % 16;
     for wr_id in 0..u64::from(receives) {
-        let wr = RecvWr { wr_id, sges: &[sge(wr_id as usize * 64, 700), sge(8192, 1500)] };
-        pair.nodes[1].qp.post_recv(&wr).expect("room");
+        let sges = [sge(wr_id as usize * 64, 700), sge(8192, 1500)];
+        if let Some(srq) = shared(&setup) {
+            pair.nodes[1].host.srqs.borrow_mut().entry(srq).or_default().push_back((wr_id, sges.to_vec()));
+        } else {
+            pair.nodes[1].qp.post_recv(&RecvWr { wr_id, sges: &sges }).expect("room");
+        }
     }
     drive(&mut input, &mut pair, &setup, 1);
     check(&pair, 1, Queue::Receive);
@@ -98,11 +104,17 @@ pub fn requester(data: &[u8]) {
         let wr = SendWr { wr_id, op, flags, data: Data::Gather(&[sge(wr_id as usize * 16, len)]) };
         let to = pair.target(0);
         let posted = pair.nodes[0].qp.post_send_to(&wr, to);
-        assert!(posted.is_ok() || setup.service != Service::Rc, "room");
+        let has_all = matches!(setup.service, Service::Rc | Service::Xrc);
+        assert!(posted.is_ok() || !has_all, "room");
         wr_id += u64::from(posted.is_ok());
     }
     drive(&mut input, &mut pair, &setup, 0);
     check(&pair, 0, Queue::Send);
+}
+
+/// The shared queue that receives are taken from.
+fn shared(setup: &Setup) -> Option<u32> {
+    if setup.service == Service::Xrc { Some(SRQ) } else { setup.srq.then_some(0) }
 }
 
 fn setup(input: &mut Input<'_>) -> Setup {
@@ -110,7 +122,13 @@ fn setup(input: &mut Input<'_>) -> Setup {
     let mtu = Mtu::from_number(u32::from(first) % 5 + 1).unwrap_or_default();
     let service = [Service::Rc, Service::Rc, Service::Uc, Service::Ud][usize::from(first / 64)];
     let mut setup = Setup { service, mtu, region: REGION, psn: [0xff_fff0, 0xff_fffc], ..Setup::default() };
-    setup.tuning.read_chunk = 1 << (8 + input.byte() % 6);
+    let second = input.byte();
+    setup.tuning.read_chunk = 1 << (8 + second % 6);
+    match second / 64 {
+        2 => setup.srq = true,
+        3 => setup.service = Service::Xrc,
+        _ => {}
+    }
     setup.max_dest_rd_atomic = input.byte() % 5;
     setup.max_rd_atomic = input.byte() % 5;
     setup.retry_cnt = input.byte() % 8;
@@ -176,6 +194,7 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
         // Mostly what the service has.
         Service::Uc => Opcode((number % 0x0c) | 0x20),
         Service::Ud => Opcode((number & 1) | 0x64),
+        Service::Xrc => Opcode((number & 0x1f) | 0xa0),
         _ => Opcode(number & 0x1f),
     };
     let base = if opcode.is_response() { Psn::new(setup.psn[node]) } else { attr.rq_psn };
@@ -203,6 +222,8 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
     let syndrome = if opcode.has_aeth() && input.byte() & 3 == 0 { input.byte() } else { 31 };
     headers.put(Aeth::new(syndrome, 1));
     headers.put(AtomicAckEth { original: 5.into() });
+    let srq = if opcode.has_xrceth() && input.byte() & 15 == 0 { SRQ ^ 1 } else { SRQ };
+    headers.put(XrcEth { srq: srq.into() });
     headers.put(ImmDt { imm: 5.into() });
     let qkey = if opcode.has_deth() && input.byte() & 15 == 0 { QKEY ^ 1 } else { QKEY };
     headers.put(Deth { qkey: qkey.into(), src_qp: 0x99.into() });
