@@ -23,6 +23,7 @@ mod completer;
 mod completion;
 mod config;
 mod host;
+mod page_fault;
 mod profile;
 mod qp;
 mod recv_queue;
@@ -42,8 +43,9 @@ pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit
 pub use completer::CompleterState;
 pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
 pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
+pub use page_fault::{Handled, Side};
 pub use profile::{PageFaults, Profile, RequesterFaults, ResponderFaults};
-pub use qp::{Handled, InFlight, Limits, Progress, Qp, Side};
+pub use qp::{InFlight, Limits, Progress, Qp};
 pub use requester::RequesterState;
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;

@@ -7,8 +7,8 @@ use crate::requester::{Failure, Requester, RequesterState};
 use crate::responder::{Fatal, Responder, ResponderState};
 use crate::send_queue::SendQueue;
 use crate::{
-    AttrMask, Egress, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit, QpState, RecvWr,
-    SendWr, Status, Target, Tuning, state,
+    AttrMask, Egress, Handled, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit,
+    QpState, RecvWr, SendWr, Side, Status, Target, Tuning, state,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,26 +59,6 @@ pub enum Progress {
     Full,
     /// A limit was reached: try again when something was acknowledged or has arrived.
     Limited,
-}
-
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handled {
-    /// It was executed, or had nothing to say.
-    Done,
-    /// It met a page fault, or comes after one that did, and has changed nothing. Hand it in again after
-    /// [`Qp::page_resolved`], in the order in which requests, or responses, came; or drop it as the wire might have.
-    /// Requests best after a `poll_transmit` too, so that the answer to a READ has left before what follows is executed.
-    Held,
-}
-
-/// The two halves of a QP: they share the way out, and each waits for pages of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// Sends requests and takes responses.
-    Requester,
-    /// Takes requests and sends responses.
-    Responder,
 }
 
 impl Qp {
@@ -246,15 +226,6 @@ impl Qp {
             return self.handle_request(now, packet, host);
         }
         Handled::Done
-    }
-
-    /// The page that a side waits for is there, or never will be: what waits tries again, and packets that were held
-    /// may be handed in. Nothing happens if it waits for none.
-    pub fn page_resolved(&mut self, now: Instant, side: Side) {
-        match side {
-            Side::Requester => self.requester.page_resolved(now, &self.config),
-            Side::Responder => self.responder.page_resolved(),
-        }
     }
 
     /// Sends what is to be sent, as far as limits and egress allow. Responses come first, unless requests were left

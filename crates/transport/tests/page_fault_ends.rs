@@ -1,0 +1,235 @@
+//! How waiting for a page ends otherwise than well: bad memory, QPs that are drained, fail or are reset meanwhile.
+
+use std::time::Duration;
+use weir_transport::testing::{Entry, PagingSetup, Pair, Setup, address, remote};
+use weir_transport::*;
+use weir_wire::{Aeth, Syndrome};
+
+const MS: Duration = Duration::from_millis(1);
+/// Where node 1 is written to and read from.
+const THERE: usize = 100_000;
+
+fn setup(resolve: Duration) -> Setup {
+    Setup { paging: Some(PagingSetup { resolve, ..PagingSetup::default() }), ..Setup::default() }
+}
+
+fn pair(resolve: Duration) -> Pair {
+    setup(resolve).pair()
+}
+
+fn write() -> SendOp {
+    let (remote_addr, rkey) = remote(THERE);
+    SendOp::Write { remote_addr, rkey }
+}
+
+fn read() -> SendOp {
+    let (remote_addr, rkey) = remote(THERE);
+    SendOp::Read { remote_addr, rkey }
+}
+
+fn every_operation() -> Vec<(SendOp, usize)> {
+    let (remote_addr, rkey) = remote(THERE);
+    vec![
+        (SendOp::Send, 5000),
+        (SendOp::SendImm { imm: 1 }, 5000),
+        (write(), 5000),
+        (SendOp::WriteImm { remote_addr, rkey, imm: 2 }, 5000),
+        (read(), 5000),
+        (SendOp::FetchAdd { remote_addr, rkey, add: 3 }, 8),
+        (SendOp::CompareSwap { remote_addr, rkey, compare: 4, swap: 5 }, 8),
+        (SendOp::AtomicWrite { remote_addr, rkey }, 8),
+    ]
+}
+
+/// Makes all memory of a node present.
+fn warm(pair: &mut Pair, node: usize) {
+    pair.paging(node).prefetch(address(0), 1 << 20, true);
+    pair.run_until_idle();
+    assert_eq!(pair.paging(node).counts.met, 0);
+}
+
+fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
+    ids.into_iter().map(|id| (id, Status::Success)).collect()
+}
+
+fn naks(pair: &Pair) -> usize {
+    let is_nak = |byte| !matches!(Syndrome::from_byte(byte), Syndrome::Ack(_));
+    pair.wire.count(|sent| sent.headers.get::<Aeth>().is_some_and(|aeth| is_nak(aeth.syndrome())))
+}
+
+fn writes(pair: &Pair, node: usize) -> usize {
+    pair.nodes[node].host.journal.iter().filter(|entry| matches!(entry, Entry::Write { .. })).count()
+}
+
+#[test]
+fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
+    for (op, len) in every_operation() {
+        // What is sent, or the place of the answer.
+        let mut pair = pair(MS);
+        warm(&mut pair, 1);
+        pair.post_recv(10, THERE, 5000);
+        pair.paging(0).unmap(address(1000), 5000);
+        pair.post(1, op, 1000, len);
+        pair.post(2, write(), 50_000, 100);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::LocalProtection), (2, Status::WrFlushed)], "{op:?}");
+        assert_eq!(pair.wire.log.len(), 0);
+
+        // What the peer writes or reads.
+        let mut pair = self::pair(MS);
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 5000);
+        pair.paging(1).unmap(address(THERE), 5000);
+        pair.post(1, op, 1000, len);
+        pair.post(2, write(), 50_000, 100);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation), (2, Status::WrFlushed)], "{op:?}");
+        let receive = match op {
+            SendOp::Send | SendOp::SendImm { .. } => Status::LocalProtection,
+            _ => Status::WrFlushed,
+        };
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(10, receive)], "{op:?}");
+        assert_eq!(pair.nodes[1].host.events(), [QpEvent::Fatal], "{op:?}");
+        assert_eq!(writes(&pair, 1), 0);
+    }
+}
+
+#[test]
+fn a_qp_that_waits_can_be_drained() {
+    // The first packets of a message have left: it is sent to its end. What was not begun stays.
+    let mut pair = pair(MS);
+    warm(&mut pair, 1);
+    pair.paging(0).prefetch(address(0), 2048, true);
+    pair.run_until_idle();
+    pair.post(1, write(), 0, 5000);
+    pair.post(2, write(), 0, 5000);
+    pair.transmit();
+    assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
+    pair.modify_from(0, QpState::Sqd, QpAttr { en_sqd_async_notify: true, ..QpAttr::default() });
+    assert!(pair.nodes[0].qp.attr().sq_draining);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    assert!(!pair.nodes[0].qp.attr().sq_draining);
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+
+    // Nothing of it has left: there is nothing to wait for.
+    let mut pair = self::pair(MS);
+    pair.post(1, write(), 0, 5000);
+    pair.transmit();
+    pair.modify_from(0, QpState::Sqd, QpAttr::default());
+    assert!(!pair.nodes[0].qp.attr().sq_draining);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), []);
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+}
+
+/// Brings a QP's sides to wait for pages, in every way that there is.
+fn waiting() -> Vec<(&'static str, usize, Pair)> {
+    let packet = {
+        let mut pair = pair(MS);
+        pair.post(1, write(), 0, 5000);
+        pair.transmit();
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
+        ("what is sent", 0, pair)
+    };
+    let answer = {
+        let mut pair = pair(MS);
+        warm(&mut pair, 1);
+        pair.post(1, read(), 0, 5000);
+        assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 0) > 0));
+        pair.paging(0).invalidate(address(0), 5000, Duration::ZERO);
+        assert!(pair.run_until(|pair| pair.held(0, Side::Requester) == 5));
+        ("an answer", 0, pair)
+    };
+    let request = {
+        let mut pair = pair(MS);
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 5000);
+        pair.post(1, SendOp::Send, 0, 5000);
+        assert!(pair.run_until(|pair| pair.held(1, Side::Responder) == 5));
+        assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::PageFault);
+        ("a request", 1, pair)
+    };
+    let answering = {
+        let mut pair = pair(MS);
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 5000);
+        pair.post(1, read(), 0, 5000);
+        assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
+        ("answering", 1, pair)
+    };
+    vec![packet, answer, request, answering]
+}
+
+#[test]
+fn a_qp_that_waits_can_go_to_error() {
+    for (what, node, mut pair) in waiting() {
+        let journal = pair.nodes[node].host.journal.len();
+        pair.modify_from(node, QpState::Error, QpAttr::default());
+        let queue = if node == 0 { Queue::Send } else { Queue::Receive };
+        let flushed = if node == 0 { 1 } else { 10 };
+        assert_eq!(pair.outcomes(node, queue), [(flushed, Status::WrFlushed)], "{what}");
+        assert_eq!(pair.nodes[0].qp.requester_state() == RequesterState::Halted, node == 0);
+        assert_eq!(pair.nodes[1].qp.responder_state() == ResponderState::Halted, node == 1);
+        // The page comes all the same, and what was held with it: nothing happens any more.
+        pair.run_until_idle();
+        assert_eq!(pair.nodes[node].host.journal.len(), journal + 1, "{what}");
+        assert_eq!(pair.held(node, if node == 0 { Side::Requester } else { Side::Responder }), 0);
+        let qp = &pair.nodes[node].qp;
+        assert!(!qp.wants_transmit() && qp.poll_timeout().is_none(), "{what}");
+    }
+}
+
+#[test]
+fn a_qp_that_waits_can_be_reset_and_used_again() {
+    for (what, _, mut pair) in waiting() {
+        for node in 0..2 {
+            pair.modify_from(node, QpState::Reset, QpAttr::default());
+        }
+        assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::Idle, "{what}");
+        assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::Ready, "{what}");
+        pair.run_until_idle();
+        let before = [pair.outcomes(0, Queue::Send), pair.outcomes(1, Queue::Receive)];
+        assert_eq!(before, [[], []], "{what}");
+        for node in 0..2 {
+            pair.connect(node, &setup(MS));
+        }
+        pair.post_recv(20, THERE, 5000);
+        pair.post(2, SendOp::Send, 30_000, 5000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), good([2]), "{what}");
+        assert_eq!(pair.outcomes(1, Queue::Receive), good([20]), "{what}");
+        assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 30_000, 5000));
+    }
+}
+
+#[test]
+fn an_end_that_was_not_waited_for_changes_nothing() {
+    for side in [Side::Requester, Side::Responder] {
+        for (what, node, mut pair) in waiting() {
+            // Too early, or for the other side: it waits again.
+            pair.nodes[node].qp.page_resolved(pair.now, side);
+            pair.run_until_idle();
+            assert_eq!(pair.outcomes(0, Queue::Send), good([1]), "{what}");
+            assert_eq!(naks(&pair), 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_fault_that_ends_badly_ends_an_unreliable_receiver() {
+    for service in [Service::Uc, Service::Ud] {
+        let mut pair = Setup { service, ..setup(MS) }.pair();
+        warm(&mut pair, 0);
+        pair.paging(1).unmap(address(THERE), 1000);
+        pair.post_recv(10, THERE, 1000);
+        pair.post(1, SendOp::Send, 0, 500);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(10, Status::LocalProtection)], "{service:?}");
+        assert_eq!(pair.nodes[1].qp.state(), QpState::Error);
+    }
+}
