@@ -56,6 +56,8 @@ pub struct Cq {
     users: AtomicU32,
     overflown: AtomicBool,
     ring: Mutex<Ring>,
+    /// Whether the ring has entries, for polls that find none.
+    filled: AtomicBool,
     /// For timers, which do not keep it alive.
     me: Weak<Cq>,
 }
@@ -117,6 +119,7 @@ impl Cq {
             users: AtomicU32::new(0),
             overflown: AtomicBool::new(false),
             ring: Mutex::new(ring),
+            filled: AtomicBool::new(false),
             me: me.clone(),
         }))
     }
@@ -153,7 +156,11 @@ impl Cq {
         Ok(found)
     }
 
-    fn take(&self, max: usize, mut each: impl FnMut(&Entry)) -> Result<usize, Errno> {
+    fn take(&self, max: usize, each: impl FnMut(&Entry)) -> Result<usize, Errno> {
+        if self.filled.load(Ordering::Acquire) || self.has_overflown() { self.take_some(max, each) } else { Ok(0) }
+    }
+
+    fn take_some(&self, max: usize, mut each: impl FnMut(&Entry)) -> Result<usize, Errno> {
         let mut ring = self.ring();
         if ring.entries.is_empty() && self.has_overflown() {
             return Err(Errno(libc::EIO));
@@ -163,6 +170,7 @@ impl Cq {
             each(&entry);
             entry.places.give_back(entry.queue, entry.completion.retired);
         }
+        self.filled.store(!ring.entries.is_empty(), Ordering::Release);
         Ok(count)
     }
 
@@ -261,6 +269,7 @@ impl Cq {
         }
         let failed = completion.status != Status::Success;
         ring.entries.push_back(Entry { completion, queue, places: places.clone(), stamp });
+        self.filled.store(true, Ordering::Release);
         let wanted = match ring.armed {
             Armed::No => false,
             Armed::Solicited => solicited,

@@ -165,6 +165,8 @@ impl<T> Drop for Held<'_, T> {
 
 /// Numbers of those who have rung, each once.
 pub struct Doorbells {
+    /// There may be some: who takes them looks here first, for as a rule nobody has rung.
+    any: AtomicBool,
     rung: Mutex<Vec<u32>>,
 }
 
@@ -173,21 +175,27 @@ pub struct Bell(AtomicBool);
 
 impl Doorbells {
     pub fn new() -> Self {
-        Doorbells { rung: Mutex::new(Vec::with_capacity(64)) }
+        Doorbells { any: AtomicBool::new(false), rung: Mutex::new(Vec::with_capacity(64)) }
     }
 
     /// Rings. Whatever was done before is seen by whoever answers.
     #[inline]
     pub fn ring(&self, bell: &Bell, number: u32) {
         if !bell.0.swap(true, Ordering::AcqRel) {
-            self.lock().push(number);
+            let mut rung = self.lock();
+            rung.push(number);
+            self.any.store(true, Ordering::Release);
         }
     }
 
     /// Takes all that have rung. Each has to be answered *before* one looks at what it rang for.
     #[inline]
     pub fn take(&self, into: &mut Vec<u32>) {
-        std::mem::swap(&mut *self.lock(), into);
+        if self.any.load(Ordering::Acquire) {
+            let mut rung = self.lock();
+            self.any.store(false, Ordering::Relaxed);
+            std::mem::swap(&mut *rung, into);
+        }
     }
 
     /// Makes room, so that ringing does not allocate.

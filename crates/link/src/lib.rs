@@ -9,6 +9,7 @@ mod cmsg;
 mod fate;
 pub mod faults;
 mod inbox;
+mod messages;
 mod outbox;
 mod ports;
 mod udp;

@@ -4,19 +4,17 @@
 //! host. With IP_MTU_DISCOVER=DO the kernel sends Identification 0 (segment i of a group: i) and DF, which the ICRC
 //! covers.
 
-use crate::inbox::{Arrival, Inbox, SLOT};
-use crate::outbox::{Group, Outbox, Piece};
-use crate::{Carrier, cmsg};
+use crate::Carrier;
+use crate::inbox::Inbox;
+use crate::messages::{BATCH, ReceiveBatch, SendBatch};
+use crate::outbox::{Group, Outbox};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// How often a full send buffer is waited for, a millisecond each, before a group is lost as on a wire.
 const WAITS: usize = 5;
-/// Messages per system call, either way.
-const BATCH: usize = 8;
 /// The most segments that every kernel with UDP_SEGMENT takes.
 const MAX_SEGMENTS: usize = 64;
 /// What the socket buffers are asked to be; the kernel gives a user what net.core.rmem_max allows.
@@ -29,7 +27,8 @@ pub struct Udp {
     socket: Socket,
     port: u16,
     v6: bool,
-    receive: Box<ReceiveBatch>,
+    outgoing: Box<SendBatch>,
+    incoming: Box<ReceiveBatch>,
     /// Messages to ask for at once: each one that is not there costs as much as a failed call.
     ask: usize,
     segments: usize,
@@ -89,7 +88,7 @@ impl Udp {
             }
         }
         let segments = if gro { MAX_SEGMENTS } else { 1 };
-        Ok(Udp { socket, port: 0, v6, receive: ReceiveBatch::new(), ask: 1, segments })
+        Ok(Udp { socket, port: 0, v6, outgoing: SendBatch::new(), incoming: ReceiveBatch::new(), ask: 1, segments })
     }
 
     fn bound(mut self, to: SocketAddr) -> io::Result<Udp> {
@@ -118,11 +117,7 @@ impl Udp {
         let mut missing = None;
         let mut waits = 0;
         while !rest.is_empty() {
-            let mut batch = SendBatch::new();
-            for group in rest.iter().take(BATCH) {
-                batch.add(outbox, group);
-            }
-            match batch.send(self.socket.as_raw_fd()) {
+            match self.outgoing.send(self.socket.as_raw_fd(), outbox, rest) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && waits < WAITS => {
@@ -164,13 +159,13 @@ impl Carrier for Udp {
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         inbox.arrivals.clear();
         let slots = inbox.slots().min(BATCH).min(self.ask);
-        match self.receive.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots) {
+        match self.incoming.receive(self.socket.as_raw_fd(), &mut inbox.bytes, slots) {
             Ok(count) => {
                 if count == slots {
                     self.ask = (2 * slots).min(BATCH);
                 }
                 for slot in 0..count {
-                    if let Some(arrival) = self.receive.arrival(slot, self.port) {
+                    if let Some(arrival) = self.incoming.arrival(slot, self.port) {
                         inbox.arrivals.push(arrival);
                     }
                 }
@@ -218,207 +213,4 @@ fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Room for the control messages of one datagram: source or destination address, and segment size.
-const CONTROL: usize = 128;
-
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-struct Control([u8; CONTROL]);
-
-const _: () =
-    assert!(size_of::<Piece>() == size_of::<libc::iovec>() && align_of::<Piece>() == align_of::<libc::iovec>());
-
-/// Arguments of one sendmmsg. Lives on the stack of one call; pointers go into itself once it no longer moves.
-struct SendBatch {
-    count: usize,
-    names: [MaybeUninit<libc::sockaddr_storage>; BATCH],
-    name_lens: [libc::socklen_t; BATCH],
-    iovecs: [libc::iovec; BATCH],
-    /// Pieces in the outbox and their count; null: the one in `iovecs`.
-    gathers: [(*const libc::iovec, usize); BATCH],
-    controls: [MaybeUninit<Control>; BATCH],
-    control_lens: [usize; BATCH],
-}
-
-impl SendBatch {
-    fn new() -> Self {
-        SendBatch {
-            count: 0,
-            names: [MaybeUninit::uninit(); BATCH],
-            name_lens: [0; BATCH],
-            iovecs: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH],
-            gathers: [(std::ptr::null(), 0); BATCH],
-            controls: [MaybeUninit::uninit(); BATCH],
-            control_lens: [0; BATCH],
-        }
-    }
-
-    fn add(&mut self, outbox: &Outbox, group: &Group) {
-        let at = self.count;
-        let mut control = cmsg::Writer::new(&mut self.controls[at].write(Control([0; CONTROL])).0);
-        match (group.from, group.to) {
-            (IpAddr::V4(from), _) => control.push(
-                libc::IPPROTO_IP,
-                libc::IP_PKTINFO,
-                &libc::in_pktinfo {
-                    ipi_ifindex: group.ifindex as i32,
-                    ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) },
-                    ipi_addr: libc::in_addr { s_addr: 0 },
-                },
-            ),
-            (IpAddr::V6(from), _) => control.push(
-                libc::IPPROTO_IPV6,
-                libc::IPV6_PKTINFO,
-                &libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr { s6_addr: from.octets() },
-                    ipi6_ifindex: group.ifindex,
-                },
-            ),
-        }
-        if group.hops != 0 {
-            let (level, kind) = match group.to {
-                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL),
-                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT),
-            };
-            control.push(level, kind, &i32::from(group.hops));
-        }
-        if group.len > group.segment {
-            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(group.segment as u16));
-        }
-        self.control_lens[at] = control.len();
-        let to = socket2::SockAddr::from(group.to);
-        // SAFETY: both are sockaddr_storage; all of it is initialised.
-        self.names[at].write(unsafe { *to.as_ptr().cast::<libc::sockaddr_storage>() });
-        self.name_lens[at] = to.len();
-        self.gathers[at] = match group.pieces {
-            (_, 0) => {
-                let bytes = &outbox.bytes[group.start..group.start + group.len];
-                self.iovecs[at] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-                (std::ptr::null(), 1)
-            }
-            // A piece is laid out as an iovec.
-            (first, count) => (outbox.pieces[first..first + count].as_ptr().cast(), count),
-        };
-        self.count += 1;
-    }
-
-    /// How many groups were sent, at least one; the error is the first group's.
-    fn send(&mut self, fd: RawFd) -> io::Result<usize> {
-        // SAFETY: zero is a valid mmsghdr.
-        let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
-        for (at, message) in messages.iter_mut().enumerate().take(self.count) {
-            let header = &mut message.msg_hdr;
-            header.msg_name = self.names[at].as_mut_ptr().cast();
-            header.msg_namelen = self.name_lens[at];
-            let (pieces, count) = self.gathers[at];
-            header.msg_iov = if pieces.is_null() { &raw mut self.iovecs[at] } else { pieces.cast_mut() };
-            header.msg_iovlen = count;
-            header.msg_control = self.controls[at].as_mut_ptr().cast();
-            header.msg_controllen = self.control_lens[at];
-        }
-        // SAFETY: `count` headers whose pointers lead into self and the caller's outbox, alive during the call. What pieces
-        // lead to the kernel reads as it finds it, or says EFAULT.
-        // The bare call, for the library's is a point of cancellation: a program's thread that is cancelled here would
-        // take the engine with it.
-        let sent = unsafe {
-            libc::syscall(libc::SYS_sendmmsg, fd, messages.as_mut_ptr(), self.count as u32, libc::MSG_NOSIGNAL)
-        };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
-    }
-}
-
-/// Arguments of recvmmsg, set up once: they point into themselves, hence boxed and never moved out.
-struct ReceiveBatch {
-    names: [MaybeUninit<libc::sockaddr_storage>; BATCH],
-    iovecs: [libc::iovec; BATCH],
-    controls: [Control; BATCH],
-    messages: [libc::mmsghdr; BATCH],
-}
-
-// SAFETY: the raw pointers lead into the structure itself and, during a call, into the inbox.
-unsafe impl Send for ReceiveBatch {}
-
-impl ReceiveBatch {
-    fn new() -> Box<Self> {
-        Box::new(ReceiveBatch {
-            names: [MaybeUninit::uninit(); BATCH],
-            iovecs: [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH],
-            controls: [Control([0; CONTROL]); BATCH],
-            // SAFETY: zero is a valid mmsghdr.
-            messages: unsafe { std::mem::zeroed() },
-        })
-    }
-
-    fn receive(&mut self, fd: RawFd, bytes: &mut [u8], slots: usize) -> io::Result<usize> {
-        for (at, slot) in bytes.chunks_exact_mut(SLOT).take(slots).enumerate() {
-            self.iovecs[at] = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT };
-            let header = &mut self.messages[at].msg_hdr;
-            header.msg_name = self.names[at].as_mut_ptr().cast();
-            header.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            header.msg_iov = &mut self.iovecs[at];
-            header.msg_iovlen = 1;
-            header.msg_control = self.controls[at].0.as_mut_ptr().cast();
-            header.msg_controllen = CONTROL;
-            header.msg_flags = 0;
-        }
-        // SAFETY: `slots` headers whose pointers lead into self and `bytes`, all alive during the call.
-        let got = unsafe {
-            let nowhere = std::ptr::null_mut::<libc::timespec>();
-            libc::syscall(libc::SYS_recvmmsg, fd, self.messages.as_mut_ptr(), slots as u32, libc::MSG_DONTWAIT, nowhere)
-        };
-        if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
-    }
-
-    /// What arrived in a slot; `None` if it was cut off or came from no address.
-    fn arrival(&self, slot: usize, to_port: u16) -> Option<Arrival> {
-        let message = &self.messages[slot];
-        let header = &message.msg_hdr;
-        if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-            return None;
-        }
-        // SAFETY: the kernel filled msg_namelen bytes of a socket address.
-        let from = unsafe { socket_addr(self.names[slot].as_ptr(), header.msg_namelen as usize)? };
-        let len = message.msg_len as usize;
-        let mut arrival = Arrival::new(from, to_port, slot * SLOT, len);
-        for (level, kind, data) in cmsg::read(&self.controls[slot].0[..header.msg_controllen.min(CONTROL)]) {
-            match (level, kind) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) if data.len() >= 12 => {
-                    arrival.ifindex = u32::from_ne_bytes(data[..4].try_into().expect("four bytes"));
-                    arrival.to = IpAddr::from(<[u8; 4]>::try_from(&data[8..12]).expect("four bytes"));
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if data.len() >= 20 => {
-                    arrival.to = IpAddr::from(<[u8; 16]>::try_from(&data[..16]).expect("sixteen bytes"));
-                    arrival.ifindex = u32::from_ne_bytes(data[16..20].try_into().expect("four bytes"));
-                }
-                (libc::SOL_UDP, libc::UDP_GRO) if data.len() >= 4 => {
-                    arrival.segment = u32::from_ne_bytes(data[..4].try_into().expect("four bytes")) as usize;
-                }
-                _ => {}
-            }
-        }
-        Some(arrival)
-    }
-}
-
-/// # Safety
-/// `storage` must hold `len` initialised bytes of a socket address.
-unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: usize) -> Option<SocketAddr> {
-    if len >= size_of::<libc::sockaddr_in>() {
-        // SAFETY: at least sockaddr_in's bytes are there, and both families start alike.
-        let v4 = unsafe { &*storage.cast::<libc::sockaddr_in>() };
-        if i32::from(v4.sin_family) == libc::AF_INET {
-            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
-            return Some(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)));
-        }
-        if i32::from(v4.sin_family) == libc::AF_INET6 && len >= size_of::<libc::sockaddr_in6>() {
-            // SAFETY: the length says so.
-            let v6 = unsafe { &*storage.cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            // Comparable with addresses of GIDs: without scope; the interface is in the arrival.
-            return Some(SocketAddr::new(ip.into(), u16::from_be(v6.sin6_port)));
-        }
-    }
-    None
 }
