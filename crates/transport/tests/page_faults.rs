@@ -333,6 +333,19 @@ fn packets_that_are_not_held_are_repeated_by_the_peer() {
 }
 
 #[test]
+fn the_peer_hears_how_far_it_has_come() {
+    // Each packet needs a page of its own, nothing is held, and only the last packet asks for an acknowledgement.
+    let paging = Some(PagingSetup { page: 256, resolve: MS / 10, held: 0, ..PagingSetup::default() });
+    let mut pair = Setup { retry_cnt: 1, mtu: Mtu::M256, paging, ..Setup::default() }.pair();
+    warm(&mut pair, 0);
+    pair.post_recv(10, THERE, 3000);
+    pair.post(1, SendOp::Send, 0, 3000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+    assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
+}
+
+#[test]
 fn packets_of_uc_and_datagrams_wait_too() {
     for service in [Service::Uc, Service::Ud] {
         for srq in [false, true] {

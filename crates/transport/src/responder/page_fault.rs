@@ -4,6 +4,7 @@
 //! gets an RNR NAK and repeats it. Either way duplicates are answered meanwhile.
 
 use super::ack::Owed;
+use super::opcode_order::Message;
 use super::sequence::Sequence;
 use super::{Fatal, Order, Responder};
 use crate::completion::vendor;
@@ -82,7 +83,14 @@ impl Responder {
             self.owed = Owed::Ack;
         }
         match config.profile.page_faults.responder {
-            ResponderFaults::Wait => self.waits = Waits::Request,
+            ResponderFaults::Wait => {
+                self.waits = Waits::Request;
+                // The peer hears how far it has come: its patience begins anew.
+                match self.message {
+                    Message::None => self.owed.hurry(),
+                    Message::Send { .. } | Message::Write { .. } => self.owed.repeat(),
+                }
+            }
             ResponderFaults::RnrNak => {
                 self.order = Order::PageFaultSaid;
                 self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));

@@ -308,9 +308,6 @@ impl Pair {
         let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
         let Some(next) = timeouts.chain(pages).chain(self.wire.next_arrival()).min() else { return false };
         self.now = self.now.max(next);
-        for node in 0..2 {
-            self.resolve_pages(node);
-        }
         while let Some((from, bytes)) = self.wire.receive(self.now) {
             self.deliver(1 - from, &bytes);
         }
@@ -318,6 +315,9 @@ impl Pair {
             if node.qp.poll_timeout().is_some_and(|at| at <= self.now) {
                 node.qp.handle_timeout(self.now, &mut node.host);
             }
+        }
+        for node in 0..2 {
+            self.resolve_pages(node);
         }
         true
     }
