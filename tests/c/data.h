@@ -98,7 +98,7 @@ static inline void transfer(struct conn *c, const struct message *m)
 		check(!!(wc.wc_flags & IBV_WC_WITH_IMM) == operations[m->op].imm &&
 			      (!operations[m->op].imm || wc.imm_data == imm),
 		      "%s: flags %x, immediate %x", what, wc.wc_flags, be32toh(wc.imm_data));
-		check(wc.qp_num == c->qp->qp_num, "%s: QP number %x", what, wc.qp_num);
+		check(wc.qp_num == c->into->qp_num, "%s: QP number %x", what, wc.qp_num);
 		/* A received message is there when its completion is: no barrier before this. */
 		compare(&rig.target, window, what);
 	}

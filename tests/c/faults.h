@@ -211,7 +211,7 @@ static inline void nobody_there(struct conn *unused)
 	wish.retry_cnt = 2;
 	conn_open(&c, &wish);
 	if (!client)
-		check(!ibv_modify_qp(c.qp, &attr, IBV_QP_STATE), "RTS to RESET");
+		check(!ibv_modify_qp(c.into, &attr, IBV_QP_STATE), "RTS to RESET");
 	barrier();
 	if (client) {
 		struct ibv_sge piece = sge(&rig.source, 4096, 64);

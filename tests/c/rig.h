@@ -4,6 +4,7 @@
 
 #include "side.h"
 
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -23,6 +24,7 @@ static struct rig {
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port;
 	struct ibv_pd *pd;
+	struct ibv_xrcd *xrcd;
 	union ibv_gid gid;
 	int gid_index, max_sge;
 	size_t size;
@@ -40,8 +42,12 @@ static const struct wish usual = { 64, 64, 14, 7, 7, 0, 128 };
 struct conn {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *send_cq, *recv_cq;
-	struct ibv_qp *qp;
+	/* Where requests go out, and where they come in: of RC the same, of XRC an initiator and a target. */
+	struct ibv_qp *qp, *into;
 	struct ibv_qp_cap cap;
+	/* XRC: where receives are, and the other side's. */
+	struct ibv_srq *srq;
+	uint32_t far_srq;
 };
 
 static inline void area_open(struct area *area, int access)
@@ -92,6 +98,13 @@ static inline void rig_open(void)
 	rig.pd = ibv_alloc_pd(rig.context);
 	if (!rig.pd || ibv_query_device(rig.context, &rig.attr) || ibv_query_port(rig.context, 1, &rig.port))
 		die("cannot use the device: %s", strerror(errno));
+	if (opt.xrc) {
+		struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+						   .oflags = O_CREAT };
+
+		if (!(rig.xrcd = ibv_open_xrcd(rig.context, &init)))
+			die("ibv_open_xrcd: %s", strerror(errno));
+	}
 	rig.gid_index = opt.gid >= 0 ? opt.gid : find_gid();
 	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, 1, rig.gid_index, &rig.gid))
 		die("no GID %d", rig.gid_index);
@@ -118,6 +131,7 @@ static inline void rig_close(void)
 {
 	area_close(&rig.source);
 	area_close(&rig.target);
+	check(!rig.xrcd || !ibv_close_xrcd(rig.xrcd), "ibv_close_xrcd");
 	check(!ibv_dealloc_pd(rig.pd), "ibv_dealloc_pd");
 	check(!ibv_close_device(rig.context), "ibv_close_device");
 }
@@ -130,9 +144,27 @@ static inline int to_init(struct ibv_qp *qp)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
+/* The target of XRC, and the queue that its receives come from. */
+static inline void target_make(struct conn *c, const struct wish *wish)
+{
+	struct ibv_srq_init_attr_ex srq = { .attr = { wish->recv_wr, rig.max_sge, 0 }, .srq_type = IBV_SRQT_XRC };
+	struct ibv_qp_init_attr_ex target = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD };
+	uint32_t mine;
+
+	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+	srq.pd = rig.pd;
+	srq.xrcd = target.xrcd = rig.xrcd;
+	srq.cq = c->recv_cq;
+	c->srq = ibv_create_srq_ex(rig.context, &srq);
+	c->into = ibv_create_qp_ex(rig.context, &target);
+	if (!c->srq || !c->into || ibv_get_srq_num(c->srq, &mine))
+		die("cannot make a target of XRC: %s", strerror(errno));
+	exchange(&mine, &c->far_srq, sizeof(mine));
+}
+
 static inline void conn_make(struct conn *c, const struct wish *wish)
 {
-	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_qp_init_attr init = { .qp_type = opt.xrc ? IBV_QPT_XRC_SEND : IBV_QPT_RC };
 
 	memset(c, 0, sizeof(*c));
 	if (wish->channel && !(c->channel = ibv_create_comp_channel(rig.context)))
@@ -143,27 +175,32 @@ static inline void conn_make(struct conn *c, const struct wish *wish)
 		die("ibv_create_cq: %s", strerror(errno));
 	init.send_cq = c->send_cq;
 	init.recv_cq = c->recv_cq;
-	init.cap = (struct ibv_qp_cap){ wish->send_wr, wish->recv_wr, rig.max_sge, rig.max_sge, wish->inline_data };
-	c->qp = ibv_create_qp(rig.pd, &init);
+	init.cap = (struct ibv_qp_cap){ wish->send_wr, opt.xrc ? 0 : wish->recv_wr, rig.max_sge, opt.xrc ? 0 : rig.max_sge,
+					wish->inline_data };
+	c->into = c->qp = ibv_create_qp(rig.pd, &init);
 	if (!c->qp)
 		die("ibv_create_qp: %s", strerror(errno));
 	c->cap = init.cap;
+	if (opt.xrc)
+		target_make(c, wish);
 }
 
-static inline void conn_open(struct conn *c, const struct wish *wish)
+struct info {
+	uint32_t qpn, into, psn, lid, mtu;
+	union ibv_gid gid;
+};
+
+/* A QP from RESET to RTS. */
+static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info mine, const struct info theirs,
+			      const struct wish *wish)
 {
-	struct info { uint32_t qpn, psn, lid, mtu; union ibv_gid gid; } mine, theirs;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
 	int error, depth = rig.attr.max_qp_init_rd_atom < 16 ? rig.attr.max_qp_init_rd_atom : 16;
 
-	conn_make(c, wish);
-	mine = (struct info){ c->qp->qp_num, mix(c->qp->qp_num ^ client) & 0xffffff, rig.port.lid,
-			      rig.port.active_mtu, rig.gid };
-	exchange(&mine, &theirs, sizeof(mine));
-	if ((error = to_init(c->qp)))
+	if ((error = to_init(qp)))
 		die("to INIT: %s", strerror(error));
 	attr.path_mtu = mine.mtu < theirs.mtu ? mine.mtu : theirs.mtu;
-	attr.dest_qp_num = theirs.qpn;
+	attr.dest_qp_num = to;
 	attr.rq_psn = theirs.psn;
 	attr.max_dest_rd_atomic = rig.attr.max_qp_rd_atom < 16 ? rig.attr.max_qp_rd_atom : 16;
 	attr.min_rnr_timer = 12;
@@ -173,7 +210,7 @@ static inline void conn_open(struct conn *c, const struct wish *wish)
 	attr.ah_attr.grh.dgid = theirs.gid;
 	attr.ah_attr.grh.sgid_index = rig.gid_index >= 0 ? rig.gid_index : 0;
 	attr.ah_attr.grh.hop_limit = 64;
-	error = ibv_modify_qp(c->qp, &attr,
+	error = ibv_modify_qp(qp, &attr,
 			      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (error)
@@ -184,11 +221,24 @@ static inline void conn_open(struct conn *c, const struct wish *wish)
 	attr.retry_cnt = wish->retry_cnt;
 	attr.rnr_retry = wish->rnr_retry;
 	attr.max_rd_atomic = (int)rig.far.rd_atomic < depth ? (int)rig.far.rd_atomic : depth;
-	error = ibv_modify_qp(c->qp, &attr,
+	error = ibv_modify_qp(qp, &attr,
 			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				      IBV_QP_MAX_QP_RD_ATOMIC);
 	if (error)
 		die("to RTS: %s", strerror(error));
+}
+
+static inline void conn_open(struct conn *c, const struct wish *wish)
+{
+	struct info mine, theirs;
+
+	conn_make(c, wish);
+	mine = (struct info){ c->qp->qp_num, c->into->qp_num, mix(c->qp->qp_num ^ client) & 0xffffff, rig.port.lid,
+			      rig.port.active_mtu, rig.gid };
+	exchange(&mine, &theirs, sizeof(mine));
+	connect_to(c->qp, theirs.into, mine, theirs, wish);
+	if (opt.xrc)
+		connect_to(c->into, theirs.qpn, mine, theirs, wish);
 	barrier();
 }
 
@@ -197,6 +247,8 @@ static inline void conn_close(struct conn *c)
 {
 	barrier();
 	check(!ibv_destroy_qp(c->qp), "ibv_destroy_qp");
+	if (opt.xrc)
+		check(!ibv_destroy_qp(c->into) && !ibv_destroy_srq(c->srq), "the end of a target of XRC");
 	check(!ibv_destroy_cq(c->send_cq) && !ibv_destroy_cq(c->recv_cq), "ibv_destroy_cq");
 	if (c->channel)
 		check(!ibv_destroy_comp_channel(c->channel), "ibv_destroy_comp_channel");
@@ -248,7 +300,7 @@ static inline void expect_async(struct conn *c, enum ibv_event_type type, const 
 			return;
 		}
 		if (event.event_type != IBV_EVENT_COMM_EST)
-			check(event.event_type == type && event.element.qp == c->qp,
+			check(event.event_type == type && event.element.qp == c->into,
 			      "%s: event \"%s\", should be \"%s\"", what, ibv_event_type_str(event.event_type),
 			      ibv_event_type_str(type));
 		ibv_ack_async_event(&event);
@@ -258,8 +310,11 @@ static inline void expect_async(struct conn *c, enum ibv_event_type type, const 
 static inline void post_send(struct conn *c, struct ibv_send_wr *wr, const char *what)
 {
 	struct ibv_send_wr *bad;
-	int error = ibv_post_send(c->qp, wr, &bad);
+	int error;
 
+	for (struct ibv_send_wr *each = wr; opt.xrc && each; each = each->next)
+		each->qp_type.xrc.remote_srqn = c->far_srq;
+	error = ibv_post_send(c->qp, wr, &bad);
 	if (error)
 		die("%s: ibv_post_send: %s", what, strerror(error));
 }
@@ -267,7 +322,7 @@ static inline void post_send(struct conn *c, struct ibv_send_wr *wr, const char 
 static inline void post_recv(struct conn *c, uint64_t wr_id, struct ibv_sge *sges, int count, const char *what)
 {
 	struct ibv_recv_wr wr = { .wr_id = wr_id, .sg_list = sges, .num_sge = count }, *bad;
-	int error = ibv_post_recv(c->qp, &wr, &bad);
+	int error = opt.xrc ? ibv_post_srq_recv(c->srq, &wr, &bad) : ibv_post_recv(c->qp, &wr, &bad);
 
 	if (error)
 		die("%s: ibv_post_recv: %s", what, strerror(error));

@@ -6,7 +6,8 @@
  * holds a sender of UC or UD back. */
 #include "threads_rig.h"
 
-enum { BATCH = 64, BATCHES = 50, PACKET = 1000, LONGEST = 3000, GRH = 40, QKEY = 0x11111111, SILENCE_MS = 50 };
+/* A datagram is one packet, and every message of UC is three. */
+enum { BATCH = 64, BATCHES = 50, MTU = 1024, LONGEST = 3 * MTU, GRH = 40, QKEY = 0x11111111, SILENCE_MS = 50 };
 
 static struct {
 	struct ibv_context *context;
@@ -16,8 +17,10 @@ static struct {
 	struct ibv_mr *mr;
 	uint8_t *area;
 	union ibv_gid gid, peer_gid;
-	uint32_t peer;
-	int ud, side, length;
+	/* The other process's QP, and where WRITEs go. */
+	uint32_t peer, peer_key;
+	uint64_t peer_area;
+	int ud, side;
 } my;
 
 static uint8_t *place(int slot)
@@ -25,9 +28,26 @@ static uint8_t *place(int slot)
 	return my.area + slot * 4096;
 }
 
+static int length_of(uint32_t number)
+{
+	return my.ud ? 4 + number * 13 % (MTU - 3) : 2 * MTU + 1 + number * 7 % MTU;
+}
+
+/* Every other message of UC. */
+static int is_write(uint32_t number)
+{
+	return !my.ud && number % 2;
+}
+
+/* Where a WRITE goes. */
+static int target(uint32_t number)
+{
+	return 2 * BATCH + number % BATCH;
+}
+
 static void pattern(uint8_t *to, uint32_t number)
 {
-	for (int i = 0; i < my.length; i += 4) {
+	for (int i = 0; i < LONGEST; i += 4) {
 		uint32_t word = (number + 1) * 2654435761u + i;
 
 		memcpy(to + i, &word, 4);
@@ -77,16 +97,23 @@ static void send_batch(struct ibv_ah *ah, uint32_t first)
 	struct ibv_wc wc;
 
 	for (int i = 0; i < BATCH; i++) {
-		struct ibv_sge sge = { (uintptr_t)place(i), my.length, my.mr->lkey };
+		uint32_t number = first + i;
+		struct ibv_sge sge = { (uintptr_t)place(i), length_of(number), my.mr->lkey };
 		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
 
 		wr.send_flags = IBV_SEND_SIGNALED;
+		if (is_write(number)) {
+			wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+			wr.imm_data = number;
+			wr.wr.rdma.remote_addr = my.peer_area + target(number) * 4096;
+			wr.wr.rdma.rkey = my.peer_key;
+		}
 		if (my.ud) {
 			wr.wr.ud.ah = ah;
 			wr.wr.ud.remote_qpn = my.peer;
 			wr.wr.ud.remote_qkey = QKEY;
 		}
-		pattern(place(i), first + i);
+		pattern(place(i), number);
 		if (ibv_post_send(my.qp, &wr, &bad))
 			die("ibv_post_send");
 	}
@@ -104,13 +131,19 @@ static int receive_batch(uint32_t first)
 	int skip = my.ud ? GRH : 0, count = 0;
 
 	while (count < BATCH && next(&wc, SILENCE_MS)) {
+		int wrote = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
 		uint8_t *got = place(wc.wr_id) + skip;
 
-		memcpy(&number, got, 4);
-		if (number < least || number >= first + BATCH)
+		if (wrote)
+			number = wc.imm_data;
+		else
+			memcpy(&number, got, 4);
+		if (number < least || number >= first + BATCH || wrote != is_write(number))
 			die("message %u after %u of batch %u", number, least, first);
+		if (wrote)
+			got = place(target(number));
 		pattern(expected, number);
-		if (wc.byte_len != (uint32_t)(my.length + skip) || memcmp(got, expected, my.length))
+		if (wc.byte_len != (uint32_t)(length_of(number) + skip) || memcmp(got, expected, length_of(number)))
 			die("message %u is not what was sent", number);
 		least = number + 1;
 		count++;
@@ -123,7 +156,7 @@ static void make_qp(void)
 {
 	struct ibv_qp_init_attr init = { .send_cq = my.cq, .recv_cq = my.cq, .cap = { BATCH, 2 * BATCH, 1, 1, 0 } };
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY };
-	struct { uint32_t qpn; union ibv_gid gid; } mine, theirs;
+	struct { uint32_t qpn, key; uint64_t area; union ibv_gid gid; } mine, theirs;
 	int masks[3] = { IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT, IBV_QP_STATE, IBV_QP_STATE | IBV_QP_SQ_PSN };
 
 	init.qp_type = my.ud ? IBV_QPT_UD : IBV_QPT_UC;
@@ -132,14 +165,19 @@ static void make_qp(void)
 	memset(&mine, 0, sizeof(mine));
 	mine.qpn = my.qp->qp_num;
 	mine.gid = my.gid;
+	mine.key = my.mr->rkey;
+	mine.area = (uintptr_t)my.area;
 	if (write(my.side, &mine, sizeof(mine)) != sizeof(mine) ||
 	    recv(my.side, &theirs, sizeof(theirs), MSG_WAITALL) != sizeof(theirs))
 		die("the other process is gone");
 	my.peer = theirs.qpn;
 	my.peer_gid = theirs.gid;
+	my.peer_key = theirs.key;
+	my.peer_area = theirs.area;
 	masks[0] |= my.ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 	masks[1] |= my.ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	attr.path_mtu = IBV_MTU_1024;
+	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
 	attr.dest_qp_num = my.peer;
 	attr.ah_attr.port_num = 1;
 	attr.ah_attr.is_global = 1;
@@ -161,7 +199,6 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		die("usage: unreliable uc|ud DEVICE GID");
 	my.ud = !strcmp(argv[1], "ud");
-	my.length = my.ud ? PACKET : LONGEST;
 	opt.device = argv[2];
 	opt.gid = atoi(argv[3]);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides) || (child = fork()) < 0)
@@ -172,8 +209,8 @@ int main(int argc, char **argv)
 	my.context = open_device();
 	my.pd = ibv_alloc_pd(my.context);
 	my.cq = ibv_create_cq(my.context, 4 * BATCH, NULL, NULL, 0);
-	my.area = aligned_alloc(4096, 2 * BATCH * 4096);
-	my.mr = ibv_reg_mr(my.pd, my.area, 2 * BATCH * 4096, IBV_ACCESS_LOCAL_WRITE);
+	my.area = aligned_alloc(4096, 3 * BATCH * 4096);
+	my.mr = ibv_reg_mr(my.pd, my.area, 3 * BATCH * 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!my.cq || !my.mr || ibv_query_gid(my.context, 1, opt.gid, &my.gid))
 		die("cannot use the device: %s", strerror(errno));
 	make_qp();

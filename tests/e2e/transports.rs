@@ -51,9 +51,9 @@ pub fn trials() -> Vec<Trial> {
             }
         }
         for (transport, packets) in [("uc", 3), ("ud", 1)] {
-            for loss in [0.0, 0.05] {
-                let name = format!("{transport} with {loss} of the packets lost loses those messages and nothing else");
-                trials.push(trial(place, &name, move |bed| unreliable(bed, transport, packets, loss)));
+            for (faults, hit) in [("loss=0", 0.0), ("loss=0.05", 0.05), ("corrupt=0.03", 0.03)] {
+                let name = format!("{transport} with {faults} loses the messages that are hit and nothing else");
+                trials.push(trial(place, &name, move |bed| unreliable(bed, transport, packets, faults, hit)));
             }
         }
         for transport in ["rc", "uc", "ud"] {
@@ -88,18 +88,18 @@ fn python(bed: &Bed, transport: &str) -> Result<()> {
 }
 
 /// What arrives is compared by the program; how many do, here.
-fn unreliable(bed: &Bed, transport: &str, packets: i32, loss: f64) -> Result<()> {
+fn unreliable(bed: &Bed, transport: &str, packets: i32, faults: &str, hit: f64) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/unreliable.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?.to_string();
-    let faults = format!("loss={loss},seed=3");
+    let faults = format!("{faults},seed=3");
     let mut command = bed.weir(Side::A, &["--faults", &faults], [program]);
     command.args([transport, &bed.stage.device(Side::A), &gid]);
     let ended = Child::spawn(&mut command, "unreliable")?.wait(Duration::from_secs(70))?.success()?;
     let numbers: Vec<f64> = ended.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [sent, arrived] = numbers[..] else { bail!("{}", ended.printed()) };
     // A message arrives if each of its packets does: binomial, within five deviations.
-    let chance = (1.0 - loss).powi(packets);
+    let chance = (1.0 - hit).powi(packets);
     let deviation = (sent * chance * (1.0 - chance)).sqrt();
     ensure!((arrived - sent * chance).abs() <= 5.0 * deviation, "{}", ended.printed());
     Ok(())

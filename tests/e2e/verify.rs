@@ -15,6 +15,8 @@ const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("with long messages", &[], "-s 3 -m 8388608 -n 100"),
     ("with faults", &["--faults", FAULTS], "-l -s 4"),
     ("with faults and every ICRC", &["--faults", FAULTS, "--icrc", "always"], "-l -s 5"),
+    ("over XRC", &[], "-c XRC -s 8"),
+    ("over XRC with faults", &["--faults", FAULTS], "-c XRC -l -s 9"),
     ("with duplicates and delay", &["--faults", "dup=0.05,delay=20us,jitter=200us"], "-l -s 6"),
 ];
 

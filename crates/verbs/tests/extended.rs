@@ -28,23 +28,42 @@ fn extended_queues_and_built_requests() {
 
 #[test]
 fn a_port_tells_when_its_interface_changes() {
-    // In a network namespace that ends with the shell.
-    const SCRIPT: &str = "ip link set lo up
-        timeout 30 stdbuf -oL ibv_asyncwatch -d weir_lo > \"$1\" 2>&1 &
-        said() { for i in $(seq 100); do grep -q \"$2\" \"$1\" && return; sleep 0.05; done; exit 1; }
-        said \"$1\" 'event FD'
-        ip addr add 10.9.8.7/32 dev lo && said \"$1\" GID_CHANGE
-        ip link set lo down && said \"$1\" PORT_ERR
-        ip link set lo up && said \"$1\" PORT_ACTIVE
-        kill $!";
+    asyncwatch(
+        "lo",
+        "ip link set lo up; watch
+        ip addr add 10.9.8.7/32 dev lo && said GID_CHANGE
+        ip link set lo down && said PORT_ERR
+        ip link set lo up && said PORT_ACTIVE",
+    );
+}
+
+/// The cable is the other end of a veth: down, up, and gone.
+#[test]
+fn a_port_goes_with_its_cable_and_a_device_with_its_interface() {
+    asyncwatch(
+        "near",
+        "ip link add near type veth peer name far
+        ip addr add 10.9.8.6/24 dev near; ip link set near up; ip link set far up
+        for i in $(seq 100); do ip link show near | grep -q LOWER_UP && break; sleep 0.05; done; watch
+        ip link set far down && said PORT_ERR
+        ip link set far up && said PORT_ACTIVE
+        ip link del near && said FATAL",
+    );
+}
+
+/// Whether `ibv_asyncwatch` says what happens, in a network namespace that ends with the shell.
+fn asyncwatch(interface: &str, happens: &str) {
+    const HOW: &str = "said() { for i in $(seq 100); do grep -q \"$1\" \"$out\" && return; sleep 0.05; done; exit 1; }
+        watch() { timeout 30 stdbuf -oL ibv_asyncwatch -d weir_$on > \"$out\" 2>&1 & said 'event FD'; }";
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } != 0 || !Path::new("/usr/bin/ibv_asyncwatch").exists() {
         eprintln!("SKIPPED: a network namespace needs root, and ibv_asyncwatch is of ibverbs-utils");
         return;
     }
-    let said = Path::new(env!("CARGO_TARGET_TMPDIR")).join("asyncwatch");
+    let said = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("asyncwatch-{interface}"));
     let mut shell = Command::new("unshare");
-    shell.args(["-n", "sh", "-c", SCRIPT, "sh"]).arg(&said).env("LD_LIBRARY_PATH", system::linked());
+    shell.args(["-n", "sh", "-c"]).arg(format!("{HOW}\n{happens}\nkill $!")).env("on", interface);
+    shell.env("out", &said).env("LD_LIBRARY_PATH", system::linked());
     let status = shell.status().unwrap();
     assert!(status.success(), "{}", std::fs::read_to_string(said).unwrap_or_default());
 }
