@@ -143,7 +143,13 @@ mod tests {
     #[test]
     fn text_says_it_all() {
         let text = text(&device());
-        for part in ["weir_eth0  on eth0 (index 2), up, MTU 9000", "GID 2 ", "10.0.0.1", "on-demand memory:", "not here: locked memory"] {
+        for part in [
+            "weir_eth0  on eth0 (index 2), up, MTU 9000",
+            "GID 2 ",
+            "10.0.0.1",
+            "on-demand memory:",
+            "not here: locked memory",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

@@ -145,6 +145,7 @@ impl Adapter {
     /// One that is about to be closed.
     pub fn forget_socket(&self, socket: RawFd) {
         self.sockets.lock().expect("no panic under this lock").retain(|other| *other != socket);
+        self.pace.forget(socket);
         fork::forget(&[socket]);
     }
 

@@ -8,6 +8,7 @@ use crate::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Empty polls in a row that make a program a poller: one that takes an event and drains its CQ stays below.
@@ -25,6 +26,7 @@ pub struct Pace {
     epoll: OwnedFd,
     kick: OwnedFd,
     timer: OwnedFd,
+    packets: Mutex<Packets>,
     mode: AtomicU8,
     empty_polls: AtomicU32,
     /// Counts polls, roughly: threads may overwrite each other's.
@@ -36,6 +38,13 @@ pub struct Pace {
     interface: RawFd,
     interface_changed: AtomicBool,
     ended: AtomicBool,
+}
+
+/// Descriptors by which packets come.
+struct Packets {
+    descriptors: Vec<RawFd>,
+    /// They are in the epoll set. While a program polls they are not: each packet would look for a sleeper there.
+    watched: bool,
 }
 
 /// Tokens in the epoll set.
@@ -59,6 +68,7 @@ impl Pace {
             epoll,
             kick,
             timer,
+            packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
             mode: AtomicU8::new(WATCHING),
             empty_polls: AtomicU32::new(0),
             polls: AtomicU32::new(0),
@@ -86,7 +96,48 @@ impl Pace {
 
     /// Watches a further descriptor for arrivals.
     pub fn watch(&self, descriptor: RawFd) -> io::Result<()> {
-        self.add(descriptor, TOKEN_PACKETS)
+        let mut packets = self.packets();
+        if packets.watched {
+            self.add(descriptor, TOKEN_PACKETS)?;
+        }
+        packets.descriptors.push(descriptor);
+        Ok(())
+    }
+
+    /// Watches it no longer: it is about to be closed.
+    pub fn forget(&self, descriptor: RawFd) {
+        let mut packets = self.packets();
+        packets.descriptors.retain(|other| *other != descriptor);
+        if packets.watched {
+            self.remove(descriptor);
+        }
+    }
+
+    /// Puts the descriptors of packets into the epoll set, or takes them out.
+    fn watch_packets(&self, watched: bool) {
+        let mut packets = self.packets();
+        if packets.watched == watched {
+            return;
+        }
+        packets.watched = watched;
+        for descriptor in &packets.descriptors {
+            if !watched {
+                self.remove(*descriptor);
+            } else if let Err(error) = self.add(*descriptor, TOKEN_PACKETS) {
+                tracing::warn!("a socket is not watched for packets: {error}");
+            }
+        }
+    }
+
+    fn packets(&self) -> MutexGuard<'_, Packets> {
+        self.packets.lock().expect("no panic under this lock")
+    }
+
+    fn remove(&self, descriptor: RawFd) {
+        // SAFETY: no event is needed; a descriptor that is not in the set is an error that says so.
+        unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor, std::ptr::null_mut());
+        }
     }
 
     fn add(&self, descriptor: RawFd, token: u64) -> io::Result<()> {
@@ -170,8 +221,10 @@ impl Pace {
     /// The thread's wait: until there is something to do. Returns false if there is not: the program still polls.
     pub fn wait(&self) -> bool {
         if self.somebody_polls() {
+            self.watch_packets(false);
             self.tick()
         } else {
+            self.watch_packets(true);
             self.wait_for_packets();
             true
         }
