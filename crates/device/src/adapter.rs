@@ -165,8 +165,12 @@ impl Adapter {
 
     /// Enters a QP; `make` gets its number. ENOMEM if the table is full.
     pub fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
-        let (shared, count) = self.with_engine(|engine| engine.add_qp(make).map(|shared| (shared, engine.qps())))?;
-        self.doorbells.reserve();
+        let (shared, count) = self.with_engine(|engine| {
+            let shared = engine.add_qp(make)?;
+            // No turn comes between the one place and the other, which take turns.
+            self.doorbells.reserve(engine.qps());
+            Ok::<_, Errno>((shared, engine.qps()))
+        })?;
         if let Some(resolver) = self.resolver.get() {
             self.make_room_for_faults(resolver, count);
         }

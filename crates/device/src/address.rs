@@ -3,6 +3,7 @@
 use crate::Errno;
 use crate::adapter::Adapter;
 use crate::context::Pd;
+use crate::room::with_room;
 use crate::route::Route;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use weir_transport::AddressVector;
@@ -50,7 +51,8 @@ impl Addresses {
     }
 
     fn insert(&self, route: Route) -> u32 {
-        let mut routes = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let write = || self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = with_room(1, write, |routes| routes);
         match routes.iter().position(Option::is_none) {
             Some(free) => {
                 routes[free] = Some(route);

@@ -188,7 +188,7 @@ impl Doorbells {
         }
     }
 
-    /// Takes all that have rung. Each has to be answered *before* one looks at what it rang for.
+    /// Takes all that have rung, and leaves `into` in their place, with its room. Each has to be answered *before* one looks at what it rang for.
     #[inline]
     pub fn take(&self, into: &mut Vec<u32>) {
         if self.any.load(Ordering::Acquire) {
@@ -198,11 +198,15 @@ impl Doorbells {
         }
     }
 
-    /// Makes room, so that ringing does not allocate.
-    pub fn reserve(&self) {
-        let mut rung = self.lock();
-        if rung.capacity() - rung.len() < 64 {
-            rung.reserve(4096);
+    /// Makes room for so many, so that ringing does not allocate. Nor does this under the lock, for memory hooks of the
+    /// program may want the engine, and who is at it the lock.
+    pub fn reserve(&self, count: usize) {
+        if self.lock().capacity() < count {
+            let mut larger = Vec::with_capacity(2 * count);
+            let mut rung = self.lock();
+            larger.append(&mut rung);
+            std::mem::swap(&mut *rung, &mut larger);
+            drop(rung);
         }
     }
 

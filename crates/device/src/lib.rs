@@ -25,6 +25,7 @@ mod mw;
 mod notify;
 pub mod paging;
 mod qp;
+mod room;
 mod route;
 mod slot;
 mod srq;
@@ -44,6 +45,7 @@ pub use mr::{Mr, Rereg};
 pub use mw::Mw;
 pub use paging::Advice;
 pub use qp::{Qp, QpCreate, Receives};
+pub use room::with_room;
 pub use srq::{Srq, SrqCreate, Xrcd};
 
 /// An asynchronous event and the cookie of what it concerns.

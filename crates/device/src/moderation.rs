@@ -2,8 +2,9 @@
 //! passed since the first of them.
 
 use crate::cq::Cq;
+use crate::room::with_room;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Weak};
+use std::sync::{Mutex, MutexGuard, Weak};
 
 /// A CQ's setting, and what has gathered since it was armed.
 #[derive(Debug, Default)]
@@ -81,15 +82,14 @@ pub struct Moderated {
 impl Moderated {
     /// Makes room for one more, outside of the packet path.
     pub fn reserve(&self) {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let len = self.lock().len();
         // One more than twice those that are: each stands here once, or twice if its setting was changed.
-        let len = waiting.len();
-        waiting.reserve(len + 16);
+        drop(with_room(len + 16, || self.lock(), |waiting| waiting));
     }
 
     /// An event of `cq` comes at `due`.
     pub fn wait(&self, due: u64, cq: Weak<Cq>) {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.lock();
         waiting.push((due, cq));
         self.next.fetch_min(due, Ordering::Release);
     }
@@ -111,8 +111,12 @@ impl Moderated {
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Weak<Cq>)>> {
+        self.waiting.lock().expect("no panic under this lock")
+    }
+
     fn take(&self, now: u64) -> Option<Weak<Cq>> {
-        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let mut waiting = self.lock();
         let found = waiting.iter().position(|(due, _)| *due <= now);
         let taken = found.map(|position| waiting.swap_remove(position).1);
         self.next.store(waiting.iter().map(|(due, _)| *due).min().unwrap_or(u64::MAX), Ordering::Release);

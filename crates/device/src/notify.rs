@@ -1,9 +1,10 @@
 //! A queue of events behind a descriptor that an application may read, poll and set non-blocking.
 
 use crate::Errno;
+use crate::room::with_room;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 /// Events, and an eventfd that counts them.
 pub struct Notify<T> {
@@ -32,7 +33,7 @@ impl<T> Notify<T> {
 
     /// Adds an event.
     pub fn push(&self, event: T) {
-        self.events.lock().expect("no panic under this lock").push_back(event);
+        with_room(1, || self.events(), |events| events).push_back(event);
         let one = 1u64;
         // SAFETY: eight bytes from the stack. It blocks only at 2^64 - 2 events.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
@@ -47,15 +48,19 @@ impl<T> Notify<T> {
                 return Err(std::io::Error::last_os_error().into());
             }
             // Empty if `remove` was here between the push and us.
-            if let Some(event) = self.events.lock().expect("no panic under this lock").pop_front() {
+            if let Some(event) = self.events().pop_front() {
                 return Ok(event);
             }
         }
     }
 
+    fn events(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.events.lock().expect("no panic under this lock")
+    }
+
     /// Drops events that will concern nobody any more.
     pub fn remove(&self, unwanted: impl Fn(&T) -> bool) {
-        let mut events = self.events.lock().expect("no panic under this lock");
+        let mut events = self.events();
         let before = events.len();
         events.retain(|event| !unwanted(event));
         for _ in events.len()..before {

@@ -4,6 +4,7 @@ use crate::context::{Context, LIMITS, Pd};
 use crate::cq::Cq;
 use crate::notify::Notify;
 use crate::qp::{Qp, QpCreate, Receives};
+use crate::room::with_room;
 use crate::{AsyncEvent, Errno};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -95,7 +96,9 @@ impl Pd {
         if let Some((xrcd, cq)) = &xrc {
             xrcd.users.fetch_add(1, Ordering::AcqRel);
             cq.attach();
-            xrcd.domain.write().insert(shared.number, shared.clone());
+            let named = shared.clone();
+            let mut domain = with_room(1, || xrcd.domain.write(), |srqs| srqs);
+            domain.insert(named.number, named);
         }
         self.attach();
         let (users, ended) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -117,22 +120,27 @@ impl Srq {
 
     /// Changes its size (EINVAL below what is posted), or arms its limit (EINVAL above its size).
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
+        let (old_size, max_sge, _) = self.query();
+        let size = max_wr.unwrap_or(old_size);
+        check_sizes(size, max_sge)?;
+        // Made before the lock, and what it replaces is freed after it: see `room`.
+        let mut new = max_wr.map(|max_wr| Ring::new(max_wr, max_sge, 0));
         let mut ring = self.shared.ring();
-        let size = max_wr.unwrap_or(ring.max_wr);
-        check_sizes(size, ring.max_sge as u32)?;
         if size < ring.len() || limit.is_some_and(|limit| limit > size) {
             return Err(Errno(libc::EINVAL));
         }
-        if size != ring.max_wr {
-            ring.resize(size);
+        if let Some(new) = &mut new {
+            ring.move_to(new);
+            std::mem::swap(&mut *ring, new);
         }
+        let mut reached = false;
         if let Some(limit) = limit {
             ring.limit = limit;
-            let reached = ring.check_limit();
-            drop(ring);
-            if reached {
-                self.shared.tell_limit();
-            }
+            reached = ring.check_limit();
+        }
+        drop(ring);
+        if reached {
+            self.shared.tell_limit();
         }
         Ok(())
     }
@@ -149,7 +157,8 @@ impl Srq {
         }
         if !self.ended.swap(true, Ordering::AcqRel) {
             if let Some((xrcd, cq)) = &self.xrc {
-                xrcd.domain.write().remove(&self.shared.number);
+                let named = xrcd.domain.write().remove(&self.shared.number);
+                drop(named);
                 // Whoever is at it has found it before.
                 self.pd.context.adapter.quiesce();
                 cq.detach();
@@ -252,14 +261,17 @@ impl Ring {
         reached
     }
 
-    fn resize(&mut self, max_wr: u32) {
-        let mut new = Ring::new(max_wr, self.max_sge as u32, self.limit);
-        let mut sges = vec![Sge::default(); self.max_sge];
-        while let Some((wr_id, pieces)) = self.take(&mut sges) {
+    /// Moves all that is posted, in order, to one that it fits into.
+    fn move_to(&mut self, new: &mut Ring) {
+        new.limit = self.limit;
+        while self.len() > 0 {
+            let place = self.head as usize & (self.slots.len() - 1);
+            let Slot { wr_id, pieces } = self.slots[place];
+            let sges = &self.sges[place * self.max_sge..][..pieces as usize];
             // It fits: the caller has compared.
-            let _ = new.post(&RecvWr { wr_id, sges: &sges[..pieces] });
+            let _ = new.post(&RecvWr { wr_id, sges });
+            self.head = self.head.wrapping_add(1);
         }
-        *self = new;
     }
 }
 
@@ -338,7 +350,9 @@ mod tests {
             assert_eq!(sges[0].addr, round);
         }
         assert_eq!([1, 2, 3, 4].map(|id| post(&mut ring, id).is_ok()), [true, true, true, false]);
-        ring.resize(5);
+        let mut larger = Ring::new(5, 2, 0);
+        ring.move_to(&mut larger);
+        ring = larger;
         assert_eq!(post(&mut ring, 4), Ok(()));
         assert_eq!(
             [(); 5].map(|()| ring.take(&mut sges).map(|(id, _)| id)),

@@ -39,7 +39,7 @@ impl Adapter {
         let qp = || Qp { bell: Bell::new(), posted: Mutex::new(0), sent: AtomicU32::new(0) };
         let engine = Handover::new(Engine::default());
         let doorbells = Doorbells::new();
-        doorbells.reserve();
+        doorbells.reserve(2);
         Arc::new(Adapter { doorbells, qps: [qp(), qp()], engine })
     }
 

@@ -2,12 +2,12 @@
 
 mod common;
 
-use common::{End, open, pair, post_write};
+use common::{End, open, pair};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use weir_device::{Mr, Pd};
-use weir_transport::{Access, AttrMask, QpAttr, QpState, Sge, Status};
+use weir_device::{Mr, Pd, Qp};
+use weir_transport::{Access, AttrMask, Data, QpAttr, QpState, SendFlags, SendOp, SendWr, Sge, Status};
 
 const SENT: u8 = 0x11;
 const USED_AGAIN: u8 = 0xee;
@@ -105,6 +105,12 @@ impl Memory {
     fn find(&self, value: u8) -> Option<usize> {
         self.bytes.iter().position(|byte| byte.load(Ordering::Relaxed) == value)
     }
+}
+
+/// Posts an RDMA WRITE without ringing.
+fn post_write(qp: &Qp, wr_id: u64, sges: &[Sge], remote_addr: u64, rkey: u32) {
+    let op = SendOp::Write { remote_addr, rkey };
+    qp.post_send(&SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(sges) }).unwrap();
 }
 
 /// Polls until this work request has ended.

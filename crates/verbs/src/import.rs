@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use weir_device::Errno;
+use weir_device::{Errno, with_room};
 
 /// What an open device and those imported of it have made, by handle.
 pub struct Exports {
@@ -67,22 +67,7 @@ impl Exports {
 impl<T> Handles<T> {
     /// Enters an object, which keeps its handle until it is removed.
     pub fn insert(&self, handle: u32, object: Arc<T>) {
-        loop {
-            let mut objects = locked(&self.0);
-            let capacity = objects.capacity();
-            if objects.len() < capacity {
-                objects.insert(handle, object);
-                return;
-            }
-            drop(objects);
-            let mut larger = HashMap::with_capacity((2 * capacity).max(16));
-            let mut objects = locked(&self.0);
-            if objects.capacity() < larger.capacity() {
-                larger.extend(objects.drain());
-                std::mem::swap(&mut *objects, &mut larger);
-            }
-            drop(objects);
-        }
+        with_room(1, || locked(&self.0), |objects| objects).insert(handle, object);
     }
 
     /// EINVAL if there is none.

@@ -171,6 +171,7 @@ impl Engine {
         self.timers.reserve(count);
         self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
         self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
+        self.rung.reserve(count);
         Ok(shared)
     }
 

@@ -1,6 +1,7 @@
 //! Application memory: how it is touched, who may touch it, and that it is there.
 
 pub mod copy;
+mod counts;
 pub mod device_memory;
 pub mod pin;
 pub mod region;

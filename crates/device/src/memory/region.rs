@@ -3,6 +3,7 @@
 use crate::Errno;
 use crate::memory::window::Window;
 use crate::paging::Paged;
+use crate::room::with_room;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -183,7 +184,7 @@ impl Regions {
 
     /// Enters what `make` makes of a new key. ENOMEM if there are too many of its kind.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Result<u32, Errno> {
-        let mut table = self.write_with_room();
+        let mut table = with_room(1, || self.write(), |table| &mut table.entries);
         let key = loop {
             let key = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
             // The low byte is the part that memory windows may choose; the rest names the region. Zero and all ones
@@ -202,26 +203,6 @@ impl Regions {
         table.windows += usize::from(window);
         table.entries.insert(key >> 8, entry);
         Ok(key)
-    }
-
-    /// The table with room for one more. It grows outside of the lock: memory hooks of the program call back into
-    /// `ibv_dereg_mr` from within malloc and free.
-    fn write_with_room(&self) -> RwLockWriteGuard<'_, Table> {
-        loop {
-            let table = self.write();
-            let capacity = table.entries.capacity();
-            if table.entries.len() < capacity {
-                return table;
-            }
-            drop(table);
-            let mut larger = Entries::with_capacity_and_hasher((2 * capacity).max(64), BuildHasherDefault::default());
-            let mut table = self.write();
-            if table.entries.capacity() < larger.capacity() {
-                larger.extend(table.entries.drain());
-                std::mem::swap(&mut table.entries, &mut larger);
-            }
-            drop(table);
-        }
     }
 
     /// Takes a window out.

@@ -3,9 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_device::{Context, Cq, Pd, Qp, QpCreate};
-use weir_transport::{
-    Access, AddressVector, AttrMask, Data, Mtu, QpAttr, QpCaps, QpState, SendFlags, SendOp, SendWr, Service, Sge,
-};
+use weir_transport::{Access, AddressVector, AttrMask, Mtu, QpAttr, QpCaps, QpState, Service};
+
+/// A small QP, all of whose sends complete.
+pub fn create(service: Service) -> QpCreate {
+    let caps = QpCaps { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 0 };
+    QpCreate { service, caps, sq_sig_all: true, cookie: 0 }
+}
 
 /// What every test opens.
 pub fn open() -> Arc<Context> {
@@ -22,9 +26,7 @@ pub struct End {
 pub fn pair(pd: &Arc<Pd>, context: &Arc<Context>) -> [End; 2] {
     let make = || {
         let cq = context.create_cq(64, None, 0).unwrap();
-        let caps = QpCaps { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 0 };
-        let create = QpCreate { service: Service::Rc, caps, sq_sig_all: true, cookie: 0 };
-        End { qp: pd.create_qp(&create, &cq, &cq).unwrap(), cq }
+        End { qp: pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap(), cq }
     };
     let ends = [make(), make()];
     connect(context, &ends[0].qp, ends[1].qp.num());
@@ -32,24 +34,29 @@ pub fn pair(pd: &Arc<Pd>, context: &Arc<Context>) -> [End; 2] {
     ends
 }
 
-fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
+/// The address of this machine itself.
+pub fn to_self(context: &Context) -> AddressVector {
     let v4 = |gid: &Option<IpAddr>| matches!(gid, Some(IpAddr::V4(_)));
     let sgid_index = context.gids().iter().position(v4).expect("127.0.0.1 is there");
     let Some(Some(IpAddr::V4(address))) = context.gids().get(sgid_index).copied() else { unreachable!("just found") };
-    let to_self = AddressVector {
+    AddressVector {
         dgid: address.to_ipv6_mapped().octets(),
         sgid_index: sgid_index as u8,
         hop_limit: 64,
         is_global: true,
         port_num: 1,
         ..AddressVector::default()
-    };
+    }
+}
+
+/// Brings a QP of RC to RTS, towards another one of this process.
+pub fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
     let mut attr = QpAttr {
         qp_state: QpState::Init,
         access_flags: Access::REMOTE_WRITE | Access::REMOTE_READ,
         path_mtu: Mtu::M4096,
         dest_qp_num,
-        ah_attr: to_self,
+        ah_attr: to_self(context),
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
         timeout: 14,
@@ -66,10 +73,4 @@ fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
     attr.qp_state = QpState::Rts;
     let requester = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC;
     qp.modify(&attr, M::STATE | requester).unwrap();
-}
-
-/// Posts an RDMA WRITE without ringing.
-pub fn post_write(qp: &Qp, wr_id: u64, sges: &[Sge], remote_addr: u64, rkey: u32) {
-    let op = SendOp::Write { remote_addr, rkey };
-    qp.post_send(&SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(sges) }).unwrap();
 }

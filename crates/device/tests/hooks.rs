@@ -1,0 +1,201 @@
+//! Programs hook malloc and free and end regions from within (UCX does): at any allocation of ours, under any of our
+//! locks.
+
+mod common;
+
+use common::{End, connect, create, open, pair, to_self};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use weir_device::{AddressHandle, Context, CqCreate, Mr, Pd, Qp, Receives, Rereg, Srq, SrqCreate, Xrcd};
+use weir_transport::{
+    Access, AttrMask, Data, Datagram, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target,
+};
+
+struct Hooked;
+
+#[global_allocator]
+static ALLOCATOR: Hooked = Hooked;
+
+thread_local! {
+    /// Allocations and releases of this thread until the hook runs; `None` if it does not.
+    static COUNTDOWN: Cell<Option<u32>> = const { Cell::new(None) };
+    /// What the hook ends.
+    static VICTIM: RefCell<Option<Arc<Mr>>> = const { RefCell::new(None) };
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Hooked {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        hook();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        hook();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+fn hook() {
+    let left = COUNTDOWN.try_with(Cell::get).ok().flatten();
+    match left {
+        None => {}
+        Some(0) => {
+            COUNTDOWN.set(None);
+            // Time for others to run into what this thread holds.
+            std::thread::sleep(Duration::from_millis(1));
+            VICTIM.with_borrow(|victim| victim.as_ref().map(|mr| mr.dereg())).transpose().unwrap();
+        }
+        Some(left) => COUNTDOWN.set(Some(left - 1)),
+    }
+}
+
+/// Runs `work` again and again, the hook at another of its allocations each time, until it has run at all.
+fn at_each_allocation(pd: &Arc<Pd>, memory: &[u8], mut work: impl FnMut()) -> u32 {
+    for n in 0.. {
+        let (addr, len) = (memory.as_ptr().addr() as u64, memory.len() as u64);
+        VICTIM.set(Some(pd.reg_mr(addr, len, addr, Access::empty()).unwrap()));
+        COUNTDOWN.set(Some(n));
+        work();
+        let rest = COUNTDOWN.take();
+        VICTIM.take();
+        if rest.is_some() {
+            return n;
+        }
+    }
+    unreachable!("work has an end")
+}
+
+#[test]
+fn a_region_is_ended_from_within_any_allocation() {
+    let (tell, told) = mpsc::channel::<String>();
+    std::thread::spawn(move || everything(&tell));
+    let mut last = "the beginning".to_string();
+    loop {
+        match told.recv_timeout(Duration::from_secs(20)) {
+            Ok(done) => last = done,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                eprintln!("nothing moves after {last}");
+                // What runs at exit would wait for the engine, too.
+                std::process::abort();
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    assert_eq!(last, "all", "it panicked after that");
+}
+
+/// Control calls of all kinds, while other threads keep the engine busy with all that it locks.
+fn everything(tell: &mpsc::Sender<String>) {
+    let context = open();
+    let pd = context.alloc_pd().unwrap();
+    let memory = vec![1u8; 64 << 10];
+    let memory: &[u8] = memory.leak();
+    let addr = memory.as_ptr().addr() as u64;
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let mr = pd.reg_mr(addr, 4096, addr, access).unwrap();
+    let traffic = Traffic::new(&context, &pd, &mr, addr);
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| traffic.run(&busy));
+        }
+        let ring = |qp: &Qp, state| qp.modify(&QpAttr { qp_state: state, ..QpAttr::default() }, AttrMask::STATE);
+        let each = |what: &str, work: &mut dyn FnMut()| {
+            let count = at_each_allocation(&pd, memory, work);
+            tell.send(format!("{what}, with {count} allocations")).unwrap();
+        };
+        each("regions", &mut || {
+            let [a, b] = [0, 8192].map(|at| pd.reg_mr(addr + at, 16384, addr + at, access).unwrap());
+            b.rereg(&Rereg { translation: Some((addr, 100)), ..Rereg::default() }).unwrap();
+            a.dereg().unwrap();
+        });
+        each("a shared queue", &mut || {
+            for size in [3000, 2000] {
+                traffic.srq.modify(Some(size), None).unwrap();
+            }
+        });
+        each("a completion queue", &mut || {
+            let cq = context.create_cq_with(CqCreate { cqe: 10, ..CqCreate::default() }).unwrap();
+            cq.resize(20).unwrap();
+            cq.moderate(3, 100);
+        });
+        each("the busy completion queue", &mut || traffic.receiver.cq.resize(5000).unwrap());
+        each("a queue pair", &mut || {
+            let [a, b] = pair(&pd, &context);
+            ring(&a.qp, QpState::Error).unwrap();
+            ring(&b.qp, QpState::Reset).unwrap();
+        });
+        each("XRC", &mut || {
+            let xrcd = Xrcd::open(&context).unwrap();
+            let cq = context.create_cq(10, None, 0).unwrap();
+            let create = SrqCreate { max_wr: 10, max_sge: 1, limit: 0, cookie: 0 };
+            let srq = pd.create_srq(&create, Some((xrcd.clone(), cq))).unwrap();
+            let target = xrcd.create_target(0).unwrap();
+            target.destroy().unwrap();
+            srq.destroy().unwrap();
+        });
+        let mut handles: Vec<AddressHandle> = Vec::new();
+        each("address handles", &mut || handles.push(pd.create_ah(&to_self(&context)).unwrap()));
+        busy.store(false, Ordering::Relaxed);
+        tell.send("all".into()).unwrap();
+    });
+}
+
+/// SENDs into a shared queue, and datagrams.
+struct Traffic {
+    sender: End,
+    receiver: End,
+    srq: Arc<Srq>,
+    datagrams: End,
+    address: AddressHandle,
+    sge: Sge,
+}
+
+impl Traffic {
+    fn new(context: &Arc<Context>, pd: &Arc<Pd>, mr: &Mr, addr: u64) -> Traffic {
+        let sge = Sge { addr, length: 64, lkey: mr.lkey() };
+        let srq = pd.create_srq(&SrqCreate { max_wr: 2000, max_sge: 1, limit: 0, cookie: 0 }, None).unwrap();
+        (0..500).for_each(|wr_id| srq.post(&RecvWr { wr_id, sges: &[sge] }).unwrap());
+        let end = |service, receives| {
+            let cq = context.create_cq(4000, None, 0).unwrap();
+            End { qp: pd.create_qp_with(&create(service), &cq, &cq, receives).unwrap(), cq }
+        };
+        let sender = end(Service::Rc, Receives::Own);
+        let receiver = end(Service::Rc, Receives::Shared(srq.clone()));
+        connect(context, &sender.qp, receiver.qp.num());
+        connect(context, &receiver.qp, sender.qp.num());
+        let datagrams = end(Service::Ud, Receives::Own);
+        use AttrMask as M;
+        for (qp_state, mask) in
+            [(QpState::Init, M::PKEY_INDEX | M::PORT | M::QKEY), (QpState::Rtr, M::empty()), (QpState::Rts, M::SQ_PSN)]
+        {
+            datagrams.qp.modify(&QpAttr { qp_state, ..QpAttr::default() }, mask | M::STATE).unwrap();
+        }
+        let address = pd.create_ah(&to_self(context)).unwrap();
+        Traffic { sender, receiver, srq, datagrams, address, sge }
+    }
+
+    /// Keeps the engine at all of it while `busy`.
+    fn run(&self, busy: &AtomicBool) {
+        let to = Datagram { address: self.address.number(), dest_qp: self.datagrams.qp.num(), qkey: 1 };
+        while busy.load(Ordering::Relaxed) {
+            for (end, to) in [(&self.sender, Target::Peer), (&self.datagrams, Target::Datagram(to))] {
+                let (data, flags) = (Data::Gather(std::slice::from_ref(&self.sge)), SendFlags::SIGNALED);
+                // A full queue waits for its completions below.
+                let _ = end.qp.post_send_to(&SendWr { wr_id: 0, op: SendOp::Send, flags, data }, to);
+                end.qp.doorbell();
+                end.cq.poll(16, |_| {}).unwrap();
+            }
+            let mut received = 0;
+            self.receiver.cq.poll(16, |_| received += 1).unwrap();
+            for wr_id in 0..received {
+                let _ = self.srq.post(&RecvWr { wr_id, sges: &[self.sge] });
+            }
+        }
+    }
+}
