@@ -2,10 +2,15 @@
 //!
 //! Bytes of input choose a setup, then packets that are nearly right: the interesting errors are near the truth.
 
-use super::host::Staging;
+use super::host::{Entry, Staging};
+use super::paging::PagingSetup;
 use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, remote, sge};
 use super::rng::Rng;
-use crate::{Access, AttrMask, Bind, Data, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr};
+use crate::{
+    Access, AttrMask, Bind, Data, Handled, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, RequesterFaults,
+    ResponderFaults, SendFlags, SendOp, SendWr, Side,
+};
+use std::time::Duration;
 use weir_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service, XrcEth,
 };
@@ -130,7 +135,17 @@ fn setup(input: &mut Input<'_>) -> Setup {
         _ => {}
     }
     setup.max_dest_rd_atomic = input.byte() % 5;
-    setup.max_rd_atomic = input.byte() % 5;
+    let byte = input.byte();
+    setup.max_rd_atomic = byte % 5;
+    if byte & 0x80 != 0 {
+        let resolve = Duration::from_micros(100);
+        setup.paging = Some(PagingSetup { page: 1000, resolve, notice: Duration::ZERO, held: 8 });
+        let retransmit = Duration::from_micros(500);
+        let faults = &mut setup.profile.page_faults;
+        faults.requester =
+            if byte & 0x40 == 0 { RequesterFaults::Wait } else { RequesterFaults::Discard { retransmit } };
+        faults.responder = if byte & 0x20 == 0 { ResponderFaults::Wait } else { ResponderFaults::RnrNak };
+    }
     setup.retry_cnt = input.byte() % 8;
     setup.rnr_retry = input.byte() % 8;
     setup.region = REGION;
@@ -139,6 +154,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
 
 /// Feeds packets, polls and timeouts to a node as the input says.
 fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
+    let mut held = Vec::new();
     let mut garbage = Rng(7);
     let payload: Vec<u8> = (0..5000).map(|_| garbage.draw() as u8).collect();
     for _ in 0..512 {
@@ -148,10 +164,12 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
         match input.byte() % 16 {
             0 => transmit(&mut pair.nodes[node], pair.now, usize::from(input.byte() % 20)),
             1 => {
-                pair.now = pair.now + std::time::Duration::from_micros(u64::from(input.byte()) * 64);
+                pair.now = pair.now + Duration::from_micros(u64::from(input.byte()) * 64);
                 let Node { qp, host, .. } = &mut pair.nodes[node];
                 qp.handle_timeout(pair.now, host);
+                come(pair, setup, node, &mut held);
             }
+            4 if setup.paging.is_some() => page(input, pair, setup, node, &mut held),
             3 => {
                 let to = [QpState::Sqd, QpState::Rts, QpState::Error, QpState::Reset][usize::from(input.byte()) % 4];
                 let attr = QpAttr { qp_state: to, ..QpAttr::default() };
@@ -166,25 +184,84 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
                 // Bytes as they come.
                 let bytes: Vec<u8> = (0..24 + input.byte() % 32).map(|_| input.byte()).collect();
                 if let Ok(packet) = Packet::parse(&bytes) {
-                    take(pair, setup, node, &packet);
+                    take(pair, setup, node, &packet, &mut held);
                 }
             }
             _ => {
                 let (headers, len) = packet(input, setup, node, pair.nodes[node].qp.attr());
                 let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
-                take(pair, setup, node, &packet);
+                take(pair, setup, node, &packet, &mut held);
             }
         }
     }
     transmit(&mut pair.nodes[node], pair.now, 1000);
 }
 
-fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>) {
+/// Packets that wait for pages.
+type Held = Vec<(Headers, Vec<u8>)>;
+
+fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: &mut Held) {
+    if setup.paging.is_some() {
+        pair.paging(node).side = side(&packet.headers);
+    }
     let Node { qp, host, .. } = &mut pair.nodes[node];
-    match setup.service {
+    let before = (qp.attr(), host.journal.len());
+    let handled = match setup.service {
         Service::Ud => qp.handle_datagram(pair.now, packet, &NETWORK_HEADER, host),
         _ => qp.handle_packet(pair.now, packet, host),
     };
+    if handled == Handled::Held {
+        assert!(setup.paging.is_some(), "held, and no page was missing");
+        // The header of a datagram may be in place.
+        let changes =
+            |entry: &Entry| !matches!(entry, Entry::Complete { queue: Queue::Send, .. } | Entry::Write { .. });
+        assert!(!host.journal[before.1..].iter().any(changes), "what is held does nothing but acknowledge");
+        // In UC a message may begin with any PSN.
+        assert!(qp.attr() == before.0 || setup.service == Service::Uc, "what is held changes no PSN");
+        if setup.paging.is_some_and(|paging| held.len() < paging.held) {
+            held.push((packet.headers, packet.payload.to_vec()));
+        }
+    }
+}
+
+fn side(headers: &Headers) -> Side {
+    if headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder }
+}
+
+/// Lets pages come that are due, and packets that waited for them.
+fn come(pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
+    if setup.paging.is_none() {
+        return;
+    }
+    let sides = pair.paging(node).advance(pair.now);
+    for each in sides {
+        pair.nodes[node].qp.page_resolved(pair.now, each);
+        let (again, rest) = std::mem::take(held).into_iter().partition(|(headers, _)| side(headers) == each);
+        *held = rest;
+        let again: Held = again;
+        for (headers, payload) in again {
+            take(pair, setup, node, &Packet { headers, payload: &payload, icrc: 0 }, held);
+        }
+    }
+}
+
+/// Something happens to pages.
+fn page(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
+    let (va, _) = remote(usize::from(input.byte()) * REGION / 256);
+    let len = u64::from(input.byte()) * 16;
+    match input.byte() % 8 {
+        0 => pair.paging(node).invalidate(va, len, Duration::from_micros(50)),
+        1 => pair.paging(node).unmap(va, len.min(1000)),
+        2 => held.clear(),
+        // Nobody waited for it.
+        3 => pair.nodes[node].qp.page_resolved(pair.now, Side::Requester),
+        4 => pair.nodes[node].qp.page_resolved(pair.now, Side::Responder),
+        write => {
+            pair.paging(node).prefetch(va, len, write != 5);
+            pair.now = pair.now + Duration::from_micros(u64::from(input.byte()));
+            come(pair, setup, node, held);
+        }
+    }
 }
 
 /// A packet whose opcode is any, and whose PSN is near what the node expects.
