@@ -71,3 +71,68 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::engine::Turn;
+    use crate::slot::Slot;
+    use crate::stat::publish;
+    use std::io;
+    use std::os::fd::RawFd;
+    use weir_link::{Carrier, Inbox, Outbox};
+
+    /// Always has more than one turn takes.
+    struct Busy;
+
+    impl Carrier for Busy {
+        fn send(&mut self, _: &Outbox) -> io::Result<()> {
+            Ok(())
+        }
+        fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+            inbox.arrivals.clear();
+            let noise = Arrival::new(([10, 0, 0, 1], 1).into(), 2, 0, 4);
+            inbox.arrivals.extend([noise; 8]);
+            Ok(8)
+        }
+        fn max_segments(&self) -> usize {
+            1
+        }
+        fn listen(&mut self, _: u16) -> io::Result<()> {
+            Err(io::ErrorKind::AddrInUse.into())
+        }
+        fn fds(&self) -> Vec<RawFd> {
+            Vec::new()
+        }
+    }
+
+    /// Other tests claim it, too, for a moment.
+    fn holder() -> Holder {
+        std::iter::repeat_with(|| {
+            std::thread::sleep(Duration::from_millis(1));
+            Holder::claim()
+        })
+        .take(10_000)
+        .find_map(Result::ok)
+        .expect("nobody keeps it")
+    }
+
+    #[test]
+    fn what_is_handed_over_does_not_wait_for_a_quiet_moment() {
+        let adapter = Adapter::open("weir_lo").unwrap();
+        let (slot, ports) = Slot::claim().unwrap();
+        let shown = publish::device(&adapter.device.name, 0);
+        let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
+        let mut engine = Engine::new(&adapter.device, &adapter.config, slot, ports, shown).unwrap();
+        engine.carrier = Box::new(Busy);
+        let holder = holder();
+        engine.foreign.wanted(clock::now());
+        assert_eq!(slot_of(qpn), number);
+        let other = Foreign { holder: Some(holder), next_try: None };
+        let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);
+        (0..5).for_each(|_| other.hand_over(qpn, &arrival, &[0; 20]));
+        assert!(engine.turn(&adapter, Turn::POLL));
+        assert!(engine.slot.receive(&mut [0; 100]).is_none(), "one turn has taken them all");
+    }
+}

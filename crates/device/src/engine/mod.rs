@@ -236,6 +236,10 @@ impl Engine {
                     break;
                 }
             }
+            // However busy the carrier is: what a foreign adapter sends comes this way only.
+            if self.foreign.expects() {
+                worked |= self.receive_handed_over(adapter, now) > 0;
+            }
         }
         // An ACK waits for company while somebody polls, whose next poll or post takes it along. While nobody does, the
         // program may look at its memory and answer: if it has been answering, its next post takes the ACK along.

@@ -39,16 +39,16 @@ impl Engine {
         arrived
     }
 
-    /// Nothing came by the carrier: perhaps by the slot's socket.
+    /// Nothing came by the carrier: perhaps by the slot's socket, which each turn looks at where that is expected.
     fn receive_seldom(&mut self, adapter: &Adapter, now: Instant) -> usize {
         // A system call that finds nothing, as a rule: pollers make it seldom.
         self.empty_receives = self.empty_receives.wrapping_add(1);
-        let seldom = !self.foreign.expects() && adapter.pace.somebody_polls();
-        if seldom && !self.empty_receives.is_multiple_of(64) { 0 } else { self.receive_handed_over(adapter, now) }
+        let leave = self.foreign.expects() || adapter.pace.somebody_polls() && !self.empty_receives.is_multiple_of(64);
+        if leave { 0 } else { self.receive_handed_over(adapter, now) }
     }
 
     /// Packets that the holder of port 4791 passed on.
-    fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
+    pub(super) fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
         let mut count = 0;
         while count < HANDED_OVER
             && let Some(arrival) = self.slot.receive(&mut self.inbox.bytes)
