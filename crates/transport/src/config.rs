@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub mtu: usize,
     /// Packets of the largest READ request.
     pub read_packets: u32,
-    /// Local ACK timeout; `None` = off.
+    /// Local ACK timeout, the first in a row; `None` = off.
     pub ack_timeout: Option<Duration>,
     /// How long the peer is waited for at least, whatever the retry count says.
     pub patience: Duration,

@@ -11,6 +11,9 @@ pub struct Profile {
     pub ack_timeout_floor: Duration,
     /// The timeout is this times T_tr = 4.096 µs · 2^n; IBTA 9.7.6.1.3 allows 1 to 4.
     pub ack_timeout_factor: f64,
+    /// Each timeout in a row lasts twice as long as the one before, up to this many times the first: then the peer is
+    /// not slow to hear of a loss, but away.
+    pub ack_timeout_growth: u32,
     /// The RNR wait is this times what the NAK says.
     pub rnr_wait_factor: f64,
     /// Responses that come during an RNR wait are dropped, be they right.
@@ -52,6 +55,8 @@ impl Profile {
             name: "ideal".into(),
             ack_timeout_floor: Duration::from_millis(4),
             ack_timeout_factor: 1.0,
+            // The most that the clause allows: a process that has lost its core to others is back by then.
+            ack_timeout_growth: 4,
             rnr_wait_factor: 1.0,
             rnr_wait_discards: false,
             page_faults: PageFaults { requester: RequesterFaults::Wait, responder: ResponderFaults::Wait },

@@ -281,6 +281,13 @@ impl Qp {
         }
     }
 
+    /// Whether the peer's answer should have come by now. Whoever drives looks for it before `handle_timeout`: it may
+    /// have come while he was away.
+    #[inline]
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        self.requester.is_overdue(now)
+    }
+
     /// Does what is due: retransmission, the end of an RNR wait, an ACK that waited long enough.
     pub fn handle_timeout<H: Host>(&mut self, now: Instant, host: &mut H) {
         self.responder.hurry_due(now);

@@ -80,6 +80,8 @@ pub(crate) struct Requester {
     repeating: Option<u64>,
     retries: Retries,
     ack_deadline: Option<Instant>,
+    /// ACK timeouts in a row.
+    timeouts: u32,
     /// Since when the oldest packet has been waiting for an answer, repetitions included.
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
@@ -125,6 +127,11 @@ impl Requester {
             (Some(ack), Some(rnr)) => Some(ack.min(rnr)),
             (ack, rnr) => ack.or(rnr),
         }
+    }
+
+    /// Whether an answer should have come by now.
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        self.ack_deadline.is_some_and(|deadline| deadline <= now)
     }
 
     pub fn handle_timeout(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
@@ -264,7 +271,7 @@ impl Requester {
             self.asked = self.next.seq;
         }
         if self.ack_deadline.is_none() {
-            self.ack_deadline = config.ack_timeout.map(|timeout| now + timeout);
+            self.ack_deadline = config.ack_timeout.map(|timeout| now + self.stretched(timeout, config));
         }
         self.unanswered_since.get_or_insert(now);
     }
@@ -368,6 +375,7 @@ impl Requester {
             self.next = self.una;
         }
         self.retries = Retries::fresh(config);
+        self.timeouts = 0;
         self.repeating = None;
         self.rnr_deadline = None;
         let outstanding = self.next.seq != self.una.seq;

@@ -5,6 +5,7 @@ use super::{Failure, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::{Instant, Status};
+use std::time::Duration;
 use weir_wire::RnrTimer;
 
 /// rnr_retry that stands for ever (IBTA 9.7.5.2.8).
@@ -40,8 +41,18 @@ impl Requester {
         if !patient || self.retries.left > 0 {
             self.count_retry(vendor::ACK_TIMEOUT)?;
         }
+        self.timeouts += 1;
         self.go_back();
         Ok(())
+    }
+
+    /// How long an answer is waited for after so many timeouts in a row.
+    #[inline]
+    pub(super) fn stretched(&self, timeout: Duration, config: &Config) -> Duration {
+        if self.timeouts == 0 {
+            return timeout;
+        }
+        timeout * 1u32.checked_shl(self.timeouts).unwrap_or(u32::MAX).min(config.profile.ack_timeout_growth)
     }
 
     /// The responder misses the packet at `una` (IBTA 9.7.5.2.2); counts as a retry unless it also acknowledged
@@ -55,6 +66,7 @@ impl Requester {
         if !progress {
             self.count_retry(vendor::SEQUENCE_NAK)?;
         }
+        self.timeouts = 0;
         self.go_back();
         Ok(())
     }
@@ -87,6 +99,7 @@ impl Requester {
     /// The peer is alive: a row of timeouts ends here.
     pub(super) fn restart_retries(&mut self, config: &Config) {
         self.retries.left = config.attr.retry_cnt;
+        self.timeouts = 0;
     }
 
     fn count_retry(&mut self, vendor: u32) -> Result<(), Failure> {
