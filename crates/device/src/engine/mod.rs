@@ -139,7 +139,7 @@ impl Engine {
             foreign: Foreign::default(),
             groups: Groups::default(),
             peers,
-            timers: Timers::default(),
+            timers: Timers::new(table::INDICES),
             ready: VecDeque::with_capacity(64),
             lazy: Vec::with_capacity(64),
             rung: Vec::with_capacity(64),
@@ -294,11 +294,9 @@ impl Engine {
     }
 
     fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) {
-        while let Some((deadline, index)) = self.timers.pop_due(now.0) {
+        while let Some(index) = self.timers.pop_due(now.0) {
             let Some(entry) = self.table.get_mut(index) else { continue };
-            if entry.deadline == deadline {
-                entry.deadline = u64::MAX;
-            }
+            entry.deadline = u64::MAX;
             if entry.retired.is_some_and(|until| until <= now) {
                 self.forget(index);
                 continue;
@@ -340,7 +338,7 @@ impl Engine {
             && until.0 < entry.deadline
         {
             entry.deadline = until.0;
-            self.timers.push(until.0, index);
+            self.timers.set(until.0, index);
             self.next_due = self.next_due.min(until.0);
         }
     }
@@ -374,7 +372,7 @@ impl Engine {
             && due.0 < entry.deadline
         {
             entry.deadline = due.0;
-            self.timers.push(due.0, index);
+            self.timers.set(due.0, index);
         }
         // What waits for a window or an answer are requests; responses go out all the same.
         let wants = if entry.waiting { protocol.wants_respond() } else { protocol.wants_transmit() };

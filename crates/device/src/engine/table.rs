@@ -46,7 +46,8 @@ pub struct Entry {
 /// How long a retired QP acknowledges duplicates.
 const AFTERLIFE: Duration = Duration::from_millis(300);
 
-const INDICES: usize = 1 << INDEX_BITS;
+/// QPs that there may be at a time.
+pub const INDICES: usize = 1 << INDEX_BITS;
 
 impl Table {
     /// An empty table. Numbers start anywhere, so that a new process does not inherit the packets of an old one.

@@ -1,35 +1,118 @@
-//! Deadlines of QPs. Most move later with every ACK, so entries are checked when they fire, not updated.
+//! Deadlines of QPs, one of each QP. Most move later with every ACK: then the old one stays, and is looked at again when
+//! it is over. One that comes earlier takes the place of the old one.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-/// A heap of deadlines, each with the index of a QP.
-#[derive(Default)]
+/// QPs by their deadlines: a heap whose entries know their places.
 pub struct Timers {
-    heap: BinaryHeap<Reverse<(u64, u16)>>,
+    /// Deadline (nanoseconds) and index of a QP; none is later than the two at twice its place and one or two more.
+    heap: Vec<(u64, u16)>,
+    /// Where in the heap a QP stands.
+    places: Box<[u16]>,
 }
 
+const NOWHERE: u16 = u16::MAX;
+
 impl Timers {
+    /// None, for QPs with an index below `indices`, which is below 65535.
+    pub fn new(indices: usize) -> Timers {
+        Timers { heap: Vec::new(), places: vec![NOWHERE; indices].into() }
+    }
+
     /// Makes room, outside of the hot path.
     pub fn reserve(&mut self, qps: usize) {
-        self.heap.reserve((qps * 4).saturating_sub(self.heap.len()));
+        self.heap.reserve(qps.saturating_sub(self.heap.len()));
     }
 
-    /// Enters a deadline (nanoseconds) of a QP.
-    pub fn push(&mut self, deadline: u64, index: u16) {
-        self.heap.push(Reverse((deadline, index)));
+    /// A QP is to be looked at by then, or earlier if that was said before.
+    pub fn set(&mut self, deadline: u64, index: u16) {
+        let place = self.places[usize::from(index)];
+        let at = if place == NOWHERE {
+            self.heap.push((deadline, index));
+            self.heap.len() - 1
+        } else {
+            usize::from(place)
+        };
+        if deadline <= self.heap[at].0 {
+            self.heap[at].0 = deadline;
+            self.rise(at);
+        }
     }
 
-    /// Takes a deadline that is over.
-    pub fn pop_due(&mut self, now: u64) -> Option<(u64, u16)> {
+    /// Takes a QP whose deadline is over.
+    pub fn pop_due(&mut self, now: u64) -> Option<u16> {
         if self.next()? > now {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
+        let (_, index) = self.heap.swap_remove(0);
+        self.places[usize::from(index)] = NOWHERE;
+        if !self.heap.is_empty() {
+            self.sink(0);
+        }
+        Some(index)
     }
 
     /// The earliest.
     pub fn next(&self) -> Option<u64> {
-        self.heap.peek().map(|Reverse((deadline, _))| *deadline)
+        self.heap.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Moves an entry up to where it belongs, and notes its place.
+    fn rise(&mut self, mut at: usize) {
+        while at > 0 && self.heap[at] < self.heap[(at - 1) / 2] {
+            self.heap.swap(at, (at - 1) / 2);
+            self.note(at);
+            at = (at - 1) / 2;
+        }
+        self.note(at);
+    }
+
+    /// Moves an entry down to where it belongs, and notes its place.
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let below = 2 * at + 1..(2 * at + 3).min(self.heap.len());
+            let Some(least) = below.min_by_key(|place| self.heap[*place]) else { break };
+            if self.heap[at] <= self.heap[least] {
+                break;
+            }
+            self.heap.swap(at, least);
+            self.note(at);
+            at = least;
+        }
+        self.note(at);
+    }
+
+    fn note(&mut self, at: usize) {
+        self.places[usize::from(self.heap[at].1)] = at as u16;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_qp_once_at_its_earliest_deadline() {
+        let mut rng = 1u64;
+        let mut draw = |below: u64| {
+            rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (rng >> 33) % below
+        };
+        let mut timers = Timers::new(40);
+        let mut model: BTreeMap<u16, u64> = BTreeMap::new();
+        timers.reserve(40);
+        let room = timers.heap.capacity();
+        for now in 0..20_000 {
+            let (index, deadline) = (draw(40) as u16, now + draw(300));
+            timers.set(deadline, index);
+            let known = model.entry(index).or_insert(deadline);
+            *known = deadline.min(*known);
+            assert_eq!(timers.next(), model.values().min().copied());
+            while let Some(index) = timers.pop_due(now) {
+                let deadline = model.remove(&index).expect("it was set");
+                assert!(deadline <= now && model.values().all(|other| *other >= deadline));
+            }
+            assert!(model.values().all(|deadline| *deadline > now));
+        }
+        assert_eq!(timers.heap.capacity(), room);
     }
 }
