@@ -344,7 +344,7 @@ impl Adapter {
     }
 
     /// Waits for the engine; control paths only.
-    fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
+    pub fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
         self.engine.wait(|engine| inside(|| work(engine)), |engine| self.another(engine))
     }
 }

@@ -17,7 +17,7 @@ mod udp;
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
 pub use outbox::{Group, MAX_PIECES, Outbox, Piece};
-pub use ports::Ports;
+pub use ports::{Ports, SILENT_CALLS};
 pub use udp::Udp;
 
 use std::io;

@@ -7,8 +7,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// How many receives go by before sockets that have been silent are looked at again.
-const COLD_EVERY: u32 = 16;
+/// How many receives go by before sockets that have been silent are looked at again: after so many that found nothing,
+/// nothing is there.
+pub const SILENT_CALLS: u32 = 16;
 /// How many receives without a datagram make a socket a silent one.
 const COLD_AFTER: u32 = 4096;
 
@@ -85,7 +86,7 @@ impl Carrier for Ports {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         self.calls = self.calls.wrapping_add(1);
-        let look_at_cold = self.calls.is_multiple_of(COLD_EVERY);
+        let look_at_cold = self.calls.is_multiple_of(SILENT_CALLS);
         let count = self.ports.len();
         for offset in 0..count {
             let at = (self.next + offset) % count;

@@ -2,6 +2,7 @@
 //! time: doorbells, arrivals, deadlines, departures.
 
 mod datagram;
+mod deadlines;
 mod faulted;
 mod flow;
 mod foreign;
@@ -251,7 +252,7 @@ impl Engine {
         if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.somebody_polls() {
             return false;
         }
-        self.handle_deadlines(adapter, now);
+        let now = self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
         self.fail_overflown(adapter, now);
         // What a long turn left over is somebody's next turn.
@@ -291,56 +292,6 @@ impl Engine {
             false
         });
         self.lazy = lazy;
-    }
-
-    fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) {
-        while let Some(index) = self.timers.pop_due(now.0) {
-            let Some(entry) = self.table.get_mut(index) else { continue };
-            entry.deadline = u64::MAX;
-            if entry.retired.is_some_and(|until| until <= now) {
-                self.forget(index);
-                continue;
-            }
-            let shared = entry.shared.clone();
-            let mut protocol = shared.lock();
-            if protocol.poll_timeout().is_some_and(|due| due <= now) {
-                // No answer took its ACK along in time.
-                entry.answers &= !protocol.owes_lazy_ack();
-                let (cached, side) = (&mut self.cached, Side::Requester);
-                let mut host = host::QpHost { shared: &shared, regions: &adapter.regions, cached, side };
-                protocol.handle_timeout(now, &mut host);
-            }
-            self.after(index, &mut protocol);
-            drop(protocol);
-            self.table_timer(index);
-        }
-        if self.carrier.due().is_some_and(|due| due <= now.0) {
-            let _ = self.carrier.flush_due(now.0);
-        }
-        adapter.moderated.fire(now.0);
-        self.greet(now);
-        self.foreign_turn(adapter, now);
-    }
-
-    /// Lets a QP's number go.
-    fn forget(&mut self, index: u16) {
-        if let Some(num) = self.table.get_mut(index).map(|entry| entry.shared.num) {
-            self.disconnect(num);
-        }
-        self.table.remove(index);
-        self.shown.qps.set(self.table.len() as u64);
-    }
-
-    /// A retired QP is forgotten by a deadline of its own.
-    fn table_timer(&mut self, index: u16) {
-        if let Some(entry) = self.table.get_mut(index)
-            && let Some(until) = entry.retired
-            && until.0 < entry.deadline
-        {
-            entry.deadline = until.0;
-            self.timers.set(until.0, index);
-            self.next_due = self.next_due.min(until.0);
-        }
     }
 
     fn next_deadline(&self, adapter: &Adapter) -> Option<u64> {
