@@ -8,7 +8,7 @@ use crate::config::{Config, Userfaultfd};
 use crate::context::LIMITS;
 use crate::engine::pace::Pace;
 use crate::engine::{Engine, Turn, thread};
-use crate::fork;
+use crate::fork::{self, Owned};
 use crate::handover::{Doorbells, Handover};
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::copy;
@@ -35,12 +35,12 @@ use weir_transport::{AddressVector, Profile, Side};
 pub(crate) struct Adapter {
     pub device: DeviceInfo,
     pub config: Config,
-    pub watch: Watch,
+    pub watch: Owned<Watch>,
     pub profile: Arc<Profile>,
     pub regions: Regions,
     pub addresses: Addresses,
     pub device_memory: Budget,
-    pub pace: Arc<Pace>,
+    pub pace: Arc<Owned<Pace>>,
     /// Descriptors of slot and ports.
     sockets: Mutex<Vec<RawFd>>,
     /// CQs that hold an event back.
@@ -52,7 +52,7 @@ pub(crate) struct Adapter {
     /// Sides of QPs whose pages have come.
     resolved: Mutex<Vec<(u32, Side)>>,
     any_resolved: AtomicBool,
-    engine: Handover<Engine>,
+    engine: Owned<Handover<Engine>>,
     /// QPs with something new, each once.
     doorbells: Doorbells,
     pds: AtomicU32,
@@ -102,9 +102,9 @@ impl Adapter {
         let index = interfaces::devices().iter().position(|other| other.name == device.name).unwrap_or(0);
         let shown = publish::device(&device.name, index as u64);
         let engine = Engine::new(&device, &config, slot, ports, shown)?;
-        let watch = Watch::new(&device);
+        let watch = Owned::new(Watch::new(&device));
         let sockets = engine.descriptors();
-        let pace = Arc::new(Pace::new(sockets.clone(), watch.descriptor())?);
+        let pace = Arc::new(Owned::new(Pace::new(sockets.clone(), watch.descriptor())?));
         Ok(Adapter {
             device,
             config,
@@ -120,7 +120,7 @@ impl Adapter {
             resolver: OnceLock::new(),
             resolved: Mutex::new(Vec::with_capacity(64)),
             any_resolved: AtomicBool::new(false),
-            engine: Handover::new(engine),
+            engine: Owned::new(Handover::new(engine)),
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
             generation: fork::generation(),
@@ -368,11 +368,12 @@ impl Owner for Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        if let Some(resolver) = self.resolver.get() {
-            resolver.end();
-        }
-        fork::forget(&self.descriptors());
+        // In a forked child the descriptors are closed, and no thread is there to be ended.
         if self.check().is_ok() {
+            if let Some(resolver) = self.resolver.get() {
+                resolver.end();
+            }
+            fork::forget(&self.descriptors());
             self.shown.state.set(sheet::state::CLOSED);
             self.pace.end();
         }

@@ -3,6 +3,8 @@
 
 use crate::paging::invalidate;
 use crate::userfault;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::os::fd::RawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -15,6 +17,36 @@ static DESCRIPTORS: [AtomicI32; 1024] = [const { AtomicI32::new(-1) }; 1024];
 /// Counts the forks between the first process and this one.
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
+}
+
+/// What holds descriptors that a child closes: dropped by the process that made it only. In a child their numbers may
+/// be those of the program's own files by then.
+pub struct Owned<T> {
+    generation: u32,
+    inner: ManuallyDrop<T>,
+}
+
+impl<T> Owned<T> {
+    /// Of this process.
+    pub fn new(inner: T) -> Self {
+        Owned { generation: generation(), inner: ManuallyDrop::new(inner) }
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.generation == generation() {
+            // SAFETY: once, and nobody looks at it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+        }
+    }
 }
 
 /// Makes forked children count themselves. Once per process.
