@@ -62,6 +62,9 @@ static inline void remote_faults(struct conn *unused)
 
 		if (r->len == 8 && rig.attr.atomic_cap == IBV_ATOMIC_NONE)
 			continue;
+		/* All memory has no end. */
+		if (opt.demand == IMPLICIT && (r->offset < 0 || r->offset + r->len > end))
+			continue;
 		conn_open(&c, &usual);
 		background(&rig.target, rig.size, 21);
 		barrier();
@@ -100,6 +103,8 @@ static inline void local_faults(struct conn *unused)
 	for (int i = 0; i < 4; i++) {
 		struct conn c;
 
+		if (opt.demand == IMPLICIT && i == 1)
+			continue;
 		conn_open(&c, &usual);
 		background(&rig.target, rig.size, 22);
 		barrier();

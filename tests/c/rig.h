@@ -18,6 +18,9 @@ struct area {
 	struct ibv_mr *mr;
 };
 
+/* How the areas are registered: all there, or on demand, each of its own; of a file's memory; as part of all memory. */
+enum { PINNED, ON_DEMAND, OF_FILE, IMPLICIT };
+
 /* Messages come from `source` and go to `target`, each of the side that has to do with it. */
 static struct rig {
 	struct ibv_context *context;
@@ -52,11 +55,21 @@ struct conn {
 
 static inline void area_open(struct area *area, int access)
 {
-	area->at = mmap(NULL, rig.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	FILE *file = opt.demand == OF_FILE ? tmpfile() : NULL;
+	int flags = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+
+	if (opt.demand == OF_FILE && (!file || ftruncate(fileno(file), rig.size)))
+		die("no temporary file: %s", strerror(errno));
+	area->at = mmap(NULL, rig.size, PROT_READ | PROT_WRITE, flags, file ? fileno(file) : -1, 0);
 	area->expected = malloc(rig.size);
 	if (area->at == MAP_FAILED || !area->expected)
 		die("no memory");
-	area->mr = ibv_reg_mr(rig.pd, area->at, rig.size, access);
+	if (file)
+		fclose(file);
+	if (opt.demand != PINNED)
+		access |= IBV_ACCESS_ON_DEMAND;
+	area->mr = opt.demand == IMPLICIT ? ibv_reg_mr(rig.pd, NULL, SIZE_MAX, access) :
+					    ibv_reg_mr(rig.pd, area->at, rig.size, access);
 	if (!area->mr)
 		die("ibv_reg_mr: %s", strerror(errno));
 }
@@ -343,9 +356,12 @@ static inline void pattern(uint8_t *to, size_t len, uint64_t tag)
 	}
 }
 
-/* Fills the beginning of an area, and what is expected there, with a background. */
+/* Fills the beginning of an area, and what is expected there, with a background. On demand, the adapter forgets it. */
 static inline void background(struct area *area, size_t window, uint64_t tag)
 {
+	/* What another region pins stays. */
+	if (opt.demand != PINNED && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
+		die("madvise: %s", strerror(errno));
 	pattern(area->at, window, ~tag);
 	memcpy(area->expected, area->at, window);
 }

@@ -22,7 +22,7 @@
 
 static struct {
 	const char *device, *host, *port;
-	int gid, count, seconds, verbose, lossy, xrc;
+	int gid, count, seconds, verbose, lossy, xrc, demand;
 	uint64_t seed;
 	size_t max;
 } opt = { .port = "18515", .gid = -1, .count = 300, .seconds = 10, .seed = 1, .max = 1 << 20 };

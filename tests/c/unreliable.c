@@ -1,13 +1,18 @@
 /* UC and UD between two processes: what arrives is whole, in order and once; what is lost is lost, and nothing else.
  *
- *   unreliable uc|ud DEVICE GID
+ *   unreliable uc|ud DEVICE GID [demand]
+ *
+ * With `demand` the memory is paged on demand, and given back after each batch.
  *
  * Prints how many messages were sent and how many arrived. Each batch is received before the next is sent, for nobody
  * holds a sender of UC or UD back. */
 #include "threads_rig.h"
 
+#include <sys/mman.h>
+
 /* A datagram is one packet, and every message of UC is three. */
 enum { BATCH = 64, BATCHES = 50, MTU = 1024, LONGEST = 3 * MTU, GRH = 40, QKEY = 0x11111111, SILENCE_MS = 50 };
+enum { AREA = 3 * BATCH * 4096 };
 
 static struct {
 	struct ibv_context *context;
@@ -20,7 +25,7 @@ static struct {
 	/* The other process's QP, and where WRITEs go. */
 	uint32_t peer, peer_key;
 	uint64_t peer_area;
-	int ud, side;
+	int ud, side, demand;
 } my;
 
 static uint8_t *place(int slot)
@@ -152,6 +157,13 @@ static int receive_batch(uint32_t first)
 	return count;
 }
 
+/* What was there is not any more, where it comes back on demand. */
+static void give_back(void)
+{
+	if (my.demand && madvise(my.area, AREA, MADV_DONTNEED))
+		die("madvise: %s", strerror(errno));
+}
+
 static void make_qp(void)
 {
 	struct ibv_qp_init_attr init = { .send_cq = my.cq, .recv_cq = my.cq, .cap = { BATCH, 2 * BATCH, 1, 1, 0 } };
@@ -196,8 +208,9 @@ int main(int argc, char **argv)
 	int sides[2], child, status, arrived = 0;
 	struct ibv_ah *ah = NULL;
 
-	if (argc != 4)
-		die("usage: unreliable uc|ud DEVICE GID");
+	my.demand = argc == 5 && !strcmp(argv[4], "demand");
+	if (argc != 4 + my.demand)
+		die("usage: unreliable uc|ud DEVICE GID [demand]");
 	my.ud = !strcmp(argv[1], "ud");
 	opt.device = argv[2];
 	opt.gid = atoi(argv[3]);
@@ -209,8 +222,9 @@ int main(int argc, char **argv)
 	my.context = open_device();
 	my.pd = ibv_alloc_pd(my.context);
 	my.cq = ibv_create_cq(my.context, 4 * BATCH, NULL, NULL, 0);
-	my.area = aligned_alloc(4096, 3 * BATCH * 4096);
-	my.mr = ibv_reg_mr(my.pd, my.area, 3 * BATCH * 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	my.area = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	my.mr = ibv_reg_mr(my.pd, my.area, AREA, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+						   (my.demand ? IBV_ACCESS_ON_DEMAND : 0));
 	if (!my.cq || !my.mr || ibv_query_gid(my.context, 1, opt.gid, &my.gid))
 		die("cannot use the device: %s", strerror(errno));
 	make_qp();
@@ -226,8 +240,10 @@ int main(int argc, char **argv)
 		if (child) {
 			hear();
 			arrived += receive_batch(first);
+			give_back();
 			tell();
 		} else {
+			give_back();
 			send_batch(ah, first);
 			tell();
 			hear();

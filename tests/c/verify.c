@@ -9,6 +9,7 @@
  *   -n COUNT    of random operations: 300   -m BYTES   longest message: 1 MiB
  *   -t SECONDS  that a completion may take: 10         -v  a line for every test
  *   -c RC|XRC   the service: RC
+ *   -o HOW      memory on demand: 1 anonymous, 2 of a file, 3 all memory as one region
  *   -l          the link loses packets: a NAK, which is sent once, may be lost, and retries run out instead
  *
  * Ends with "N passed, N failed" of both sides; the exit code is 0 if nothing failed, 2 if it could not run.
@@ -56,7 +57,7 @@ static void options(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "c:d:g:p:s:n:m:t:vl")) != -1) {
+	while ((c = getopt(argc, argv, "c:d:g:p:s:n:m:t:o:vl")) != -1) {
 		switch (c) {
 		case 'c':
 			opt.xrc = !strcmp(optarg, "XRC");
@@ -70,6 +71,7 @@ static void options(int argc, char **argv)
 		case 'n': opt.count = atoi(optarg); break;
 		case 'm': opt.max = strtoul(optarg, NULL, 0); break;
 		case 't': opt.seconds = atoi(optarg); break;
+		case 'o': opt.demand = atoi(optarg); break;
 		case 'v': opt.verbose = 1; break;
 		case 'l': opt.lossy = 1; break;
 		default: die("see the head of tests/c/verify.c");

@@ -4,10 +4,12 @@
 Each module runs in a process of its own, on Weir's library, on the loopback device. A test that must pass
 (expected.txt) and does not, and one that fails, end it with status 1; so, with `--strict`, does one that is skipped for
 no reason that expected.txt knows.
+As root it sets huge pages aside meanwhile, which some tests need.
 `--update` writes what passes now into expected.txt, and its number into README.
 """
 
 import argparse
+import contextlib
 import fnmatch
 import glob
 import gzip
@@ -40,12 +42,13 @@ def main():
         unpack(suite(folder), os.path.join(folder, 'tests'))
         modules = options.modules or list_modules(os.path.join(folder, 'tests'))
         results = []
-        for module in modules:
-            begin = time.monotonic()
-            rows = run_module(folder, module, options)
-            results += rows
-            if not options.json:
-                print_row(module, rows, time.monotonic() - begin)
+        with huge_pages():
+            for module in modules:
+                begin = time.monotonic()
+                rows = run_module(folder, module, options)
+                results += rows
+                if not options.json:
+                    print_row(module, rows, time.monotonic() - begin)
     complaints = expected.judge(results, whole=not options.modules, strict=options.strict)
     if options.update:
         expected.update(results)
@@ -71,6 +74,30 @@ def arguments():
     parser.add_argument('--update', action='store_true', help='write what passes now into expected.txt and README')
     parser.add_argument('modules', nargs='*', metavar='MODULE', help='test_mr, for example (default: all)')
     return parser.parse_args()
+
+
+@contextlib.contextmanager
+def huge_pages(wanted=16):
+    """Some tests need huge pages: root sets them aside for as long as it takes, if there are none."""
+    path = '/proc/sys/vm/nr_hugepages'
+    with open(path) as file:
+        before = int(file.read())
+    if before or os.geteuid():
+        yield
+        return
+    write(path, wanted)
+    try:
+        yield
+    finally:
+        write(path, before)
+
+
+def write(path, value):
+    try:
+        with open(path, 'w') as file:
+            file.write(str(value))
+    except OSError as error:
+        print(f'{path}: {error.strerror}', file=sys.stderr)
 
 
 def suite(folder):

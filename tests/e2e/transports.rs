@@ -14,16 +14,16 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_send_lat -c UC", &["-a", "-e", "-I 64 -s 64", "-m 256"]),
     ("ib_write_bw -c UC", &["-a", "-b", "-q 16", "-I 64 -s 64", "-m 256"]),
     ("ib_write_lat -c UC", &["-a", "-I 64 -s 64", "-m 256"]),
-    ("ib_send_bw -c UD", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64"]),
-    ("ib_send_lat -c UD", &["-a", "-e", "-I 64 -s 64"]),
-    ("ib_send_bw -c XRC", &["-a", "-b", "-e", "-q 4", "-m 256"]),
+    ("ib_send_bw -c UD", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64", "--odp"]),
+    ("ib_send_lat -c UD", &["-a", "-e", "-I 64 -s 64", "--odp"]),
+    ("ib_send_bw -c XRC", &["-a", "-b", "-e", "-q 4", "-m 256", "--odp"]),
     ("ib_send_lat -c XRC", &["-a", "-e", "-m 256"]),
     ("ib_write_bw -c XRC", &["-a", "-b", "-q 4"]),
     ("ib_write_lat -c XRC", &["-a"]),
-    ("ib_read_bw -c XRC", &["-a", "-e"]),
+    ("ib_read_bw -c XRC", &["-a", "-e", "--odp"]),
     ("ib_read_lat -c XRC", &["-a"]),
     ("ib_atomic_bw -c XRC", &["-b"]),
-    ("ib_send_bw --use-srq", &["-a", "-b", "-e", "-q 16"]),
+    ("ib_send_bw --use-srq", &["-a", "-b", "-e", "-q 16", "--odp"]),
     ("ib_send_lat --use-srq", &["-a", "-e"]),
 ];
 
@@ -53,7 +53,10 @@ pub fn trials() -> Vec<Trial> {
         for (transport, packets) in [("uc", 3), ("ud", 1)] {
             for (faults, hit) in [("loss=0", 0.0), ("loss=0.05", 0.05), ("corrupt=0.03", 0.03)] {
                 let name = format!("{transport} with {faults} loses the messages that are hit and nothing else");
-                trials.push(trial(place, &name, move |bed| unreliable(bed, transport, packets, faults, hit)));
+                trials.push(trial(place, &name, move |bed| unreliable(bed, &[transport], packets, faults, hit)));
+                let name = name + ", memory on demand";
+                let how = [transport, "demand"];
+                trials.push(trial(place, &name, move |bed| unreliable(bed, &how, packets, faults, hit)));
             }
         }
         for transport in ["rc", "uc", "ud"] {
@@ -88,13 +91,14 @@ fn python(bed: &Bed, transport: &str) -> Result<()> {
 }
 
 /// What arrives is compared by the program; how many do, here.
-fn unreliable(bed: &Bed, transport: &str, packets: i32, faults: &str, hit: f64) -> Result<()> {
+fn unreliable(bed: &Bed, how: &[&str], packets: i32, faults: &str, hit: f64) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/unreliable.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?.to_string();
     let faults = format!("{faults},seed=3");
     let mut command = bed.weir(Side::A, &["--faults", &faults], [program]);
-    command.args([transport, &bed.stage.device(Side::A), &gid]);
+    let (transport, rest) = how.split_first().context("no transport")?;
+    command.args([transport, &*bed.stage.device(Side::A), &*gid]).args(rest);
     let ended = Child::spawn(&mut command, "unreliable")?.wait(Duration::from_secs(70))?.success()?;
     let numbers: Vec<f64> = ended.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [sent, arrived] = numbers[..] else { bail!("{}", ended.printed()) };

@@ -17,6 +17,14 @@ const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("with faults and every ICRC", &["--faults", FAULTS, "--icrc", "always"], "-l -s 5"),
     ("over XRC", &[], "-c XRC -s 8"),
     ("over XRC with faults", &["--faults", FAULTS], "-c XRC -l -s 9"),
+    ("with memory on demand", &[], "-s 10 -o 1"),
+    ("with files on demand", &[], "-s 11 -o 2"),
+    ("with all memory on demand", &[], "-s 12 -o 3"),
+    ("with memory on demand, every ICRC and long messages", &["--icrc", "always"], "-s 13 -o 1 -m 8388608 -n 100"),
+    ("with memory on demand and faults", &["--faults", FAULTS], "-l -s 14 -o 1"),
+    ("with files on demand and faults", &["--faults", FAULTS, "--icrc", "always"], "-l -s 15 -o 2"),
+    ("with all memory on demand and faults", &["--faults", FAULTS], "-l -s 16 -o 3"),
+    ("over XRC with memory on demand and faults", &["--faults", FAULTS], "-c XRC -l -s 17 -o 1"),
     ("with duplicates and delay", &["--faults", "dup=0.05,delay=20us,jitter=200us"], "-l -s 6"),
 ];
 
