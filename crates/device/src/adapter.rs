@@ -191,14 +191,14 @@ impl Adapter {
 
     fn make_room_for_faults(&self, resolver: &Resolver, qps: usize) {
         resolver.reserve(qps);
-        // Room is made outside of the lock: the engine waits for it.
-        let mut larger = Vec::with_capacity(4 * qps + 64);
-        let mut resolved = self.resolved();
-        if resolved.capacity() < larger.capacity() {
-            larger.append(&mut resolved);
-            std::mem::swap(&mut *resolved, &mut larger);
-        }
-        drop(resolved);
+        // Made outside of the locks. The two lists take turns, so that no turn may come between the one and the other.
+        let room = 4 * qps + 64;
+        let mut larger = [Vec::with_capacity(room), Vec::with_capacity(room)];
+        let [one, two] = &mut larger;
+        self.with_engine(|engine| {
+            exchange(engine.resolved(), one);
+            exchange(&mut self.resolved(), two);
+        });
     }
 
     fn resolved(&self) -> MutexGuard<'_, Vec<(u32, Side)>> {
@@ -377,6 +377,14 @@ impl Drop for Adapter {
             self.shown.state.set(sheet::state::CLOSED);
             self.pace.end();
         }
+    }
+}
+
+/// Puts a longer list in a list's place.
+fn exchange(list: &mut Vec<(u32, Side)>, longer: &mut Vec<(u32, Side)>) {
+    if list.capacity() < longer.capacity() {
+        longer.append(list);
+        std::mem::swap(list, longer);
     }
 }
 

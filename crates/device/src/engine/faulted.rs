@@ -22,6 +22,11 @@ impl Engine {
         None
     }
 
+    /// QPs whose pages have come, while they are worked on.
+    pub fn resolved(&mut self) -> &mut Vec<(u32, Side)> {
+        &mut self.resolved
+    }
+
     /// A packet met a page fault: it is kept until the page is there.
     #[cold]
     #[inline(never)]
