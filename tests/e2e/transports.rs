@@ -14,16 +14,10 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_send_lat -c UC", &["-a", "-e", "-I 64 -s 64", "-m 256"]),
     ("ib_write_bw -c UC", &["-a", "-b", "-q 16", "-I 64 -s 64", "-m 256"]),
     ("ib_write_lat -c UC", &["-a", "-I 64 -s 64", "-m 256"]),
-<<<<<<< HEAD
     ("ib_send_bw -c UD", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64", "--odp"]),
     ("ib_send_lat -c UD", &["-a", "-e", "-I 64 -s 64", "--odp"]),
-    ("ib_send_bw -c XRC", &["-a", "-b", "-e", "-q 4", "-m 256", "--odp"]),
-=======
-    ("ib_send_bw -c UD", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64"]),
-    ("ib_send_lat -c UD", &["-a", "-e", "-I 64 -s 64"]),
     ("ib_send_bw -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:77:1:10", &["-s 64", "-e"]),
-    ("ib_send_bw -c XRC", &["-a", "-b", "-e", "-q 4", "-m 256"]),
->>>>>>> ac52420 (wip)
+    ("ib_send_bw -c XRC", &["-a", "-b", "-e", "-q 4", "-m 256", "--odp"]),
     ("ib_send_lat -c XRC", &["-a", "-e", "-m 256"]),
     ("ib_write_bw -c XRC", &["-a", "-b", "-q 4"]),
     ("ib_write_lat -c XRC", &["-a"]),
