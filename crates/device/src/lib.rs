@@ -31,6 +31,7 @@ mod slot;
 mod srq;
 pub mod stat;
 mod sync;
+mod trust;
 pub mod userfault;
 mod watch;
 

@@ -4,8 +4,13 @@
 //! `@weir/slot/N`: exclusive within the network namespace, across users, and gone with the process. Slot N listens on
 //! UDP port 20480 + N. The same socket takes packets that the holder of port 4791 hands over.
 
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, bind, recvfrom, sendto, socket};
-use std::io;
+use crate::clock;
+use crate::trust::Trust;
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, bind, recvmsg, sendto, setsockopt,
+    socket, sockopt,
+};
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use weir_link::{Arrival, Ports};
@@ -26,6 +31,7 @@ pub fn slot_of(qpn: u32) -> u16 {
 pub struct Slot {
     number: u16,
     socket: OwnedFd,
+    trust: Trust,
 }
 
 impl Slot {
@@ -41,7 +47,11 @@ impl Slot {
             }
             let Ok(socket) = claim_name(&name(number)) else { continue };
             match Ports::bind(FIRST_PORT + number) {
-                Ok(ports) => return Ok((Slot { number, socket }, ports)),
+                Ok(ports) => {
+                    // The kernel says of each packet whose process sent it.
+                    setsockopt(&socket, sockopt::PassCred, &true)?;
+                    return Ok((Slot { number, socket, trust: Trust::new() }, ports));
+                }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
             }
@@ -54,19 +64,42 @@ impl Slot {
         self.number
     }
 
-    /// Takes a packet that was handed over into `buffer`, where the arrival says; `None` if there is none. Packets from anybody but the
-    /// holder of port 4791 are dropped.
-    pub fn receive(&self, buffer: &mut [u8]) -> Option<Arrival> {
+    /// Takes a packet that was handed over into `buffer`, where the arrival says; `None` if there is none. Packets from
+    /// anybody but the holder of port 4791 are dropped, and so are those of a holder who is not believed.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Option<Arrival> {
         for _ in 0..FORGERIES {
-            let (len, from) = recvfrom::<UnixAddr>(self.socket.as_raw_fd(), buffer).ok()?;
-            let genuine = from.is_some_and(|from| from.as_abstract() == Some(HOLDER.as_bytes()));
-            if let Some(header) = buffer[..len].first_chunk::<HEADER>().filter(|_| genuine) {
-                return Some(decode(header, len - HEADER));
+            let (len, sender) = self.take(buffer)?;
+            let Some(header) = buffer[..len].first_chunk::<HEADER>() else { continue };
+            let arrival = decode(header, len - HEADER);
+            if sender.is_some_and(|user| self.trust.believes(user, arrival.from.ip(), clock::now())) {
+                return Some(arrival);
             }
         }
         None
     }
+
+    /// Takes a message: its length, and the holder's user if it is of the holder.
+    fn take(&self, buffer: &mut [u8]) -> Option<(usize, Option<u32>)> {
+        let (mut parts, mut control) = ([IoSliceMut::new(buffer)], Control([0; CONTROL]));
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = recvmsg::<UnixAddr>(self.socket.as_raw_fd(), &mut parts, Some(&mut control.0), flags).ok()?;
+        let named = message.address.is_some_and(|from| from.as_abstract() == Some(HOLDER.as_bytes()));
+        // An error: something came along for which there was no room.
+        let user = message.cmsgs().ok().and_then(|mut controls| {
+            controls.find_map(|control| match control {
+                ControlMessageOwned::ScmCredentials(sender) => Some(sender.uid()),
+                _ => None,
+            })
+        });
+        Some((message.bytes, user.filter(|_| named)))
+    }
 }
+
+/// Room for credentials and no more: descriptors that somebody sends along must not become ours.
+const CONTROL: usize = size_of::<libc::cmsghdr>() + size_of::<libc::ucred>().next_multiple_of(size_of::<usize>());
+
+#[repr(align(8))]
+struct Control([u8; CONTROL]);
 
 impl AsRawFd for Slot {
     fn as_raw_fd(&self) -> RawFd {
@@ -75,7 +108,8 @@ impl AsRawFd for Slot {
 }
 
 /// The holder of port 4791, who hands packets to the slots that they are for. Its name is exclusive, but any local user
-/// may be the one who has it: what it hands over counts as a foreign adapter's, never as a Weir peer's.
+/// may be the one who has it: what it hands over counts as a foreign adapter's, never as a Weir peer's, and only from a
+/// user whom [`Trust`] believes.
 pub struct Holder(OwnedFd);
 
 const HOLDER: &str = "weir/roce";
@@ -164,7 +198,7 @@ mod tests {
 
     #[test]
     fn only_the_holder_hands_over() {
-        let (slot, _ports) = Slot::claim().unwrap();
+        let (mut slot, _ports) = Slot::claim().unwrap();
         let mut arrival = Arrival::new("10.1.2.3:7777".parse().unwrap(), 4791, 0, 5);
         arrival.to = "10.1.2.4".parse().unwrap();
         arrival.ifindex = 3;
@@ -181,5 +215,55 @@ mod tests {
                 (arrival.from, arrival.to, 3, &b"hello"[..])
             );
         }
+    }
+
+    /// In a network namespace of its own, and with a user of its own: both are a thread's.
+    #[test]
+    fn another_user_is_believed_if_he_has_the_port() {
+        std::thread::spawn(|| {
+            if nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_err() {
+                eprintln!("skipped: a network namespace needs root");
+                return;
+            }
+            let (mut slot, _ports) = Slot::claim().unwrap();
+            let arrival = Arrival::new("10.1.2.3:7777".parse().unwrap(), 4791, 0, 5);
+            let number = slot.number();
+            let mut got = |port: Option<&'static str>, user: u32| {
+                let hand_over = move || {
+                    // SAFETY: changes the user of this thread only, where the library's call would change all.
+                    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
+                    let holder = Holder::claim().unwrap();
+                    let port = port.map(|address| std::net::UdpSocket::bind(address).unwrap());
+                    holder.hand_over(number, &arrival, b"hello");
+                    (holder, port)
+                };
+                let _held = std::thread::spawn(hand_over).join().unwrap();
+                slot.trust = Trust::new();
+                slot.receive(&mut [0; 100]).is_some()
+            };
+            assert!(got(None, 0), "root");
+            assert!(!got(None, 12345), "he took the name and nothing else");
+            assert!(!got(Some("[::]:4791"), 12345), "the port of the other family");
+            assert!(got(Some("0.0.0.0:4791"), 12345));
+            assert!(!got(None, 65534), "whoever that is");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn descriptors_that_come_along_are_not_taken() {
+        use nix::sys::socket::{ControlMessage, sendmsg};
+        let (slot, _ports) = Slot::claim().unwrap();
+        let sender = claim_name(&format!("weir/test/files/{}", std::process::id())).unwrap();
+        let (file, to) = ([sender.as_raw_fd()], UnixAddr::new_abstract(name(slot.number()).as_bytes()).unwrap());
+        let parts = [io::IoSlice::new(b"something")];
+        let files = [ControlMessage::ScmRights(&file)];
+        sendmsg(sender.as_raw_fd(), &parts, &files, MsgFlags::empty(), Some(&to)).unwrap();
+        let (mut parts, mut buffer) = (Control([0; CONTROL]), [0; 100]);
+        let mut into = [IoSliceMut::new(&mut buffer)];
+        let socket = slot.socket.as_raw_fd();
+        let message = recvmsg::<UnixAddr>(socket, &mut into, Some(&mut parts.0), MsgFlags::empty()).unwrap();
+        assert!(message.flags.contains(MsgFlags::MSG_CTRUNC), "the kernel says that they were left out");
     }
 }
