@@ -19,7 +19,7 @@ struct area {
 };
 
 /* How the areas are registered: all there, or on demand, each of its own; of a file's memory; as part of all memory. */
-enum { PINNED, ON_DEMAND, OF_FILE, IMPLICIT };
+enum { ALL_THERE, ANONYMOUS, OF_FILE, IMPLICIT };
 
 /* Messages come from `source` and go to `target`, each of the side that has to do with it. */
 static struct rig {
@@ -66,7 +66,7 @@ static inline void area_open(struct area *area, int access)
 		die("no memory");
 	if (file)
 		fclose(file);
-	if (opt.demand != PINNED)
+	if (opt.demand != ALL_THERE)
 		access |= IBV_ACCESS_ON_DEMAND;
 	area->mr = opt.demand == IMPLICIT ? ibv_reg_mr(rig.pd, NULL, SIZE_MAX, access) :
 					    ibv_reg_mr(rig.pd, area->at, rig.size, access);
@@ -360,7 +360,7 @@ static inline void pattern(uint8_t *to, size_t len, uint64_t tag)
 static inline void background(struct area *area, size_t window, uint64_t tag)
 {
 	/* What another region pins stays. */
-	if (opt.demand != PINNED && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
+	if (opt.demand != ALL_THERE && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
 		die("madvise: %s", strerror(errno));
 	pattern(area->at, window, ~tag);
 	memcpy(area->expected, area->at, window);
