@@ -1,15 +1,18 @@
 /* Verbs from many threads, on any adapter.
  *
  *   threads stress   [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
+ *   threads others   [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
  *   threads pingpong [-d DEVICE] [-g GID] [-s SEED] [-n COUNT] [-t THREADS]
  *
  * stress: every thread does anything to anything, in one process. At the end each work request must have completed
  * once, and nothing may hang.
+ * others: the same for datagrams, groups, a shared receive queue, and what else there is beside RC.
  * pingpong: two processes, in each as many threads, each with a QP; all sleep until an event comes, after pauses of
  * any length. An event that does not come is found. */
 #include <stdatomic.h>
 #include "threads_rig.h"
 #include "threads_stress.h"
+#include "threads_others.h"
 #include "threads_pingpong.h"
 
 int main(int argc, char **argv)
@@ -28,12 +31,14 @@ int main(int argc, char **argv)
 		default: die("unknown option");
 		}
 	if (optind + 1 != argc || opt.threads < 1 || opt.threads > MAX_THREADS)
-		die("usage: threads stress|pingpong [options]");
+		die("usage: threads stress|others|pingpong [options]");
 	printf("%s: seed %" PRIu64 "\n", argv[optind], opt.seed);
 	fflush(stdout);
 	if (!strcmp(argv[optind], "stress"))
 		return stress();
+	if (!strcmp(argv[optind], "others"))
+		return all_others();
 	if (!strcmp(argv[optind], "pingpong"))
 		return pingpong();
-	die("neither stress nor pingpong");
+	die("neither stress nor others nor pingpong");
 }

@@ -14,6 +14,8 @@ const ROUNDS: &str = "20000";
 const RUNS: &[(&str, &str, &str)] = &[
     ("threads do anything to anything", "stress -t 4 -T 5", "4 threads: "),
     ("more threads than cores do anything to anything", "stress -t 16 -T 5", "16 threads: "),
+    ("threads do anything to datagrams, groups and a shared queue", "others -t 4 -T 5", "4 threads: "),
+    ("more threads than cores do so", "others -t 16 -T 5", "16 threads: "),
     ("no wake-up is lost", "pingpong -t 1 -n ROUNDS", "client: "),
     ("no wake-up of four threads is lost", "pingpong -t 4 -n ROUNDS", "client: "),
 ];
