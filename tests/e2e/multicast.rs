@@ -18,7 +18,7 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
     for place in Place::ALL {
         for group in GROUPS {
-            // IPv6 leads no multicast to the loopback interface unless somebody adds a route.
+            // Linux carries no IPv6 multicast on the loopback interface.
             if place == Place::Loopback && group.contains(':') {
                 continue;
             }
