@@ -95,6 +95,20 @@ fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
 }
 
 #[test]
+fn an_answer_that_fails_in_the_error_state_tells_the_peer_only() {
+    let mut pair = pair(MS);
+    warm(&mut pair, 0);
+    pair.paging(1).unmap(address(THERE), 5000);
+    let (remote_addr, rkey) = remote(0);
+    // Both come before the READ is answered; the second may not be executed.
+    pair.post(1, read(), 0, 1000);
+    pair.post(2, SendOp::Write { remote_addr, rkey: rkey ^ 1 }, 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation), (2, Status::WrFlushed)]);
+    assert_eq!(pair.nodes[1].host.events(), [QpEvent::AccessError]);
+}
+
+#[test]
 fn a_qp_that_waits_can_be_drained() {
     // The first packets of a message have left: it is sent to its end. What was not begun stays.
     let mut pair = pair(MS);

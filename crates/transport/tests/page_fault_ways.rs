@@ -182,6 +182,45 @@ fn what_follows_a_read_with_a_fault_is_repeated_after_it() {
 }
 
 #[test]
+fn what_follows_a_repeated_read_is_executed_at_once() {
+    // The page is in the table when the READ comes again, and the QP has not heard of it.
+    let paging = Some(PagingSetup { resolve: MS / 10, notice: 10 * MS, ..PagingSetup::default() });
+    let mut pair = with_sender_warm(&Setup { paging, ..rnr_nak(MS) });
+    pair.paging(1).prefetch(address(0), 50_000, true);
+    pair.run_until_idle();
+    let (remote_addr, rkey) = remote(0);
+    let start = pair.now;
+    pair.post(1, read(), 60_000, 1000);
+    pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 1000);
+    assert!(pair.run_until(|pair| rnr_naks(pair) > 0));
+    pair.post(3, SendOp::Write { remote_addr, rkey }, 0, 2000);
+    assert!(pair.run_until(|pair| pair.outcomes(0, Queue::Send).len() == 3));
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=3));
+    assert!(pair.now - start < 2 * MS, "waited for a timeout");
+}
+
+#[test]
+fn a_gap_behind_a_read_with_a_fault_is_said_when_it_matters() {
+    let mut pair = with_sender_warm(&rnr_nak(MS / 2));
+    pair.paging(1).prefetch(address(0), 50_000, true);
+    pair.run_until_idle();
+    // The WRITE's first packet is lost twice: before the RNR NAK is said, and after the READ comes again.
+    let mut losses = 0;
+    pair.wire.rule = Some(Box::new(move |_, packet| {
+        let hit = packet.headers.bth.opcode.operation() == Some(Operation::WriteFirst) && losses < 2;
+        losses += usize::from(hit);
+        if hit { Fate::Drop } else { Fate::Pass }
+    }));
+    let (remote_addr, rkey) = remote(0);
+    let start = pair.now;
+    pair.post(1, read(), 60_000, 1000);
+    pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 3000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+    assert!(pair.now - start < 3 * MS, "waited for a timeout");
+}
+
+#[test]
 fn a_fault_in_the_midst_of_an_answer_is_said_for_its_place() {
     let mut pair = with_sender_warm(&rnr_nak(MS));
     pair.paging(1).prefetch(address(THERE), 2000, false);
@@ -243,6 +282,24 @@ fn discarded_answers_do_not_use_up_the_retries() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
     assert!(operations(&pair, Operation::ReadRequest) > 10);
+}
+
+#[test]
+fn a_discarded_answer_shows_that_the_peer_is_alive() {
+    let setup =
+        Setup { retry_cnt: 1, ..setup(2 * MS, RequesterFaults::Discard { retransmit: MS }, ResponderFaults::Wait) };
+    let mut pair = setup.pair();
+    pair.paging(1).prefetch(address(0), 1 << 20, true);
+    pair.run_until_idle();
+    // The first answer is lost, the next discarded, the next lost again: no two in a row.
+    let mut answers = 0;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        answers += usize::from(from == 1);
+        if from == 1 && (answers == 1 || answers == 3) { Fate::Drop } else { Fate::Pass }
+    }));
+    pair.post(1, read(), 0, 1000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
 }
 
 #[test]

@@ -193,6 +193,20 @@ fn an_answer_that_waits_holds_back_all_that_follows() {
 }
 
 #[test]
+fn what_was_owed_beyond_an_answer_is_said_after_it() {
+    let mut pair = pair(2 * MS);
+    warm(&mut pair, 0);
+    pair.paging(1).prefetch(address(0), 50_000, true);
+    pair.run_until_idle();
+    let (remote_addr, rkey) = remote(0);
+    pair.post(1, read(), 60_000, 1000);
+    pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 1000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+    assert_eq!(pair.wire.count(|sent| sent.from == 0), 2, "nothing was asked for twice");
+}
+
+#[test]
 fn an_earlier_read_is_answered_again_while_a_later_one_waits() {
     let mut pair = pair(30 * MS);
     warm(&mut pair, 0);
@@ -228,6 +242,37 @@ fn the_peers_time_does_not_count_while_we_wait() {
         assert_eq!(operations(&pair, 0, Operation::WriteFirst), 1, "nothing was repeated");
         assert!(pair.memory(1, THERE, 10_000) == pair.memory(0, 0, 10_000));
     }
+}
+
+#[test]
+fn an_acknowledgement_of_a_part_does_not_start_the_peers_time() {
+    // Of three packets that have left, two are acknowledged and the third was not asked to be.
+    let setup = Setup { retry_cnt: 0, ..setup(60 * MS) };
+    let mut pair = Setup { tuning: Tuning { ack_every: 2, ..Tuning::default() }, ..setup }.pair();
+    warm(&mut pair, 1);
+    pair.paging(0).prefetch(address(0), 3000, true);
+    pair.run_until_idle();
+    pair.post(1, write(), 0, 10_000);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
+}
+
+#[test]
+fn patience_with_the_peer_begins_anew_after_a_page() {
+    let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
+    warm(&mut pair, 1);
+    pair.paging(0).prefetch(address(0), 3000, true);
+    pair.run_until_idle();
+    pair.nodes[0].qp.set_patience(100 * MS);
+    // Nobody answers, ever.
+    pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
+    pair.post(1, write(), 0, 10_000);
+    pair.transmit();
+    assert!(pair.run_until(|pair| pair.nodes[0].qp.requester_state() != RequesterState::PageFault));
+    let start = pair.now;
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RetryExceeded)]);
+    assert!(pair.now - start >= 100 * MS, "{:?}", pair.now - start);
 }
 
 #[test]
@@ -333,6 +378,29 @@ fn packets_that_are_not_held_are_repeated_by_the_peer() {
 }
 
 #[test]
+fn a_gap_after_packets_that_were_not_held_is_said() {
+    let paging = Some(PagingSetup { resolve: MS, held: 0, ..PagingSetup::default() });
+    let mut pair = Setup { paging, ..Setup::default() }.pair();
+    warm(&mut pair, 0);
+    let start = pair.now;
+    // The first packet is missed and said so; repeated, it meets a page fault.
+    let mut lost = false;
+    pair.wire.rule =
+        Some(Box::new(
+            move |from, _| {
+                if from == 0 && !std::mem::replace(&mut lost, true) { Fate::Drop } else { Fate::Pass }
+            },
+        ));
+    pair.post(1, write(), 0, 5000);
+    assert!(pair.run_until(|pair| pair.paging(1).counts.entered > 0));
+    pair.post(2, write(), 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+    assert_eq!(naks(&pair), 2);
+    assert!(pair.now - start < 3 * MS, "waited for a timeout");
+}
+
+#[test]
 fn the_peer_hears_how_far_it_has_come() {
     // Each packet needs a page of its own, nothing is held, and only the last packet asks for an acknowledgement.
     let paging = Some(PagingSetup { page: 256, resolve: MS / 10, held: 0, ..PagingSetup::default() });
@@ -372,6 +440,24 @@ fn packets_of_uc_and_datagrams_wait_too() {
             assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::Ready);
             assert!(pair.canaries_live());
         }
+    }
+}
+
+#[test]
+fn nothing_overtakes_what_is_held() {
+    for service in [Service::Rc, Service::Uc, Service::Ud] {
+        // The page is in the table long before the QP hears of it.
+        let paging = Some(PagingSetup { resolve: MS / 10, notice: MS, page: 4096, held: 10 });
+        let mut pair = Setup { service, paging, ..Setup::default() }.pair();
+        warm(&mut pair, 0);
+        pair.post_recv(10, THERE, 500);
+        pair.post_recv(11, THERE + 500, 500);
+        pair.post(1, SendOp::SendImm { imm: 1 }, 0, 100);
+        assert!(pair.run_until(|pair| pair.paging(1).counts.entered > 0));
+        pair.post(2, SendOp::SendImm { imm: 2 }, 0, 100);
+        pair.run_until_idle();
+        let received = pair.completions(1, Queue::Receive);
+        assert_eq!(received.iter().map(|c| c.imm).collect::<Vec<_>>(), [1, 2], "{service:?}");
     }
 }
 

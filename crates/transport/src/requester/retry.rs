@@ -74,7 +74,7 @@ impl Requester {
     /// A response to the READ or atomic at `una` must have been lost, as a later one has come (IBTA 9.7.5.1.5, implied
     /// NAK). Asked for again once; if that is lost too, the timeout will tell.
     pub fn response_lost(&mut self) {
-        if self.repeating != Some(self.una.seq) && !self.holds_answers() {
+        if self.repeating != Some(self.una.seq) {
             self.go_back();
         }
     }
