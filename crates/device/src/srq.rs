@@ -18,8 +18,6 @@ pub struct SrqCreate {
     pub max_wr: u32,
     /// Pieces of each.
     pub max_sge: u32,
-    /// An event comes when fewer are left; 0: none does.
-    pub limit: u32,
     /// Comes back with events.
     pub cookie: u64,
 }
@@ -91,7 +89,7 @@ impl Pd {
             cq: xrc.as_ref().map(|(_, cq)| cq.clone()),
             cookie: create.cookie,
             events: self.context.events.clone(),
-            ring: Mutex::new(Ring::new(create.max_wr, create.max_sge, create.limit)),
+            ring: Mutex::new(Ring::new(create.max_wr, create.max_sge, 0)),
         });
         if let Some((xrcd, cq)) = &xrc {
             xrcd.users.fetch_add(1, Ordering::AcqRel);

@@ -133,7 +133,7 @@ fn everything(tell: &mpsc::Sender<String>) {
         each("XRC", &mut || {
             let xrcd = Xrcd::open(&context).unwrap();
             let cq = context.create_cq(10, None, 0).unwrap();
-            let create = SrqCreate { max_wr: 10, max_sge: 1, limit: 0, cookie: 0 };
+            let create = SrqCreate { max_wr: 10, max_sge: 1, cookie: 0 };
             let srq = pd.create_srq(&create, Some((xrcd.clone(), cq))).unwrap();
             let target = xrcd.create_target(0).unwrap();
             target.destroy().unwrap();
@@ -159,7 +159,7 @@ struct Traffic {
 impl Traffic {
     fn new(context: &Arc<Context>, pd: &Arc<Pd>, mr: &Mr, addr: u64) -> Traffic {
         let sge = Sge { addr, length: 64, lkey: mr.lkey() };
-        let srq = pd.create_srq(&SrqCreate { max_wr: 2000, max_sge: 1, limit: 0, cookie: 0 }, None).unwrap();
+        let srq = pd.create_srq(&SrqCreate { max_wr: 2000, max_sge: 1, cookie: 0 }, None).unwrap();
         (0..500).for_each(|wr_id| srq.post(&RecvWr { wr_id, sges: &[sge] }).unwrap());
         let end = |service, receives| {
             let cq = context.create_cq(4000, None, 0).unwrap();

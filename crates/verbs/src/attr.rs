@@ -1,15 +1,15 @@
 //! QP attributes between their C form and the protocol's.
 
 use crate::abi::*;
-use crate::ffi::EINVAL;
+use crate::ffi::{EINVAL, EOPNOTSUPP};
 use std::ffi::c_int;
 use weir_device::Errno;
 use weir_transport::{Access, AddressVector, AttrMask, Mtu, Psn, QpAttr, QpCaps, QpState};
 use weir_wire::RnrTimer;
 
-/// The attributes that `mask` names. EINVAL: a bit of the mask, a state or an MTU that there is not.
+/// The attributes that `mask` names. EOPNOTSUPP: a bit of the mask that there is not; EINVAL: such a state or MTU.
 pub fn to_modify(attr: &ibv_qp_attr, mask: c_int) -> Result<(QpAttr, AttrMask), Errno> {
-    let mask = AttrMask::from_bits(mask as u32).ok_or(EINVAL)?;
+    let mask = AttrMask::from_bits(mask as u32).ok_or(EOPNOTSUPP)?;
     // What is not named may be anything.
     let named = |bit, number: c_int, from: fn(c_int) -> Option<_>| {
         if mask.contains(bit) { from(number).ok_or(EINVAL).map(Some) } else { Ok(None) }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(to_modify(&attr, IBV_QP_PATH_MTU), Err(EINVAL));
         attr.qp_state = 3;
         assert_eq!(to_modify(&attr, IBV_QP_STATE).unwrap().0.qp_state, QpState::Rts);
-        assert_eq!(to_modify(&attr, 1 << 30), Err(EINVAL));
+        assert_eq!(to_modify(&attr, 1 << 30), Err(EOPNOTSUPP));
     }
 
     #[test]

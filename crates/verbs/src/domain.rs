@@ -5,7 +5,7 @@
 //! used and are the adapter's.
 
 use crate::abi::*;
-use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, object, status};
+use crate::ffi::{EBUSY, EINVAL, object, status};
 use crate::pd_mr::{self, Pd, PdOwn};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,11 +101,8 @@ pub unsafe extern "C" fn alloc_parent_domain(
         // SAFETY: the caller's promise; members beyond the mask are not looked at.
         unsafe {
             let attr = attr.as_ref().ok_or(EINVAL)?;
-            if attr.pd.is_null() || (*attr.pd).context != context {
+            if attr.pd.is_null() || (*attr.pd).context != context || attr.comp_mask & !TAKEN != 0 {
                 return Err(EINVAL);
-            }
-            if attr.comp_mask & !TAKEN != 0 {
-                return Err(EOPNOTSUPP);
             }
             let has = |bit| attr.comp_mask & bit != 0;
             let pd_context =

@@ -119,10 +119,12 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _mask: c_int,
+    mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     status(|| {
+        // All is told, whatever is asked for.
+        AttrMask::from_bits(mask as u32).ok_or(EOPNOTSUPP)?;
         // SAFETY: the caller's promise. `init` may lie in a longer structure: member by member.
         unsafe {
             let own = own(qp);
@@ -272,8 +274,10 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
         // SAFETY: the caller's promise.
         unsafe {
             let attr = &*attr;
-            let known = attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) == 0;
-            if !known || attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+            if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
+                return Err(EOPNOTSUPP);
+            }
+            if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
                 return Err(EINVAL);
             }
             let device = xrc::own(attr.xrcd).target(attr.qp_num)?;

@@ -50,6 +50,8 @@ pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut 
     })
 }
 
+/// EINVAL for an input of a later release, and for less room than the first release had.
+///
 /// # Safety
 /// `context` is open; `attr` has `size` writable bytes.
 pub unsafe extern "C" fn query_device_ex(
@@ -61,7 +63,8 @@ pub unsafe extern "C" fn query_device_ex(
     status(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            if input.as_ref().is_some_and(|input| input.comp_mask != 0) {
+            let other_release = input.as_ref().is_some_and(|input| input.comp_mask != 0);
+            if other_release || size < size_of::<ibv_device_attr>() {
                 return Err(EINVAL);
             }
             let mut all: ibv_device_attr_ex = zeroed();
@@ -107,19 +110,21 @@ pub unsafe extern "C" fn query_port(
     })
 }
 
+/// EINVAL for values that there are not.
+///
 /// # Safety
 /// `context` is open, `values` is writable.
 pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
         let (own, values) = unsafe { (context::own(context), &mut *values) };
-        let asked = values.comp_mask;
-        values.comp_mask = 0;
-        if asked & IBV_VALUES_MASK_RAW_CLOCK != 0 {
-            let now = own.device.clock();
-            values.raw_clock.tv_sec = (now / 1_000_000_000) as libc::time_t;
-            values.raw_clock.tv_nsec = (now % 1_000_000_000) as libc::c_long;
-            values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+        if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            return Err(EINVAL);
+        }
+        if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            // As adapters have it: one counter, in the member that programs take it from.
+            values.raw_clock.tv_sec = 0;
+            values.raw_clock.tv_nsec = own.device.clock() as libc::c_long;
         }
         Ok(())
     })

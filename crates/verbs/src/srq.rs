@@ -205,7 +205,8 @@ unsafe fn create(
     xrc: Option<(Arc<Xrcd>, Arc<weir_device::Cq>)>,
 ) -> Result<*mut ibv_srq, Errno> {
     let cookie = new_cookie();
-    let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit, cookie };
+    // A new queue has no limit, whatever `srq_limit` says: it is `ibv_modify_srq`'s.
+    let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, cookie };
     let is_xrc = xrc.is_some();
     // SAFETY: the caller's promise.
     let (device, registry) =

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{EBUSY, EINVAL, object, status};
+use crate::ffi::{EBUSY, EINVAL, EOPNOTSUPP, object, status};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -31,6 +31,9 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
         let (own, init) = unsafe { (context::own(context), &*init) };
         const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
+        if init.comp_mask & !BOTH != 0 {
+            return Err(EOPNOTSUPP);
+        }
         if init.comp_mask != BOTH || (init.fd == -1 && !creates) {
             return Err(EINVAL);
         }
