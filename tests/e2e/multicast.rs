@@ -1,18 +1,25 @@
 //! Multicast: `tests/c/multicast.c` in one process, and between processes of one host and of two.
 
 use crate::bed::{Bed, Place};
-use crate::{fork, trial};
-use anyhow::{Result, ensure};
+use crate::{fork, roce_peer, trial};
+use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_cli::stage::{Child, Side};
+use weir_wire::icrc::{self, Verdict};
+use weir_wire::ip::Envelope;
+use weir_wire::{Bth, Deth, Headers, ImmDt, Opcode, Operation, Packet, Psn, ROCE_PORT, Service};
 
 /// The groups of both families.
 const GROUPS: [&str; 2] = ["239.77.1.9", "ff15::4d:109"];
 /// Messages between processes.
 const COUNT: &str = "1000";
+/// The Q_Key of `multicast.c`, and the QP number of all members.
+const QKEY: u32 = 0x2222_2222;
+const EVERYBODY: u32 = 0xff_ffff;
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
@@ -30,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
             }
         }
     }
+    trials.push(trial(Place::Veth, "multicast from and to an adapter without Weir", without_weir));
     trials
 }
 
@@ -45,21 +53,102 @@ fn rules(bed: &Bed, group: &str) -> Result<()> {
 fn everybody(bed: &Bed, group: &str, receivers: &[Side]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/multicast.c", folder.path())?;
-    let mut ready = vec![];
+    let mut listening = vec![];
     for side in receivers {
-        let mut child = start(bed, *side, &program, &["receive", COUNT], group)?;
-        let since = Instant::now();
-        while !child.printed()?.contains("ready") {
-            ensure!(child.poll()?.is_none() && since.elapsed() < Duration::from_secs(20), "{}", child.printed()?);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        ready.push(child);
+        listening.push(ready(start(bed, *side, &program, &["receive", COUNT], group)?)?);
     }
     start(bed, Side::B, &program, &["send", COUNT], group)?.wait(Duration::from_secs(30))?.success()?;
-    for child in ready {
+    for child in listening {
         child.wait(Duration::from_secs(30))?.success()?;
     }
     Ok(())
+}
+
+/// What another adapter sends to a group reaches both QPs; what a QP sends is what another adapter expects.
+fn without_weir(bed: &Bed) -> Result<()> {
+    const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 1, 12);
+    let folder = tempfile::tempdir()?;
+    let program = fork::compile("c/multicast.c", folder.path())?;
+    let IpAddr::V4(address) = bed.stage.address(Side::B) else { bail!("the stage has IPv4") };
+    let receiver = ready(start(bed, Side::A, &program, &["receive", COUNT], &GROUP.to_string())?)?;
+    let socket = roce_peer::bind(&bed.stage, Side::B, address.into())?;
+    leave_by(&socket, address)?;
+    let envelope = |src: IpAddr, src_port: u16| {
+        let (dst, dst_port) = (GROUP.into(), ROCE_PORT);
+        Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true }
+    };
+    for number in 0..COUNT.parse()? {
+        let bth = Bth::new(Opcode::new(Service::Ud, Operation::SendOnlyImm), EVERYBODY, Psn::new(number));
+        let mut headers = Headers::new(bth);
+        headers.put(Deth { qkey: QKEY.into(), src_qp: 0x71.into() });
+        headers.put(ImmDt { imm: number.into() });
+        let mut bytes = vec![0; headers.len()];
+        headers.emit(&mut bytes);
+        bytes.extend(message(number));
+        let icrc = icrc::compute(&envelope(address.into(), ROCE_PORT), &bytes);
+        bytes.extend(icrc.to_le_bytes());
+        socket.send_to(&bytes, (GROUP, ROCE_PORT))?;
+        if number % 16 == 15 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    receiver.wait(Duration::from_secs(30))?.success()?;
+
+    let listener = bed.stage.enter(Side::B, || UdpSocket::bind((GROUP, ROCE_PORT)))??;
+    listener.join_multicast_v4(&GROUP, &address)?;
+    listener.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let sender = start(bed, Side::A, &program, &["send", "100"], &GROUP.to_string())?;
+    for number in 0..100 {
+        let mut bytes = [0; 2048];
+        let (length, from) = listener.recv_from(&mut bytes)?;
+        ensure!(from.ip() == bed.stage.address(Side::A), "a packet from {from}");
+        let verdict = icrc::verify(&envelope(from.ip(), from.port()), &bytes[..length]);
+        ensure!(verdict != Verdict::Bad, "a wrong ICRC");
+        let packet = Packet::parse(&bytes[..length])?;
+        let deth = packet.headers.get::<Deth>().context("no DETH")?;
+        let imm = packet.headers.get::<ImmDt>().context("no immediate")?.imm.get();
+        let told = (packet.headers.bth.dest_qp, deth.qkey.get(), imm);
+        ensure!(told == (EVERYBODY, QKEY, number), "{told:x?} instead of {number}");
+        ensure!(packet.payload == message(number), "message {number} is another");
+    }
+    sender.wait(Duration::from_secs(30))?.success()?;
+    Ok(())
+}
+
+/// What `multicast.c` sends and expects.
+fn message(number: u32) -> Vec<u8> {
+    const LENGTH: u32 = 1000;
+    let words = (0..LENGTH / 4).map(|word| number.wrapping_add(1).wrapping_mul(2_654_435_761).wrapping_add(4 * word));
+    let mut bytes: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
+    bytes[..4].copy_from_slice(&number.to_ne_bytes());
+    bytes
+}
+
+/// Multicast goes out by the interface that has an address.
+fn leave_by(socket: &UdpSocket, address: Ipv4Addr) -> Result<()> {
+    let interface = libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
+    // SAFETY: the option takes an address, and its size is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MULTICAST_IF,
+            (&raw const interface).cast(),
+            size_of_val(&interface) as libc::socklen_t,
+        )
+    };
+    ensure!(result == 0, "IP_MULTICAST_IF: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// A receiver that has said so.
+fn ready(mut child: Child) -> Result<Child> {
+    let since = Instant::now();
+    while !child.printed()?.contains("ready") {
+        ensure!(child.poll()?.is_none() && since.elapsed() < Duration::from_secs(20), "{}", child.printed()?);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(child)
 }
 
 /// `multicast WHAT DEVICE GID GROUP [COUNT]`.
