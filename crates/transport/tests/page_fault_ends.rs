@@ -199,6 +199,23 @@ fn a_qp_that_waits_can_go_to_error() {
 }
 
 #[test]
+fn what_was_owed_is_not_said_in_the_error_state() {
+    let mut pair = pair(MS);
+    warm(&mut pair, 0);
+    pair.paging(1).prefetch(address(0), 1000, true);
+    pair.run_until_idle();
+    let (remote_addr, rkey) = remote(0);
+    // The WRITE is executed; the answer to the READ before it waits, and so does its acknowledgement.
+    pair.post(1, read(), 0, 1000);
+    pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 1000);
+    assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
+    assert_eq!(writes(&pair, 1), 1);
+    pair.modify_from(1, QpState::Error, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.wire.count(|sent| sent.from == 1), 0);
+}
+
+#[test]
 fn a_qp_that_waits_can_be_reset_and_used_again() {
     for (what, _, mut pair) in waiting() {
         for node in 0..2 {

@@ -252,6 +252,12 @@ fn an_acknowledgement_of_a_part_does_not_start_the_peers_time() {
     warm(&mut pair, 1);
     pair.paging(0).prefetch(address(0), 3000, true);
     pair.run_until_idle();
+    let mut count = 0;
+    // It comes after the others are acknowledged.
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        count += usize::from(from == 0);
+        if from == 0 && count == 3 { Fate::Delay(MS) } else { Fate::Pass }
+    }));
     pair.post(1, write(), 0, 10_000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
