@@ -125,7 +125,9 @@ impl<C: Carrier> Capture<C> {
             Direction::Out => (shown.src, shown.dst),
             Direction::In => (shown.dst, shown.src),
         };
-        let (own, other) = (self.mac.unwrap_or_else(|| mac_of(own)), mac_of(other));
+        // A group has an address of its own, whoever takes what is sent to it.
+        let real = self.mac.filter(|_| !own.is_multicast());
+        let (own, other) = (real.unwrap_or_else(|| mac_of(own)), mac_of(other));
         let (to, from) = if direction == Direction::Out { (other, own) } else { (own, other) };
         head[..6].copy_from_slice(&to);
         head[6..12].copy_from_slice(&from);
@@ -264,9 +266,18 @@ fn is_packet(datagram: &[u8]) -> bool {
     datagram.len() >= MIN_PACKET && !datagram.starts_with(CONTROL_MAGIC)
 }
 
-/// A MAC address for an IP address: the one that an EUI-64 holds, else a locally administered one.
+/// A MAC address for an IP address: a group's (RFC 1112, RFC 2464), the one that an EUI-64 holds, else a locally
+/// administered one.
 fn mac_of(address: IpAddr) -> [u8; 6] {
     match address {
+        IpAddr::V4(address) if address.is_multicast() => {
+            let [_, b, c, d] = address.octets();
+            [1, 0, 0x5e, b & 0x7f, c, d]
+        }
+        IpAddr::V6(address) if address.is_multicast() => {
+            let [.., a, b, c, d] = address.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
         IpAddr::V4(address) => {
             let [a, b, c, d] = address.octets();
             [2, 0, a, b, c, d]
@@ -350,6 +361,8 @@ mod tests {
         assert_eq!(mac_of("10.1.2.3".parse().unwrap()), [2, 0, 10, 1, 2, 3]);
         assert_eq!(mac_of("fe80::5054:ff:fe77:2".parse().unwrap()), [0x52, 0x54, 0, 0x77, 0, 2]);
         assert_eq!(mac_of("::1".parse().unwrap()), [2, 0, 0, 0, 0, 1]);
+        assert_eq!(mac_of("239.129.2.3".parse().unwrap()), [1, 0, 0x5e, 1, 2, 3]);
+        assert_eq!(mac_of("ff15::1:203".parse().unwrap()), [0x33, 0x33, 0, 1, 2, 3]);
     }
 
     #[test]
