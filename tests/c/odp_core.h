@@ -3,6 +3,7 @@
 #define ODP_CORE_H
 
 #include "odp_buffer.h"
+#include <sys/resource.h>
 
 /* Work on a page that stays within the cache: so many rounds of a hash over its words. */
 static inline void compute(uint64_t *page, int rounds)
@@ -14,15 +15,35 @@ static inline void compute(uint64_t *page, int rounds)
 			page[i] = x = (x ^ page[i]) * 0x9e3779b97f4a7c15 + r;
 }
 
+static inline double cpu_of(const struct rusage *used)
+{
+	return used->ru_utime.tv_sec + used->ru_stime.tv_sec + (used->ru_utime.tv_usec + used->ru_stime.tv_usec) * 1e-6;
+}
+
+/* Seconds that this thread could have run, had others not had its core. */
+static inline double waited_for_core(void)
+{
+	FILE *file = fopen("/proc/thread-self/schedstat", "r");
+	double ran, waited = 0;
+
+	if (file && fscanf(file, "%lf %lf", &ran, &waited) != 2)
+		waited = 0;
+	if (file)
+		fclose(file);
+	return waited * 1e-9;
+}
+
 /*
  * The client registers `communication` bytes and exchanges all of them with the server; then it computes over
- * `computation` bytes, `passes` times from end to end. What was exchanged is compared afterwards, out of the time.
+ * `computation` bytes, `passes` times as many pages as there are, in random order. What was exchanged is compared afterwards, out of the time.
  */
 static inline void out_of_core(struct conn *c, size_t communication, size_t computation, int passes, int rounds,
 			       enum memory memory)
 {
-	const size_t chunk = 1 << 20;
+	const size_t chunk = 1 << 20, pages = computation / PAGE;
 	double start, exchanged, computed;
+	struct rusage before, after;
+	double waited = 0;
 	uint8_t *work = client ? fresh(computation) : NULL, *expected = malloc(chunk);
 	struct buffer b;
 	int wrong = 0;
@@ -43,10 +64,14 @@ static inline void out_of_core(struct conn *c, size_t communication, size_t comp
 		done(c->send_cq, "a READ");
 	}
 	exchanged = now();
+	waited = waited_for_core();
+	getrusage(RUSAGE_SELF, &before);
 	for (int pass = 0; client && pass < passes; pass++)
-		for (size_t at = 0; at < computation; at += PAGE)
-			compute((uint64_t *)(work + at), rounds);
+		for (size_t i = 0; i < pages; i++)
+			compute((uint64_t *)(work + draw(pages) * PAGE), rounds);
 	computed = now();
+	getrusage(RUSAGE_SELF, &after);
+	waited = waited_for_core() - waited;
 	for (size_t at = 0; client && at < b.len; at += chunk) {
 		size_t len = b.len - at < chunk ? b.len - at : chunk;
 
@@ -54,8 +79,10 @@ static inline void out_of_core(struct conn *c, size_t communication, size_t comp
 		wrong |= memcmp(b.at + at, expected, len) != 0;
 	}
 	if (client)
-		printf("{\"what\":\"out of core\",\"memory\":\"%s\",\"exchange\":%.3f,\"compute\":%.3f,\"wrong\":%s}\n",
-		       memory_name[memory], exchanged - start, computed - exchanged, wrong ? "true" : "false");
+		printf("{\"what\":\"out of core\",\"memory\":\"%s\",\"exchange\":%.3f,\"compute\":%.3f,\"others\":%.3f,\"cpu\":%.3f,"
+		       "\"from_swap\":%ld,\"wrong\":%s}\n",
+		       memory_name[memory], exchanged - start, computed - exchanged, waited,
+		       cpu_of(&after) - cpu_of(&before), after.ru_majflt - before.ru_majflt, wrong ? "true" : "false");
 	free(expected);
 	buffer_close(&b);
 }

@@ -5,6 +5,7 @@
 //! some of them measure time.
 
 mod bed;
+mod benches;
 mod capture;
 mod command;
 mod foreign;
@@ -54,6 +55,7 @@ fn trials() -> Vec<Trial> {
         transports::trials(),
         capture::trials(),
         matrix::trials(),
+        benches::trials(),
     ]
     .into_iter()
     .flatten()

@@ -16,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
     for place in Place::ALL {
         trials.push(trial(place, "weir stat shows traffic that grows", traffic));
+        trials.push(trial(place, "weir stat and the vendor's files count page faults alike", page_faults));
     }
     trials.push(trial(Place::Loopback, "weir stat lists the living and knows the dead", living_and_dead));
     trials.push(
@@ -99,6 +100,38 @@ fn traffic(bed: &Bed) -> Result<()> {
     ensure!(client.wait(Duration::from_secs(20))?.success()?.stderr.is_empty(), "something was printed into it");
     server.wait(Duration::from_secs(20))?.success()?;
     ensure!(!folder.exists(), "{} is left behind", folder.display());
+    Ok(())
+}
+
+fn page_faults(bed: &Bed) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let line = |side: Side| format!("ib_write_bw -F --odp -d {} -p {port} -D 3", bed.stage.device(side));
+    let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line(Side::A).split(' ')), "server")?;
+    server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
+    let mut client = bed.weir(Side::B, &[], line(Side::B).split(' '));
+    let client = Child::spawn(client.arg(bed.stage.address(Side::A).to_string()), "client")?;
+    for child in [&server, &client] {
+        let pid = child.pid().to_string();
+        let found = until("page faults, counted alike", || {
+            let process = json(&[&pid])?;
+            let handled = process["paging"]["page_faults_handled"].as_u64().unwrap_or(0);
+            let device = &process["devices"][0];
+            let verbs = Path::new(process["folder"].as_str().context("no folder")?).join("class/infiniband_verbs");
+            let file = verbs.join(device["uverbs"].as_str().context("no uverbs")?).join("num_page_faults");
+            let shown: u64 = std::fs::read_to_string(file)?.trim().parse()?;
+            Ok((handled > 0 && shown == handled && process["region_count"] == 1).then_some(process))
+        })?;
+        let (paging, region) = (&found["paging"], &found["regions"][0]);
+        let length = region["length"].as_u64().unwrap_or(0);
+        ensure!(length >= 65536 && region["device"] == found["devices"][0]["name"], "{region}");
+        ensure!(region["paging"]["page_fault_pages"].as_u64() >= Some(1), "{region}");
+        ensure!(region["paging"]["page_fault_pages"].as_u64() <= Some(length / 4096 + 1), "{region}");
+        ensure!(paging["page_fault_us"].as_u64() > Some(0), "{paging}");
+        let table = stat(&[&pid])?.success()?.stdout;
+        ensure!(table.contains("page faults") && table.contains("lkey"), "{table}");
+    }
+    client.wait(Duration::from_secs(20))?.success()?;
+    server.wait(Duration::from_secs(20))?.success()?;
     Ok(())
 }
 

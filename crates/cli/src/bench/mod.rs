@@ -8,6 +8,8 @@ mod cores;
 mod idle;
 mod measure;
 mod memory;
+mod odp;
+mod out_of_core;
 mod peers;
 mod perftest;
 mod raw;
@@ -15,7 +17,7 @@ mod rows;
 mod table;
 
 use crate::stage::{Side, Stage, missing};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Measurement, Runner};
@@ -23,6 +25,7 @@ use rows::{Baseline, Row};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use table::{Outcome, Rounds};
 
@@ -51,6 +54,9 @@ pub struct BenchArgs {
     /// How often each is measured [default: 5, or 3 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// Draw the figures of `odp` into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Fail if something falls short of its bar
     #[arg(long)]
     check: bool,
@@ -77,6 +83,15 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         list();
         return Ok(ExitCode::SUCCESS);
     }
+    if args.names.iter().any(|name| name == "odp") {
+        ensure!(args.names.len() == 1, "`odp` is measured alone: weir bench odp");
+        let BenchArgs { quick, rounds, json, check, .. } = args;
+        return odp::run(&odp::Request { quick, rounds, json, check, svg: args.svg.as_deref() });
+    }
+    if args.names.iter().any(|name| name == "out-of-core") {
+        ensure!(args.names.len() == 1, "`out-of-core` is measured alone: weir bench out-of-core");
+        return out_of_core::run(args.json, args.check);
+    }
     let rows = rows::select(&args.names)?;
     let stage = Stage::new(MTU)?;
     let seconds = if args.quick { 0.5 } else { 2.0 };
@@ -99,6 +114,8 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 }
 
 fn list() {
+    println!("{:16}  on-demand paging: warm, cold, prefetched, and figures (only when named, alone)", "odp");
+    println!("{:16}  pinned and on-demand memory where it is short (root; only when named, alone)", "out-of-core");
     for row in rows::all() {
         println!("{:16}  {}{}", row.name, row.what, if row.usual { "" } else { " (only when named)" });
         for against in &row.against {

@@ -1,0 +1,52 @@
+//! `weir bench` of on-demand paging runs to its end, shows what it should, and says what it needs.
+
+use crate::bed::{Bed, Place, WEIR};
+use crate::trial;
+use crate::users::{NOBODY, readable_copy};
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::time::Duration;
+use weir_cli::stage::{Child, Side};
+
+pub fn trials() -> Vec<Trial> {
+    let root = nix::unistd::geteuid().is_root();
+    vec![
+        trial(Place::Loopback, "weir bench odp measures and draws", odp),
+        trial(Place::Loopback, "weir bench out-of-core wants root", root_only).with_ignored_flag(!root),
+    ]
+}
+
+fn odp(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let svg = folder.path().join("odp.svg");
+    let mut command = bed.bare(Side::A, WEIR);
+    command.args(["bench", "odp", "--quick", "--rounds", "1", "--json", "--svg"]).arg(&svg);
+    let ended = Child::spawn(&mut command, "weir bench odp")?.wait(Duration::from_secs(180))?.success()?;
+    let shown: Value = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
+    let rows = shown["rows"].as_array().context("no rows")?;
+    ensure!(rows.len() == 9, "{shown}");
+    for row in rows {
+        ensure!(row["ours"].as_f64().is_some() && row["baseline"].as_f64() > Some(0.0), "{row}");
+    }
+    let sizes = shown["figures"]["sizes"].as_object().context("no sizes")?;
+    ensure!(sizes.len() == 21, "{} sizes", sizes.len());
+    // One page of each side at first, and no other until there is a second one.
+    ensure!(sizes["1"]["faults"].as_u64() >= Some(1), "{}", sizes["1"]);
+    ensure!((1..=12).all(|power| sizes[&(1 << power).to_string()]["faults"] == 0), "faults within a page: {shown}");
+    ensure!(sizes["8192"]["faults"].as_u64() >= Some(1), "{}", sizes["8192"]);
+    ensure!(shown["observations"].as_array().is_some_and(|all| all.len() == 9), "{shown}");
+    let picture = std::fs::read_to_string(svg)?;
+    ensure!(picture.matches("<polyline").count() == 14 && !picture.contains("NaN"), "{picture}");
+    Ok(())
+}
+
+fn root_only(bed: &Bed) -> Result<()> {
+    let copy = readable_copy()?;
+    let mut command = bed.bare(Side::A, "setpriv");
+    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]);
+    command.current_dir("/").arg(copy.path().join("weir")).args(["bench", "out-of-core"]);
+    let ended = Child::spawn(&mut command, "weir bench")?.wait(Duration::from_secs(10))?;
+    ensure!(!ended.status.success() && ended.stderr.contains("needs root"), "{}", ended.printed());
+    Ok(())
+}
