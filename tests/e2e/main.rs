@@ -11,6 +11,7 @@ mod command;
 mod foreign;
 mod fork;
 mod idle;
+mod invalidate;
 mod killed;
 mod matrix;
 mod multicast;
@@ -51,6 +52,7 @@ fn trials() -> Vec<Trial> {
         users::trials(),
         stat::trials(),
         threads::trials(),
+        invalidate::trials(),
         multicast::trials(),
         transports::trials(),
         capture::trials(),

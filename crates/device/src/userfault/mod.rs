@@ -146,7 +146,7 @@ mod tests {
     #[derive(Debug, PartialEq, Eq)]
     enum Entry {
         Settled,
-        Changed(Range<u64>, bool),
+        Changed(Range<u64>),
     }
 
     impl Listener for Diary {
@@ -154,8 +154,8 @@ mod tests {
             self.0.lock().unwrap().push(Entry::Settled);
         }
 
-        fn changed(&self, addresses: Range<u64>, unmapped: bool) {
-            self.0.lock().unwrap().push(Entry::Changed(addresses, unmapped));
+        fn changed(&self, addresses: Range<u64>) {
+            self.0.lock().unwrap().push(Entry::Changed(addresses));
         }
     }
 
@@ -202,15 +202,15 @@ mod tests {
         // SAFETY: our own pages, which nobody uses.
         unsafe {
             assert_eq!(libc::syscall(SYS_madvise, at(1), 2 * PAGE, MADV_DONTNEED), 0);
-            assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(1)..at(3), false)]);
+            assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(1)..at(3))]);
             assert_eq!(libc::syscall(SYS_munmap, at(0), 2 * PAGE), 0);
             // It was read before munmap returned, so that the first is there; the second comes right after.
             assert_eq!(diary.0.lock().unwrap()[0], Entry::Settled);
-            assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(0)..at(2), true)]);
+            assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(0)..at(2))]);
             let moved = libc::syscall(SYS_mremap, at(4), PAGE, 4 * PAGE, libc::MREMAP_MAYMOVE) as u64;
             assert_ne!(moved, at(4));
             let heard = diary.read(3);
-            assert!(heard.contains(&Entry::Changed(at(4)..at(5), true)), "{heard:x?}");
+            assert!(heard.contains(&Entry::Changed(at(4)..at(5))), "{heard:x?}");
             // It is not covered any more where it is now.
             diary.read(0);
             assert_eq!(libc::syscall(SYS_munmap, moved, 4 * PAGE), 0);
@@ -219,7 +219,7 @@ mod tests {
         }
         std::thread::sleep(Duration::from_millis(20));
         let rest = diary.read(0);
-        assert!(!rest.contains(&Entry::Changed(at(6)..at(8), true)), "{rest:x?}");
+        assert!(!rest.contains(&Entry::Changed(at(6)..at(8))), "{rest:x?}");
         for page in [2, 3, 5] {
             // SAFETY: what is left; elsewhere another test may be.
             unsafe { libc::munmap(at(page) as *mut libc::c_void, PAGE as usize) };

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 /// Who hears of events.
 pub trait Listener: Send + Sync {
-    /// Before an event is read: returns when no access that began before is under way, or after a while.
+    /// Before an event is read, which lets whoever waits for that go on: returns when no access that began before is under
+    /// way, or after a while. What was covered may have been unmapped.
     fn settle(&self);
-    /// What these addresses mean has changed, or is about to. `unmapped`: they are not covered any more.
-    fn changed(&self, addresses: Range<u64>, unmapped: bool);
+    /// What these addresses mean has changed, or is about to.
+    fn changed(&self, addresses: Range<u64>);
 }
 
 /// Starts it. Error: EAGAIN.
@@ -51,13 +52,12 @@ fn watch(userfault: &Userfaultfd, listener: &dyn Listener) {
 
 fn hear(event: Event, userfault: &Userfaultfd, listener: &dyn Listener) {
     match event {
-        Event::Unmap { start, end } => listener.changed(start..end, true),
-        Event::Remove { start, end } => listener.changed(start..end, false),
+        Event::Unmap { start, end } | Event::Remove { start, end } => listener.changed(start..end),
         Event::Remap { from, to, len } => {
-            listener.changed(from..from.saturating_add(len), true);
+            listener.changed(from..from.saturating_add(len));
             // Where it is now it is nobody's business, unless it is registered there too, and then it will fault.
             let _ = userfault.unregister(to, to.saturating_add(len));
-            listener.changed(to..to.saturating_add(len), true);
+            listener.changed(to..to.saturating_add(len));
         }
         Event::Other => {}
     }

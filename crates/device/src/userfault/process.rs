@@ -28,7 +28,9 @@ pub fn release(addresses: Range<u64>) {
 
 /// The program is about to register these addresses with a userfaultfd of its own.
 pub fn yield_to_program(addresses: Range<u64>) {
-    if let Some(net) = net() {
+    if let Some(net) = net()
+        && !addresses.is_empty()
+    {
         net.yield_to_program(whole_pages(addresses));
     }
 }
@@ -122,13 +124,14 @@ struct Hears;
 
 impl Listener for Hears {
     fn settle(&self) {
+        // Before the event is read: whoever maps something in the place must find it covered when it is used.
+        if let Some(net) = net() {
+            net.tear();
+        }
         invalidate::settle();
     }
 
-    fn changed(&self, addresses: Range<u64>, unmapped: bool) {
-        if unmapped && let Some(net) = net() {
-            net.tear();
-        }
+    fn changed(&self, addresses: Range<u64>) {
         invalidate::heard(addresses.start, addresses.end - addresses.start);
     }
 }

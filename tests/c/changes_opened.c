@@ -1,0 +1,14 @@
+/* A program that knows nothing of RDMA and opens changes.c as a library: nothing of Weir stands before its functions. */
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+	int (*changes)(int, char **) = library ? dlsym(library, "changes") : NULL;
+
+	if (!changes) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	return changes(argc - 1, argv + 1);
+}

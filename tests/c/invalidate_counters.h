@@ -1,0 +1,55 @@
+/* The adapter's count of invalidations, from the file by the vendor's name in the process's run folder. */
+#ifndef INVALIDATE_COUNTERS_H
+#define INVALIDATE_COUNTERS_H
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The files follow the counters within a tenth of a second, when they do so at all; that takes two seconds to begin. */
+#define SETTLE_US 250000
+#define LOOKS 20
+
+static inline long counter_now(const char *name)
+{
+	const char *run = getenv("WEIR_RUN_DIR");
+	char folder[512], path[1024];
+	struct dirent *entry;
+	long sum = -1, value;
+	DIR *dir;
+
+	if (!run)
+		return -1;
+	snprintf(folder, sizeof(folder), "%s/%d/class/infiniband_verbs", run, (int)getpid());
+	dir = opendir(folder);
+	while (dir && (entry = readdir(dir))) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), "%s/%s/%s", folder, entry->d_name, name);
+		if (entry->d_name[0] == '.' || !(file = fopen(path, "r")))
+			continue;
+		if (fscanf(file, "%ld", &value) == 1)
+			sum = (sum < 0 ? 0 : sum) + value;
+		fclose(file);
+	}
+	if (dir)
+		closedir(dir);
+	return sum;
+}
+
+/* A counter of this process, of the devices that it has used, when it has come to `wanted` and stays there, or has had
+ * the time to. -1 if WEIR_RUN_DIR does not say where. */
+static inline long counter(const char *name, long wanted)
+{
+	long last = -2, value;
+
+	for (int i = 0; (value = counter_now(name)) >= 0 && i < LOOKS && (value != wanted || last != wanted); i++) {
+		last = value;
+		usleep(SETTLE_US);
+	}
+	return value;
+}
+
+#endif

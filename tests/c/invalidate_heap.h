@@ -1,0 +1,187 @@
+/* Memory that goes back to malloc and comes again, and memory that a fork copies. */
+#ifndef INVALIDATE_HEAP_H
+#define INVALIDATE_HEAP_H
+
+#include "invalidate_race.h"
+
+#include <malloc.h>
+
+/* A region within a block of malloc's, on whole pages. */
+#define BLOCK (32 * LEN)
+
+static uint8_t *block;
+static struct ibv_mr *block_mr;
+
+static uint8_t *inner(uint8_t *of)
+{
+	return (uint8_t *)(((uintptr_t)of + 4095) & ~4095ul);
+}
+
+static void use_block(uint8_t *new)
+{
+	if (new == block)
+		return;
+	if (block_mr && ibv_dereg_mr(block_mr))
+		die("ibv_dereg_mr");
+	block = new;
+	block_mr = ibv_reg_mr(pd, inner(block), LEN, RDMA);
+	if (!block_mr)
+		die("no on-demand region: %s", strerror(errno));
+}
+
+/* A READ of what is there, which must be this. */
+static void read_back(uint8_t *at, struct ibv_mr *mr, uint8_t value, const char *what, long n)
+{
+	allow(value, value, value, value);
+	int status = ask_and_wait(READ, (uintptr_t)at, mr->rkey, LEN, 0);
+
+	if (status != IBV_WC_SUCCESS)
+		die("round %ld, %s: READ ends with %s", n, what, ibv_wc_status_str(status));
+	if (shared->wrong)
+		wrong("round %ld, %s: %ld bytes are not %d", n, what, shared->wrong, value);
+}
+
+static void write_there(uint8_t *at, struct ibv_mr *mr, uint8_t value, const char *what, long n)
+{
+	int status = ask_and_wait(WRITE, (uintptr_t)at, mr->rkey, LEN, value);
+	uint8_t allowed[256] = { 0 };
+
+	if (status != IBV_WC_SUCCESS)
+		die("round %ld, %s: WRITE ends with %s", n, what, ibv_wc_status_str(status));
+	allowed[value] = 1;
+	if (others(at, LEN, allowed))
+		wrong("round %ld, %s: what was written is not there", n, what);
+}
+
+/* Whether the kernel has given none of its pages yet. */
+static int is_new(uint8_t *at)
+{
+	unsigned char there[LEN / 4096];
+
+	if (mincore(at, LEN, there))
+		die("mincore: %s", strerror(errno));
+	for (size_t i = 0; i < sizeof(there); i++)
+		if (there[i] & 1)
+			return 0;
+	return 1;
+}
+
+/* Memory that is freed goes back to the kernel, and comes again, empty, at the same place. */
+static void heap_rounds(const char *what, long rounds)
+{
+	long again = 0;
+
+	use_block(malloc(BLOCK));
+	for (long n = 0; n < rounds; n++) {
+		memset(inner(block), 1 + n % 60, LEN);
+		read_back(inner(block), block_mr, 1 + n % 60, what, n);
+		write_there(inner(block), block_mr, 64 + n % 60, what, n);
+		free(block);
+		uint8_t *new = malloc(BLOCK);
+		if (!new)
+			die("no memory");
+		if (new == block && is_new(inner(block))) {
+			again++;
+			/* Nobody has touched it yet: the adapter is the first. */
+			read_back(inner(block), block_mr, 0, what, n);
+		}
+		use_block(new);
+	}
+	free(block);
+	printf("  %s: %ld rounds, %ld times new at the same place\n", what, rounds, again);
+	if (again < rounds / 2)
+		wrong("%s: it hardly ever went and came again", what);
+}
+
+/* Room in the heap for what the adapter allocates, so that the block stays the last one. */
+static void make_room(void)
+{
+	void *pieces[BLOCK / 16384 - 1];
+	const size_t count = sizeof(pieces) / sizeof(*pieces);
+
+	for (size_t i = 0; i < count; i++)
+		pieces[i] = malloc(8192);
+	if (!malloc(8192))
+		die("no memory");
+	for (size_t i = 0; i < count; i++)
+		free(pieces[i]);
+}
+
+static void heap(const char *name)
+{
+	/* free() unmaps blocks from here on. */
+	mallopt(M_MMAP_THRESHOLD, BLOCK / 2);
+	heap_rounds("mapped blocks", opt.rounds / 2);
+	/* free() lowers the break. */
+	mallopt(M_MMAP_THRESHOLD, 4 * BLOCK);
+	mallopt(M_TRIM_THRESHOLD, BLOCK / 4);
+	mallopt(M_TOP_PAD, 0);
+	make_room();
+	heap_rounds("the top of the heap", opt.rounds / 2);
+	if (ibv_dereg_mr(block_mr))
+		wrong("ibv_dereg_mr");
+	printf("%s: %ld rounds, %ld wrong\n", name, opt.rounds / 2 * 2, failures);
+}
+
+/* The child of a fork: 1 when it has looked at its memory, and 2 when it is to look again. */
+static struct { _Atomic long child, parent; } *turns;
+
+static int child_of_fork(const uint8_t *before, long n, int writes)
+{
+	static uint8_t copy[LEN];
+	int same;
+
+	memcpy(copy, before, LEN);
+	if (writes) {
+		memset((uint8_t *)before, 255, LEN);
+		memset(copy, 255, LEN);
+	}
+	turns->child = n;
+	wait_for(&turns->parent, n);
+	same = !memcmp(copy, before, LEN);
+	return same ? 0 : 1;
+}
+
+/* Parent and child keep their own bytes, whoever writes first: child, parent, or a transfer. */
+static void forks(const char *name)
+{
+	uint8_t *at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr = ibv_reg_mr(pd, at, LEN, RDMA);
+
+	turns = mmap(NULL, sizeof(*turns), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!mr || turns == MAP_FAILED)
+		die("no on-demand region: %s", strerror(errno));
+	for (long n = 1; n <= opt.rounds; n++) {
+		uint8_t old = 1 + n % 60, fresh = 64 + n % 60, put = 128 + n % 60;
+		int status, child_writes = n % 3 == 0, in_flight = n % 3 == 1;
+
+		memset(at, old, LEN);
+		read_back(at, mr, old, "before the fork", n);
+		if (in_flight)
+			ask(WRITE, (uintptr_t)at, mr->rkey, LEN, put);
+		pid_t pid = fork();
+		if (pid < 0)
+			die("fork: %s", strerror(errno));
+		if (!pid)
+			_exit(child_of_fork(at, n, child_writes));
+		if (in_flight && (status = answer()) != IBV_WC_SUCCESS)
+			die("round %ld: WRITE during the fork ends with %s", n, ibv_wc_status_str(status));
+		if (!in_flight)
+			wait_for(&turns->child, n);
+		read_back(at, mr, in_flight ? put : old, "after the fork", n);
+		wait_for(&turns->child, n);
+		if (n % 2) {
+			memset(at, fresh, LEN);
+			read_back(at, mr, fresh, "what the parent wrote", n);
+		}
+		write_there(at, mr, put, "after the fork", n);
+		turns->parent = n;
+		if (waitpid(pid, &status, 0) != pid || status)
+			wrong("round %ld: the child's memory has changed", n);
+	}
+	printf("%s: %ld rounds, %ld wrong\n", name, opt.rounds, failures);
+	if (ibv_dereg_mr(mr))
+		wrong("ibv_dereg_mr");
+}
+
+#endif
