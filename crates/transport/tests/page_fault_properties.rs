@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use weir_transport::testing::{Entry, Faults, PagingSetup, Pair, Rng, Setup, address, remote};
+use weir_transport::testing::{Entry, Faults, PagingSetup, Pair, Rng, SRQ, Setup, address, remote};
 use weir_transport::*;
 
 const REGION: usize = 128 << 10;
@@ -71,10 +71,14 @@ fn wire(most: f64) -> impl Strategy<Value = Faults> {
 fn setups(most: f64) -> impl Strategy<Value = Setup> {
     let sizes = (1u32..=5, 1u8..=4, 1usize..40, prop_oneof![Just(256usize), Just(1000), Just(131_072)], 1u32..20);
     let windows = (600usize..100_000, 1usize..100_000);
-    (sizes, windows, wire(most), any::<u64>(), any::<[u32; 2]>(), paging(), ways(), 1u8..16).prop_map(
-        |(sizes, (request_bytes, read_bytes), faults, seed, psn, paging, (page_faults, rnr_wait_discards), timer)| {
+    let services = prop_oneof![Just((Service::Rc, false)), Just((Service::Rc, true)), Just((Service::Xrc, false))];
+    (services, sizes, windows, wire(most), any::<u64>(), any::<[u32; 2]>(), paging(), ways(), 1u8..16).prop_map(
+        |(service, sizes, window, faults, seed, psn, paging, (page_faults, rnr_wait_discards), timer)| {
             let (mtu, rd, burst, read_chunk, ack_every) = sizes;
+            let ((service, srq), (request_bytes, read_bytes)) = (service, window);
             Setup {
+                service,
+                srq,
                 mtu: Mtu::from_number(mtu).unwrap(),
                 max_rd_atomic: rd,
                 max_dest_rd_atomic: rd,
@@ -96,8 +100,9 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
 }
 
 /// Posts the work, receives included, and returns the receives in order of use.
-fn post_all(pair: &mut Pair, works: &[Work]) -> Vec<usize> {
+fn post_all(pair: &mut Pair, setup: &Setup, works: &[Work]) -> Vec<usize> {
     let mut receives = Vec::new();
+    pair.nodes[1].host.srqs.borrow_mut().entry(SRQ).or_default();
     for (k, work) in works.iter().enumerate() {
         let at = k * SLOT;
         let (remote_addr, rkey) = remote(at);
@@ -110,7 +115,12 @@ fn post_all(pair: &mut Pair, works: &[Work]) -> Vec<usize> {
             Kind::AtomicWrite => SendOp::AtomicWrite { remote_addr, rkey },
         };
         if matches!(work.kind, Kind::Send | Kind::WriteImm) {
-            pair.post_recv(k as u64, at, if work.kind == Kind::Send { SLOT } else { 0 });
+            let len = if work.kind == Kind::Send { SLOT } else { 0 };
+            match (setup.service, setup.srq) {
+                (Service::Xrc, _) => pair.post_srq_recv(SRQ, k as u64, at, len),
+                (_, true) => pair.post_srq_recv(0, k as u64, at, len),
+                _ => pair.post_recv(k as u64, at, len),
+            }
             receives.push(k);
         }
         pair.post(k as u64, op, at, work.len);
@@ -147,9 +157,9 @@ fn run(pair: &mut Pair, seed: u64, restless: f64) {
 }
 
 /// Every promise, for whatever has completed; how many work requests did.
-fn check(pair: &mut Pair, works: &[Work], seed: u64, restless: f64) -> usize {
+fn check(pair: &mut Pair, setup: &Setup, works: &[Work], seed: u64, restless: f64) -> usize {
     let before = [pair.memory(0, 0, REGION), pair.memory(1, 0, REGION)];
-    let receives = post_all(pair, works);
+    let receives = post_all(pair, setup, works);
     run(pair, seed, restless);
     assert!(pair.canaries_live(), "something outside of the region changed");
     let sent = pair.completions(0, Queue::Send);
@@ -220,7 +230,7 @@ proptest! {
         seed in any::<u64>(),
         restless in 0.0..0.3,
     ) {
-        check(&mut setup.pair(), &works, seed, restless);
+        check(&mut setup.pair(), &setup, &works, seed, restless);
     }
 
     #[test]
@@ -231,7 +241,7 @@ proptest! {
         restless in 0.0..0.1,
     ) {
         let mut pair = setup.pair();
-        let done = check(&mut pair, &works, seed, restless);
+        let done = check(&mut pair, &setup, &works, seed, restless);
         prop_assert_eq!(done, works.len());
         prop_assert_eq!(pair.nodes[0].qp.in_flight(), InFlight::default());
         prop_assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::Ready);
@@ -242,8 +252,9 @@ proptest! {
         // Faults are short against the ACK timeout, and everything is held.
         let paging = PagingSetup { held: 10_000, resolve: Duration::from_micros(5), notice: Duration::from_micros(1), page: 4096 };
         let profile = Profile::ideal();
-        let mut pair = Setup { paging: Some(paging), faults: Faults::default(), profile, ..setup }.pair();
-        let done = check(&mut pair, &works, 0, 0.0);
+        let setup = Setup { paging: Some(paging), faults: Faults::default(), profile, ..setup };
+        let mut pair = setup.pair();
+        let done = check(&mut pair, &setup, &works, 0, 0.0);
         prop_assert_eq!(done, works.len());
         let mut psns: Vec<u32> = Vec::new();
         for sent in pair.wire.log.iter().filter(|sent| sent.from == 0) {
@@ -264,7 +275,7 @@ proptest! {
         restless in 0.0..0.3,
     ) {
         let service = if datagrams { Service::Ud } else { Service::Uc };
-        let mut pair = Setup { service, ..setup.clone() }.pair();
+        let mut pair = Setup { service, srq: false, ..setup.clone() }.pair();
         let room = setup.mtu.bytes();
         for (k, &len) in lens.iter().enumerate() {
             let len = if datagrams { len.min(room) } else { len };
