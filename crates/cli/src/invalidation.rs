@@ -27,8 +27,12 @@ const INTERPOSED: &[&str] =
     &["brk", "madvise", "mmap", "mprotect", "mremap", "munmap", "pkey_mprotect", "sbrk", "shmdt"];
 
 /// Whatever the kernel allows.
-const ALWAYS_UNSEEN: &[&str] =
-    &["swap-out", "hole punching and truncation of files", "mprotect and shmdt by raw system calls"];
+const ALWAYS_UNSEEN: &[&str] = &[
+    "swap-out",
+    "hole punching and truncation of files",
+    "process_madvise and shmat(SHM_REMAP)",
+    "mprotect, shmdt and reclaiming advice by raw system calls",
+];
 const COVERED_BY_USERFAULTFD: &str = "free() and raw system calls on mapped files and SysV shared memory, and in implicit \
                                       regions";
 const NOT_COVERED: &str = "free() and raw system calls";
