@@ -2,38 +2,10 @@
 //!
 //! `cargo run --release -p weir-transport --features testing --example throughput [SECONDS]`
 
-use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
-use weir_transport::testing::Setup;
+use weir_transport::testing::{Nowhere, Setup, connected};
 use weir_transport::*;
 use weir_wire::Packet;
-
-/// Memory that is always there and holds nothing.
-struct Nowhere {
-    completed: u64,
-}
-
-impl Host for Nowhere {
-    fn check_local(&mut self, _: &[Sge], _: Access) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn check_remote(&mut self, _: u32, _: u64, _: u64, _: Access) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn scatter(&mut self, _: &[Sge], _: u64, _: &[u8]) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn write_remote(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Denied> {
-        Ok(0)
-    }
-    fn complete(&mut self, _: Queue, _: Completion, _: bool) {
-        self.completed += 1;
-    }
-    fn event(&mut self, _: QpEvent) {}
-}
 
 /// Emits headers into one buffer, as a carrier would, and leaves the payload as it is there.
 struct Burst {
@@ -66,8 +38,8 @@ fn main() {
 fn measure(len: u32, time: Duration) -> (f64, f64) {
     let setup = Setup { mtu: Mtu::M4096, ..Setup::default() };
     let caps = QpCaps { max_send_wr: 128, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    let mut qps = [0, 1].map(|node| connected(node, caps, &setup));
-    let mut host = Nowhere { completed: 0 };
+    let mut qps = [0, 1].map(|node| connected(node, caps, false, &setup));
+    let mut host = Nowhere::default();
     let mut burst = Burst { bytes: vec![0; 64 << 10], ends: Vec::with_capacity(4096) };
     let limits = Limits { request_bytes: 1 << 20, read_bytes: 1 << 20 };
     let sges = [Sge { addr: 0, length: len, lkey: 0 }];
@@ -97,36 +69,5 @@ fn measure(len: u32, time: Duration) -> (f64, f64) {
         }
     }
     let seconds = started.elapsed().as_secs_f64();
-    (host.completed as f64 / seconds, packets as f64 / seconds)
-}
-
-fn connected(node: usize, caps: QpCaps, setup: &Setup) -> Qp {
-    let init = QpInit { qp_num: 0x11 + node as u32, service: Service::Rc, caps, sq_sig_all: false };
-    let mut qp = Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
-    let mut host = Nowhere { completed: 0 };
-    let steps = [
-        (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
-        (
-            QpState::Rtr,
-            AttrMask::AV
-                | AttrMask::PATH_MTU
-                | AttrMask::DEST_QPN
-                | AttrMask::RQ_PSN
-                | AttrMask::MAX_DEST_RD_ATOMIC
-                | AttrMask::MIN_RNR_TIMER,
-        ),
-        (
-            QpState::Rts,
-            AttrMask::TIMEOUT
-                | AttrMask::RETRY_CNT
-                | AttrMask::RNR_RETRY
-                | AttrMask::SQ_PSN
-                | AttrMask::MAX_QP_RD_ATOMIC,
-        ),
-    ];
-    for (state, mask) in steps {
-        let attr = QpAttr { qp_state: state, ..setup.attr(node) };
-        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut host).expect("the way to RTS");
-    }
-    qp
+    (host.sent as f64 / seconds, packets as f64 / seconds)
 }

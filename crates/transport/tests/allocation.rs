@@ -2,8 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::Arc;
-use weir_transport::testing::Setup;
+use weir_transport::testing::{Nowhere, Setup, connected};
 use weir_transport::*;
 use weir_wire::Packet;
 
@@ -31,35 +30,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Memory that is always there and holds nothing.
-#[derive(Default)]
-struct Nowhere {
-    completed: [usize; 2],
-}
-
-impl Host for Nowhere {
-    fn check_local(&mut self, _: &[Sge], _: Access) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn check_remote(&mut self, _: u32, _: u64, _: u64, _: Access) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn scatter(&mut self, _: &[Sge], _: u64, _: &[u8]) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn write_remote(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Denied> {
-        Ok(())
-    }
-    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Denied> {
-        Ok(0)
-    }
-    fn complete(&mut self, queue: Queue, completion: Completion, _: bool) {
-        assert_eq!(completion.status, Status::Success);
-        self.completed[usize::from(queue == Queue::Receive)] += 1;
-    }
-    fn event(&mut self, _: QpEvent) {}
-}
-
 /// Hands each packet to the peer as soon as a burst is over; loses every tenth on request.
 struct Burst {
     packets: Vec<(weir_wire::Headers, usize)>,
@@ -75,29 +45,10 @@ impl Egress for Burst {
     }
 }
 
-fn connected(node: usize, setup: &Setup) -> Qp {
-    let init = QpInit { qp_num: 0x11 + node as u32, service: Service::Rc, caps: setup.caps, sq_sig_all: true };
-    let mut qp = Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
-    let init = AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS;
-    let rtr = AttrMask::AV
-        | AttrMask::PATH_MTU
-        | AttrMask::DEST_QPN
-        | AttrMask::RQ_PSN
-        | AttrMask::MAX_DEST_RD_ATOMIC
-        | AttrMask::MIN_RNR_TIMER;
-    let rts =
-        AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::SQ_PSN | AttrMask::MAX_QP_RD_ATOMIC;
-    for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)] {
-        let attr = QpAttr { qp_state, ..setup.attr(node) };
-        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut Nowhere::default()).expect("the way to RTS");
-    }
-    qp
-}
-
 /// Runs messages of `len` bytes of all operations through two QPs until `rounds` of them are complete. Every
 /// `lose`-th packet is lost.
 fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) {
-    let mut qps = [connected(0, setup), connected(1, setup)];
+    let mut qps = [0, 1].map(|node| connected(node, setup.caps, true, setup));
     let mut host = Nowhere::default();
     let mut burst = Burst { packets: Vec::with_capacity(64) };
     let payload = vec![0; 4096];
@@ -114,7 +65,7 @@ fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) 
     let mut posted = 0;
     let before = COUNT.get();
     let limits = Limits { request_bytes: 64 << 10, read_bytes: 64 << 10 };
-    while host.completed[0] < rounds {
+    while host.sent < rounds {
         while posted < rounds {
             let (op, length) = ops[posted % ops.len()];
             let sges = [Sge { addr: 0, length, lkey: 0 }];

@@ -1,0 +1,60 @@
+//! A host without memory behind it, and a QP in RTS for it: for what is about the protocol's own work.
+
+use super::Setup;
+use crate::{
+    Access, AtomicOp, AttrMask, Completion, Denied, Host, Instant, Profile, Qp, QpAttr, QpCaps, QpEvent, QpInit,
+    QpState, Queue, Service, Sge, Status, Tuning,
+};
+use std::sync::Arc;
+
+/// Memory that is always there and holds nothing; completions are counted.
+#[derive(Debug, Default)]
+pub struct Nowhere {
+    pub sent: usize,
+    pub received: usize,
+}
+
+impl Host for Nowhere {
+    fn check_local(&mut self, _: &[Sge], _: Access) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn check_remote(&mut self, _: u32, _: u64, _: u64, _: Access) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn scatter(&mut self, _: &[Sge], _: u64, _: &[u8]) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn write_remote(&mut self, _: u32, _: u64, _: &[u8]) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn atomic(&mut self, _: u32, _: u64, _: AtomicOp) -> Result<u64, Denied> {
+        Ok(0)
+    }
+    /// # Panics
+    /// If it is no success.
+    fn complete(&mut self, queue: Queue, completion: Completion, _: bool) {
+        assert_eq!(completion.status, Status::Success);
+        match queue {
+            Queue::Send => self.sent += 1,
+            Queue::Receive => self.received += 1,
+        }
+    }
+    fn event(&mut self, _: QpEvent) {}
+}
+
+/// A QP of RC in RTS, one of two (`node` 0 or 1) that are connected to each other.
+pub fn connected(node: usize, caps: QpCaps, sq_sig_all: bool, setup: &Setup) -> Qp {
+    let init = QpInit { qp_num: 0x11 + node as u32, service: Service::Rc, caps, sq_sig_all };
+    let mut qp = Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
+    use AttrMask as M;
+    let steps = [
+        (QpState::Init, M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS),
+        (QpState::Rtr, M::AV | M::PATH_MTU | M::DEST_QPN | M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER),
+        (QpState::Rts, M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC),
+    ];
+    for (qp_state, mask) in steps {
+        let attr = QpAttr { qp_state, ..setup.attr(node) };
+        qp.modify(Instant(0), &attr, mask | M::STATE, &mut Nowhere::default()).expect("the way to RTS");
+    }
+    qp
+}
