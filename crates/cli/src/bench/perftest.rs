@@ -1,6 +1,8 @@
 //! Unmodified perftest under `weir run`.
 
-use crate::stage::{Child, Finished, Protocol, Side, Stage, locate};
+use crate::programs::pair::{self, Outcome};
+use crate::programs::perftest::row_of;
+use crate::stage::{Child, Protocol, Side, Stage, locate};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Duration;
@@ -36,19 +38,6 @@ impl Verb {
     }
 }
 
-/// A perftest server and client that have ended well.
-pub struct Pair {
-    pub server: Finished,
-    pub client: Finished,
-}
-
-impl Pair {
-    /// User and system time of both processes.
-    pub fn cpu(&self) -> Duration {
-        self.server.cpu + self.client.cpu
-    }
-}
-
 /// A server that listens, and a client that can be started.
 pub struct Prepared {
     pub server: Child,
@@ -80,12 +69,11 @@ pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -
     Ok(Prepared { server, client: under_weir(Side::B)?, port })
 }
 
-/// Runs a pair to its end.
-pub fn run(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String], bound: Duration) -> Result<Pair> {
+/// Runs a pair to its end, which must be a good one.
+pub fn run(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String], bound: Duration) -> Result<Outcome> {
     let mut prepared = prepare(stage, program, icrc, arguments)?;
-    let client = start_client(stage, program, &mut prepared)?.wait(bound)?.success()?;
-    let server = prepared.server.wait(bound)?.success()?;
-    Ok(Pair { server, client })
+    let client = start_client(stage, program, &mut prepared)?;
+    pair::finish(prepared.server, client, bound)?.success()
 }
 
 /// Starts the client of a pair that has been prepared.
@@ -114,7 +102,7 @@ pub fn bandwidth(
 }
 
 /// Runs `iterations` messages of `size` bytes with event-driven completions.
-pub fn events(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Pair> {
+pub fn events(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Outcome> {
     let arguments = words(&format!("--report_gbits -e -N -s {size} -n {iterations}"));
     run(stage, verb.program(), Icrc::Auto, &arguments, Duration::from_secs(60))
 }
@@ -131,26 +119,18 @@ pub fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The figures of `--report_gbits`.
+/// What a bandwidth program printed.
 pub fn parse_bandwidth(output: &str) -> Result<Bandwidth> {
-    // #bytes #iterations BWpeak[Gb/sec] BWaverage[Gb/sec] MsgRate[Mpps]
-    let row = last_row(output)?;
-    ensure!(row.len() >= 5 && row[3] > 0.0, "perftest measured nothing: {output}");
-    Ok(Bandwidth { bytes: row[3] * 1e9 / 8.0, messages: row[4] * 1e6 })
+    let row = row_of(output)?;
+    let bandwidth = Bandwidth { bytes: row.gigabytes()? * 1e9, messages: row.rate()? * 1e6 };
+    ensure!(bandwidth.bytes > 0.0, "perftest measured nothing: {output}");
+    Ok(bandwidth)
 }
 
+/// Seconds.
 fn parse_latency(output: &str) -> Result<f64> {
-    // #bytes #iterations t_min t_max t_typical t_avg t_stdev 99% 99.9%, microseconds
-    let row = last_row(output)?;
-    ensure!(row.len() >= 9 && row[4] > 0.0, "perftest measured nothing: {output}");
-    Ok(row[4] / 1e6)
-}
-
-/// The last line that consists of numbers.
-fn last_row(output: &str) -> Result<Vec<f64>> {
-    let numbers = |line: &str| line.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>().ok();
-    let row = output.lines().rev().filter_map(numbers).find(|row| row.len() > 3);
-    row.with_context(|| format!("perftest printed no figures: {output}"))
+    let typical = row_of(output)?.get("t_typical").filter(|typical| *typical > 0.0);
+    Ok(typical.with_context(|| format!("perftest measured nothing: {output}"))? / 1e6)
 }
 
 #[cfg(test)]
@@ -158,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_in_the_last_row() {
+    fn figures_are_those_of_the_table() {
         let output = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
                       1048576    9000             0.00               40.00  \t\t   0.004768\n\
                       ---------------------------------------\n";
@@ -174,6 +154,7 @@ mod tests {
     #[test]
     fn no_figures_are_an_error() {
         assert!(parse_bandwidth(" Couldn't connect\n").is_err());
-        assert!(parse_bandwidth("1048576 0 0.00 0.00 0.00\n").is_err());
+        let nothing = "#bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n1048576 0 0.00 0.00 0.00\n";
+        assert!(parse_bandwidth(nothing).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::pair::{self, Outcome};
 use crate::stage::{Side, Stage, locate};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
 /// What one run showed.
@@ -34,6 +34,7 @@ fn received(json: &str) -> Result<(u64, f64)> {
     let report: serde_json::Value = serde_json::from_str(json).context("iperf3 did not print JSON")?;
     let sum = &report["end"]["sum_received"];
     let bytes = sum["bytes"].as_u64().context("no bytes in iperf3's report")?;
+    ensure!(bytes > 0, "iperf3 moved nothing");
     let bits = sum["bits_per_second"].as_f64().context("no rate in iperf3's report")?;
     Ok((bytes, bits / 8e9))
 }
@@ -48,6 +49,7 @@ mod tests {
                        "sum_received":{"bytes":8000000000,"bits_per_second":3.2e10}}}"#;
         assert_eq!(received(json).unwrap(), (8_000_000_000, 4.0));
         assert!(received("iperf3: error - unable to connect").is_err());
+        assert!(received(r#"{"end":{"sum_received":{"bytes":0,"bits_per_second":0}}}"#).is_err());
         assert!(received("{}").is_err());
     }
 }

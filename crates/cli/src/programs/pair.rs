@@ -49,6 +49,11 @@ pub fn finish(mut server: Child, mut client: Child, timeout: Duration) -> Result
 }
 
 impl Outcome {
+    /// User and system time of both.
+    pub fn cpu(&self) -> Duration {
+        self.server.cpu + self.client.cpu
+    }
+
     /// Itself if both ended with status 0, otherwise an error with all that both printed.
     pub fn success(self) -> Result<Outcome> {
         if !self.server.status.success() || !self.client.status.success() {
