@@ -29,7 +29,8 @@ pub fn begin(addr: u64, len: u64) -> Option<Guard> {
     if needed() { process().begin(addr, len) } else { None }
 }
 
-/// Something has changed, or is about to, and whoever does it does not wait for us any more. Nothing if he is known.
+/// Something has changed, or is about to, and whoever does it does not wait for us any more. Nothing if his invalidation
+/// is under way, or was when things were last settled.
 pub(crate) fn heard(addr: u64, len: u64) {
     if needed() {
         process().heard(addr, len);
@@ -194,6 +195,8 @@ struct State {
     active: Vec<Active>,
     /// Populates under way.
     populates: Vec<Populating>,
+    /// Those that were under way when things were last settled: who is heard of next may be one of them.
+    known: Vec<Range<u64>>,
     last: u64,
 }
 
@@ -215,6 +218,7 @@ impl Process {
             regions: Vec::new(),
             active: Vec::with_capacity(AT_ONCE),
             populates: Vec::with_capacity(AT_ONCE),
+            known: Vec::with_capacity(AT_ONCE),
             last: 0,
         };
         Process { state: Mutex::new(state), changed: Condvar::new() }
@@ -270,18 +274,25 @@ impl Process {
 
     fn heard(&'static self, addr: u64, len: u64) {
         let pages = pages_of(addr, len);
-        let known = |active: &Active| active.pages.start <= pages.start && pages.end <= active.pages.end;
-        if !self.lock().active.iter().any(known) {
+        let state = self.lock();
+        let active = state.active.iter().map(|active| &active.pages);
+        let is_known = active.chain(&state.known).any(|known| known.start <= pages.start && pages.end <= known.end);
+        drop(state);
+        if !is_known {
             drop(self.begin(addr, len));
         }
     }
 
     fn settle(&self) {
         let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
-        let state = self.lock();
-        for region in &state.regions {
+        let mut state = self.lock();
+        let State { regions, active, known, .. } = &mut *state;
+        for region in regions {
             add(&mut owners, region);
         }
+        known.clear();
+        // As many as there may be at once: it has the room.
+        known.extend(active.iter().map(|active| active.pages.clone()));
         drop(state);
         for owner in owners.into_iter().flatten() {
             owner.quiesce();
@@ -458,8 +469,15 @@ mod tests {
         assert_eq!(bed.region.counters.own.read().page_invalidations, 3);
         assert_eq!(bed.region.table.first_missing(1014..1100, false), Some(1014));
         assert_eq!(bed.region.table.present(), 100 - 6 - 1);
-        assert!(bed.process.lock().active.is_empty());
+        let guard = bed.process.begin(1030 * PAGE, PAGE).unwrap();
         bed.process.settle();
+        drop(guard);
+        bed.process.heard(1030 * PAGE, PAGE);
+        assert_eq!(bed.region.counters.own.read().page_invalidations, 4);
+        bed.process.settle();
+        bed.process.heard(1030 * PAGE, PAGE);
+        assert_eq!(bed.region.counters.own.read().page_invalidations, 5);
+        assert!(bed.process.lock().active.is_empty());
     }
 
     #[test]
