@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         trials.push(trial(place, "weir stat shows traffic that grows", traffic));
         trials.push(trial(place, "weir stat and the vendor's files count page faults alike", page_faults));
     }
+    trials.push(trial(Place::Loopback, "weir stat tells what a bad link makes a client send again", losses));
     trials.push(trial(Place::Loopback, "weir stat lists the living and knows the dead", living_and_dead));
     trials.push(
         trial(Place::Loopback, "weir stat says whose process it may not look at", users).with_ignored_flag(!root),
@@ -100,6 +101,24 @@ fn traffic(bed: &Bed) -> Result<()> {
     ensure!(client.wait(Duration::from_secs(20))?.success()?.stderr.is_empty(), "something was printed into it");
     server.wait(Duration::from_secs(20))?.success()?;
     ensure!(!folder.exists(), "{} is left behind", folder.display());
+    Ok(())
+}
+
+fn losses(bed: &Bed) -> Result<()> {
+    let (server, port) = server(bed)?;
+    let line = format!("ib_write_bw -F -d {} -p {port} -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
+    let client = Child::spawn(&mut bed.weir(Side::B, &["--faults", "loss=0.01,seed=7"], line.split(' ')), "client")?;
+    let pid = client.pid().to_string();
+    let found = until("what was sent again", || {
+        let process = json(&[&pid])?;
+        let device = &process["devices"][0];
+        Ok((device["sequence_naks"].as_u64() > Some(0)).then_some(process))
+    })?;
+    ensure!(found["devices"][0]["rnr_naks"] == 0, "{found}");
+    let table = stat(&[&pid])?.success()?.stdout;
+    ensure!(table.contains("sequence NAKs"), "{table}");
+    client.wait(Duration::from_secs(20))?.success()?;
+    server.wait(Duration::from_secs(20))?.success()?;
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, 
 pub use page_fault::{Handled, Side};
 pub use profile::{PageFaults, Profile, RequesterFaults, ResponderFaults};
 pub use qp::{InFlight, Limits, Progress, Qp};
-pub use requester::RequesterState;
+pub use requester::{RequesterState, Setbacks};
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;
 pub use time::Instant;

@@ -8,7 +8,7 @@ use crate::responder::{Fatal, Responder, ResponderState};
 use crate::send_queue::SendQueue;
 use crate::{
     AttrMask, Egress, Handled, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit,
-    QpState, RecvWr, SendWr, Side, Status, Target, Tuning, state,
+    QpState, RecvWr, SendWr, Setbacks, Side, Status, Target, Tuning, state,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -347,6 +347,11 @@ impl Qp {
     #[inline]
     pub fn in_flight(&self) -> InFlight {
         self.requester.in_flight()
+    }
+
+    /// How often requests had to be sent again.
+    pub fn setbacks(&self) -> Setbacks {
+        self.requester.setbacks()
     }
 
     /// An ACK is owed that must not come after our requests. Where it may, it ends their burst, as the shorter last of

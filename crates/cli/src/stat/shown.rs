@@ -49,6 +49,11 @@ pub struct Traffic {
     pub bytes_sent: u64,
     pub packets_received: u64,
     pub bytes_received: u64,
+    /// Times that requests were sent again, and why.
+    pub ack_timeouts: u64,
+    pub sequence_naks: u64,
+    pub implied_naks: u64,
+    pub rnr_naks: u64,
 }
 
 /// An on-demand region.
@@ -123,6 +128,10 @@ impl From<&read::Device> for Device {
                 bytes_sent: device.bytes_sent,
                 packets_received: device.packets_received,
                 bytes_received: device.bytes_received,
+                ack_timeouts: device.ack_timeouts,
+                sequence_naks: device.sequence_naks,
+                implied_naks: device.implied_naks,
+                rnr_naks: device.rnr_naks,
             },
             paging: Paging::of(&device.paging),
         }

@@ -81,7 +81,27 @@ fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
             rate(|t| t.bytes_received).map_or_else(String::new, |rate| format!("in {rate}")),
         ]);
     }
-    render(&rows, &[0])
+    render(&rows, &[0]) + &setbacks(process)
+}
+
+/// What was sent again, where anything was.
+fn setbacks(process: &Process) -> String {
+    let mut text = String::new();
+    for device in &process.devices {
+        let traffic = &device.traffic;
+        let kinds = [
+            ("timeouts", traffic.ack_timeouts),
+            ("sequence NAKs", traffic.sequence_naks),
+            ("responses missing", traffic.implied_naks),
+            ("RNR NAKs", traffic.rnr_naks),
+        ];
+        let seen: Vec<String> =
+            kinds.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
+        if !seen.is_empty() {
+            let _ = writeln!(text, "{}: sent again after {}", device.name, seen.join(", "));
+        }
+    }
+    text
 }
 
 /// What paging did, a line for each kind of event.

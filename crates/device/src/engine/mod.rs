@@ -314,6 +314,11 @@ impl Engine {
         let Some(entry) = self.table.get_mut(index) else { return };
         let flight = protocol.in_flight();
         let before = std::mem::replace(&mut entry.counted, flight);
+        let setbacks = protocol.setbacks();
+        if setbacks != entry.setbacks {
+            let before = std::mem::replace(&mut entry.setbacks, setbacks);
+            self.shown.traffic.setbacks(before, setbacks);
+        }
         entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, std::sync::atomic::Ordering::Relaxed);
         if protocol.owes_lazy_ack() && !entry.lazy {
             entry.lazy = true;

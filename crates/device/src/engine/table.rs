@@ -8,7 +8,7 @@ use crate::slot::INDEX_BITS;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_transport::{InFlight, Instant};
+use weir_transport::{InFlight, Instant, Setbacks};
 
 /// QPs that live or have just been retired.
 pub struct Table {
@@ -27,6 +27,8 @@ pub struct Entry {
     pub epoch: Option<u64>,
     /// What is on its peer's account.
     pub counted: InFlight,
+    /// What of its troubles is counted already.
+    pub setbacks: Setbacks,
     /// It stands in the ready list.
     pub ready: bool,
     /// It stands in its peer's waiting list.
@@ -81,6 +83,7 @@ impl Table {
             peer: None,
             epoch: None,
             counted: InFlight::default(),
+            setbacks: Setbacks::default(),
             ready: false,
             waiting: false,
             lazy: false,

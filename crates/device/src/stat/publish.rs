@@ -12,9 +12,9 @@ use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often what paging counts is looked at while there are on-demand regions.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -53,10 +53,10 @@ pub fn device(name: &str, index: u64) -> &'static sheet::Device {
 
 /// A process has on-demand regions: what they count is published from now on, by a thread of its own.
 pub fn paging() {
-    static STARTED_IN: Mutex<Option<u32>> = Mutex::new(None);
-    let mut started = STARTED_IN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    static STARTED_IN: AtomicU32 = AtomicU32::new(u32::MAX);
     let generation = fork::generation();
-    if started.replace(generation) != Some(generation) {
+    if STARTED_IN.swap(generation, Ordering::AcqRel) != generation {
+        hold_forks_off();
         let thread = || std::thread::Builder::new().name("weir-stat".into()).stack_size(128 << 10).spawn(keep_current);
         if let Err(error) = with_signals_blocked(thread) {
             tracing::warn!(%error, "counters of paging are not published");
@@ -67,6 +67,7 @@ pub fn paging() {
 fn keep_current() {
     let mut last = vec![];
     loop {
+        enter_gate();
         let now: Vec<Values> = counters::devices().iter().map(|device| device.counters.read()).collect();
         let regions = counters::regions();
         if let Some(own) = own().as_mut() {
@@ -75,9 +76,39 @@ fn keep_current() {
                 own.write_files();
             }
         }
+        leave_gate();
         last = now;
         std::thread::sleep(if regions.is_empty() { IDLE_PERIOD } else { PERIOD });
     }
+}
+
+/// The thread is at work, or somebody forks: never both, for a child would find locks that nobody opens.
+static GATE: AtomicBool = AtomicBool::new(false);
+
+fn enter_gate() {
+    while GATE.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// Not for ever: who forks may hold what the thread waits for.
+extern "C" fn before_fork() {
+    let end = Instant::now() + Duration::from_millis(50);
+    while GATE.swap(true, Ordering::Acquire) && Instant::now() < end {
+        std::thread::yield_now();
+    }
+}
+
+extern "C" fn leave_gate() {
+    GATE.store(false, Ordering::Release);
+}
+
+fn hold_forks_off() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the handlers do nothing but atomics, and yield.
+    ONCE.call_once(|| unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(leave_gate), Some(leave_gate));
+    });
 }
 
 impl Own {
@@ -248,7 +279,15 @@ fn remove_at_exit() {
     static ONCE: Once = Once::new();
     extern "C" fn remove() {
         static DONE: AtomicBool = AtomicBool::new(false);
-        let Ok(own) = OWN.try_lock() else { return };
+        // The thread may be at it; somebody who died with the lock is not waited for.
+        let mut tries = (0..50).map_while(|_| match OWN.try_lock() {
+            Ok(own) => Some(Some(own)),
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(2));
+                Some(None)
+            }
+        });
+        let Some(own) = tries.find_map(|own| own) else { return };
         // Forked children run this too, and those of vfork that call exit.
         let ours = own.as_ref().filter(|own| own.generation == fork::generation());
         if let Some(own) = ours.filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))

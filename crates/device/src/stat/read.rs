@@ -40,6 +40,14 @@ pub struct Device {
     pub bytes_sent: u64,
     pub packets_received: u64,
     pub bytes_received: u64,
+    /// Times that requests were sent again: nothing was heard.
+    pub ack_timeouts: u64,
+    /// The responder missed a packet.
+    pub sequence_naks: u64,
+    /// A response was missing.
+    pub implied_naks: u64,
+    /// The receiver was not ready.
+    pub rnr_naks: u64,
     /// Counters of paging by name; times are in nanoseconds, their names end in `_ns`.
     pub paging: Vec<(String, u64)>,
 }
@@ -154,6 +162,10 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
             bytes_sent: traffic.bytes_sent.get(),
             packets_received: traffic.packets_received.get(),
             bytes_received: traffic.bytes_received.get(),
+            ack_timeouts: traffic.ack_timeouts.get(),
+            sequence_naks: traffic.sequence_naks.get(),
+            implied_naks: traffic.implied_naks.get(),
+            rnr_naks: traffic.rnr_naks.get(),
             paging: paging(&device.paging),
         }
     });

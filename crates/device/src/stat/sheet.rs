@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_link::{Arrival, Group};
+use weir_transport::Setbacks;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0001;
+pub const MAGIC: u64 = 0x7765_6972_0000_0002;
 /// Devices of one process that are shown.
 pub const DEVICES: usize = 8;
 /// On-demand regions that are shown one by one.
@@ -61,6 +62,11 @@ pub struct Traffic {
     pub bytes_sent: Word,
     pub packets_received: Word,
     pub bytes_received: Word,
+    /// How often requests were sent again, and why; see [`Setbacks`].
+    pub ack_timeouts: Word,
+    pub sequence_naks: Word,
+    pub implied_naks: Word,
+    pub rnr_naks: Word,
 }
 
 impl Traffic {
@@ -78,6 +84,16 @@ impl Traffic {
             self.packets_received.bump(datagrams(arrival.len, arrival.segment));
             self.bytes_received.bump(arrival.len as u64);
         }
+    }
+
+    /// What one QP has had to send again.
+    #[cold]
+    pub fn setbacks(&self, before: Setbacks, after: Setbacks) {
+        let add = |word: &Word, of: fn(&Setbacks) -> u32| word.bump(of(&after).wrapping_sub(of(&before)).into());
+        add(&self.ack_timeouts, |s| s.ack_timeouts);
+        add(&self.sequence_naks, |s| s.sequence_naks);
+        add(&self.implied_naks, |s| s.implied_naks);
+        add(&self.rnr_naks, |s| s.rnr_naks);
     }
 }
 

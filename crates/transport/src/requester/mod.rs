@@ -18,6 +18,7 @@ use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, 
 use page_fault::Hold;
 use position::{PACKET_COST, Position};
 use retry::Retries;
+pub use retry::Setbacks;
 use send::Step;
 use weir_wire::Psn;
 
@@ -79,6 +80,7 @@ pub(crate) struct Requester {
     /// Where it has gone back to, until that is answered.
     repeating: Option<u64>,
     retries: Retries,
+    setbacks: Setbacks,
     ack_deadline: Option<Instant>,
     /// ACK timeouts in a row.
     timeouts: u32,
@@ -90,7 +92,12 @@ pub(crate) struct Requester {
 impl Requester {
     /// Starts afresh with the attributes as they are (at RTS, and at RESET).
     pub fn start(&mut self, config: &Config) {
-        *self = Requester { base: config.attr.sq_psn, retries: Retries::fresh(config), ..Requester::default() };
+        *self = Requester {
+            base: config.attr.sq_psn,
+            retries: Retries::fresh(config),
+            setbacks: self.setbacks,
+            ..Requester::default()
+        };
     }
 
     pub fn state(&self) -> RequesterState {
@@ -109,6 +116,10 @@ impl Requester {
         self.ack_deadline = None;
         self.rnr_deadline = None;
         self.state = RequesterState::Halted;
+    }
+
+    pub fn setbacks(&self) -> Setbacks {
+        self.setbacks
     }
 
     pub fn in_flight(&self) -> InFlight {

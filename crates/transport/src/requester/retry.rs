@@ -18,6 +18,19 @@ pub(super) struct Retries {
     rnr_left: u8,
 }
 
+/// How often requests had to be sent again since the QP was made, wrapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setbacks {
+    /// Nothing was heard of the oldest request.
+    pub ack_timeouts: u32,
+    /// The responder missed a packet.
+    pub sequence_naks: u32,
+    /// A response was missing.
+    pub implied_naks: u32,
+    /// The receiver was not ready.
+    pub rnr_naks: u32,
+}
+
 impl Retries {
     pub fn fresh(config: &Config) -> Self {
         Retries { left: config.attr.retry_cnt, rnr_left: config.attr.rnr_retry }
@@ -42,6 +55,7 @@ impl Requester {
             self.count_retry(vendor::ACK_TIMEOUT)?;
         }
         self.timeouts += 1;
+        self.setbacks.ack_timeouts = self.setbacks.ack_timeouts.wrapping_add(1);
         self.go_back();
         Ok(())
     }
@@ -66,6 +80,7 @@ impl Requester {
         if !progress {
             self.count_retry(vendor::SEQUENCE_NAK)?;
         }
+        self.setbacks.sequence_naks = self.setbacks.sequence_naks.wrapping_add(1);
         self.timeouts = 0;
         self.go_back();
         Ok(())
@@ -75,6 +90,7 @@ impl Requester {
     /// NAK). Asked for again once; if that is lost too, the timeout will tell.
     pub fn response_lost(&mut self) {
         if self.repeating != Some(self.una.seq) {
+            self.setbacks.implied_naks = self.setbacks.implied_naks.wrapping_add(1);
             self.go_back();
         }
     }
@@ -89,6 +105,7 @@ impl Requester {
             self.retries.rnr_left =
                 left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
         }
+        self.setbacks.rnr_naks = self.setbacks.rnr_naks.wrapping_add(1);
         self.restart_retries(config);
         self.go_back();
         self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait_factor));
