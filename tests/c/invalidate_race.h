@@ -108,10 +108,9 @@ static _Atomic long posted, ended;
 static enum op posted_op;
 static int ended_status;
 
-static void *transfer(void *unused)
+static void *transfer(void *first)
 {
-	(void)unused;
-	for (long n = 1;; n++) {
+	for (long n = (long)first;; n++) {
 		wait_for(&posted, n);
 		if (posted_op == QUIT)
 			return NULL;
@@ -246,8 +245,27 @@ static int is_fault(int status)
 	       status == IBV_WC_LOC_ACCESS_ERR || status == IBV_WC_LOC_QP_OP_ERR;
 }
 
+static pthread_t begin_transfers(void)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, transfer, (void *)(posted + 1)))
+		die("no thread");
+	return thread;
+}
+
+static void end_transfers(pthread_t thread)
+{
+	posted_op = QUIT;
+	posted++;
+	pthread_join(thread, NULL);
+	ended = posted;
+}
+
 static void race_op(enum call call, enum op op, long rounds)
 {
+	int near = op == SEND || op == FETCH;
+	pthread_t thread = near ? begin_transfers() : pthread_self();
 	double scale = usual_time(op), began = now();
 	unsigned seed = 7 + op;
 	long well = 0, faults = 0, last = 0;
@@ -270,6 +288,8 @@ static void race_op(enum call call, enum op op, long rounds)
 			wrong("round %ld, %s: ends with %s", n, op_names[op], ibv_wc_status_str(status));
 		reconnect();
 	}
+	if (near)
+		end_transfers(thread);
 	printf("  %s: %ld rounds of %.0f us, %ld ended well, %ld with %s\n", op_names[op], rounds,
 	       (now() - began) / rounds * 1e6, well, faults, faults ? ibv_wc_status_str(last) : "an error");
 	fflush(stdout);
@@ -292,17 +312,12 @@ static void race(const char *name)
 {
 	static const char *const names[] = { "munmap", "mremap", "mprotect", "dontneed", "replace" };
 	enum call call = 0;
-	pthread_t thread;
 
 	while (strcmp(names[call], name))
 		call++;
 	make_memory(call == DONTNEED);
-	pthread_create(&thread, NULL, transfer, NULL);
 	for (enum op op = 0; op < OPS; op++)
 		race_op(call, op, opt.rounds / OPS);
-	posted_op = QUIT;
-	posted++;
-	pthread_join(thread, NULL);
 	check_count(call, opt.rounds / OPS * OPS);
 	printf("%s%s: %ld rounds, %ld wrong\n", opt.raw ? "raw " : "", name, opt.rounds / OPS * OPS, failures);
 	if (ibv_dereg_mr(memory.mr))
