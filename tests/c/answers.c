@@ -76,8 +76,7 @@ static void queue_pairs(void)
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | 1 << 21) == EOPNOTSUPP, "an attribute that there is not");
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | 1 << 30) == EOPNOTSUPP, "another");
 	check(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == EINVAL, "what the transition needs is missing");
-	check(ibv_query_qp(qp, &attr, IBV_QP_STATE | 1 << 30, &init) == EOPNOTSUPP, "a query of it");
-	check(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_RESET, "as it was");
+	check(!ibv_query_qp(qp, &attr, 0x1ffffff, &init) && attr.qp_state == IBV_QPS_RESET, "a query by bits that there are not");
 	ibv_destroy_qp(qp);
 }
 
