@@ -46,7 +46,7 @@ fn json(words: &[&str]) -> Result<Value> {
 /// A server that waits for its client, with its device open.
 fn server(bed: &Bed) -> Result<(Child, u16)> {
     let port = bed.stage.free_port(Side::A)?;
-    let line = format!("ib_write_bw -F -d {} -p {port} -D 3", bed.stage.device(Side::A));
+    let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3", bed.stage.device(Side::A));
     let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line.split(' ')), "server")?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
     Ok((server, port))
@@ -67,7 +67,8 @@ fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<
 
 fn traffic(bed: &Bed) -> Result<()> {
     let (server, port) = server(bed)?;
-    let line = format!("ib_write_bw -F -d {} -p {port} -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
+    let line =
+        format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
     let client = Child::spawn(&mut bed.weir(Side::B, &[], line.split(' ')), "client")?;
     let pid = client.pid().to_string();
     let sent = |process: &Value| process["devices"][0]["bytes_sent"].as_u64();
@@ -106,7 +107,8 @@ fn traffic(bed: &Bed) -> Result<()> {
 
 fn losses(bed: &Bed) -> Result<()> {
     let (server, port) = server(bed)?;
-    let line = format!("ib_write_bw -F -d {} -p {port} -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
+    let line =
+        format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
     let client = Child::spawn(&mut bed.weir(Side::B, &["--faults", "loss=0.01,seed=7"], line.split(' ')), "client")?;
     let pid = client.pid().to_string();
     let found = until("what was sent again", || {
@@ -124,7 +126,7 @@ fn losses(bed: &Bed) -> Result<()> {
 
 fn page_faults(bed: &Bed) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
-    let line = |side: Side| format!("ib_write_bw -F --odp -d {} -p {port} -D 3", bed.stage.device(side));
+    let line = |side: Side| format!("ib_write_bw -F --odp -d {} -p {port} -u 18 -D 3", bed.stage.device(side));
     let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line(Side::A).split(' ')), "server")?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
     let mut client = bed.weir(Side::B, &[], line(Side::B).split(' '));
