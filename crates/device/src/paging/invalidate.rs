@@ -506,6 +506,78 @@ mod tests {
         assert_eq!(bed.region.counters.own.read().page_contentions, 1);
     }
 
+    /// What is usable, and whether anybody uses it while it is not: the engine holds its lock while it looks at the table
+    /// and touches memory, as a turn does.
+    #[derive(Default)]
+    struct Engine {
+        turn: Mutex<()>,
+        changing: [AtomicU32; 4],
+    }
+
+    impl Owner for Engine {
+        fn quiesce(&self) {
+            drop(self.turn.lock().unwrap());
+        }
+
+        fn resolved(&self, _: &[(u32, Side)]) {}
+    }
+
+    /// Pages go and come while they are brought in and used, in any order that threads find.
+    #[test]
+    fn nothing_is_used_while_it_changes() {
+        const ROUNDS: u32 = 30_000;
+        let process: &'static Process = Box::leak(Box::new(Process::new()));
+        let engine = Arc::new(Engine::default());
+        let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(engine.clone() as Arc<dyn Owner>));
+        let pair = Pair::new(counters::of_device("race-test"));
+        let region = Arc::new(OnDemand::new(0, 4 * PAGE, true, pair, Resolver::new(owner)).unwrap());
+        region.table.make_room(0..4);
+        drop(process.enter(region.clone()));
+        let used = AtomicU32::new(0);
+        let done = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for thread in 0..2u32 {
+                let (engine, done) = (&engine, &done);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        // Ranges of two threads overlap in part.
+                        let first = u64::from((round + thread) % 3);
+                        let guard = process.begin(first * PAGE, 2 * PAGE).unwrap();
+                        let pages = first as usize..first as usize + 2;
+                        engine.changing[pages.clone()].iter().for_each(|page| _ = page.fetch_add(1, Ordering::SeqCst));
+                        std::hint::spin_loop();
+                        engine.changing[pages].iter().for_each(|page| _ = page.fetch_sub(1, Ordering::SeqCst));
+                        drop(guard);
+                    }
+                    done.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            let (engine, region, used, done) = (&engine, &region, &used, &done);
+            scope.spawn(move || {
+                while done.load(Ordering::SeqCst) < 2 {
+                    process.populate(region, 0..2).finish(|| region.table.enter(0..2, true));
+                    process.populate(region, 1..4).finish(|| region.table.enter(1..4, false));
+                }
+            });
+            scope.spawn(move || {
+                while done.load(Ordering::SeqCst) < 2 {
+                    let turn = engine.turn.lock().unwrap();
+                    for page in 0..4u64 {
+                        if region.table.has(page * PAGE, 8, false) {
+                            assert_eq!(engine.changing[page as usize].load(Ordering::SeqCst), 0);
+                            used.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    drop(turn);
+                }
+            });
+        });
+        assert!(used.load(Ordering::Relaxed) > 0, "nothing was ever there");
+        let values = region.counters.own.read();
+        assert_eq!(values.page_invalidations, 2 * u64::from(ROUNDS));
+        assert!(values.page_invalidation_pages > 0, "nothing ever went");
+    }
+
     #[test]
     fn the_list_of_regions_grows_and_shrinks() {
         let bed = bed();

@@ -429,3 +429,140 @@ fn take_waiters(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paging::counters::{self, Pair};
+    use crate::paging::table::PAGE;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    struct Adapter(Mutex<Sender<(u32, Side)>>);
+
+    impl Owner for Adapter {
+        fn quiesce(&self) {}
+
+        fn resolved(&self, whom: &[(u32, Side)]) {
+            let sender = self.0.lock().unwrap();
+            whom.iter().for_each(|who| sender.send(*who).unwrap());
+        }
+    }
+
+    struct Bed {
+        _adapter: Arc<dyn Owner>,
+        resolver: Arc<Resolver>,
+        region: Arc<OnDemand>,
+        woken: Receiver<(u32, Side)>,
+        first: u64,
+    }
+
+    /// A region of so many fresh pages. Nothing is brought in before `start`.
+    fn bed(pages: u64) -> Bed {
+        // SAFETY: a new mapping, which stays.
+        let start = unsafe {
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            libc::mmap(std::ptr::null_mut(), (pages * PAGE) as usize, protection, flags, -1, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let (sender, woken) = channel();
+        let adapter: Arc<dyn Owner> = Arc::new(Adapter(Mutex::new(sender)));
+        let resolver = Resolver::new(Arc::downgrade(&adapter));
+        resolver.reserve(8);
+        let pair = Pair::new(counters::of_device("resolver-test"));
+        let region = OnDemand::new(start as u64, pages * PAGE, true, pair, resolver.clone()).unwrap();
+        Bed { _adapter: adapter, resolver, region: Arc::new(region), woken, first: start as u64 / PAGE }
+    }
+
+    impl Bed {
+        fn raise(&self, qp: &Arc<QpFaults>, pages: Range<u64>, ahead: u64) {
+            let pages = self.first + pages.start..self.first + pages.end;
+            self.resolver.raise(&self.region, pages, ahead, true, Who { faults: qp, side: Side::Responder });
+        }
+
+        fn next(&self) -> u32 {
+            self.woken.recv_timeout(Duration::from_secs(10)).expect("somebody is woken").0
+        }
+
+        fn protect(&self, page: u64) {
+            let addr = (self.first + page) * PAGE;
+            // SAFETY: a page of the mapping.
+            assert_eq!(unsafe { libc::mprotect(addr as *mut libc::c_void, PAGE as usize, libc::PROT_NONE) }, 0);
+        }
+
+        fn failed(&self, qp: &QpFaults, pages: Range<u64>) -> bool {
+            qp.take_failed(Side::Responder, &(self.first + pages.start..self.first + pages.end), true)
+        }
+    }
+
+    impl Drop for Bed {
+        fn drop(&mut self) {
+            self.resolver.end();
+        }
+    }
+
+    fn qps(count: u32) -> Vec<Arc<QpFaults>> {
+        (0..count).map(|num| Arc::new(QpFaults::new(num))).collect()
+    }
+
+    #[test]
+    fn each_is_woken_once_with_what_he_needs() {
+        let (bed, qps) = (bed(600), qps(3));
+        bed.raise(&qps[0], 0..1, 100);
+        bed.raise(&qps[0], 0..1, 100);
+        bed.raise(&qps[1], 90..92, 0);
+        bed.raise(&qps[2], 500..501, 1000);
+        assert_eq!(bed.resolver.lock().jobs.len(), 2, "who joined has no job of his own");
+        bed.resolver.expect(&bed.region, bed.first, 400, true);
+        bed.resolver.start().unwrap();
+        let mut woken = [bed.next(), bed.next(), bed.next()];
+        woken.sort();
+        assert_eq!(woken, [0, 1, 2]);
+        let everything = || !bed.resolver.lock().jobs.is_empty();
+        while everything() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(bed.woken.try_recv().is_err());
+        let missing =
+            |pages: Range<u64>| bed.region.table.first_missing(bed.first + pages.start..bed.first + pages.end, true);
+        assert_eq!(missing(0..AHEAD), None, "no further than that");
+        assert_eq!(missing(0..AHEAD + 1), Some(bed.first + AHEAD));
+        assert_eq!(missing(500..600), None, "to the end of the region");
+        let values = bed.region.counters.own.read();
+        assert_eq!((values.page_faults, values.page_faults_merged, values.page_faults_handled), (3, 1, 3));
+        assert_eq!(values.page_fault_pages, AHEAD + 100);
+    }
+
+    #[test]
+    fn a_page_that_is_not_to_be_had_is_told_to_those_who_need_it() {
+        let (bed, qps) = (bed(64), qps(4));
+        bed.protect(20);
+        bed.raise(&qps[0], 0..1, 64);
+        bed.raise(&qps[1], 19..21, 0);
+        bed.raise(&qps[2], 20..21, 0);
+        bed.raise(&qps[3], 40..41, 0);
+        bed.resolver.start().unwrap();
+        let mut woken = [bed.next(), bed.next(), bed.next(), bed.next()];
+        woken.sort();
+        assert_eq!(woken, [0, 1, 2, 3]);
+        assert!(!bed.failed(&qps[0], 0..1) && !bed.failed(&qps[3], 40..41));
+        assert!(bed.failed(&qps[1], 19..21) && bed.failed(&qps[2], 20..21));
+        assert_eq!(bed.region.table.first_missing(bed.first..bed.first + 64, true), Some(bed.first + 20));
+        assert_eq!(bed.region.counters.own.read().page_faults_failed, 2);
+    }
+
+    #[test]
+    fn who_waits_for_a_region_that_ends_looks_again() {
+        let (bed, qps) = (bed(8), qps(2));
+        bed.raise(&qps[0], 0..1, 0);
+        bed.raise(&qps[1], 4..5, 0);
+        bed.resolver.cancel(&bed.region);
+        assert_eq!(bed.next() + bed.next(), 1);
+        assert!(bed.resolver.lock().jobs.is_empty() && bed.resolver.lock().waiters.is_empty());
+        // And may wait again.
+        bed.raise(&qps[0], 0..1, 0);
+        bed.resolver.start().unwrap();
+        assert_eq!(bed.next(), 0);
+        assert!(!bed.failed(&qps[0], 0..1));
+    }
+}
