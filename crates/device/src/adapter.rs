@@ -276,11 +276,9 @@ impl Adapter {
         }
     }
 
-    /// An empty CQ was polled: one turn, unless somebody else is at it.
-    pub fn drive_for_poll(&self) {
-        if self.check().is_ok() {
-            self.drive(Turn::POLL);
-        }
+    /// An empty CQ was polled: one turn, unless somebody else is at it. Whether there was work then.
+    pub fn drive_for_poll(&self) -> Option<bool> {
+        if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
     }
 
     /// Turns until there was no work for a moment, in which a peer on this machine would have answered: for control
@@ -305,7 +303,11 @@ impl Adapter {
 
     /// One turn unless somebody else is at it. Whether there was work, or somebody is.
     pub fn drive(&self, turn: Turn) -> bool {
-        self.engine.attempt(|engine| inside(|| engine.turn(self, turn)), |engine| self.another(engine)).unwrap_or(true)
+        self.attempt(turn).unwrap_or(true)
+    }
+
+    fn attempt(&self, turn: Turn) -> Option<bool> {
+        self.engine.attempt(|engine| inside(|| engine.turn(self, turn)), |engine| self.another(engine))
     }
 
     /// A turn for somebody who has rung.

@@ -134,10 +134,10 @@ impl Cq {
     pub fn poll(&self, max: usize, mut each: impl FnMut(&Completion)) -> Result<usize, Errno> {
         let mut taken = self.take(max, |entry| each(&entry.completion))?;
         if taken == 0 {
-            self.context.adapter.drive_for_poll();
+            let worked = self.context.adapter.drive_for_poll();
             taken = self.take(max, |entry| each(&entry.completion))?;
+            self.context.adapter.pace.polled(taken == 0, worked);
         }
-        self.context.adapter.pace.polled(taken == 0);
         Ok(taken)
     }
 
@@ -146,12 +146,10 @@ impl Cq {
     pub fn poll_one(&self, first: bool) -> Result<Option<(Completion, u64)>, Errno> {
         let mut found = None;
         self.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
-        if first {
-            if found.is_none() {
-                self.context.adapter.drive_for_poll();
-                self.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
-            }
-            self.context.adapter.pace.polled(found.is_none());
+        if first && found.is_none() {
+            let worked = self.context.adapter.drive_for_poll();
+            self.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
+            self.context.adapter.pace.polled(found.is_none(), worked);
         }
         Ok(found)
     }

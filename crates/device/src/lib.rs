@@ -24,6 +24,7 @@ mod mr;
 mod mw;
 mod notify;
 pub mod paging;
+mod polling;
 mod qp;
 mod room;
 mod route;

@@ -1,6 +1,7 @@
-//! The primitives of what is model-checked: `tests/handover.rs` puts loom's in their place.
+//! The primitives of what is model-checked: `tests/handover.rs` and `tests/polling.rs` put loom's in
+//! their place.
 
-pub use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use std::sync::{Condvar, Mutex};
 
 /// As `std::cell::UnsafeCell`, with loom's interface.

@@ -4,22 +4,15 @@
 //! the sockets (waking it for each packet would cost the poller its core) and only looks now and then whether the
 //! program still polls.
 
-use crate::Errno;
+use crate::polling::{Polling, TICK};
+use crate::{Errno, clock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
-/// Empty polls in a row that make a program a poller: one that takes an event and drains its CQ stays below.
-const POLLER_AFTER: u32 = 24;
 /// A poller offers its core to others this often: some 50 µs of polling.
 const POLLS_PER_YIELD: u32 = 64;
-/// How often the thread looks after a poller; one that has not polled since the last look has stopped.
-const TICK: Duration = Duration::from_micros(500);
-
-const WATCHING: u8 = 0;
-const TICKING: u8 = 1;
 
 /// Shared between the engine's drivers and its thread.
 pub struct Pace {
@@ -27,11 +20,7 @@ pub struct Pace {
     kick: OwnedFd,
     timer: OwnedFd,
     packets: Mutex<Packets>,
-    mode: AtomicU8,
-    empty_polls: AtomicU32,
-    /// Counts polls, roughly: threads may overwrite each other's.
-    polls: AtomicU32,
-    polls_seen: AtomicU32,
+    polling: Polling,
     /// When the timer fires; `u64::MAX` if not at all.
     armed: AtomicU64,
     /// Becomes readable when the interface changes; -1 if that cannot be watched.
@@ -69,10 +58,7 @@ impl Pace {
             kick,
             timer,
             packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
-            mode: AtomicU8::new(WATCHING),
-            empty_polls: AtomicU32::new(0),
-            polls: AtomicU32::new(0),
-            polls_seen: AtomicU32::new(0),
+            polling: Polling::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
@@ -153,28 +139,31 @@ impl Pace {
     }
 
     /// Whether a program polls again and again.
+    #[inline]
     pub fn somebody_polls(&self) -> bool {
-        self.mode.load(Ordering::Relaxed) == TICKING
+        self.polling.somebody_polls()
     }
 
-    /// A program polled, and found nothing or something.
-    pub fn polled(&self, empty: bool) {
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.polls.store(polls, Ordering::Relaxed);
-        if empty && polls.is_multiple_of(POLLS_PER_YIELD) {
+    /// A program's poll looked for arrivals: there was work or not, or somebody else was at it (`None`). Then it found a
+    /// completion or was `empty`.
+    #[inline]
+    pub fn polled(&self, empty: bool, worked: Option<bool>) {
+        let polls = self.polling.drove(worked == Some(true));
+        if !empty {
+            return;
+        }
+        if polls.is_multiple_of(POLLS_PER_YIELD) {
             // With fewer cores than pollers the peer that we wait for may have none.
             std::thread::yield_now();
         }
-        if empty && !self.somebody_polls() && self.empty_polls.fetch_add(1, Ordering::Relaxed) >= POLLER_AFTER {
-            self.mode.store(TICKING, Ordering::SeqCst);
+        if worked.is_some() && self.polling.in_vain(|| clock::now().0) {
             self.kick();
         }
     }
 
     /// A program is about to sleep until an event comes.
     pub fn hand_to_thread(&self) {
-        self.empty_polls.store(0, Ordering::Relaxed);
-        if self.mode.swap(WATCHING, Ordering::SeqCst) == TICKING {
+        if self.polling.hand_over() {
             self.kick();
         }
     }
@@ -233,20 +222,18 @@ impl Pace {
     fn tick(&self) -> bool {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut poll = [watched(self.kick.as_raw_fd()), watched(self.interface)];
-        let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as libc::c_long };
-        // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
-        unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
+        let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
+        // What it was kicked for until now it sees itself.
+        drain(&self.kick);
+        if self.somebody_polls() {
+            // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
+            unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
+            drain(&self.kick);
+        }
         if poll[1].revents != 0 {
             self.interface_changed.store(true, Ordering::Relaxed);
         }
-        drain(&self.kick);
-        let polls = self.polls.load(Ordering::Relaxed);
-        if self.somebody_polls() && self.polls_seen.swap(polls, Ordering::Relaxed) != polls {
-            return false;
-        }
-        self.empty_polls.store(0, Ordering::Relaxed);
-        self.mode.store(WATCHING, Ordering::SeqCst);
-        true
+        !self.polling.look()
     }
 
     fn wait_for_packets(&self) {
@@ -281,4 +268,61 @@ fn drain(descriptor: &OwnedFd) {
     let mut count = 0u64;
     // SAFETY: eight bytes onto the stack; the descriptor does not block.
     unsafe { libc::read(descriptor.as_raw_fd(), (&raw mut count).cast(), 8) };
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::polling::{POLLER_AFTER, Polling};
+
+    /// Polls in vain every `gap` nanoseconds from `from` on; when that makes a poller.
+    fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
+        (0..1000).map(|n| from + n * gap).find(|now| {
+            polling.drove(false);
+            polling.in_vain(|| *now)
+        })
+    }
+
+    #[test]
+    fn who_polls_again_and_again_is_a_poller_soon() {
+        let polling = Polling::new();
+        assert!(!polling.somebody_polls());
+        let at = poller_at(&polling, 1_000_000_000, 500).unwrap();
+        assert!(at <= 1_000_000_000 + 30_000, "after {at}");
+        assert!(polling.somebody_polls());
+        assert!(!polling.in_vain(|| unreachable!("it is known")));
+    }
+
+    #[test]
+    fn who_polls_now_and_then_is_none() {
+        assert_eq!(poller_at(&Polling::new(), 1_000_000_000, 100_000), None);
+        // Nor is one that sleeps in between, however often it polls before.
+        let polling = Polling::new();
+        for event in 0..1000 {
+            for _ in 0..POLLER_AFTER / 2 {
+                assert!(!polling.in_vain(|| event * 10_000));
+            }
+            assert!(!polling.hand_over());
+        }
+    }
+
+    #[test]
+    fn the_thread_is_told_once_by_whoever_sleeps() {
+        let polling = Polling::new();
+        poller_at(&polling, 1_000_000_000, 500).unwrap();
+        assert!(polling.hand_over() && !polling.somebody_polls());
+        assert!(!polling.hand_over());
+    }
+
+    #[test]
+    fn a_poller_that_stops_is_noticed() {
+        for (polls, work, still) in [(0, 0, false), (1, 1, false), (11, 0, false), (12, 0, true), (2, 2, true)] {
+            let polling = Polling::new();
+            poller_at(&polling, 1_000_000_000, 500).unwrap();
+            for n in 0..polls {
+                polling.drove(n < work);
+            }
+            assert_eq!(polling.look(), still, "{polls} polls, {work} with work");
+            assert_eq!(polling.somebody_polls(), still);
+        }
+    }
 }
