@@ -25,6 +25,8 @@ pub struct Peer {
     slot_port: u16,
     /// What is known of it.
     pub state: State,
+    /// What it told last. It holds for its packets while it is greeted anew: they may be here before its answer is.
+    agreed: Option<Weir>,
     /// Cost in bytes of requests under way to it.
     pub in_flight: usize,
     /// Bytes of READ responses under way from it.
@@ -97,6 +99,31 @@ const FEW: usize = 64;
 
 /// Who got no datagram for so long is not talked to any more.
 const QUIET: Duration = Duration::from_secs(60);
+
+impl Peer {
+    /// Whether a packet from one of its ports to one of ours carries an ICRC, and whether it is a Weir process's; `None`
+    /// if it is not to be taken. `bound`: the epoch of the process that it must come from.
+    pub fn terms(&self, from_port: u16, to_port: u16, bound: Option<u64>) -> Option<Terms> {
+        // Weir processes talk from slot port to slot port.
+        let genuine = |weir: &Weir| {
+            to_port != ROCE_PORT && from_port == self.slot_port && bound.is_none_or(|epoch| epoch == weir.epoch)
+        };
+        let terms = |weir: Weir| Terms { icrc: weir.icrc, weir: true };
+        match self.state {
+            State::Weir(weir) => genuine(&weir).then(|| terms(weir)),
+            State::Unknown | State::Foreign => {
+                Some(self.agreed.filter(genuine).map_or(Terms { icrc: true, weir: false }, terms))
+            }
+        }
+    }
+}
+
+/// How packets come from a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    pub icrc: bool,
+    pub weir: bool,
+}
 
 /// All peers, and how our receive buffer is divided among them.
 pub struct Peers {
@@ -244,6 +271,7 @@ impl Peers {
             to: route.to(port),
             slot_port: port,
             state: known.map_or(State::Unknown, |known| State::Weir(known.weir)),
+            agreed: known.map(|known| known.weir),
             in_flight: 0,
             reading: 0,
             flow: Flow::default(),
@@ -358,6 +386,7 @@ impl Peers {
         let peer = &mut self.peers[id];
         peer.to = peer.route.to(peer.slot_port);
         peer.state = State::Weir(weir);
+        peer.agreed = Some(weir);
         peer.confirmed = Some(now);
         peer.next_attempt = None;
         if hello.kind == Kind::Welcome {
@@ -425,11 +454,11 @@ impl Peers {
         window.saturating_sub(peer.in_flight)
     }
 
-    /// What is known of whoever is at a port of an address.
-    pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<State> {
+    /// What was agreed with whoever is at a port of an address.
+    pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
         match *self.by_key.get(&(local, remote, port))? {
-            Place::Peer(id) => Some(self.peers[id].state),
-            Place::Stranger(place) => self.strangers.get(place).map(|stranger| State::Weir(stranger.weir)),
+            Place::Peer(id) => self.peers[id].agreed,
+            Place::Stranger(place) => self.strangers.get(place).map(|stranger| stranger.weir),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::adapter::Adapter;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
 use crate::engine::multicast::MULTICAST_QPN;
-use crate::engine::peers::{Note, State};
+use crate::engine::peers::{Note, Terms};
 use crate::engine::{Engine, index_in};
 use crate::hello::{Hello, MAGIC};
 use crate::route::{Route, needs_scope};
@@ -140,19 +140,8 @@ impl Engine {
         if arrival.from.ip() != peer.route.remote || arrival.to != peer.route.local {
             return None;
         }
-        let (icrc, ids) = match peer.state {
-            State::Weir(weir) => {
-                // From its port to ours, and from the process that the QP was connected to.
-                let genuine = arrival.to_port != ROCE_PORT
-                    && arrival.from.port() == peer.to.port()
-                    && entry.epoch.is_none_or(|epoch| epoch == weir.epoch);
-                if !genuine {
-                    return None;
-                }
-                (weir.icrc, IDS_OF_WEIR)
-            }
-            State::Foreign | State::Unknown => (true, u16::MAX),
-        };
+        let Terms { icrc, weir } = peer.terms(arrival.from.port(), arrival.to_port, entry.epoch)?;
+        let ids = if weir { IDS_OF_WEIR } else { u16::MAX };
         let retired = entry.retired.is_some();
         let checks = Checks { icrc, ids, envelope: envelope(arrival), retired, datagram: false };
         Some((entry.shared.clone(), checks))
@@ -162,7 +151,7 @@ impl Engine {
     pub(super) fn datagram_checks(&self, arrival: &Arrival) -> Checks {
         let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
         let (icrc, ids) = match peer {
-            Some(State::Weir(weir)) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
+            Some(weir) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
             _ => (true, u16::MAX),
         };
         Checks { icrc, ids, envelope: envelope(arrival), retired: false, datagram: true }
