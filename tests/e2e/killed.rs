@@ -1,9 +1,12 @@
-//! A peer that dies by SIGKILL: the other side hears of it in the time that its attributes say, and nothing is left.
+//! A peer that dies by SIGKILL: the other side hears of it in the time that its attributes say, and nothing is left. One
+//! that is away for a while is waited for.
 
 use crate::bed::{Bed, Place};
 use crate::trial;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 use weir_cli::stage::{Child, Protocol, Side};
 
@@ -21,6 +24,10 @@ pub fn trials() -> Vec<Trial> {
                 trials.push(trial(place, &name, move |bed| killed_server(bed, program, timeout)));
             }
         }
+    }
+    for place in Place::ALL {
+        let name = "a server of ib_write_bw that is off its core for a second is waited for";
+        trials.push(trial(place, name, paused_server));
     }
     trials.push(trial(Place::Veth, "nothing is left behind by processes that end or are killed", nothing_left));
     trials
@@ -42,6 +49,18 @@ fn killed_server(bed: &Bed, program: &str, timeout: u32) -> Result<()> {
     // The first try may have begun up to one timeout before the death.
     let least = tries(timeout, 1).mul_f64(f64::from(RETRY_CNT) / f64::from(RETRY_CNT + 1));
     ensure!(least <= took && took <= within, "{took:?} is not within {least:?} and {within:?}\n{text}");
+    Ok(())
+}
+
+/// As on a busy machine, where somebody else has its core. All tries of one T_tr each last half a second.
+fn paused_server(bed: &Bed) -> Result<()> {
+    let (server, mut client) = running_pair(bed, "ib_write_bw", 14)?;
+    let pid = Pid::from_raw(server.pid() as i32);
+    kill(pid, Signal::SIGSTOP)?;
+    std::thread::sleep(Duration::from_secs(1));
+    kill(pid, Signal::SIGCONT)?;
+    std::thread::sleep(Duration::from_secs(1));
+    ensure!(client.poll()?.is_none(), "the client has given up: {}", client.printed()?);
     Ok(())
 }
 
