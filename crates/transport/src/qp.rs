@@ -369,8 +369,12 @@ impl Qp {
 
     fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         match self.config.state {
-            // IBTA 10.3.1: requests are dropped before RTR and in ERROR.
-            QpState::Reset | QpState::Init | QpState::Error => return Handled::Done,
+            // IBTA 10.3.1: requests are dropped before RTR.
+            QpState::Reset | QpState::Init => return Handled::Done,
+            QpState::Error => {
+                self.responder.refuse_again(packet.headers.bth.psn);
+                return Handled::Done;
+            }
             QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
             _ => {}
         }

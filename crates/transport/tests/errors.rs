@@ -46,6 +46,38 @@ fn refused(setup: &Setup, op: SendOp, len: usize, status: Status, code: NakCode,
 }
 
 #[test]
+fn a_nak_that_is_lost_is_said_again() {
+    for lost in 1..=3 {
+        let mut pair = Setup::default().pair();
+        let mut left = lost;
+        pair.wire.rule = Some(Box::new(move |from, _| {
+            // All that node 1 says: ACKs of what came before, and the NAK.
+            left -= i32::from(from == 1);
+            if from == 1 && left >= 0 { Fate::Drop } else { Fate::Pass }
+        }));
+        let (remote_addr, _) = remote(0);
+        pair.post(1, write(0), 0, 100);
+        pair.post(2, SendOp::Read { remote_addr, rkey: 0x777 }, 0, 3000);
+        pair.post(3, write(0), 0, 100);
+        pair.run_until_idle();
+        let ended = [(1, Status::Success), (2, Status::RemoteAccess), (3, Status::WrFlushed)];
+        assert_eq!(pair.outcomes(0, Queue::Send), ended, "{lost} lost");
+        assert_eq!(pair.nodes[1].host.events(), [QpEvent::AccessError]);
+        assert_eq!(naks(&pair).len(), lost as usize + 1);
+    }
+}
+
+#[test]
+fn no_nak_was_said_by_a_qp_that_its_owner_ended() {
+    let mut pair = Setup { retry_cnt: 1, ..Setup::default() }.pair();
+    pair.modify_from(1, QpState::Error, QpAttr::default());
+    pair.post(1, write(0), 0, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RetryExceeded)]);
+    assert_eq!(pair.wire.count(|s| s.from == 1), 0);
+}
+
+#[test]
 fn remote_access_by_key_bounds_or_permission() {
     let setup = Setup::default();
     let (addr, rkey) = remote(0);

@@ -9,7 +9,7 @@ use crate::engine::{Engine, index_in};
 use crate::hello::{Hello, MAGIC};
 use crate::route::{Route, needs_scope};
 use weir_link::{Arrival, Group, Inbox};
-use weir_transport::{Handled, Instant, Service};
+use weir_transport::{Handled, Instant, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
@@ -258,13 +258,14 @@ impl Checks {
         }
     }
 
-    /// A retired QP only acknowledges again what it has acknowledged before.
+    /// A retired QP only acknowledges again what it has acknowledged before, and refuses again what it has refused.
     fn wanted(&self, protocol: &weir_transport::Qp, packet: &Packet<'_>) -> bool {
         if !self.retired {
             return true;
         }
         let bth = &packet.headers.bth;
         let again = bth.psn.before(protocol.attr().rq_psn);
-        again && !bth.opcode.is_response() && (bth.opcode.has_payload() && !packet.payload.is_empty())
+        let refused = protocol.state() == QpState::Error;
+        !bth.opcode.is_response() && (refused || again && bth.opcode.has_payload() && !packet.payload.is_empty())
     }
 }

@@ -88,6 +88,8 @@ pub(crate) struct Responder {
     message: Message,
     order: Order,
     owed: Owed,
+    /// The NAK that ended the connection.
+    ended_by: Option<Syndrome>,
     resources: Resources,
     /// A request has come.
     established: bool,
@@ -103,6 +105,7 @@ impl Responder {
         self.message = Message::None;
         self.order = Order::Kept;
         self.owed = Owed::Nothing;
+        self.ended_by = None;
         self.resources.reset(config.attr.max_dest_rd_atomic);
         self.established = false;
         self.waits = Waits::No;
@@ -131,11 +134,26 @@ impl Responder {
         self.order = Order::Halted;
         self.waits = Waits::No;
         match nak {
-            Some(code) => self.owed = Owed::Nak(Syndrome::Nak(code)),
+            Some(code) => {
+                self.ended_by = Some(Syndrome::Nak(code));
+                self.owed = Owed::Nak(Syndrome::Nak(code));
+            }
             None => {
                 self.owed = Owed::Nothing;
                 self.resources.reset(0);
             }
+        }
+    }
+
+    /// In the error state a request is dropped (IBTA 10.3.1). But if that state was told by a NAK and the peer asks
+    /// again for what was refused, or for what came before, then it has not heard: it is told again, where it would
+    /// count its tries instead of learning why.
+    #[cold]
+    pub fn refuse_again(&mut self, psn: Psn) {
+        if let Some(nak) = self.ended_by
+            && sequence::check(self.expected, psn) != Sequence::Gap
+        {
+            self.owed = Owed::Nak(nak);
         }
     }
 
