@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_cli::stage::{Child, Side};
 
 /// `E2E_ROUNDS=100000` races as often as there is no time for in every run: about half a minute each.
-const ROUNDS: &str = "8000";
+const ROUNDS: &str = "4000";
 
 /// What it does, the case, and options of `weir run`.
 const RUNS: &[(&str, &str, &[&str])] = &[
