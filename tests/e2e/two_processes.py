@@ -82,16 +82,22 @@ def main():
 
 def meet(port, server):
     if server:
-        return socket.create_connection((server[0], port)).makefile('rw')
-    with socket.create_server(('', port)) as listener:
-        return listener.accept()[0].makefile('rw')
+        side = socket.create_connection((server[0], port))
+    else:
+        with socket.create_server(('', port)) as listener:
+            side = listener.accept()[0]
+    # One file for both ways would forget, when it writes, what it has read ahead.
+    return side.makefile('r'), side.makefile('w')
 
 
 def exchange(side, line):
     """Each side says a line and hears the other's."""
-    side.write(line + '\n')
-    side.flush()
-    return side.readline().strip()
+    hears, says = side
+    says.write(line + '\n')
+    says.flush()
+    heard = hears.readline().strip()
+    assert heard, 'the other side is gone'
+    return heard
 
 
 def text(number):
