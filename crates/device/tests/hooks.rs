@@ -76,7 +76,7 @@ fn a_region_is_ended_from_within_any_allocation() {
     std::thread::spawn(move || everything(&tell));
     let mut last = "the beginning".to_string();
     loop {
-        match told.recv_timeout(Duration::from_secs(20)) {
+        match told.recv_timeout(Duration::from_secs(120)) {
             Ok(done) => last = done,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 eprintln!("nothing moves after {last}");
