@@ -159,7 +159,7 @@ fn interface_mtu(name: &str) -> Option<u32> {
 
 /// What holds for every device of this machine and user.
 fn shared_notes() -> Vec<String> {
-    let mut notes = vec!["on-demand paging is not there yet".to_string()];
+    let mut notes = vec![];
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     if let Some(max) = number("/proc/sys/net/core/rmem_max")
         && max < 1 << 20
