@@ -16,11 +16,17 @@ const SOON: Duration = Duration::from_secs(10);
 /// Bytes of a message: several packets, and a length that needs padding.
 const SIZE: usize = 4001;
 const MESSAGES: u32 = 60;
+/// Bytes of a datagram.
+const DATAGRAM: usize = 999;
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(Place::Veth, "a peer without Weir reaches a process", |bed| alone(bed, false)),
         trial(Place::Veth, "a peer without Weir reaches a process over IPv6", |bed| alone(bed, true)),
+        trial(Place::Veth, "datagrams of a stranger without Weir reach a process", |bed| strangers(bed, false)),
+        trial(Place::Veth, "datagrams of a stranger without Weir reach a process over IPv6", |bed| {
+            strangers(bed, true)
+        }),
         trial(Place::Veth, "packets on 4791 are handed to another process of the address", handed_over),
         trial(Place::Veth, "the port 4791 of a killed process is taken over", taken_over),
     ]
@@ -32,6 +38,26 @@ fn alone(bed: &Bed, ipv6: bool) -> Result<()> {
     let mut talk = server.connect(bed, &socket, 0x71)?;
     talk.messages(0..MESSAGES)?;
     talk.end()
+}
+
+/// A UD QP knows nobody, and anybody may send to it first; two processes, of which one cannot own the port.
+fn strangers(bed: &Bed, ipv6: bool) -> Result<()> {
+    let servers = [
+        Server::run(bed, ipv6, "ibv_ud_pingpong", &["-s", &DATAGRAM.to_string()])?,
+        Server::run(bed, ipv6, "ibv_ud_pingpong", &["-s", &DATAGRAM.to_string()])?,
+    ];
+    let socket = bind(&bed.stage, Side::B, servers[0].peer_address)?;
+    for (server, qpn) in servers.into_iter().zip(0x71..) {
+        let mut talk = server.connect(bed, &socket, qpn)?;
+        for number in 0..MESSAGES {
+            let message: Vec<u8> = (0..DATAGRAM as u32).map(|i| (i * 31 + number * 97) as u8).collect();
+            let echo = talk.peer.datagram(&message, 0x1111_1111, SOON).with_context(|| format!("datagram {number}"))?;
+            ensure!(echo == message, "datagram {number} came back changed");
+        }
+        drop(talk.tcp);
+        talk.child.wait(SOON)?.success()?;
+    }
+    Ok(())
 }
 
 fn handed_over(bed: &Bed) -> Result<()> {
@@ -75,12 +101,17 @@ struct Talk<'s> {
 
 impl Server {
     fn start(bed: &Bed, ipv6: bool) -> Result<Server> {
+        Server::run(bed, ipv6, "ibv_rc_pingpong", &["-s", &SIZE.to_string(), "-m", "1024"])
+    }
+
+    fn run(bed: &Bed, ipv6: bool, program: &str, arguments: &[&str]) -> Result<Server> {
         let address = |side| if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
         let port = bed.stage.free_port(Side::A)?;
         let gid = bed.gid_index(Side::A, address(Side::A))?;
         let device = bed.stage.device(Side::A);
-        let line = format!("ibv_rc_pingpong -d {device} -g {gid} -p {port} -n {MESSAGES} -s {SIZE} -m 1024");
-        let mut child = Child::spawn(&mut bed.weir(Side::A, &[], line.split_whitespace()), line.as_str())?;
+        let line = format!("{program} -d {device} -g {gid} -p {port} -n {MESSAGES}");
+        let words = line.split_whitespace().chain(arguments.iter().copied());
+        let mut child = Child::spawn(&mut bed.weir(Side::A, &[], words), line.as_str())?;
         child.wait_listening(Protocol::Tcp, port, SOON)?;
         Ok(Server { child, port, peer_address: address(Side::B) })
     }

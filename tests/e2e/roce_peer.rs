@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_cli::stage::{Side, Stage};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Psn, ROCE_PORT, Service, Syndrome};
+use weir_wire::{Aeth, Bth, Deth, Headers, Opcode, Operation, Packet, Psn, ROCE_PORT, Service, Syndrome};
 
 /// Path MTU, bytes.
 pub const MTU: usize = 1024;
@@ -103,6 +103,25 @@ impl<'s> RocePeer<'s> {
         }
         let missing = if self.unacknowledged == end { "no message" } else { "no acknowledgement" };
         bail!("{missing} of QP {:#x} within {timeout:?}", self.remote.qpn)
+    }
+
+    /// Sends a datagram to a UD QP, once, and waits for one of its own.
+    pub fn datagram(&mut self, message: &[u8], qkey: u32, timeout: Duration) -> Result<Vec<u8>> {
+        let mut bth = self.bth(Operation::SendOnly, self.next);
+        bth.opcode = Opcode::new(Service::Ud, Operation::SendOnly);
+        bth.pad = (message.len().wrapping_neg() & 3) as u8;
+        let mut headers = Headers::new(bth);
+        headers.put(Deth { qkey: qkey.into(), src_qp: self.local.qpn.into() });
+        self.emit(&headers, message)?;
+        self.next = self.next.next();
+        let until = Instant::now() + timeout;
+        while Instant::now() < until {
+            self.receive()?;
+            if let Some(received) = self.received.take() {
+                return Ok(received);
+            }
+        }
+        bail!("no datagram of QP {:#x} within {timeout:?}", self.remote.qpn)
     }
 
     fn send(&self, message: &[u8], first: Psn) -> Result<()> {

@@ -235,6 +235,11 @@ impl Adapter {
         self.with_engine(|engine| engine.disconnect(shared.num));
     }
 
+    /// A UD QP is ready to receive, from foreign adapters too.
+    pub fn welcome_strangers(&self) {
+        self.with_engine(|engine| engine.welcome_strangers(self, clock::now()));
+    }
+
     /// A QP wants what is sent to a multicast group. ENOMEM beyond the limit; EADDRINUSE where somebody has port 4791
     /// for himself.
     pub fn attach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {

@@ -259,8 +259,10 @@ impl Qp {
         } else {
             adapter.ring(&self.shared, true);
         }
-        if state == QpState::Reset {
-            adapter.disconnect(&self.shared);
+        match state {
+            QpState::Reset => adapter.disconnect(&self.shared),
+            QpState::Rtr if self.shared.service == Service::Ud => adapter.welcome_strangers(),
+            _ => {}
         }
         Ok(())
     }

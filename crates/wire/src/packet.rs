@@ -169,7 +169,12 @@ impl Headers {
         let len = self.len();
         let (bth, extensions) = out[..len].split_at_mut(RawBth::LEN);
         bth.copy_from_slice(self.bth.to_raw().as_bytes());
-        extensions.copy_from_slice(&self.extensions[..len - RawBth::LEN]);
+        // Most packets have none or a RETH: copies of a known length are a store, others a call.
+        if let Ok(place) = <&mut [u8; Reth::LEN]>::try_from(&mut *extensions) {
+            place.copy_from_slice(&self.extensions[..Reth::LEN]);
+        } else if !extensions.is_empty() {
+            extensions.copy_from_slice(&self.extensions[..extensions.len()]);
+        }
         len
     }
 }

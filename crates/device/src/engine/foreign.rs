@@ -17,19 +17,27 @@ const RETRY: Duration = Duration::from_millis(50);
 pub struct Foreign {
     holder: Option<Holder>,
     next_try: Option<Instant>,
+    /// A QP of ours has a foreign peer.
+    peers: bool,
 }
 
 impl Foreign {
     /// There is a foreign peer: somebody must listen.
     pub fn wanted(&mut self, now: Instant) {
+        self.peers = true;
+        self.welcome(now);
+    }
+
+    /// Strangers may send, as they may to UD QPs: it is as well that somebody listens.
+    pub fn welcome(&mut self, now: Instant) {
         if self.holder.is_none() && self.next_try.is_none() {
             self.next_try = Some(now);
         }
     }
 
-    /// Whether packets may come from another process that holds the port.
+    /// Whether packets are to be expected from another process that holds the port.
     pub fn expects(&self) -> bool {
-        self.next_try.is_some()
+        self.peers && self.holder.is_none()
     }
 
     /// When to try again.
@@ -46,6 +54,12 @@ impl Foreign {
 }
 
 impl Engine {
+    /// A UD QP is ready to receive, from anybody.
+    pub fn welcome_strangers(&mut self, adapter: &Adapter, now: Instant) {
+        self.foreign.welcome(now);
+        self.foreign_turn(adapter, now);
+    }
+
     /// Tries to become the holder if that is wanted and due.
     pub(super) fn foreign_turn(&mut self, adapter: &Adapter, now: Instant) {
         if self.foreign.next_try.is_none_or(|due| due > now) {
@@ -65,7 +79,8 @@ impl Engine {
                 }
                 new.push(holder.as_raw_fd());
                 adapter.add_sockets(&new);
-                self.foreign = Foreign { holder: Some(holder), next_try: None };
+                self.foreign.holder = Some(holder);
+                self.foreign.next_try = None;
             }
             Err(error) => tracing::info!("{}: UDP port {ROCE_PORT} is taken: {error}", adapter.device.name),
         }
@@ -129,7 +144,7 @@ mod tests {
         let holder = holder();
         engine.foreign.wanted(clock::now());
         assert_eq!(slot_of(qpn), number);
-        let other = Foreign { holder: Some(holder), next_try: None };
+        let other = Foreign { holder: Some(holder), ..Foreign::default() };
         let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);
         (0..5).for_each(|_| other.hand_over(qpn, &arrival, &[0; 20]));
         assert!(engine.turn(&adapter, Turn::POLL));
