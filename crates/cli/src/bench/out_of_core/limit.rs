@@ -72,6 +72,13 @@ impl Limit {
         }
     }
 
+    /// How many processes in it the kernel has killed for want of memory.
+    pub fn killed(&self) -> u64 {
+        let name = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
+        let text = fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+    }
+
     /// What it is, in a few words.
     pub fn describe(&self) -> String {
         let version = if self.version == Version::One { 1 } else { 2 };

@@ -90,8 +90,8 @@ fn one(
             limit.join(command);
         }
     })?;
-    let begun = Instant::now();
-    let (server, mut client) = (server, client);
+    let (begun, killed) = (Instant::now(), limit.killed());
+    let mut client = client;
     let mut swapped = 0;
     while client.poll()?.is_none() {
         swapped = swapped.max(swapped_out(&client).unwrap_or(0));
@@ -118,6 +118,8 @@ fn one(
             },
             _ => bail!("weir-odp printed no times"),
         }
+    } else if limit.killed() > killed {
+        Ended::Failed { why: "out of memory: the kernel killed it".into() }
     } else {
         Ended::Failed { why: format!("{}: {}", ended.status, ended.complaint()) }
     };

@@ -131,6 +131,7 @@ impl Report {
                         format!("{:.2} ({exchange:.2} + {compute:.2})  {from_swap:>15}", exchange + compute)
                     }
                     Ended::TooLong { seconds } => format!("not done after {seconds:.0}"),
+                    Ended::Failed { why } if why.starts_with("out of memory") => "out of memory".to_owned(),
                     Ended::Failed { .. } => "failed".to_owned(),
                 })
             };
