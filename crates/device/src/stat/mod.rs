@@ -4,7 +4,7 @@
 //! A process that opens a device makes a folder of its own in the user's run folder ([`folder`]); in it is the sheet
 //! ([`sheet`]), mapped, so that a process that hangs, is stopped or sits in another network namespace can be looked at
 //! all the same. Whoever reads it takes no lock and costs the process nothing. Traffic is counted in the sheet itself;
-//! what paging counts is copied there ten times a second while there are on-demand regions ([`publish`]).
+//! what paging counts is copied there ten times a second once there has been an on-demand region ([`publish`]).
 
 pub mod folder;
 pub(crate) mod publish;

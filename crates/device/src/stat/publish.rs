@@ -16,10 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often what paging counts is looked at while there are on-demand regions.
+/// How often what paging counts is looked at, once there has been an on-demand region.
 const PERIOD: Duration = Duration::from_millis(100);
-/// And without such regions.
-const IDLE_PERIOD: Duration = Duration::from_secs(2);
 
 /// What this process shows.
 struct Own {
@@ -78,7 +76,7 @@ fn keep_current() {
         }
         leave_gate();
         last = now;
-        std::thread::sleep(if regions.is_empty() { IDLE_PERIOD } else { PERIOD });
+        std::thread::sleep(PERIOD);
     }
 }
 
