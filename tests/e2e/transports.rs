@@ -1,6 +1,7 @@
 //! UC, UD, XRC and shared receive queues under the programs of perftest and rdma-core, and from Python.
 
 use crate::bed::{Bed, Place};
+use crate::matrix::WITHIN;
 use crate::{fork, trial};
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
@@ -72,7 +73,7 @@ fn one_perftest(bed: &Bed, program: &str, options: &str) -> Result<()> {
     let all_sizes = options == "-a";
     let iterations = if all_sizes { 5 } else { 200 };
     let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
-    let outcome = bed.pair(&[], &line, Duration::from_secs(60))?;
+    let outcome = bed.pair(&[], &line, WITHIN)?;
     let rows = perftest::rows(&outcome.client.stdout).len();
     // A datagram is no longer than the MTU: how many sizes there are is perftest's business.
     ensure!(if all_sizes { rows > 8 } else { rows == 1 }, "{rows} lines of results\n{}", outcome.client.printed());
