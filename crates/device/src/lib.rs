@@ -10,6 +10,7 @@ mod carrier;
 mod clock;
 mod config;
 mod context;
+mod courtesy;
 mod cq;
 mod dm;
 mod engine;

@@ -4,6 +4,7 @@
 //! the sockets (waking it for each packet would cost the poller its core) and only looks now and then whether the
 //! program still polls.
 
+use crate::courtesy::Courtesy;
 use crate::polling::{Polling, TICK};
 use crate::{Errno, clock};
 use std::io;
@@ -21,6 +22,7 @@ pub struct Pace {
     timer: OwnedFd,
     packets: Mutex<Packets>,
     polling: Polling,
+    courtesy: Courtesy,
     /// When the timer fires; `u64::MAX` if not at all.
     armed: AtomicU64,
     /// Becomes readable when the interface changes; -1 if that cannot be watched.
@@ -59,6 +61,7 @@ impl Pace {
             timer,
             packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
             polling: Polling::new(),
+            courtesy: Courtesy::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
@@ -154,11 +157,16 @@ impl Pace {
         }
         if polls.is_multiple_of(POLLS_PER_YIELD) {
             // With fewer cores than pollers the peer that we wait for may have none.
-            std::thread::yield_now();
+            self.offer_core();
         }
         if worked.is_some() && self.polling.in_vain(|| clock::now().0) {
             self.kick();
         }
+    }
+
+    /// Lets others have the core for a moment, if there are any who give it back.
+    pub fn offer_core(&self) {
+        self.courtesy.offer(|| clock::now().0, std::thread::yield_now);
     }
 
     /// A program is about to sleep until an event comes.

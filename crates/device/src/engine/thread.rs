@@ -38,7 +38,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
                     break;
                 }
                 // The program may have the same core, and be the one that we wait for.
-                std::thread::yield_now();
+                adapter.pace.offer_core();
             }
         }
     };
