@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Nanoseconds. Who answers and waits in turn is back by then; whoever takes longer computes.
-const ANSWER: u64 = 300_000;
+const ANSWER: u64 = 1_000_000;
 /// Nanoseconds without a further offer after one that was taken for longer: some time slices, of which the scheduler
 /// gives everybody a fair share.
 const KEPT: u64 = 50_000_000;
