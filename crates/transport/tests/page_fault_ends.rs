@@ -1,65 +1,11 @@
 //! How waiting for a page ends otherwise than well: bad memory, QPs that are drained, fail or are reset meanwhile.
 
+mod page_fault_setup;
+
+use page_fault_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{Entry, PagingSetup, Pair, Setup, address, remote};
+use weir_transport::testing::{Pair, Setup, address, remote};
 use weir_transport::*;
-use weir_wire::{Aeth, Syndrome};
-
-const MS: Duration = Duration::from_millis(1);
-/// Where node 1 is written to and read from.
-const THERE: usize = 100_000;
-
-fn setup(resolve: Duration) -> Setup {
-    Setup { paging: Some(PagingSetup { resolve, ..PagingSetup::default() }), ..Setup::default() }
-}
-
-fn pair(resolve: Duration) -> Pair {
-    setup(resolve).pair()
-}
-
-fn write() -> SendOp {
-    let (remote_addr, rkey) = remote(THERE);
-    SendOp::Write { remote_addr, rkey }
-}
-
-fn read() -> SendOp {
-    let (remote_addr, rkey) = remote(THERE);
-    SendOp::Read { remote_addr, rkey }
-}
-
-fn every_operation() -> Vec<(SendOp, usize)> {
-    let (remote_addr, rkey) = remote(THERE);
-    vec![
-        (SendOp::Send, 5000),
-        (SendOp::SendImm { imm: 1 }, 5000),
-        (write(), 5000),
-        (SendOp::WriteImm { remote_addr, rkey, imm: 2 }, 5000),
-        (read(), 5000),
-        (SendOp::FetchAdd { remote_addr, rkey, add: 3 }, 8),
-        (SendOp::CompareSwap { remote_addr, rkey, compare: 4, swap: 5 }, 8),
-        (SendOp::AtomicWrite { remote_addr, rkey }, 8),
-    ]
-}
-
-/// Makes all memory of a node present.
-fn warm(pair: &mut Pair, node: usize) {
-    pair.paging(node).prefetch(address(0), 1 << 20, true);
-    pair.run_until_idle();
-    assert_eq!(pair.paging(node).counts.met, 0);
-}
-
-fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
-}
-
-fn naks(pair: &Pair) -> usize {
-    let is_nak = |byte| !matches!(Syndrome::from_byte(byte), Syndrome::Ack(_));
-    pair.wire.count(|sent| sent.headers.get::<Aeth>().is_some_and(|aeth| is_nak(aeth.syndrome())))
-}
-
-fn writes(pair: &Pair, node: usize) -> usize {
-    pair.nodes[node].host.journal.iter().filter(|entry| matches!(entry, Entry::Write { .. })).count()
-}
 
 #[test]
 fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
