@@ -3,16 +3,25 @@
 //! All of it is one word, so that whoever leaves sees every wish that came before, on any processor. A turn that nobody
 //! disputes costs two changes of that word. Model-checked in `tests/handover.rs`.
 
-use crate::sync::{AtomicBool, AtomicU8, Condvar, Mutex, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU8, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell};
 use std::time::{Duration, Instant};
 
 /// Something that one thread at a time is at.
 pub struct Handover<T> {
     state: AtomicU8,
-    /// How many control paths sleep; locked from before one says so (`AWAITED`) until it sleeps.
-    asleep: Mutex<u32>,
+    /// Locked from before a control path says that it sleeps (`AWAITED`) until it does, and by who leaves it to sleepers.
+    asleep: Mutex<Asleep>,
     free: Condvar,
     inner: UnsafeCell<T>,
+}
+
+/// The control paths that sleep until it is free.
+struct Asleep {
+    count: u32,
+    /// One of them was woken, and others were faster. Busy pollers always are: so it is passed on next time.
+    overtaken: bool,
+    /// It is held for whichever of them looks first.
+    passed: bool,
 }
 
 /// Somebody is at it.
@@ -27,8 +36,8 @@ unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
     pub fn new(inner: T) -> Self {
-        let (asleep, free) = (Mutex::new(0), Condvar::new());
-        Handover { state: AtomicU8::new(0), asleep, free, inner: UnsafeCell::new(inner) }
+        let asleep = Mutex::new(Asleep { count: 0, overtaken: false, passed: false });
+        Handover { state: AtomicU8::new(0), asleep, free: Condvar::new(), inner: UnsafeCell::new(inner) }
     }
 
     /// `first` unless somebody else is at it (`None` then), and `another` for whoever wants a turn meanwhile.
@@ -50,16 +59,7 @@ impl<T> Handover<T> {
     /// `first` as soon as nobody else is at it, and `another` for whoever wants a turn meanwhile. Not from within.
     pub fn wait<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         if self.state.fetch_or(HELD, Ordering::AcqRel) & HELD != 0 {
-            let mut asleep = self.asleep.lock().expect("no panic under this lock");
-            *asleep += 1;
-            while self.state.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD != 0 {
-                asleep = self.free.wait(asleep).expect("no panic under this lock");
-            }
-            *asleep -= 1;
-            if *asleep == 0 {
-                // Otherwise we would leave a wish to somebody who sleeps, and nobody does.
-                self.state.fetch_and(!AWAITED, Ordering::AcqRel);
-            }
+            self.sleep();
         }
         self.work(first, another)
     }
@@ -75,38 +75,59 @@ impl<T> Handover<T> {
         held.then(|| self.work(first, another))
     }
 
-    /// Whether it was free in time, and is held now.
+    /// Returns when it is ours.
+    #[cold]
+    fn sleep(&self) {
+        let mut asleep = self.lie_down();
+        let mut woken = false;
+        while !self.take(&mut asleep, woken) {
+            asleep = self.free.wait(asleep).expect("no panic under this lock");
+            woken = true;
+        }
+        self.get_up(&mut asleep);
+    }
+
+    /// Whether it came free in time, and is ours.
     #[cold]
     fn sleep_within(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let mut asleep = self.asleep.lock().expect("no panic under this lock");
-        *asleep += 1;
-        while self.state.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD != 0 {
+        let mut asleep = self.lie_down();
+        let mut woken = false;
+        let taken = loop {
+            if self.take(&mut asleep, woken) {
+                break true;
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                *asleep -= 1;
-                return self.give_up(*asleep == 0);
+                break false;
             }
             asleep = self.free.wait_timeout(asleep, left).expect("no panic under this lock").0;
-        }
-        *asleep -= 1;
-        if *asleep == 0 {
-            self.state.fetch_and(!AWAITED, Ordering::AcqRel);
-        }
-        true
+            woken = true;
+        };
+        self.get_up(&mut asleep);
+        taken
     }
 
-    /// Stops waiting, and says so if nobody else waits: a wish that is left to a sleeper must find one. True if it is
-    /// free after all, and held now.
-    fn give_up(&self, nobody_else: bool) -> bool {
-        let mut before = self.state.load(Ordering::Acquire);
-        loop {
-            let free = before & HELD == 0;
-            let waits = if nobody_else { before & !AWAITED } else { before };
-            match self.state.compare_exchange(before, waits | HELD, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return free,
-                Err(now) => before = now,
-            }
+    fn lie_down(&self) -> MutexGuard<'_, Asleep> {
+        let mut asleep = self.asleep.lock().expect("no panic under this lock");
+        asleep.count += 1;
+        asleep
+    }
+
+    /// Takes it if it is free or was passed on; otherwise asks to be woken.
+    fn take(&self, asleep: &mut Asleep, woken: bool) -> bool {
+        let taken =
+            std::mem::take(&mut asleep.passed) || self.state.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0;
+        asleep.overtaken |= woken && !taken;
+        taken
+    }
+
+    /// Whether it was taken or not: a wish must not be left to somebody who sleeps when nobody does.
+    fn get_up(&self, asleep: &mut Asleep) {
+        asleep.count -= 1;
+        if asleep.count == 0 {
+            asleep.overtaken = false;
+            self.state.fetch_and(!AWAITED, Ordering::AcqRel);
         }
     }
 
@@ -130,26 +151,33 @@ impl<T> Handover<T> {
     fn leave(&self) -> bool {
         let mut before = HELD;
         loop {
-            let after = match before {
-                _ if before & AWAITED != 0 => before & WANTED,
-                _ if before & WANTED != 0 => HELD,
-                _ => 0,
-            };
-            match self.state.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) if before & AWAITED != 0 => {
-                    self.wake();
-                    return true;
-                }
+            if before & AWAITED != 0 && self.leave_to_sleepers() {
+                return true;
+            }
+            // No sleeper is there, or he has given up just now.
+            let after = if before & WANTED != 0 { HELD } else { 0 };
+            match self.state.compare_exchange(before & !AWAITED, after, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return after == 0,
                 Err(now) => before = now,
             }
         }
     }
 
+    /// False if nobody sleeps any more.
     #[cold]
-    fn wake(&self) {
-        let _asleep = self.asleep.lock();
+    fn leave_to_sleepers(&self) -> bool {
+        let mut asleep = self.asleep.lock().expect("no panic under this lock");
+        if asleep.count == 0 {
+            return false;
+        }
+        if std::mem::take(&mut asleep.overtaken) {
+            asleep.passed = true;
+        } else {
+            self.state.fetch_and(WANTED, Ordering::AcqRel);
+        }
+        drop(asleep);
         self.free.notify_all();
+        true
     }
 }
 
@@ -159,7 +187,8 @@ struct Held<'a, T>(&'a Handover<T>);
 impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         self.0.state.store(0, Ordering::Release);
-        self.0.wake();
+        let _asleep = self.0.asleep.lock();
+        self.0.free.notify_all();
     }
 }
 

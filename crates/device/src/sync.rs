@@ -2,7 +2,7 @@
 //! their place.
 
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-pub use std::sync::{Condvar, Mutex};
+pub use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// As `std::cell::UnsafeCell`, with loom's interface.
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

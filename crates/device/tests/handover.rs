@@ -3,7 +3,7 @@
 mod sync {
     pub use loom::cell::UnsafeCell;
     pub use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-    pub use loom::sync::{Condvar, Mutex};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
 }
 
 #[path = "../src/handover.rs"]
