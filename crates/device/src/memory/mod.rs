@@ -4,5 +4,6 @@ pub mod copy;
 mod counts;
 pub mod device_memory;
 pub mod pin;
+pub mod populate;
 pub mod region;
 pub mod window;

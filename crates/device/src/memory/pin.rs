@@ -5,12 +5,16 @@
 use crate::Errno;
 use crate::config::Memlock;
 use crate::memory::counts::{COUNTS, Spare};
+use crate::memory::populate::{Populated, populate};
 
 /// Populates and locks `len` bytes at `addr`. Errors: EFAULT if they are not mapped as needed; ENOMEM beyond the limit
 /// where `memlock` is strict.
 pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned, Errno> {
     let (start, end) = pages(addr, len);
-    populate(start, end, write)?;
+    // Where the kernel cannot say, pages come when they are first touched.
+    if start < end && populate(start, end - start, write) == Populated::NotThere {
+        return Err(Errno(libc::EFAULT));
+    }
     let mut spare = Spare::new();
     let mut counts = COUNTS.lock().expect("no panic under this lock");
     // SAFETY: locking pages changes nothing but where they may go.
@@ -52,31 +56,6 @@ const PAGE: u64 = 4096;
 fn pages(addr: u64, len: u64) -> (u64, u64) {
     let end = addr.saturating_add(len).div_ceil(PAGE).saturating_mul(PAGE);
     if len == 0 { (addr & !(PAGE - 1), addr & !(PAGE - 1)) } else { (addr & !(PAGE - 1), end) }
-}
-
-fn populate(start: u64, end: u64, write: bool) -> Result<(), Errno> {
-    if start == end {
-        return Ok(());
-    }
-    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    loop {
-        // SAFETY: populating faults pages in, as touching them would, and reports instead of signalling.
-        if unsafe { libc::madvise(start as *mut libc::c_void, (end - start) as usize, advice) } == 0 {
-            return Ok(());
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR | libc::EAGAIN) => {}
-            // A kernel before 5.14 does not know the advice: pages come when they are first touched. One that does means
-            // memory that must not be touched that way.
-            Some(libc::EINVAL) if !advice_is_known(advice) => return Ok(()),
-            _ => return Err(Errno(libc::EFAULT)),
-        }
-    }
-}
-
-fn advice_is_known(advice: libc::c_int) -> bool {
-    // SAFETY: no bytes.
-    unsafe { libc::madvise(PAGE as *mut libc::c_void, 0, advice) == 0 }
 }
 
 #[cfg(test)]

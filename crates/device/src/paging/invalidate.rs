@@ -10,6 +10,7 @@
 use crate::paging::region::OnDemand;
 use crate::paging::resolver::Owner;
 use crate::paging::table::pages_of;
+use crate::room::with_room;
 use crate::userfault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -96,9 +97,7 @@ pub(crate) fn forget_in_child() {
 
 /// Enters a region: from now on invalidations see it.
 pub(crate) fn enter(region: &Arc<OnDemand>) {
-    let process = process();
-    let spare = process.enter(region.clone());
-    drop(spare);
+    process().enter(region.clone());
     REGIONS.fetch_add(1, Ordering::AcqRel);
     if let Some(watcher) = WATCHER.get() {
         watcher.entered(region.addresses());
@@ -320,23 +319,8 @@ impl Process {
         Populate { process: self, number }
     }
 
-    /// The list that has been replaced by a longer one is returned, to be freed under no lock.
-    fn enter(&self, region: Arc<OnDemand>) -> Vec<Arc<OnDemand>> {
-        let mut spare = Vec::new();
-        loop {
-            let mut state = self.lock();
-            if state.regions.len() == state.regions.capacity() && spare.capacity() > state.regions.len() {
-                spare.append(&mut state.regions);
-                std::mem::swap(&mut spare, &mut state.regions);
-            }
-            if state.regions.len() < state.regions.capacity() {
-                state.regions.push(region);
-                return spare;
-            }
-            let wanted = 2 * state.regions.len() + 16;
-            drop(state);
-            spare = Vec::with_capacity(wanted);
-        }
+    fn enter(&self, region: Arc<OnDemand>) {
+        with_room(1, || self.lock(), |state| &mut state.regions).regions.push(region);
     }
 
     fn leave(&self, region: &Arc<OnDemand>) -> Option<Arc<OnDemand>> {
@@ -427,7 +411,7 @@ mod tests {
         let region = Arc::new(region);
         region.table.make_room(1000..1100);
         region.table.enter(1000..1100, true);
-        drop(process.enter(region.clone()));
+        process.enter(region.clone());
         Bed { process, adapter, region }
     }
 
@@ -532,7 +516,7 @@ mod tests {
         let pair = Pair::new(counters::of_device("race-test"));
         let region = Arc::new(OnDemand::new(0, 4 * PAGE, true, pair, Resolver::new(owner)).unwrap());
         region.table.make_room(0..4);
-        drop(process.enter(region.clone()));
+        process.enter(region.clone());
         let (engine, region, used) = (&engine, &region, &AtomicU32::new(0));
         let until = Instant::now() + Duration::from_secs(60);
         let goes_on = || used.load(Ordering::SeqCst) < USES && Instant::now() < until;
@@ -588,7 +572,7 @@ mod tests {
         let bed = bed();
         let more: Vec<_> = (0..100).map(|_| bed.region.clone()).collect();
         for region in &more {
-            drop(bed.process.enter(region.clone()));
+            bed.process.enter(region.clone());
         }
         assert_eq!(bed.process.lock().regions.len(), 101);
         for region in &more {

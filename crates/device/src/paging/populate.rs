@@ -1,6 +1,7 @@
 //! Bringing pages in: what a fault thread, or a prefetch, does for a range of pages.
 
 use crate::memory::copy;
+use crate::memory::populate::{Populated, populate};
 use crate::paging::invalidate;
 use crate::paging::region::OnDemand;
 use crate::paging::table::PAGE;
@@ -19,9 +20,9 @@ pub enum Trouble {
 /// as memory takes.
 pub fn bring_in(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
     region.table.make_room(pages.clone());
-    let populate = invalidate::populate(region, pages.clone());
+    let populating = invalidate::populate(region, pages.clone());
     let there = populate_pages(&pages, write);
-    let entered = populate.finish(|| if there { region.table.enter(pages, write) } else { 0 });
+    let entered = populating.finish(|| if there { region.table.enter(pages, write) } else { 0 });
     match entered {
         None => {
             region.counters.add(|c| &c.page_contentions, 1);
@@ -34,19 +35,10 @@ pub fn bring_in(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64
 
 /// Whether all of the pages are there now and may be used that way.
 fn populate_pages(pages: &Range<u64>, write: bool) -> bool {
-    let (start, len) = (pages.start * PAGE, (pages.end - pages.start) * PAGE);
-    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    loop {
-        // SAFETY: populating faults pages in, as touching them would, and reports instead of signalling.
-        if unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) } == 0 {
-            return true;
-        }
-        match std::io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR | libc::EAGAIN) => {}
-            // Kernels before 5.14 do not know the advice.
-            Some(libc::EINVAL) if !advice_is_known(advice) => return pages.clone().all(|page| touch(page, write)),
-            _ => return false,
-        }
+    match populate(pages.start * PAGE, (pages.end - pages.start) * PAGE, write) {
+        Populated::There => true,
+        Populated::NotThere => false,
+        Populated::Unknown => pages.clone().all(|page| touch(page, write)),
     }
 }
 
@@ -62,11 +54,6 @@ fn touch(page: u64, write: bool) -> bool {
             copy::copy(&mut byte, addr as *const u8, 1).is_ok()
         }
     }
-}
-
-fn advice_is_known(advice: libc::c_int) -> bool {
-    // SAFETY: no bytes.
-    unsafe { libc::madvise(PAGE as *mut libc::c_void, 0, advice) == 0 }
 }
 
 #[cfg(test)]

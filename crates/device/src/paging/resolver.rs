@@ -11,6 +11,7 @@ use crate::engine::thread::with_signals_blocked;
 use crate::paging::faults::QpFaults;
 use crate::paging::populate::{Trouble, bring_in};
 use crate::paging::region::OnDemand;
+use crate::room::with_room;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
@@ -107,18 +108,8 @@ impl Resolver {
     /// Makes room for the faults of so many QPs, so that raising them does not allocate.
     pub fn reserve(&self, qps: usize) {
         // A side waits for one thing at a time; and some room for prefetches.
-        let (jobs, waiters) = (2 * qps + 64, 2 * qps);
-        let (mut more_jobs, mut more_waiters) = (Vec::with_capacity(jobs), Vec::with_capacity(waiters));
-        let mut state = self.lock();
-        if state.jobs.capacity() < jobs {
-            more_jobs.append(&mut state.jobs);
-            std::mem::swap(&mut state.jobs, &mut more_jobs);
-        }
-        if state.waiters.capacity() < waiters {
-            more_waiters.append(&mut state.waiters);
-            std::mem::swap(&mut state.waiters, &mut more_waiters);
-        }
-        drop(state);
+        drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs));
+        drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters));
     }
 
     /// A QP cannot go on without `needed`; with it comes what is `ahead` of it. It is woken by the owner.
@@ -154,21 +145,9 @@ impl Resolver {
 
     /// Brings pages in when there is time. Not from within the engine.
     pub fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool) {
-        let mut spare = Vec::new();
-        loop {
-            let mut state = self.lock();
-            if state.jobs.len() == state.jobs.capacity() && spare.capacity() > state.jobs.len() {
-                spare.append(&mut state.jobs);
-                std::mem::swap(&mut spare, &mut state.jobs);
-            }
-            if state.jobs.len() < state.jobs.capacity() {
-                state.push(region.clone(), pages, write, true);
-                break;
-            }
-            let wanted = 2 * state.jobs.len() + 64;
-            drop(state);
-            spare = Vec::with_capacity(wanted);
-        }
+        let mut state = with_room(1, || self.lock(), |state| &mut state.jobs);
+        state.push(region.clone(), pages, write, true);
+        drop(state);
         self.work.notify_one();
     }
 
