@@ -209,7 +209,7 @@ impl<H: Host> Step<'_, H> {
     /// Whether the profile drops responses at this time.
     #[inline]
     fn deaf(&self) -> bool {
-        self.requester.waits_for_receiver() && self.config.profile.rnr_wait_discards
+        self.requester.waits_for_receiver() && self.config.profile.rnr_wait.discards
     }
 
     /// Acknowledges everything before `up_to`, as far as an acknowledgement without data can.

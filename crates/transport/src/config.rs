@@ -1,6 +1,6 @@
 //! What the three state machines of a QP know in common: its attributes, and what follows from them.
 
-use crate::{Mtu, Profile, QpAttr, QpInit, QpState, Tuning};
+use crate::{AckTimeout, Mtu, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Bth, Headers, Opcode, Operation, Psn, Service};
@@ -65,9 +65,15 @@ impl Config {
         self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
         // IBTA 9.7.6.1.3: T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr.
         self.ack_timeout = (self.attr.timeout != 0).then(|| {
-            let t_tr = Duration::from_nanos(4096 << self.attr.timeout);
-            t_tr.mul_f64(self.profile.ack_timeout_factor).max(self.profile.ack_timeout_floor)
+            let AckTimeout { least_exponent, floor, factor, .. } = self.profile.ack_timeout;
+            let t_tr = Duration::from_nanos(4096 << self.attr.timeout.max(least_exponent));
+            t_tr.mul_f64(factor.low).max(floor)
         });
+    }
+
+    /// Whether a peer whose request meets a page fault gets an RNR NAK.
+    pub fn answers_faults_with_naks(&self) -> bool {
+        matches!(self.profile.page_faults.responder, ResponderFaults::RnrNak { .. })
     }
 
     #[inline]

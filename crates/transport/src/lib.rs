@@ -44,7 +44,7 @@ pub use completer::CompleterState;
 pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
 pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, Queue, Refused};
 pub use page_fault::{Handled, Side};
-pub use profile::{PageFaults, Profile, RequesterFaults, ResponderFaults};
+pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
 pub use qp::{InFlight, Limits, Progress, Qp};
 pub use requester::{RequesterState, Setbacks};
 pub use responder::ResponderState;

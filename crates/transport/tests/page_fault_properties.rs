@@ -51,11 +51,15 @@ fn paging() -> impl Strategy<Value = PagingSetup> {
 fn ways() -> impl Strategy<Value = (PageFaults, bool)> {
     let requester = prop_oneof![
         Just(RequesterFaults::Wait),
-        micros(1000).prop_map(|retransmit| RequesterFaults::Discard { retransmit })
+        micros(1000).prop_map(|retransmit| RequesterFaults::Discard { retransmit: Delay::exactly(retransmit) })
     ];
-    let responder = prop_oneof![Just(ResponderFaults::Wait), Just(ResponderFaults::RnrNak)];
-    (requester, responder, any::<bool>())
-        .prop_map(|(requester, responder, discards)| (PageFaults { requester, responder }, discards))
+    let responder = prop_oneof![
+        Just(ResponderFaults::Wait),
+        Just(ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO })
+    ];
+    (requester, responder, any::<bool>()).prop_map(|(requester, responder, discards)| {
+        (PageFaults { requester, responder, ..Profile::ideal().page_faults }, discards)
+    })
 }
 
 fn wire(most: f64) -> impl Strategy<Value = Faults> {
@@ -73,7 +77,7 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
     let windows = (600usize..100_000, 1usize..100_000);
     let services = prop_oneof![Just((Service::Rc, false)), Just((Service::Rc, true)), Just((Service::Xrc, false))];
     (services, sizes, windows, wire(most), any::<u64>(), any::<[u32; 2]>(), paging(), ways(), 1u8..16).prop_map(
-        |(service, sizes, window, faults, seed, psn, paging, (page_faults, rnr_wait_discards), timer)| {
+        |(service, sizes, window, faults, seed, psn, paging, (page_faults, discards), timer)| {
             let (mtu, rd, burst, read_chunk, ack_every) = sizes;
             let ((service, srq), (request_bytes, read_bytes)) = (service, window);
             Setup {
@@ -89,7 +93,11 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
                 seed,
                 psn,
                 paging: Some(paging),
-                profile: Profile { page_faults, rnr_wait_discards, ..Profile::ideal() },
+                profile: Profile {
+                    page_faults,
+                    rnr_wait: RnrWait { factor: Spread::exactly(1.0), discards },
+                    ..Profile::ideal()
+                },
                 min_rnr_timer: timer,
                 region: REGION,
                 latency: Duration::from_micros(1 + seed % 50),

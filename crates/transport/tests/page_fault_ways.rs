@@ -9,12 +9,16 @@ const MS: Duration = Duration::from_millis(1);
 const THERE: usize = 100_000;
 /// min_rnr_timer of 1.28 ms.
 const RNR_TIMER: u8 = 14;
+const RNR_NAK: ResponderFaults = ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO };
 const RNR_WAIT: Duration = Duration::from_micros(1280);
 
 fn setup(resolve: Duration, requester: RequesterFaults, responder: ResponderFaults) -> Setup {
     Setup {
         paging: Some(PagingSetup { resolve, ..PagingSetup::default() }),
-        profile: Profile { page_faults: PageFaults { requester, responder }, ..Profile::ideal() },
+        profile: Profile {
+            page_faults: PageFaults { requester, responder, ..Profile::ideal().page_faults },
+            ..Profile::ideal()
+        },
         min_rnr_timer: RNR_TIMER,
         ..Setup::default()
     }
@@ -22,7 +26,7 @@ fn setup(resolve: Duration, requester: RequesterFaults, responder: ResponderFaul
 
 /// The responder says RNR NAK; the requester's memory is all there.
 fn rnr_nak(resolve: Duration) -> Setup {
-    setup(resolve, RequesterFaults::Wait, ResponderFaults::RnrNak)
+    setup(resolve, RequesterFaults::Wait, RNR_NAK)
 }
 
 fn with_sender_warm(setup: &Setup) -> Pair {
@@ -34,7 +38,9 @@ fn with_sender_warm(setup: &Setup) -> Pair {
 
 /// The requester drops answers that meet a page fault; the responder's memory is all there.
 fn discarding(resolve: Duration, retransmit: Duration) -> Pair {
-    let mut pair = setup(resolve, RequesterFaults::Discard { retransmit }, ResponderFaults::Wait).pair();
+    let mut pair =
+        setup(resolve, RequesterFaults::Discard { retransmit: Delay::exactly(retransmit) }, ResponderFaults::Wait)
+            .pair();
     pair.paging(1).prefetch(address(0), 1 << 20, true);
     pair.run_until_idle();
     pair
@@ -122,7 +128,7 @@ fn a_read_is_answered_unasked() {
     for (discards, len) in [(false, 3000), (true, 3000), (false, 8), (true, 8)] {
         let resolve = Duration::from_micros(500);
         let mut setup = rnr_nak(resolve);
-        setup.profile.rnr_wait_discards = discards;
+        setup.profile.rnr_wait.discards = discards;
         let mut pair = with_sender_warm(&setup);
         pair.post(1, read(), 0, len);
         let took = time(&mut pair);
@@ -157,7 +163,7 @@ fn a_read_that_comes_again_before_its_page_gets_another_nak() {
 fn what_follows_a_read_with_a_fault_is_repeated_after_it() {
     for discards in [false, true] {
         let mut setup = rnr_nak(Duration::from_micros(500));
-        setup.profile.rnr_wait_discards = discards;
+        setup.profile.rnr_wait.discards = discards;
         let mut pair = with_sender_warm(&setup);
         pair.paging(1).prefetch(address(0), 50_000, true);
         pair.run_until_idle();
@@ -273,7 +279,7 @@ fn answers_are_discarded_and_asked_for_at_a_fixed_interval() {
 fn discarded_answers_do_not_use_up_the_retries() {
     let setup = Setup {
         retry_cnt: 1,
-        ..setup(40 * MS, RequesterFaults::Discard { retransmit: MS / 2 }, ResponderFaults::Wait)
+        ..setup(40 * MS, RequesterFaults::Discard { retransmit: Delay::exactly(MS / 2) }, ResponderFaults::Wait)
     };
     let mut pair = setup.pair();
     pair.paging(1).prefetch(address(0), 1 << 20, true);
@@ -286,8 +292,10 @@ fn discarded_answers_do_not_use_up_the_retries() {
 
 #[test]
 fn a_discarded_answer_shows_that_the_peer_is_alive() {
-    let setup =
-        Setup { retry_cnt: 1, ..setup(2 * MS, RequesterFaults::Discard { retransmit: MS }, ResponderFaults::Wait) };
+    let setup = Setup {
+        retry_cnt: 1,
+        ..setup(2 * MS, RequesterFaults::Discard { retransmit: Delay::exactly(MS) }, ResponderFaults::Wait)
+    };
     let mut pair = setup.pair();
     pair.paging(1).prefetch(address(0), 1 << 20, true);
     pair.run_until_idle();

@@ -336,7 +336,7 @@ fn a_peer_that_is_gone_is_given_up_in_the_time_that_the_attributes_say() {
         let start = pair.now;
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RetryExceeded), (2, Status::WrFlushed)]);
-        let t = Duration::from_nanos(4096 << timeout).max(setup.profile.ack_timeout_floor);
+        let t = Duration::from_nanos(4096 << timeout).max(setup.profile.ack_timeout.floor);
         // The first one is short, for most are a loss; the others give the peer the time that the clause allows it.
         let tries: Vec<u32> = (0..=u32::from(retry_cnt)).map(|n| (1 << n).min(4)).collect();
         assert_eq!(pair.now - start, t * tries.iter().sum());

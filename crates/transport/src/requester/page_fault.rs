@@ -69,7 +69,7 @@ impl Requester {
                 Handled::Held
             }
             RequesterFaults::Discard { retransmit } => {
-                self.repeat_after(now, retransmit, config);
+                self.repeat_after(now, retransmit.low, config);
                 Handled::Done
             }
         }

@@ -66,7 +66,7 @@ impl Requester {
         if self.timeouts == 0 {
             return timeout;
         }
-        timeout * 1u32.checked_shl(self.timeouts).unwrap_or(u32::MAX).min(config.profile.ack_timeout_growth)
+        timeout * 1u32.checked_shl(self.timeouts).unwrap_or(u32::MAX).min(config.profile.ack_timeout.growth)
     }
 
     /// The responder misses the packet at `una` (IBTA 9.7.5.2.2); counts as a retry unless it also acknowledged
@@ -108,7 +108,7 @@ impl Requester {
         self.setbacks.rnr_naks = self.setbacks.rnr_naks.wrapping_add(1);
         self.restart_retries(config);
         self.go_back();
-        self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait_factor));
+        self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait.factor.low));
         self.state = RequesterState::WaitReceiver;
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Responder {
                     Message::Send { .. } | Message::Write { .. } => self.owed.repeat(),
                 }
             }
-            ResponderFaults::RnrNak => {
+            ResponderFaults::RnrNak { .. } => {
                 self.order = Order::PageFaultSaid;
                 self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
             }
@@ -110,7 +110,7 @@ impl Responder {
         }
         self.waits = Waits::Answer;
         (self.held_back.psn, self.held_back.msn) = (rest.psn, rest.msn.wrapping_sub(1) & 0xff_ffff);
-        if config.profile.page_faults.responder == ResponderFaults::RnrNak && self.order != Order::Halted {
+        if config.answers_faults_with_naks() && self.order != Order::Halted {
             // The peer repeats all that comes after, which makes up for what was owed.
             self.held_back.owed = Owed::Nothing;
             self.order = Order::Kept;
@@ -134,7 +134,7 @@ impl Responder {
         }
         self.resources.unpark();
         // What follows the repeated READ is executed; where nobody was told to repeat, it waits in its place.
-        if self.waits == Waits::Answer && config.profile.page_faults.responder == ResponderFaults::RnrNak {
+        if self.waits == Waits::Answer && config.answers_faults_with_naks() {
             self.waits = Waits::No;
         }
     }
@@ -153,7 +153,7 @@ impl Responder {
     fn hold(&self, config: &Config) -> Handled {
         match config.profile.page_faults.responder {
             ResponderFaults::Wait => Handled::Held,
-            ResponderFaults::RnrNak => Handled::Done,
+            ResponderFaults::RnrNak { .. } => Handled::Done,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::paging::PagingSetup;
 use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, remote, sge};
 use super::rng::Rng;
 use crate::{
-    Access, AttrMask, Bind, Data, Handled, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, RequesterFaults,
+    Access, AttrMask, Bind, Data, Delay, Handled, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, RequesterFaults,
     ResponderFaults, SendFlags, SendOp, SendWr, Side,
 };
 use std::time::Duration;
@@ -140,11 +140,15 @@ fn setup(input: &mut Input<'_>) -> Setup {
     if byte & 0x80 != 0 {
         let resolve = Duration::from_micros(100);
         setup.paging = Some(PagingSetup { page: 1000, resolve, notice: Duration::ZERO, held: 8 });
-        let retransmit = Duration::from_micros(500);
+        let retransmit = Delay::exactly(Duration::from_micros(500));
         let faults = &mut setup.profile.page_faults;
         faults.requester =
             if byte & 0x40 == 0 { RequesterFaults::Wait } else { RequesterFaults::Discard { retransmit } };
-        faults.responder = if byte & 0x20 == 0 { ResponderFaults::Wait } else { ResponderFaults::RnrNak };
+        faults.responder = if byte & 0x20 == 0 {
+            ResponderFaults::Wait
+        } else {
+            ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO }
+        };
     }
     setup.retry_cnt = input.byte() % 8;
     setup.rnr_retry = input.byte() % 8;
