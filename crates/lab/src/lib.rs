@@ -1,0 +1,5 @@
+//! The laboratory: published experiments, run on the simulator or live, their figures, and what the papers claim.
+
+#![forbid(unsafe_code)]
+
+pub mod micro;

@@ -1,0 +1,117 @@
+//! The papers' micro-benchmark (thesis figure 5.1, appendix B): READs, WRITEs or SENDs at intervals over some QPs.
+
+use std::time::Duration;
+
+/// What is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Write,
+    Send,
+}
+
+/// Where memory is on demand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sides {
+    pub client: bool,
+    pub server: bool,
+}
+
+/// What an application does against the flaws (thesis 7.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workaround {
+    /// While something is outstanding, one more small operation at this interval.
+    Dummy { every: Duration },
+    /// What has not completed after this time is issued again.
+    Again { after: Duration },
+}
+
+/// A run's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Micro {
+    pub operation: Operation,
+    /// The operations after the first, if they are others.
+    pub second: Option<Operation>,
+    /// Bytes of each operation.
+    pub size: u32,
+    pub num_ops: u32,
+    pub num_qps: u32,
+    /// Between two posts.
+    pub interval: Duration,
+    pub odp: Sides,
+    /// All pages but the first operation's are there already.
+    pub touched: bool,
+    /// Codes and counts of the QPs' attributes.
+    pub rnr_timer: u8,
+    pub ack_timeout: u8,
+    pub retry_cnt: u8,
+    pub max_rd_atomic: u8,
+    pub workaround: Option<Workaround>,
+    /// Requests go where nobody answers.
+    pub wrong_peer: bool,
+}
+
+/// One READ of 100 bytes in pinned memory, with the attributes of the papers' experiments: RNR 1.28 ms, C_ACK 1.
+impl Default for Micro {
+    fn default() -> Self {
+        Micro {
+            operation: Operation::Read,
+            second: None,
+            size: 100,
+            num_ops: 1,
+            num_qps: 1,
+            interval: Duration::ZERO,
+            odp: Sides::default(),
+            touched: false,
+            rnr_timer: 14,
+            ack_timeout: 1,
+            retry_cnt: 7,
+            max_rd_atomic: 4,
+            workaround: None,
+            wrong_peer: false,
+        }
+    }
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// From the first post to the last completion.
+    pub time: Duration,
+    /// Of each operation, since the first post.
+    pub completions: Vec<Option<Duration>>,
+    /// Of the first completion with an error.
+    pub status: Option<String>,
+    pub packets: Packets,
+    /// ACK timeouts.
+    pub timeouts: u64,
+    /// The packet ladder.
+    pub steps: Vec<Step>,
+}
+
+/// Packets that crossed the wire, or were lost on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    pub requests: u64,
+    pub responses: u64,
+}
+
+/// One packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When it was sent, since the first post.
+    pub time: Duration,
+    pub from_client: bool,
+    /// As the papers call it: "RDMA Read Request".
+    pub what: String,
+    /// The operation that it belongs to, from 0.
+    pub operation: Option<u32>,
+    /// Nobody got it.
+    pub lost: bool,
+}
+
+/// Runs the micro-benchmark: the simulator, or two processes on this machine.
+pub trait Runner {
+    /// One run. The same seed may give the same outcome.
+    fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> anyhow::Result<Outcome>;
+}
