@@ -1,9 +1,18 @@
 //! The papers' micro-benchmark (thesis figure 5.1, appendix B): READs, WRITEs or SENDs at intervals over some QPs.
+//!
+//! Buffers begin at page boundaries; operation i is at offset size·i, on QP i mod num_qps. MTU 4096, a CQ of 131072,
+//! 8192 work requests for each QP, rnr_retry 7.
 
+mod parameters;
+
+pub use parameters::{MAX_BYTES, time};
+
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What is posted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Operation {
     Read,
     Write,
@@ -11,23 +20,32 @@ pub enum Operation {
 }
 
 /// Where memory is on demand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sides {
     pub client: bool,
     pub server: bool,
 }
 
 /// What an application does against the flaws (thesis 7.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Workaround {
-    /// While something is outstanding, one more small operation at this interval.
-    Dummy { every: Duration },
+    /// While something is outstanding, one more small operation at this interval: the application's own kind, on its
+    /// own region. (A WRITE of no bytes would kill QPs that do not allow WRITEs.)
+    Dummy {
+        #[serde(with = "time")]
+        every: Duration,
+    },
     /// What has not completed after this time is issued again.
-    Again { after: Duration },
+    Again {
+        #[serde(with = "time")]
+        after: Duration,
+    },
 }
 
-/// A run's parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A run's parameters. In JSON, times are in microseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Micro {
     pub operation: Operation,
     /// The operations after the first, if they are others.
@@ -37,6 +55,7 @@ pub struct Micro {
     pub num_ops: u32,
     pub num_qps: u32,
     /// Between two posts.
+    #[serde(with = "time")]
     pub interval: Duration,
     pub odp: Sides,
     /// All pages but the first operation's are there already.
@@ -73,12 +92,15 @@ impl Default for Micro {
     }
 }
 
-/// What became of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What became of a run. In JSON, times are in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Outcome {
     /// From the first post to the last completion.
+    #[serde(with = "time")]
     pub time: Duration,
     /// Of each operation, since the first post.
+    #[serde(with = "time::each")]
     pub completions: Vec<Option<Duration>>,
     /// Of the first completion with an error.
     pub status: Option<String>,
@@ -87,19 +109,36 @@ pub struct Outcome {
     pub timeouts: u64,
     /// The packet ladder.
     pub steps: Vec<Step>,
+    /// How exactly the machine slept; not in virtual time.
+    pub wakeup: Option<Wakeup>,
+    /// User and system time of both sides from the first post on; not in virtual time.
+    #[serde(with = "time::option")]
+    pub cpu: Option<Duration>,
 }
 
 /// Packets that crossed the wire, or were lost on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Packets {
+    /// From the client, repeated and lost ones included.
     pub requests: u64,
+    /// From the server: READ responses, ACKs and NAKs.
     pub responses: u64,
+    /// Of the requests, those that had been sent before.
+    pub repeated: u64,
+    /// Of the responses.
+    pub rnr_naks: u64,
+    /// Of the responses: a request is missing.
+    pub sequence_naks: u64,
+    /// Of both, those that nobody got.
+    pub lost: u64,
 }
 
 /// One packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// When it was sent, since the first post.
+    #[serde(with = "time")]
     pub time: Duration,
     pub from_client: bool,
     /// As the papers call it: "RDMA Read Request".
@@ -108,6 +147,15 @@ pub struct Step {
     pub operation: Option<u32>,
     /// Nobody got it.
     pub lost: bool,
+}
+
+/// How much later than asked usleep(3) came back, with the interval of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wakeup {
+    #[serde(with = "time")]
+    pub median: Duration,
+    #[serde(with = "time")]
+    pub most: Duration,
 }
 
 /// Runs the micro-benchmark: the simulator, or two processes on this machine.

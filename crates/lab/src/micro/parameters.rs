@@ -1,0 +1,181 @@
+//! Which parameters make sense together, where operations lie, and how times are written.
+
+use super::{Micro, Operation, Workaround};
+use anyhow::{Result, ensure};
+use std::time::Duration;
+
+/// All operations together may take so many bytes.
+pub const MAX_BYTES: u64 = 1 << 30;
+/// QPs and operations that a run may have.
+const MAX_QPS: u32 = 16384;
+const MAX_OPS: u32 = 1 << 20;
+const PAGE: u64 = 4096;
+
+impl Micro {
+    /// What operation i does.
+    pub fn kind(&self, operation: u32) -> Operation {
+        self.second.filter(|_| operation > 0).unwrap_or(self.operation)
+    }
+
+    /// On which QP operation i goes.
+    pub fn qp(&self, operation: u32) -> u32 {
+        operation % self.num_qps
+    }
+
+    /// Where operation i begins in either buffer.
+    pub fn offset(&self, operation: u32) -> u64 {
+        u64::from(self.size) * u64::from(operation)
+    }
+
+    /// Bytes of either buffer, whole pages.
+    pub fn bytes(&self) -> u64 {
+        self.offset(self.num_ops).next_multiple_of(PAGE)
+    }
+
+    /// The page in which operation i begins.
+    pub fn page(&self, operation: u32) -> u64 {
+        self.offset(operation) / PAGE
+    }
+
+    /// An error says which parameter is wrong, and how.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.size > 0, "operations of no bytes meet no page: a size of 1 is the least");
+        ensure!((1..=MAX_OPS).contains(&self.num_ops), "{} operations: 1 to {MAX_OPS} are possible", self.num_ops);
+        ensure!((1..=MAX_QPS).contains(&self.num_qps), "{} QPs: 1 to {MAX_QPS} are possible", self.num_qps);
+        ensure!(self.bytes() <= MAX_BYTES, "{} operations of {} bytes are more than 1 GiB", self.num_ops, self.size);
+        for (what, value, most) in [
+            ("an RNR timer", self.rnr_timer, 31),
+            ("an ACK timeout", self.ack_timeout, 31),
+            ("a retry count", self.retry_cnt, 7),
+        ] {
+            ensure!(value <= most, "{what} of {value}: the attribute has 0 to {most}");
+        }
+        let reads = self.operation == Operation::Read || self.second == Some(Operation::Read);
+        ensure!(!reads || self.max_rd_atomic > 0, "READs need a max_rd_atomic of 1 at least");
+        ensure!(self.max_rd_atomic <= 128, "a max_rd_atomic of {}: no adapter has more than 128", self.max_rd_atomic);
+        let apart = match self.workaround {
+            Some(Workaround::Dummy { every }) => every,
+            Some(Workaround::Again { after }) => after,
+            None => Duration::MAX,
+        };
+        ensure!(
+            apart >= Duration::from_micros(10),
+            "a workaround every {apart:?} would be all that happens: 10 µs is the least"
+        );
+        ensure!(!self.wrong_peer || self.ack_timeout > 0, "with an ACK timeout of 0 nobody ever gives up");
+        Ok(())
+    }
+}
+
+/// Times as microseconds, for serde.
+pub mod time {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::time::Duration;
+
+    fn micros(time: Duration) -> f64 {
+        time.as_nanos() as f64 / 1e3
+    }
+
+    fn duration<E: Error>(micros: f64) -> Result<Duration, E> {
+        Duration::try_from_secs_f64(micros / 1e6).map_err(|error| E::custom(format!("{micros} µs: {error}")))
+    }
+
+    pub fn serialize<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_f64(micros(*time))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        duration(f64::deserialize(from)?)
+    }
+
+    /// A time that may be missing.
+    pub mod option {
+        use super::*;
+
+        pub fn serialize<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
+            match time {
+                Some(time) => out.serialize_some(&micros(*time)),
+                None => out.serialize_none(),
+            }
+        }
+
+        pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+            Option::<f64>::deserialize(from)?.map(duration).transpose()
+        }
+    }
+
+    /// Many, some of which may be missing.
+    pub mod each {
+        use super::*;
+
+        pub fn serialize<S: Serializer>(times: &[Option<Duration>], out: S) -> Result<S::Ok, S::Error> {
+            out.collect_seq(times.iter().map(|time| time.map(micros)))
+        }
+
+        pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Option<Duration>>, D::Error> {
+            Vec::<Option<f64>>::deserialize(from)?.into_iter().map(|each| each.map(duration).transpose()).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::micro::{Outcome, Sides, Wakeup};
+
+    #[test]
+    fn json_and_back() {
+        let micro = Micro {
+            second: Some(Operation::Send),
+            interval: Duration::from_micros(1500),
+            odp: Sides { client: true, server: false },
+            workaround: Some(Workaround::Dummy { every: Duration::from_millis(2) }),
+            ..Micro::default()
+        };
+        let text = serde_json::to_string(&micro).unwrap();
+        assert!(text.contains(r#""interval":1500.0"#) && text.contains(r#""dummy":{"every":2000.0}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Micro>(&text).unwrap(), micro);
+        assert_eq!(serde_json::from_str::<Micro>("{}").unwrap(), Micro::default());
+        assert!(serde_json::from_str::<Micro>(r#"{"ops": 3}"#).is_err());
+        let outcome = Outcome {
+            time: Duration::from_nanos(12_345_678),
+            completions: vec![Some(Duration::from_nanos(4_639_100)), None],
+            wakeup: Some(Wakeup { median: Duration::from_micros(7), most: Duration::from_micros(90) }),
+            cpu: Some(Duration::from_millis(3)),
+            ..Outcome::default()
+        };
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert!(text.contains(r#""completions":[4639.1,null]"#), "{text}");
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let micro = Micro::default();
+        micro.check().unwrap();
+        let wrong = [
+            (Micro { size: 0, ..micro.clone() }, "no bytes"),
+            (Micro { num_qps: 0, ..micro.clone() }, "0 QPs"),
+            (Micro { num_ops: 1 << 20, size: 4096, ..micro.clone() }, "1 GiB"),
+            (Micro { rnr_timer: 32, ..micro.clone() }, "RNR timer of 32"),
+            (Micro { retry_cnt: 8, ..micro.clone() }, "retry count of 8"),
+            (Micro { max_rd_atomic: 0, ..micro.clone() }, "max_rd_atomic of 1"),
+            (Micro { ack_timeout: 0, wrong_peer: true, ..micro.clone() }, "gives up"),
+            (Micro { workaround: Some(Workaround::Again { after: Duration::ZERO }), ..micro.clone() }, "10 µs"),
+        ];
+        for (micro, said) in wrong {
+            let error = micro.check().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        Micro { operation: Operation::Write, max_rd_atomic: 0, ..micro }.check().unwrap();
+    }
+
+    #[test]
+    fn operations_lie_one_after_another() {
+        let micro = Micro { num_ops: 128, num_qps: 3, size: 100, ..Micro::default() };
+        assert_eq!((micro.qp(4), micro.offset(41), micro.page(40), micro.page(41)), (1, 4100, 0, 1));
+        assert_eq!(micro.bytes(), 4 * 4096);
+        assert_eq!(micro.kind(1), Operation::Read);
+        assert_eq!(Micro { second: Some(Operation::Write), ..micro }.kind(1), Operation::Write);
+    }
+}
