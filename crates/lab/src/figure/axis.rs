@@ -1,0 +1,171 @@
+//! Axes: values to places, and where the ticks stand.
+
+/// What runs along one side of a chart.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub label: String,
+    pub scale: Scale,
+    /// What it shows at least, beyond what the points need.
+    pub shows: Option<(f64, f64)>,
+}
+
+/// How an axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    Linear,
+    /// Powers of ten.
+    Log,
+    /// Powers of two, in bytes.
+    Sizes,
+}
+
+impl Axis {
+    pub fn linear(label: &str) -> Axis {
+        Axis { label: label.into(), scale: Scale::Linear, shows: None }
+    }
+
+    pub fn log(label: &str) -> Axis {
+        Axis { label: label.into(), scale: Scale::Log, shows: None }
+    }
+
+    pub fn sizes(label: &str) -> Axis {
+        Axis { label: label.into(), scale: Scale::Sizes, shows: None }
+    }
+
+    /// Shows these values, whatever the points are.
+    pub fn showing(self, low: f64, high: f64) -> Axis {
+        Axis { shows: Some((low, high)), ..self }
+    }
+
+    /// Whether a value has a place here: a logarithm knows only what is above zero.
+    pub fn takes(&self, value: f64) -> bool {
+        value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
+    }
+
+    /// Laid from one place to another, for these values.
+    pub(super) fn lay(&self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Laid {
+        let all = values.chain(self.shows.into_iter().flat_map(|(low, high)| [low, high])).filter(|v| self.takes(*v));
+        let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
+        let log = self.scale != Scale::Linear;
+        let ticks = match self.scale {
+            Scale::Linear => steps(low, high),
+            Scale::Log => decades(low, high),
+            Scale::Sizes => powers(low, high),
+        };
+        let low = ticks.first().map_or(low, |(tick, _)| low.min(*tick));
+        let high = ticks.last().map_or(high, |(tick, _)| high.max(*tick));
+        let high = if high > low { high } else { low + low.abs().max(1.0) };
+        Laid { low, high, log, from, to, ticks }
+    }
+}
+
+/// An axis with its ends and ticks.
+pub(super) struct Laid {
+    low: f64,
+    high: f64,
+    log: bool,
+    from: f64,
+    to: f64,
+    pub ticks: Vec<(f64, String)>,
+}
+
+impl Laid {
+    /// Where a value stands.
+    pub fn at(&self, value: f64) -> f64 {
+        let map = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
+        let share = (map(value) - map(self.low)) / (map(self.high) - map(self.low));
+        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+}
+
+/// Powers of ten around the values, and their halves and fifths where these are few.
+fn decades(low: f64, high: f64) -> Vec<(f64, String)> {
+    let (first, last) = (low.log10().floor() as i32, high.max(low * 1.01).log10().ceil() as i32);
+    let within: &[f64] = if last - first <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let all = (first..=last).flat_map(|power| within.iter().map(move |w| w * 10f64.powi(power)));
+    let wanted: Vec<f64> = all.filter(|tick| *tick >= low / 2.01 && *tick <= high * 2.01).collect();
+    let ticks = if wanted.len() < 2 { vec![10f64.powi(first), 10f64.powi(last)] } else { wanted };
+    ticks.into_iter().map(|tick| (tick, plain(tick))).collect()
+}
+
+/// Round steps around the values; from zero where they are positive.
+fn steps(low: f64, high: f64) -> Vec<(f64, String)> {
+    let low = low.min(0.0);
+    let high = if high > low { high } else { low + 1.0 };
+    let rough = (high - low) / 6.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough * 0.999).unwrap_or(rough);
+    let (first, last) = ((low / step).floor() as i64, (high / step - 1e-9).ceil() as i64);
+    (first..=last).map(|n| (n as f64 * step, plain(n as f64 * step))).collect()
+}
+
+/// Sizes, every fourth power of two.
+fn powers(low: f64, high: f64) -> Vec<(f64, String)> {
+    let (first, last) = (low.log2().round() as i32, high.log2().round() as i32);
+    (first..=last).filter(|power| power % 4 == 0).map(|power| (2f64.powi(power), size(power))).collect()
+}
+
+fn size(power: i32) -> String {
+    match power {
+        ..10 => format!("{} B", 2f64.powi(power)),
+        10..20 => format!("{} KiB", 1u64 << (power - 10)),
+        _ => format!("{} MiB", 1u64 << (power - 20).min(40)),
+    }
+}
+
+/// A figure without needless digits; large powers of ten as such.
+pub(super) fn plain(figure: f64) -> String {
+    if figure.abs() >= 1e5 {
+        let power = figure.abs().log10().floor() as i32;
+        let lead = figure / 10f64.powi(power);
+        let raised: String = power.to_string().chars().map(superscript).collect();
+        return if (lead - 1.0).abs() < 1e-9 { format!("10{raised}") } else { format!("{lead:.0}·10{raised}") };
+    }
+    let text = if figure.abs() < 0.01 { format!("{figure:.5}") } else { format!("{figure:.3}") };
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text.is_empty() || text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+fn superscript(digit: char) -> char {
+    match digit {
+        '1' => '¹',
+        '2' => '²',
+        '3' => '³',
+        _ => digit.to_digit(10).and_then(|d| char::from_u32(0x2070 + d)).unwrap_or(digit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(ticks: Vec<(f64, String)>) -> Vec<f64> {
+        ticks.into_iter().map(|(tick, _)| tick).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_cover_the_values() {
+        assert_eq!(values(steps(0.3, 4.7)), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(values(steps(0.0, 6000.0)), [0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0, 6000.0]);
+        assert_eq!(values(decades(3.0, 4000.0)), [10.0, 100.0, 1000.0]);
+        assert_eq!(values(decades(3.0, 90.0)), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(powers(1.0, 1048576.0).last().unwrap().1, "1 MiB");
+        assert_eq!([0.0, 0.5, 10.0, 1000.0, 1e6, 2e7].map(plain), ["0", "0.5", "10", "1000", "10⁶", "2·10⁷"]);
+    }
+
+    #[test]
+    fn a_logarithm_takes_no_zero_and_nobody_takes_nan() {
+        assert!(!Axis::log("").takes(0.0) && Axis::linear("").takes(0.0) && !Axis::linear("").takes(f64::NAN));
+        let laid = Axis::log("").lay([f64::NAN, 0.0].into_iter(), 0.0, 100.0);
+        assert!(laid.at(3.0).is_finite());
+    }
+
+    #[test]
+    fn equal_values_still_make_an_axis() {
+        for axis in [Axis::linear(""), Axis::log(""), Axis::sizes("")] {
+            let laid = axis.lay([7.0].into_iter(), 0.0, 100.0);
+            assert!((0.0..=100.0).contains(&laid.at(7.0)), "{axis:?}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Packet ladders, as the papers draw them: two vertical lines, time goes down, an arrow for each packet.
+
+use super::{COLOURS, Drawing, GREY, INK, escape};
+use crate::micro::Step;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// What two hosts sent each other.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    pub title: String,
+    pub rungs: Vec<Rung>,
+}
+
+/// A packet.
+#[derive(Clone, Debug)]
+pub struct Rung {
+    pub time: Duration,
+    pub from_client: bool,
+    pub label: String,
+    /// Which operation's: each has its colour.
+    pub operation: Option<u32>,
+    pub lost: bool,
+}
+
+const WIDTH: f64 = 460.0;
+const CLIENT: f64 = 96.0;
+const SERVER: f64 = WIDTH - 96.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 26.0;
+/// How far an arrow sinks on its way.
+const SLOPE: f64 = 14.0;
+/// Between two packets: at least, so that what is written can be read, and at most before the axis is broken.
+const NEAR: f64 = 30.0;
+const FAR: f64 = 84.0;
+/// Silences longer than this break the axis.
+const SILENCE: Duration = Duration::from_millis(20);
+/// Units for each power of ten of a gap above a microsecond.
+const DECADE: f64 = 14.0;
+/// More packets than this are too many to see.
+const MOST: usize = 60;
+
+impl Ladder {
+    /// Of a run's packets. With several operations, each packet says whose it is.
+    pub fn of(title: impl Into<String>, steps: &[Step]) -> Ladder {
+        let several = steps.iter().any(|step| step.operation.is_some_and(|at| at > 0));
+        let rungs = steps.iter().map(|step| Rung {
+            time: step.time,
+            from_client: step.from_client,
+            label: match step.operation {
+                Some(at) if several => format!("{} ({})", step.what, ordinal(at + 1)),
+                _ => step.what.clone(),
+            },
+            operation: step.operation,
+            lost: step.lost,
+        });
+        Ladder { title: title.into(), rungs: rungs.collect() }
+    }
+
+    /// Where each packet leaves, and which gaps are broken.
+    fn places(&self) -> Vec<(f64, Option<Duration>)> {
+        let mut y = TOP + 6.0;
+        let mut last: Option<Duration> = None;
+        let mut places = vec![];
+        for rung in self.rungs.iter().take(MOST) {
+            let gap = last.map(|last| rung.time.saturating_sub(last));
+            let broken = gap.filter(|gap| *gap >= SILENCE);
+            y += match gap {
+                None => 0.0,
+                Some(_) if broken.is_some() => FAR,
+                Some(gap) => {
+                    let decades = (gap.as_secs_f64() * 1e6).max(1.0).log10();
+                    (NEAR + DECADE * (decades - 1.0).max(0.0)).min(FAR)
+                }
+            };
+            places.push((y, broken));
+            last = Some(rung.time);
+        }
+        places
+    }
+}
+
+impl Drawing for Ladder {
+    fn size(&self) -> (f64, f64) {
+        let last = self.places().last().map_or(TOP + 30.0, |(y, _)| *y);
+        (WIDTH, last + SLOPE + 16.0 + BOTTOM)
+    }
+
+    fn draw(&self) -> String {
+        let (places, floor) = (self.places(), self.size().1 - BOTTOM);
+        let mut svg = format!("<text x=\"16\" y=\"22\" font-size=\"14\">{}</text>\n", escape(&self.title));
+        for (x, name) in [(CLIENT, "client"), (SERVER, "server")] {
+            let _ = writeln!(
+                svg,
+                "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"bold\">{name}</text>\
+                 <line x1=\"{x}\" x2=\"{x}\" y1=\"{}\" y2=\"{floor}\" stroke=\"{INK}\" stroke-width=\"1.5\"/>",
+                TOP - 16.0,
+                TOP - 8.0
+            );
+        }
+        for (rung, (y, broken)) in self.rungs.iter().zip(&places) {
+            if let Some(silence) = broken {
+                svg += &silent(y - FAR / 2.0 + SLOPE / 2.0, *silence);
+            }
+            svg += &arrow(rung, *y);
+        }
+        let left_out = self.rungs.len().saturating_sub(MOST);
+        let note = match (left_out, places.is_empty()) {
+            (_, true) => "no packets were seen".to_owned(),
+            (0, _) => "time goes down, not to scale; in ms".to_owned(),
+            (more, _) => format!("and {more} more packets"),
+        };
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"11\" fill=\"#666\">{note}</text>",
+            WIDTH / 2.0,
+            floor + 18.0
+        );
+        svg
+    }
+}
+
+fn arrow(rung: &Rung, y: f64) -> String {
+    let (from, to) = if rung.from_client { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
+    let way = (to - from).signum();
+    // What is lost ends on its way.
+    let share = if rung.lost { 0.84 } else { 1.0 };
+    let (end, low) = (from + (to - from) * share, y + SLOPE * share);
+    let colour = COLOURS[rung.operation.unwrap_or(0) as usize % COLOURS.len()];
+    let mut svg = String::new();
+    let _ = write!(
+        svg,
+        "<path d=\"M{from} {y:.1}L{end:.1} {low:.1}\" stroke=\"{colour}\" stroke-width=\"1.6\" fill=\"none\"/>"
+    );
+    let _ = if rung.lost {
+        write!(
+            svg,
+            "<path class=\"lost\" d=\"M{0:.1} {1:.1}l10 10m0 -10l-10 10\" stroke=\"{INK}\" stroke-width=\"2\"/>",
+            end - 5.0,
+            low - 5.0
+        )
+    } else {
+        // The head lies along the arrow.
+        let (back, half) = (-9.0 * way, 3.6);
+        let sink = SLOPE / (SERVER - CLIENT) * 9.0;
+        write!(
+            svg,
+            "<path d=\"M{end:.1} {low:.1}l{back:.1} {:.1}v{:.1}z\" fill=\"{colour}\"/>",
+            -half - sink,
+            2.0 * half
+        )
+    };
+    let (x, anchor) = if rung.from_client { (CLIENT - 8.0, "end") } else { (SERVER + 8.0, "start") };
+    let middle = (CLIENT + SERVER) / 2.0;
+    let tilt = way * SLOPE.atan2(SERVER - CLIENT).to_degrees();
+    let label = if rung.lost { format!("{}, lost", rung.label) } else { rung.label.clone() };
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>\
+         <text transform=\"translate({middle} {:.1}) rotate({tilt:.2})\" text-anchor=\"middle\" fill=\"{colour}\">{}</text>",
+        y + 4.0,
+        milliseconds(rung.time),
+        y + SLOPE / 2.0 - 4.0,
+        escape(&label)
+    );
+    svg
+}
+
+/// Both lines interrupted, and for how long.
+fn silent(y: f64, silence: Duration) -> String {
+    let mut svg = String::new();
+    for x in [CLIENT, SERVER] {
+        let _ = write!(
+            svg,
+            "<path class=\"break\" d=\"M{0} {1:.1}h20v8h-20z\" fill=\"white\"/>\
+             <path d=\"M{2} {3:.1}l16 -6M{2} {4:.1}l16 -6\" stroke=\"{INK}\" stroke-width=\"1.5\"/>",
+            x - 10.0,
+            y - 4.0,
+            x - 8.0,
+            y - 1.0,
+            y + 7.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"{GREY}\">{:.1} ms of silence</text>",
+        (CLIENT + SERVER) / 2.0,
+        y + 4.0,
+        silence.as_secs_f64() * 1e3
+    );
+    svg
+}
+
+/// In ms, to the microsecond, as the papers' captures have it.
+fn milliseconds(time: Duration) -> String {
+    format!("{:.3}", time.as_secs_f64() * 1e3)
+}
+
+fn ordinal(number: u32) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(micros: u64, from_client: bool, operation: u32, lost: bool) -> Step {
+        let what = if from_client { "Read <Request>" } else { "Response" };
+        let time = Duration::from_micros(micros);
+        Step { time, from_client, what: what.into(), operation: Some(operation), lost }
+    }
+
+    #[test]
+    fn a_lost_packet_ends_in_a_cross_and_a_long_silence_breaks_both_lines() {
+        let steps =
+            [step(0, true, 0, false), step(5, false, 0, false), step(10, true, 1, true), step(500_000, true, 1, false)];
+        let ladder = Ladder::of("t", &steps);
+        let svg = ladder.draw();
+        assert_eq!(svg.matches("class=\"lost\"").count(), 1);
+        assert_eq!(svg.matches("class=\"break\"").count(), 2);
+        assert!(svg.contains("500.0 ms of silence") && svg.contains("Read &lt;Request&gt; (2nd), lost"), "{svg}");
+        let places: Vec<f64> = ladder.places().iter().map(|(y, _)| *y).collect();
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= NEAR), "{places:?}");
+        assert!(places.last().unwrap() + SLOPE < ladder.size().1);
+    }
+
+    #[test]
+    fn one_operation_needs_no_number_and_no_packets_need_no_ladder() {
+        assert!(!Ladder::of("t", &[step(0, true, 0, false)]).draw().contains("1st"));
+        assert!(Ladder::of("t", &[]).draw().contains("no packets were seen"));
+        assert_eq!([1, 2, 3, 4, 11, 22].map(ordinal), ["1st", "2nd", "3rd", "4th", "11th", "22nd"]);
+    }
+
+    #[test]
+    fn a_flood_is_not_drawn_to_its_end() {
+        let steps: Vec<Step> = (0..500).map(|n| step(n, true, 0, false)).collect();
+        assert!(Ladder::of("t", &steps).draw().contains("and 440 more packets"));
+    }
+}

@@ -1,0 +1,98 @@
+//! Figures as SVG: line charts, bars and packet ladders, side by side on a sheet.
+
+mod axis;
+mod bars;
+mod chart;
+mod ladder;
+
+pub use axis::{Axis, Scale};
+pub use bars::Bars;
+pub use chart::{Band, Look, Panel, Point, Series};
+pub use ladder::{Ladder, Rung};
+
+use std::fmt::Write;
+
+/// Told apart by those who do not see all colours, too (Okabe and Ito).
+const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
+const INK: &str = "#222";
+const GREY: &str = "#888";
+/// A letter of 12 units is about this wide.
+const LETTER: f64 = 6.5;
+const COLUMNS: usize = 2;
+const HEAD: f64 = 40.0;
+
+/// One part of a sheet, drawn into a box of its own.
+pub trait Drawing {
+    /// Width and height.
+    fn size(&self) -> (f64, f64);
+    /// SVG elements, with the origin at the upper left.
+    fn draw(&self) -> String;
+}
+
+/// Drawings side by side, with a title; an empty title takes no place.
+pub fn sheet(title: &str, drawings: &[&dyn Drawing]) -> String {
+    let head = if title.is_empty() { 0.0 } else { HEAD };
+    let rows = || drawings.chunks(COLUMNS);
+    let width = rows().map(|row| row.iter().map(|d| d.size().0).sum::<f64>()).fold(0.0, f64::max);
+    let tall = |row: &[&dyn Drawing]| row.iter().map(|d| d.size().1).fold(0.0, f64::max);
+    let height = head + rows().map(tall).sum::<f64>();
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+         height=\"{height:.0}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    );
+    if !title.is_empty() {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"27\" font-size=\"18\" text-anchor=\"middle\">{}</text>",
+            width / 2.0,
+            escape(title)
+        );
+    }
+    let mut y = head;
+    for row in rows() {
+        let mut x = 0.0;
+        for drawing in row {
+            let _ = writeln!(svg, "<g transform=\"translate({x:.0} {y:.0})\">\n{}</g>", drawing.draw());
+            x += drawing.size().0;
+        }
+        y += tall(row);
+    }
+    svg + "</svg>\n"
+}
+
+/// Text for XML and HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Square(f64);
+
+    impl Drawing for Square {
+        fn size(&self) -> (f64, f64) {
+            (self.0, self.0)
+        }
+
+        fn draw(&self) -> String {
+            format!("<rect id=\"s{}\"/>", self.0)
+        }
+    }
+
+    #[test]
+    fn two_stand_beside_each_other_and_the_third_below() {
+        let svg = sheet("a < b", &[&Square(100.0), &Square(200.0), &Square(50.0)]);
+        assert!(svg.contains("a &lt; b") && svg.contains("viewBox=\"0 0 300 290\""), "{svg}");
+        assert!(svg.contains("<g transform=\"translate(100 40)\">\n<rect id=\"s200\"/>"), "{svg}");
+        assert!(svg.contains("<g transform=\"translate(0 240)\">\n<rect id=\"s50\"/>"), "{svg}");
+        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn an_empty_sheet_is_still_a_picture() {
+        assert!(sheet("", &[]).trim_end().ends_with("</svg>"));
+    }
+}
