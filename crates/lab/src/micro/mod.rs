@@ -30,13 +30,14 @@ pub struct Sides {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workaround {
-    /// While something is outstanding, one more small operation at this interval: the application's own kind, on its
-    /// own region. (A WRITE of no bytes would kill QPs that do not allow WRITEs.)
+    /// At this interval, each QP with something outstanding gets one operation more: a byte of the kind and at the place
+    /// of its first operation. (A WRITE of no bytes would kill QPs that do not allow WRITEs.)
     Dummy {
         #[serde(with = "time")]
         every: Duration,
     },
-    /// What has not completed after this time is issued again.
+    /// What has not completed after this time is issued again, each time it has passed, on a QP set aside for that:
+    /// behind the first on its own QP it could not complete before it. The first to complete counts.
     Again {
         #[serde(with = "time")]
         after: Duration,
