@@ -247,6 +247,9 @@ impl<H: Host> Step<'_, H> {
     }
 
     fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Denied> {
+        if self.requester.unaware_reads().is_some() {
+            return Err(Denied::PageFault);
+        }
         match self.queue.source(wr) {
             Source::Gather(sges) if !bytes.is_empty() => self.host.scatter(sges, offset, bytes),
             _ => Ok(()),

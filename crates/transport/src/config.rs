@@ -1,5 +1,6 @@
 //! What the three state machines of a QP know in common: its attributes, and what follows from them.
 
+use crate::quirk::Chance;
 use crate::{AckTimeout, Mtu, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,6 @@ pub(crate) struct Config {
     pub mtu: usize,
     /// Packets of the largest READ request.
     pub read_packets: u32,
-    /// Local ACK timeout, the first in a row; `None` = off.
-    pub ack_timeout: Option<Duration>,
     /// How long the peer is waited for at least, whatever the retry count says.
     pub patience: Duration,
     /// An ACK goes before requests that leave at the same time.
@@ -48,7 +47,6 @@ impl Config {
             state: QpState::Reset,
             mtu: 0,
             read_packets: 1,
-            ack_timeout: None,
             patience: Duration::ZERO,
             acks_first: false,
             xrc_target: false,
@@ -63,12 +61,16 @@ impl Config {
         let datagrams = self.init.service == Service::Ud;
         self.mtu = if datagrams { self.datagram_mtu } else { self.attr.path_mtu }.bytes();
         self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
+    }
+
+    /// A local ACK timeout, the first in a row, as chance has it; `None` = off.
+    pub fn ack_timeout(&self, chance: &mut Chance) -> Option<Duration> {
         // IBTA 9.7.6.1.3: T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr.
-        self.ack_timeout = (self.attr.timeout != 0).then(|| {
+        (self.attr.timeout != 0).then(|| {
             let AckTimeout { least_exponent, floor, factor, .. } = self.profile.ack_timeout;
             let t_tr = Duration::from_nanos(4096 << self.attr.timeout.max(least_exponent));
-            t_tr.mul_f64(factor.low).max(floor)
-        });
+            t_tr.mul_f64(factor.at(chance.share())).max(floor)
+        })
     }
 
     /// Whether a peer whose request meets a page fault gets an RNR NAK.

@@ -125,6 +125,16 @@ pub trait Host {
         false
     }
 
+    /// Whether the adapter has a place for one more outstanding READ or atomic ([`crate::Outstanding`]): asked where the
+    /// profile has `outstanding_reads`, before the first packet of one leaves for the first time. False: the QP says
+    /// `Limited`, and is to be polled again when any QP has given a place back.
+    fn take_read(&mut self) -> bool {
+        true
+    }
+
+    /// So many of them are answered, or given up.
+    fn give_back_reads(&mut self, _count: u32) {}
+
     /// Takes a completion. `solicited`: it is an error, or answers a request with the solicited bit.
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool);
 
@@ -185,4 +195,8 @@ pub enum Refused {
 pub trait Egress {
     /// Takes one packet.
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused>;
+
+    /// A packet that the adapter itself loses (packet damming): its captures show it, nobody sends it. Its payload need
+    /// not be read, nor be there.
+    fn lose(&mut self, _packet: &Outgoing<'_>) {}
 }

@@ -26,6 +26,7 @@ mod host;
 mod page_fault;
 mod profile;
 mod qp;
+mod quirk;
 mod recv_queue;
 mod requester;
 mod responder;
@@ -46,6 +47,7 @@ pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, 
 pub use page_fault::{Handled, Side};
 pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
 pub use qp::{InFlight, Limits, Progress, Qp};
+pub use quirk::{Announcer, Outstanding};
 pub use requester::{RequesterState, Setbacks};
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;

@@ -27,8 +27,14 @@ impl Qp {
     /// may be handed in. Nothing happens if it waits for none.
     pub fn page_resolved(&mut self, now: Instant, side: Side) {
         match side {
-            Side::Requester => self.requester.page_resolved(now, &self.config),
+            Side::Requester => self.requester.page_resolved(now),
             Side::Responder => self.responder.page_resolved(),
         }
+    }
+    /// Where the profile has packet flood: the requester has dropped an answer for want of a page, and drops what
+    /// comes until [`Qp::page_resolved`], whether the page is there or not. So many READs were outstanding then: for
+    /// [`crate::Announcer::waits`].
+    pub fn unaware_reads(&self) -> Option<u32> {
+        self.requester.unaware_reads()
     }
 }

@@ -15,8 +15,8 @@ pub struct Profile {
     pub rnr_wait: RnrWait,
     /// What goes over the wire while a page is missing.
     pub page_faults: PageFaults,
-    /// How long the answer to a READ takes that was asked for before: it is found the slow way.
-    pub repeated_read: Duration,
+    /// How much longer the answer to a READ takes that was asked for before: it is found the slow way.
+    pub repeated_read: Delay,
     /// READs and atomics that all QPs together may have outstanding; `None`: only each QP's own limit holds.
     pub outstanding_reads: Option<u32>,
     /// The flaw called packet damming.
@@ -87,7 +87,7 @@ pub struct Flood {
     /// Outstanding READs that the adapter remembers as waiting for pages, the newest of all QPs: their QPs are told as
     /// soon as the page is there.
     pub remembered: u32,
-    /// The others are searched for, one after the other, the newest first; each takes so long.
+    /// The others are searched for, one QP after the other, the newest first; each of its READs takes so long.
     pub search: Duration,
 }
 
@@ -149,7 +149,7 @@ impl Profile {
                 responder: ResponderFaults::Wait,
                 resolve: Delay::exactly(Duration::ZERO),
             },
-            repeated_read: Duration::ZERO,
+            repeated_read: Delay::exactly(Duration::ZERO),
             outstanding_reads: None,
             damming: false,
             flood: None,

@@ -69,7 +69,7 @@ impl Qp {
         let mut qp = Qp {
             send_queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data),
             recv_queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge),
-            requester: Requester::default(),
+            requester: Requester::new(&config),
             completer: Completer::default(),
             responder: Responder::default(),
             starved: None,
@@ -175,6 +175,9 @@ impl Qp {
         }
         if to == QpState::Sqd && mask.contains(AttrMask::MAX_DEST_RD_ATOMIC) {
             self.responder.resize(&self.config);
+        }
+        if mask.contains(AttrMask::TIMEOUT) {
+            self.requester.refresh_timeout(&self.config);
         }
         if mask.intersects(AttrMask::RETRY_CNT | AttrMask::RNR_RETRY) {
             self.requester.refresh_retries(&self.config);

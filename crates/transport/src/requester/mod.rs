@@ -13,13 +13,16 @@ mod unreliable;
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::qp::{InFlight, Limits, Progress};
+use crate::quirk::Chance;
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status, Target};
+use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Side, Status, Target};
 use page_fault::Hold;
 use position::{PACKET_COST, Position};
 use retry::Retries;
 pub use retry::Setbacks;
 use send::Step;
+use std::num::NonZeroU32;
+use std::time::Duration;
 use weir_wire::Psn;
 
 /// What the requester is doing, or waiting for.
@@ -81,21 +84,34 @@ pub(crate) struct Requester {
     repeating: Option<u64>,
     retries: Retries,
     setbacks: Setbacks,
+    chance: Chance,
+    /// How long an answer is waited for, until the next timeout; `None`: for ever.
+    ack_timeout: Option<Duration>,
     ack_deadline: Option<Instant>,
     /// ACK timeouts in a row.
     timeouts: u32,
     /// Since when the oldest packet has been waiting for an answer, repetitions included.
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
+    /// An answer was dropped for want of a page, and nobody has said that it is there: READs that were outstanding then.
+    unaware: Option<NonZeroU32>,
 }
 
 impl Requester {
+    /// That of a new QP, which is still to be started.
+    pub fn new(config: &Config) -> Requester {
+        let chance = Chance::new(config.profile.seed, config.init.qp_num, Side::Requester as u8);
+        Requester { chance, ..Requester::default() }
+    }
+
     /// Starts afresh with the attributes as they are (at RTS, and at RESET).
     pub fn start(&mut self, config: &Config) {
         *self = Requester {
             base: config.attr.sq_psn,
             retries: Retries::fresh(config),
             setbacks: self.setbacks,
+            ack_timeout: config.ack_timeout(&mut self.chance),
+            chance: std::mem::take(&mut self.chance),
             ..Requester::default()
         };
     }
@@ -107,6 +123,11 @@ impl Requester {
     /// Takes over changed retry attributes.
     pub fn refresh_retries(&mut self, config: &Config) {
         self.retries = Retries::fresh(config);
+    }
+
+    /// Takes over a changed ACK timeout.
+    pub fn refresh_timeout(&mut self, config: &Config) {
+        self.ack_timeout = config.ack_timeout(&mut self.chance);
     }
 
     /// Stops for good: the QP is in the error state.
@@ -282,7 +303,7 @@ impl Requester {
             self.asked = self.next.seq;
         }
         if self.ack_deadline.is_none() {
-            self.ack_deadline = config.ack_timeout.map(|timeout| now + self.stretched(timeout, config));
+            self.ack_deadline = self.ack_timeout.map(|timeout| now + self.stretched(timeout, config));
         }
         self.unanswered_since.get_or_insert(now);
     }
@@ -390,7 +411,7 @@ impl Requester {
         self.repeating = None;
         self.rnr_deadline = None;
         let outstanding = self.next.seq != self.una.seq;
-        self.ack_deadline = if outstanding { config.ack_timeout.map(|timeout| now + timeout) } else { None };
+        self.ack_deadline = if outstanding { self.ack_timeout.map(|timeout| now + timeout) } else { None };
         self.unanswered_since = outstanding.then_some(now);
     }
 }

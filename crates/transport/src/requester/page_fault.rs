@@ -10,6 +10,7 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendSlot, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// What keeps the requester from sending, however the limits are.
@@ -27,16 +28,22 @@ pub(super) enum Hold {
 
 impl Requester {
     /// What was missing is there: what waited tries again, and the peer's time begins anew.
-    pub fn page_resolved(&mut self, now: Instant, config: &Config) {
+    pub fn page_resolved(&mut self, now: Instant) {
+        self.unaware = None;
         if !self.waits_for_page() {
             return;
         }
         self.hold = Hold::No;
         self.state = RequesterState::Sending;
         if self.next.seq != self.una.seq {
-            self.ack_deadline = config.ack_timeout.map(|timeout| now + timeout);
+            self.ack_deadline = self.ack_timeout.map(|timeout| now + timeout);
             self.unanswered_since = Some(now);
         }
+    }
+
+    /// READs that were outstanding when an answer was dropped, if answers for that page are still dropped.
+    pub fn unaware_reads(&self) -> Option<u32> {
+        self.unaware.map(NonZeroU32::get)
     }
 
     pub fn waits_for_page(&self) -> bool {
@@ -69,7 +76,11 @@ impl Requester {
                 Handled::Held
             }
             RequesterFaults::Discard { retransmit } => {
-                self.repeat_after(now, retransmit.low, config);
+                if config.profile.flood.is_some() && self.unaware.is_none() {
+                    self.unaware = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
+                }
+                let time = retransmit.at(self.chance.share());
+                self.repeat_after(now, time, config);
                 Handled::Done
             }
         }

@@ -56,6 +56,7 @@ impl Requester {
         }
         self.timeouts += 1;
         self.setbacks.ack_timeouts = self.setbacks.ack_timeouts.wrapping_add(1);
+        self.refresh_timeout(config);
         self.go_back();
         Ok(())
     }
@@ -108,7 +109,8 @@ impl Requester {
         self.setbacks.rnr_naks = self.setbacks.rnr_naks.wrapping_add(1);
         self.restart_retries(config);
         self.go_back();
-        self.rnr_deadline = Some(now + timer.delay().mul_f64(config.profile.rnr_wait.factor.low));
+        let factor = config.profile.rnr_wait.factor.at(self.chance.share());
+        self.rnr_deadline = Some(now + timer.delay().mul_f64(factor));
         self.state = RequesterState::WaitReceiver;
         Ok(())
     }

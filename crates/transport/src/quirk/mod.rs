@@ -1,0 +1,19 @@
+//! Flaws of real adapters, one file each: what it does, and the observations that led to it.
+//!
+//! Each is switched and measured by the [`crate::Profile`]. None of them costs anything where the profile does without:
+//! they are asked for in cold paths only. References are to T. Fukuoka's thesis "Pitfalls of InfiniBand with On-Demand
+//! Paging", as T with section or figure.
+//!
+//! | flaw | where |
+//! | --- | --- |
+//! | what is left to chance | `chance` |
+//! | packet flood | `flood` |
+//! | a limit to outstanding READs across QPs | `outstanding` |
+
+mod chance;
+mod flood;
+mod outstanding;
+
+pub(crate) use chance::Chance;
+pub use flood::Announcer;
+pub use outstanding::Outstanding;
