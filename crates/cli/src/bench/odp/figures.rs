@@ -1,11 +1,11 @@
 //! The figures of the paper, measured here: as a table, as a picture, and what the paper observes in them.
 
-use super::chart::{Panel, Scale, Series, sheet};
 use super::program::{Line, Memory, Prefetch};
 use crate::bench::table::Spread;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use weir_lab::figure::{Axis, Drawing, Panel, Series, sheet};
 
 /// Everything, by size or by number.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -284,68 +284,61 @@ impl Figures {
         let by_size = |of: &dyn Fn(&Size) -> Option<f64>| -> Vec<(f64, f64)> {
             self.sizes.iter().filter_map(|(bytes, size)| Some((*bytes as f64, of(size)?))).collect()
         };
-        let series = |name: &'static str, points| Series { name, points };
         let iterations = |place: usize| -> Vec<(f64, f64)> {
             self.iterations.iter().filter_map(|(number, pair)| Some((*number as f64, pair[place]?))).collect()
         };
-        let panel = |title, y, x, scale, series| Panel { title, x, y, scale, series };
-        let size = "message size";
-        sheet(
-            "On-demand paging at the level of verbs",
-            &[
-                panel(
-                    "Latency of a ping-pong, first iteration included",
-                    "µs",
-                    size,
-                    Scale::LogLog,
-                    vec![
-                        series("pinned", by_size(&|s| s.latency[0])),
-                        series("ODP", by_size(&|s| s.latency[1])),
-                        series("ODP, first iteration", by_size(&|s| s.first[1])),
-                    ],
-                ),
-                panel(
-                    "Bandwidth of WRITEs",
-                    "GB/s",
-                    size,
-                    Scale::LogLinear,
-                    vec![
-                        series("pinned", by_size(&|s| s.bandwidth[0].map(|b| b / 1e9))),
-                        series("ODP", by_size(&|s| s.bandwidth[1].map(|b| b / 1e9))),
-                    ],
-                ),
-                panel(
-                    "1 MiB, one iteration after the other",
-                    "µs",
-                    "iteration",
-                    Scale::Linear,
-                    vec![series("pinned", iterations(0)), series("ODP", iterations(1))],
-                ),
-                panel(
-                    "Cost of a prefetch, five over the same memory",
-                    "µs",
-                    size,
-                    Scale::LogLog,
-                    vec![
-                        series("asked for", by_size(&|s| s.prefetch[0])),
-                        series("waited for", by_size(&|s| s.prefetch[1])),
-                        series("the first, waited for", by_size(&|s| s.first_prefetch)),
-                    ],
-                ),
-                panel(
-                    "A message through cold memory: prefetch at",
-                    "µs",
-                    size,
-                    Scale::LogLog,
-                    vec![
-                        series("neither side", by_size(&|s| s.sides[0])),
-                        series("the sender", by_size(&|s| s.sides[1])),
-                        series("the receiver", by_size(&|s| s.sides[2])),
-                        series("both sides", by_size(&|s| s.sides[3])),
-                    ],
-                ),
-            ],
-        )
+        let size = || Axis::sizes("message size");
+        let series = |name: &str, points: Vec<(f64, f64)>| Series::line(name, points);
+        let panels = [
+            Panel::new(
+                "Latency of a ping-pong, first iteration included",
+                size(),
+                Axis::log("µs"),
+                vec![
+                    series("pinned", by_size(&|s| s.latency[0])),
+                    series("ODP", by_size(&|s| s.latency[1])),
+                    series("ODP, first iteration", by_size(&|s| s.first[1])),
+                ],
+            ),
+            Panel::new(
+                "Bandwidth of WRITEs",
+                size(),
+                Axis::linear("GB/s"),
+                vec![
+                    series("pinned", by_size(&|s| s.bandwidth[0].map(|b| b / 1e9))),
+                    series("ODP", by_size(&|s| s.bandwidth[1].map(|b| b / 1e9))),
+                ],
+            ),
+            Panel::new(
+                "1 MiB, one iteration after the other",
+                Axis::linear("iteration"),
+                Axis::linear("µs"),
+                vec![series("pinned", iterations(0)), series("ODP", iterations(1))],
+            ),
+            Panel::new(
+                "Cost of a prefetch, five over the same memory",
+                size(),
+                Axis::log("µs"),
+                vec![
+                    series("asked for", by_size(&|s| s.prefetch[0])),
+                    series("waited for", by_size(&|s| s.prefetch[1])),
+                    series("the first, waited for", by_size(&|s| s.first_prefetch)),
+                ],
+            ),
+            Panel::new(
+                "A message through cold memory: prefetch at",
+                size(),
+                Axis::log("µs"),
+                vec![
+                    series("neither side", by_size(&|s| s.sides[0])),
+                    series("the sender", by_size(&|s| s.sides[1])),
+                    series("the receiver", by_size(&|s| s.sides[2])),
+                    series("both sides", by_size(&|s| s.sides[3])),
+                ],
+            ),
+        ];
+        let drawings: Vec<&dyn Drawing> = panels.iter().map(|panel| panel as &dyn Drawing).collect();
+        sheet("On-demand paging at the level of verbs", &drawings)
     }
 }
 

@@ -2,7 +2,6 @@
 //! the verbs-level figures of "Designing MPI Library with On-Demand Paging (ODP) of InfiniBand: Challenges and
 //! Benefits", section III.
 
-mod chart;
 mod figures;
 pub mod program;
 mod rows;
