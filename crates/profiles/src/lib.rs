@@ -1,0 +1,91 @@
+//! Adapters as they are: profiles as data, each value with its source.
+//!
+//! The files in `profiles/` are embedded. A file of one's own says what differs from another profile:
+//!
+//! ```toml
+//! about = "As ConnectX-4, but patient"
+//! base = "connectx4"              # ideal, if nothing is said
+//!
+//! [ack_timeout]
+//! factor = [3, 4]                 # or { value = [3, 4], source = "measured", note = "…" }
+//! ```
+//!
+//! "T" in sources is T. Fukuoka's master's thesis, "Pitfalls of InfiniBand with On-Demand Paging".
+#![forbid(unsafe_code)]
+
+mod error;
+mod read;
+mod table;
+
+pub use error::Error;
+pub use table::Explained;
+
+use serde::Serialize;
+use std::path::Path;
+use weir_transport::Profile;
+
+/// A profile and where its values are from.
+#[derive(Clone, Debug)]
+pub struct Described {
+    pub profile: Profile,
+    /// One line.
+    pub about: String,
+    /// In the order of the file.
+    pub values: Vec<Explained>,
+}
+
+/// A profile's name and what it is, for lists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    pub name: String,
+    pub about: String,
+}
+
+const EMBEDDED: [(&str, &str); 5] = [
+    ("ideal", include_str!("../profiles/ideal.toml")),
+    ("connectx3", include_str!("../profiles/connectx3.toml")),
+    ("connectx4", include_str!("../profiles/connectx4.toml")),
+    ("connectx5", include_str!("../profiles/connectx5.toml")),
+    ("connectx6", include_str!("../profiles/connectx6.toml")),
+];
+
+/// The profile of that name, or that a file describes.
+pub fn load(name_or_path: &str) -> Result<Profile, Error> {
+    Ok(describe(name_or_path)?.profile)
+}
+
+/// The same, with its values explained.
+pub fn describe(name_or_path: &str) -> Result<Described, Error> {
+    if let Some(text) = embedded(name_or_path) {
+        return read::profile(name_or_path, text);
+    }
+    let path = Path::new(name_or_path);
+    let is_path = path.components().count() > 1 || path.extension().is_some() || path.exists();
+    if !is_path {
+        return Err(Error::Unknown { name: name_or_path.into(), known: names().collect::<Vec<_>>().join(", ") });
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Error::Unreadable { path: name_or_path.into(), reason: source.to_string() })?;
+    read::profile(name_or_path, &text)
+}
+
+/// All that are embedded.
+pub fn all() -> Result<Vec<Described>, Error> {
+    EMBEDDED.iter().map(|(name, text)| read::profile(name, text)).collect()
+}
+
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    EMBEDDED.iter().map(|(name, _)| *name)
+}
+
+fn embedded(name: &str) -> Option<&'static str> {
+    EMBEDDED.iter().find(|(each, _)| *each == name).map(|(_, text)| *text)
+}
+
+impl Described {
+    /// Its line in a list.
+    pub fn entry(&self) -> Entry {
+        Entry { name: self.profile.name.clone(), about: self.about.clone() }
+    }
+}

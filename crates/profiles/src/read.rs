@@ -1,0 +1,195 @@
+//! From what a file says to a `Profile`.
+
+use crate::table::{self, Explained, Said};
+use crate::{Described, Error, embedded};
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+use toml::Value;
+use weir_transport::{
+    AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
+};
+
+/// Reads a profile; what it does not say is that of the one it is based on.
+pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
+    let Said { about, base, mut values } = table::parse(origin, text)?;
+    let base = base.unwrap_or_else(|| "ideal".into());
+    let beneath = embedded(&base).ok_or_else(|| Error::Value {
+        origin: origin.into(),
+        key: "base".into(),
+        got: format!("{base:?}"),
+        wanted: format!("one of {}", crate::names().collect::<Vec<_>>().join(", ")),
+    })?;
+    let own: Vec<String> = values.iter().map(|value| value.key.clone()).collect();
+    let below = table::parse(&base, beneath)?.values;
+    values.extend(below.into_iter().filter(|value| !own.contains(&value.key)));
+    explain(&mut values)?;
+    let reader = Reader { origin, values: &values, asked: RefCell::default() };
+    let name = if embedded(origin).is_some() { origin.into() } else { stem(origin) };
+    let profile = reader.profile(name)?;
+    let asked = reader.asked.into_inner();
+    if let Some(unknown) = own.iter().find(|key| !asked.contains(key)) {
+        let (origin, key) = (origin.into(), unknown.clone());
+        return Err(Error::UnknownKey { origin, key, known: asked.join(", ") });
+    }
+    values.sort_by_key(|value| asked.iter().position(|key| *key == value.key));
+    Ok(Described { profile, about: about.unwrap_or_else(|| format!("as {base}, but for what {origin} says")), values })
+}
+
+/// What a key means is said once, in the ideal profile.
+fn explain(values: &mut [Explained]) -> Result<(), Error> {
+    let Some(ideal) = embedded("ideal") else { return Ok(()) };
+    for said in table::parse("ideal", ideal)?.values {
+        values.iter_mut().filter(|value| value.key == said.key).for_each(|value| value.means.clone_from(&said.means));
+    }
+    Ok(())
+}
+
+/// What a file's profile is called.
+fn stem(path: &str) -> String {
+    Path::new(path).file_stem().map_or_else(|| path.into(), |stem| stem.to_string_lossy().into_owned())
+}
+
+/// Takes values by their keys and notes which keys there are.
+struct Reader<'a> {
+    origin: &'a str,
+    values: &'a [Explained],
+    asked: RefCell<Vec<String>>,
+}
+
+impl Reader<'_> {
+    fn profile(&self, name: String) -> Result<Profile, Error> {
+        let outstanding = self.whole("adapter.outstanding_reads", 0, 1 << 24)? as u32;
+        let profile = Profile {
+            name,
+            seed: self.whole("adapter.seed", 0, i64::MAX)? as u64,
+            on_demand: self.truth("adapter.on_demand")?,
+            repeated_read: self.delay("adapter.repeated_read_us")?,
+            outstanding_reads: (outstanding > 0).then_some(outstanding),
+            ack_timeout: AckTimeout {
+                least_exponent: self.whole("ack_timeout.least_exponent", 0, 31)? as u8,
+                floor: self.number("ack_timeout.floor_ms", 0.0, 100_000.0).map(millis)?,
+                // IBTA 9.7.6.1.3.
+                factor: self.spread("ack_timeout.factor", 1.0, 4.0)?,
+                growth: self.whole("ack_timeout.growth", 1, 1024)? as u32,
+            },
+            rnr_wait: RnrWait {
+                // Not before the time that the NAK asks for (IBTA 9.7.5.2.8).
+                factor: self.spread("rnr_wait.factor", 1.0, 100.0)?,
+                discards: self.truth("rnr_wait.discards")?,
+            },
+            page_faults: PageFaults {
+                requester: self.requester_faults()?,
+                responder: self.responder_faults()?,
+                resolve: self.delay("page_faults.resolve_us")?,
+            },
+            damming: self.truth("damming.on")?,
+            flood: self.flood()?,
+        };
+        let discards = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
+        if profile.flood.is_some() && !discards {
+            return Err(self.wrong("flood.on", "false where requester_faults.way is \"wait\": it comes of discarding"));
+        }
+        Ok(profile)
+    }
+
+    fn requester_faults(&self) -> Result<RequesterFaults, Error> {
+        let way = self.word("requester_faults.way", &["wait", "discard"])?;
+        let retransmit = self.delay("requester_faults.retransmit_us")?;
+        if way == "wait" {
+            return Ok(RequesterFaults::Wait);
+        }
+        // Without a pause it would do nothing else.
+        if retransmit.low < Duration::from_micros(1) {
+            return Err(self.wrong("requester_faults.retransmit_us", "1 µs at least where answers are discarded"));
+        }
+        Ok(RequesterFaults::Discard { retransmit })
+    }
+
+    fn responder_faults(&self) -> Result<ResponderFaults, Error> {
+        let way = self.word("responder_faults.way", &["wait", "rnr_nak"])?;
+        let read_after = self.number("responder_faults.read_nak_us", 0.0, LONGEST).map(micros)?;
+        let other_after = self.number("responder_faults.other_nak_us", 0.0, LONGEST).map(micros)?;
+        Ok(match way {
+            "wait" => ResponderFaults::Wait,
+            _ => ResponderFaults::RnrNak { read_after, other_after },
+        })
+    }
+
+    fn flood(&self) -> Result<Option<Flood>, Error> {
+        let on = self.truth("flood.on")?;
+        let remembered = self.whole("flood.remembered", 1, 1 << 24)? as u32;
+        let search = self.number("flood.search_us", 0.0, LONGEST).map(micros)?;
+        Ok(on.then_some(Flood { remembered, search }))
+    }
+
+    fn get(&self, key: &str) -> Result<&Value, Error> {
+        self.asked.borrow_mut().push(key.into());
+        let value = self.values.iter().find(|value| value.key == key);
+        let missing = || Error::Missing { origin: self.origin.into(), key: key.into() };
+        value.map(|value| &value.value).ok_or_else(missing)
+    }
+
+    fn truth(&self, key: &str) -> Result<bool, Error> {
+        self.get(key)?.as_bool().ok_or_else(|| self.wrong(key, "true or false"))
+    }
+
+    fn word<'w>(&self, key: &str, words: &[&'w str]) -> Result<&'w str, Error> {
+        let said = self.get(key)?.as_str();
+        let known = words.iter().find(|word| Some(**word) == said).copied();
+        known.ok_or_else(|| self.wrong(key, &format!("one of {}", words.join(", "))))
+    }
+
+    fn whole(&self, key: &str, low: i64, high: i64) -> Result<i64, Error> {
+        let number = self.get(key)?.as_integer().filter(|number| (low..=high).contains(number));
+        number.ok_or_else(|| self.wrong(key, &format!("a whole number from {low} to {high}")))
+    }
+
+    fn number(&self, key: &str, low: f64, high: f64) -> Result<f64, Error> {
+        let found = number(self.get(key)?).filter(|number| (low..=high).contains(number));
+        found.ok_or_else(|| self.wrong(key, &format!("a number from {low} to {high}")))
+    }
+
+    /// A number, or two bounds.
+    fn spread(&self, key: &str, low: f64, high: f64) -> Result<Spread, Error> {
+        let value = self.get(key)?;
+        let found = match value.as_array().map(Vec::as_slice) {
+            Some([a, b]) => number(a).zip(number(b)),
+            Some(_) => None,
+            None => number(value).map(|number| (number, number)),
+        };
+        let fits = found.filter(|(a, b)| low <= *a && a <= b && *b <= high);
+        let wanted = || format!("a number from {low} to {high}, or two of them, the lower first");
+        fits.map(|(low, high)| Spread { low, high }).ok_or_else(|| self.wrong(key, &wanted()))
+    }
+
+    fn delay(&self, key: &str) -> Result<Delay, Error> {
+        let Spread { low, high } = self.spread(key, 0.0, LONGEST)?;
+        Ok(Delay { low: micros(low), high: micros(high) })
+    }
+
+    fn wrong(&self, key: &str, wanted: &str) -> Error {
+        let value = self.values.iter().find(|value| value.key == key);
+        Error::Value {
+            origin: self.origin.into(),
+            key: key.into(),
+            got: value.map_or_else(String::new, |value| value.value.to_string()),
+            wanted: wanted.into(),
+        }
+    }
+}
+
+/// The longest delay, µs.
+const LONGEST: f64 = 10e6;
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+}
+
+fn micros(number: f64) -> Duration {
+    Duration::from_nanos((number * 1e3).round() as u64)
+}
+
+fn millis(number: f64) -> Duration {
+    Duration::from_nanos((number * 1e6).round() as u64)
+}

@@ -1,0 +1,83 @@
+//! A profile's file as a table of sections, keys and values.
+
+use crate::Error;
+use serde::Serialize;
+use toml::{Table, Value};
+
+/// A value of a profile, as people read it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explained {
+    /// `section.key`.
+    pub key: String,
+    pub value: Value,
+    /// What the key stands for.
+    pub means: String,
+    /// Where the value is from.
+    pub source: String,
+    /// What there is to say about it.
+    pub note: String,
+}
+
+/// What a file says of a profile, or of how it differs from another.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub about: Option<String>,
+    pub base: Option<String>,
+    pub values: Vec<Explained>,
+}
+
+/// Takes a file apart.
+pub(crate) fn parse(origin: &str, text: &str) -> Result<Said, Error> {
+    let table: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| Error::Syntax { origin: origin.into(), reason: error.to_string() })?;
+    let mut said = Said { about: None, base: None, values: Vec::new() };
+    for (section, value) in table {
+        let wrong = |key: &str, got: &Value, wanted: &str| Error::Value {
+            origin: origin.into(),
+            key: key.into(),
+            got: got.to_string(),
+            wanted: wanted.into(),
+        };
+        match (section.as_str(), value) {
+            ("about", Value::String(text)) => said.about = Some(text),
+            ("base", Value::String(name)) => said.base = Some(name),
+            ("about" | "base", other) => return Err(wrong(&section, &other, "a string")),
+            (_, Value::Table(keys)) => {
+                for (key, value) in keys {
+                    let key = format!("{section}.{key}");
+                    let explained = explained(origin, key, value).map_err(|(key, got)| {
+                        wrong(&key, &got, "a value, or { value = …, source = \"…\", note = \"…\" }")
+                    })?;
+                    said.values.push(explained);
+                }
+            }
+            (_, other) => return Err(wrong(&section, &other, "a section")),
+        }
+    }
+    Ok(said)
+}
+
+/// A bare value, or one with its source. An error is what it is instead.
+fn explained(origin: &str, key: String, value: Value) -> Result<Explained, (String, Value)> {
+    let Value::Table(mut parts) = value else {
+        return Ok(Explained { key, value, means: String::new(), source: origin.into(), note: String::new() });
+    };
+    let whole = Value::Table(parts.clone());
+    let mut text = |name: &str| match parts.remove(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(()),
+    };
+    let (means, source, note) = (text("means"), text("source"), text("note"));
+    match (parts.remove("value"), means, source, note) {
+        (Some(value), Ok(means), Ok(source), Ok(note)) if parts.is_empty() => Ok(Explained {
+            key,
+            value,
+            means: means.unwrap_or_default(),
+            source: source.unwrap_or_else(|| origin.into()),
+            note: note.unwrap_or_default(),
+        }),
+        _ => Err((key, whole)),
+    }
+}
