@@ -1,0 +1,131 @@
+//! What all QPs of an adapter share, as the protocol sees it: memory, completion queues, the way out.
+
+use crate::memory::{Accessor, Memory};
+use crate::packet::Payload;
+use std::cell::RefCell;
+use weir_transport::{
+    Access, Announcer, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload as Source, QpEvent,
+    Queue, Refused, Sge, Side,
+};
+use weir_wire::Headers;
+
+/// Shared by the QPs of one host.
+pub(crate) struct Adapter {
+    pub memory: Memory,
+    /// Who is told when that a page is there.
+    pub announcer: Announcer,
+    /// Places for outstanding READs.
+    pub reads: Outstanding,
+    /// A place for a READ became free where there was none.
+    pub places_again: bool,
+    /// Completions and events that the application has not heard of.
+    pub reports: Vec<Report>,
+}
+
+/// What an application hears.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Report {
+    Completion { qp: u32, queue: Queue, completion: Completion },
+    Event { qp: u32, event: QpEvent },
+}
+
+/// The adapter at one moment, on behalf of one side of one QP.
+pub(crate) struct View<'a> {
+    pub adapter: &'a RefCell<Adapter>,
+    pub who: Accessor,
+}
+
+impl Host for View<'_> {
+    fn check_local(&mut self, sges: &[Sge], _access: Access) -> Result<(), Denied> {
+        self.adapter.borrow().memory.check_pieces(sges)
+    }
+
+    fn check_remote(&mut self, rkey: u32, va: u64, len: u64, _access: Access) -> Result<(), Denied> {
+        self.adapter.borrow().memory.check(rkey, va, len)
+    }
+
+    fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let memory = &mut self.adapter.borrow_mut().memory;
+        memory.reach_pieces(sges, offset, bytes.len() as u64, self.who)?;
+        memory.scatter(sges, offset, bytes)
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let memory = &mut self.adapter.borrow_mut().memory;
+        let len = bytes.len() as u64;
+        memory.reach(rkey, va, len, va + len, self.who)?;
+        memory.write(rkey, va, bytes)
+    }
+
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
+        let memory = &mut self.adapter.borrow_mut().memory;
+        memory.reach(rkey, va, 8, va + 8, self.who)?;
+        memory.atomic(rkey, va, op)
+    }
+
+    fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, _access: Access) -> Result<(), Denied> {
+        self.adapter.borrow_mut().memory.reach_pieces(sges, offset, len, self.who)
+    }
+
+    fn expect_remote(&mut self, rkey: u32, va: u64, len: u64, _access: Access) {
+        self.adapter.borrow_mut().memory.expect(rkey, va, len);
+    }
+
+    fn take_read(&mut self) -> bool {
+        self.adapter.borrow_mut().reads.take()
+    }
+
+    fn give_back_reads(&mut self, count: u32) {
+        let adapter = &mut *self.adapter.borrow_mut();
+        adapter.places_again |= adapter.reads.give_back(count);
+    }
+
+    fn complete(&mut self, queue: Queue, completion: Completion, _solicited: bool) {
+        let report = Report::Completion { qp: self.who.qp, queue, completion };
+        self.adapter.borrow_mut().reports.push(report);
+    }
+
+    fn event(&mut self, event: QpEvent) {
+        self.adapter.borrow_mut().reports.push(Report::Event { qp: self.who.qp, event });
+    }
+}
+
+/// The way out for one packet, and for any number that the adapter loses.
+pub(crate) struct Out<'a> {
+    pub adapter: &'a RefCell<Adapter>,
+    pub who: Accessor,
+    /// Headers, payload, whether the adapter lost it.
+    pub packets: &'a mut Vec<(Headers, Payload, bool)>,
+    pub full: bool,
+}
+
+impl Egress for Out<'_> {
+    fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
+        if self.full {
+            return Err(Refused::Full);
+        }
+        let payload = match packet.payload {
+            Source::None => Payload::Phantom(0),
+            Source::Bytes(bytes) => Payload::Bytes(bytes.into()),
+            Source::Gather { sges, offset, len } => {
+                let memory = &mut self.adapter.borrow_mut().memory;
+                memory.reach_pieces(sges, offset, len as u64, self.who).map_err(Refused::Denied)?;
+                memory.gather(sges, offset, len).map_err(Refused::Denied)?
+            }
+            // Only a responder reads there.
+            Source::Remote { rkey, va, len } => {
+                let memory = &mut self.adapter.borrow_mut().memory;
+                let who = Accessor { side: Side::Responder, ..self.who };
+                memory.reach(rkey, va, len as u64, va + len as u64, who).map_err(Refused::Denied)?;
+                memory.take(rkey, va, len).map_err(Refused::Denied)?
+            }
+        };
+        self.packets.push((packet.headers, payload, false));
+        self.full = true;
+        Ok(())
+    }
+
+    fn lose(&mut self, packet: &Outgoing<'_>) {
+        self.packets.push((packet.headers, Payload::Phantom(packet.payload.len() as u32), true));
+    }
+}

@@ -1,0 +1,91 @@
+//! A host's traffic as a pcapng file, as the live adapter writes it: whole Ethernet frames, RoCEv2, right ICRCs.
+//!
+//! Host n has the address 10.x.y.z, where xyz is n + 1; time begins in 1970. Packets that the adapter or its own link
+//! loses have a comment. Payload without contents is zeros.
+
+use crate::observe::Loss;
+use crate::packet::SimPacket;
+use crate::qp::HostId;
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use weir_capture::{Direction, InterfaceInfo, PacketInfo, Writer};
+use weir_transport::Instant;
+use weir_wire::ip::{Envelope, fill_ipv4_checksum};
+use weir_wire::{ICRC_LEN, MAX_HEADERS, ROCE_PORT, icrc};
+
+/// A file being written.
+pub(crate) struct Capture {
+    writer: Writer<File>,
+    frames: u64,
+    failure: Option<io::Error>,
+    body: Vec<u8>,
+}
+
+const TTL: u8 = 64;
+
+impl Capture {
+    pub fn create(path: &Path, host: HostId, profile: &str) -> io::Result<Self> {
+        let info = InterfaceInfo {
+            name: &format!("host{}", host.0),
+            description: &format!("simulated; profile {profile}"),
+            application: concat!("weir ", env!("CARGO_PKG_VERSION")),
+        };
+        let writer = Writer::new(File::create(path)?, &info, 0);
+        Ok(Capture { writer, frames: 0, failure: None, body: Vec::new() })
+    }
+
+    pub fn record(&mut self, now: Instant, direction: Direction, packet: &SimPacket, lost: Option<Loss>) {
+        let mut headers = [0; MAX_HEADERS];
+        let len = packet.headers.emit(&mut headers);
+        self.body.clear();
+        self.body.extend_from_slice(&headers[..len]);
+        self.body.extend_from_slice(packet.payload.bytes());
+        self.body.extend_from_slice(&[0; 3][..usize::from(packet.headers.bth.pad)]);
+        let [src, dst] = [packet.from.host, packet.to].map(address);
+        // Packets of one QP have one source port, in the range that RoCEv2 uses for that (annex A17).
+        let src_port = 0xc000 | (packet.from.num & 0x3fff) as u16;
+        let envelope = Envelope { src, dst, src_port, dst_port: ROCE_PORT, ip_id: 0, dont_fragment: true };
+        let mut head = [0; 14 + 28];
+        head[..6].copy_from_slice(&mac(packet.to));
+        head[6..12].copy_from_slice(&mac(packet.from.host));
+        head[12..14].copy_from_slice(&[0x08, 0x00]);
+        envelope.emit(self.body.len() + ICRC_LEN, 0, TTL, &mut head[14..]);
+        fill_ipv4_checksum(&mut head[14..]);
+        let icrc = icrc::compute(&envelope, &self.body).to_le_bytes();
+        let info = PacketInfo { timestamp: now.0, direction, comment: lost.map_or("", remark) };
+        self.frames += 1;
+        if let Err(e) = self.writer.packet(&info, &[&head, &self.body, &icrc]) {
+            self.failure.get_or_insert(e);
+        }
+    }
+
+    /// Ends the file; a failure on the way is told here.
+    pub fn finish(mut self, now: Instant) -> io::Result<u64> {
+        self.writer.statistics(now.0, self.frames, 0);
+        self.writer.flush()?;
+        self.failure.map_or(Ok(self.frames), Err)
+    }
+}
+
+/// What stands beside a packet that is lost.
+fn remark(loss: Loss) -> &'static str {
+    match loss {
+        Loss::Adapter => "lost by the adapter: packet damming",
+        Loss::Link | Loss::Rule => "lost by fault injection",
+        Loss::TooLong => "lost: longer than the link's MTU",
+        Loss::Buffer => "lost: the switch's buffer was full",
+        Loss::Nowhere => "lost: there is no such host",
+    }
+}
+
+fn address(host: HostId) -> IpAddr {
+    let [_, a, b, c] = (host.0 + 1).to_be_bytes();
+    Ipv4Addr::new(10, a, b, c).into()
+}
+
+fn mac(host: HostId) -> [u8; 6] {
+    let [_, a, b, c] = (host.0 + 1).to_be_bytes();
+    [2, 0, 10, a, b, c]
+}

@@ -1,0 +1,164 @@
+//! A host: its adapter, its QPs, and whose turn it is to send.
+
+use crate::adapter::{Adapter, Out, View};
+use crate::capture::Capture;
+use crate::memory::{Accessor, Memory};
+use crate::observe::Counts;
+use crate::packet::Payload;
+use crate::qp::SimQp;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_transport::{Announcer, Instant, Limits, Outstanding, Profile, Progress, Side};
+use weir_wire::Headers;
+
+/// The host's own share of a page fault: about what a first touch costs a processor.
+const FAULT: Duration = Duration::from_micros(1);
+
+/// An adapter has no small window: what is posted goes out.
+const UNLIMITED: Limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
+
+/// QP numbers are places and the count of QPs that had that place, so that packets to an old one meet no new one.
+const PLACES: u32 = 16;
+
+pub(crate) struct HostState {
+    pub profile: Arc<Profile>,
+    pub adapter: RefCell<Adapter>,
+    qps: Vec<Place>,
+    free: Vec<u32>,
+    /// Whose turn it is.
+    ready: VecDeque<u32>,
+    /// Who waits for a place for a READ.
+    limited: Vec<u32>,
+    /// A packet is leaving: its end will be told.
+    pub sending: bool,
+    /// The announcer's event that counts.
+    pub announce: Option<Instant>,
+    pub counts: Counts,
+    pub capture: Option<Capture>,
+}
+
+#[derive(Default)]
+struct Place {
+    generation: u32,
+    qp: Option<Box<SimQp>>,
+}
+
+impl HostState {
+    pub fn new(profile: Arc<Profile>, seed: u64) -> Self {
+        let adapter = Adapter {
+            memory: Memory::new(profile.page_faults.resolve, FAULT, seed),
+            announcer: Announcer::new(profile.flood),
+            reads: Outstanding::new(profile.outstanding_reads),
+            places_again: false,
+            reports: Vec::new(),
+        };
+        HostState {
+            profile,
+            adapter: RefCell::new(adapter),
+            qps: Vec::new(),
+            free: Vec::new(),
+            ready: VecDeque::new(),
+            limited: Vec::new(),
+            sending: false,
+            announce: None,
+            counts: Counts::default(),
+            capture: None,
+        }
+    }
+
+    /// A number for a new QP. The first is 0x010000; 0 and 1 are reserved.
+    pub fn number(&mut self) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.qps.push(Place::default());
+            self.qps.len() as u32 - 1
+        });
+        let generation = &mut self.qps[place as usize].generation;
+        *generation = *generation % 0xff + 1;
+        *generation << PLACES | place
+    }
+
+    /// Puts a QP where its number says.
+    pub fn put(&mut self, num: u32, qp: SimQp) {
+        self.qps[place(num)].qp = Some(Box::new(qp));
+    }
+
+    pub fn get(&self, num: u32) -> Option<&SimQp> {
+        let at = self.qps.get(place(num))?;
+        at.qp.as_deref().filter(|_| at.generation == num >> PLACES)
+    }
+
+    pub fn get_mut(&mut self, num: u32) -> Option<&mut SimQp> {
+        let at = self.qps.get_mut(place(num))?;
+        at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES)
+    }
+
+    /// A QP, and the adapter as it sees it.
+    pub fn parts(&mut self, now: Instant, num: u32, side: Side) -> Option<(&mut SimQp, View<'_>)> {
+        let at = self.qps.get_mut(place(num))?;
+        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES)?;
+        Some((qp, View { adapter: &self.adapter, who: Accessor { now, qp: num, side } }))
+    }
+
+    pub fn remove(&mut self, num: u32) {
+        if self.get(num).is_some() {
+            self.qps[place(num)].qp = None;
+            self.free.push(place(num) as u32);
+            self.adapter.get_mut().announcer.forget(num);
+        }
+    }
+
+    /// Lets a QP have its turn, if it has something to send.
+    pub fn line_up(&mut self, num: u32) {
+        if let Some(qp) = self.get_mut(num)
+            && !qp.ready
+            && qp.qp.wants_transmit()
+        {
+            qp.ready = true;
+            self.ready.push_back(num);
+        }
+    }
+
+    /// Lets those go on that waited for a place for a READ, if there is one.
+    pub fn line_up_limited(&mut self) {
+        if std::mem::take(&mut self.adapter.get_mut().places_again) {
+            for num in std::mem::take(&mut self.limited) {
+                if let Some(qp) = self.get_mut(num) {
+                    qp.limited = false;
+                }
+                self.line_up(num);
+            }
+        }
+    }
+
+    /// Lets the next QP send one packet, which is put into `packets` behind any that the adapter itself loses. Returns
+    /// whose turn it was.
+    pub fn turn(&mut self, now: Instant, packets: &mut Vec<(Headers, Payload, bool)>) -> Option<u32> {
+        let num = self.ready.pop_front()?;
+        let HostState { qps, adapter, ready, limited, .. } = self;
+        let at = &mut qps[place(num)];
+        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES);
+        let Some(qp) = qp else { return Some(num) };
+        qp.ready = false;
+        let who = Accessor { now, qp: num, side: Side::Requester };
+        let (mut out, mut view) = (Out { adapter, who, packets, full: false }, View { adapter, who });
+        match qp.qp.poll_transmit(now, UNLIMITED, &mut view, &mut out) {
+            Progress::Idle => {}
+            Progress::Full => {
+                qp.ready = true;
+                ready.push_back(num);
+            }
+            Progress::Limited if qp.limited => {}
+            Progress::Limited => {
+                qp.limited = true;
+                limited.push(num);
+            }
+        }
+        Some(num)
+    }
+}
+
+fn place(num: u32) -> usize {
+    (num & ((1 << PLACES) - 1)) as usize
+}

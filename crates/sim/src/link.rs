@@ -1,0 +1,94 @@
+//! Links: a rate, a latency, loss. Each direction is a pipe that packets leave in the order in which they entered.
+
+use crate::network::Node;
+use crate::packet::SimPacket;
+use std::collections::VecDeque;
+use std::time::Duration;
+use weir_transport::{Instant, Mtu};
+
+/// A cable, the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bits per second that carry packets, coding left out.
+    pub rate: f64,
+    /// From the last bit out to the last bit in.
+    pub latency: Duration,
+    /// Probability that a packet is lost.
+    pub loss: f64,
+    /// Packets with more payload are lost.
+    pub mtu: Mtu,
+    /// Bytes around each packet's BTH ..= ICRC.
+    pub overhead: u32,
+}
+
+impl Link {
+    /// InfiniBand FDR 4x: 56.25 Gbit/s in 64b/66b coding; LRH 8 and VCRC 2 bytes; 1 µs.
+    pub const FDR: Link =
+        Link { rate: 54.545e9, latency: Duration::from_micros(1), loss: 0.0, mtu: Mtu::M4096, overhead: 10 };
+
+    /// RoCEv2 over Ethernet of so many Gbit/s: preamble 8, MAC 14, IPv4 20, UDP 8, FCS 4, gap 12 bytes; 1 µs.
+    pub const fn ethernet(gbit: f64) -> Link {
+        Link { rate: gbit * 1e9, latency: Duration::from_micros(1), loss: 0.0, mtu: Mtu::M4096, overhead: 66 }
+    }
+
+    /// The same with loss.
+    pub const fn lossy(self, loss: f64) -> Link {
+        Link { loss, ..self }
+    }
+}
+
+/// One direction of a link, and the queue before it.
+///
+/// Packets leave one after the other at the link's rate, so how much still waits follows from when the last one will
+/// have left: the queue needs no events of its own.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    pub link: Link,
+    pub to: Node,
+    /// Bytes that may wait before it.
+    buffer: u64,
+    picoseconds_per_byte: f64,
+    /// When the last packet that entered will have left, picoseconds.
+    free: u64,
+    flying: VecDeque<(Instant, SimPacket)>,
+}
+
+impl Pipe {
+    pub fn new(link: Link, to: Node, buffer: u64) -> Self {
+        let picoseconds_per_byte = 8e12 / link.rate;
+        Pipe { link, to, buffer, picoseconds_per_byte, free: 0, flying: VecDeque::new() }
+    }
+
+    /// When the next packet may leave, rounded up.
+    pub fn free_at(&self) -> Instant {
+        Instant(self.free.div_ceil(1000))
+    }
+
+    /// Whether a packet of so many bytes (BTH ..= ICRC) finds room in the queue.
+    pub fn has_room(&self, now: Instant, bytes: usize) -> bool {
+        let waiting = self.free.saturating_sub(now.0 * 1000) as f64 / self.picoseconds_per_byte;
+        waiting as u64 + bytes as u64 <= self.buffer
+    }
+
+    /// Takes the time on the wire that a packet needs, and returns when it arrives.
+    pub fn occupy(&mut self, now: Instant, bytes: usize) -> Instant {
+        // A sender is told in whole nanoseconds that the wire is free: it has lost nothing by that.
+        let since = (now.0 * 1000).saturating_sub(self.free);
+        let start = if since < 1000 { self.free } else { now.0 * 1000 };
+        let bytes = bytes + self.link.overhead as usize;
+        self.free = start + (bytes as f64 * self.picoseconds_per_byte) as u64;
+        self.free_at() + self.link.latency
+    }
+
+    /// Puts a packet on its way. True: it is the only one, and somebody must look for its arrival.
+    pub fn put(&mut self, arrival: Instant, packet: SimPacket) -> bool {
+        self.flying.push_back((arrival, packet));
+        self.flying.len() == 1
+    }
+
+    /// Takes the packet that arrives, and says when the next one does.
+    pub fn take(&mut self) -> Option<(SimPacket, Option<Instant>)> {
+        let (_, packet) = self.flying.pop_front()?;
+        Some((packet, self.flying.front().map(|(at, _)| *at)))
+    }
+}

@@ -1,0 +1,342 @@
+//! A host's memory: regions, with contents or without, their pages there or not, and the page faults under way.
+
+use crate::packet::Payload;
+use crate::qp::HostId;
+use crate::rng::Rng;
+use std::ops::Range;
+use std::time::Duration;
+use weir_transport::{AtomicOp, Delay, Denied, Instant, Sge, Side};
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
+
+/// What a region's bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// Nobody's business: so many bytes, which read as zeros and cost nothing.
+    Phantom(u64),
+    /// These.
+    Bytes(Vec<u8>),
+}
+
+/// How a region is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paging {
+    /// All pages are there, and stay.
+    Pinned,
+    /// On demand; no page is there at first.
+    OnDemand,
+}
+
+/// A registered region; it starts at a page boundary. Peers may do everything there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    pub host: HostId,
+    pub addr: u64,
+    pub len: u64,
+    /// Local and remote key.
+    pub key: u32,
+}
+
+impl Region {
+    /// A piece of it.
+    pub fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge { addr: self.addr + offset, length, lkey: self.key }
+    }
+}
+
+#[derive(Debug)]
+struct RegionState {
+    addr: u64,
+    len: u64,
+    bytes: Option<Vec<u8>>,
+    /// By page: [`ABSENT`], [`PRESENT`], or the number of its fault; `None`: pinned.
+    pages: Option<Vec<u32>>,
+}
+
+const ABSENT: u32 = u32::MAX;
+const PRESENT: u32 = u32::MAX - 1;
+
+/// A page fault under way, common to all that meet it.
+#[derive(Debug)]
+struct Fault {
+    region: usize,
+    pages: Vec<u64>,
+    /// QPs, by number, and their sides.
+    waiters: Vec<(u32, Side)>,
+}
+
+/// On whose behalf memory is accessed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accessor {
+    pub now: Instant,
+    pub qp: u32,
+    pub side: Side,
+}
+
+#[derive(Debug)]
+pub(crate) struct Memory {
+    regions: Vec<RegionState>,
+    next_addr: u64,
+    faults: Vec<Option<Fault>>,
+    free_faults: Vec<u32>,
+    /// Faults that were begun and whose ends are still to be put down.
+    pub begun: Vec<(Instant, u32)>,
+    /// How long the adapter takes at least, and the host.
+    resolve: Delay,
+    least: Duration,
+    rng: Rng,
+    /// Faults begun so far.
+    pub faulted: u64,
+}
+
+impl Memory {
+    pub fn new(resolve: Delay, least: Duration, seed: u64) -> Self {
+        Memory {
+            regions: Vec::new(),
+            next_addr: 0x10_0000,
+            faults: Vec::new(),
+            free_faults: Vec::new(),
+            begun: Vec::new(),
+            resolve,
+            least,
+            rng: Rng(seed),
+            faulted: 0,
+        }
+    }
+
+    pub fn register(&mut self, host: HostId, backing: Backing, paging: Paging) -> Region {
+        let (len, bytes) = match backing {
+            Backing::Phantom(len) => (len, None),
+            Backing::Bytes(bytes) => (bytes.len() as u64, Some(bytes)),
+        };
+        let pages = (paging == Paging::OnDemand).then(|| vec![ABSENT; len.div_ceil(PAGE) as usize]);
+        let addr = self.next_addr;
+        // A page that belongs to nobody lies between regions.
+        self.next_addr += len.next_multiple_of(PAGE) + PAGE;
+        self.regions.push(RegionState { addr, len, bytes, pages });
+        Region { host, addr, len, key: (self.regions.len() as u32) << 8 }
+    }
+
+    /// Brings the pages of some bytes, or takes them away. A fault that is under way goes on.
+    pub fn set_present(&mut self, key: u32, bytes: Range<u64>, present: bool) {
+        if let Some(index) = self.index(key)
+            && let Some(pages) = &mut self.regions[index].pages
+        {
+            for page in &mut pages[(bytes.start / PAGE) as usize..bytes.end.div_ceil(PAGE) as usize] {
+                *page = if present { PRESENT } else { ABSENT };
+            }
+        }
+    }
+
+    /// Whether the page of a byte is there.
+    pub fn is_present(&self, key: u32, offset: u64) -> bool {
+        let region = self.index(key).map(|index| &self.regions[index]);
+        region.is_some_and(|r| r.pages.as_ref().is_none_or(|pages| pages[(offset / PAGE) as usize] == PRESENT))
+    }
+
+    /// Contents; `None` if it has none.
+    pub fn contents(&self, key: u32) -> Option<&[u8]> {
+        self.regions[self.index(key)?].bytes.as_deref()
+    }
+
+    /// The same, to write.
+    pub fn contents_mut(&mut self, key: u32) -> Option<&mut [u8]> {
+        let index = self.index(key)?;
+        self.regions[index].bytes.as_deref_mut()
+    }
+
+    /// Asks for permission only. All regions allow everything.
+    pub fn check(&self, key: u32, addr: u64, len: u64) -> Result<(), Denied> {
+        self.find(key, addr, len).map(drop)
+    }
+
+    /// The same for each piece that has bytes.
+    pub fn check_pieces(&self, sges: &[Sge]) -> Result<(), Denied> {
+        let filled = sges.iter().filter(|sge| sge.length > 0);
+        filled.clone().try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length)))
+    }
+
+    /// Whether some bytes are there; if not, a fault brings what is missing of them and up to `end`.
+    pub fn reach(&mut self, key: u32, addr: u64, len: u64, end: u64, who: Accessor) -> Result<(), Denied> {
+        let index = self.find(key, addr, len)?;
+        let region = &self.regions[index];
+        let Some(pages) = &region.pages else { return Ok(()) };
+        let missing = pages_of(region, addr, len).find(|&page| pages[page as usize] != PRESENT);
+        match missing.map(|page| (page, pages[page as usize])) {
+            None => return Ok(()),
+            Some((page, ABSENT)) => {
+                let until = pages_of(region, addr, end.saturating_sub(addr).max(len)).end;
+                self.begin(index, page..until, who);
+            }
+            Some((_, fault)) => {
+                if let Some(Fault { waiters, .. }) = &mut self.faults[fault as usize]
+                    && !waiters.contains(&(who.qp, who.side))
+                {
+                    waiters.push((who.qp, who.side));
+                }
+            }
+        }
+        Err(Denied::PageFault)
+    }
+
+    /// The same for `len` bytes from `offset` of the pieces' sum; all that lies behind them in the pieces is brought too.
+    pub fn reach_pieces(&mut self, sges: &[Sge], offset: u64, len: u64, who: Accessor) -> Result<(), Denied> {
+        pieces(sges, offset, len, |sge, addr, len, _| {
+            self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), who)
+        })
+    }
+
+    /// The fault that is under way at `addr`, if any, brings all of `len` bytes.
+    pub fn expect(&mut self, key: u32, addr: u64, len: u64) {
+        let Ok(index) = self.find(key, addr, len) else { return };
+        let region = &mut self.regions[index];
+        let range = pages_of(region, addr, len);
+        let Some(pages) = &mut region.pages else { return };
+        let under_way = |page: u64| Some(pages[page as usize]).filter(|&state| state != ABSENT && state != PRESENT);
+        let Some(number) = range.clone().find_map(under_way) else { return };
+        let Some(fault) = &mut self.faults[number as usize] else { return };
+        for page in range {
+            if pages[page as usize] == ABSENT {
+                pages[page as usize] = number;
+                fault.pages.push(page);
+            }
+        }
+    }
+
+    /// Ends a fault: its pages are there. Returns who waited.
+    pub fn end_fault(&mut self, number: u32) -> Vec<(u32, Side)> {
+        let Some(fault) = self.faults[number as usize].take() else { return Vec::new() };
+        self.free_faults.push(number);
+        if let Some(pages) = &mut self.regions[fault.region].pages {
+            for page in fault.pages {
+                // Unless it was taken away meanwhile.
+                if pages[page as usize] == number {
+                    pages[page as usize] = PRESENT;
+                }
+            }
+        }
+        fault.waiters
+    }
+
+    /// Payload from pieces that are there.
+    pub fn gather(&self, sges: &[Sge], offset: u64, len: usize) -> Result<Payload, Denied> {
+        if sges.iter().all(|sge| self.contents(sge.lkey).is_none()) {
+            return Ok(Payload::Phantom(len as u32));
+        }
+        let mut bytes = vec![0; len];
+        pieces(sges, offset, len as u64, |sge, addr, len, at| {
+            self.read(sge.lkey, addr, &mut bytes[at as usize..][..len as usize])
+        })?;
+        Ok(Payload::Bytes(bytes.into()))
+    }
+
+    /// Payload from one place that is there.
+    pub fn take(&self, key: u32, addr: u64, len: usize) -> Result<Payload, Denied> {
+        let index = self.find(key, addr, len as u64)?;
+        let region = &self.regions[index];
+        Ok(match &region.bytes {
+            None => Payload::Phantom(len as u32),
+            Some(all) => Payload::Bytes(all[(addr - region.addr) as usize..][..len].into()),
+        })
+    }
+
+    /// Stores bytes where there are contents.
+    pub fn write(&mut self, key: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let index = self.find(key, addr, bytes.len() as u64)?;
+        let region = &mut self.regions[index];
+        if let Some(all) = &mut region.bytes {
+            all[(addr - region.addr) as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// The same to pieces.
+    pub fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
+        pieces(sges, offset, bytes.len() as u64, |sge, addr, len, at| {
+            self.write(sge.lkey, addr, &bytes[at as usize..][..len as usize])
+        })
+    }
+
+    /// Does an atomic; without contents, on a zero that stays one.
+    pub fn atomic(&mut self, key: u32, addr: u64, op: AtomicOp) -> Result<u64, Denied> {
+        let mut word = [0; 8];
+        self.read(key, addr, &mut word)?;
+        let before = u64::from_ne_bytes(word);
+        let after = match op {
+            AtomicOp::CompareSwap { compare, swap } if before == compare => swap,
+            AtomicOp::CompareSwap { .. } => before,
+            AtomicOp::FetchAdd { add } => before.wrapping_add(add),
+        };
+        self.write(key, addr, &after.to_ne_bytes())?;
+        Ok(before)
+    }
+
+    fn read(&self, key: u32, addr: u64, into: &mut [u8]) -> Result<(), Denied> {
+        let region = &self.regions[self.find(key, addr, into.len() as u64)?];
+        match &region.bytes {
+            None => into.fill(0),
+            Some(all) => into.copy_from_slice(&all[(addr - region.addr) as usize..][..into.len()]),
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, region: usize, range: Range<u64>, who: Accessor) {
+        let number = self.free_faults.pop().unwrap_or(self.faults.len() as u32);
+        if number as usize == self.faults.len() {
+            self.faults.push(None);
+        }
+        let pages = self.regions[region].pages.as_mut().expect("only memory on demand has faults");
+        let range: Vec<u64> = range.filter(|&page| pages[page as usize] == ABSENT).collect();
+        for &page in &range {
+            pages[page as usize] = number;
+        }
+        self.faults[number as usize] = Some(Fault { region, pages: range, waiters: vec![(who.qp, who.side)] });
+        let time = self.resolve.at(self.rng.share()).max(self.least);
+        self.begun.push((who.now + time, number));
+        self.faulted += 1;
+    }
+
+    fn index(&self, key: u32) -> Option<usize> {
+        let index = ((key >> 8) as usize).checked_sub(1)?;
+        (key & 0xff == 0 && index < self.regions.len()).then_some(index)
+    }
+
+    fn find(&self, key: u32, addr: u64, len: u64) -> Result<usize, Denied> {
+        let index = self.index(key).ok_or(Denied::Protection)?;
+        let region = &self.regions[index];
+        let offset = addr.checked_sub(region.addr).ok_or(Denied::Protection)?;
+        let end = offset.checked_add(len).ok_or(Denied::Protection)?;
+        if end <= region.len { Ok(index) } else { Err(Denied::Protection) }
+    }
+}
+
+fn pages_of(region: &RegionState, addr: u64, len: u64) -> Range<u64> {
+    let offset = addr - region.addr;
+    offset / PAGE..(offset + len).div_ceil(PAGE)
+}
+
+/// Calls `each` with what `len` bytes from `offset` of the pieces' sum cover: the piece, address, length, and place among
+/// the `len` bytes.
+fn pieces(
+    sges: &[Sge],
+    mut offset: u64,
+    len: u64,
+    mut each: impl FnMut(&Sge, u64, u64, u64) -> Result<(), Denied>,
+) -> Result<(), Denied> {
+    let mut done = 0;
+    for sge in sges {
+        let length = u64::from(sge.length);
+        if offset >= length {
+            offset -= length;
+            continue;
+        }
+        let take = (len - done).min(length - offset);
+        if take > 0 {
+            each(sge, sge.addr + offset, take, done)?;
+        }
+        done += take;
+        offset = 0;
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! What hosts are connected by: switches, and the ways through them.
+
+use crate::link::{Link, Pipe};
+use crate::qp::HostId;
+use std::collections::VecDeque;
+
+/// Names a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SwitchId(pub u32);
+
+/// An end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    Host(HostId),
+    Switch(SwitchId),
+}
+
+impl From<HostId> for Node {
+    fn from(host: HostId) -> Node {
+        Node::Host(host)
+    }
+}
+
+impl From<SwitchId> for Node {
+    fn from(switch: SwitchId) -> Node {
+        Node::Switch(switch)
+    }
+}
+
+/// It stores a packet and forwards it.
+#[derive(Debug)]
+struct Switch {
+    /// Bytes that may wait before each of its outputs.
+    buffer: u64,
+    /// Pipes that begin here.
+    outputs: Vec<u32>,
+    /// Outputs on shortest ways, by host.
+    ways: Vec<Vec<u32>>,
+    dropped: u64,
+}
+
+/// All links and switches.
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    pub pipes: Vec<Pipe>,
+    switches: Vec<Switch>,
+    /// By host: its way out.
+    ports: Vec<Option<u32>>,
+    routed: bool,
+}
+
+impl Network {
+    pub fn add_host(&mut self) {
+        self.ports.push(None);
+        self.routed = false;
+    }
+
+    pub fn add_switch(&mut self, buffer: u64) -> SwitchId {
+        self.switches.push(Switch { buffer, outputs: Vec::new(), ways: Vec::new(), dropped: 0 });
+        SwitchId(self.switches.len() as u32 - 1)
+    }
+
+    /// # Panics
+    /// If a host has a link already.
+    pub fn connect(&mut self, a: Node, b: Node, link: Link) {
+        for (from, to) in [(a, b), (b, a)] {
+            let pipe = self.pipes.len() as u32;
+            let buffer = match from {
+                Node::Host(host) => {
+                    let port = &mut self.ports[host.0 as usize];
+                    assert!(port.is_none(), "{host:?} has a link already");
+                    *port = Some(pipe);
+                    u64::MAX
+                }
+                Node::Switch(switch) => {
+                    let switch = &mut self.switches[switch.0 as usize];
+                    switch.outputs.push(pipe);
+                    switch.buffer
+                }
+            };
+            self.pipes.push(Pipe::new(link, to, buffer));
+        }
+        self.routed = false;
+    }
+
+    /// The pipe that a host sends into.
+    pub fn port(&self, host: HostId) -> Option<u32> {
+        self.ports[host.0 as usize]
+    }
+
+    /// The pipe from a switch towards a host; of several shortest ways each flow keeps to one. `None`: there is none.
+    pub fn way(&mut self, switch: SwitchId, to: HostId, flow: u64) -> Option<u32> {
+        if !self.routed {
+            self.find_ways();
+        }
+        let ways = &self.switches[switch.0 as usize].ways[to.0 as usize];
+        match ways.len() {
+            0 => None,
+            1 => Some(ways[0]),
+            n => Some(ways[(flow.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % n]),
+        }
+    }
+
+    /// Counts a packet that found a full buffer.
+    pub fn dropped(&mut self, switch: SwitchId) {
+        self.switches[switch.0 as usize].dropped += 1;
+    }
+
+    /// Packets that found a switch's buffers full.
+    pub fn drops(&self, switch: SwitchId) -> u64 {
+        self.switches[switch.0 as usize].dropped
+    }
+
+    /// Breadth first from each host.
+    fn find_ways(&mut self) {
+        let (count, hosts) = (self.switches.len(), self.ports.len());
+        for switch in &mut self.switches {
+            switch.ways = vec![Vec::new(); hosts];
+        }
+        for host in 0..hosts {
+            let mut distance = vec![u32::MAX; count];
+            let mut next = VecDeque::new();
+            if let Some(port) = self.ports[host]
+                && let Node::Switch(first) = self.pipes[port as usize].to
+            {
+                distance[first.0 as usize] = 0;
+                next.push_back(first.0 as usize);
+            }
+            while let Some(at) = next.pop_front() {
+                for &pipe in &self.switches[at].outputs {
+                    if let Node::Switch(beyond) = self.pipes[pipe as usize].to
+                        && distance[beyond.0 as usize] == u32::MAX
+                    {
+                        distance[beyond.0 as usize] = distance[at] + 1;
+                        next.push_back(beyond.0 as usize);
+                    }
+                }
+            }
+            for at in 0..count {
+                let nearer = |pipe: &u32| match self.pipes[*pipe as usize].to {
+                    Node::Host(to) => to.0 as usize == host,
+                    Node::Switch(to) => {
+                        distance[at] != u32::MAX && distance[to.0 as usize].checked_add(1) == Some(distance[at])
+                    }
+                };
+                let ways = self.switches[at].outputs.iter().copied().filter(nearer).collect();
+                self.switches[at].ways[host] = ways;
+            }
+        }
+        self.routed = true;
+    }
+}

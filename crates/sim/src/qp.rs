@@ -1,0 +1,139 @@
+//! A queue pair in its host: what the adapter keeps beside the protocol's own state.
+
+use crate::packet::SimPacket;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_transport::{
+    Access, AttrMask, Host, Instant, Mtu, Profile, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Service, Tuning,
+};
+use weir_wire::RnrTimer;
+
+/// Names a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u32);
+
+/// Names a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QpId {
+    pub host: HostId,
+    /// Its number on the wire, 24 bits.
+    pub num: u32,
+}
+
+/// What a connection is made with (RC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpSetup {
+    pub mtu: Mtu,
+    pub caps: QpCaps,
+    /// Local ACK timeout: 4.096 µs · 2^n, 0 = for ever.
+    pub timeout: u8,
+    pub retry_cnt: u8,
+    /// 7 = for ever.
+    pub rnr_retry: u8,
+    pub min_rnr_timer: u8,
+    pub max_rd_atomic: u8,
+    /// First PSN of each end.
+    pub psn: [u32; 2],
+}
+
+impl Default for QpSetup {
+    fn default() -> Self {
+        QpSetup {
+            mtu: Mtu::M4096,
+            caps: QpCaps { max_send_wr: 128, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 14,
+            max_rd_atomic: 4,
+            psn: [0, 0],
+        }
+    }
+}
+
+/// An adapter asks for a whole READ at once and answers at once; it coalesces ACKs only while its port is busy.
+const TUNING: Tuning = Tuning { ack_every: 16, read_chunk: 1 << 31, lazy_ack: Duration::ZERO };
+
+pub(crate) struct SimQp {
+    pub qp: Qp,
+    pub peer: HostId,
+    /// It is in its adapter's round.
+    pub ready: bool,
+    /// It waits for a place for a READ.
+    pub limited: bool,
+    /// The earliest of its events that counts.
+    pub armed: Option<Instant>,
+    /// Packets that wait for pages, by [`weir_transport::Side`].
+    pub held: [VecDeque<SimPacket>; 2],
+    /// The PSN after the last one sent, of requests and of responses.
+    sent: [Option<Psn>; 2],
+}
+
+impl SimQp {
+    /// In RESET.
+    pub fn new(num: u32, peer: HostId, setup: &QpSetup, profile: &Arc<Profile>) -> Self {
+        let init = QpInit { qp_num: num, service: Service::Rc, caps: setup.caps, sq_sig_all: false };
+        SimQp {
+            qp: Qp::new(init, profile.clone(), TUNING),
+            peer,
+            ready: false,
+            limited: false,
+            armed: None,
+            held: Default::default(),
+            sent: [None; 2],
+        }
+    }
+
+    /// From RESET to RTS; `end` is 0 or 1.
+    pub fn connect<H: Host>(&mut self, now: Instant, dest: u32, setup: &QpSetup, end: usize, host: &mut H) {
+        let attr = QpAttr {
+            path_mtu: setup.mtu,
+            rq_psn: Psn::new(setup.psn[1 - end]),
+            sq_psn: Psn::new(setup.psn[end]),
+            dest_qp_num: dest,
+            access_flags: Access::all(),
+            max_rd_atomic: setup.max_rd_atomic,
+            max_dest_rd_atomic: setup.max_rd_atomic,
+            min_rnr_timer: RnrTimer::new(setup.min_rnr_timer),
+            timeout: setup.timeout,
+            retry_cnt: setup.retry_cnt,
+            rnr_retry: setup.rnr_retry,
+            ..QpAttr::default()
+        };
+        let steps = [
+            (QpState::Init, AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS),
+            (
+                QpState::Rtr,
+                AttrMask::AV
+                    | AttrMask::PATH_MTU
+                    | AttrMask::DEST_QPN
+                    | AttrMask::RQ_PSN
+                    | AttrMask::MAX_DEST_RD_ATOMIC
+                    | AttrMask::MIN_RNR_TIMER,
+            ),
+            (
+                QpState::Rts,
+                AttrMask::TIMEOUT
+                    | AttrMask::RETRY_CNT
+                    | AttrMask::RNR_RETRY
+                    | AttrMask::SQ_PSN
+                    | AttrMask::MAX_QP_RD_ATOMIC,
+            ),
+        ];
+        for (qp_state, mask) in steps {
+            let attr = QpAttr { qp_state, ..attr };
+            self.qp.modify(now, &attr, mask | AttrMask::STATE, host).expect("attributes within their ranges");
+        }
+    }
+
+    /// Notes that a packet leaves; true if it, or one after it, has left before.
+    pub fn leaves(&mut self, response: bool, psn: Psn) -> bool {
+        let next = &mut self.sent[usize::from(response)];
+        let repeated = next.is_some_and(|next| psn.before(next));
+        if !repeated {
+            *next = Some(psn.next());
+        }
+        repeated
+    }
+}

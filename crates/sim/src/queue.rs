@@ -1,0 +1,72 @@
+//! What is to happen, in order of time; at one time, in the order in which it was put down.
+
+use crate::qp::{HostId, QpId};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use weir_transport::Instant;
+
+/// Something that is to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A host's port is free for the next packet.
+    PortFree(HostId),
+    /// The first packet in a pipe arrives at its end.
+    Arrival(u32),
+    /// A QP's deadline, unless it has moved.
+    Deadline(QpId),
+    /// A page fault of a host ends.
+    FaultEnds(HostId, u32),
+    /// A host's adapter tells QPs of pages.
+    Announce(HostId),
+    /// The application's own.
+    Timer(u64),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Entry>,
+    put: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at: Instant,
+    order: u64,
+    event: Event,
+}
+
+impl Queue {
+    pub fn put(&mut self, at: Instant, event: Event) {
+        self.put += 1;
+        self.heap.push(Entry { at, order: self.put, event });
+    }
+
+    pub fn next_time(&self) -> Option<Instant> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
+    pub fn take(&mut self) -> Option<(Instant, Event)> {
+        self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+}
+
+impl Ord for Entry {
+    /// The heap's greatest is the earliest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
