@@ -3,7 +3,7 @@
  *
  *   objects DEVICE GID
  *
- * Prints what fails and a last line "N failed". */
+ * Prints what fails and a last line "N passed, M failed". */
 #include "threads_rig.h"
 
 enum { LENGTH = 512, PLACES = 128, GRH = 40, QKEY = 0x33333333 };
@@ -17,15 +17,15 @@ static struct {
 	uint8_t *at;
 } my;
 
-static int failed;
+static int passed, failed;
 
 __attribute__((format(printf, 2, 3))) static int check(int right, const char *format, ...)
 {
 	va_list args;
 
+	right ? passed++ : failed++;
 	if (right)
 		return 1;
-	failed++;
 	va_start(args, format);
 	vprintf(format, args);
 	va_end(args);
@@ -533,6 +533,6 @@ int main(int argc, char **argv)
 	addressed(ibv_reg_mr_iova(my.pd, my.at, 4 * LENGTH, far_away, all), far_away, "a region at an address of its own");
 	limits();
 	check(!ibv_dereg_mr(my.mr) && !ibv_dealloc_pd(my.pd) && !ibv_close_device(my.context), "cannot close");
-	printf("%d failed\n", failed);
+	printf("%d passed, %d failed\n", passed, failed);
 	return failed != 0;
 }

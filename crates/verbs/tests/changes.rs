@@ -3,26 +3,26 @@
 
 mod system;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
 fn functions_and_events_are_heard_of() {
-    let Some(program) = compile("changes.c", "changes", &["-libverbs", "-pthread"]) else { return };
+    let Some(program) = system::compile("changes.c", "changes", &["-libverbs", "-pthread"]) else { return };
     run(&program, &[], if events() { "functions, events" } else { "functions" }, "auto");
 }
 
 #[test]
 fn functions_alone_are_heard_of() {
-    let Some(program) = compile("changes.c", "changes-alone", &["-libverbs", "-pthread"]) else { return };
+    let Some(program) = system::compile("changes.c", "changes-alone", &["-libverbs", "-pthread"]) else { return };
     run(&program, &[], "functions", "off");
 }
 
 #[test]
 fn events_are_heard_of_where_the_library_is_opened_later() {
     let library = ["-shared", "-fPIC", "-DCHANGES_LIBRARY", "-libverbs", "-pthread"];
-    let Some(library) = compile("changes.c", "changes.so", &library) else { return };
-    let Some(program) = compile("changes_opened.c", "changes-opened", &["-ldl"]) else { return };
+    let Some(library) = system::compile("changes.c", "changes.so", &library) else { return };
+    let Some(program) = system::compile("changes_opened.c", "changes-opened", &["-ldl"]) else { return };
     run(&program, &[&library], if events() { "events" } else { "nothing" }, "auto");
 }
 
@@ -33,18 +33,6 @@ fn events() -> bool {
         eprintln!("no userfaultfd here (errno {}): its events are not tested", error.0);
     }
     available.is_ok()
-}
-
-fn compile(source: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
-    if !system::has_headers() {
-        return None;
-    }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c").join(source);
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).args(options);
-    system::run(&mut compiler);
-    Some(program)
 }
 
 /// `seen`: what the program is to find that the adapter hears of.

@@ -24,6 +24,37 @@ pub fn has_headers() -> bool {
     has("/usr/include/infiniband/verbs.h", "libibverbs-dev")
 }
 
+/// `tests/c/SOURCE`, compiled against the installed headers, under this name. `None`: there are none.
+#[allow(dead_code)] // As above.
+pub fn compile(source: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
+    if !has_headers() {
+        return None;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/c").join(source);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).args(options);
+    run(&mut compiler);
+    Some(program)
+}
+
+/// Compiles and runs a program that checks itself, over our library: all must pass. Its output.
+#[allow(dead_code)] // As above.
+pub fn check(name: &str, arguments: &[&str], env: &[(&str, &str)]) -> String {
+    let Some(program) = compile(&format!("{name}.c"), name, &["-libverbs", "-pthread"]) else { return String::new() };
+    let mut timed = Command::new("timeout");
+    timed.arg("120").arg(&program).arg("weir_lo").args(arguments).env("LD_LIBRARY_PATH", linked());
+    let out = run(timed.envs(env.iter().copied()));
+    assert!(passed(&out), "{arguments:?} {env:?}: {out}");
+    out
+}
+
+/// Whether such a program says that all passed.
+#[allow(dead_code)] // As above.
+pub fn passed(out: &str) -> bool {
+    out.trim_end().ends_with(" passed, 0 failed")
+}
+
 /// The distribution's library, or nothing, which a test then says. In CI it must be there.
 #[allow(dead_code)] // As above.
 pub fn distribution_library() -> Option<PathBuf> {
