@@ -12,7 +12,7 @@
 //! a right one is right in the file, one that was agreed away (zero) is filled in, and one that was wrong stays wrong,
 //! by the same bits. Weir's own control datagrams (they start with "WEIR") keep their port.
 //!
-//! Datagrams that fault injection touched have a comment that says how. Wrap a carrier in [`Capture`] first and in
+//! Datagrams that fault injection touched, or the adapter itself loses, have a comment that says so. Wrap a carrier in [`Capture`] first and in
 //! [`crate::faults`] then: lost ones are in the file and not on the wire.
 
 use crate::{Arrival, Carrier, Fate, Inbox, Outbox, clock};
@@ -327,6 +327,9 @@ fn remark(fate: Fate) -> String {
         (Fate::DELAYED, "delayed"),
     ];
     let words: Vec<&str> = words.iter().filter(|(bit, _)| fate.contains(*bit)).map(|(_, word)| *word).collect();
+    if fate.contains(Fate::DAMMED) {
+        return "lost by the adapter: packet damming".to_owned();
+    }
     if words.is_empty() { String::new() } else { format!("{} by fault injection", words.join(" and ")) }
 }
 
@@ -353,6 +356,7 @@ mod tests {
     fn remarks_name_all_that_happened() {
         assert_eq!(remark(Fate::empty()), "");
         assert_eq!(remark(Fate::LOST), "lost by fault injection");
+        assert_eq!(remark(Fate::LOST | Fate::DAMMED), "lost by the adapter: packet damming");
         assert_eq!(remark(Fate::DUPLICATED | Fate::DELAYED), "duplicated and delayed by fault injection");
     }
 

@@ -1,7 +1,7 @@
-//! What fault injection did to a datagram.
+//! What became of a datagram on its way.
 
 bitflags::bitflags! {
-    /// What fault injection did to a datagram; empty as a rule.
+    /// What fault injection, or the adapter itself, did to a datagram; empty as a rule.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Fate: u8 {
         /// Never goes on.
@@ -14,5 +14,7 @@ bitflags::bitflags! {
         const CORRUPTED = 1 << 3;
         /// Held back.
         const DELAYED = 1 << 4;
+        /// The adapter behaves like one that loses it, which fault injection has no part in: always with `LOST`.
+        const DAMMED = 1 << 5;
     }
 }

@@ -95,6 +95,11 @@ impl<C: Carrier> Carrier for Faults<C> {
         let mut sender = Sender::new(&mut self.inner, &mut outgoing.outbox);
         outgoing.line.release(now, &mut sender);
         for group in &outbox.groups {
+            if group.fate.contains(Fate::LOST) {
+                // It never reaches the wire that is at fault here.
+                sender.take(group, outbox.datagrams(group).next().unwrap_or_default(), group.fate);
+                continue;
+            }
             for datagram in outbox.datagrams(group) {
                 outgoing.line.offer(now, *group, datagram, &mut sender);
             }
@@ -137,6 +142,10 @@ impl<C: Carrier> Carrier for Faults<C> {
 
     fn close(&mut self) {
         self.inner.close();
+    }
+
+    fn records_fates(&self) -> bool {
+        self.inner.records_fates()
     }
 
     fn fds(&self) -> Vec<RawFd> {

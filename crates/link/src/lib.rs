@@ -26,7 +26,8 @@ use std::os::fd::RawFd;
 
 /// Moves datagrams. Never blocks.
 pub trait Carrier: Send {
-    /// Sends all groups of the outbox. Datagrams that the kernel refuses are lost, as on any wire.
+    /// Sends all groups of the outbox; those with [`Fate::LOST`] are offered only to who `records_fates`. Datagrams that
+    /// the kernel refuses are lost, as on any wire.
     fn send(&mut self, outbox: &Outbox) -> io::Result<()>;
 
     /// Fills the inbox with what has arrived; returns the number of arrivals, 0 if there was nothing.

@@ -24,7 +24,7 @@ pub struct Group {
     pub pieces: (usize, usize),
     /// Bytes of each datagram but the last.
     pub segment: usize,
-    /// What fault injection did to it: [`Fate::empty`] from everybody else.
+    /// What fault injection did to it: [`Fate::empty`] from everybody else, but for what the adapter itself loses.
     pub fate: Fate,
 }
 
