@@ -2,5 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bench;
+pub mod claim;
+pub mod data;
+pub mod experiment;
+pub mod experiments;
 pub mod figure;
 pub mod micro;
+pub mod output;

@@ -1,0 +1,214 @@
+//! Runs the micro-benchmark many times, on several threads, and always with the same seeds.
+
+use crate::micro::{Micro, Outcome, Runner, Wakeup};
+use anyhow::{Context, Result};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Where runs take place, and how many.
+pub struct Bench<'a> {
+    /// Makes a runner for each thread.
+    pub runner: &'a (dyn Fn() -> Result<Box<dyn Runner>> + Sync),
+    pub threads: usize,
+    /// In place of the experiment's own.
+    pub profile: Option<&'a str>,
+    pub trials: Option<u32>,
+    pub seed: u64,
+    /// Real processes in real time: what takes long is left out.
+    pub live: bool,
+    /// Told of runs that are planned (the first number) and done (the second).
+    pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// How exactly the machine slept in live runs.
+    pub wakeups: Mutex<Vec<Wakeup>>,
+}
+
+/// One setting of the micro-benchmark.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub micro: Micro,
+    pub profile: &'static str,
+}
+
+impl From<Micro> for Setting {
+    /// On the adapter that the papers examined.
+    fn from(micro: Micro) -> Setting {
+        Setting { micro, profile: "connectx4" }
+    }
+}
+
+impl Micro {
+    /// On this adapter.
+    pub fn on(self, profile: &'static str) -> Setting {
+        Setting { micro: self, profile }
+    }
+}
+
+impl Bench<'_> {
+    /// How many trials there are of each setting, if an experiment would have so many.
+    pub fn trials(&self, usual: u32) -> u32 {
+        self.trials.unwrap_or(usual).max(1)
+    }
+
+    /// For each key, what `take` finds in each of its trials. Later keys begin first, for they tend to be the larger.
+    pub fn measure<K: Sync, S: Into<Setting>, V: Send>(
+        &self,
+        trials: u32,
+        keys: &[K],
+        setting: impl Fn(&K) -> S,
+        take: impl Fn(&K, &Outcome) -> V + Sync,
+    ) -> Result<Vec<Vec<V>>> {
+        let settings: Vec<Setting> = keys.iter().map(|key| setting(key).into()).collect();
+        let each = trials as usize;
+        let jobs = keys.len() * each;
+        (self.progress)(jobs, 0);
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let found: Mutex<Vec<(usize, Result<V>)>> = Mutex::new(vec![]);
+        let work = || -> Result<()> {
+            let mut runner = (self.runner)()?;
+            loop {
+                let job = next.fetch_add(1, Ordering::Relaxed);
+                if job >= jobs || stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let at = jobs - 1 - job;
+                let (key, setting) = (&keys[at / each], &settings[at / each]);
+                let profile = self.profile.unwrap_or(setting.profile);
+                let outcome = runner.run(&setting.micro, profile, self.seed_of(at));
+                stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                if let Some(wakeup) = outcome.as_ref().ok().and_then(|outcome| outcome.wakeup) {
+                    self.wakeups.lock().expect("no thread panics with it").push(wakeup);
+                }
+                let value = outcome.map(|outcome| take(key, &outcome));
+                found.lock().expect("no thread panics with it").push((at, value));
+                (self.progress)(0, 1);
+            }
+        };
+        let threads = self.threads.clamp(1, jobs.max(1));
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            handles
+                .into_iter()
+                .try_for_each(|handle| handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        let mut found = found.into_inner().expect("no thread panics with it");
+        found.sort_by_key(|(at, _)| *at);
+        let mut values: Vec<Vec<V>> = keys.iter().map(|_| vec![]).collect();
+        for (at, value) in found {
+            let micro = &settings[at / each].micro;
+            values[at / each].push(value.with_context(|| format!("trial {} of {micro:?}", at % each))?);
+        }
+        Ok(values)
+    }
+
+    /// One run, whole.
+    pub fn once(&self, setting: impl Into<Setting>) -> Result<Outcome> {
+        let setting = setting.into();
+        let runs = self.measure(1, &[setting], Setting::clone, |_, outcome| outcome.clone())?;
+        Ok(runs.into_iter().flatten().next().expect("one key, one trial"))
+    }
+
+    /// How late the machine woke in live runs so far: usually, and at worst.
+    pub fn wakeup(&self) -> Option<Wakeup> {
+        let mut all = self.wakeups.lock().expect("no thread panics with it").clone();
+        all.sort_by_key(|wakeup| wakeup.median);
+        let median = all.get(all.len() / 2)?.median;
+        Some(Wakeup { median, most: all.iter().map(|wakeup| wakeup.most).max()? })
+    }
+
+    /// Each run has a seed of its own, whichever thread it falls to (SplitMix64).
+    fn seed_of(&self, at: usize) -> u64 {
+        let mut z = self.seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// The middle of some values; of none, NaN.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+/// The average; of none, NaN.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Lowest and highest.
+pub fn range(values: &[f64]) -> (f64, f64) {
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Takes as long as its parameters say.
+    struct Fake;
+
+    impl Runner for Fake {
+        fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> Result<Outcome> {
+            anyhow::ensure!(micro.size != 13, "unlucky");
+            let time = micro.interval + Duration::from_nanos(seed % 1000 + profile.len() as u64);
+            Ok(Outcome { time, ..Outcome::default() })
+        }
+    }
+
+    fn bench(threads: usize, seed: u64, of: impl FnOnce(&Bench<'_>)) {
+        let bench = Bench {
+            runner: &|| Ok(Box::new(Fake)),
+            threads,
+            profile: None,
+            trials: None,
+            seed,
+            live: false,
+            progress: &|_, _| {},
+            wakeups: Mutex::default(),
+        };
+        of(&bench);
+    }
+
+    fn times(bench: &Bench<'_>) -> Vec<Vec<Duration>> {
+        let setting = |us: &u64| Micro { interval: Duration::from_micros(*us), ..Micro::default() };
+        bench.measure(5, &[100, 200, 300], setting, |_, outcome| outcome.time).unwrap()
+    }
+
+    #[test]
+    fn trials_do_not_depend_on_threads_but_on_the_seed() {
+        let mut seen = vec![];
+        for (threads, seed) in [(1, 7), (4, 7), (4, 8)] {
+            bench(threads, seed, |bench| seen.push(times(bench)));
+        }
+        assert_eq!(seen[0], seen[1]);
+        assert_ne!(seen[0], seen[2]);
+        assert_eq!(seen[0].iter().map(Vec::len).collect::<Vec<_>>(), [5, 5, 5]);
+        assert!(
+            seen[0]
+                .iter()
+                .zip([100, 200, 300])
+                .all(|(all, us)| all.iter().all(|t| t.as_micros() as u64 / 100 == us / 100))
+        );
+    }
+
+    #[test]
+    fn an_error_says_which_run_it_was() {
+        bench(2, 1, |bench| {
+            let error = bench.once(Micro { size: 13, ..Micro::default() }).unwrap_err();
+            assert!(format!("{error:#}").contains("unlucky") && format!("{error:#}").contains("size: 13"), "{error:#}");
+        });
+    }
+
+    #[test]
+    fn no_values_have_no_middle() {
+        assert!(median(&[]).is_nan() && median(&[f64::NAN]).is_nan() && mean(&[]).is_nan());
+        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[1.0, 2.0]), mean(&[1.0, 2.0])), (2.0, 1.5, 1.5));
+    }
+}

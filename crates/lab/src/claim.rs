@@ -1,0 +1,230 @@
+//! What a paper says, what came out here, and whether the one is like the other.
+
+use serde::Serialize;
+
+/// One statement of a paper, measured.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub name: String,
+    /// In the paper's words or figures.
+    pub paper: Paper,
+    pub ours: f64,
+    pub unit: &'static str,
+    /// What still counts as the same.
+    pub low: f64,
+    pub high: f64,
+    pub kind: Kind,
+    /// If it fails: what the mechanism lacks.
+    pub lacks: &'static str,
+}
+
+/// What a paper gives.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Paper {
+    Figure(f64),
+    Words(String),
+}
+
+/// Whether the profile's parameters were chosen by this very observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Calibrated,
+    Predicted,
+}
+
+/// A claim as `--json` tells it.
+#[derive(Serialize)]
+pub struct Shown<'a> {
+    name: &'a str,
+    paper: &'a Paper,
+    ours: Option<f64>,
+    unit: &'a str,
+    /// Ends of what counts as the same; `null` where there is none.
+    low: Option<f64>,
+    high: Option<f64>,
+    tolerance: String,
+    kind: Kind,
+    holds: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks: Option<&'a str>,
+}
+
+impl Claim {
+    /// The paper has a figure; so much more or less, as a share of it, is the same.
+    pub fn near(kind: Kind, name: impl Into<String>, paper: f64, share: f64, ours: f64, unit: &'static str) -> Claim {
+        let (low, high) = (paper * (1.0 - share), paper * (1.0 + share));
+        Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", (low, high), ours, unit) }
+    }
+
+    /// The paper has a figure, and says how far it scatters.
+    pub fn within(
+        kind: Kind,
+        name: impl Into<String>,
+        paper: f64,
+        bounds: (f64, f64),
+        ours: f64,
+        unit: &'static str,
+    ) -> Claim {
+        Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", bounds, ours, unit) }
+    }
+
+    /// The paper says it in words, which mean what is between two bounds.
+    pub fn between(
+        kind: Kind,
+        name: impl Into<String>,
+        paper: &str,
+        (low, high): (f64, f64),
+        ours: f64,
+        unit: &'static str,
+    ) -> Claim {
+        let (name, paper) = (name.into(), Paper::Words(paper.into()));
+        Claim { name, paper, ours, unit, low, high, kind, lacks: "" }
+    }
+
+    /// In words that mean so much at least.
+    pub fn at_least(
+        kind: Kind,
+        name: impl Into<String>,
+        paper: &str,
+        low: f64,
+        ours: f64,
+        unit: &'static str,
+    ) -> Claim {
+        Claim::between(kind, name, paper, (low, f64::INFINITY), ours, unit)
+    }
+
+    /// In words that mean so much at most.
+    pub fn at_most(
+        kind: Kind,
+        name: impl Into<String>,
+        paper: &str,
+        high: f64,
+        ours: f64,
+        unit: &'static str,
+    ) -> Claim {
+        Claim::between(kind, name, paper, (f64::NEG_INFINITY, high), ours, unit)
+    }
+
+    /// What the mechanism lacks where this fails.
+    pub fn lacks(self, lacks: &'static str) -> Claim {
+        Claim { lacks, ..self }
+    }
+
+    /// What was not measured does not hold.
+    pub fn holds(&self) -> bool {
+        self.ours >= self.low && self.ours <= self.high
+    }
+
+    /// What still counts as the same, for people.
+    pub fn tolerance(&self) -> String {
+        match (self.low.is_finite(), self.high.is_finite()) {
+            (true, true) => format!("{} – {}", figure(self.low), figure(self.high)),
+            (true, false) => format!("≥ {}", figure(self.low)),
+            (false, _) => format!("≤ {}", figure(self.high)),
+        }
+    }
+
+    pub fn paper_text(&self) -> String {
+        match &self.paper {
+            Paper::Figure(value) => figure(*value),
+            Paper::Words(words) => words.clone(),
+        }
+    }
+
+    pub fn ours_text(&self) -> String {
+        if self.ours.is_finite() { figure(self.ours) } else { "not measured".to_owned() }
+    }
+
+    /// Why it fails, where it does and that is known.
+    pub fn excuse(&self) -> Option<&str> {
+        Some(self.lacks).filter(|text| !self.holds() && !text.is_empty())
+    }
+
+    pub fn shown(&self) -> Shown<'_> {
+        let finite = |value: f64| Some(value).filter(|v| v.is_finite());
+        Shown {
+            name: &self.name,
+            paper: &self.paper,
+            ours: finite(self.ours),
+            unit: self.unit,
+            low: finite(self.low),
+            high: finite(self.high),
+            tolerance: self.tolerance(),
+            kind: self.kind,
+            holds: self.holds(),
+            lacks: self.excuse(),
+        }
+    }
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Calibrated => "calibrated",
+            Kind::Predicted => "predicted",
+        }
+    }
+}
+
+/// Three digits that count; whole numbers whole.
+pub fn figure(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        s if value.fract() == 0.0 || s >= 100.0 => format!("{value:.0}"),
+        s if s >= 10.0 => format!("{value:.1}"),
+        s if s >= 1.0 => format!("{value:.2}"),
+        s if s >= 0.001 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Kind::{Calibrated, Predicted};
+
+    #[test]
+    fn bounds_decide_and_nothing_measured_fails() {
+        assert!(Claim::near(Calibrated, "a", 2.0, 0.1, 2.2, "ms").holds());
+        assert!(!Claim::near(Calibrated, "a", 2.0, 0.1, 2.3, "ms").holds());
+        assert!(Claim::within(Predicted, "a", 4.5, (3.4, 5.5), 3.5, "ms").holds());
+        assert!(Claim::at_least(Predicted, "a", "hundreds", 100.0, 100.0, "").holds());
+        assert!(!Claim::at_most(Predicted, "a", "none", 0.0, 1.0, "").holds());
+        for claim in [
+            Claim::at_least(Predicted, "a", "", 0.0, f64::NAN, ""),
+            Claim::at_most(Predicted, "a", "", 0.0, f64::NAN, ""),
+            Claim::near(Predicted, "a", 1.0, 0.5, f64::NAN, ""),
+        ] {
+            assert!(!claim.holds(), "{claim:?}");
+            assert_eq!(claim.ours_text(), "not measured");
+            assert_eq!(serde_json::to_value(claim.shown()).unwrap()["ours"], serde_json::Value::Null);
+        }
+    }
+
+    #[test]
+    fn json_has_what_is_promised_and_an_excuse_only_for_what_fails() {
+        let claim = Claim::near(Calibrated, "NAK", 0.5, 0.1, 0.52, "ms").lacks("it lacks");
+        let value = serde_json::to_value(claim.shown()).unwrap();
+        assert_eq!(
+            (&value["paper"], &value["kind"], &value["holds"]),
+            (&0.5.into(), &"calibrated".into(), &true.into())
+        );
+        assert!(value.get("lacks").is_none());
+        let failing = Claim { ours: 9.0, ..claim };
+        assert_eq!(serde_json::to_value(failing.shown()).unwrap()["lacks"], "it lacks");
+        let words = Claim::at_least(Predicted, "n", "hundreds", 100.0, 5.0, "times");
+        let value = serde_json::to_value(words.shown()).unwrap();
+        assert_eq!((&value["paper"], &value["high"]), (&"hundreds".into(), &serde_json::Value::Null));
+        assert_eq!(words.tolerance(), "≥ 100");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        assert_eq!(
+            [0.0, 3.0, 0.1414, 4.5678, 45.67, 456.7, 3021.4].map(figure),
+            ["0", "3", "0.141", "4.57", "45.7", "457", "3021"]
+        );
+    }
+}

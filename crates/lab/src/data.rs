@@ -1,0 +1,92 @@
+//! What was measured, as a table for other programs (CSV, RFC 4180).
+
+use std::fmt::Write;
+
+/// Rows of cells under names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Data {
+    pub columns: Vec<&'static str>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    Number(f64),
+    Text(String),
+}
+
+impl Data {
+    pub fn new<const N: usize>(columns: [&'static str; N]) -> Data {
+        Data { columns: columns.into(), rows: vec![] }
+    }
+
+    /// One more row; it has as many cells as there are columns.
+    pub fn push<const N: usize>(&mut self, cells: [Cell; N]) {
+        debug_assert_eq!(N, self.columns.len());
+        self.rows.push(cells.into());
+    }
+
+    /// As CSV; what is no number is left empty.
+    pub fn csv(&self) -> String {
+        let mut text = self.columns.join(",") + "\n";
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(Cell::csv).collect();
+            let _ = writeln!(text, "{}", cells.join(","));
+        }
+        text
+    }
+}
+
+impl Cell {
+    fn csv(&self) -> String {
+        match self {
+            Cell::Number(value) if value.is_finite() => value.to_string(),
+            Cell::Number(_) => String::new(),
+            Cell::Text(text) if text.contains([',', '"', '\n']) => format!("\"{}\"", text.replace('"', "\"\"")),
+            Cell::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl From<f64> for Cell {
+    fn from(value: f64) -> Cell {
+        Cell::Number(value)
+    }
+}
+
+impl From<u32> for Cell {
+    fn from(value: u32) -> Cell {
+        Cell::Number(value.into())
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(value: usize) -> Cell {
+        Cell::Number(value as f64)
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(value: u64) -> Cell {
+        Cell::Number(value as f64)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        let mut data = Data::new(["side", "ms"]);
+        data.push(["client, \"both\"".into(), 1.5.into()]);
+        data.push(["none".into(), f64::NAN.into()]);
+        assert_eq!(data.csv(), "side,ms\n\"client, \"\"both\"\"\",1.5\nnone,\n");
+    }
+}

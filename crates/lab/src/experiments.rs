@@ -1,0 +1,67 @@
+//! The experiments, in the papers' order. T is the thesis "Performance Pitfalls of InfiniBand with On-Demand Paging",
+//! P the paper "Pitfalls of InfiniBand with On-Demand Paging".
+
+mod common;
+mod connectx6;
+mod damming;
+mod damming_else;
+mod damming_n;
+mod damming_range;
+mod damming_trace;
+mod flood;
+mod flood_pages;
+mod flood_write;
+mod odp_read;
+mod odp_send;
+mod odp_write;
+mod timeout;
+mod workarounds;
+
+use crate::bench::Bench;
+use crate::experiment::{Done, Experiment};
+use anyhow::{Context, Result, bail};
+use std::time::Instant;
+
+/// All that there are.
+pub const ALL: [&Experiment; 14] = [
+    &odp_read::EXPERIMENT,
+    &odp_send::EXPERIMENT,
+    &odp_write::EXPERIMENT,
+    &timeout::EXPERIMENT,
+    &damming::EXPERIMENT,
+    &damming_trace::EXPERIMENT,
+    &damming_range::EXPERIMENT,
+    &damming_n::EXPERIMENT,
+    &damming_else::EXPERIMENT,
+    &flood::EXPERIMENT,
+    &flood_pages::EXPERIMENT,
+    &flood_write::EXPERIMENT,
+    &connectx6::EXPERIMENT,
+    &workarounds::EXPERIMENT,
+];
+
+/// Those of these IDs, in the order of [`ALL`]; `all` names them all.
+pub fn select(ids: &[String]) -> Result<Vec<&'static Experiment>> {
+    let known = |id: &String| id == "all" || ALL.iter().any(|experiment| experiment.id == id);
+    if let Some(unknown) = ids.iter().find(|id| !known(id)) {
+        bail!("there is no experiment `{unknown}`; `weir lab list` shows those that there are");
+    }
+    let wanted = |experiment: &&&Experiment| ids.iter().any(|id| id == "all" || id == experiment.id);
+    Ok(ALL.iter().filter(wanted).copied().collect())
+}
+
+/// Runs one.
+pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
+    let began = Instant::now();
+    let report = (experiment.run)(bench).with_context(|| experiment.id.to_owned())?;
+    Ok(Done {
+        experiment,
+        report,
+        seed: bench.seed,
+        profile: bench.profile.map(str::to_owned),
+        trials: bench.trials,
+        live: bench.live,
+        took: began.elapsed(),
+        wakeup: bench.wakeup(),
+    })
+}

@@ -1,0 +1,123 @@
+//! What experiments have in common: parameters, and where to find things in an outcome.
+
+use crate::bench::{median, range};
+use crate::figure::Point;
+use crate::micro::{Outcome, Sides};
+use std::time::Duration;
+
+pub const NONE: Sides = Sides { client: false, server: false };
+pub const CLIENT: Sides = Sides { client: true, server: false };
+pub const SERVER: Sides = Sides { client: false, server: true };
+pub const BOTH: Sides = Sides { client: true, server: true };
+/// RNR code of 1.28 ms, the papers' usual one.
+pub const RNR_1_28: u8 = 14;
+/// RNR code of 0.01 ms, the smallest there is.
+pub const RNR_0_01: u8 = 1;
+
+/// What the papers call it.
+pub fn side(sides: Sides) -> &'static str {
+    match (sides.client, sides.server) {
+        (false, false) => "without ODP",
+        (true, false) => "client-side ODP",
+        (false, true) => "server-side ODP",
+        (true, true) => "both-side ODP",
+    }
+}
+
+pub fn us(count: u32) -> Duration {
+    Duration::from_micros(count.into())
+}
+
+pub fn ms(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+/// When the request of an operation was sent the nth time, from 0; in ms, NaN if it was not.
+pub fn request(outcome: &Outcome, operation: u32, nth: usize) -> f64 {
+    seen(outcome, true, operation, nth, |_| true)
+}
+
+/// When an answer that is no NAK was sent the nth time.
+pub fn response(outcome: &Outcome, operation: u32, nth: usize) -> f64 {
+    seen(outcome, false, operation, nth, |what| !what.contains("NAK"))
+}
+
+/// When the nth NAK was sent that is called so, whomever it is for.
+pub fn nak(outcome: &Outcome, name: &str, nth: usize) -> f64 {
+    let naks = outcome.steps.iter().filter(|step| !step.from_client && step.what.contains(name));
+    naks.map(|step| ms(step.time)).nth(nth).unwrap_or(f64::NAN)
+}
+
+fn seen(outcome: &Outcome, from_client: bool, operation: u32, nth: usize, what: fn(&str) -> bool) -> f64 {
+    let steps =
+        outcome.steps.iter().filter(|step| step.from_client == from_client && step.operation == Some(operation));
+    steps.filter(|step| what(&step.what)).map(|step| ms(step.time)).nth(nth).unwrap_or(f64::NAN)
+}
+
+/// The middle of what trials gave.
+pub fn middle<T>(trials: &[T], of: impl Fn(&T) -> f64) -> f64 {
+    median(&trials.iter().map(of).collect::<Vec<_>>())
+}
+
+/// The share of trials that it is true of.
+pub fn share<T>(trials: &[T], of: impl Fn(&T) -> bool) -> f64 {
+    trials.iter().filter(|trial| of(trial)).count() as f64 / trials.len() as f64
+}
+
+/// A point at the middle of some values, with their range.
+pub fn point(x: f64, values: &[f64]) -> Point {
+    Point { x, y: median(values), range: Some(range(values)) }
+}
+
+/// Numbers from 0 to the last, at equal distances.
+pub fn grid(step: u32, last: u32) -> Vec<u32> {
+    (0..=last / step).map(|n| n * step).collect()
+}
+
+/// The first and the last x at which y reaches half: where a range begins and ends. NaN, if there is none.
+pub fn ends(curve: &[(f64, f64)]) -> (f64, f64) {
+    let mut reached = curve.iter().filter(|(_, y)| *y >= 0.5).map(|(x, _)| *x);
+    let first = reached.next().unwrap_or(f64::NAN);
+    (first, reached.next_back().unwrap_or(first))
+}
+
+/// How wide a range is: over how much of x it stands above half, in steps of x.
+pub fn width(curve: &[(f64, f64)]) -> f64 {
+    let step = if curve.len() > 1 { curve[1].0 - curve[0].0 } else { 0.0 };
+    curve.iter().filter(|(_, y)| *y >= 0.5).count() as f64 * step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::micro::Step;
+
+    #[test]
+    fn packets_are_found_by_operation_and_number() {
+        let step = |micros, from_client, what: &str, operation| Step {
+            time: us(micros),
+            from_client,
+            what: what.into(),
+            operation: Some(operation),
+            lost: false,
+        };
+        let steps = vec![
+            step(0, true, "RDMA Read Request", 0),
+            step(140, false, "Acknowledge (RNR NAK)", 0),
+            step(500, true, "RDMA Read Request", 1),
+            step(4000, true, "RDMA Read Request", 0),
+            step(4070, false, "RDMA Read Response", 0),
+        ];
+        let outcome = Outcome { steps, ..Outcome::default() };
+        assert_eq!((request(&outcome, 0, 1), response(&outcome, 0, 0), nak(&outcome, "RNR", 0)), (4.0, 4.07, 0.14));
+        assert!(request(&outcome, 1, 1).is_nan() && response(&outcome, 1, 0).is_nan());
+    }
+
+    #[test]
+    fn a_range_has_ends_and_a_width() {
+        let curve = [(0.0, 0.0), (100.0, 0.6), (200.0, 1.0), (300.0, 0.2)];
+        assert_eq!((ends(&curve), width(&curve)), ((100.0, 200.0), 200.0));
+        assert!(ends(&[(0.0, 0.0)]).1.is_nan());
+        assert_eq!(grid(500, 2000), [0, 500, 1000, 1500, 2000]);
+    }
+}

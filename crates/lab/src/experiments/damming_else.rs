@@ -1,0 +1,56 @@
+//! What damming depends on, and what not (T 5.1.3).
+
+use super::common::*;
+use crate::bench::Bench;
+use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
+use crate::experiment::{Experiment, Report};
+use crate::figure::{Axis, Bars};
+use crate::micro::{Micro, Operation};
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "damming-else",
+    title: "Packet damming: under other conditions",
+    source: "T 5.1.3, P V-C",
+    paper: "Damming does not depend on what other QPs do, on whether the buffers share a page, on whether later buffers \
+            are there already, on their size, or on what the second operation is. It was seen with every ConnectX-4, \
+            and not with ConnectX-6.",
+    live: true,
+    run,
+};
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    let two = || Micro { num_ops: 2, interval: us(1000), odp: BOTH, ack_timeout: 1, ..Micro::default() };
+    let second = |operation| Micro { size: 4096, touched: true, second: Some(operation), ..two() };
+    let conditions = [
+        ("two READs of 100 bytes on one page", two(), true),
+        ("on two pages", Micro { size: 4096, ..two() }, true),
+        ("of 64 KiB", Micro { size: 65_536, ..two() }, true),
+        ("on two pages, the second there already", Micro { size: 4096, touched: true, ..two() }, true),
+        ("the second a WRITE", second(Operation::Write), true),
+        ("the second a SEND", second(Operation::Send), true),
+        ("others on three other QPs meanwhile", Micro { num_ops: 5, num_qps: 4, interval: us(500), ..two() }, true),
+        ("on ConnectX-6", two(), false),
+    ];
+    let settings: Vec<_> = conditions
+        .iter()
+        .map(|(_, micro, dammed)| micro.clone().on(if *dammed { "connectx4" } else { "connectx6" }))
+        .collect();
+    let found = bench.measure(bench.trials(10), &settings, Clone::clone, |_, outcome| outcome.timeouts > 0)?;
+    let mut data = Data::new(["condition", "share with a timeout"]);
+    let mut claims = vec![];
+    let mut bars = vec![];
+    for ((name, _, dammed), trials) in conditions.iter().zip(&found) {
+        let share = share(trials, |timeout| *timeout);
+        data.push([(*name).into(), share.into()]);
+        bars.push(((*name).to_owned(), share));
+        claims.push(match dammed {
+            true => Claim::at_least(Predicted, format!("share with a timeout: {name}"), "it occurs", 0.5, share, ""),
+            false => Claim::at_most(Predicted, format!("share with a timeout: {name}"), "not observed", 0.0, share, ""),
+        });
+    }
+    let x = Axis::linear("share of trials with a timeout").showing(0.0, 1.0);
+    let bars = Bars { title: "Second operation 1000 µs after the first, both-side ODP".into(), x, bars };
+    Ok(Report { claims, bars: vec![bars], data, ..Report::default() })
+}

@@ -1,0 +1,111 @@
+//! More than two READs: a later one gives the loss away (T fig. 5.5 and 5.6, P fig. 7 and 8).
+
+use super::common::*;
+use crate::bench::Bench;
+use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
+use crate::experiment::{Experiment, Report};
+use crate::figure::{Axis, Ladder, Panel, Series};
+use crate::micro::{Micro, Outcome};
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "damming-n",
+    title: "Packet damming: two, three and four READs",
+    source: "T fig. 5.5 and 5.6, P fig. 7 and 8",
+    paper: "With more READs the range of intervals with a timeout becomes narrower. A READ that is posted after the \
+            pending period arrives, the server misses the one before it and says so (NAK, sequence error), and all are \
+            sent again at once. Only if all are posted within the pending period does nobody notice.",
+    live: true,
+    run,
+};
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    let numbers = [2, 3, 4];
+    let intervals = if bench.live { grid(500, 7000) } else { grid(100, 7000) };
+    let keys: Vec<(u32, u32)> = numbers.iter().flat_map(|n| intervals.iter().map(move |i| (*n, *i))).collect();
+    let some = |&(num_ops, interval): &_| Micro {
+        num_ops,
+        interval: us(interval),
+        odp: BOTH,
+        ack_timeout: 1,
+        ..Micro::default()
+    };
+    let found = bench.measure(bench.trials(10), &keys, some, |_, outcome| outcome.timeouts > 0)?;
+    let mut data = Data::new(["READs", "interval µs", "share with a timeout"]);
+    let mut curves: Vec<Vec<(f64, f64)>> = vec![vec![]; numbers.len()];
+    for ((number, interval), trials) in keys.iter().zip(found) {
+        let share = share(&trials, |timeout| *timeout);
+        data.push([(*number).into(), (*interval).into(), share.into()]);
+        curves[*number as usize - 2].push((f64::from(*interval), share));
+    }
+    // The second of three falls into the pending period of 3.4–5.5 ms, the third does not.
+    let three = some(&(3, 3000));
+    let traces = bench.measure(bench.trials(10), &[()], |()| three.clone(), |(), outcome| outcome.clone())?.remove(0);
+    let told = |o: &Outcome| nak(o, "equence", 0);
+    let after = |o: &Outcome, operation: u32| {
+        let sent = o.steps.iter().filter(|step| step.from_client && step.operation == Some(operation));
+        sent.map(|step| ms(step.time)).find(|at| *at > told(o)).unwrap_or(f64::NAN) - told(o)
+    };
+    let narrower = |more: usize, fewer: usize| width(&curves[more]) / width(&curves[fewer]);
+    let claims = vec![
+        Claim::between(
+            Predicted,
+            "range of three READs, as a share of two's",
+            "narrower",
+            (0.2, 0.8),
+            narrower(1, 0),
+            "",
+        ),
+        Claim::between(
+            Predicted,
+            "range of four READs, as a share of three's",
+            "narrower",
+            (0.2, 0.9),
+            narrower(2, 1),
+            "",
+        ),
+        Claim::at_least(
+            Predicted,
+            "three READs at small intervals: highest share with a timeout",
+            "still occurs",
+            0.5,
+            curves[1].iter().filter(|(x, _)| *x <= 1500.0).map(|(_, y)| *y).fold(f64::NAN, f64::max),
+            "",
+        ),
+        Claim::at_least(
+            Predicted,
+            "three READs, 3000 µs between them: runs with a NAK (sequence error)",
+            "seen",
+            0.9,
+            share(&traces, |o| o.packets.sequence_naks > 0 || told(o).is_finite()),
+            "",
+        ),
+        Claim::at_most(
+            Predicted,
+            "and runs with a timeout",
+            "it never happened",
+            0.0,
+            share(&traces, |o| o.timeouts > 0),
+            "",
+        ),
+        Claim::at_most(
+            Predicted,
+            "second and third READ again, after the NAK",
+            "immediately",
+            0.05,
+            middle(&traces, |o| after(o, 1).max(after(o, 2))),
+            "ms",
+        ),
+    ];
+    let series =
+        numbers.iter().zip(curves).map(|(number, curve)| Series::line(format!("{number} READs"), curve)).collect();
+    let share = Axis::linear("share of trials with a timeout").showing(0.0, 1.0);
+    Ok(Report {
+        claims,
+        panels: vec![Panel::new("Both-side ODP, RNR 1.28 ms", Axis::linear("interval (µs)"), share, series)],
+        ladders: vec![Ladder::of("three READs, both-side ODP, 3000 µs between the posts", &traces[0].steps)],
+        data,
+        ..Report::default()
+    })
+}

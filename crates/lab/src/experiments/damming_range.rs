@@ -1,0 +1,93 @@
+//! At which intervals READs are dammed: the pending period decides (T fig. 5.4, P fig. 6).
+
+use super::common::*;
+use crate::bench::Bench;
+use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
+use crate::experiment::{Experiment, Report};
+use crate::figure::{Axis, Panel, Series};
+use crate::micro::{Micro, Sides};
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "damming-range",
+    title: "Packet damming: at which intervals",
+    source: "T fig. 5.4, P fig. 6",
+    paper: "The share of trials with a timeout, over the interval between two READs. On the server side it reaches up to \
+            about 4500 µs with an RNR delay of 1.28 ms, which is how long the adapter really waits, and follows the \
+            delay when that is changed; on the client side up to about 500 µs, the time to the repeated READ.",
+    live: true,
+    run,
+};
+
+/// RNR codes and what they ask for, ms.
+const DELAYS: [(u8, f64); 4] = [(10, 0.32), (12, 0.64), (RNR_1_28, 1.28), (16, 2.56)];
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    let delays: &[(u8, f64)] = if bench.live { &DELAYS[1..3] } else { &DELAYS };
+    let mut report =
+        Report { data: Data::new(["side", "RNR ms", "interval µs", "share with a timeout"]), ..Report::default() };
+    let mut series = vec![];
+    let mut ranges = vec![];
+    for &(code, delay) in delays {
+        let step = if bench.live { 500 } else { 250 };
+        let curve = curve(bench, &grid(step, if bench.live { 7000 } else { 12_000 }), SERVER, code)?;
+        enter(&mut report.data, SERVER, delay, &curve);
+        ranges.push((delay, ends(&curve).1));
+        series.push(Series::line(format!("{delay} ms"), curve));
+    }
+    let client = curve(bench, &grid(if bench.live { 100 } else { 50 }, 1500), CLIENT, RNR_1_28)?;
+    enter(&mut report.data, CLIENT, 1.28, &client);
+    let end = |delay: f64| ranges.iter().find(|(d, _)| *d == delay).map_or(f64::NAN, |(_, end)| *end);
+    report.claims = vec![
+        Claim::within(Predicted, "server side, RNR 1.28 ms: up to", 4500.0, (3700.0, 5300.0), end(1.28), "µs"),
+        Claim::between(
+            Predicted,
+            "the same with half of the RNR delay, in proportion",
+            "the range follows",
+            (0.4, 0.6),
+            end(0.64) / end(1.28),
+            "times",
+        ),
+        Claim::within(Predicted, "client side: up to", 500.0, (400.0, 700.0), ends(&client).1, "µs"),
+    ];
+    if !bench.live {
+        report.claims.insert(
+            2,
+            Claim::between(
+                Predicted,
+                "with twice of it",
+                "the range follows",
+                (1.6, 2.4),
+                end(2.56) / end(1.28),
+                "times",
+            ),
+        );
+    }
+    let share = || Axis::linear("share of trials with a timeout").showing(0.0, 1.0);
+    report.panels = vec![
+        Panel::new("Server-side ODP, by minimal RNR NAK delay", Axis::linear("interval (µs)"), share(), series),
+        Panel::new("Client-side ODP", Axis::linear("interval (µs)"), share(), vec![Series::line("", client)]),
+    ];
+    Ok(report)
+}
+
+/// The share of trials with a timeout at each interval.
+fn curve(bench: &Bench<'_>, intervals: &[u32], odp: Sides, rnr_timer: u8) -> Result<Vec<(f64, f64)>> {
+    let two = |interval: &u32| Micro {
+        num_ops: 2,
+        interval: us(*interval),
+        odp,
+        rnr_timer,
+        ack_timeout: 1,
+        ..Micro::default()
+    };
+    let found = bench.measure(bench.trials(10), intervals, two, |_, outcome| outcome.timeouts > 0)?;
+    Ok(intervals.iter().zip(found).map(|(x, trials)| (f64::from(*x), share(&trials, |timeout| *timeout))).collect())
+}
+
+fn enter(data: &mut Data, odp: Sides, delay: f64, curve: &[(f64, f64)]) {
+    for (x, y) in curve {
+        data.push([side(odp).into(), delay.into(), (*x).into(), (*y).into()]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Many READs over many QPs: packet flood (T fig. 5.7, P fig. 9).
+
+use super::common::*;
+use crate::bench::{Bench, median};
+use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
+use crate::experiment::{Experiment, Report};
+use crate::figure::{Axis, Band, Panel, Point, Series};
+use crate::micro::{Micro, Operation, Outcome, Sides};
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "flood",
+    title: "Packet flood: many READs over many QPs",
+    source: "T fig. 5.7, P fig. 9",
+    paper: "8192 READs of 100 bytes over 200 pages, shared out among 1 to 200 QPs. Up to about 10 QPs on-demand paging \
+            costs what page faults cost, 250–1000 µs each; beyond, everything becomes up to 3000 times slower than \
+            without. With client-side ODP hundreds of times the packets cross the wire. With server-side ODP they do \
+            not: there it is damming and its timeouts.",
+    live: false,
+    run,
+};
+
+pub const QPS: [u32; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
+pub const SIDES: [Sides; 4] = [NONE, SERVER, CLIENT, BOTH];
+const PAGES: f64 = 200.0;
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    let sweep = Sweep::measure(bench, Operation::Read, "connectx4", &QPS)?;
+    let slow = |sides| sweep.time(sides, 200) / sweep.time(NONE, 200);
+    let worst = |sides| QPS.iter().map(|q| sweep.time(sides, *q) / sweep.time(NONE, *q)).fold(f64::NAN, f64::max);
+    let few = [1, 2, 5].map(|qps| sweep.time(CLIENT, qps).max(sweep.time(BOTH, qps)));
+    let claims = vec![
+        Claim::at_most(
+            Predicted,
+            "client and both sides, up to 5 QPs: time",
+            "almost within 50 – 200 (200 faults of 250–1000 µs)",
+            400.0,
+            few.into_iter().fold(f64::NAN, f64::max),
+            "ms",
+        ),
+        Claim::between(
+            Predicted,
+            "the worst of all, against no ODP",
+            "as much as 3000",
+            (500.0, 10_000.0),
+            worst(CLIENT).max(worst(BOTH)).max(worst(SERVER)),
+            "times",
+        ),
+        Claim::at_least(
+            Predicted,
+            "client side: 200 QPs against 10",
+            "degrades drastically beyond 10 QPs",
+            5.0,
+            sweep.time(CLIENT, 200) / sweep.time(CLIENT, 10),
+            "times",
+        ),
+        Claim::between(
+            Predicted,
+            "client side, packets against no ODP: most",
+            "hundreds",
+            (100.0, 1000.0),
+            QPS.iter().map(|q| sweep.packets(CLIENT, *q) / sweep.packets(NONE, *q)).fold(f64::NAN, f64::max),
+            "times",
+        ),
+        Claim::at_most(
+            Predicted,
+            "server side, packets against no ODP: most",
+            "no flood of packets",
+            20.0,
+            QPS.iter().map(|q| sweep.packets(SERVER, *q) / sweep.packets(NONE, *q)).fold(f64::NAN, f64::max),
+            "times",
+        ),
+        Claim::at_least(
+            Predicted,
+            "server side, 200 QPs, against no ODP",
+            "too slow to ignore",
+            100.0,
+            slow(SERVER),
+            "times",
+        ),
+        Claim::at_least(
+            Predicted,
+            "server side, 200 QPs: timeouts",
+            "packet loss and timeouts",
+            1.0,
+            sweep.timeouts(SERVER, 200),
+            "",
+        ),
+    ];
+    Ok(Report { claims, panels: sweep.panels("READs"), data: sweep.data(), ..Report::default() })
+}
+
+/// Times and packets by side and number of QPs: figures 5.7, 5.10, A.1 and A.3.
+pub struct Sweep {
+    keys: Vec<(Sides, u32)>,
+    found: Vec<Vec<[f64; 3]>>,
+}
+
+impl Sweep {
+    pub fn measure(bench: &Bench<'_>, operation: Operation, profile: &'static str, qps: &[u32]) -> Result<Sweep> {
+        let keys: Vec<(Sides, u32)> = SIDES.iter().flat_map(|sides| qps.iter().map(move |n| (*sides, *n))).collect();
+        let many = |&(odp, num_qps): &_| {
+            Micro { operation, num_ops: 8192, num_qps, size: 100, odp, ack_timeout: 18, ..Micro::default() }.on(profile)
+        };
+        let take =
+            |_: &_, o: &Outcome| [ms(o.time), (o.packets.requests + o.packets.responses) as f64, o.timeouts as f64];
+        // The paper's ten trials would take an hour; from run to run little changes with so many operations.
+        let found = bench.measure(bench.trials(1), &keys, many, take)?;
+        Ok(Sweep { keys, found })
+    }
+
+    fn all(&self, sides: Sides, qps: u32) -> impl Iterator<Item = &[f64; 3]> {
+        let wanted = move |(key, _): &(&(Sides, u32), &Vec<[f64; 3]>)| *key == &(sides, qps);
+        self.keys.iter().zip(&self.found).filter(wanted).flat_map(|(_, trials)| trials)
+    }
+
+    fn one(&self, sides: Sides, qps: u32, which: usize) -> f64 {
+        median(&self.all(sides, qps).map(|trial| trial[which]).collect::<Vec<_>>())
+    }
+
+    /// In ms.
+    pub fn time(&self, sides: Sides, qps: u32) -> f64 {
+        self.one(sides, qps, 0)
+    }
+
+    pub fn packets(&self, sides: Sides, qps: u32) -> f64 {
+        self.one(sides, qps, 1)
+    }
+
+    pub fn timeouts(&self, sides: Sides, qps: u32) -> f64 {
+        self.one(sides, qps, 2)
+    }
+
+    pub fn panels(&self, what: &str) -> Vec<Panel> {
+        let series = |which: usize| {
+            let line = |sides: &Sides| {
+                let mine = self.keys.iter().zip(&self.found).filter(|((key, _), _)| key == sides);
+                let points = mine.map(|((_, qps), trials)| {
+                    point(f64::from(*qps), &trials.iter().map(|trial| trial[which]).collect::<Vec<_>>())
+                });
+                Series::line(side(*sides), points.collect::<Vec<Point>>())
+            };
+            SIDES.iter().map(line).collect::<Vec<_>>()
+        };
+        let mut time = Panel::new(format!("8192 {what}: time"), Axis::log("QPs"), Axis::log("time (ms)"), series(0));
+        time.bands.push(Band { name: "200 faults of 250–1000 µs".into(), low: PAGES * 0.25, high: PAGES });
+        vec![time, Panel::new(format!("8192 {what}: packets"), Axis::log("QPs"), Axis::log("packets"), series(1))]
+    }
+
+    pub fn data(&self) -> Data {
+        let mut data = Data::new(["side", "QPs", "trial", "time ms", "packets", "timeouts"]);
+        for ((sides, qps), trials) in self.keys.iter().zip(&self.found) {
+            for (trial, [time, packets, timeouts]) in trials.iter().enumerate() {
+                data.push([
+                    side(*sides).into(),
+                    (*qps).into(),
+                    trial.into(),
+                    (*time).into(),
+                    (*packets).into(),
+                    (*timeouts).into(),
+                ]);
+            }
+        }
+        data
+    }
+}

@@ -1,0 +1,92 @@
+//! How long adapters wait for an answer that does not come (T fig. 4.5, P fig. 2).
+
+use super::common::*;
+use crate::bench::Bench;
+use crate::claim::{Claim, Kind::Calibrated};
+use crate::data::Data;
+use crate::experiment::{Experiment, Report};
+use crate::figure::{Axis, Panel, Series};
+use crate::micro::Micro;
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "timeout",
+    title: "What a timeout costs",
+    source: "T fig. 4.5, P fig. 2",
+    paper: "A QP is connected to a host that is not there; with a retry count of 7 the error comes after eight timeouts. \
+            No setting makes a timeout shorter than about 500 ms (C_ACK 16) on ConnectX-3, -4 and -6, or 30 ms (C_ACK \
+            12) on ConnectX-5: thousands of times the latency of the network.",
+    live: true,
+    run,
+};
+
+const ADAPTERS: [&str; 4] = ["connectx3", "connectx4", "connectx5", "connectx6"];
+/// Figures of ConnectX-4 and -6 with the thesis: floors of T_o, ms, and the range that its traces show.
+const FLOORS: [(f64, (f64, f64)); 4] =
+    [(500.0, (430.0, 545.0)), (500.0, (430.0, 545.0)), (30.0, (24.0, 36.0)), (500.0, (430.0, 545.0))];
+
+/// T_tr of an exponent, ms (IBTA 9.7.6.1.3).
+fn t_tr(exponent: u8) -> f64 {
+    4.096e-3 * 2f64.powi(exponent.into())
+}
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    // Live, a point takes eight timeouts: a second or minutes.
+    let exponents: Vec<u8> = if bench.live { vec![1, 12, 16] } else { (1..=20).collect() };
+    let adapters: &[&'static str] = if bench.profile.is_some() { &ADAPTERS[1..2] } else { &ADAPTERS };
+    let keys: Vec<(usize, u8)> = (0..adapters.len()).flat_map(|at| exponents.iter().map(move |n| (at, *n))).collect();
+    let nobody = |&(at, n): &(usize, u8)| {
+        Micro { wrong_peer: true, ack_timeout: n, retry_cnt: 7, ..Micro::default() }.on(adapters[at])
+    };
+    let trials = bench.trials(if bench.live { 1 } else { 10 });
+    let found = bench.measure(trials, &keys, nobody, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
+    let mut data = Data::new(["adapter", "C_ACK", "trial", "T_o ms", "status"]);
+    let mut claims = vec![];
+    let mut series = vec![];
+    for (at, &adapter) in adapters.iter().enumerate() {
+        let mine = || keys.iter().zip(&found).filter(move |((key, _), _)| *key == at);
+        for ((_, n), trials) in mine() {
+            for (trial, (time, status)) in trials.iter().enumerate() {
+                let status = status.as_deref().unwrap_or("");
+                data.push([
+                    bench.profile.unwrap_or(adapter).into(),
+                    u32::from(*n).into(),
+                    trial.into(),
+                    (*time).into(),
+                    status.into(),
+                ]);
+            }
+        }
+        let times = |trials: &[(f64, Option<String>)]| trials.iter().map(|(time, _)| *time).collect::<Vec<f64>>();
+        let points = mine().map(|((_, n), trials)| point(f64::from(*n), &times(trials)));
+        series.push(Series::line(bench.profile.unwrap_or(adapter), points));
+        let (floor, bounds) = FLOORS[ADAPTERS.iter().position(|name| name == &adapter).unwrap_or(1)];
+        let least = mine().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
+        claims.push(Claim::within(Calibrated, format!("{adapter}: T_o with C_ACK 1"), floor, bounds, least, "ms"));
+        let held = mine().flat_map(|((_, n), trials)| trials.iter().map(move |(time, _)| (*n, *time)));
+        // Below the floor the exponent is not what counts.
+        let floored = if floor < 100.0 { 12 } else { 16 };
+        let outside =
+            held.filter(|(n, time)| !(t_tr((*n).max(floored))..=4.0 * t_tr((*n).max(floored))).contains(time));
+        claims.push(Claim::at_most(
+            Calibrated,
+            format!("{adapter}: timeouts outside of T_tr … 4 T_tr, C_ACK of {floored} at least"),
+            "none",
+            0.0,
+            outside.count() as f64,
+            "",
+        ));
+    }
+    let errors = share(&found.concat(), |(_, status)| status.is_some());
+    claims.push(Claim::at_least(Calibrated, "runs that end in an error", "all", 1.0, errors, ""));
+    let guide = |name, factor: f64| {
+        Series::guide(
+            name,
+            exponents.iter().map(|n| (f64::from(*n), factor * t_tr(*n))).filter(|(_, y)| *y > 1.0).collect::<Vec<_>>(),
+        )
+    };
+    series.push(guide("T_tr", 1.0));
+    series.push(guide("4 T_tr", 4.0));
+    let panel = Panel::new("Time until a timeout is noticed", Axis::linear("C_ACK"), Axis::log("T_o (ms)"), series);
+    Ok(Report { claims, panels: vec![panel], data, ..Report::default() })
+}

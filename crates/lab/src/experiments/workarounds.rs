@@ -1,0 +1,116 @@
+//! What an application can do about both pitfalls (T 7.1, P VIII).
+
+use super::common::*;
+use super::flood_pages::last;
+use crate::bench::{Bench, mean};
+use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
+use crate::experiment::{Experiment, Report};
+use crate::figure::{Axis, Panel, Series};
+use crate::micro::{Micro, Outcome, Workaround};
+use anyhow::Result;
+
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "workarounds",
+    title: "What an application can do",
+    source: "T 7.1, P VIII",
+    paper: "Proposed, not measured: the smallest RNR delay leaves few intervals at which READs can be dammed; a dummy \
+            operation now and then, while something is outstanding, gives the loss away before the timeout does; and \
+            what is caught in a flood may be issued again, for the page itself is there.",
+    live: true,
+    run,
+};
+
+const DUMMY: Option<Workaround> = Some(Workaround::Dummy { every: std::time::Duration::from_millis(5) });
+const AGAIN: Option<Workaround> = Some(Workaround::Again { after: std::time::Duration::from_millis(5) });
+
+fn run(bench: &Bench<'_>) -> Result<Report> {
+    let intervals = if bench.live { grid(500, 7000) } else { grid(100, 7000) };
+    let ways =
+        [("RNR 1.28 ms", RNR_1_28, None), ("RNR 0.01 ms", RNR_0_01, None), ("a dummy every 5 ms", RNR_1_28, DUMMY)];
+    let keys: Vec<(usize, u32)> = (0..ways.len()).flat_map(|way| intervals.iter().map(move |i| (way, *i))).collect();
+    let two = |&(way, interval): &(usize, u32)| {
+        let (_, rnr_timer, workaround) = ways[way];
+        Micro { num_ops: 2, interval: us(interval), odp: SERVER, rnr_timer, workaround, ..Micro::default() }
+    };
+    let found = bench.measure(bench.trials(10), &keys, two, |_, o| (ms(o.time), o.timeouts > 0))?;
+    let mut data = Data::new(["way", "interval µs", "operations", "average ms", "share with a timeout"]);
+    let mut curves: Vec<Vec<(f64, f64)>> = vec![vec![]; ways.len()];
+    let mut slow = vec![vec![]; ways.len()];
+    for ((way, interval), trials) in keys.iter().zip(&found) {
+        let average = mean(&trials.iter().map(|(time, _)| *time).collect::<Vec<_>>());
+        let share = share(trials, |(_, timeout)| *timeout);
+        data.push([ways[*way].0.into(), (*interval).into(), 2u32.into(), average.into(), share.into()]);
+        curves[*way].push((f64::from(*interval), share));
+        slow[*way].push((f64::from(*interval), average));
+    }
+    let flooded = |workaround: &Option<Workaround>| Micro {
+        num_ops: 512,
+        num_qps: 128,
+        size: 32,
+        odp: CLIENT,
+        ack_timeout: 18,
+        workaround: *workaround,
+        ..Micro::default()
+    };
+    let times =
+        |_: &_, o: &Outcome| o.completions.iter().map(|time| time.map_or(f64::INFINITY, ms)).collect::<Vec<f64>>();
+    let floods = bench.measure(bench.trials(10), &[None, AGAIN], flooded, times)?;
+    for (name, trials) in ["flood", "flood, issued again after 5 ms"].iter().zip(&floods) {
+        data.push([(*name).into(), 0u32.into(), 512u32.into(), middle(trials, |t| last(t)).into(), f64::NAN.into()]);
+    }
+    let at = |curve: &[(f64, f64)], x: f64| curve.iter().find(|(at, _)| *at == x).map_or(f64::NAN, |(_, y)| *y);
+    let claims = vec![
+        Claim::at_most(
+            Predicted,
+            "smallest RNR delay: range of intervals with a timeout, as a share of 1.28 ms's",
+            "narrower",
+            0.2,
+            width(&curves[1]) / width(&curves[0]),
+            "",
+        ),
+        Claim::at_most(
+            Predicted,
+            "a dummy every 5 ms: range, as a share",
+            "timeouts become fewer",
+            0.2,
+            width(&curves[2]) / width(&curves[0]),
+            "",
+        ),
+        Claim::at_most(
+            Predicted,
+            "a dummy every 5 ms: time at an interval of 1000 µs, as a share",
+            "the long delay is avoided",
+            0.1,
+            at(&slow[2], 1000.0) / at(&slow[0], 1000.0),
+            "",
+        ),
+        Claim::at_most(
+            Predicted,
+            "issued again after 5 ms: time of a flood of 512 READs, as a share",
+            "might work",
+            0.8,
+            middle(&floods[1], |t| last(t)) / middle(&floods[0], |t| last(t)),
+            "",
+        ),
+    ];
+    let lines = ways.iter().zip(slow).map(|((name, _, _), curve)| Series::line(*name, curve)).collect();
+    let counts = ["as it is", "issued again after 5 ms"].iter().zip(&floods).map(|(name, trials)| {
+        let mut sorted = trials[0].clone();
+        sorted.sort_by(f64::total_cmp);
+        Series::steps(
+            *name,
+            sorted.into_iter().zip(1..).map(|(time, count)| (time, f64::from(count))).collect::<Vec<_>>(),
+        )
+    });
+    let panels = vec![
+        Panel::new("Two READs, server-side ODP, average", Axis::linear("interval (µs)"), Axis::log("time (ms)"), lines),
+        Panel::new(
+            "512 READs over 128 QPs, client-side ODP",
+            Axis::linear("time (ms)"),
+            Axis::linear("completed operations"),
+            counts.collect(),
+        ),
+    ];
+    Ok(Report { claims, panels, data, ..Report::default() })
+}

@@ -1,0 +1,124 @@
+//! What comes of experiments, for people and programs: a table, JSON, files, a page.
+
+mod files;
+mod page;
+mod table;
+
+pub use files::{index, write};
+pub use page::page;
+pub use table::table;
+
+use crate::claim::Shown;
+use crate::experiment::Done;
+use serde::Serialize;
+
+/// An experiment as `--json` tells it.
+#[derive(Serialize)]
+struct Told<'a> {
+    id: &'a str,
+    source: &'a str,
+    runner: &'a str,
+    profile: Option<&'a str>,
+    seed: u64,
+    trials: Option<u32>,
+    seconds: f64,
+    claims: Vec<Shown<'a>>,
+}
+
+/// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "ours": …, …}]}]`.
+pub fn json(all: &[Done]) -> serde_json::Result<String> {
+    let told = |done: &'_ Done| {
+        serde_json::to_value(Told {
+            id: done.experiment.id,
+            source: done.experiment.source,
+            runner: done.runner(),
+            profile: done.profile.as_deref(),
+            seed: done.seed,
+            trials: done.trials,
+            seconds: (done.took.as_secs_f64() * 1e3).round() / 1e3,
+            claims: done.report.claims.iter().map(|claim| claim.shown()).collect(),
+        })
+    };
+    serde_json::to_string_pretty(&all.iter().map(told).collect::<Result<Vec<_>, _>>()?)
+}
+
+impl Done {
+    /// "sim" or "live".
+    pub fn runner(&self) -> &'static str {
+        if self.live { "live" } else { "sim" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::{Claim, Kind};
+    use crate::data::Data;
+    use crate::experiment::Report;
+    use crate::figure::{Axis, Ladder, Panel, Series};
+    use std::time::Duration;
+
+    fn done() -> Done {
+        let claims = vec![
+            Claim::near(Kind::Calibrated, "a < b | c", 1.0, 0.1, 1.05, "ms"),
+            Claim::at_least(Kind::Predicted, "many", "hundreds", 100.0, f64::NAN, "times").lacks("it lacks <this>"),
+        ];
+        let panels = vec![Panel::new("p", Axis::linear("x"), Axis::log("y"), vec![Series::line("s", [(1.0, 2.0)])])];
+        let mut data = Data::new(["x"]);
+        data.push([1.0.into()]);
+        let report = Report { claims, panels, ladders: vec![Ladder::of("l", &[])], data, ..Report::default() };
+        Done {
+            experiment: crate::experiments::ALL[0],
+            report,
+            seed: 7,
+            profile: None,
+            trials: Some(3),
+            live: false,
+            took: Duration::from_millis(1500),
+            wakeup: None,
+        }
+    }
+
+    #[test]
+    fn json_is_a_list_of_experiments_with_claims() {
+        let value: serde_json::Value = serde_json::from_str(&json(&[done()]).unwrap()).unwrap();
+        assert_eq!(value[0]["id"], "odp-read");
+        assert_eq!((&value[0]["seed"], &value[0]["runner"]), (&7.into(), &"sim".into()));
+        let claims = value[0]["claims"].as_array().unwrap();
+        assert_eq!((&claims[0]["holds"], &claims[0]["kind"]), (&true.into(), &"calibrated".into()));
+        assert_eq!((&claims[1]["ours"], &claims[1]["holds"]), (&serde_json::Value::Null, &false.into()));
+    }
+
+    #[test]
+    fn text_says_what_holds_and_what_fails_and_why() {
+        let text = table(&done());
+        assert!(text.contains("1 of 2 claims hold") && text.contains("FAILS"), "{text}");
+        assert!(text.contains("not measured") && text.contains("it lacks <this>"), "{text}");
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else_and_closes_what_it_opens() {
+        let html = page(&[done()]);
+        assert!(html.contains("a &lt; b | c") && html.contains("it lacks &lt;this&gt;"));
+        assert!(html.contains("<b>0 of 1 predictions hold</b>, and 1 of 1 calibrations"), "{html}");
+        for tag in ["table", "section", "svg", "figure", "div", "style", "html"] {
+            assert_eq!(html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count(), "{tag}");
+        }
+        let outside = ["src=", "url(", "<link", "<script", "@import"];
+        assert!(outside.iter().all(|word| !html.contains(word)), "the page asks for something");
+    }
+
+    #[test]
+    fn the_folder_has_data_figures_and_claims_and_its_index_names_them() {
+        let folder = std::env::temp_dir().join(format!("weir-lab-{}", std::process::id()));
+        write(&folder, &done()).unwrap();
+        let index = index(&[done()]);
+        for name in ["odp-read.svg", "odp-read-ladder.svg"] {
+            assert!(std::fs::read_to_string(folder.join(name)).unwrap().starts_with("<svg"));
+            assert!(index.contains(&format!("]({name})")), "{index}");
+        }
+        assert_eq!(std::fs::read_to_string(folder.join("odp-read.csv")).unwrap(), "x\n1\n");
+        assert!(folder.join("odp-read.json").is_file() && index.contains("a < b \\| c"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! One page with everything, that needs nothing beside it.
+
+use crate::claim::{Claim, Kind};
+use crate::experiment::Done;
+use crate::figure::escape;
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page as HTML, figures and style within.
+pub fn page(all: &[Done]) -> String {
+    let claims = || all.iter().flat_map(|done| &done.report.claims);
+    let count = |kind: Kind, holds: bool| claims().filter(|c| c.kind == kind && c.holds() == holds).count();
+    let mut html = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <title>Weir: the laboratory</title>\n<style>\n{STYLE}</style>\n<main>\n<h1>The laboratory</h1>\n"
+    );
+    let _ = writeln!(
+        html,
+        "<p class=\"lead\">What was published about the pitfalls of on-demand paging, repeated on Weir. \
+         <b>{} of {} predictions hold</b>, and {} of {} calibrations. <i>Calibrated</i>: the profile's parameters were \
+         chosen by this very observation. <i>Predicted</i>: they were not.</p>",
+        count(Kind::Predicted, true),
+        claims().filter(|c| c.kind == Kind::Predicted).count(),
+        count(Kind::Calibrated, true),
+        claims().filter(|c| c.kind == Kind::Calibrated).count()
+    );
+    html += &summary(all);
+    for done in all {
+        html += &section(done);
+    }
+    html += "<footer>T: Fukuoka, “Performance pitfalls of on-demand paging”, master's thesis. P: Fukuoka, Sato, Taura, \
+             “Pitfalls of InfiniBand with On-Demand Paging”. Made by <code>weir lab run --html</code>.</footer>\n";
+    html + "</main>\n</html>\n"
+}
+
+fn summary(all: &[Done]) -> String {
+    let mut html =
+        "<table class=\"summary\"><thead><tr><th>Experiment<th>Source<th>Claims<th class=\"num\">Holds</thead>\n"
+            .to_owned();
+    for done in all {
+        let (holding, claims) = done.report.score();
+        let dots: String = done.report.claims.iter().map(dot).collect();
+        let _ = writeln!(
+            html,
+            "<tr><td><a href=\"#{id}\"><code>{id}</code></a> {}<td>{}<td class=\"dots\">{dots}<td class=\"num\">{holding} of {claims}",
+            escape(done.experiment.title),
+            escape(done.experiment.source),
+            id = done.experiment.id
+        );
+    }
+    html + "</table>\n"
+}
+
+/// A claim as one sign: filled if it holds, and a square where it is a calibration.
+fn dot(claim: &Claim) -> String {
+    let sign = match (claim.kind, claim.holds()) {
+        (_, false) => "✗",
+        (Kind::Calibrated, true) => "◼",
+        (Kind::Predicted, true) => "●",
+    };
+    let class = if claim.holds() { "yes" } else { "no" };
+    format!("<span class=\"{class}\" title=\"{}\">{sign}</span>", escape(&claim.name))
+}
+
+fn section(done: &Done) -> String {
+    let experiment = done.experiment;
+    let trials = done.trials.map_or_else(String::new, |trials| format!(", {trials} trials"));
+    let mut html = format!(
+        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · profile {} · seed {}{trials} · {:.1} s</p>\n",
+        experiment.id,
+        escape(experiment.title),
+        escape(experiment.source),
+        if done.live { "live" } else { "simulated" },
+        escape(done.profile.as_deref().unwrap_or("as in the paper")),
+        done.seed,
+        done.took.as_secs_f64()
+    );
+    let _ = writeln!(html, "<div class=\"beside\"><div class=\"said\">\n<p>{}</p>", escape(experiment.paper));
+    html += &claims(&done.report.claims);
+    html += "</div>\n";
+    for svg in [done.report.figure(), done.report.ladder()].into_iter().flatten() {
+        let _ = writeln!(html, "<figure>{svg}</figure>");
+    }
+    html + "</div>\n</section>\n"
+}
+
+fn claims(claims: &[Claim]) -> String {
+    let mut html =
+        "<table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper<th class=\"num\">Ours<th>Same if<th></thead>\n".to_owned();
+    for claim in claims {
+        let (class, verdict) = if claim.holds() { ("yes", "✓ holds") } else { ("no", "✗ fails") };
+        let excuse = claim.excuse().map(|text| format!("<p class=\"excuse\">{}</p>", escape(text)));
+        let _ = writeln!(
+            html,
+            "<tr class=\"{class}\"><td>{}{}<td class=\"num\">{}<td class=\"num\">{} {}<td>{}<td><b>{verdict}</b><br><small>{}</small>",
+            escape(&claim.name),
+            excuse.unwrap_or_default(),
+            escape(&claim.paper_text()),
+            claim.ours_text(),
+            escape(claim.unit),
+            claim.tolerance(),
+            claim.kind.word()
+        );
+    }
+    html + "</table>\n"
+}

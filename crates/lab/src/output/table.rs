@@ -1,0 +1,49 @@
+//! Claims as text for the terminal.
+
+use crate::claim::Claim;
+use crate::experiment::Done;
+use std::fmt::Write;
+
+/// One experiment: its title, then a line for each claim.
+pub fn table(done: &Done) -> String {
+    let experiment = done.experiment;
+    let (holding, all) = done.report.score();
+    let mut text = format!(
+        "{}: {} ({})\n{} of {} claims hold; {}, seed {}, {:.1} s\n",
+        experiment.id,
+        experiment.title,
+        experiment.source,
+        holding,
+        all,
+        done.runner(),
+        done.seed,
+        done.took.as_secs_f64()
+    );
+    let head = ["claim", "paper", "ours", "unit", "same if", "", ""].map(str::to_owned);
+    let rows: Vec<[String; 7]> = done.report.claims.iter().map(row).collect();
+    let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    for (at, row) in [&head].into_iter().chain(&rows).enumerate() {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if (1..=2).contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        if let Some(excuse) = at.checked_sub(1).and_then(|at| done.report.claims[at].excuse()) {
+            let _ = writeln!(text, "      {excuse}");
+        }
+    }
+    text
+}
+
+fn row(claim: &Claim) -> [String; 7] {
+    let verdict = if claim.holds() { "holds" } else { "FAILS" };
+    [
+        claim.name.clone(),
+        claim.paper_text(),
+        claim.ours_text(),
+        claim.unit.to_owned(),
+        claim.tolerance(),
+        claim.kind.word().to_owned(),
+        verdict.to_owned(),
+    ]
+}
