@@ -12,9 +12,9 @@ pub struct Options {
     #[arg(long, value_name = "NAME", env = "WEIR_INTERFACE")]
     pub interface: Option<String>,
 
-    /// Behave like this adapter; `ideal` is a perfect one and the only one yet
-    #[arg(long, value_name = "NAME", env = "WEIR_PROFILE")]
-    pub profile: Option<Profile>,
+    /// Behave like this adapter, flaws included, or as a file of your own says
+    #[arg(long, value_name = "NAME|FILE", env = "WEIR_PROFILE", help = profile_help())]
+    pub profile: Option<String>,
 
     /// When to checksum packets: `auto` leaves it out between Weir peers whose path never leaves the machine
     #[arg(long, value_name = "WHEN", env = "WEIR_ICRC")]
@@ -47,12 +47,6 @@ pub struct Options {
     pub patience: Option<f64>,
 }
 
-/// Adapters to behave like.
-#[derive(ValueEnum, Clone, Copy, Debug)]
-pub enum Profile {
-    Ideal,
-}
-
 /// When packets carry a true ICRC.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub enum Icrc {
@@ -82,8 +76,8 @@ impl Options {
             check_interface(interface).context("--interface")?;
             variables.push(("WEIR_INTERFACE", interface.clone()));
         }
-        if let Some(profile) = self.profile {
-            variables.push(("WEIR_PROFILE", word(profile)));
+        if let Some(profile) = &self.profile {
+            variables.push(("WEIR_PROFILE", checked_profile(profile).context("--profile")?));
         }
         if let Some(icrc) = self.icrc {
             variables.push(("WEIR_ICRC", word(icrc)));
@@ -130,6 +124,20 @@ fn check_interface(name: &str) -> Result<()> {
     Ok(())
 }
 
+fn profile_help() -> String {
+    let names: Vec<&str> = weir_profiles::names().collect();
+    format!("Behave like this adapter, flaws included: {}, or what a file of your own says", names.join(", "))
+}
+
+/// A name, or the file's absolute path.
+fn checked_profile(name: &str) -> Result<String> {
+    weir_profiles::load(name)?;
+    if weir_profiles::names().any(|known| known == name) {
+        return Ok(name.to_owned());
+    }
+    std::path::absolute(name)?.into_os_string().into_string().ok().context("the path is not UTF-8")
+}
+
 /// Absolute, because the program may change its folder before it opens the device.
 fn capture_path(path: &Path) -> Result<String> {
     let path = std::path::absolute(path)?;
@@ -159,7 +167,7 @@ mod tests {
     fn every_option_becomes_its_variable() {
         let options = Options {
             interface: Some("lo".into()),
-            profile: Some(Profile::Ideal),
+            profile: Some("connectx4".into()),
             icrc: Some(Icrc::Always),
             faults: Some("loss=0.01,seed=7".into()),
             capture: Some("/tmp/a-%p.pcapng".into()),
@@ -173,7 +181,7 @@ mod tests {
             text,
             [
                 "WEIR_INTERFACE=lo",
-                "WEIR_PROFILE=ideal",
+                "WEIR_PROFILE=connectx4",
                 "WEIR_ICRC=always",
                 "WEIR_FAULTS=loss=0.01,seed=7",
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
@@ -196,8 +204,22 @@ mod tests {
         assert!(text.contains("no folder /no/such/folder"), "{text}");
         let text = error(Options { capture: Some("/tmp".into()), ..Default::default() });
         assert!(text.contains("is a folder"), "{text}");
+        let text = error(Options { profile: Some("connectx9".into()), ..Default::default() });
+        assert!(text.contains("--profile") && text.contains("connectx9") && text.contains("connectx4"), "{text}");
+        let text = error(Options { profile: Some("/no/such/file.toml".into()), ..Default::default() });
+        assert!(text.contains("--profile") && text.contains("/no/such/file.toml"), "{text}");
         let text = error(Options { log: Some("weir=loud".into()), ..Default::default() });
         assert!(text.contains("--log"), "{text}");
+    }
+
+    #[test]
+    fn a_profile_file_becomes_absolute() {
+        let file = tempfile::Builder::new().prefix("weir-").suffix(".toml").tempfile_in(".").unwrap();
+        std::fs::write(&file, "about = \"mine\"\nbase = \"connectx4\"\n").unwrap();
+        let name = file.path().file_name().unwrap().to_str().unwrap().to_owned();
+        let options = Options { profile: Some(name.clone()), ..Default::default() };
+        let path = PathBuf::from(&options.variables().unwrap()[0].1);
+        assert!(path.is_absolute() && path.ends_with(name));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::address::Addresses;
 use crate::config::{Config, Userfaultfd};
 use crate::context::LIMITS;
 use crate::engine::pace::Pace;
+use crate::engine::quirks::Reads;
 use crate::engine::{Engine, Turn, thread};
 use crate::fork::{self, Owned};
 use crate::handover::{Doorbells, Handover};
@@ -37,6 +38,8 @@ pub(crate) struct Adapter {
     pub config: Config,
     pub watch: Owned<Watch>,
     pub profile: Arc<Profile>,
+    /// The profile was given by who opened it, not by the environment.
+    own_profile: bool,
     pub regions: Regions,
     pub addresses: Addresses,
     pub device_memory: Budget,
@@ -52,6 +55,8 @@ pub(crate) struct Adapter {
     /// Sides of QPs whose pages have come.
     resolved: Mutex<Vec<(u32, Side)>>,
     any_resolved: AtomicBool,
+    /// Where the profile limits the READs of all QPs together, once there is a QP.
+    reads: OnceLock<Option<Arc<Reads>>>,
     engine: Owned<Handover<Engine>>,
     /// QPs with something new, each once.
     doorbells: Doorbells,
@@ -72,23 +77,27 @@ thread_local! {
 const FULL_BURST: u32 = 64 << 10;
 
 impl Adapter {
-    /// The adapter of a device, made if this process has none.
-    pub fn open(name: &str) -> Result<Arc<Adapter>, Errno> {
+    /// The adapter of a device, made if this process has none. There may be others, each with a profile of its own.
+    pub fn open(name: &str, profile: Option<&Profile>) -> Result<Arc<Adapter>, Errno> {
         let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         open.retain(|adapter| adapter.strong_count() > 0);
         let here = open.iter().filter_map(Weak::upgrade);
-        if let Some(adapter) = here.into_iter().find(|adapter| adapter.device.name == name && adapter.check().is_ok()) {
+        let same = |adapter: &Adapter| {
+            adapter.own_profile == profile.is_some() && profile.is_none_or(|p| *adapter.profile == *p)
+        };
+        let fits = |adapter: &Arc<Adapter>| adapter.device.name == name && same(adapter) && adapter.check().is_ok();
+        if let Some(adapter) = here.into_iter().find(fits) {
             return Ok(adapter);
         }
         let device = interfaces::device(name).ok_or(Errno(libc::ENODEV))?;
-        let adapter = Arc::new(Self::start(device)?);
+        let adapter = Arc::new(Self::start(device, profile)?);
         thread::start(&adapter)?;
         fork::register(&adapter.descriptors());
         open.push(Arc::downgrade(&adapter));
         Ok(adapter)
     }
 
-    fn start(device: DeviceInfo) -> Result<Adapter, Errno> {
+    fn start(device: DeviceInfo, profile: Option<&Profile>) -> Result<Adapter, Errno> {
         let config = Config::from_env().map_err(|error| {
             tracing::error!("{error}");
             Errno(libc::EINVAL)
@@ -98,10 +107,11 @@ impl Adapter {
         userfault::install(config.userfaultfd == Userfaultfd::Auto);
         at_exit();
         let (slot, ports) = Slot::claim()?;
-        let profile = Arc::new(Profile::ideal());
+        let own_profile = profile.is_some();
+        let profile = Arc::new(profile.unwrap_or(&config.profile).clone());
         let index = interfaces::devices().iter().position(|other| other.name == device.name).unwrap_or(0);
         let shown = publish::device(&device.name, index as u64);
-        let engine = Engine::new(&device, &config, slot, ports, shown)?;
+        let engine = Engine::new(&device, &config, &profile, slot, ports, shown)?;
         let watch = Owned::new(Watch::new(&device));
         let sockets = engine.descriptors();
         let pace = Arc::new(Owned::new(Pace::new(sockets.clone(), watch.descriptor())?));
@@ -110,6 +120,7 @@ impl Adapter {
             config,
             watch,
             profile,
+            own_profile,
             regions: Regions::default(),
             addresses: Addresses::default(),
             device_memory: Budget::new(LIMITS.max_dm_size),
@@ -120,6 +131,7 @@ impl Adapter {
             resolver: OnceLock::new(),
             resolved: Mutex::new(Vec::with_capacity(64)),
             any_resolved: AtomicBool::new(false),
+            reads: OnceLock::new(),
             engine: Owned::new(Handover::new(engine)),
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
@@ -180,7 +192,7 @@ impl Adapter {
     /// Who resolves page faults here; started by the first to ask. EAGAIN if the system gives no threads.
     pub fn resolver(self: &Arc<Self>) -> Result<Arc<Resolver>, Errno> {
         let owner: Weak<Adapter> = Arc::downgrade(self);
-        let resolver = self.resolver.get_or_init(|| Resolver::new(owner));
+        let resolver = self.resolver.get_or_init(|| Resolver::new(owner, &self.profile));
         resolver.start()?;
         let spare = Box::new(Places::new());
         let (spare, count) = self.with_engine(|engine| (engine.equip(spare), engine.qps()));
@@ -211,10 +223,38 @@ impl Adapter {
         self.any_resolved.load(Ordering::Acquire)
     }
 
-    /// Takes the sides of QPs whose pages have come.
-    pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>) {
+    /// Takes the sides of QPs whose pages have come by `now` (nanoseconds). When to look again, where pages come late.
+    pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>, now: u64) -> Option<u64> {
         self.any_resolved.store(false, Ordering::Release);
         std::mem::swap(&mut *self.resolved(), into);
+        if self.profile.page_faults.resolve.high.is_zero() {
+            return None;
+        }
+        self.resolver.get()?.announce(now, |num, side| into.push((num, side)))
+    }
+
+    /// Takes the QPs whose requesters have met page faults since, in that order.
+    pub fn take_unaware(&self, tell: impl FnMut(u32)) {
+        if let Some(resolver) = self.resolver.get() {
+            resolver.take_begun(tell);
+        }
+    }
+
+    /// The limit to the READs of all QPs together.
+    pub fn reads(self: &Arc<Self>) -> Option<Arc<Reads>> {
+        let reads = || Reads::new(&self.profile, Arc::downgrade(self)).map(Arc::new);
+        self.reads.get_or_init(reads).clone()
+    }
+
+    /// Whether there is one.
+    pub fn limits_reads(&self) -> bool {
+        self.profile.outstanding_reads.is_some()
+    }
+
+    /// Has the engine look at what was resolved.
+    pub fn look_at_resolved(&self) {
+        self.any_resolved.store(true, Ordering::Release);
+        self.engine.want(|engine| self.another(engine));
     }
 
     /// Takes a QP out, and says to its peer what is owed.
@@ -367,8 +407,13 @@ impl Owner for Adapter {
     fn resolved(&self, whom: &[(u32, Side)]) {
         if self.check().is_ok() {
             Adapter::resolved(self).extend_from_slice(whom);
-            self.any_resolved.store(true, Ordering::Release);
-            self.engine.want(|engine| self.another(engine));
+            self.look_at_resolved();
+        }
+    }
+
+    fn ripens(&self) {
+        if self.check().is_ok() {
+            self.look_at_resolved();
         }
     }
 }

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_link::faults::FaultSpec;
+use weir_transport::Profile;
 
 /// Settings of this process.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// `WEIR_INTERFACE`: show this interface only.
     pub interface: Option<String>,
+    /// `WEIR_PROFILE`: how the adapter behaves.
+    pub profile: Profile,
     /// `WEIR_ICRC`: `always`, or `auto` = agreed away between Weir peers on one machine.
     pub icrc: Icrc,
     /// `WEIR_FAULTS`: what the carrier does to packets.
@@ -51,12 +54,12 @@ pub enum Userfaultfd {
 impl Config {
     /// Reads the environment. The error names the variable, its value and what it takes.
     pub fn from_env() -> Result<Config, String> {
-        let profile = variable("WEIR_PROFILE");
-        if let Some(name) = profile.filter(|name| name != "ideal") {
-            return Err(format!("WEIR_PROFILE={name}: there is only the profile `ideal`"));
-        }
         Ok(Config {
             interface: variable("WEIR_INTERFACE"),
+            profile: match variable("WEIR_PROFILE") {
+                None => Profile::ideal(),
+                Some(name) => weir_profiles::load(&name).map_err(|error| format!("WEIR_PROFILE={name}: {error}"))?,
+            },
             icrc: choice("WEIR_ICRC", &[("auto", Icrc::Auto), ("always", Icrc::Always)])?,
             faults: match variable("WEIR_FAULTS") {
                 None => None,

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_transport::Mtu;
+use weir_transport::{Mtu, Profile};
 
 /// Limits of the adapter, as `ibv_device_attr` names them.
 #[derive(Clone, Debug)]
@@ -80,9 +80,23 @@ pub struct Context {
 impl Context {
     /// Opens by device name. ENODEV if there is no such device, EINVAL if a `WEIR_*` variable makes no sense.
     pub fn open(name: &str) -> Result<Arc<Context>, Errno> {
-        let context = Context { adapter: Adapter::open(name)?, events: Arc::new(Notify::new()?) };
+        Self::of(Adapter::open(name, None)?)
+    }
+
+    /// The same as an adapter of this profile, whatever `WEIR_PROFILE` says.
+    pub fn open_as(name: &str, profile: &Profile) -> Result<Arc<Context>, Errno> {
+        Self::of(Adapter::open(name, Some(profile))?)
+    }
+
+    fn of(adapter: Arc<Adapter>) -> Result<Arc<Context>, Errno> {
+        let context = Context { adapter, events: Arc::new(Notify::new()?) };
         context.adapter.watch.tell(&context.events);
         Ok(Arc::new(context))
+    }
+
+    /// Whether it brings memory in on demand at all.
+    pub fn has_on_demand(&self) -> bool {
+        self.adapter.profile.on_demand
     }
 
     /// What the adapter can do.

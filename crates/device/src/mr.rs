@@ -61,7 +61,7 @@ impl Pd {
 
     /// Registers memory that need not be there, and is brought in when it is needed: `len` bytes at `addr`, or with 0
     /// and `u64::MAX` all of it. EINVAL as [`Pd::reg_mr`], for `huge` where there are no huge pages, and for all of
-    /// memory known by another address; ENOMEM beyond `max_mr`.
+    /// memory known by another address; EOPNOTSUPP if the profile has no memory on demand; ENOMEM beyond `max_mr`.
     pub fn reg_on_demand_mr(
         self: &Arc<Self>,
         addr: u64,
@@ -217,6 +217,10 @@ fn consistent(access: Access) -> bool {
 fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region, Backing), Errno> {
     if !consistent(region.access) {
         return Err(Errno(libc::EINVAL));
+    }
+    // As the kernel answers for an adapter without (ib_check_mr_access).
+    if !adapter.profile.on_demand {
+        return Err(Errno(libc::EOPNOTSUPP));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
     let registered = Registered::new(adapter, (region.addr, region.len), writable, huge)?;

@@ -3,6 +3,7 @@
 use crate::context::{LIMITS, Pd};
 use crate::cq::{Cq, Places};
 use crate::engine::host::QpHost;
+use crate::engine::quirks::Reads;
 use crate::handover::Bell;
 use crate::memory::region::Cached;
 use crate::notify::Notify;
@@ -73,6 +74,8 @@ pub(crate) struct Shared {
     /// A receive was posted in the error state: the engine is to flush it.
     flush_due: AtomicBool,
     receives: Receives,
+    /// Where the READs of all QPs together are limited.
+    pub reads: Option<Arc<Reads>>,
     /// XRC: the SRQ that was named last.
     named: Mutex<Option<Arc<SrqShared>>>,
     posted: Posted,
@@ -209,6 +212,7 @@ impl Qp {
                 blocks_own_multicast: AtomicBool::new(false),
                 flush_due: AtomicBool::new(false),
                 receives: receives.clone(),
+                reads: adapter.reads(),
                 named: Mutex::default(),
                 posted: Posted::default(),
             })

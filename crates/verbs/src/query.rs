@@ -74,8 +74,10 @@ pub unsafe extern "C" fn query_device_ex(
             all.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
             // `ibv_query_rt_values_ex` counts nanoseconds; the unit is kHz.
             all.hca_core_clock = 1_000_000;
-            all.odp_caps = ODP_CAPS;
-            all.xrc_odp_caps = XRC_ODP_CAPS;
+            if context::own(context).device.has_on_demand() {
+                all.odp_caps = ODP_CAPS;
+                all.xrc_odp_caps = XRC_ODP_CAPS;
+            }
             all.max_dm_size = context::own(context).device.limits().max_dm_size;
             all.phys_port_cnt_ex = PORT;
             copy_clamped(&all, attr.cast(), size);

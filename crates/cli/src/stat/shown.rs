@@ -54,6 +54,8 @@ pub struct Traffic {
     pub sequence_naks: u64,
     pub implied_naks: u64,
     pub rnr_naks: u64,
+    /// Packets that the adapter itself lost, as its profile has it.
+    pub packets_lost: u64,
 }
 
 /// An on-demand region.
@@ -132,6 +134,7 @@ impl From<&read::Device> for Device {
                 sequence_naks: device.sequence_naks,
                 implied_naks: device.implied_naks,
                 rnr_naks: device.rnr_naks,
+                packets_lost: device.packets_lost,
             },
             paging: Paging::of(&device.paging),
         }

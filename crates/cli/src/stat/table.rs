@@ -100,6 +100,9 @@ fn setbacks(process: &Process) -> String {
         if !seen.is_empty() {
             let _ = writeln!(text, "{}: sent again after {}", device.name, seen.join(", "));
         }
+        if traffic.packets_lost > 0 {
+            let _ = writeln!(text, "{}: {} packets lost by the adapter itself", device.name, traffic.packets_lost);
+        }
     }
     text
 }

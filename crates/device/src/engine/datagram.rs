@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::engine::host::QpHost;
 use crate::engine::peers::{PeerId, Peers, State};
-use crate::engine::staging::Staging;
+use crate::engine::staging::{Lost, Staging};
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::region::{Cached, Regions};
 use crate::memory::window::User;
@@ -29,6 +29,7 @@ struct Staged<'a> {
     faults: &'a Arc<QpFaults>,
     regions: &'a Regions,
     cached: &'a mut Cached,
+    lost: &'a Lost,
     now: Instant,
     /// Peers that got something, the last one only once in a row.
     served: &'a mut Vec<PeerId>,
@@ -55,6 +56,7 @@ impl Engine {
             faults: &shared.faults,
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
+            lost: &self.lost,
             now,
             served: &mut served,
             blocked: None,
@@ -99,6 +101,7 @@ impl Staged<'_> {
             regions: self.regions,
             cached: &mut *self.cached,
             discard: false,
+            lost: self.lost,
             in_place: false,
         };
         staging.push(packet)

@@ -6,6 +6,7 @@
 use crate::adapter::Adapter;
 use crate::clock;
 use crate::engine::Engine;
+use crate::engine::faulted::PAGES;
 use crate::engine::host::QpHost;
 use weir_link::SILENT_CALLS;
 use weir_transport::{Instant, Side};
@@ -18,7 +19,12 @@ impl Engine {
     pub(super) fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) -> Instant {
         let mut caught_up = false;
         while let Some(index) = self.timers.pop_due(now.0) {
-            let Some(entry) = self.table.get_mut(index) else { continue };
+            let Some(entry) = self.table.get_mut(index) else {
+                if index == PAGES {
+                    self.go_on(adapter, now);
+                }
+                continue;
+            };
             entry.deadline = u64::MAX;
             if entry.retired.is_some_and(|until| until <= now) {
                 self.forget(index);

@@ -3,6 +3,7 @@
 use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
+use crate::engine::table::INDICES;
 use crate::memory::copy;
 use crate::paging::held::Places;
 use crate::paging::invalidate;
@@ -11,6 +12,9 @@ use weir_transport::{Handled, Instant, Side};
 use weir_wire::{Packet, Psn};
 
 const PAGE: usize = 4096;
+
+/// In the timers, beside QPs: pages that come late, or are told of late.
+pub(super) const PAGES: u16 = INDICES as u16;
 
 impl Engine {
     /// Gives it places for packets that wait; those that it does not need are returned.
@@ -52,7 +56,14 @@ impl Engine {
     #[inline(never)]
     pub(super) fn go_on(&mut self, adapter: &Adapter, now: Instant) {
         let mut resolved = std::mem::take(&mut self.resolved);
-        adapter.take_resolved(&mut resolved);
+        let ripe = adapter.take_resolved(&mut resolved, now.0);
+        let told = self.announce(adapter, now, &mut resolved);
+        if let Some(next) = ripe.into_iter().chain(told).min() {
+            self.timers.set(next, PAGES);
+        }
+        if adapter.limits_reads() {
+            self.wake_all();
+        }
         for (num, side) in resolved.drain(..) {
             if let Some(index) = self.table.index(num) {
                 self.page_resolved(adapter, index, side, now);

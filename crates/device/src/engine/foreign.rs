@@ -135,11 +135,11 @@ mod tests {
 
     #[test]
     fn what_is_handed_over_does_not_wait_for_a_quiet_moment() {
-        let adapter = Adapter::open("weir_lo").unwrap();
+        let adapter = Adapter::open("weir_lo", None).unwrap();
         let (slot, ports) = Slot::claim().unwrap();
         let shown = publish::device(&adapter.device.name, 0);
         let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
-        let mut engine = Engine::new(&adapter.device, &adapter.config, slot, ports, shown).unwrap();
+        let mut engine = Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown).unwrap();
         engine.carrier = Box::new(Busy);
         let holder = holder();
         engine.foreign.wanted(clock::now());

@@ -11,6 +11,7 @@ pub mod multicast;
 mod overflow;
 pub mod pace;
 mod peers;
+pub mod quirks;
 mod receive;
 mod staging;
 mod strangers;
@@ -33,13 +34,14 @@ use crate::{Errno, carrier, clock};
 use foreign::Foreign;
 use multicast::Groups;
 use peers::Peers;
+use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use table::Table;
 use timers::Timers;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{Instant, Side};
+use weir_transport::{Announcer, Instant, Profile, Side};
 
 /// What a turn does beside doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +97,10 @@ pub struct Engine {
     held: Option<Box<Places>>,
     /// QPs whose pages have come, while they are worked on.
     resolved: Vec<(u32, Side)>,
+    /// Whom to tell that a page is there, where the profile has packet flood.
+    announcer: Option<Box<Announcer>>,
+    /// Where packets are noted that the adapter itself loses.
+    lost: Lost,
     /// Long payload without ICRC is sent from where it lies.
     in_place: bool,
     /// Receives in a row that found nothing.
@@ -110,6 +116,7 @@ impl Engine {
     pub fn new(
         device: &DeviceInfo,
         config: &Config,
+        profile: &Profile,
         slot: Slot,
         ports: Ports,
         shown: &'static sheet::Device,
@@ -132,6 +139,8 @@ impl Engine {
             empty_receives: 0,
             next_due: 0,
             shown,
+            announcer: quirks::announcer(profile),
+            lost: Lost { shown, captured: carrier.records_fates() },
             carrier,
             outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
             inbox: Inbox::new(INBOX_SLOTS),
@@ -140,7 +149,7 @@ impl Engine {
             foreign: Foreign::default(),
             groups: Groups::default(),
             peers,
-            timers: Timers::new(table::INDICES),
+            timers: Timers::new(table::INDICES + 1),
             ready: VecDeque::with_capacity(64),
             lazy: Vec::with_capacity(64),
             rung: Vec::with_capacity(64),
@@ -169,7 +178,7 @@ impl Engine {
         let shared = self.table.insert(make)?;
         let count = self.table.len();
         self.shown.qps.set(count as u64);
-        self.timers.reserve(count);
+        self.timers.reserve(count + 1);
         self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
         self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
         self.rung.reserve(count);
@@ -211,6 +220,7 @@ impl Engine {
     pub fn disconnect(&mut self, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         self.drop_held(index);
+        self.forget_unaware(num);
         self.settle(index);
         if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.unbind()) {
             self.peers.unbind(peer, clock::now());

@@ -187,6 +187,11 @@ impl Peers {
         &mut self.peers[id]
     }
 
+    /// All places of peers.
+    pub fn ids(&self) -> std::ops::Range<PeerId> {
+        0..self.peers.len()
+    }
+
     /// The peer that a QPN at an address belongs to. It is greeted unless it was heard of just now.
     pub fn bind(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
         let port = FIRST_PORT + slot_of(dest_qpn);

@@ -8,9 +8,10 @@ use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
 use crate::paging::{Paged, QpFaults, Who};
 use crate::route::Route;
+use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use weir_link::{Group, MAX_PIECES, Outbox, Piece};
+use weir_link::{Fate, Group, MAX_PIECES, Outbox, Piece};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Sge, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
@@ -35,8 +36,17 @@ pub struct Staging<'a> {
     pub cached: &'a mut Cached,
     /// The process at the other end is gone: packets lead nowhere.
     pub discard: bool,
+    /// What becomes of packets that the adapter itself loses.
+    pub lost: &'a Lost,
     /// Payload may stay where it is: its owner hears of the end of the operation only after the burst has left.
     pub in_place: bool,
+}
+
+/// Where packets are noted that the adapter itself loses.
+pub struct Lost {
+    pub shown: &'static sheet::Device,
+    /// A capture shows them.
+    pub captured: bool,
 }
 
 /// Payload from which on leaving it in place is cheaper than copying it.
@@ -91,9 +101,41 @@ impl Egress for Staging<'_> {
         }
         Ok(())
     }
+
+    #[cold]
+    fn lose(&mut self, packet: &Outgoing<'_>) {
+        self.lost.shown.traffic.packets_lost.bump(1);
+        if self.lost.captured && !self.discard {
+            self.show_lost(packet);
+        }
+    }
 }
 
 impl Staging<'_> {
+    /// Stages a packet for the capture alone, as a group of its own. Without a place for it, it is not shown.
+    fn show_lost(&mut self, packet: &Outgoing<'_>) {
+        let headers = packet.headers.len();
+        let body = headers + packet.payload.len() + usize::from(packet.headers.bth.pad);
+        let (start, len) = (self.outbox.len, body + ICRC_LEN);
+        if start + len > self.outbox.bytes.len() {
+            return;
+        }
+        let envelope = self.envelope(0);
+        let place = &mut self.outbox.bytes[start..start + len];
+        packet.headers.emit(place);
+        place[headers..].fill(0);
+        let payload = &mut place[headers..headers + packet.payload.len()];
+        let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
+        // What is not there is not worth a page fault: zeros are shown.
+        memory.peek(&packet.payload, payload);
+        let icrc = icrc::compute(&envelope, &place[..body]);
+        place[body..].copy_from_slice(&icrc.to_le_bytes());
+        self.outbox.len += len;
+        // One that is not full is joined by no other.
+        let group = Group { len, fate: Fate::LOST | Fate::DAMMED, ..self.group(start, len + 1) };
+        self.outbox.groups.push(group);
+    }
+
     /// A denial ends the QP's work requests at once. Where parts of them are still to leave from application memory,
     /// they leave first; then it is denied again.
     #[cold]
@@ -254,6 +296,29 @@ impl Memory<'_> {
                 self.admit(source, len as u64, u64::from(sge.length) - at).map(Some)
             }
             Place::Null => Ok(None),
+        }
+    }
+
+    /// The same without asking for pages: what is not there is left out.
+    fn peek(&mut self, payload: &Payload<'_>, to: &mut [u8]) {
+        let Payload::Gather { sges, offset, len } = *payload else {
+            if let Payload::Bytes(bytes) = payload {
+                to.copy_from_slice(bytes);
+            }
+            return;
+        };
+        let mut rest = to;
+        for (sge, at, take) in pieces(sges, offset, len) {
+            let (now, later) = rest.split_at_mut(take);
+            rest = later;
+            let Ok(region) = self.regions.find(sge.lkey, self.cached) else { return };
+            let place = region.local(self.user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty());
+            if let Ok(Place::Memory(addr)) = place
+                && region.paged.is_none_or(|paged| paged.is_there(addr, take as u64))
+            {
+                // SAFETY: `now` is ours; the application's side may be in any state.
+                let _ = unsafe { copy::copy(now.as_mut_ptr(), addr as *const u8, take) };
+            }
         }
     }
 

@@ -92,6 +92,7 @@ impl Engine {
             regions: &adapter.regions,
             cached: &mut self.payload_cached,
             discard,
+            lost: &self.lost,
             in_place: self.in_place && matches!(shared.service, Service::Rc | Service::Xrc),
         };
         if shared.service == Service::Uc {

@@ -132,6 +132,13 @@ pub(crate) fn populate(region: &OnDemand, pages: Range<u64>) -> Populate {
     populate
 }
 
+/// Enters pages that came a while ago, when their region's `changes` were so many; `None` if there were more since. The
+/// number of those that were not there.
+pub(crate) fn enter_late(region: &OnDemand, pages: Range<u64>, write: bool, changes: u64) -> Option<u64> {
+    let _unchanged = process().lock();
+    (region.changes.load(Ordering::Relaxed) == changes).then(|| region.table.enter(pages, write))
+}
+
 /// A populate under way.
 pub(crate) struct Populate {
     process: &'static Process,
@@ -340,6 +347,7 @@ impl State {
         let mut sum = 0;
         for region in self.overlapping(addr, len) {
             let cleared = region.table.clear(region.overlap(addr, len));
+            region.changes.fetch_add(1, Ordering::Relaxed);
             region.counters.add(|c| &c.page_invalidation_pages, cleared);
             tell(region, cleared);
             sum += cleared;
@@ -380,7 +388,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::thread;
     use std::time::Duration;
-    use weir_transport::Side;
+    use weir_transport::{Profile, Side};
 
     #[derive(Default)]
     struct Adapter {
@@ -407,7 +415,8 @@ mod tests {
         let adapter = Arc::new(Adapter::default());
         let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(adapter.clone() as Arc<dyn Owner>));
         let pair = Pair::new(counters::of_device("invalidate-test"));
-        let region = OnDemand::new(1000 * PAGE, 100 * PAGE, true, pair, Resolver::new(owner)).unwrap();
+        let resolver = Resolver::new(owner, &Profile::ideal());
+        let region = OnDemand::new(1000 * PAGE, 100 * PAGE, true, pair, resolver).unwrap();
         let region = Arc::new(region);
         region.table.make_room(1000..1100);
         region.table.enter(1000..1100, true);
@@ -514,7 +523,8 @@ mod tests {
         let engine = Arc::new(Engine::default());
         let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(engine.clone() as Arc<dyn Owner>));
         let pair = Pair::new(counters::of_device("race-test"));
-        let region = Arc::new(OnDemand::new(0, 4 * PAGE, true, pair, Resolver::new(owner)).unwrap());
+        let resolver = Resolver::new(owner, &Profile::ideal());
+        let region = Arc::new(OnDemand::new(0, 4 * PAGE, true, pair, resolver).unwrap());
         region.table.make_room(0..4);
         process.enter(region.clone());
         let (engine, region, used) = (&engine, &region, &AtomicU32::new(0));

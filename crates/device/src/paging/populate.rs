@@ -6,6 +6,7 @@ use crate::paging::invalidate;
 use crate::paging::region::OnDemand;
 use crate::paging::table::PAGE;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// Why pages did not enter the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +20,26 @@ pub enum Trouble {
 /// Brings pages in and enters them into a region's table. The number of those that are new there. May block for as long
 /// as memory takes.
 pub fn bring_in(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
+    populated(region, &pages, write, || region.table.enter(pages.clone(), write))
+}
+
+/// Brings pages in, and makes room for them in the table. How often something in the region was invalidated until then.
+pub fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
+    populated(region, &pages, write, || region.changes.load(Ordering::Relaxed))
+}
+
+/// What `done` returns, which is called when all pages are there, under the lock of invalidations.
+fn populated<T>(region: &OnDemand, pages: &Range<u64>, write: bool, done: impl FnOnce() -> T) -> Result<T, Trouble> {
     region.table.make_room(pages.clone());
     let populating = invalidate::populate(region, pages.clone());
-    let there = populate_pages(&pages, write);
-    let entered = populating.finish(|| if there { region.table.enter(pages, write) } else { 0 });
-    match entered {
+    let there = populate_pages(pages, write);
+    match populating.finish(|| there.then(done)) {
         None => {
             region.counters.add(|c| &c.page_contentions, 1);
             Err(Trouble::Invalidated)
         }
-        Some(_) if !there => Err(Trouble::Unmapped),
-        Some(new) => Ok(new),
+        Some(None) => Err(Trouble::Unmapped),
+        Some(Some(result)) => Ok(result),
     }
 }
 

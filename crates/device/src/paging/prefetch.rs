@@ -31,10 +31,13 @@ impl Pd {
     ///
     /// ENOENT for a key that is not an on-demand region's, EINVAL for a window's, EPERM for another domain's and for
     /// writing where the region is not writable, EFAULT beyond its bounds and, of those who wait, for memory that is not
-    /// there. Whoever does not wait is not told.
+    /// there; EOPNOTSUPP if the profile has no memory on demand. Whoever does not wait is not told.
     pub fn advise_mr(&self, advice: Advice, wait: bool, list: &[Sge]) -> Result<(), Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
+        if !adapter.profile.on_demand {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
         let ranges = list.iter().map(|sge| self.advised(advice, sge)).collect::<Result<Vec<_>, _>>()?;
         for (region, pages) in ranges {
             region.counters.add(|c| &c.page_prefetch, 1);

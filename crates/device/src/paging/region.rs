@@ -6,7 +6,7 @@ use crate::paging::table::{PAGE, Table, pages_of};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_transport::Denied;
 
 /// Addresses that Linux gives to those who do not ask for more: an implicit region's.
@@ -21,6 +21,8 @@ pub struct OnDemand {
     /// The adapter may write there at all.
     pub(crate) writable: bool,
     pub(crate) table: Table,
+    /// How often something in it was invalidated. Changed under the lock of invalidations.
+    pub(crate) changes: AtomicU64,
     pub(crate) counters: Pair,
     pub(crate) resolver: Arc<Resolver>,
 }
@@ -35,7 +37,8 @@ impl OnDemand {
         resolver: Arc<Resolver>,
     ) -> Option<OnDemand> {
         let table = Table::new(addr, len.min(ADDRESS_SPACE))?;
-        Some(OnDemand { key: AtomicU32::new(0), addr, len, writable, table, counters, resolver })
+        let (key, changes) = (AtomicU32::new(0), AtomicU64::new(0));
+        Some(OnDemand { key, addr, len, writable, table, changes, counters, resolver })
     }
 
     /// It is the whole address space.
@@ -99,6 +102,12 @@ impl Paged {
         // SAFETY: the region lives as long as its keys are used.
         let region = unsafe { self.0.as_ref() };
         if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, who)) }
+    }
+
+    /// Whether `len` bytes at `addr` can be read without a page fault.
+    #[cold]
+    pub(crate) fn is_there(self, addr: u64, len: u64) -> bool {
+        self.region().table.has(addr, len, false)
     }
 
     /// An access that was admitted found the memory missing: something has changed it that did not tell.

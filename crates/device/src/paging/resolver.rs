@@ -5,17 +5,22 @@
 //!
 //! The engine raises faults. It never waits here: the lock is held for moments only, and nothing is allocated or freed
 //! under it where a memory hook of the program could come back.
+//!
+//! Adapters that take their time to resolve a fault have pages ripen: see [`late`].
+
+mod late;
 
 use crate::Errno;
 use crate::engine::thread::with_signals_blocked;
 use crate::paging::faults::QpFaults;
-use crate::paging::populate::{Trouble, bring_in};
+use crate::paging::populate::{Trouble, bring_in, fetch};
 use crate::paging::region::OnDemand;
 use crate::room::with_room;
+use late::{Late, Ripening};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
-use weir_transport::Side;
+use weir_transport::{Profile, Side};
 
 /// Whose faults are resolved: an adapter.
 pub(crate) trait Owner: Send + Sync {
@@ -24,6 +29,8 @@ pub(crate) trait Owner: Send + Sync {
     fn quiesce(&self);
     /// What QPs waited for is there, or never will be.
     fn resolved(&self, whom: &[(u32, Side)]);
+    /// Pages ripen: [`Resolver::announce`] is to be called.
+    fn ripens(&self) {}
 }
 
 /// Threads at the most. Two are started; another whenever none is left for the next fault, for pages may take their time.
@@ -50,6 +57,8 @@ struct State {
     idle: usize,
     last: u64,
     ended: bool,
+    /// How late faults are resolved.
+    late: Late,
 }
 
 /// Pages that are to be brought in.
@@ -61,8 +70,21 @@ struct Job {
     write: bool,
     /// Asked for by a prefetch, not by a fault.
     prefetch: bool,
-    running: bool,
+    stage: Stage,
     cancelled: bool,
+    /// What of it has come and is not told yet.
+    ripening: Ripening,
+}
+
+/// What is done for a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing yet.
+    Waiting,
+    /// A thread is at it.
+    Running,
+    /// It is brought in, and to be told later.
+    Ripening,
 }
 
 /// A side of a QP that waits for pages of a job.
@@ -81,8 +103,10 @@ pub(crate) struct Who<'a> {
 }
 
 impl Resolver {
-    pub fn new(owner: Weak<dyn Owner>) -> Arc<Resolver> {
-        let state = State { jobs: Vec::new(), waiters: Vec::new(), threads: 0, idle: 0, last: 0, ended: false };
+    /// For an adapter with this profile.
+    pub fn new(owner: Weak<dyn Owner>, profile: &Profile) -> Arc<Resolver> {
+        let late = Late::new(profile);
+        let state = State { jobs: Vec::new(), waiters: Vec::new(), threads: 0, idle: 0, last: 0, ended: false, late };
         Arc::new(Resolver { state: Mutex::new(state), work: Condvar::new(), owner })
     }
 
@@ -110,6 +134,7 @@ impl Resolver {
         // A side waits for one thing at a time; and some room for prefetches.
         drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs));
         drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters));
+        drop(with_room(4 * qps, || self.lock(), |state| state.late.begun()));
     }
 
     /// A QP cannot go on without `needed`; with it comes what is `ahead` of it. It is woken by the owner.
@@ -119,12 +144,13 @@ impl Resolver {
         }
         let pages = needed.start..needed.end.max(needed.start + ahead.min(AHEAD)).min(region.pages().end);
         let mut state = self.lock();
+        state.late.began(who.faults.num, who.side);
         region.counters.add(|c| &c.page_faults, 1);
         let found = state.jobs.iter_mut().find(|job| job.brings(region, &needed, write));
         let job = match found {
             Some(job) => {
                 region.counters.add(|c| &c.page_faults_merged, 1);
-                job.pages.end = job.pages.end.max(pages.end.min(job.pages.start + AHEAD));
+                job.extend(pages.end.min(job.pages.start + AHEAD));
                 job.number
             }
             None => state.push(region.clone(), pages, write, false),
@@ -139,7 +165,9 @@ impl Resolver {
         let mut state = self.lock();
         if let Some(job) = state.jobs.iter_mut().find(|job| job.brings(region, &(page..page + 1), write)) {
             let end = (page + ahead).min(job.pages.start + AHEAD).min(region.pages().end);
-            job.pages.end = job.pages.end.max(end);
+            job.extend(end);
+            drop(state);
+            self.work.notify_one();
         }
     }
 
@@ -163,7 +191,7 @@ impl Resolver {
             let cancelled = |number| jobs.iter().any(|job| job.number == number && job.cancelled);
             take_waiters(waiters, &mut woken, |waiter| cancelled(waiter.job), |_| None);
             // Those that run are taken out by who runs them.
-            let idle = jobs.iter().position(|job| job.cancelled && !job.running);
+            let idle = jobs.iter().position(|job| job.cancelled && job.stage != Stage::Running);
             let gone = idle.map(|at| jobs.swap_remove(at));
             drop(state);
             let more = gone.is_some() || woken.is_full();
@@ -211,11 +239,11 @@ impl Resolver {
     fn run(self: &Arc<Self>) {
         let mut state = self.lock();
         while !state.ended {
-            let Some(job) = state.jobs.iter_mut().find(|job| !job.running) else {
+            let Some(job) = state.jobs.iter_mut().find(|job| job.stage == Stage::Waiting) else {
                 state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
                 continue;
             };
-            job.running = true;
+            job.stage = Stage::Running;
             let number = job.number;
             state.idle -= 1;
             let alone = state.idle == 0 && state.threads < THREADS;
@@ -243,7 +271,8 @@ impl Resolver {
         loop {
             let mut state = self.lock();
             let job = state.job(number);
-            let left = job.pages.clone();
+            let is_late = job.is_late();
+            let left = if is_late { job.to_fetch() } else { job.pages.clone() };
             if job.cancelled || left.is_empty() {
                 break;
             }
@@ -251,6 +280,12 @@ impl Resolver {
             drop(state);
             let pages = left.start..left.end.min(left.start + step);
             let began = Instant::now();
+            if is_late {
+                let result = fetch(&region, pages.clone(), write);
+                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
+                self.fetched(number, pages.end, result);
+                continue;
+            }
             let result = bring_in(&region, pages.clone(), write);
             let new = *result.as_ref().unwrap_or(&0);
             if prefetch {
@@ -311,7 +346,9 @@ impl Resolver {
             let mut state = self.lock();
             let job = state.job(number);
             if !job.cancelled && !job.pages.is_empty() {
-                return false;
+                let ripens = job.ripen();
+                drop(state);
+                return ripens && self.tell_of_ripening();
             }
             let region = job.region.clone();
             let mut woken = Woken::default();
@@ -335,7 +372,9 @@ impl State {
     fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
         self.last += 1;
         let number = self.last;
-        self.jobs.push(Job { number, region, pages, write, prefetch, running: false, cancelled: false });
+        let ripening = if prefetch { Ripening::default() } else { self.late.begin() };
+        let stage = Stage::Waiting;
+        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, ripening });
         number
     }
 
@@ -446,7 +485,7 @@ mod tests {
         assert_ne!(start, libc::MAP_FAILED);
         let (sender, woken) = channel();
         let adapter: Arc<dyn Owner> = Arc::new(Adapter(Mutex::new(sender)));
-        let resolver = Resolver::new(Arc::downgrade(&adapter));
+        let resolver = Resolver::new(Arc::downgrade(&adapter), &Profile::ideal());
         resolver.reserve(8);
         let pair = Pair::new(counters::of_device("resolver-test"));
         let region = OnDemand::new(start as u64, pages * PAGE, true, pair, resolver.clone()).unwrap();

@@ -48,6 +48,8 @@ pub struct Device {
     pub implied_naks: u64,
     /// The receiver was not ready.
     pub rnr_naks: u64,
+    /// Packets that the adapter itself lost, as its profile has it.
+    pub packets_lost: u64,
     /// Counters of paging by name; times are in nanoseconds, their names end in `_ns`.
     pub paging: Vec<(String, u64)>,
 }
@@ -166,6 +168,7 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
             sequence_naks: traffic.sequence_naks.get(),
             implied_naks: traffic.implied_naks.get(),
             rnr_naks: traffic.rnr_naks.get(),
+            packets_lost: traffic.packets_lost.get(),
             paging: paging(&device.paging),
         }
     });

@@ -1,11 +1,11 @@
 //! The layout of a process's counters in their file: words that only that process writes.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use weir_link::{Arrival, Group};
+use weir_link::{Arrival, Fate, Group};
 use weir_transport::Setbacks;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0002;
+pub const MAGIC: u64 = 0x7765_6972_0000_0003;
 /// Devices of one process that are shown.
 pub const DEVICES: usize = 8;
 /// On-demand regions that are shown one by one.
@@ -67,12 +67,14 @@ pub struct Traffic {
     pub sequence_naks: Word,
     pub implied_naks: Word,
     pub rnr_naks: Word,
+    /// Packets that the adapter itself lost (packet damming); not among those sent.
+    pub packets_lost: Word,
 }
 
 impl Traffic {
     /// Bursts that went out.
     pub fn sent(&self, groups: &[Group]) {
-        for group in groups {
+        for group in groups.iter().filter(|group| !group.fate.contains(Fate::LOST)) {
             self.packets_sent.bump(datagrams(group.len, group.segment));
             self.bytes_sent.bump(group.len as u64);
         }
