@@ -17,7 +17,7 @@ use weir_wire::Headers;
 const FAULT: Duration = Duration::from_micros(1);
 
 /// An adapter has no small window: what is posted goes out.
-const UNLIMITED: Limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
+const UNLIMITED: Limits = Limits { request_bytes: 1 << 60, read_bytes: 1 << 60 };
 
 /// QP numbers are places and the count of QPs that had that place, so that packets to an old one meet no new one.
 const PLACES: u32 = 16;

@@ -4,6 +4,7 @@
 //! 8192 work requests for each QP, rnr_retry 7.
 
 mod parameters;
+pub mod sim;
 
 pub use parameters::{MAX_BYTES, time};
 

@@ -1,0 +1,407 @@
+//! The micro-benchmark on the simulator: two hosts, one link of InfiniBand FDR, an adapter of the profile each.
+//!
+//! As `weir-micro` does it, but for this: a post takes 0.2 µs of the client's time and sleeping takes what was asked for,
+//! no more. Memory has no contents. A run ends after ten minutes of virtual time, done or not; its ladder has the first
+//! 100,000 packets.
+
+use super::{Micro, Operation, Outcome, Packets, Runner, Sides, Step, Workaround};
+use anyhow::{Context, Result, ensure};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_sim::{App, Backing, Done, HostId, Link, Paging, QpId, QpSetup, Region, Seen, Simulation, What};
+use weir_transport::{
+    Data, Instant, MAX_RD_ATOMIC, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
+};
+use weir_wire::{Aeth, NakCode, Operation as Wire, Syndrome};
+
+/// Runs in virtual time: a run takes no longer than its packets do to be simulated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Simulated;
+
+impl Runner for Simulated {
+    fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> Result<Outcome> {
+        micro.check()?;
+        let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
+        profile.seed = profile.seed.wrapping_add(seed);
+        let Sides { client, server } = micro.odp;
+        ensure!(profile.on_demand || !(client || server), "{} has no memory on demand", profile.name);
+        let mut rig = Rig::new(micro, profile, seed);
+        rig.run();
+        Ok(rig.outcome())
+    }
+}
+
+/// Between the beginnings of two posts, at least: a few hundred instructions and a doorbell. An assumption; what follows
+/// from it is whether something is posted before the answer to what came before.
+const POST: Duration = Duration::from_nanos(200);
+/// Work requests of each QP in the papers' benchmark.
+const DEPTH: u32 = 8192;
+/// When a run that does not end is ended.
+const LIMIT: Duration = Duration::from_secs(600);
+const LADDER: usize = 100_000;
+
+/// Timers.
+const NEXT: u64 = 0;
+const WORKAROUND: u64 = 1;
+/// Added to an operation's number in the names of work requests.
+const DUMMY: u64 = 1 << 40;
+const AGAIN: u64 = 1 << 41;
+
+/// Both hosts and the benchmark's own state.
+struct Rig {
+    sim: Simulation,
+    client: Client,
+    log: Rc<RefCell<Log>>,
+}
+
+/// The client process.
+struct Client {
+    micro: Micro,
+    /// Those of the operations, then the one that is set aside for [`Workaround::Again`].
+    qps: Vec<QpId>,
+    local: Region,
+    remote: Region,
+    outstanding: Vec<u32>,
+    /// Work requests that each QP may have.
+    depth: u32,
+    /// Operations posted.
+    posted: u32,
+    /// The next one has no room on its QP.
+    blocked: bool,
+    /// Of each operation: when it was posted, first or again; when it completed, and how.
+    issued: Vec<Instant>,
+    ended: Vec<Option<(Instant, bool)>>,
+    open: u32,
+    last: Instant,
+    status: Option<Status>,
+    posts: Rc<RefCell<Log>>,
+}
+
+/// What went over the wire, and what for.
+struct Log {
+    client: HostId,
+    /// By QP of the client: its number, its peer's, the PSN after the last post, and each post's first PSN and operation.
+    qps: Vec<Posts>,
+    packets: Packets,
+    steps: Vec<Raw>,
+}
+
+struct Posts {
+    numbers: [u32; 2],
+    next: u32,
+    first: Vec<(u32, Option<u32>)>,
+}
+
+/// A packet of the ladder.
+struct Raw {
+    at: Instant,
+    from_client: bool,
+    qp: u32,
+    what: &'static str,
+    psn: u32,
+    lost: bool,
+}
+
+impl Rig {
+    fn new(micro: &Micro, profile: Profile, seed: u64) -> Rig {
+        let mut sim = Simulation::new(seed);
+        let profile = Arc::new(profile);
+        let [client, server] = [(); 2].map(|()| sim.add_host(&profile));
+        sim.link(client, server, Link::FDR);
+        let mut region = |host, on_demand| {
+            let paging = if on_demand { Paging::OnDemand } else { Paging::Pinned };
+            let region = sim.register(host, Backing::Phantom(micro.bytes()), paging);
+            let first = u64::from(micro.size).next_multiple_of(4096);
+            if micro.touched && first < region.len {
+                sim.set_present(&region, first..region.len, true);
+            }
+            region
+        };
+        let (local, remote) = (region(client, micro.odp.client), region(server, micro.odp.server));
+
+        let again = matches!(micro.workaround, Some(Workaround::Again { .. }));
+        let extra = if micro.workaround.is_some() { DEPTH } else { 0 };
+        let depth = (micro.num_ops.div_ceil(micro.num_qps) + extra).min(DEPTH);
+        let receives = (0..micro.num_ops).any(|i| micro.kind(i) == Operation::Send);
+        let setup = QpSetup {
+            mtu: Mtu::M4096,
+            caps: QpCaps {
+                max_send_wr: depth,
+                max_recv_wr: if receives { depth } else { 0 },
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            timeout: micro.ack_timeout,
+            retry_cnt: micro.retry_cnt,
+            rnr_retry: 7,
+            min_rnr_timer: micro.rnr_timer,
+            max_rd_atomic: micro.max_rd_atomic.clamp(1, MAX_RD_ATOMIC),
+            psn: [0, 0],
+        };
+        let log = Rc::new(RefCell::new(Log { client, qps: vec![], packets: Packets::default(), steps: vec![] }));
+        let mut qps = Vec::new();
+        for n in 0..micro.num_qps + u32::from(again) {
+            let (near, far) = if micro.wrong_peer {
+                (sim.connect_astray(client, server, &setup), 0)
+            } else {
+                let [near, far] = sim.connect(client, server, &setup);
+                if receives {
+                    post_receives(&mut sim, micro, n, far, &remote, depth);
+                }
+                (near, far.num)
+            };
+            log.borrow_mut().qps.push(Posts { numbers: [near.num, far], next: 0, first: vec![] });
+            qps.push(near);
+        }
+        let watched = log.clone();
+        sim.observe(move |seen| watched.borrow_mut().take(seen));
+        let client = Client {
+            outstanding: vec![0; qps.len()],
+            qps,
+            local,
+            remote,
+            depth,
+            posted: 0,
+            blocked: false,
+            issued: vec![Instant(0); micro.num_ops as usize],
+            ended: vec![None; micro.num_ops as usize],
+            open: micro.num_ops,
+            last: Instant(0),
+            status: None,
+            posts: log.clone(),
+            micro: micro.clone(),
+        };
+        Rig { sim, client, log }
+    }
+
+    fn run(&mut self) {
+        let Rig { sim, client, .. } = self;
+        sim.set_timer(Instant(0), NEXT);
+        if let Some(interval) = client.tick() {
+            sim.set_timer(sim.after(interval), WORKAROUND);
+        }
+        while client.open > 0 && sim.now() < Instant(0) + LIMIT && sim.run_events(1, client) {}
+    }
+
+    fn outcome(self) -> Outcome {
+        let Rig { sim, client, log } = self;
+        let log = log.borrow();
+        let since = |at: Instant| at - Instant(0);
+        let setbacks = client.qps.iter().filter_map(|&qp| sim.qp(qp)).map(|qp| qp.setbacks());
+        let failed = client.status.map(|status| words(status).to_owned());
+        Outcome {
+            time: since(client.last),
+            completions: client.ended.iter().map(|end| end.filter(|end| end.1).map(|end| since(end.0))).collect(),
+            status: failed.or((client.open > 0).then(|| "not done in time".to_owned())),
+            packets: log.packets,
+            timeouts: setbacks.map(|setbacks| u64::from(setbacks.ack_timeouts)).sum(),
+            steps: log.steps.iter().map(|raw| log.step(raw)).collect(),
+            wakeup: None,
+            cpu: None,
+        }
+    }
+}
+
+/// The server's receives on a QP: those of its operations in their order, then some for workarounds.
+fn post_receives(sim: &mut Simulation, micro: &Micro, n: u32, qp: QpId, region: &Region, depth: u32) {
+    let own = (n..micro.num_ops).step_by(micro.num_qps as usize).filter(|_| n < micro.num_qps);
+    let own = own.filter(|&i| micro.kind(i) == Operation::Send).map(|i| micro.offset(i));
+    let spare = if micro.workaround.is_some() { 1024 } else { 0 };
+    for offset in own.chain(std::iter::repeat_n(0, spare)).take(depth as usize) {
+        let wr = RecvWr { wr_id: 0, sges: &[region.sge(offset, micro.size)] };
+        sim.post_recv(qp, &wr).expect("a receive queue of that depth");
+    }
+}
+
+impl App for Client {
+    fn timer(&mut self, sim: &mut Simulation, token: u64) {
+        match token {
+            NEXT => self.post_next(sim),
+            _ => {
+                match self.micro.workaround {
+                    Some(Workaround::Dummy { .. }) => self.post_dummies(sim),
+                    Some(Workaround::Again { after }) => self.post_again(sim, after),
+                    None => {}
+                }
+                if let Some(interval) = self.tick() {
+                    sim.set_timer(sim.after(interval), WORKAROUND);
+                }
+            }
+        }
+    }
+
+    fn completed(&mut self, sim: &mut Simulation, done: &Done) {
+        if done.queue == Queue::Receive {
+            return;
+        }
+        let (wr_id, status) = (done.completion.wr_id, done.completion.status);
+        let operation = wr_id as u32;
+        let qp = self.qps.iter().position(|qp| *qp == done.qp).unwrap_or_default();
+        self.outstanding[qp] -= 1;
+        if status != Status::Success {
+            self.status.get_or_insert(status);
+        }
+        let good = status == Status::Success;
+        let counts = wr_id & DUMMY == 0 && (good || wr_id & AGAIN == 0);
+        if counts && self.ended[operation as usize].is_none() {
+            self.ended[operation as usize] = Some((sim.now(), good));
+            self.open -= 1;
+            self.last = sim.now();
+        }
+        if std::mem::take(&mut self.blocked) {
+            self.post_next(sim);
+        }
+    }
+}
+
+impl Client {
+    fn post_next(&mut self, sim: &mut Simulation) {
+        let operation = self.posted;
+        let qp = self.micro.qp(operation);
+        if self.outstanding[qp as usize] == self.depth {
+            self.blocked = true;
+            return;
+        }
+        self.posted += 1;
+        self.issued[operation as usize] = sim.now();
+        let size = self.micro.size;
+        self.post(sim, qp, u64::from(operation), operation, size);
+        if self.posted < self.micro.num_ops {
+            sim.set_timer(sim.after(self.micro.interval.max(POST)), NEXT);
+        }
+    }
+
+    /// A byte of the kind and at the place of each QP's first operation, where something is outstanding.
+    fn post_dummies(&mut self, sim: &mut Simulation) {
+        for qp in 0..self.micro.num_qps.min(self.posted) {
+            if (1..self.depth).contains(&self.outstanding[qp as usize]) {
+                self.post(sim, qp, DUMMY | u64::from(qp), qp, 1);
+            }
+        }
+    }
+
+    /// What has been open for so long, once more.
+    fn post_again(&mut self, sim: &mut Simulation, after: Duration) {
+        let aside = self.micro.num_qps;
+        for operation in 0..self.posted {
+            let at = operation as usize;
+            let late = self.ended[at].is_none() && sim.now() - self.issued[at] >= after;
+            if late && self.outstanding[aside as usize] < self.depth {
+                self.issued[at] = sim.now();
+                let size = self.micro.size;
+                self.post(sim, aside, AGAIN | u64::from(operation), operation, size);
+            }
+        }
+    }
+
+    /// How often the workaround looks.
+    fn tick(&self) -> Option<Duration> {
+        match self.micro.workaround? {
+            Workaround::Dummy { every } => Some(every),
+            Workaround::Again { after } => Some(after / 4),
+        }
+    }
+
+    fn post(&mut self, sim: &mut Simulation, qp: u32, wr_id: u64, operation: u32, size: u32) {
+        let (at, far) = (self.micro.offset(operation), &self.remote);
+        let op = match self.micro.kind(operation) {
+            Operation::Read => SendOp::Read { remote_addr: far.addr + at, rkey: far.key },
+            Operation::Write => SendOp::Write { remote_addr: far.addr + at, rkey: far.key },
+            Operation::Send => SendOp::Send,
+        };
+        let wr = SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[self.local.sge(at, size)]) };
+        self.posts.borrow_mut().qps[qp as usize].post(size, (wr_id & DUMMY == 0).then_some(operation));
+        // A QP in the error state takes it too, and flushes it.
+        sim.post_send(self.qps[qp as usize], &wr).expect("a send queue of that depth");
+        self.outstanding[qp as usize] += 1;
+    }
+}
+
+impl Posts {
+    fn post(&mut self, size: u32, operation: Option<u32>) {
+        self.first.push((self.next, operation));
+        self.next += size.div_ceil(4096).max(1);
+    }
+
+    /// The operation that a PSN belongs to; PSNs begin at 0, and do not come round in a run.
+    fn operation(&self, psn: u32) -> Option<u32> {
+        let after = self.first.partition_point(|(first, _)| *first <= psn);
+        self.first[..after].last().and_then(|(_, operation)| *operation)
+    }
+}
+
+impl Log {
+    fn take(&mut self, seen: &Seen<'_>) {
+        let What::Sent { lost } = seen.what else {
+            self.packets.lost += u64::from(matches!(seen.what, What::Lost(_)));
+            return;
+        };
+        let from_client = seen.from.host == self.client;
+        let what = name(seen);
+        let count = &mut self.packets;
+        *(if from_client { &mut count.requests } else { &mut count.responses }) += 1;
+        count.repeated += u64::from(from_client && seen.repeated);
+        count.rnr_naks += u64::from(what == RNR_NAK);
+        count.sequence_naks += u64::from(what == SEQUENCE_NAK);
+        count.lost += u64::from(lost.is_some());
+        if self.steps.len() < LADDER {
+            let (qp, psn) = (seen.from.num, seen.headers.bth.psn.get());
+            self.steps.push(Raw { at: seen.at, from_client, qp, what, psn, lost: lost.is_some() });
+        }
+    }
+
+    fn step(&self, raw: &Raw) -> Step {
+        let qp = self.qps.iter().find(|qp| qp.numbers[usize::from(!raw.from_client)] == raw.qp);
+        Step {
+            time: raw.at - Instant(0),
+            from_client: raw.from_client,
+            what: raw.what.to_owned(),
+            operation: qp.and_then(|qp| qp.operation(raw.psn)),
+            lost: raw.lost,
+        }
+    }
+}
+
+const RNR_NAK: &str = "Acknowledge (RNR NAK)";
+const SEQUENCE_NAK: &str = "Acknowledge (NAK: PSN sequence error)";
+
+/// A packet, as the papers call it.
+fn name(seen: &Seen<'_>) -> &'static str {
+    use Wire::*;
+    match seen.headers.bth.opcode.operation() {
+        Some(ReadRequest) => "RDMA Read Request",
+        Some(ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly) => "RDMA Read Response",
+        Some(WriteFirst | WriteMiddle | WriteLast | WriteOnly) => "RDMA Write",
+        Some(SendFirst | SendMiddle | SendLast | SendOnly) => "Send",
+        Some(Acknowledge) => match seen.headers.get::<Aeth>().map(|aeth| Syndrome::from_byte(aeth.syndrome())) {
+            Some(Syndrome::RnrNak(_)) => RNR_NAK,
+            Some(Syndrome::Nak(NakCode::PsnSequence)) => SEQUENCE_NAK,
+            Some(Syndrome::Nak(_)) => "Acknowledge (NAK)",
+            _ => "Acknowledge",
+        },
+        _ => "other",
+    }
+}
+
+/// As ibv_wc_status_str says it.
+fn words(status: Status) -> &'static str {
+    match status {
+        Status::Success => "success",
+        Status::LocalLength => "local length error",
+        Status::LocalQpOperation => "local QP operation error",
+        Status::LocalEecOperation => "local EE context operation error",
+        Status::LocalProtection => "local protection error",
+        Status::WrFlushed => "Work Request Flushed Error",
+        Status::MwBind => "memory management operation error",
+        Status::BadResponse => "bad response error",
+        Status::LocalAccess => "local access error",
+        Status::RemoteInvalidRequest => "remote invalid request error",
+        Status::RemoteAccess => "remote access error",
+        Status::RemoteOperation => "remote operation error",
+        Status::RetryExceeded => "transport retry counter exceeded",
+        Status::RnrRetryExceeded => "RNR retry counter exceeded",
+    }
+}

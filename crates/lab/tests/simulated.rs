@@ -1,0 +1,88 @@
+//! The micro-benchmark on the simulator: what an ideal adapter does, and that runs repeat. What flawed adapters do is for
+//! the experiments to say.
+
+use std::time::Duration;
+use weir_lab::micro::sim::Simulated;
+use weir_lab::micro::{Micro, Operation, Outcome, Runner, Sides, Workaround};
+
+const BOTH: Sides = Sides { client: true, server: true };
+
+fn run(micro: &Micro, profile: &str) -> Outcome {
+    Simulated.run(micro, profile, 1).expect("it runs")
+}
+
+#[test]
+fn pinned_memory_takes_a_round_trip() {
+    for operation in [Operation::Read, Operation::Write, Operation::Send] {
+        let outcome = run(&Micro { operation, ..Micro::default() }, "connectx4");
+        assert_eq!((outcome.packets.requests, outcome.packets.responses), (1, 1), "{operation:?}");
+        assert!((2..5).contains(&outcome.time.as_micros()), "{operation:?}: {:?}", outcome.time);
+        assert_eq!(outcome.status, None);
+        assert_eq!(outcome.completions, [Some(outcome.time)]);
+        let whats: Vec<_> = outcome.steps.iter().map(|s| (s.from_client, s.operation, s.lost)).collect();
+        assert_eq!(whats, [(true, Some(0), false), (false, Some(0), false)]);
+    }
+}
+
+#[test]
+fn an_ideal_adapter_only_waits_for_its_pages() {
+    let micro = Micro { num_ops: 512, num_qps: 32, odp: BOTH, ack_timeout: 18, ..Micro::default() };
+    for operation in [Operation::Read, Operation::Write, Operation::Send] {
+        let outcome = run(&Micro { operation, ..micro.clone() }, "ideal");
+        assert!(outcome.completions.iter().all(Option::is_some), "{operation:?}");
+        assert_eq!((outcome.packets.repeated, outcome.timeouts, outcome.packets.lost), (0, 0, 0), "{operation:?}");
+        assert!(outcome.time < Duration::from_millis(2), "{operation:?}: {:?}", outcome.time);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    let micro = Micro { num_ops: 100, num_qps: 20, odp: BOTH, interval: Duration::from_micros(50), ..Micro::default() };
+    let with = |seed| Simulated.run(&micro, "connectx4", seed).expect("it runs");
+    assert_eq!(with(3), with(3));
+    assert_ne!(with(3), with(4));
+}
+
+#[test]
+fn operations_are_posted_at_their_intervals() {
+    let micro = Micro { num_ops: 5, interval: Duration::from_millis(3), ..Micro::default() };
+    let outcome = run(&micro, "connectx5");
+    let posted: Vec<_> = outcome.steps.iter().filter(|s| s.from_client).map(|s| s.time.as_micros()).collect();
+    assert_eq!(posted, [0, 3000, 6000, 9000, 12000]);
+}
+
+#[test]
+fn nobody_answers_a_wrong_peer() {
+    let micro = Micro { wrong_peer: true, retry_cnt: 3, ack_timeout: 17, ..Micro::default() };
+    let outcome = run(&micro, "connectx4");
+    assert_eq!(outcome.status.as_deref(), Some("transport retry counter exceeded"));
+    assert_eq!((outcome.packets.requests, outcome.packets.responses), (4, 0));
+    assert_eq!(outcome.packets.lost, 4);
+    // IBTA 9.7.6.1.3: each of the four timeouts is 1 to 4 times 4.096 µs · 2^17.
+    let t_tr = Duration::from_nanos(4096 << 17);
+    assert!((4 * t_tr..16 * t_tr).contains(&outcome.time), "{:?}", outcome.time);
+}
+
+#[test]
+fn workarounds_post_more() {
+    let micro = Micro { num_ops: 2, odp: BOTH, ..Micro::default() };
+    let dummy = Workaround::Dummy { every: Duration::from_micros(100) };
+    let outcome = run(&Micro { workaround: Some(dummy), ..micro.clone() }, "connectx4");
+    assert!(outcome.steps.iter().any(|step| step.from_client && step.operation.is_none()));
+    let again = Workaround::Again { after: Duration::from_micros(100) };
+    for operation in [Operation::Read, Operation::Send] {
+        let micro = Micro { operation, workaround: Some(again), ..micro.clone() };
+        let outcome = run(&micro, "connectx4");
+        assert!(outcome.completions.iter().all(Option::is_some));
+        let first = outcome.steps.iter().filter(|step| step.from_client && step.operation == Some(0));
+        assert!(first.count() > 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let run = |micro: Micro, profile| Simulated.run(&micro, profile, 1).map(|_| ()).map_err(|e| format!("{e:#}"));
+    assert!(run(Micro { odp: BOTH, ..Micro::default() }, "connectx3").is_err_and(|e| e.contains("on demand")));
+    assert!(run(Micro { num_qps: 0, ..Micro::default() }, "ideal").is_err());
+    assert!(run(Micro::default(), "connectx7").is_err());
+}
