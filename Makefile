@@ -35,8 +35,9 @@ lib: ## Build libibverbs.so.1 alone
 	cargo build --release -p weir-verbs
 	crates/verbs/link.sh $(TARGET)/release $(STAGE)
 
-# Programs of ours that are no part of the adapter: the one that verifies every byte, and the one that measures paging.
-tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp
+# Programs of ours that are no part of the adapter: one verifies every byte, one measures paging, one is the papers'
+# micro-benchmark.
+tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp $(STAGE)/lib/weir/weir-micro
 
 $(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)
@@ -63,6 +64,7 @@ install: build ## Install under PREFIX (default /usr/local); DESTDIR is honoured
 	install -D -m 755 $(STAGE)/lib/weir/plain/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/plain/libibverbs.so.1
 	install -D -m 755 $(STAGE)/lib/weir/weir-verify $(DESTDIR)$(PREFIX)/lib/weir/weir-verify
 	install -D -m 755 $(STAGE)/lib/weir/weir-odp $(DESTDIR)$(PREFIX)/lib/weir/weir-odp
+	install -D -m 755 $(STAGE)/lib/weir/weir-micro $(DESTDIR)$(PREFIX)/lib/weir/weir-micro
 
 uninstall: ## Remove what `make install` installed
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir

@@ -38,9 +38,12 @@ static struct rig {
 
 struct wish {
 	int send_wr, recv_wr, timeout, retry_cnt, rnr_retry, channel, inline_data;
+	/* 0: as many READs as the adapters have, up to 16. The RNR timer's code and one; 0: code 12. */
+	int rd_atomic, rnr_timer;
 };
 
-static const struct wish usual = { 64, 64, 14, 7, 7, 0, 128 };
+static const struct wish usual = { .send_wr = 64, .recv_wr = 64, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
+				   .inline_data = 128 };
 
 struct conn {
 	struct ibv_comp_channel *channel;
@@ -84,7 +87,7 @@ static inline int find_gid(void)
 	for (int i = 0; i < rig.port.gid_tbl_len; i++) {
 		int s = 1;
 
-		if (ibv_query_gid_ex(rig.context, 1, i, &entry, 0))
+		if (ibv_query_gid_ex(rig.context, opt.ib_port, i, &entry, 0))
 			continue;
 		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2)
 			s = memcmp(entry.gid.raw, mapped, 12) ? 2 : 3;
@@ -109,7 +112,7 @@ static inline void rig_open(void)
 		die("cannot open %s: %s", opt.device ? opt.device : "any device", strerror(errno));
 	ibv_free_device_list(list);
 	rig.pd = ibv_alloc_pd(rig.context);
-	if (!rig.pd || ibv_query_device(rig.context, &rig.attr) || ibv_query_port(rig.context, 1, &rig.port))
+	if (!rig.pd || ibv_query_device(rig.context, &rig.attr) || ibv_query_port(rig.context, opt.ib_port, &rig.port))
 		die("cannot use the device: %s", strerror(errno));
 	if (opt.xrc) {
 		struct ibv_xrcd_init_attr init = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
@@ -119,7 +122,7 @@ static inline void rig_open(void)
 			die("ibv_open_xrcd: %s", strerror(errno));
 	}
 	rig.gid_index = opt.gid >= 0 ? opt.gid : find_gid();
-	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, 1, rig.gid_index, &rig.gid))
+	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, opt.ib_port, rig.gid_index, &rig.gid))
 		die("no GID %d", rig.gid_index);
 	rig.max_sge = rig.attr.max_sge < PIECES ? rig.attr.max_sge : PIECES;
 	rig.size = (opt.max + 4 * MARGIN + 4095) & ~4095ul;
@@ -151,7 +154,7 @@ static inline void rig_close(void)
 
 static inline int to_init(struct ibv_qp *qp)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = opt.ib_port };
 
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -208,16 +211,17 @@ static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info 
 			      const struct wish *wish)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
-	int error, depth = rig.attr.max_qp_init_rd_atom < 16 ? rig.attr.max_qp_init_rd_atom : 16;
+	int error, most = wish->rd_atomic ? wish->rd_atomic : 16;
+	int depth = rig.attr.max_qp_init_rd_atom < most ? rig.attr.max_qp_init_rd_atom : most;
 
 	if ((error = to_init(qp)))
 		die("to INIT: %s", strerror(error));
 	attr.path_mtu = mine.mtu < theirs.mtu ? mine.mtu : theirs.mtu;
 	attr.dest_qp_num = to;
 	attr.rq_psn = theirs.psn;
-	attr.max_dest_rd_atomic = rig.attr.max_qp_rd_atom < 16 ? rig.attr.max_qp_rd_atom : 16;
-	attr.min_rnr_timer = 12;
-	attr.ah_attr.port_num = 1;
+	attr.max_dest_rd_atomic = rig.attr.max_qp_rd_atom < most ? rig.attr.max_qp_rd_atom : most;
+	attr.min_rnr_timer = wish->rnr_timer ? wish->rnr_timer - 1 : 12;
+	attr.ah_attr.port_num = opt.ib_port;
 	attr.ah_attr.dlid = theirs.lid;
 	attr.ah_attr.is_global = rig.gid_index >= 0;
 	attr.ah_attr.grh.dgid = theirs.gid;

@@ -22,10 +22,10 @@
 
 static struct {
 	const char *device, *host, *port;
-	int gid, count, seconds, verbose, lossy, xrc, demand;
+	int gid, ib_port, count, seconds, verbose, lossy, xrc, demand;
 	uint64_t seed;
 	size_t max;
-} opt = { .port = "18515", .gid = -1, .count = 300, .seconds = 10, .seed = 1, .max = 1 << 20 };
+} opt = { .port = "18515", .gid = -1, .ib_port = 1, .count = 300, .seconds = 10, .seed = 1, .max = 1 << 20 };
 
 static struct tally {
 	uint64_t passed, failed, bytes, wrong;
