@@ -1,5 +1,6 @@
-//! Real programs on a [`crate::stage`]: a server and a client against each other, and what they print.
+//! Real programs on a [`weir_stage`]: a server and a client against each other, and what they print.
 
 pub mod iperf;
-pub mod pair;
 pub mod perftest;
+
+pub use weir_stage::pair;

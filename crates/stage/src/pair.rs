@@ -1,6 +1,6 @@
 //! A server and a client against each other.
 
-use crate::stage::{Child, Finished, Protocol};
+use crate::{Child, Finished, Protocol};
 use anyhow::{Result, bail};
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,0 +1,294 @@
+//! A stage for two programs: two network namespaces joined by a veth pair when root, loopback when not.
+//!
+//! The namespaces have no name: file descriptors of this process hold them, so they and the veth pair vanish with it,
+//! however it ends. Children die with the thread that spawned them, so spawn from one that lives on.
+
+mod child;
+pub mod pair;
+mod program;
+
+pub use child::{Child, Finished, Protocol};
+pub use program::{locate, missing};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::ifaddrs::getifaddrs;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::net::if_::InterfaceFlags;
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns, unshare};
+use nix::sys::{prctl, signal::Signal};
+use nix::unistd::{Pid, getppid};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Name of the interface in either namespace.
+const INTERFACE: &str = "eth0";
+
+/// One of the two hosts of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Where servers run.
+    A,
+    /// Where clients run.
+    B,
+}
+
+/// Two places to run programs in, each with its own core.
+pub struct Stage {
+    /// Namespaces of A and B; `None` on loopback.
+    namespaces: Option<[Arc<OwnedFd>; 2]>,
+    cores: [usize; 2],
+    /// Why there are no namespaces.
+    reason: Option<String>,
+}
+
+impl Stage {
+    /// Two namespaces joined by a veth pair of `mtu` bytes, or loopback where that is not allowed.
+    pub fn new(mtu: u32) -> Result<Stage> {
+        let cores = pick_cores()?;
+        match join_namespaces(mtu) {
+            Ok(namespaces) => Ok(Stage { namespaces: Some(namespaces), cores, reason: None }),
+            Err(e) => Ok(Stage { namespaces: None, cores, reason: Some(format!("{e:#}")) }),
+        }
+    }
+
+    /// A stage on loopback.
+    pub fn loopback() -> Result<Stage> {
+        Ok(Stage { namespaces: None, cores: pick_cores()?, reason: Some("as asked for".into()) })
+    }
+
+    /// A command that runs on this side: in its namespace, on its core, with no stdin; it dies with this thread.
+    pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.stdin(Stdio::null()).process_group(0);
+        let namespace = self.namespaces.as_ref().map(|n| n[side as usize].clone());
+        let parent = Pid::this();
+        let mut core = CpuSet::new();
+        // Cores come from the affinity mask, so the set has room for them.
+        core.set(self.cores[side as usize]).expect("a core of ours");
+        // SAFETY: runs between fork and exec, and makes system calls only: no allocation, no lock.
+        unsafe {
+            command.pre_exec(move || {
+                prctl::set_pdeathsig(Signal::SIGKILL)?;
+                if getppid() != parent {
+                    return Err(io::Error::from(io::ErrorKind::Interrupted));
+                }
+                sched_setaffinity(Pid::from_raw(0), &core)?;
+                if let Some(namespace) = &namespace {
+                    setns(namespace, CloneFlags::CLONE_NEWNET)?;
+                    // Best effort: only programs that look into /sys/class/net (UCX does) would notice.
+                    let _ = mount_sysfs();
+                }
+                Ok(())
+            });
+        }
+        command
+    }
+
+    /// Runs `job` on a thread of its own in this side's namespace. Sockets made there stay there.
+    pub fn enter<T: Send>(&self, side: Side, job: impl FnOnce() -> T + Send) -> Result<T> {
+        let namespace = self.namespaces.as_ref().map(|n| &n[side as usize]);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || -> Result<T> {
+                if let Some(namespace) = namespace {
+                    setns(namespace, CloneFlags::CLONE_NEWNET).context("entering a network namespace")?;
+                }
+                Ok(job())
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// This side's address.
+    pub fn address(&self, side: Side) -> IpAddr {
+        // 198.18.0.0/15 is set aside for measurements between two hosts (RFC 2544).
+        IpAddr::V4(match (&self.namespaces, side) {
+            (None, _) => Ipv4Addr::LOCALHOST,
+            (Some(_), Side::A) => Ipv4Addr::new(198, 18, 0, 1),
+            (Some(_), Side::B) => Ipv4Addr::new(198, 18, 0, 2),
+        })
+    }
+
+    /// This side's IPv6 address.
+    pub fn address6(&self, side: Side) -> Ipv6Addr {
+        match (&self.namespaces, side) {
+            (None, _) => Ipv6Addr::LOCALHOST,
+            (Some(_), Side::A) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
+            (Some(_), Side::B) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
+        }
+    }
+
+    /// This side's network interface.
+    pub fn interface(&self, _side: Side) -> &'static str {
+        if self.namespaces.is_some() { INTERFACE } else { "lo" }
+    }
+
+    /// This side's Weir device, which carries the name of the interface.
+    pub fn device(&self, side: Side) -> String {
+        format!("weir_{}", self.interface(side))
+    }
+
+    /// The core that this side's programs are pinned to.
+    pub fn core(&self, side: Side) -> usize {
+        self.cores[side as usize]
+    }
+
+    /// A TCP port that nobody uses on this side now.
+    pub fn free_port(&self, side: Side) -> Result<u16> {
+        let address = self.address(side);
+        let port = self.enter(side, move || -> io::Result<u16> {
+            TcpListener::bind((address, 0))?.local_addr().map(|a| a.port())
+        })?;
+        port.context("looking for a free port")
+    }
+
+    /// Why this stage is on loopback; `None` when it has namespaces.
+    pub fn loopback_reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// What this stage is, in a few words.
+    pub fn describe(&self) -> String {
+        let place = match &self.reason {
+            None => "two network namespaces joined by veth".to_owned(),
+            Some(reason) => format!("loopback, not two namespaces ({reason})"),
+        };
+        format!("{place}; cores {} and {}", self.cores[0], self.cores[1])
+    }
+}
+
+/// Two cores that we may use, of different physical cores where possible; the same one twice if there is one only.
+fn pick_cores() -> Result<[usize; 2]> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")?;
+    let cores: Vec<usize> = (0..CpuSet::count()).filter(|&c| allowed.is_set(c).unwrap_or(false)).collect();
+    let first = *cores.first().context("the affinity mask is empty")?;
+    let siblings = |core: usize| {
+        fs::read_to_string(format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")).ok()
+    };
+    let rest = &cores[1..];
+    let second = rest.iter().find(|&&c| siblings(c) != siblings(first)).or(rest.first());
+    Ok([first, *second.unwrap_or(&first)])
+}
+
+fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
+    ensure!(nix::unistd::geteuid().is_root(), "needs root");
+    let a = Arc::new(new_namespace()?);
+    let b = Arc::new(new_namespace()?);
+    // `ip` takes a path to the namespace; ours is only reachable through this process's descriptors.
+    let path_of_b = format!("/proc/{}/fd/{}", std::process::id(), b.as_raw_fd());
+    ip(&a, &format!("link add {INTERFACE} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {path_of_b}"))?;
+    for (namespace, address, address6) in [(&a, "198.18.0.1/24", "fd77::1/64"), (&b, "198.18.0.2/24", "fd77::2/64")] {
+        ip(namespace, "link set lo up")?;
+        // Duplicate address detection would make addresses, and so GIDs, appear a second or two later.
+        in_namespace(namespace, || {
+            let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{INTERFACE}/accept_dad"), "0");
+        })?;
+        ip(namespace, &format!("address add {address} dev {INTERFACE}"))?;
+        // Where a container has no IPv6 at all, only the tests of IPv6 miss it.
+        let _ = ip(namespace, &format!("address add {address6} dev {INTERFACE} nodad"));
+        ip(namespace, &format!("link set {INTERFACE} up"))?;
+    }
+    wait_running(&a)?;
+    wait_running(&b)?;
+    Ok([a, b])
+}
+
+/// The kernel tells of a new carrier up to a second late; until then devices say that their port is down.
+fn wait_running(namespace: &OwnedFd) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut running = false;
+        in_namespace(namespace, || {
+            let flag = InterfaceFlags::IFF_RUNNING;
+            running = getifaddrs()
+                .is_ok_and(|mut all| all.any(|entry| entry.interface_name == INTERFACE && entry.flags.contains(flag)));
+        })?;
+        match running {
+            true => return Ok(()),
+            false if Instant::now() > end => bail!("{INTERFACE} did not come up"),
+            false => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Makes a network namespace on a thread that ends at once: the descriptor alone keeps it.
+fn new_namespace() -> Result<OwnedFd> {
+    let thread = std::thread::spawn(|| -> Result<OwnedFd> {
+        unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
+        Ok(File::open("/proc/thread-self/ns/net")?.into())
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn in_namespace(namespace: &OwnedFd, job: impl FnOnce() + Send) -> Result<()> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| setns(namespace, CloneFlags::CLONE_NEWNET).map(|()| job()));
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+    .context("entering a network namespace")
+}
+
+/// Runs `ip` (iproute2) in a namespace.
+fn ip(namespace: &Arc<OwnedFd>, arguments: &str) -> Result<()> {
+    let mut command = Command::new(locate("ip")?);
+    command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    let namespace = namespace.clone();
+    // SAFETY: one system call between fork and exec.
+    unsafe { command.pre_exec(move || Ok(setns(&namespace, CloneFlags::CLONE_NEWNET)?)) };
+    let output = command.output().context("running ip")?;
+    if !output.status.success() {
+        bail!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// Shows the namespace's own interfaces in /sys, in a mount namespace of this process alone.
+fn mount_sysfs() -> nix::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(None::<&str>, c"/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?;
+    umount2(c"/sys", MntFlags::MNT_DETACH)?;
+    mount(Some(c"weir"), c"/sys", Some(c"sysfs"), MsFlags::empty(), None::<&str>)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(stage: &Stage, side: Side, program: &str, arguments: &[&str]) -> String {
+        let mut command = stage.command(side, program);
+        command.args(arguments);
+        let child = Child::spawn(&mut command, program).unwrap();
+        child.wait(Duration::from_secs(10)).unwrap().success().unwrap().stdout
+    }
+
+    #[test]
+    fn each_side_runs_on_its_own_core() {
+        let stage = Stage::loopback().unwrap();
+        for side in [Side::A, Side::B] {
+            let status = run(&stage, side, "cat", &["/proc/self/status"]);
+            assert!(status.contains(&format!("Cpus_allowed_list:\t{}\n", stage.core(side))), "{status}");
+        }
+    }
+
+    #[test]
+    fn two_namespaces_see_their_own_interface_and_reach_each_other() {
+        let stage = Stage::new(9000).unwrap();
+        if stage.loopback_reason().is_some() {
+            assert!(!nix::unistd::geteuid().is_root() || locate("ip").is_err(), "{}", stage.describe());
+            return;
+        }
+        assert_eq!(run(&stage, Side::A, "cat", &["/sys/class/net/eth0/mtu"]), "9000\n");
+        let (address, port) = (stage.address(Side::A), stage.free_port(Side::A).unwrap());
+        let listener = stage.enter(Side::A, || TcpListener::bind((address, port))).unwrap().unwrap();
+        let from =
+            stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap().local_addr().unwrap().ip());
+        assert_eq!(from.unwrap(), stage.address(Side::B));
+        drop(listener);
+    }
+}
