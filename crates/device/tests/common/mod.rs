@@ -51,18 +51,21 @@ pub fn to_self(context: &Context) -> AddressVector {
 
 /// Brings a QP of RC to RTS, towards another one of this process.
 pub fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
+    let rest = QpAttr { max_rd_atomic: 1, max_dest_rd_atomic: 1, timeout: 14, ..QpAttr::default() };
+    connect_with(context, qp, dest_qp_num, &rest);
+}
+
+/// The same; limits of READs and timers are those of `rest`.
+pub fn connect_with(context: &Context, qp: &Qp, dest_qp_num: u32, rest: &QpAttr) {
     let mut attr = QpAttr {
         qp_state: QpState::Init,
         access_flags: Access::REMOTE_WRITE | Access::REMOTE_READ,
         path_mtu: Mtu::M4096,
         dest_qp_num,
         ah_attr: to_self(context),
-        max_rd_atomic: 1,
-        max_dest_rd_atomic: 1,
-        timeout: 14,
         retry_cnt: 7,
         rnr_retry: 7,
-        ..QpAttr::default()
+        ..*rest
     };
     use AttrMask as M;
     let init = M::STATE | M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS;

@@ -1,0 +1,144 @@
+//! Adapters that differ from a perfect one in time and in what they can: page faults that take their time, no memory on
+//! demand. Times are lower bounds, which a busy machine does not break; the few upper ones are generous.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod common;
+mod profile_setup;
+
+use common::open;
+use profile_setup::*;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weir_device::paging::invalidate;
+use weir_device::{Advice, Errno, Rereg};
+use weir_transport::{Delay, PageFaults, Profile, Status};
+
+/// Perfect, but for faults that are resolved after `time`.
+fn slow(name: &str, time: Duration) -> Profile {
+    let ideal = Profile::ideal();
+    let page_faults = PageFaults { resolve: Delay::exactly(time), ..ideal.page_faults };
+    Profile { name: name.into(), page_faults, ..ideal }
+}
+
+#[test]
+fn a_fault_takes_its_time_and_what_is_there_does_not() {
+    const TIME: Duration = ms(60);
+    let _alone = alone();
+    let side = Side::new(&slow("takes-its-time", TIME));
+    let [qp, _peer] = side.pair(&side);
+    greet(&qp, &side, &side);
+    let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 8));
+    let write = |offset: usize| {
+        let began = Instant::now();
+        post_write(&qp, 1, source.sge(0, 8), &target, offset);
+        side.ended(1)[0].1 - began
+    };
+    let (first, again) = (write(0), write(8));
+    assert!(first >= TIME && first < LONG, "{first:?}");
+    assert!(again < TIME, "{again:?}");
+    side.pd.advise_mr(Advice::PrefetchWrite, true, &[target.sge(PAGE, PAGE)]).unwrap();
+    let fetched = write(PAGE);
+    assert!(fetched < TIME, "{fetched:?}");
+    // What joins a fault waits for what is left of it only.
+    let [other, _peer] = side.pair(&side);
+    greet(&other, &side, &side);
+    post_write(&qp, 1, source.sge(0, 8), &target, 2 * PAGE);
+    std::thread::sleep(TIME / 2);
+    let joined = Instant::now();
+    post_write(&other, 2, source.sge(0, 8), &target, 2 * PAGE + 8);
+    let ended = side.ended(2);
+    assert!(ended.iter().all(|(_, at)| *at - joined < TIME + TIME / 4), "{:?}", ended[1].1 - joined);
+}
+
+#[test]
+fn what_is_invalidated_while_it_ripens_is_brought_in_again() {
+    const TIME: Duration = ms(40);
+    let _alone = alone();
+    let side = Side::new(&slow("invalidated", TIME));
+    let [qp, _peer] = side.pair(&side);
+    greet(&qp, &side, &side);
+    let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 1));
+    source.fill(7);
+    let began = Instant::now();
+    post_write(&qp, 1, source.sge(0, 8), &target, 0);
+    std::thread::sleep(TIME / 2);
+    let guard = invalidate::begin(target.addr, PAGE as u64).expect("a region is there");
+    // SAFETY: a page of the mapping.
+    assert_eq!(unsafe { libc::madvise(target.addr as *mut libc::c_void, PAGE, libc::MADV_DONTNEED) }, 0);
+    std::thread::sleep(TIME);
+    drop(guard);
+    let took = side.ended(1)[0].1 - began;
+    assert!(took >= TIME + TIME / 2, "{took:?}: not before the invalidation has ended");
+    assert_eq!(target.word(0).load(Ordering::Relaxed), 7);
+}
+
+#[test]
+fn long_messages_come_whole_through_late_pages() {
+    let _alone = alone();
+    let side = Side::new(&slow("long", ms(2)));
+    let [qp, _peer] = side.pair(&side);
+    let (source, target) = (Memory::on_demand(&side, 600), Memory::on_demand(&side, 600));
+    source.fill(1000);
+    post_write(&qp, 1, source.sge(0, 600 * PAGE), &target, 0);
+    side.ended(1);
+    let back = Memory::on_demand(&side, 600);
+    post_read(&qp, 2, back.sge(0, 600 * PAGE), &target, 0);
+    side.ended(1);
+    for n in 0..600 * PAGE / 8 {
+        assert_eq!(back.word(8 * n).load(Ordering::Relaxed), 1000 + n as u64, "word {n}");
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_told_when_a_fault_takes_its_time() {
+    let _alone = alone();
+    let side = Side::new(&slow("missing", ms(5)));
+    let [qp, _peer] = side.pair(&side);
+    let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 2));
+    // SAFETY: a page of the mapping.
+    let done = unsafe { libc::mprotect(target.addr as *mut libc::c_void, PAGE, libc::PROT_NONE) };
+    assert_eq!(done, 0);
+    post_write(&qp, 1, source.sge(0, 8), &target, 0);
+    let until = Instant::now() + LONG;
+    let mut status = None;
+    while status.is_none() && Instant::now() < until {
+        side.cq.poll(1, |completion| status = Some(completion.status)).unwrap();
+    }
+    assert_eq!(status, Some(Status::RemoteOperation));
+}
+
+#[test]
+fn an_adapter_without_memory_on_demand_says_so() {
+    let _alone = alone();
+    let profile = Profile { name: "without".into(), on_demand: false, ..Profile::ideal() };
+    let side = Side::new(&profile);
+    assert!(!side.context.has_on_demand() && open().has_on_demand());
+    let pinned = Memory::pinned(&side, 1);
+    let refused = Err(Errno(libc::EOPNOTSUPP));
+    let registered = |addr, len| side.pd.reg_on_demand_mr(addr, len, addr, ALL, false).map(drop);
+    assert_eq!(registered(pinned.addr, PAGE as u64), refused);
+    assert_eq!(registered(0, u64::MAX), refused, "all of memory");
+    assert_eq!(side.pd.advise_mr(Advice::Prefetch, true, &[pinned.sge(0, 8)]), refused);
+    let change = Rereg { on_demand: Some(true), ..Rereg::default() };
+    assert_eq!(pinned.mr.rereg(&change), refused);
+    let [qp, _peer] = side.pair(&side);
+    post_write(&qp, 1, pinned.sge(0, 8), &pinned, 8);
+    side.ended(1);
+}
+
+#[test]
+fn a_perfect_adapter_says_no_naks_and_loses_nothing() {
+    let _alone = alone();
+    let side = Side::new(&Profile { name: "perfect".into(), ..Profile::ideal() });
+    let [qp, _peer] = side.pair(&side);
+    greet(&qp, &side, &side);
+    let (here, there) = (Memory::on_demand(&side, 64), Memory::on_demand(&side, 64));
+    let before = counts();
+    for page in 0..64 {
+        post_read(&qp, 1, here.sge(page * PAGE, 100), &there, page * PAGE);
+        side.ended(1);
+    }
+    let counted = since(before);
+    assert_eq!((counted.rnr_naks, counted.lost), (0, 0), "{counted:?}");
+    assert!(counted.sent < 4 * 64, "{counted:?}");
+}
