@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::requester::{Failure, Requester};
 use crate::send_queue::{Kind, SendQueue, Source};
-use crate::{Denied, Handled, Host, Instant, Status};
+use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
 use weir_wire::{Aeth, AtomicAckEth, NakCode, Operation, Packet, Syndrome};
 
 /// What the completer is at.
@@ -103,7 +103,10 @@ impl<H: Host> Step<'_, H> {
         let failure = |status| Err(Failure { status, vendor: u32::from(aeth.syndrome()) });
         match syndrome {
             Syndrome::Ack(_) | Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
-            Syndrome::RnrNak(timer) => self.requester.receiver_not_ready(self.now, timer, self.config)?,
+            Syndrome::RnrNak(timer) => {
+                let tail = self.queue.tail();
+                self.requester.receiver_not_ready(self.now, timer, tail, self.config)?;
+            }
             Syndrome::Nak(NakCode::PsnSequence) => self.requester.sequence_nak(progress)?,
             Syndrome::Nak(NakCode::InvalidRequest) => return failure(Status::RemoteInvalidRequest),
             Syndrome::Nak(NakCode::RemoteAccess) => return failure(Status::RemoteAccess),
@@ -116,11 +119,12 @@ impl<H: Host> Step<'_, H> {
         if !self.imply(seq) {
             return Ok(self.missing());
         }
-        if self.deaf() {
-            return Ok(CompleterState::Repeating);
-        }
         let (wr, at) = self.requester.una_packet();
         let slot = *self.queue.slot(wr);
+        if self.deaf() {
+            self.touch(wr, u64::from(at) * self.config.mtu as u64, packet.payload.len());
+            return Ok(CompleterState::Repeating);
+        }
         if slot.kind == Kind::AtomicWrite {
             return self.written(packet);
         }
@@ -200,7 +204,7 @@ impl<H: Host> Step<'_, H> {
         if denied != Denied::PageFault {
             return Err(Failure::local(denied));
         }
-        Ok(match self.requester.answer_waits(self.now, self.config) {
+        Ok(match self.requester.answer_waits(self.now, self.queue.tail(), self.config) {
             Handled::Held => CompleterState::PageFault,
             Handled::Done => CompleterState::Repeating,
         })
@@ -210,6 +214,22 @@ impl<H: Host> Step<'_, H> {
     #[inline]
     fn deaf(&self) -> bool {
         self.requester.waits_for_receiver() && self.config.profile.rnr_wait.discards
+    }
+
+    /// An answer is dropped before it is looked at; but it has come as far as its place, and a page that is missing there
+    /// is missed. (Where both sides page on demand, the requester's page is there when the READ is repeated after the
+    /// RNR wait: T fig 5.2 would not show damming otherwise.)
+    #[cold]
+    fn touch(&mut self, wr: u32, offset: u64, len: usize) {
+        if let (RequesterFaults::Discard { .. }, Source::Gather(sges)) =
+            (self.config.profile.page_faults.requester, self.queue.source(wr))
+            && self.queue.slot(wr).kind == Kind::Read
+            && offset + len as u64 <= u64::from(self.queue.slot(wr).length)
+            && len > 0
+        {
+            // Whoever resolves it tells by and by; nobody waits for that.
+            let _ = self.host.prepare_local(sges, offset, len as u64, Access::LOCAL_WRITE);
+        }
     }
 
     /// Acknowledges everything before `up_to`, as far as an acknowledgement without data can.
@@ -241,6 +261,7 @@ impl<H: Host> Step<'_, H> {
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);
+            self.requester.give_back_one(self.host);
             self.requester.retire_local(self.queue, self.config, self.host);
         }
         self.requester.progressed(self.now, self.config);

@@ -71,7 +71,7 @@ impl Qp {
             recv_queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge),
             requester: Requester::new(&config),
             completer: Completer::default(),
-            responder: Responder::default(),
+            responder: Responder::new(&config),
             starved: None,
             draining: false,
             last_wqe: false,
@@ -152,7 +152,10 @@ impl Qp {
         self.config.state = to;
         self.config.derive();
         match (from, to) {
-            (_, QpState::Reset) => self.reset(),
+            (_, QpState::Reset) => {
+                self.requester.give_back_all(host);
+                self.reset();
+            }
             // A NAK that is still to go out goes out.
             (QpState::Error, QpState::Error) => {}
             (_, QpState::Error) => {
@@ -245,7 +248,7 @@ impl Qp {
             QpState::Reset | QpState::Init => return Progress::Idle,
             QpState::Error => {
                 self.flush(host);
-                return if self.send_responses(host, egress) { Progress::Idle } else { Progress::Full };
+                return if self.send_responses(now, host, egress) { Progress::Idle } else { Progress::Full };
             }
             QpState::Sqe => {
                 self.flush_sends(host);
@@ -258,7 +261,7 @@ impl Qp {
             Some(side) => side == Side::Responder,
             None => self.responder.has_answers() || self.ack_leads(),
         };
-        if responses_first && !self.send_responses(host, egress) {
+        if responses_first && !self.send_responses(now, host, egress) {
             self.starved = Some(Side::Requester);
             return Progress::Full;
         }
@@ -269,7 +272,7 @@ impl Qp {
             }
             return progress;
         }
-        if self.responder.wants_transmit() && !self.send_responses(host, egress) {
+        if self.responder.wants_transmit() && !self.send_responses(now, host, egress) {
             return Progress::Full;
         }
         progress
@@ -423,7 +426,11 @@ impl Qp {
             return self.send_unreliable(now, host, egress);
         }
         loop {
-            let polled = self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress);
+            let polled = if self.requester.is_dammed(now) {
+                self.requester.poll_dammed(now, limits, &self.config, &self.send_queue, host, egress)
+            } else {
+                self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress)
+            };
             let retired = self.requester.retire_local(&mut self.send_queue, &self.config, host);
             match polled {
                 Ok((progress, sent)) => {
@@ -448,13 +455,13 @@ impl Qp {
     }
 
     /// False: the egress is full.
-    fn send_responses<H: Host, E: Egress>(&mut self, host: &mut H, egress: &mut E) -> bool {
-        match self.responder.poll(&self.config, host, egress) {
+    fn send_responses<H: Host, E: Egress>(&mut self, now: Instant, host: &mut H, egress: &mut E) -> bool {
+        match self.responder.poll(now, &self.config, host, egress) {
             Ok(done) => done,
             Err(fatal) => {
                 self.fail_response(fatal, host);
                 // Nothing is left but the NAK.
-                self.responder.poll(&self.config, host, egress).unwrap_or(true)
+                self.responder.poll(now, &self.config, host, egress).unwrap_or(true)
             }
         }
     }
@@ -494,6 +501,7 @@ impl Qp {
 
     /// Retires everything as flushed (IBTA 10.3.1.7, C10-42).
     pub(crate) fn flush<H: Host>(&mut self, host: &mut H) {
+        self.requester.give_back_all(host);
         self.flush_sends(host);
         while !self.recv_queue.is_empty() {
             self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
@@ -514,13 +522,16 @@ impl Qp {
     }
 
     /// Its owner is done with it: work requests are forgotten without completions, nothing is asked of the peer any
-    /// more. What the peer has sent before is acknowledged again if it asks.
-    pub fn abandon(&mut self) {
+    /// more. What the peer has sent before is acknowledged again if it asks. Returns how many places for outstanding
+    /// READs it had ([`crate::Outstanding::give_back`]).
+    pub fn abandon(&mut self) -> u32 {
+        let places = self.requester.leave_places();
         self.send_queue.reset();
         self.recv_queue.reset();
         self.requester.start(&self.config);
         self.completer.reset();
         self.responder.hurry();
+        places
     }
 
     fn reset(&mut self) {

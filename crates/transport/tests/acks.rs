@@ -169,8 +169,7 @@ fn a_window_that_shrinks_in_mid_message_does_not_stick() {
     setup.tuning.ack_every = 1000;
     let mut pair = setup.pair();
     pair.post(1, write(), 0, 20_000);
-    let mut first =
-        weir_transport::testing::Staging { memory: pair.nodes[0].host.memory.clone(), packets: Vec::new(), room: 3 };
+    let mut first = weir_transport::testing::Staging::new(pair.nodes[0].host.memory.clone(), 3);
     let poll = |pair: &mut Pair, staging: &mut weir_transport::testing::Staging, request_bytes| {
         let limits = Limits { request_bytes, read_bytes: 0 };
         let node = &mut pair.nodes[0];

@@ -418,7 +418,7 @@ fn an_egress_that_is_full_loses_nothing() {
     let mut pair = Setup::default().pair();
     pair.post(1, write(0), 0, 10);
     let node = &mut pair.nodes[0];
-    let mut full = Staging { memory: node.host.memory.clone(), packets: Vec::new(), room: 0 };
+    let mut full = Staging::new(node.host.memory.clone(), 0);
     let limits = Limits { request_bytes: 10_000, read_bytes: 10_000 };
     assert_eq!(node.qp.poll_transmit(pair.now, limits, &mut node.host, &mut full), Progress::Full);
     assert!(node.qp.wants_transmit() && node.qp.poll_timeout().is_none());

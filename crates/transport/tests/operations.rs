@@ -264,7 +264,7 @@ fn neither_responses_nor_requests_starve_the_other() {
     let Node { qp, host, .. } = &mut pair.nodes[1];
     let limits = Limits { request_bytes: 1 << 20, read_bytes: 1 << 20 };
     for round in 0..8 {
-        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room: 4 };
+        let mut staging = Staging::new(host.memory.clone(), 4);
         assert_eq!(qp.poll_transmit(pair.now, limits, host, &mut staging), Progress::Full);
         for bytes in &staging.packets {
             let opcode = weir_wire::Packet::parse(bytes).unwrap().headers.bth.opcode;

@@ -201,7 +201,7 @@ fn after_going_back_a_shrunken_window_does_not_stick() {
     pair.post(1, write(0), 0, 20_000);
     let poll = |pair: &mut Pair, room: usize, request_bytes: usize| {
         let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[0];
-        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room };
+        let mut staging = Staging::new(host.memory.clone(), room);
         qp.poll_transmit(pair.now, Limits { request_bytes, read_bytes: 0 }, host, &mut staging);
         let asked = |bytes: &Vec<u8>| weir_wire::Packet::parse(bytes).unwrap().headers.bth.ack_req;
         staging.packets.iter().map(asked).collect::<Vec<bool>>()
@@ -460,7 +460,7 @@ fn answers_go_out_in_psn_order_even_if_asked_for_again() {
         for &headers in requests {
             qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
         }
-        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room };
+        let mut staging = Staging::new(host.memory.clone(), room);
         qp.poll_transmit(pair.now, Limits { request_bytes: 0, read_bytes: 0 }, host, &mut staging);
         let bths = staging.packets.iter().map(|bytes| weir_wire::Packet::parse(bytes).unwrap().headers.bth);
         bths.map(|bth| bth.psn.since(Psn::new(0x10_0000))).collect::<Vec<_>>()

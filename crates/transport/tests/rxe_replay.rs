@@ -162,7 +162,7 @@ fn replay(
         }
         qp.handle_packet(*now, packet, &mut host);
         qp.hurry_ack();
-        let mut staging = Staging { memory: host.memory.clone(), packets: Vec::new(), room: usize::MAX };
+        let mut staging = Staging::new(host.memory.clone(), usize::MAX);
         qp.poll_transmit(*now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut staging);
         for bytes in &staging.packets {
             ours.extend(Answer::of(&Packet::parse(bytes).expect("our packets can be read")));

@@ -166,7 +166,7 @@ fn sqd_finishes_what_was_begun() {
     pair.post(2, SendOp::Send, 0, 9000);
     let node = &mut pair.nodes[0];
     // One poll: two packets of the first message are out.
-    let mut egress = weir_transport::testing::Staging { memory: node.host.memory.clone(), packets: vec![], room: 2 };
+    let mut egress = weir_transport::testing::Staging::new(node.host.memory.clone(), 2);
     let limits = Limits { request_bytes: 0, read_bytes: 0 };
     node.qp.poll_transmit(pair.now, limits, &mut node.host, &mut egress);
     node.qp.modify(pair.now, &attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY, &mut node.host).expect("to SQD");

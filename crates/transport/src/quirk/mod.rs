@@ -7,13 +7,16 @@
 //! | flaw | where |
 //! | --- | --- |
 //! | what is left to chance | `chance` |
+//! | packet damming | `damming` |
 //! | packet flood | `flood` |
 //! | a limit to outstanding READs across QPs | `outstanding` |
 
 mod chance;
+mod damming;
 mod flood;
 mod outstanding;
 
 pub(crate) use chance::Chance;
+pub(crate) use damming::{Dam, Lost};
 pub use flood::Announcer;
 pub use outstanding::Outstanding;

@@ -3,8 +3,10 @@
 //! It holds two positions in the stream of PSNs: the oldest that is not acknowledged and the next to send. Going back
 //! is setting the second to the first. What responses mean is the completer's business.
 
+mod dammed;
 mod local;
 mod page_fault;
+mod places;
 mod position;
 mod retry;
 mod send;
@@ -13,10 +15,11 @@ mod unreliable;
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::qp::{InFlight, Limits, Progress};
-use crate::quirk::Chance;
+use crate::quirk::{Chance, Dam};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Side, Status, Target};
-use page_fault::Hold;
+use page_fault::{Hold, Unprepared};
+use places::Places;
 use position::{PACKET_COST, Position};
 use retry::Retries;
 pub use retry::Setbacks;
@@ -35,7 +38,7 @@ pub enum RequesterState {
     Sending,
     /// The limits allow no more until something is answered.
     WaitWindow,
-    /// `max_rd_atomic` READs and atomics are outstanding.
+    /// `max_rd_atomic` READs and atomics are outstanding, or as many as the adapter allows to all QPs.
     WaitReads,
     /// A fenced work request waits for earlier READs and atomics, or an invalidation for everything before it.
     WaitFence,
@@ -95,6 +98,9 @@ pub(crate) struct Requester {
     rnr_deadline: Option<Instant>,
     /// An answer was dropped for want of a page, and nobody has said that it is there: READs that were outstanding then.
     unaware: Option<NonZeroU32>,
+    /// What was posted during a pending period.
+    dam: Option<Dam>,
+    places: Places,
 }
 
 impl Requester {
@@ -136,6 +142,7 @@ impl Requester {
         self.hold = Hold::No;
         self.ack_deadline = None;
         self.rnr_deadline = None;
+        self.dam = None;
         self.state = RequesterState::Halted;
     }
 
@@ -212,13 +219,28 @@ impl Requester {
         host: &mut H,
         egress: &mut E,
     ) -> Result<(Progress, u32), Failure> {
+        self.poll_until(self.end(queue, config), now, limits, config, queue, host, egress)
+    }
+
+    /// The same, and nothing from work request `end` on.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn poll_until<H: Host, E: Egress>(
+        &mut self,
+        end: u32,
+        now: Instant,
+        limits: Limits,
+        config: &Config,
+        queue: &SendQueue,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Result<(Progress, u32), Failure> {
         let mut budget = limits;
         let mut count = 0;
         if self.rnr_deadline.is_some_and(|deadline| now < deadline) {
             return Ok((Progress::Idle, 0));
         }
         self.rnr_deadline = None;
-        let end = self.end(queue, config);
         loop {
             if self.next.wr == end {
                 let rest = config.state == QpState::Sqd;
@@ -248,8 +270,12 @@ impl Requester {
                 return Ok((Progress::Idle, count));
             }
             if slot.kind != Kind::Data
-                && let Err(denied) = self.prepare(slot, queue.source(self.next.wr), step.read_bytes, config, host)
+                && let Err(unprepared) = self.prepare(slot, queue.source(self.next.wr), step.read_bytes, config, host)
             {
+                let Unprepared::Memory(denied) = unprepared else {
+                    self.state = RequesterState::WaitReads;
+                    return Ok((Progress::Limited, count));
+                };
                 self.refused(denied)?;
                 return Ok((Progress::Idle, count));
             }

@@ -26,6 +26,15 @@ pub(super) enum Hold {
     Answer,
 }
 
+/// Why a READ or an atomic cannot leave yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unprepared {
+    /// The place of its answer.
+    Memory(Denied),
+    /// All QPs together have too many outstanding.
+    NoPlace,
+}
+
 impl Requester {
     /// What was missing is there: what waited tries again, and the peer's time begins anew.
     pub fn page_resolved(&mut self, now: Instant) {
@@ -64,10 +73,10 @@ impl Requester {
         self.ack_deadline = None;
     }
 
-    /// The place of an answer that came is not there.
+    /// The place of an answer that came is not there; the send queue ends at `tail`.
     #[cold]
     #[inline(never)]
-    pub fn answer_waits(&mut self, now: Instant, config: &Config) -> Handled {
+    pub fn answer_waits(&mut self, now: Instant, tail: u32, config: &Config) -> Handled {
         match config.profile.page_faults.requester {
             RequesterFaults::Wait => {
                 self.hold = Hold::Answer;
@@ -80,33 +89,37 @@ impl Requester {
                     self.unaware = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
                 }
                 let time = retransmit.at(self.chance.share());
-                self.repeat_after(now, time, config);
+                self.repeat_after(now, time, tail, config);
                 Handled::Done
             }
         }
     }
 
     /// The answer is dropped; the request goes out again in a while, as often as need be.
-    fn repeat_after(&mut self, now: Instant, time: Duration, config: &Config) {
+    fn repeat_after(&mut self, now: Instant, time: Duration, tail: u32, config: &Config) {
         if self.rnr_deadline.is_some() {
             return;
         }
         self.restart_retries(config);
         self.go_back();
+        self.begin_pending(tail, config);
         self.rnr_deadline = Some(now + time);
         self.state = RequesterState::PageFault;
     }
 
-    /// Sees to the place of the answer that the request at `next` asks for, of `len` bytes unless it is an atomic.
+    /// Sees to a place among what is outstanding, and to that of the answer that the request at `next` asks for, of `len` bytes unless it is an atomic.
     #[inline(never)]
     pub(super) fn prepare<H: Host>(
-        &self,
+        &mut self,
         slot: &SendSlot,
         source: Source<'_>,
         len: usize,
         config: &Config,
         host: &mut H,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), Unprepared> {
+        if config.profile.outstanding_reads.is_some() && !self.has_place(host) {
+            return Err(Unprepared::NoPlace);
+        }
         let len = match slot.kind {
             Kind::Read => len as u64,
             Kind::Atomic => 8,
@@ -115,7 +128,7 @@ impl Requester {
         match (source, config.profile.page_faults.requester) {
             (Source::Gather(sges), RequesterFaults::Wait) if len > 0 => {
                 let offset = u64::from(self.next.packet) * config.mtu as u64;
-                host.prepare_local(sges, offset, len, Access::LOCAL_WRITE)
+                host.prepare_local(sges, offset, len, Access::LOCAL_WRITE).map_err(Unprepared::Memory)
             }
             _ => Ok(()),
         }

@@ -44,6 +44,7 @@ impl Requester {
         self.asked = self.una.seq;
         self.ack_deadline = None;
         self.hold = Hold::No;
+        self.dam = None;
         self.repeating = Some(self.una.seq);
     }
 
@@ -96,8 +97,14 @@ impl Requester {
         }
     }
 
-    /// The receiver is not ready for the request at `una` (IBTA 9.7.5.2.8).
-    pub fn receiver_not_ready(&mut self, now: Instant, timer: RnrTimer, config: &Config) -> Result<(), Failure> {
+    /// The receiver is not ready for the request at `una` (IBTA 9.7.5.2.8); the send queue ends at `tail`.
+    pub fn receiver_not_ready(
+        &mut self,
+        now: Instant,
+        timer: RnrTimer,
+        tail: u32,
+        config: &Config,
+    ) -> Result<(), Failure> {
         if self.rnr_deadline.is_some() {
             return Ok(());
         }
@@ -109,6 +116,7 @@ impl Requester {
         self.setbacks.rnr_naks = self.setbacks.rnr_naks.wrapping_add(1);
         self.restart_retries(config);
         self.go_back();
+        self.begin_pending(tail, config);
         let factor = config.profile.rnr_wait.factor.at(self.chance.share());
         self.rnr_deadline = Some(now + timer.delay().mul_f64(factor));
         self.state = RequesterState::WaitReceiver;

@@ -9,7 +9,7 @@ use super::sequence::Sequence;
 use super::{Fatal, Order, Responder};
 use crate::completion::vendor;
 use crate::config::Config;
-use crate::{Access, Denied, Handled, Host, ResponderFaults, Status};
+use crate::{Access, Denied, Handled, Host, Instant, ResponderFaults, Status};
 use weir_wire::{Packet, Psn, Syndrome};
 
 /// Why a request was not executed.
@@ -59,9 +59,15 @@ impl Responder {
     /// A request that does not come in order, or while a page is waited for.
     #[cold]
     #[inline(never)]
-    pub(super) fn not_now(&mut self, sequence: Sequence, packet: &Packet<'_>, config: &Config) -> Handled {
+    pub(super) fn not_now(
+        &mut self,
+        now: Instant,
+        sequence: Sequence,
+        packet: &Packet<'_>,
+        config: &Config,
+    ) -> Handled {
         match sequence {
-            Sequence::Duplicate => self.repeat(packet, config),
+            Sequence::Duplicate => self.repeat(now, packet, config),
             _ if self.waits != Waits::No => return self.hold(config),
             _ if self.order == Order::Kept => self.say_missing(),
             _ => {}
@@ -72,7 +78,7 @@ impl Responder {
     /// A request was not executed.
     #[cold]
     #[inline(never)]
-    pub(super) fn stopped(&mut self, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
+    pub(super) fn stopped(&mut self, now: Instant, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
         match stop {
             Stop::Fatal(fatal) => return Err(fatal),
             Stop::PageFault => {}
@@ -91,9 +97,9 @@ impl Responder {
                     Message::Send { .. } | Message::Write { .. } => self.owed.repeat(),
                 }
             }
-            ResponderFaults::RnrNak { .. } => {
+            ResponderFaults::RnrNak { other_after, .. } => {
                 self.order = Order::PageFaultSaid;
-                self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
+                self.owed.nak_after(now, other_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
             }
         }
         Ok(self.hold(config))
@@ -102,7 +108,7 @@ impl Responder {
     /// The next answer packet needs a page that is not there.
     #[cold]
     #[inline(never)]
-    pub(super) fn answer_waits<H: Host>(&mut self, config: &Config, host: &mut H) {
+    pub(super) fn answer_waits<H: Host>(&mut self, now: Instant, config: &Config, host: &mut H) {
         let Some(rest) = self.resources.park() else { return };
         host.expect_remote(rest.rkey, rest.va, u64::from(rest.length), Access::REMOTE_READ);
         if self.waits != Waits::Answer {
@@ -110,11 +116,13 @@ impl Responder {
         }
         self.waits = Waits::Answer;
         (self.held_back.psn, self.held_back.msn) = (rest.psn, rest.msn.wrapping_sub(1) & 0xff_ffff);
-        if config.answers_faults_with_naks() && self.order != Order::Halted {
+        if let ResponderFaults::RnrNak { read_after, .. } = config.profile.page_faults.responder
+            && self.order != Order::Halted
+        {
             // The peer repeats all that comes after, which makes up for what was owed.
-            self.held_back.owed = Owed::Nothing;
+            self.owed = std::mem::take(&mut self.held_back.owed);
             self.order = Order::Kept;
-            self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
+            self.owed.nak_after(now, read_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
         }
     }
 
@@ -136,6 +144,10 @@ impl Responder {
         // What follows the repeated READ is executed; where nobody was told to repeat, it waits in its place.
         if self.waits == Waits::Answer && config.answers_faults_with_naks() {
             self.waits = Waits::No;
+            // Not out yet, and said again if it is still true.
+            if self.owed.is_nak() {
+                self.owed = Owed::Nothing;
+            }
         }
     }
 

@@ -313,7 +313,7 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
 }
 
 fn transmit(node: &mut Node, now: crate::Instant, room: usize) {
-    let mut staging = Staging { memory: node.host.memory.clone(), packets: Vec::new(), room };
+    let mut staging = Staging::new(node.host.memory.clone(), room);
     let limits = Limits { request_bytes: 1 << 16, read_bytes: 1 << 16 };
     let Node { qp, host, .. } = node;
     qp.poll_transmit(now, limits, host, &mut staging);

@@ -2,8 +2,8 @@
 
 use super::memory::{Memory, Region};
 use crate::{
-    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Payload, QpEvent, Queue, Refused, Sge, Side,
-    Status,
+    Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload, QpEvent, Queue, Refused,
+    Sge, Side, Status,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +37,8 @@ pub struct TestHost {
     pub srqs: Srqs,
     /// The one that receives are taken from.
     pub srq: u32,
+    /// Places for outstanding READs; several hosts may have them in common.
+    pub outstanding: Rc<RefCell<Outstanding>>,
 }
 
 /// Shared receive queues by number: work requests and their pieces.
@@ -44,7 +46,13 @@ pub type Srqs = Rc<RefCell<BTreeMap<u32, VecDeque<(u64, Vec<Sge>)>>>>;
 
 impl TestHost {
     pub fn new(memory: Memory) -> Self {
-        TestHost { memory: Rc::new(RefCell::new(memory)), journal: Vec::new(), srqs: Srqs::default(), srq: 0 }
+        TestHost {
+            memory: Rc::new(RefCell::new(memory)),
+            journal: Vec::new(),
+            srqs: Srqs::default(),
+            srq: 0,
+            outstanding: Rc::default(),
+        }
     }
 
     /// Completions of a queue so far.
@@ -182,6 +190,14 @@ impl Host for TestHost {
         self.srqs.borrow().contains_key(&number)
     }
 
+    fn take_read(&mut self) -> bool {
+        self.outstanding.borrow_mut().take()
+    }
+
+    fn give_back_reads(&mut self, count: u32) {
+        self.outstanding.borrow_mut().give_back(count);
+    }
+
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
         self.journal.push(Entry::Complete { queue, completion, solicited });
     }
@@ -196,6 +212,14 @@ pub struct Staging {
     pub memory: Rc<RefCell<Memory>>,
     pub packets: Vec<Vec<u8>>,
     pub room: usize,
+    /// What the adapter lost: the number of packets before it, and its bytes.
+    pub lost: Vec<(usize, Vec<u8>)>,
+}
+
+impl Staging {
+    pub fn new(memory: Rc<RefCell<Memory>>, room: usize) -> Self {
+        Staging { memory, packets: Vec::new(), room, lost: Vec::new() }
+    }
 }
 
 /// The addresses that all ICRCs are computed with.
@@ -226,10 +250,21 @@ impl Egress for Staging {
                 bytes.extend_from_slice(memory.bytes(va, len));
             }
         }
-        bytes.extend(std::iter::repeat_n(0, usize::from(packet.headers.bth.pad)));
-        assert_eq!(bytes.len() % 4, 0, "the pad makes whole words: {packet:?}");
-        bytes.extend(icrc::compute(&envelope(), &bytes).to_le_bytes());
-        self.packets.push(bytes);
+        self.packets.push(finished(bytes, packet));
         Ok(())
     }
+
+    fn lose(&mut self, packet: &Outgoing<'_>) {
+        let mut bytes = vec![0; packet.headers.len() + packet.payload.len()];
+        packet.headers.emit(&mut bytes);
+        self.lost.push((self.packets.len(), finished(bytes, packet)));
+    }
+}
+
+/// Headers and payload with pad and ICRC.
+fn finished(mut bytes: Vec<u8>, packet: &Outgoing<'_>) -> Vec<u8> {
+    bytes.extend(std::iter::repeat_n(0, usize::from(packet.headers.bth.pad)));
+    assert_eq!(bytes.len() % 4, 0, "the pad makes whole words: {packet:?}");
+    bytes.extend(icrc::compute(&envelope(), &bytes).to_le_bytes());
+    bytes
 }

@@ -1,7 +1,7 @@
 //! A node's translation table, and a fault thread in virtual time: pages are there or not, come after a while, and go.
 
 use super::rng::Rng;
-use crate::{Denied, Instant, Side};
+use crate::{Delay, Denied, Instant, Side};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -66,6 +66,8 @@ pub struct Paging {
     failed: BTreeSet<u64>,
     faults: Vec<Fault>,
     invalidating: Vec<(Instant, Range<u64>)>,
+    /// How long a fault takes, if the profile says so.
+    takes: Delay,
     notices: Vec<(Instant, u8)>,
 }
 
@@ -85,6 +87,7 @@ impl Paging {
             failed: BTreeSet::new(),
             faults: Vec::new(),
             invalidating: Vec::new(),
+            takes: Delay::exactly(Duration::ZERO),
             notices: Vec::new(),
         }
     }
@@ -192,7 +195,16 @@ impl Paging {
         addr / self.setup.page..(addr + len).div_ceil(self.setup.page)
     }
 
+    /// From now on a fault takes so long.
+    pub fn takes(mut self, time: Delay) -> Self {
+        self.takes = time;
+        self
+    }
+
     fn time(&mut self) -> Duration {
+        if !self.takes.high.is_zero() {
+            return self.takes.at(self.rng.below(1000) as f64 / 999.0);
+        }
         let tenth = self.setup.resolve / 10;
         tenth + (self.setup.resolve - tenth).mul_f64(self.rng.below(1000) as f64 / 1000.0)
     }

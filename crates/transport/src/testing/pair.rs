@@ -6,8 +6,8 @@ use super::paging::{Paging, PagingSetup};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, AttrMask, Completion, Data, Datagram, Handled, Instant, Limits, Mtu, Profile, Progress, Psn, Qp, QpAttr,
-    QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status, Target, Tuning,
+    Access, Announcer, AttrMask, Completion, Data, Datagram, Handled, Instant, Limits, Mtu, Profile, Progress, Psn, Qp,
+    QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status, Target, Tuning,
 };
 use std::cell::RefMut;
 use std::collections::VecDeque;
@@ -66,6 +66,10 @@ pub struct Pair {
     service: Service,
     pub nodes: [Node; 2],
     pub wire: Wire,
+    /// Who tells each node's requester that its page is there.
+    announcers: [Announcer; 2],
+    /// Somebody else tells: nodes whose requester's page is there.
+    pub untold: Option<Vec<usize>>,
 }
 
 /// Where the region of a node starts.
@@ -136,7 +140,8 @@ impl Setup {
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
             memory.register(region, |_| fill.draw() as u8);
-            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()));
+            let takes = self.profile.page_faults.resolve;
+            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).takes(takes));
             Node {
                 qp,
                 host: TestHost::new(memory),
@@ -151,6 +156,8 @@ impl Setup {
             service: self.service,
             nodes,
             wire: Wire::new(self.latency, self.faults, self.seed),
+            announcers: [0, 1].map(|_| Announcer::new(self.profile.flood)),
+            untold: None,
         }
     }
 
@@ -291,10 +298,15 @@ impl Pair {
     fn transmit_from(&mut self, from: usize) {
         self.tell_time(from);
         loop {
-            let (packets, progress) = self.nodes[from].transmit(self.now);
-            for packet in packets {
+            let (staging, progress) = self.nodes[from].transmit(self.now);
+            let mut lost = staging.lost.into_iter().peekable();
+            for (before, packet) in staging.packets.into_iter().enumerate() {
+                while let Some((_, bytes)) = lost.next_if(|(place, _)| *place == before) {
+                    self.wire.lose(self.now, from, &bytes);
+                }
                 self.wire.send(self.now, from, packet);
             }
+            lost.for_each(|(_, bytes)| self.wire.lose(self.now, from, &bytes));
             if progress != Progress::Full {
                 break;
             }
@@ -304,9 +316,7 @@ impl Pair {
     /// Sends, then goes to the next moment at which something happens, and lets it. False: nothing will ever happen.
     pub fn step(&mut self) -> bool {
         self.transmit();
-        let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
-        let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
-        let Some(next) = timeouts.chain(pages).chain(self.wire.next_arrival()).min() else { return false };
+        let Some(next) = self.next_event() else { return false };
         self.now = self.now.max(next);
         while let Some((from, bytes)) = self.wire.receive(self.now) {
             self.deliver(1 - from, &bytes);
@@ -320,6 +330,14 @@ impl Pair {
             self.resolve_pages(node);
         }
         true
+    }
+
+    /// When something happens next.
+    pub fn next_event(&self) -> Option<Instant> {
+        let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
+        let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
+        let told = self.announcers.iter().filter_map(Announcer::next);
+        timeouts.chain(pages).chain(told).chain(self.wire.next_arrival()).min()
     }
 
     /// Steps until nothing will ever happen.
@@ -366,6 +384,9 @@ impl Pair {
                 Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
                 _ => qp.handle_packet(self.now, &packet, host),
             };
+            if let (Some(reads), None) = (qp.unaware_reads(), &self.untold) {
+                self.announcers[to].waits(qp.num(), reads);
+            }
             let held = &mut held[side as usize];
             if handled == Handled::Held && held.len() < *most_held {
                 held.push_back(bytes.to_vec());
@@ -401,12 +422,24 @@ impl Pair {
             return;
         };
         for side in sides {
-            self.nodes[node].qp.page_resolved(self.now, side);
-            // Answers first, so that a READ sees nothing of the requests after it.
-            self.transmit_from(node);
-            for bytes in std::mem::take(&mut self.nodes[node].held[side as usize]) {
-                self.deliver(node, &bytes);
+            match (side, &mut self.untold) {
+                (Side::Requester, Some(untold)) => untold.push(node),
+                (Side::Requester, None) => self.announcers[node].resolved(self.now, qp_num(node)),
+                (Side::Responder, _) => self.tell(node, side),
             }
+        }
+        while self.announcers[node].poll(self.now).is_some() {
+            self.tell(node, Side::Requester);
+        }
+    }
+
+    /// Tells a side of a node that its page is there.
+    pub fn tell(&mut self, node: usize, side: Side) {
+        self.nodes[node].qp.page_resolved(self.now, side);
+        // Answers first, so that a READ sees nothing of the requests after it.
+        self.transmit_from(node);
+        for bytes in std::mem::take(&mut self.nodes[node].held[side as usize]) {
+            self.deliver(node, &bytes);
         }
     }
 
@@ -417,18 +450,18 @@ impl Pair {
 }
 
 impl Node {
-    fn transmit(&mut self, now: Instant) -> (Vec<Vec<u8>>, Progress) {
+    fn transmit(&mut self, now: Instant) -> (Staging, Progress) {
         let flight = self.qp.in_flight();
         let limits = Limits {
             request_bytes: self.window.request_bytes.saturating_sub(flight.request_bytes),
             read_bytes: self.window.read_bytes.saturating_sub(flight.read_bytes),
         };
         let wanted = self.qp.wants_transmit();
-        let mut staging = Staging { memory: self.host.memory.clone(), packets: Vec::new(), room: self.burst };
+        let mut staging = Staging::new(self.host.memory.clone(), self.burst);
         let progress = self.qp.poll_transmit(now, limits, &mut self.host, &mut staging);
         assert!(wanted || staging.packets.is_empty(), "it sends though it did not want to");
         assert!(progress != Progress::Idle || !self.qp.wants_transmit(), "it says it is idle, and wants to send");
-        (staging.packets, progress)
+        (staging, progress)
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Sent {
     pub payload: usize,
     /// It does not arrive, or not whole.
     pub lost: bool,
+    /// The adapter lost it itself.
+    pub by_adapter: bool,
 }
 
 /// Decides about single packets, before chance does.
@@ -79,7 +81,7 @@ impl Wire {
             Fate::Replace(bytes) => !Wire::intact(bytes),
             _ => false,
         };
-        self.log.push(Sent { at: now, from, headers: packet.headers, payload: packet.payload.len(), lost });
+        self.note(now, from, &packet, lost, false);
         let arrival = now + self.latency;
         match fate {
             Fate::Pass => self.put(arrival, from, bytes),
@@ -95,6 +97,17 @@ impl Wire {
                 self.put(arrival, from, bytes);
             }
         }
+    }
+
+    /// Takes note of a packet that the adapter of a node lost.
+    pub fn lose(&mut self, now: Instant, from: usize, bytes: &[u8]) {
+        let packet = Packet::parse(bytes).expect("what is lost could have been sent");
+        self.note(now, from, &packet, true, true);
+    }
+
+    fn note(&mut self, at: Instant, from: usize, packet: &Packet<'_>, lost: bool, by_adapter: bool) {
+        let (headers, payload) = (packet.headers, packet.payload.len());
+        self.log.push(Sent { at, from, headers, payload, lost, by_adapter });
     }
 
     /// Packets sent so far for which `which` holds.

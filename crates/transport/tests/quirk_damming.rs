@@ -1,0 +1,202 @@
+//! Packet damming (T 5.1): what is posted while an earlier request is pending is lost on its first transmission.
+
+mod quirk_setup;
+
+use quirk_setup::*;
+use std::time::Duration;
+use weir_transport::testing::{self, Pair, address};
+use weir_transport::*;
+
+fn send(_: usize) -> SendOp {
+    SendOp::Send
+}
+
+/// Whether an ACK timeout happened.
+fn timed_out(pair: &Pair) -> bool {
+    pair.nodes[0].qp.setbacks().ack_timeouts > 0
+}
+
+#[test]
+fn the_servers_half_of_figure_5_3() {
+    let mut pair = pair(&setup(flawed()), Odp::Server);
+    let ladder = run(&mut pair, &[read, read], MS);
+    let timeout = TIMEOUT.as_secs_f64() * 1e3;
+    let expected = [
+        (0.0, "READ 1"),
+        (0.140, "RNR NAK 1"),
+        (0.482, "response 1"),
+        (3.980, "READ 1"),
+        (3.980, "READ 2 lost"),
+        (4.062, "response 1"),
+        (4.062 + timeout, "READ 2"),
+        // A fresh one, for the responder.
+        (4.064 + timeout, "response 2"),
+    ];
+    compare(&ladder, &expected, 0.002);
+}
+
+#[test]
+fn the_clients_half_of_figure_5_3() {
+    let mut pair = pair(&setup(flawed()), Odp::Client);
+    let ladder = run(&mut pair, &[read, read], 200 * US);
+    let timeout = TIMEOUT.as_secs_f64() * 1e3;
+    let expected = [
+        (0.0, "READ 1"),
+        (0.002, "response 1"),
+        (0.522, "READ 1"),
+        (0.522, "READ 2 lost"),
+        (0.604, "response 1"),
+        (0.604 + timeout, "READ 2"),
+        (0.606 + timeout, "response 2"),
+    ];
+    compare(&ladder, &expected, 0.002);
+}
+
+#[test]
+fn a_later_request_shows_the_gap() {
+    // T fig 5.6: the third is posted when the pending period is over.
+    let mut pair = pair(&setup(flawed()), Odp::Server);
+    let ladder = run(&mut pair, &[read, read, read], 3 * MS);
+    let expected = [
+        (0.0, "READ 1"),
+        (0.140, "RNR NAK 1"),
+        (0.482, "response 1"),
+        (3.980, "READ 1"),
+        (3.980, "READ 2 lost"),
+        (4.062, "response 1"),
+        (6.0, "READ 3"),
+        (6.002, "NAK 2"),
+        (6.002, "READ 2"),
+        (6.002, "READ 3"),
+        (6.004, "response 2"),
+        (6.004, "response 3"),
+    ];
+    compare(&ladder, &expected, 0.002);
+    assert!(!timed_out(&pair));
+}
+
+#[test]
+fn those_that_all_fit_into_the_pending_period_wait_for_the_timeout() {
+    for count in 2..=4 {
+        let mut pair = pair(&setup(flawed()), Odp::Server);
+        let ladder = run(&mut pair, &[read as fn(usize) -> SendOp; 4][..count], MS);
+        let lost = ladder.iter().filter(|step| step.what.ends_with("lost")).count();
+        assert_eq!(lost, count - 1);
+        assert!(timed_out(&pair), "{count}");
+    }
+}
+
+#[test]
+fn only_what_is_posted_within_the_period_is_lost() {
+    for odp in [Odp::Server, Odp::Client, Odp::Both] {
+        let end = if odp == Odp::Client { 522 * US } else { 3980 * US };
+        let begin = if odp == Odp::Client { 2 * US } else { 140 * US };
+        for (interval, lost) in [
+            (Duration::ZERO, false),
+            (begin - US, false),
+            (begin + US, true),
+            (end / 2, true),
+            (end - US, true),
+            (end + 20 * US, false),
+            (end + MS, false),
+        ] {
+            let mut pair = pair(&setup(flawed()), odp);
+            let ladder = run(&mut pair, &[read, read], interval);
+            let seen = ladder.iter().any(|step| step.what == "READ 2 lost");
+            assert_eq!((seen, timed_out(&pair)), (lost, lost), "{odp:?} {interval:?} {ladder:#?}");
+        }
+    }
+}
+
+#[test]
+fn whatever_the_second_is_and_wherever_its_pages_are() {
+    for (second, touched) in [(read as fn(usize) -> SendOp, true), (write, false), (write, true), (send, true)] {
+        let mut pair = pair(&setup(flawed()), Odp::Server);
+        if touched {
+            pair.paging(1).prefetch(address(8192), 8192, true);
+            pair.run_until_idle();
+        }
+        pair.post_recv(9, 8192, 5000);
+        let start = pair.now;
+        pair.post(0, read(0), 0, 100);
+        until(&mut pair, start + MS);
+        // Of several packets, too.
+        pair.post(1, second(8192), 50_000, 5000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
+        let lost = pair.wire.count(|sent| sent.by_adapter);
+        assert_eq!(lost, if matches!(second(0), SendOp::Read { .. }) { 1 } else { 2 });
+        assert!(timed_out(&pair));
+        let (from, to) = if matches!(second(0), SendOp::Read { .. }) { (1, 0) } else { (0, 1) };
+        let place = |node| if node == 1 { 8192 } else { 50_000 };
+        assert!(pair.memory(to, place(to), 5000) == pair.memory(from, place(from), 5000));
+    }
+}
+
+#[test]
+fn what_has_no_place_in_the_burst_is_not_lost() {
+    // max_rd_atomic of 4: when the pending period ends, there are four already (T fig 5.7: one QP is fine).
+    let mut pair = pair(&setup(flawed()), Odp::Server);
+    let start = pair.now;
+    (0..4).for_each(|i| pair.post(i, read(100 * i as usize), 100 * i as usize, 100));
+    until(&mut pair, start + MS);
+    (4..20).for_each(|i| pair.post(i, read(100 * i as usize), 100 * i as usize, 100));
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 20);
+    assert_eq!(pair.wire.count(|sent| sent.by_adapter), 0);
+    assert!(!timed_out(&pair));
+    assert!(pair.now - start < 10 * MS);
+}
+
+#[test]
+fn an_adapter_without_the_flaw_loses_nothing() {
+    let mut pair = pair(&setup(Profile { damming: false, ..flawed() }), Odp::Both);
+    run(&mut pair, &[read, read], MS);
+    assert_eq!(pair.wire.count(|sent| sent.by_adapter), 0);
+    assert!(!timed_out(&pair));
+}
+
+#[test]
+fn a_narrow_way_out_changes_nothing_of_it() {
+    // The egress takes a packet at a time, and the window holds little: what is lost, is lost.
+    let narrow = Limits { request_bytes: 2000, read_bytes: 100 };
+    for (burst, window) in [(1, setup(flawed()).window), (16, narrow), (1, narrow)] {
+        let setup = testing::Setup { burst, window, ..setup(flawed()) };
+        let mut pair = pair(&setup, Odp::Server);
+        let start = pair.now;
+        pair.post(0, read(0), 0, 100);
+        until(&mut pair, start + MS);
+        pair.post(1, write(300), 300, 20_000);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
+        assert!(pair.wire.count(|sent| sent.by_adapter) > 0 && timed_out(&pair), "{burst} {window:?}");
+        assert!(pair.memory(1, 300, 20_000) == pair.memory(0, 300, 20_000));
+        assert!(pair.now - start < 2 * TIMEOUT);
+    }
+}
+
+#[test]
+fn nothing_is_left_of_it_after_an_error_or_a_drain() {
+    let mut pair = pair(&setup(flawed()), Odp::Server);
+    let start = pair.now;
+    pair.post(0, read(0), 0, 100);
+    until(&mut pair, start + MS);
+    // SQD: what was posted meanwhile is not begun, and not lost either when it is.
+    pair.modify_from(0, QpState::Sqd, QpAttr::default());
+    pair.post(1, read(100), 100, 100);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success)]);
+    pair.modify_from(0, QpState::Rts, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
+    assert!(!timed_out(&pair));
+    // In the error state all is flushed.
+    let mut pair = self::pair(&setup(flawed()), Odp::Server);
+    let start = pair.now;
+    pair.post(0, read(0), 0, 100);
+    until(&mut pair, start + MS);
+    pair.post(1, read(100), 100, 100);
+    pair.modify_from(0, QpState::Error, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::WrFlushed), (1, Status::WrFlushed)]);
+}

@@ -1,0 +1,170 @@
+//! One operation that meets a network page fault: packets and their times as T fig 4.2 to 4.4 have them, where the RNR
+//! wait is 3.84 ms, the time between two requests 0.52 ms and a page takes 0.48 ms.
+
+mod quirk_setup;
+
+use quirk_setup::*;
+use std::time::Duration;
+use weir_transport::testing::{self, Setup, remote};
+use weir_transport::*;
+
+fn send(_: usize) -> SendOp {
+    SendOp::Send
+}
+
+#[test]
+fn a_read_whose_page_is_missing_at_the_server() {
+    let mut pair = pair(&setup(flawed()), Odp::Server);
+    let ladder = run(&mut pair, &[read], Duration::ZERO);
+    let expected = [
+        (0.0, "READ 1"),
+        (0.140, "RNR NAK 1"),
+        // Unasked, and dropped.
+        (0.482, "response 1"),
+        (3.980, "READ 1"),
+        (4.062, "response 1"),
+    ];
+    compare(&ladder, &expected, 0.002);
+}
+
+#[test]
+fn a_read_whose_page_is_missing_at_the_client() {
+    let mut pair = pair(&setup(flawed()), Odp::Client);
+    let ladder = run(&mut pair, &[read], Duration::ZERO);
+    compare(&ladder, &[(0.0, "READ 1"), (0.002, "response 1"), (0.522, "READ 1"), (0.604, "response 1")], 0.002);
+}
+
+#[test]
+fn it_is_repeated_whether_or_not_the_page_is_there() {
+    let mut profile = flawed();
+    profile.page_faults.resolve = Delay::exactly(1400 * US);
+    let mut pair = pair(&setup(profile), Odp::Client);
+    let ladder = run(&mut pair, &[read], Duration::ZERO);
+    let requests: Vec<Duration> = ladder.iter().filter(|step| step.what == "READ 1").map(|step| step.at).collect();
+    // Each repetition is answered 80 µs late.
+    assert_eq!(requests, [0, 522, 522 + 602, 522 + 2 * 602].map(|us| us * US));
+}
+
+#[test]
+fn both_sides() {
+    let mut pair = pair(&setup(flawed()), Odp::Both);
+    let ladder = run(&mut pair, &[read], Duration::ZERO);
+    let expected = [
+        (0.0, "READ 1"),
+        (0.140, "RNR NAK 1"),
+        // It is dropped, but the client misses its page; that is there when the next one comes.
+        (0.482, "response 1"),
+        (3.980, "READ 1"),
+        (4.062, "response 1"),
+    ];
+    compare(&ladder, &expected, 0.002);
+}
+
+#[test]
+fn sends_and_writes_are_refused_when_the_page_is_there() {
+    for (operation, name) in [(send as fn(usize) -> SendOp, "SEND 1"), (write, "WRITE 1")] {
+        let mut pair = pair(&setup(flawed()), Odp::Server);
+        pair.post_recv(7, 0, 100);
+        let ladder = run(&mut pair, &[operation], Duration::ZERO);
+        compare(&ladder, &[(0.0, name), (0.519, "RNR NAK 1"), (4.359, name), (4.361, "ACK 1")], 0.002);
+    }
+}
+
+#[test]
+fn sends_and_writes_wait_for_their_own_pages() {
+    for (operation, name) in [(send as fn(usize) -> SendOp, "SEND 1"), (write, "WRITE 1")] {
+        let mut pair = pair(&setup(flawed()), Odp::Client);
+        pair.post_recv(7, 0, 100);
+        let ladder = run(&mut pair, &[operation], Duration::ZERO);
+        assert_eq!(ladder.iter().map(|step| step.what.as_str()).collect::<Vec<_>>(), [name, "ACK 1"]);
+        assert_eq!(ladder[0].at, 480 * US);
+    }
+}
+
+#[test]
+fn what_came_before_a_late_nak_is_acknowledged_at_once() {
+    let mut pair = pair(&setup(flawed()), Odp::Server);
+    pair.paging(1).prefetch(testing::address(0), 4096, true);
+    pair.run_until_idle();
+    let start = pair.now;
+    pair.post(0, write(0), 0, 100);
+    pair.post(1, write(8192), 0, 100);
+    assert!(pair.run_until(|pair| !pair.outcomes(0, Queue::Send).is_empty()));
+    assert!(pair.now - start < 300 * US, "{:?}", pair.now - start);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 2);
+}
+
+#[test]
+fn a_page_that_comes_before_the_nak_needs_none() {
+    let mut profile = flawed();
+    profile.page_faults.resolve = Delay::exactly(50 * US);
+    let mut pair = pair(&setup(profile), Odp::Server);
+    let ladder = run(&mut pair, &[read], Duration::ZERO);
+    compare(&ladder, &[(0.0, "READ 1"), (0.052, "response 1"), (0.052, "ACK 1")], 0.002);
+}
+
+#[test]
+fn waits_and_timeouts_differ_within_their_bounds_and_repeat_with_the_seed() {
+    let ladder = |seed, factor, timeout| {
+        let profile = Profile {
+            seed,
+            rnr_wait: RnrWait { factor, discards: true },
+            ack_timeout: AckTimeout { factor: timeout, ..flawed().ack_timeout },
+            ..flawed()
+        };
+        let mut pair = pair(&setup(profile), Odp::Server);
+        run(&mut pair, &[read, read], MS)
+    };
+    let (wait, timeout) = (Spread { low: 2.65, high: 4.3 }, Spread { low: 1.6, high: 2.0 });
+    assert_eq!(ladder(3, wait, timeout), ladder(3, wait, timeout));
+    let times = |seed| {
+        let ladder = ladder(seed, wait, timeout);
+        let at = |n: usize| ladder[n].at.as_secs_f64() * 1e3;
+        let names: Vec<&str> = ladder.iter().map(|step| step.what.as_str()).collect();
+        let (nak, again) = (1, 3);
+        assert_eq!((names[nak], names[again]), ("RNR NAK 1", "READ 1"), "seed {seed}: {names:?}");
+        (at(again) - at(nak), at(6) - at(5))
+    };
+    let times: Vec<(f64, f64)> = (1..=20).map(times).collect();
+    for (name, low, high, all) in [
+        ("RNR wait", 1.28 * 2.65, 1.28 * 4.3, times.iter().map(|t| t.0).collect::<Vec<_>>()),
+        ("timeout", 268.4 * 1.6, 268.5 * 2.0, times.iter().map(|t| t.1).collect()),
+    ] {
+        let (least, most) = (all.iter().copied().fold(f64::MAX, f64::min), all.iter().copied().fold(0.0, f64::max));
+        assert!(low <= least && most <= high, "{name}: {all:?}");
+        assert!(most - least > (high - low) / 2.0, "{name} hardly differs: {all:?}");
+    }
+}
+
+#[test]
+fn the_least_exponent_and_the_factor_make_the_timeout() {
+    for (exponent, expected) in [(1, TIMEOUT), (16, TIMEOUT), (17, 2 * TIMEOUT)] {
+        let mut setup = setup(flawed());
+        (setup.timeout, setup.paging) = (exponent, None);
+        let mut pair = setup.pair();
+        pair.wire.rule = Some(Box::new(|_, _| testing::Fate::Drop));
+        let start = pair.now;
+        pair.post(0, read(0), 0, 100);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::RetryExceeded)]);
+        // T_o = t / 8 (T 4.3).
+        let timeout = (pair.now - start) / 8;
+        assert!(timeout.abs_diff(expected) < 10 * US, "{exponent}: {timeout:?}");
+    }
+}
+
+#[test]
+fn a_zero_length_read_is_late_too_when_it_is_repeated() {
+    let mut pair = pair(&Setup { timeout: 16, ..setup(flawed()) }, Odp::Client);
+    let mut lost = false;
+    pair.wire.rule = Some(Box::new(move |from, _| {
+        if from == 1 && !std::mem::replace(&mut lost, true) { testing::Fate::Drop } else { testing::Fate::Pass }
+    }));
+    let (remote_addr, rkey) = remote(0);
+    let start = pair.now;
+    pair.post(0, SendOp::Read { remote_addr, rkey }, 0, 0);
+    pair.run_until_idle();
+    let last = ladder(&pair, start);
+    assert_eq!(last[3].at - last[2].at, 82 * US, "{last:?}");
+}

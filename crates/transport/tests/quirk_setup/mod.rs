@@ -1,0 +1,153 @@
+//! Adapters with the flaws of a ConnectX-4, and what a capture at the requester shows of them.
+
+#![allow(dead_code)]
+
+use std::time::Duration;
+use weir_transport::testing::{PagingSetup, Pair, Setup, address, remote};
+use weir_transport::*;
+use weir_wire::{Aeth, Operation, Syndrome};
+
+pub const US: Duration = Duration::from_micros(1);
+pub const MS: Duration = Duration::from_millis(1);
+
+/// Where memory is paged on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Odp {
+    Client,
+    Server,
+    Both,
+}
+
+/// About what the thesis saw of a ConnectX-4, with nothing left to chance.
+pub fn flawed() -> Profile {
+    let exactly = |us| Delay::exactly(Duration::from_micros(us));
+    Profile {
+        name: "flawed".into(),
+        ack_timeout: AckTimeout { least_exponent: 16, floor: Duration::ZERO, factor: Spread::exactly(1.9), growth: 1 },
+        rnr_wait: RnrWait { factor: Spread::exactly(3.0), discards: true },
+        page_faults: PageFaults {
+            requester: RequesterFaults::Discard { retransmit: exactly(520) },
+            responder: ResponderFaults::RnrNak { read_after: 138 * US, other_after: 517 * US },
+            resolve: exactly(480),
+        },
+        repeated_read: exactly(80),
+        damming: true,
+        ..Profile::ideal()
+    }
+}
+
+/// T_o of that.
+pub const TIMEOUT: Duration = Duration::from_nanos((4096 << 16) / 10 * 19);
+/// The thesis' micro-benchmark: RNR timer 1.28 ms, C_ACK 1, retry 7, max_rd_atomic 4, MTU 4096.
+pub fn setup(profile: Profile) -> Setup {
+    let paging = PagingSetup { page: 4096, resolve: Duration::ZERO, notice: Duration::ZERO, held: 0 };
+    Setup {
+        paging: Some(paging),
+        profile,
+        mtu: Mtu::M4096,
+        timeout: 1,
+        min_rnr_timer: 14,
+        latency: US,
+        // Adapters acknowledge at once.
+        tuning: Tuning { lazy_ack: Duration::ZERO, ..Tuning::default() },
+        ..Setup::default()
+    }
+}
+
+/// A pair where the other side's memory is all there.
+pub fn pair(setup: &Setup, odp: Odp) -> Pair {
+    let mut pair = setup.pair();
+    for (node, warm) in [(0, odp == Odp::Server), (1, odp == Odp::Client)] {
+        if warm {
+            pair.paging(node).prefetch(address(0), 1 << 20, true);
+        }
+    }
+    pair.run_until_idle();
+    pair
+}
+
+/// Lets time pass until then.
+pub fn until(pair: &mut Pair, time: Instant) {
+    loop {
+        pair.transmit();
+        if pair.next_event().is_none_or(|next| next > time) {
+            break;
+        }
+        pair.step();
+    }
+    pair.now = pair.now.max(time);
+}
+
+pub fn read(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Read { remote_addr, rkey }
+}
+
+pub fn write(at: usize) -> SendOp {
+    let (remote_addr, rkey) = remote(at);
+    SendOp::Write { remote_addr, rkey }
+}
+
+/// Posts operation after operation of 100 bytes, `interval` apart, and runs to the end. Returns the ladder.
+pub fn run(pair: &mut Pair, operations: &[fn(usize) -> SendOp], interval: Duration) -> Vec<Step> {
+    let start = pair.now;
+    for (i, operation) in operations.iter().enumerate() {
+        until(pair, start + interval * i as u32);
+        pair.post(i as u64, operation(100 * i), 100 * i, 100);
+    }
+    pair.run_until_idle();
+    assert!(pair.outcomes(0, Queue::Send).iter().all(|(_, status)| *status == Status::Success));
+    assert_eq!(pair.completions(0, Queue::Send).len(), operations.len());
+    ladder(pair, start)
+}
+
+/// One packet in a capture at the requester.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub at: Duration,
+    /// What it is, the operation that it belongs to (from 1 on), and whether the adapter lost it: "READ 2 lost".
+    pub what: String,
+}
+
+/// What the capture shows since `start`. All operations are of one packet.
+pub fn ladder(pair: &Pair, start: Instant) -> Vec<Step> {
+    let first = Psn::new(Setup::default().psn[0]);
+    let mut steps: Vec<Step> = pair
+        .wire
+        .log
+        .iter()
+        .filter(|sent| sent.at >= start)
+        .map(|sent| {
+            // The capture is at the requester.
+            let at = sent.at - start + if sent.from == 1 { pair.wire.latency } else { Duration::ZERO };
+            let syndrome = sent.headers.get::<Aeth>().map(|aeth| Syndrome::from_byte(aeth.syndrome()));
+            let name = match (sent.headers.bth.opcode.operation(), syndrome) {
+                (Some(Operation::ReadRequest), _) => "READ",
+                (Some(Operation::ReadResponseOnly), _) => "response",
+                (Some(Operation::WriteOnly), _) => "WRITE",
+                (Some(Operation::SendOnly), _) => "SEND",
+                (Some(Operation::Acknowledge), Some(Syndrome::RnrNak(_))) => "RNR NAK",
+                (Some(Operation::Acknowledge), Some(Syndrome::Nak(_))) => "NAK",
+                (Some(Operation::Acknowledge), Some(Syndrome::Ack(_))) => "ACK",
+                other => panic!("a packet that no ladder has: {other:?}"),
+            };
+            let number = sent.headers.bth.psn.since(first) + 1;
+            let lost = if sent.by_adapter { " lost" } else { "" };
+            Step { at, what: format!("{name} {number}{lost}") }
+        })
+        .collect();
+    steps.sort_by_key(|step| step.at);
+    steps
+}
+
+/// Compares a ladder with what it should be: times within a tolerance, in ms.
+pub fn compare(ladder: &[Step], expected: &[(f64, &str)], tolerance: f64) {
+    let text: String =
+        ladder.iter().map(|step| format!("{:>9.3} {}\n", step.at.as_secs_f64() * 1e3, step.what)).collect();
+    let what: Vec<&str> = ladder.iter().map(|step| step.what.as_str()).collect();
+    assert_eq!(what, expected.iter().map(|(_, what)| *what).collect::<Vec<_>>(), "\n{text}");
+    for (step, (at, what)) in ladder.iter().zip(expected) {
+        let ms = step.at.as_secs_f64() * 1e3;
+        assert!((ms - at).abs() <= tolerance, "{what} at {ms}, not at {at}\n{text}");
+    }
+}
