@@ -5,6 +5,7 @@ mod demo;
 mod devices;
 mod environment;
 mod invalidation;
+mod lab;
 mod library;
 mod options;
 pub mod programs;
@@ -44,6 +45,8 @@ enum Action {
     Bench(bench::BenchArgs),
     /// Show what processes with Weir in them do, live: traffic, QPs, page faults
     Stat(stat::StatArgs),
+    /// Repeat the published experiments, simulated or live, beside what the papers claim
+    Lab(lab::LabArgs),
     /// Print the version
     Version,
 }
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
         Action::Demo(args) => demo::run(&args),
         Action::Bench(args) => bench::run(args),
         Action::Stat(args) => stat::run(&args),
+        Action::Lab(args) => lab::run(args),
         Action::Version => {
             print!("{}", Cli::command().render_version());
             Ok(ExitCode::SUCCESS)

@@ -29,6 +29,8 @@ pub struct Report {
     pub bars: Vec<Bars>,
     pub ladders: Vec<Ladder>,
     pub data: Data,
+    /// Further tables, each with a name.
+    pub more: Vec<(&'static str, Data)>,
 }
 
 /// A report, and how it came about.
@@ -58,6 +60,14 @@ impl Report {
     pub fn ladder(&self) -> Option<String> {
         let all: Vec<&dyn Drawing> = self.ladders.iter().map(|ladder| ladder as &dyn Drawing).collect();
         (!all.is_empty()).then(|| sheet("", &all))
+    }
+
+    /// Each drawing by itself.
+    pub fn drawings(&self) -> Vec<String> {
+        let panels = self.panels.iter().map(|panel| panel as &dyn Drawing);
+        let bars = self.bars.iter().map(|bars| bars as &dyn Drawing);
+        let ladders = self.ladders.iter().map(|ladder| ladder as &dyn Drawing);
+        panels.chain(bars).chain(ladders).map(|drawing| sheet("", &[drawing])).collect()
     }
 
     /// How many claims hold, of how many.

@@ -65,6 +65,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
     ];
     let mut all_panels = panels(&numbers, &found);
+    let mut more = vec![];
     if !bench.live {
         let reads = Sweep::measure(bench, Operation::Read, NEW, &FEW)?;
         let older = Sweep::measure(bench, Operation::Read, "connectx4", &FEW[2..])?;
@@ -105,6 +106,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ]);
         all_panels.extend(reads.panels("READs"));
         all_panels.extend(writes.panels("WRITEs"));
+        more = vec![("reads", reads.data()), ("writes", writes.data())];
     }
-    Ok(Report { claims, panels: all_panels, data: data(&numbers, &found), ..Report::default() })
+    Ok(Report { claims, panels: all_panels, data: data(&numbers, &found), more, ..Report::default() })
 }

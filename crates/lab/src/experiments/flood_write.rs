@@ -4,6 +4,7 @@ use super::common::*;
 use super::flood::{QPS, Sweep};
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Predicted};
+use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::{Axis, Panel, Series};
 use crate::micro::{Micro, Operation};
@@ -100,8 +101,13 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "ms",
         ),
     ];
+    let mut numbers = Data::new(["operation", "operations", "trial", "time ms", "packets"]);
+    for ((operation, number), trials) in keys.iter().zip(&found) {
+        for (trial, (time, packets)) in trials.iter().enumerate() {
+            numbers.push([name(*operation).into(), (*number).into(), trial.into(), (*time).into(), (*packets).into()]);
+        }
+    }
     let mut panels = sweep.panels("WRITEs");
-    let name = |operation| if operation == Operation::Write { "WRITE" } else { "READ" };
     for (title, y, which) in [
         ("By number of operations: time", "time (ms)", (|p| p.0) as fn(&(f64, f64)) -> f64),
         ("By number of operations: packets", "packets", |p| p.1),
@@ -114,7 +120,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             lines.into(),
         ));
     }
-    Ok(Report { claims, panels, data: sweep.data(), ..Report::default() })
+    Ok(Report { claims, panels, data: sweep.data(), more: vec![("numbers", numbers)], ..Report::default() })
+}
+
+fn name(operation: Operation) -> &'static str {
+    if operation == Operation::Write { "WRITE" } else { "READ" }
 }
 
 /// The exponent of a curve: the slope of its upper half on logarithmic axes.

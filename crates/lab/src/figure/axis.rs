@@ -116,7 +116,7 @@ fn size(power: i32) -> String {
 
 /// A figure without needless digits; large powers of ten as such.
 pub(super) fn plain(figure: f64) -> String {
-    if figure.abs() >= 1e5 {
+    if figure.abs() >= 2e4 {
         let power = figure.abs().log10().floor() as i32;
         let lead = figure / 10f64.powi(power);
         let raised: String = power.to_string().chars().map(superscript).collect();

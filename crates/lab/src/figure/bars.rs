@@ -13,7 +13,7 @@ pub struct Bars {
     pub bars: Vec<(String, f64)>,
 }
 
-const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 580.0;
 const BAR: f64 = 26.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 46.0;

@@ -12,6 +12,9 @@ pub fn write(folder: &Path, done: &Done) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let id = done.experiment.id;
     fs::write(folder.join(format!("{id}.csv")), done.report.data.csv())?;
+    for (name, data) in &done.report.more {
+        fs::write(folder.join(format!("{id}-{name}.csv")), data.csv())?;
+    }
     fs::write(folder.join(format!("{id}.json")), json(std::slice::from_ref(done)).map_err(io::Error::other)? + "\n")?;
     for (name, svg) in [("", done.report.figure()), ("-ladder", done.report.ladder())] {
         if let Some(svg) = svg {

@@ -66,9 +66,12 @@ fn dot(claim: &Claim) -> String {
 
 fn section(done: &Done) -> String {
     let experiment = done.experiment;
-    let trials = done.trials.map_or_else(String::new, |trials| format!(", {trials} trials"));
+    let trials = done.trials.map_or_else(String::new, |trials| format!(" · {trials} trials"));
+    let wakeup = done.wakeup.map_or_else(String::new, |wakeup| {
+        format!(" · woke {} µs late, {} µs at worst", wakeup.median.as_micros(), wakeup.most.as_micros())
+    });
     let mut html = format!(
-        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · profile {} · seed {}{trials} · {:.1} s</p>\n",
+        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · profile {} · seed {}{trials}{wakeup} · {:.1} s</p>\n",
         experiment.id,
         escape(experiment.title),
         escape(experiment.source),
@@ -79,22 +82,22 @@ fn section(done: &Done) -> String {
     );
     let _ = writeln!(html, "<div class=\"beside\"><div class=\"said\">\n<p>{}</p>", escape(experiment.paper));
     html += &claims(&done.report.claims);
-    html += "</div>\n";
-    for svg in [done.report.figure(), done.report.ladder()].into_iter().flatten() {
+    html += "</div>\n<div class=\"drawn\">\n";
+    for svg in done.report.drawings() {
         let _ = writeln!(html, "<figure>{svg}</figure>");
     }
-    html + "</div>\n</section>\n"
+    html + "</div>\n</div>\n</section>\n"
 }
 
 fn claims(claims: &[Claim]) -> String {
     let mut html =
-        "<table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper<th class=\"num\">Ours<th>Same if<th></thead>\n".to_owned();
+        "<table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper<th class=\"num\">Ours<th class=\"num\">Same if<th></thead>\n".to_owned();
     for claim in claims {
         let (class, verdict) = if claim.holds() { ("yes", "✓ holds") } else { ("no", "✗ fails") };
         let excuse = claim.excuse().map(|text| format!("<p class=\"excuse\">{}</p>", escape(text)));
         let _ = writeln!(
             html,
-            "<tr class=\"{class}\"><td>{}{}<td class=\"num\">{}<td class=\"num\">{} {}<td>{}<td><b>{verdict}</b><br><small>{}</small>",
+            "<tr class=\"{class}\"><td>{}{}<td class=\"num\">{}<td class=\"num\">{} {}<td class=\"num\">{}<td><b>{verdict}</b><br><small>{}</small>",
             escape(&claim.name),
             excuse.unwrap_or_default(),
             escape(&claim.paper_text()),

@@ -19,6 +19,10 @@ pub fn table(done: &Done) -> String {
         done.seed,
         done.took.as_secs_f64()
     );
+    if let Some(wakeup) = done.wakeup {
+        let (usual, most) = (wakeup.median.as_micros(), wakeup.most.as_micros());
+        let _ = writeln!(text, "the machine woke {usual} µs late between posts, {most} µs at worst");
+    }
     let head = ["claim", "paper", "ours", "unit", "same if", "", ""].map(str::to_owned);
     let rows: Vec<[String; 7]> = done.report.claims.iter().map(row).collect();
     let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);

@@ -1,0 +1,159 @@
+//! `weir lab`: the published experiments, repeated on the simulator or live, beside what the papers claim.
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use weir_lab::bench::Bench;
+use weir_lab::experiment::{Done, Experiment};
+use weir_lab::experiments::{self, ALL};
+use weir_lab::micro::Runner;
+use weir_lab::micro::sim::Simulated;
+use weir_lab::output;
+
+/// Arguments of `weir lab`.
+#[derive(Args, Debug)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    action: LabAction,
+}
+
+#[derive(Subcommand, Debug)]
+enum LabAction {
+    /// List the experiments, and where they were published
+    List {
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run experiments: tables here, data and figures into a folder
+    Run(RunArgs),
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// Which; `all` are all
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+    /// On this adapter, in place of the one that each experiment is about
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Two processes on this machine, in real time
+    #[arg(long, conflicts_with = "sim")]
+    live: bool,
+    /// On the simulator, in virtual time (the default)
+    #[arg(long)]
+    sim: bool,
+    /// Runs of each setting [default: the experiment's own, mostly 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    trials: Option<u32>,
+    /// Of all that is left to chance; the same seed simulates the same
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Where data, figures and claims go
+    #[arg(long, value_name = "DIR", default_value = "weir-lab")]
+    out: PathBuf,
+    /// Print the claims as JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// And one page with everything, index.html
+    #[arg(long)]
+    html: bool,
+    /// And an index of the figures in Markdown, README.md
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Runs `weir lab`. A claim that fails is no failure of the command.
+pub fn run(args: LabArgs) -> Result<ExitCode> {
+    match args.action {
+        LabAction::List { json } => list(json),
+        LabAction::Run(args) => run_all(&args),
+    }
+}
+
+fn list(json: bool) -> Result<ExitCode> {
+    let shown = |experiment: &&Experiment| {
+        serde_json::json!({
+            "id": experiment.id, "title": experiment.title, "source": experiment.source, "live": experiment.live,
+        })
+    };
+    if json {
+        println!("{:#}", serde_json::Value::from_iter(ALL.iter().map(shown)));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for experiment in ALL {
+        let live = if experiment.live { "" } else { "; simulated only" };
+        println!("{:14}  {} ({}{live})", experiment.id, experiment.title, experiment.source);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_all(args: &RunArgs) -> Result<ExitCode> {
+    let wanted = experiments::select(&args.ids)?;
+    let (wanted, left_out): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|e| e.live || !args.live);
+    for experiment in left_out {
+        eprintln!("weir lab: {} is simulated only: two processes would take too long", experiment.id);
+    }
+    ensure!(!wanted.is_empty(), "nothing is left to run");
+    let make = maker(args)?;
+    let mut all = vec![];
+    for experiment in wanted {
+        let done = run_one(args, experiment, &*make)?;
+        output::write(&args.out, &done).with_context(|| format!("--out {}", args.out.display()))?;
+        if !args.json {
+            println!("{}", output::table(&done));
+        }
+        all.push(done);
+    }
+    let mut written = vec![("claims.json", output::json(&all)? + "\n")];
+    if args.html {
+        written.push(("index.html", output::page(&all)));
+    }
+    if args.markdown {
+        written.push(("README.md", output::index(&all)));
+    }
+    for (name, text) in &written {
+        let path = args.out.join(name);
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    if args.json {
+        println!("{}", written[0].1.trim_end());
+    }
+    let shown = if args.html { args.out.join("index.html") } else { args.out.clone() };
+    eprintln!("weir lab: data and figures are in {}", shown.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who runs the micro-benchmark.
+fn maker(args: &RunArgs) -> Result<Box<Maker>> {
+    ensure!(!args.live, "--live: only the simulator can do it yet");
+    Ok(Box::new(|| Ok(Box::new(Simulated))))
+}
+
+type Maker = dyn Fn() -> Result<Box<dyn Runner>> + Sync;
+
+fn run_one(args: &RunArgs, experiment: &'static Experiment, make: &Maker) -> Result<Done> {
+    let style = ProgressStyle::with_template("{prefix:14} {bar:32} {pos}/{len} runs, {elapsed}")?;
+    // Hidden where standard error is no terminal.
+    let bar = ProgressBar::new(0).with_style(style).with_prefix(experiment.id);
+    let bench = Bench {
+        runner: make,
+        // Real processes are to have the machine for themselves.
+        threads: if args.live { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) },
+        profile: args.profile.as_deref(),
+        trials: args.trials,
+        seed: args.seed,
+        live: args.live,
+        progress: &|planned, done| {
+            bar.inc_length(planned as u64);
+            bar.inc(done as u64);
+        },
+        wakeups: Mutex::default(),
+    };
+    let done = experiments::run(experiment, &bench);
+    bar.finish_and_clear();
+    done
+}
