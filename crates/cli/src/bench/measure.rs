@@ -43,6 +43,8 @@ pub enum Measurement {
 pub enum Unit {
     BytesPerSecond,
     Seconds,
+    /// The same, where microseconds are too short.
+    WallSeconds,
     MessagesPerSecond,
     CpuSecondsPerByte,
     Cores,
@@ -55,6 +57,7 @@ impl Unit {
         match self {
             Unit::BytesPerSecond => ("GB/s", 1e-9),
             Unit::Seconds => ("µs", 1e6),
+            Unit::WallSeconds => ("s", 1.0),
             Unit::MessagesPerSecond => ("M/s", 1e-6),
             Unit::CpuSecondsPerByte => ("s/GB", 1e9),
             Unit::Cores => ("% of a core", 100.0),

@@ -14,6 +14,7 @@ mod peers;
 mod perftest;
 mod raw;
 mod rows;
+mod sim;
 mod table;
 
 use crate::stage::{Side, Stage, missing};
@@ -92,6 +93,11 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         ensure!(args.names.len() == 1, "`out-of-core` is measured alone: weir bench out-of-core");
         return out_of_core::run(args.json, args.check);
     }
+    if args.names.iter().any(|name| name == "sim") {
+        ensure!(args.names.len() == 1, "`sim` is measured alone: weir bench sim");
+        let BenchArgs { quick, rounds, json, check, .. } = args;
+        return sim::run(&sim::Request { quick, rounds, json, check });
+    }
     let rows = rows::select(&args.names)?;
     let stage = Stage::new(MTU)?;
     let seconds = if args.quick { 0.5 } else { 2.0 };
@@ -116,6 +122,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 fn list() {
     println!("{:16}  on-demand paging: warm, cold, prefetched, and figures (only when named, alone)", "odp");
     println!("{:16}  pinned and on-demand memory where it is short (root; only when named, alone)", "out-of-core");
+    println!("{:16}  the simulator: packets per second, a flood, 1,024 hosts (only when named, alone)", "sim");
     for row in rows::all() {
         println!("{:16}  {}{}", row.name, row.what, if row.usual { "" } else { " (only when named)" });
         for against in &row.against {

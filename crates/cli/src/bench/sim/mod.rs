@@ -1,0 +1,94 @@
+//! `weir bench sim`: how fast the simulator is, and how large it goes. It runs on one core and needs nothing of this
+//! machine but that and memory.
+
+mod all_to_all;
+mod flood;
+mod stream;
+
+use super::measure::Unit;
+use super::rows::Bar;
+use super::table::{self, Outcome, Rounds};
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::process::ExitCode;
+
+/// How it is to be run.
+pub struct Request {
+    pub quick: bool,
+    pub rounds: Option<u32>,
+    pub json: bool,
+    pub check: bool,
+}
+
+/// Packets per second of real time.
+const PACKETS: f64 = 1e6;
+/// The flood's, seconds of real time.
+const MINUTE: f64 = 60.0;
+/// Resident memory with 1,024 hosts, bytes.
+const MEMORY: f64 = (8u64 << 30) as f64;
+const HOSTS: u32 = 1024;
+const MESSAGE: u32 = 64 << 10;
+
+/// What a run gives: its figure, and what else there is to say.
+struct Run {
+    figure: f64,
+    note: String,
+}
+
+/// Measures and prints.
+pub fn run(request: &Request) -> Result<ExitCode> {
+    let Request { quick, .. } = *request;
+    let rounds = request.rounds.unwrap_or(if quick { 3 } else { 5 });
+    // Memory first: what others have used before would be in its figure.
+    let all_to_all = row(
+        ("sim-all-to-all", "1,024 hosts, 64 KiB from each to every other: peak resident memory"),
+        (Unit::Bytes, MEMORY, Bar::AtMost(1.0)),
+        1,
+        || all_to_all::run(HOSTS, MESSAGE),
+    )?;
+    let stream = row(
+        ("sim-packets", "simulated packets per second of one core: WRITEs of 1 MiB over 16 QPs through a switch"),
+        (Unit::MessagesPerSecond, PACKETS, Bar::AtLeast(1.0)),
+        rounds,
+        || stream::run(if quick { 2_000 } else { 20_000 }),
+    )?;
+    let flood = row(
+        ("sim-flood", "8192 READs of 100 B over 200 QPs in packet flood (client's memory on demand, connectx4)"),
+        (Unit::WallSeconds, MINUTE, Bar::AtMost(1.0)),
+        rounds,
+        flood::run,
+    )?;
+    let outcomes = [stream, flood, all_to_all];
+    if request.json {
+        println!("{}", serde_json::to_string_pretty(&outcomes)?);
+    } else {
+        print!("{}", table::render(&outcomes));
+    }
+    let short = outcomes.iter().any(|outcome| outcome.holds == Some(false));
+    Ok(if request.check && short { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn row(
+    (name, what): (&str, &str),
+    (unit, fixed, bar): (Unit, f64, Bar),
+    rounds: u32,
+    mut run: impl FnMut() -> Result<Run>,
+) -> Result<Outcome> {
+    let mut figures = Rounds::default();
+    let mut note = None;
+    for _ in 0..rounds {
+        let run = run().context(name.to_owned())?;
+        figures.ours.push(run.figure);
+        figures.baseline.push(fixed);
+        note = Some(run.note);
+    }
+    let mut outcome = Outcome::measured(name, what, unit.show(fixed), unit, Some(bar), &figures);
+    outcome.note = note;
+    Ok(outcome)
+}
+
+/// Of messages; hidden where standard error is no terminal.
+fn progress(name: &'static str, messages: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix:14} {bar:30} {pos}/{len} messages (about {eta} left)");
+    ProgressBar::new(messages).with_style(style.expect("a template of ours")).with_prefix(name)
+}
