@@ -152,3 +152,105 @@ impl Announcer {
         Some(waiter)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEARCH: Duration = Duration::from_micros(100);
+
+    fn announcer(remembered: u32) -> Announcer {
+        Announcer::new(Some(Flood { remembered, search: SEARCH }))
+    }
+
+    fn told(announcer: &mut Announcer, now: Instant) -> Vec<u32> {
+        std::iter::from_fn(|| announcer.poll(now)).collect()
+    }
+
+    /// Everybody until nobody is left, with when he was told.
+    fn all(announcer: &mut Announcer) -> Vec<(u32, u64)> {
+        let mut all = Vec::new();
+        while let Some(next) = announcer.next() {
+            all.extend(told(announcer, next).into_iter().map(|qp| (qp, next.0 / 1000)));
+        }
+        all
+    }
+
+    #[test]
+    fn the_newest_are_told_at_once_and_the_oldest_last() {
+        let mut announcer = announcer(3);
+        (0..6).for_each(|qp| announcer.waits(qp, 1));
+        (0..6).for_each(|qp| announcer.resolved(Instant(1_000_000), qp));
+        assert_eq!(all(&mut announcer), [(3, 1000), (4, 1000), (5, 1000), (2, 1100), (1, 1200), (0, 1300)]);
+        assert_eq!(announcer.next(), None);
+    }
+
+    #[test]
+    fn each_read_of_a_qp_takes_its_place_and_its_time() {
+        let mut announcer = announcer(8);
+        (0..4).for_each(|qp| announcer.waits(qp, 4));
+        (0..4).for_each(|qp| announcer.resolved(Instant(0), qp));
+        assert_eq!(all(&mut announcer), [(2, 0), (3, 0), (1, 400), (0, 800)]);
+    }
+
+    #[test]
+    fn who_was_pushed_out_is_not_remembered_again() {
+        let mut announcer = announcer(2);
+        (0..3).for_each(|qp| announcer.waits(qp, 1));
+        (1..3).for_each(|qp| announcer.resolved(Instant(0), qp));
+        assert_eq!(told(&mut announcer, Instant(0)), [1, 2]);
+        announcer.resolved(Instant(0), 0);
+        // Waiting again changes nothing of it.
+        announcer.waits(0, 1);
+        assert_eq!(told(&mut announcer, Instant(99_999)), []);
+        assert_eq!(announcer.next(), Some(Instant(100_000)));
+        assert_eq!(told(&mut announcer, Instant(100_000)), [0]);
+        // Once told, it begins anew.
+        announcer.waits(0, 1);
+        announcer.resolved(Instant(200_000), 0);
+        assert_eq!(told(&mut announcer, Instant(200_000)), [0]);
+    }
+
+    #[test]
+    fn nobody_is_told_before_his_page_is_there() {
+        let mut announcer = announcer(1);
+        (0..3).for_each(|qp| announcer.waits(qp, 1));
+        assert_eq!((announcer.next(), told(&mut announcer, Instant(1 << 40))), (None, vec![]));
+        announcer.resolved(Instant(5_000_000), 0);
+        assert_eq!(all(&mut announcer), [(0, 5100)]);
+        // A late look makes up for what it missed.
+        announcer.resolved(Instant(6_000_000), 1);
+        announcer.resolved(Instant(6_000_000), 2);
+        assert_eq!(told(&mut announcer, Instant(9_000_000)), [2, 1]);
+    }
+
+    #[test]
+    fn the_newest_one_is_always_remembered() {
+        let mut announcer = announcer(1);
+        announcer.waits(7, 16);
+        announcer.resolved(Instant(0), 7);
+        assert_eq!(told(&mut announcer, Instant(0)), [7]);
+    }
+
+    #[test]
+    fn without_the_flaw_all_are_told_at_once() {
+        let mut announcer = Announcer::new(None);
+        (0..1000).for_each(|qp| announcer.waits(qp, 16));
+        (0..1000).for_each(|qp| announcer.resolved(Instant(3), qp));
+        assert_eq!(told(&mut announcer, Instant(3)), (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_is_gone_is_told_nothing() {
+        let mut announcer = announcer(1);
+        (0..4).for_each(|qp| announcer.waits(qp, 1));
+        (0..4).for_each(|qp| announcer.resolved(Instant(0), qp));
+        assert_eq!(announcer.poll(Instant(0)), Some(3));
+        [0, 2].into_iter().for_each(|qp| announcer.forget(qp));
+        assert_eq!(told(&mut announcer, Instant(1 << 40)), [1]);
+        // QPs that never waited are told too: somebody else's fault.
+        announcer.resolved(Instant(0), 9);
+        announcer.forget(9);
+        assert_eq!(announcer.poll(Instant(0)), None);
+    }
+}

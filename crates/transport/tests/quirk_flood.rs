@@ -1,0 +1,176 @@
+//! Packet flood (T 5.2): QPs that hear late that their page is there.
+
+mod quirk_setup;
+
+use quirk_setup::*;
+use std::time::Duration;
+use weir_transport::testing::{Pair, Setup, address};
+use weir_transport::*;
+use weir_wire::Operation;
+
+/// A flawed adapter that remembers so many, and finds each other one after 160 µs.
+fn flooded(remembered: u32) -> Profile {
+    let search = 160 * US;
+    Profile { flood: Some(Flood { remembered, search }), ..flawed() }
+}
+
+/// Requesters of one adapter, each with a responder of its own.
+struct Adapter {
+    pairs: Vec<Pair>,
+    announcer: Announcer,
+    start: Instant,
+}
+
+impl Adapter {
+    fn new(setup: &Setup, qps: usize) -> Adapter {
+        let pairs: Vec<Pair> = (0..qps)
+            .map(|_| {
+                let mut pair = pair(setup, Odp::Client);
+                pair.untold = Some(Vec::new());
+                pair
+            })
+            .collect();
+        let start = pairs[0].now;
+        Adapter { pairs, announcer: Announcer::new(setup.profile.flood), start }
+    }
+
+    /// Runs to the end and returns when each QP's operations were done.
+    fn run(&mut self) -> Vec<Vec<Duration>> {
+        let mut done = vec![Vec::new(); self.pairs.len()];
+        for _ in 0..10_000_000 {
+            self.pairs.iter_mut().for_each(Pair::transmit);
+            let pair = self.pairs.iter().enumerate().filter_map(|(i, pair)| Some((pair.next_event()?, i))).min();
+            match (pair, self.announcer.next()) {
+                (None, None) => return done,
+                (Some((at, i)), told) if told.is_none_or(|told| at <= told) => {
+                    self.pairs[i].step();
+                    self.after(i, &mut done[i]);
+                }
+                (_, Some(told)) => {
+                    while let Some(qp) = self.announcer.poll(told) {
+                        let pair = &mut self.pairs[qp as usize];
+                        until(pair, told);
+                        pair.tell(0, Side::Requester);
+                    }
+                }
+                (Some(_), None) => unreachable!("somebody has an event"),
+            }
+        }
+        panic!("still busy");
+    }
+
+    fn after(&mut self, i: usize, done: &mut Vec<Duration>) {
+        let pair = &mut self.pairs[i];
+        if let Some(reads) = pair.nodes[0].qp.unaware_reads() {
+            self.announcer.waits(i as u32, reads);
+        }
+        for _ in pair.untold.replace(Vec::new()).expect("told from here") {
+            self.announcer.resolved(pair.now, i as u32);
+        }
+        let count = pair.completions(0, Queue::Send).len();
+        done.resize(count, pair.now - self.start);
+    }
+}
+
+fn packets(adapter: &Adapter) -> usize {
+    adapter
+        .pairs
+        .iter()
+        .map(|pair| pair.wire.count(|sent| sent.headers.bth.opcode.operation() == Some(Operation::ReadRequest)))
+        .sum()
+}
+
+#[test]
+fn of_128_reads_the_first_30_hear_of_their_page_after_5_ms() {
+    // T 5.2.2, fig 5.9: 128 QPs, an operation of 32 bytes on each, all on one page.
+    let mut adapter = Adapter::new(&setup(flooded(98)), 128);
+    adapter.pairs.iter_mut().enumerate().for_each(|(i, pair)| pair.post(i as u64, read(32 * i), 32 * i, 32));
+    let done = adapter.run();
+    let times: Vec<Duration> = done.iter().map(|each| each[0]).collect();
+    let (first, rest) = times.split_at(30);
+    assert!(rest.iter().all(|time| (MS / 2..MS).contains(time)), "{rest:?}");
+    assert!(first.iter().all(|time| *time > MS), "{first:?}");
+    // The oldest last, one by one.
+    assert!(first.windows(2).all(|pair| pair[0] >= pair[1]), "{first:?}");
+    assert!(first[0] > 5 * MS && first[0] < 7 * MS, "{first:?}");
+    // They go on asking meanwhile.
+    let requests = packets(&adapter);
+    assert!((128 * 2 + 30 * 3..128 * 2 + 30 * 8).contains(&requests), "{requests}");
+}
+
+#[test]
+fn within_what_is_remembered_nobody_waits() {
+    let mut adapter = Adapter::new(&setup(flooded(128)), 128);
+    adapter.pairs.iter_mut().enumerate().for_each(|(i, pair)| pair.post(i as u64, read(32 * i), 32 * i, 32));
+    let done = adapter.run();
+    assert!(done.iter().all(|each| each[0] < MS));
+    assert_eq!(packets(&adapter), 2 * 128);
+}
+
+#[test]
+fn more_operations_and_pages_are_worse() {
+    let last = |operations: usize| {
+        let mut adapter = Adapter::new(&setup(flooded(98)), 128);
+        for i in 0..operations {
+            adapter.pairs[i % 128].post(i as u64, read(32 * i), 32 * i, 32);
+        }
+        let done = adapter.run();
+        assert!(done.iter().flatten().count() == operations);
+        (done.into_iter().flatten().max().expect("some"), packets(&adapter))
+    };
+    let (one, four) = (last(128), last(512));
+    assert!(four.0 > 3 * one.0 && four.1 > 3 * one.1, "{one:?} {four:?}");
+}
+
+#[test]
+fn who_is_not_told_drops_every_answer_and_asks_again() {
+    let mut pair = pair(&setup(flooded(1)), Odp::Client);
+    pair.untold = Some(Vec::new());
+    let start = pair.now;
+    pair.post(0, read(0), 0, 100);
+    until(&mut pair, start + 10 * MS);
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), Some(1));
+    assert_eq!(pair.outcomes(0, Queue::Send), [], "its page has been there since half a millisecond");
+    assert_eq!(pair.untold, Some(vec![0]));
+    let asked = pair.wire.count(|sent| sent.from == 0);
+    assert!((16..=18).contains(&asked), "{asked}");
+    pair.tell(0, Side::Requester);
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success)]);
+    assert!(pair.now - start < 11 * MS);
+    assert!(pair.memory(0, 0, 100) == pair.memory(1, 0, 100));
+}
+
+#[test]
+fn without_the_flaw_requesters_need_not_be_told() {
+    let mut pair = pair(&setup(flawed()), Odp::Client);
+    pair.untold = Some(Vec::new());
+    pair.post(0, read(0), 0, 100);
+    assert!(pair.run_until(|pair| !pair.outcomes(0, Queue::Send).is_empty()));
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
+}
+
+#[test]
+fn a_page_that_goes_again_is_told_of_again() {
+    let mut pair = pair(&setup(flooded(98)), Odp::Client);
+    for i in 0..4 {
+        pair.post(i, read(100), 100, 100);
+        pair.run_until_idle();
+        pair.paging(0).invalidate(address(0), 4096, Duration::ZERO);
+    }
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), 4);
+    assert_eq!(pair.paging(0).counts.entered, 4);
+}
+
+#[test]
+fn a_reset_forgets_it() {
+    let mut pair = pair(&setup(flooded(1)), Odp::Client);
+    pair.untold = Some(Vec::new());
+    let start = pair.now;
+    pair.post(0, read(0), 0, 100);
+    until(&mut pair, start + MS);
+    assert!(pair.nodes[0].qp.unaware_reads().is_some());
+    pair.modify_from(0, QpState::Reset, QpAttr::default());
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
+}
