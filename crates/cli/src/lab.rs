@@ -1,5 +1,7 @@
 //! `weir lab`: the published experiments, repeated on the simulator or live, beside what the papers claim.
 
+mod micro;
+
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -30,6 +32,8 @@ enum LabAction {
     },
     /// Run experiments: tables here, data and figures into a folder
     Run(RunArgs),
+    /// One run of the papers' micro-benchmark, with a packet ladder
+    Micro(micro::MicroArgs),
 }
 
 #[derive(Args, Debug)]
@@ -71,6 +75,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
     match args.action {
         LabAction::List { json } => list(json),
         LabAction::Run(args) => run_all(&args),
+        LabAction::Micro(args) => micro::run(&args),
     }
 }
 
@@ -129,8 +134,10 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
 
 /// Who runs the micro-benchmark.
 fn maker(args: &RunArgs) -> Result<Box<Maker>> {
-    ensure!(!args.live, "--live: only the simulator can do it yet");
-    Ok(Box::new(|| Ok(Box::new(Simulated))))
+    match args.live {
+        true => Ok(Box::new(|| Ok(Box::new(micro::live()?)))),
+        false => Ok(Box::new(|| Ok(Box::new(Simulated)))),
+    }
 }
 
 type Maker = dyn Fn() -> Result<Box<dyn Runner>> + Sync;
@@ -151,7 +158,7 @@ fn run_one(args: &RunArgs, experiment: &'static Experiment, make: &Maker) -> Res
             bar.inc_length(planned as u64);
             bar.inc(done as u64);
         },
-        wakeups: Mutex::default(),
+        seen: Mutex::default(),
     };
     let done = experiments::run(experiment, &bench);
     bar.finish_and_clear();

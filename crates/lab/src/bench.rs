@@ -2,6 +2,7 @@
 
 use crate::micro::{Micro, Outcome, Runner, Wakeup};
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,8 +19,15 @@ pub struct Bench<'a> {
     pub live: bool,
     /// Told of runs that are planned (the first number) and done (the second).
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    pub seen: Mutex<Seen>,
+}
+
+/// What runs were like.
+#[derive(Debug, Default)]
+pub struct Seen {
+    profiles: BTreeSet<String>,
     /// How exactly the machine slept in live runs.
-    pub wakeups: Mutex<Vec<Wakeup>>,
+    wakeups: Vec<Wakeup>,
 }
 
 /// One setting of the micro-benchmark.
@@ -61,6 +69,8 @@ impl Bench<'_> {
         let each = trials as usize;
         let jobs = keys.len() * each;
         (self.progress)(jobs, 0);
+        let profiles = settings.iter().map(|setting| self.profile.unwrap_or(setting.profile).to_owned());
+        self.seen.lock().expect("no thread panics with it").profiles.extend(profiles);
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         let found: Mutex<Vec<(usize, Result<V>)>> = Mutex::new(vec![]);
@@ -77,7 +87,7 @@ impl Bench<'_> {
                 let outcome = runner.run(&setting.micro, profile, self.seed_of(at));
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 if let Some(wakeup) = outcome.as_ref().ok().and_then(|outcome| outcome.wakeup) {
-                    self.wakeups.lock().expect("no thread panics with it").push(wakeup);
+                    self.seen.lock().expect("no thread panics with it").wakeups.push(wakeup);
                 }
                 let value = outcome.map(|outcome| take(key, &outcome));
                 found.lock().expect("no thread panics with it").push((at, value));
@@ -108,9 +118,14 @@ impl Bench<'_> {
         Ok(runs.into_iter().flatten().next().expect("one key, one trial"))
     }
 
+    /// The adapters that there were so far.
+    pub fn profiles(&self) -> Vec<String> {
+        self.seen.lock().expect("no thread panics with it").profiles.iter().cloned().collect()
+    }
+
     /// How late the machine woke in live runs so far: usually, and at worst.
     pub fn wakeup(&self) -> Option<Wakeup> {
-        let mut all = self.wakeups.lock().expect("no thread panics with it").clone();
+        let mut all = self.seen.lock().expect("no thread panics with it").wakeups.clone();
         all.sort_by_key(|wakeup| wakeup.median);
         let median = all.get(all.len() / 2)?.median;
         Some(Wakeup { median, most: all.iter().map(|wakeup| wakeup.most).max()? })
@@ -171,7 +186,7 @@ mod tests {
             seed,
             live: false,
             progress: &|_, _| {},
-            wakeups: Mutex::default(),
+            seen: Mutex::default(),
         };
         of(&bench);
     }

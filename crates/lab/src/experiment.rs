@@ -38,8 +38,7 @@ pub struct Done {
     pub experiment: &'static Experiment,
     pub report: Report,
     pub seed: u64,
-    /// As asked for; `None`: the experiment's own.
-    pub profile: Option<String>,
+    pub profiles: Vec<String>,
     /// `None`: the experiment's own.
     pub trials: Option<u32>,
     pub live: bool,

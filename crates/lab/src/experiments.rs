@@ -58,7 +58,7 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
         experiment,
         report,
         seed: bench.seed,
-        profile: bench.profile.map(str::to_owned),
+        profiles: bench.profiles(),
         trials: bench.trials,
         live: bench.live,
         took: began.elapsed(),

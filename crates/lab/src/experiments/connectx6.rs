@@ -21,6 +21,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const NEW: &str = "connectx6";
+const SEARCH: &str = "The pace of the search is ConnectX-4's, found with 128 READs of one page; on the adapter it must become \
+                      slower with QPs and pages.";
 const FEW: [u32; 3] = [1, 10, 200];
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
@@ -49,11 +51,11 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::at_least(
             Predicted,
-            "256 READs: the second page's last, against 128",
+            "256 READs: the second page's last after its first, at least",
             "update failure on page 1",
             2.0,
-            middle(two, |t| last(&t[128..])) / middle(one, |t| last(t)),
-            "times",
+            middle(two, |t| last(&t[128..]) - first(&t[128..])),
+            "ms",
         ),
         Claim::within(
             Predicted,
@@ -62,7 +64,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             (150.0, 600.0),
             middle(four, |t| last(t)),
             "ms",
-        ),
+        )
+        .lacks(SEARCH),
     ];
     let mut all_panels = panels(&numbers, &found);
     let mut more = vec![];
@@ -78,7 +81,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
                 3.0,
                 reads.time(CLIENT, 200) / reads.time(CLIENT, 1),
                 "times",
-            ),
+            )
+            .lacks(SEARCH),
             Claim::at_most(
                 Predicted,
                 "the same, 200 QPs, against ConnectX-4",
@@ -86,7 +90,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
                 1.0,
                 reads.time(CLIENT, 200) / older.time(CLIENT, 200),
                 "times",
-            ),
+            )
+            .lacks("The limit across QPs makes READs wait for each other, and the flood that it should keep small is no dearer without."),
             Claim::at_most(
                 Predicted,
                 "server side, 200 QPs, against ConnectX-4",
@@ -94,7 +99,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
                 0.5,
                 reads.time(SERVER, 200) / older.time(SERVER, 200),
                 "times",
-            ),
+            )
+            .lacks("Timeouts remain though nothing is dammed."),
             Claim::at_least(
                 Predicted,
                 "8192 WRITEs, server side, one QP: packets against no ODP",

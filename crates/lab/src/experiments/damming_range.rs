@@ -49,7 +49,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             end(0.64) / end(1.28),
             "times",
         ),
-        Claim::within(Predicted, "client side: up to", 500.0, (400.0, 700.0), ends(&client).1, "µs"),
+        Claim::within(Predicted, "client side: up to", 500.0, (400.0, 700.0), ends(&client).1, "µs").lacks(
+            "A page that takes longer than the first repetition makes a second pending period here, up to 1100 µs; the \
+             authors saw one only, so their pages were there in time, or a second wait does not dam.",
+        ),
     ];
     if !bench.live {
         report.claims.insert(

@@ -29,11 +29,13 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         Claim::within(Calibrated, "128 READs: completions begin at", 1.0, (0.5, 1.5), middle(one, |t| first(t)), "ms"),
         Claim::within(
             Calibrated,
-            "128 READs: of the first 30, one completes at",
+            "128 READs: the earliest of the first 30 completes at",
             6.0,
             (4.0, 7.0),
             middle(one, early),
             "ms",
+        ).lacks(
+            "Those that the search finds are told one by one, from the first on; the thesis has none of them before it ends.",
         ),
         Claim::within(Calibrated, "128 READs: all are complete at", 6.0, (4.5, 9.0), middle(one, |t| last(t)), "ms"),
         Claim::at_least(

@@ -71,12 +71,12 @@ fn section(done: &Done) -> String {
         format!(" · woke {} µs late, {} µs at worst", wakeup.median.as_micros(), wakeup.most.as_micros())
     });
     let mut html = format!(
-        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · profile {} · seed {}{trials}{wakeup} · {:.1} s</p>\n",
+        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · {} · seed {}{trials}{wakeup} · {:.1} s</p>\n",
         experiment.id,
         escape(experiment.title),
         escape(experiment.source),
         if done.live { "live" } else { "simulated" },
-        escape(done.profile.as_deref().unwrap_or("as in the paper")),
+        escape(&done.profiles.join(", ")),
         done.seed,
         done.took.as_secs_f64()
     );

@@ -9,13 +9,14 @@ pub fn table(done: &Done) -> String {
     let experiment = done.experiment;
     let (holding, all) = done.report.score();
     let mut text = format!(
-        "{}: {} ({})\n{} of {} claims hold; {}, seed {}, {:.1} s\n",
+        "{}: {} ({})\n{} of {} claims hold; {} of {}, seed {}, {:.1} s\n",
         experiment.id,
         experiment.title,
         experiment.source,
         holding,
         all,
         done.runner(),
+        done.profiles.join(", "),
         done.seed,
         done.took.as_secs_f64()
     );

@@ -1,0 +1,83 @@
+//! Every experiment once, with few trials, on the simulator.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use weir_lab::bench::Bench;
+use weir_lab::experiment::{Done, Experiment};
+use weir_lab::experiments::{self, ALL};
+use weir_lab::micro::sim::Simulated;
+use weir_lab::output;
+
+fn run(experiment: &'static Experiment, threads: usize, seed: u64, profile: Option<&str>) -> Done {
+    let bench = Bench {
+        runner: &|| Ok(Box::new(Simulated)),
+        threads,
+        profile,
+        trials: Some(2),
+        seed,
+        live: false,
+        progress: &|_, _| {},
+        seen: Mutex::default(),
+    };
+    experiments::run(experiment, &bench).unwrap()
+}
+
+#[test]
+fn each_gives_claims_data_and_a_figure() {
+    for experiment in ALL {
+        let done = run(experiment, 2, 3, None);
+        let (id, report) = (experiment.id, &done.report);
+        assert!(!report.claims.is_empty() && !report.data.rows.is_empty(), "{id}");
+        let names: HashSet<&str> = report.claims.iter().map(|claim| claim.name.as_str()).collect();
+        assert_eq!(names.len(), report.claims.len(), "{id}: two claims of one name");
+        for claim in &report.claims {
+            assert!(claim.ours.is_finite(), "{id}: {} was not measured", claim.name);
+        }
+        let drawn = report.drawings();
+        assert!(!drawn.is_empty(), "{id}: no figure");
+        for svg in drawn {
+            let empty = ["NaN", "inf\"", "nothing was measured", "no packets were seen"];
+            assert!(empty.iter().all(|word| !svg.contains(word)), "{id}: {svg}");
+        }
+    }
+}
+
+#[test]
+fn what_profiles_were_fixed_from_holds() {
+    // The rows that are calibrated as a whole.
+    for experiment in ALL.iter().filter(|e| e.id.starts_with("odp-") || e.id == "timeout") {
+        for claim in run(experiment, 2, 3, None).report.claims {
+            assert!(claim.holds(), "{}: {claim:?}", experiment.id);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
+    let damming = ALL.iter().find(|e| e.id == "damming").unwrap();
+    let all = [(1, 5), (3, 5), (1, 6)].map(|(threads, seed)| run(damming, threads, seed, None));
+    let [one, two, other] = all.map(|done| (done.report.data.csv(), done.report.figure()));
+    assert_eq!(one, two);
+    assert_ne!(one, other);
+}
+
+#[test]
+fn a_perfect_adapter_does_not_dam() {
+    let damming = ALL.iter().find(|e| e.id == "damming").unwrap();
+    let done = run(damming, 2, 1, Some("ideal"));
+    assert_eq!(done.profiles, ["ideal"]);
+    let slow = &done.report.claims[0];
+    assert!(!slow.holds() && slow.ours < 20.0, "{slow:?}");
+    assert!(output::table(&done).contains("FAILS"));
+}
+
+#[test]
+fn ids_are_those_of_the_papers_rows() {
+    let named = |ids: &[&str]| experiments::select(&ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
+    assert_eq!(named(&["all"]).unwrap().len(), 14);
+    assert_eq!(
+        named(&["timeout", "odp-read"]).unwrap().iter().map(|e| e.id).collect::<Vec<_>>(),
+        ["odp-read", "timeout"]
+    );
+    assert!(named(&["odp"]).err().unwrap().to_string().contains("weir lab list"));
+}
