@@ -1,6 +1,9 @@
 //! The protocol's promises where memory is paged on demand, over wires that lose, repeat, reorder and corrupt.
 
 use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 use weir_transport::testing::{Entry, Faults, PagingSetup, Pair, Rng, SRQ, Setup, address, remote};
 use weir_transport::*;
@@ -48,17 +51,52 @@ fn paging() -> impl Strategy<Value = PagingSetup> {
     })
 }
 
-fn ways() -> impl Strategy<Value = (PageFaults, bool)> {
+/// Spreads of times up to this.
+fn delay(most: u64) -> impl Strategy<Value = Delay> {
+    (micros(most), micros(most)).prop_map(|(a, b)| Delay { low: a.min(b), high: a.max(b) })
+}
+
+fn spread() -> impl Strategy<Value = Spread> {
+    (1.0..4.0, 1.0..4.0).prop_map(|(a, b): (f64, f64)| Spread { low: a.min(b), high: a.max(b) })
+}
+
+fn ways() -> impl Strategy<Value = PageFaults> {
     let requester = prop_oneof![
         Just(RequesterFaults::Wait),
-        micros(1000).prop_map(|retransmit| RequesterFaults::Discard { retransmit: Delay::exactly(retransmit) })
+        delay(1000).prop_map(|retransmit| RequesterFaults::Discard { retransmit })
     ];
+    let time = || prop_oneof![Just(Duration::ZERO), micros(1000)];
     let responder = prop_oneof![
         Just(ResponderFaults::Wait),
-        Just(ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO })
+        (time(), time()).prop_map(|(read_after, other_after)| ResponderFaults::RnrNak { read_after, other_after })
     ];
-    (requester, responder, any::<bool>()).prop_map(|(requester, responder, discards)| {
-        (PageFaults { requester, responder, ..Profile::ideal().page_faults }, discards)
+    let resolve = prop_oneof![Just(Delay::exactly(Duration::ZERO)), delay(2000)];
+    (requester, responder, resolve).prop_map(|(requester, responder, resolve)| PageFaults {
+        requester,
+        responder,
+        resolve,
+    })
+}
+
+/// Adapters with every combination of flaws.
+fn profiles() -> impl Strategy<Value = Profile> {
+    let flood = (1u32..20, micros(1000)).prop_map(|(remembered, search)| Flood { remembered, search });
+    let repeated_read = prop_oneof![Just(Delay::exactly(Duration::ZERO)), delay(200)];
+    let flaws = (any::<bool>(), prop::option::of(flood), prop::option::of(1u32..4), repeated_read);
+    let waits = (spread(), any::<bool>(), spread());
+    (ways(), flaws, waits, any::<u64>()).prop_map(|(page_faults, flaws, (rnr, discards, ack), seed)| {
+        let (damming, flood, outstanding_reads, repeated_read) = flaws;
+        Profile {
+            seed,
+            page_faults,
+            damming,
+            flood,
+            outstanding_reads,
+            repeated_read,
+            rnr_wait: RnrWait { factor: rnr, discards },
+            ack_timeout: AckTimeout { factor: ack, ..Profile::ideal().ack_timeout },
+            ..Profile::ideal()
+        }
     })
 }
 
@@ -76,8 +114,8 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
     let sizes = (1u32..=5, 1u8..=4, 1usize..40, prop_oneof![Just(256usize), Just(1000), Just(131_072)], 1u32..20);
     let windows = (600usize..100_000, 1usize..100_000);
     let services = prop_oneof![Just((Service::Rc, false)), Just((Service::Rc, true)), Just((Service::Xrc, false))];
-    (services, sizes, windows, wire(most), any::<u64>(), any::<[u32; 2]>(), paging(), ways(), 1u8..16).prop_map(
-        |(service, sizes, window, faults, seed, psn, paging, (page_faults, discards), timer)| {
+    (services, sizes, windows, wire(most), any::<u64>(), any::<[u32; 2]>(), paging(), profiles(), 1u8..16).prop_map(
+        |(service, sizes, window, faults, seed, psn, paging, profile, timer)| {
             let (mtu, rd, burst, read_chunk, ack_every) = sizes;
             let ((service, srq), (request_bytes, read_bytes)) = (service, window);
             Setup {
@@ -93,11 +131,7 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
                 seed,
                 psn,
                 paging: Some(paging),
-                profile: Profile {
-                    page_faults,
-                    rnr_wait: RnrWait { factor: Spread::exactly(1.0), discards },
-                    ..Profile::ideal()
-                },
+                profile,
                 min_rnr_timer: timer,
                 region: REGION,
                 latency: Duration::from_micros(1 + seed % 50),
@@ -107,9 +141,12 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
     )
 }
 
-/// Posts the work, receives included, and returns the receives in order of use.
-fn post_all(pair: &mut Pair, setup: &Setup, works: &[Work]) -> Vec<usize> {
-    let mut receives = Vec::new();
+/// A send that is still to be posted.
+type Post = (u64, SendOp, usize, usize);
+
+/// Posts the receives, and returns them in order of use, and the sends.
+fn prepare(pair: &mut Pair, setup: &Setup, works: &[Work]) -> (Vec<usize>, VecDeque<Post>) {
+    let (mut receives, mut sends) = (Vec::new(), VecDeque::new());
     pair.nodes[1].host.srqs.borrow_mut().entry(SRQ).or_default();
     for (k, work) in works.iter().enumerate() {
         let at = k * SLOT;
@@ -131,16 +168,23 @@ fn post_all(pair: &mut Pair, setup: &Setup, works: &[Work]) -> Vec<usize> {
             }
             receives.push(k);
         }
-        pair.post(k as u64, op, at, work.len);
+        sends.push_back((k as u64, op, at, work.len));
     }
-    receives
+    (receives, sends)
 }
 
-/// Runs to the end, while pages go, and are fetched ahead, at times that chance chooses.
-fn run(pair: &mut Pair, seed: u64, restless: f64) {
+/// Runs to the end, while pages go, and are fetched ahead, and sends are posted, at times that chance chooses.
+fn run(pair: &mut Pair, seed: u64, restless: f64, mut sends: VecDeque<Post>) {
     let mut rng = Rng(seed);
+    // As few at once, or as many, as chance has it.
+    let eager = [1.0, 0.3, 0.05][rng.below(3) as usize];
     // In the end there is peace, or a page might go each time before it is used.
     for _ in 0..3000 {
+        while rng.chance(eager)
+            && let Some((wr_id, op, at, len)) = sends.pop_front()
+        {
+            pair.post(wr_id, op, at, len);
+        }
         if rng.chance(restless) {
             let (at, len) = (rng.below(REGION as u64 - 1), 1 + rng.below(3 * SLOT as u64));
             let len = len.min(REGION as u64 - at);
@@ -152,12 +196,14 @@ fn run(pair: &mut Pair, seed: u64, restless: f64) {
                 _ => paging.invalidate(address(at as usize), len, time),
             }
         }
-        if !pair.step() {
+        if !pair.step() && sends.is_empty() {
             break;
         }
     }
+    sends.into_iter().for_each(|(wr_id, op, at, len)| pair.post(wr_id, op, at, len));
     pair.run_until_idle();
     for node in 0..2 {
+        assert_eq!(pair.nodes[node].host.outstanding.borrow().taken(), 0, "a place was not given back");
         for side in [Side::Requester, Side::Responder] {
             assert_eq!(pair.held(node, side), 0, "something is still held");
         }
@@ -167,8 +213,11 @@ fn run(pair: &mut Pair, seed: u64, restless: f64) {
 /// Every promise, for whatever has completed; how many work requests did.
 fn check(pair: &mut Pair, setup: &Setup, works: &[Work], seed: u64, restless: f64) -> usize {
     let before = [pair.memory(0, 0, REGION), pair.memory(1, 0, REGION)];
-    let receives = post_all(pair, setup, works);
-    run(pair, seed, restless);
+    if let Some(limit) = setup.profile.outstanding_reads {
+        pair.nodes[0].host.outstanding = Rc::new(RefCell::new(Outstanding::new(Some(limit))));
+    }
+    let (receives, sends) = prepare(pair, setup, works);
+    run(pair, seed, restless, sends);
     assert!(pair.canaries_live(), "something outside of the region changed");
     let sent = pair.completions(0, Queue::Send);
     assert_eq!(sent.iter().map(|c| c.wr_id).collect::<Vec<_>>(), (0..works.len() as u64).collect::<Vec<_>>());
@@ -290,7 +339,7 @@ proptest! {
             pair.post_recv(k as u64, k * SLOT, SLOT);
             pair.post(k as u64, SendOp::SendImm { imm: k as u32 }, k * SLOT, len);
         }
-        run(&mut pair, seed, restless);
+        run(&mut pair, seed, restless, VecDeque::new());
         prop_assert!(pair.canaries_live());
         prop_assert!(pair.outcomes(0, Queue::Send).iter().all(|(_, status)| *status == Status::Success));
         let header = if datagrams { 40 } else { 0 };
