@@ -30,7 +30,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
-use weir_transport::{AddressVector, Profile, Side};
+use weir_transport::{AddressVector, PageFaults, Profile, RequesterFaults, ResponderFaults, Side};
 
 /// A device's engine in this process.
 pub(crate) struct Adapter {
@@ -114,7 +114,7 @@ impl Adapter {
         let engine = Engine::new(&device, &config, &profile, slot, ports, shown)?;
         let watch = Owned::new(Watch::new(&device));
         let sockets = engine.descriptors();
-        let pace = Arc::new(Owned::new(Pace::new(sockets.clone(), watch.descriptor())?));
+        let pace = Arc::new(Owned::new(Pace::new(sockets.clone(), watch.descriptor(), keeps_times(&profile))?));
         Ok(Adapter {
             device,
             config,
@@ -227,10 +227,15 @@ impl Adapter {
     pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>, now: u64) -> Option<u64> {
         self.any_resolved.store(false, Ordering::Release);
         std::mem::swap(&mut *self.resolved(), into);
-        if self.profile.page_faults.resolve.high.is_zero() {
+        if !self.resolves_late() {
             return None;
         }
         self.resolver.get()?.announce(now, |num, side| into.push((num, side)))
+    }
+
+    /// Whether page faults take a time of their own, and not just what memory takes.
+    pub fn resolves_late(&self) -> bool {
+        !self.profile.page_faults.resolve.high.is_zero()
     }
 
     /// Takes the QPs whose requesters have met page faults since, in that order.
@@ -430,6 +435,12 @@ impl Drop for Adapter {
             self.pace.end();
         }
     }
+}
+
+/// Whether a profile has times of some hundred microseconds on the wire: too short for a thread that keeps away.
+fn keeps_times(profile: &Profile) -> bool {
+    let PageFaults { requester, responder, .. } = profile.page_faults;
+    requester != RequesterFaults::Wait || responder != ResponderFaults::Wait
 }
 
 /// Puts a longer list in a list's place.

@@ -32,6 +32,8 @@ pub struct Polling {
     works: AtomicU32,
     /// What these were worth at the thread's last look.
     seen: AtomicU32,
+    /// The thread never keeps away, whoever polls.
+    watchful: bool,
 }
 
 impl Polling {
@@ -44,7 +46,13 @@ impl Polling {
             polls: AtomicU32::new(0),
             works: AtomicU32::new(0),
             seen: AtomicU32::new(0),
+            watchful: false,
         }
+    }
+
+    /// The thread never keeps away: times are kept when a program has polled and does so no more. Before anything else.
+    pub fn stay_watchful(&mut self) {
+        self.watchful = true;
     }
 
     /// Whether a program polls again and again.
@@ -72,7 +80,7 @@ impl Polling {
         }
         self.empty.store(0, Ordering::Relaxed);
         let now = now();
-        let often = now.saturating_sub(self.counted_from.swap(now, Ordering::Relaxed)) <= PERIOD;
+        let often = now.saturating_sub(self.counted_from.swap(now, Ordering::Relaxed)) <= PERIOD && !self.watchful;
         if often {
             self.seen.store(self.worth(), Ordering::Relaxed);
             self.mode.store(TICKING, Ordering::SeqCst);

@@ -19,39 +19,11 @@ impl Engine {
     pub(super) fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) -> Instant {
         let mut caught_up = false;
         while let Some(index) = self.timers.pop_due(now.0) {
-            let Some(entry) = self.table.get_mut(index) else {
-                if index == PAGES {
-                    self.go_on(adapter, now);
-                }
-                continue;
-            };
-            entry.deadline = u64::MAX;
-            if entry.retired.is_some_and(|until| until <= now) {
-                self.forget(index);
-                continue;
+            if index == PAGES {
+                self.go_on(adapter, now);
+            } else {
+                self.expire(adapter, index, now, &mut caught_up);
             }
-            let shared = entry.shared.clone();
-            let mut protocol = shared.lock();
-            if protocol.is_overdue(now) && !caught_up {
-                drop(protocol);
-                self.catch_up(adapter, now);
-                caught_up = true;
-                protocol = shared.lock();
-            }
-            if protocol.poll_timeout().is_some_and(|due| due <= now) {
-                if protocol.owes_lazy_ack()
-                    && let Some(entry) = self.table.get_mut(index)
-                {
-                    // No answer took its ACK along in time.
-                    entry.answers = false;
-                }
-                let (cached, side) = (&mut self.cached, Side::Requester);
-                let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
-                protocol.handle_timeout(now, &mut host);
-            }
-            self.after(index, &mut protocol);
-            drop(protocol);
-            self.table_timer(index);
         }
         if self.carrier.due().is_some_and(|due| due <= now.0) {
             let _ = self.carrier.flush_due(now.0);
@@ -66,6 +38,49 @@ impl Engine {
         self.greet(now);
         self.foreign_turn(adapter, now);
         now
+    }
+
+    /// Does what was due before pages came (late): an RNR NAK that was to go out before them goes out.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn handle_earlier(&mut self, adapter: &Adapter, now: Instant) {
+        let mut caught_up = false;
+        while let Some(index) = self.timers.pop_due(now.0) {
+            self.expire(adapter, index, now, &mut caught_up);
+        }
+        self.transmit(adapter, now);
+    }
+
+    /// A QP's deadline is over.
+    fn expire(&mut self, adapter: &Adapter, index: u16, now: Instant, caught_up: &mut bool) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        entry.deadline = u64::MAX;
+        if entry.retired.is_some_and(|until| until <= now) {
+            self.forget(index);
+            return;
+        }
+        let shared = entry.shared.clone();
+        let mut protocol = shared.lock();
+        if protocol.is_overdue(now) && !*caught_up {
+            drop(protocol);
+            self.catch_up(adapter, now);
+            *caught_up = true;
+            protocol = shared.lock();
+        }
+        if protocol.poll_timeout().is_some_and(|due| due <= now) {
+            if protocol.owes_lazy_ack()
+                && let Some(entry) = self.table.get_mut(index)
+            {
+                // No answer took its ACK along in time.
+                entry.answers = false;
+            }
+            let (cached, side) = (&mut self.cached, Side::Requester);
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
+            protocol.handle_timeout(now, &mut host);
+        }
+        self.after(index, &mut protocol);
+        drop(protocol);
+        self.table_timer(index);
     }
 
     /// Takes in all that has come.

@@ -55,6 +55,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(super) fn go_on(&mut self, adapter: &Adapter, now: Instant) {
+        if adapter.resolves_late() {
+            self.handle_earlier(adapter, now);
+        }
         let mut resolved = std::mem::take(&mut self.resolved);
         let ripe = adapter.take_resolved(&mut resolved, now.0);
         let told = self.announce(adapter, now, &mut resolved);

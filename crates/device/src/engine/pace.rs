@@ -45,8 +45,13 @@ const TOKEN_PACKETS: u64 = 3;
 const TOKEN_INTERFACE: u64 = 4;
 
 impl Pace {
-    /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter lives. Error: EMFILE.
-    pub fn new(packets: Vec<RawFd>, interface: Option<RawFd>) -> Result<Pace, Errno> {
+    /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter lives. `watchful`:
+    /// whoever polls. Error: EMFILE.
+    pub fn new(packets: Vec<RawFd>, interface: Option<RawFd>, watchful: bool) -> Result<Pace, Errno> {
+        let mut polling = Polling::new();
+        if watchful {
+            polling.stay_watchful();
+        }
         // SAFETY: each call makes a descriptor, owned from here on if it is one.
         let (epoll, kick, timer) = unsafe {
             (
@@ -60,7 +65,7 @@ impl Pace {
             kick,
             timer,
             packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
-            polling: Polling::new(),
+            polling,
             courtesy: Courtesy::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
@@ -298,6 +303,14 @@ mod tests {
         assert!(at <= 1_000_000_000 + 30_000, "after {at}");
         assert!(polling.somebody_polls());
         assert!(!polling.in_vain(|| unreachable!("it is known")));
+    }
+
+    #[test]
+    fn a_watchful_thread_does_not_keep_away() {
+        let mut polling = Polling::new();
+        polling.stay_watchful();
+        assert_eq!(poller_at(&polling, 1_000_000_000, 500), None);
+        assert!(!polling.somebody_polls() && !polling.hand_over());
     }
 
     #[test]

@@ -13,8 +13,8 @@ use weir_wire::RnrTimer;
 
 pub const PAGE: usize = 4096;
 pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
-/// Code of 1.28 ms (IBTA table 45).
-const RNR: u8 = 14;
+/// Code of 10.24 ms (IBTA table 45).
+const RNR: u8 = 20;
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub const fn ms(count: u64) -> Duration {

@@ -1,0 +1,199 @@
+//! The flaws of real adapters, live: RNR NAKs for page faults, packet damming, packet flood, and a limit to the READs of
+//! all QPs. Times are lower bounds, which a busy machine does not break; the few upper ones are generous.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod common;
+mod profile_setup;
+
+use profile_setup::*;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weir_transport::{
+    AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
+};
+
+/// Like a ConnectX-4, with a timeout that tests can wait for.
+fn flawed(name: &str, timeout: Duration) -> Profile {
+    Profile {
+        name: name.into(),
+        ack_timeout: AckTimeout { least_exponent: 0, floor: timeout, factor: Spread::exactly(1.0), growth: 1 },
+        rnr_wait: RnrWait { factor: Spread { low: 2.65, high: 4.3 }, discards: true },
+        page_faults: PageFaults {
+            requester: RequesterFaults::Discard { retransmit: Delay::exactly(Duration::from_micros(520)) },
+            responder: ResponderFaults::RnrNak {
+                read_after: Duration::from_micros(140),
+                other_after: Duration::from_micros(520),
+            },
+            resolve: Delay { low: Duration::from_micros(250), high: ms(1) },
+        },
+        repeated_read: Delay { low: Duration::from_micros(70), high: Duration::from_micros(89) },
+        damming: true,
+        flood: Some(Flood { remembered: 98, search: Duration::from_micros(160) }),
+        ..Profile::ideal()
+    }
+}
+
+#[test]
+fn a_read_that_faults_at_the_responder_waits_as_long_as_real_adapters_do() {
+    let _alone = alone();
+    let (client, server) = (Side::new(&flawed("rnr", LONG)), Side::new(&flawed("rnr", LONG)));
+    let [qp, _peer] = client.pair(&server);
+    greet(&qp, &client, &server);
+    let (here, there) = (Memory::pinned(&client, 1), Memory::on_demand(&server, 4));
+    there.fill(100);
+    let before = counts();
+    for page in 0..4 {
+        let began = Instant::now();
+        post_read(&qp, 1, here.sge(8 * page, 8), &there, page * PAGE);
+        let took = client.ended(1)[0].1 - began;
+        // 10.24 ms, which the adapter takes for 2.65 to 4.3 times as long, after the NAK.
+        assert!(took >= Duration::from_micros(27_136 + 140), "{took:?}");
+        assert_eq!(here.word(8 * page).load(Ordering::Relaxed), 100 + (page * PAGE / 8) as u64);
+    }
+    assert_eq!(since(before).rnr_naks, 4);
+    // The pages are there now.
+    let before = counts();
+    (0..4).for_each(|page| {
+        post_read(&qp, 1, here.sge(8, 8), &there, page * PAGE + 8);
+        client.ended(1);
+    });
+    assert_eq!(since(before).rnr_naks, 0);
+}
+
+#[test]
+fn sends_and_writes_wait_for_their_own_pages_and_get_naks_for_the_peers() {
+    let _alone = alone();
+    let (client, server) = (Side::new(&flawed("writes", LONG)), Side::new(&flawed("writes", LONG)));
+    let [qp, _peer] = client.pair(&server);
+    greet(&qp, &client, &server);
+    let (here, pinned, there) =
+        (Memory::on_demand(&client, 1), Memory::pinned(&server, 1), Memory::on_demand(&server, 1));
+    here.fill(5);
+    let before = counts();
+    post_write(&qp, 1, here.sge(0, 64), &pinned, 0);
+    client.ended(1);
+    assert_eq!(since(before).rnr_naks, 0, "its own page is waited for");
+    post_write(&qp, 1, here.sge(0, 64), &there, 0);
+    client.ended(1);
+    assert_eq!(since(before).rnr_naks, 1);
+    assert_eq!((pinned.word(8).load(Ordering::Relaxed), there.word(8).load(Ordering::Relaxed)), (6, 6));
+}
+
+#[test]
+fn an_answer_that_meets_a_fault_is_dropped_and_asked_for_again() {
+    let _alone = alone();
+    let client = Side::new(&flawed("discards", LONG));
+    let server = Side::new(&Profile { name: "behind-it".into(), ..Profile::ideal() });
+    let [qp, _peer] = client.pair(&server);
+    greet(&qp, &client, &server);
+    let (here, there) = (Memory::on_demand(&client, 1), Memory::pinned(&server, 1));
+    there.fill(9);
+    let began = Instant::now();
+    post_read(&qp, 1, here.sge(0, 64), &there, 0);
+    let took = client.ended(1)[0].1 - began;
+    assert!(took >= Duration::from_micros(520), "{took:?}");
+    assert_eq!(here.word(8).load(Ordering::Relaxed), 10);
+}
+
+/// The time of READs of fresh pages of the server, each posted 10 ms after the one before, and what was counted. What is
+/// pending is so for 27 ms and more.
+fn damming(name: &str, timeout: Duration, reads: usize) -> (Duration, Counts) {
+    let (client, server) = (Side::new(&flawed(name, timeout)), Side::new(&flawed(name, timeout)));
+    let [qp, _peer] = client.pair(&server);
+    greet(&qp, &client, &server);
+    let (here, there) = (Memory::pinned(&client, 1), Memory::on_demand(&server, 8));
+    there.fill(1);
+    let before = counts();
+    let began = Instant::now();
+    for n in 0..reads {
+        // Asleep: on a busy machine the adapter's thread gets the core then, to take in what comes.
+        std::thread::sleep(ms(10 * n as u64).saturating_sub(began.elapsed()));
+        post_read(&qp, n as u64, here.sge(8 * n, 8), &there, 8 * n);
+    }
+    let ended = client.ended(reads);
+    for n in 0..reads {
+        assert_eq!(here.word(8 * n).load(Ordering::Relaxed), 1 + n as u64);
+    }
+    (ended[reads - 1].1 - began, since(before))
+}
+
+#[test]
+fn what_is_posted_while_a_read_is_pending_is_lost_and_waits_for_the_timeout() {
+    const TIMEOUT: Duration = ms(400);
+    let _alone = alone();
+    let (alone, counted) = damming("one-read", TIMEOUT, 1);
+    assert!(alone < TIMEOUT, "{alone:?} {counted:?}");
+    assert_eq!((counted.lost, counted.ack_timeouts, counted.rnr_naks), (0, 0, 1));
+    let (two, counted) = damming("two-reads", TIMEOUT, 2);
+    assert!(two >= TIMEOUT, "{two:?} {counted:?}");
+    assert_eq!((counted.lost, counted.ack_timeouts), (1, 1), "{counted:?}");
+    // The same without the flaw.
+    let profile = Profile { damming: false, ..flawed("two-reads-undammed", TIMEOUT) };
+    let (client, server) = (Side::new(&profile), Side::new(&profile));
+    let [qp, _peer] = client.pair(&server);
+    greet(&qp, &client, &server);
+    let (here, there) = (Memory::pinned(&client, 1), Memory::on_demand(&server, 8));
+    let before = counts();
+    post_read(&qp, 0, here.sge(0, 8), &there, 0);
+    std::thread::sleep(ms(10));
+    post_read(&qp, 1, here.sge(8, 8), &there, 8);
+    client.ended(2);
+    assert_eq!((since(before).lost, since(before).ack_timeouts), (0, 0));
+}
+
+#[test]
+fn requesters_that_were_forgotten_hear_late_and_go_on_asking() {
+    const RESOLVE: Duration = ms(10);
+    const SEARCH: Duration = ms(20);
+    const QPS: usize = 6;
+    let _alone = alone();
+    let profile = |flood| {
+        let flawed = flawed("flood", LONG);
+        let page_faults = PageFaults { resolve: Delay::exactly(RESOLVE), ..flawed.page_faults };
+        Profile { page_faults, flood, ..flawed }
+    };
+    let run = |flood| {
+        let (client, server) = (Side::new(&profile(flood)), Side::new(&Profile::ideal()));
+        let qps: Vec<_> = (0..QPS).map(|_| client.pair(&server)).collect();
+        qps.iter().for_each(|[qp, _]| greet(qp, &client, &server));
+        let (here, there) = (Memory::on_demand(&client, 1), Memory::pinned(&server, 1));
+        let (before, began) = (counts(), Instant::now());
+        for (n, [qp, _]) in qps.iter().enumerate() {
+            post_read(qp, n as u64, here.sge(8 * n, 8), &there, 8 * n);
+        }
+        (began, client.ended(QPS), since(before))
+    };
+    let (_, _, few) = run(None);
+    let (began, ended, many) = run(Some(Flood { remembered: 2, search: SEARCH }));
+    let late: Vec<u64> = ended[2..].iter().map(|(n, _)| *n).collect();
+    assert_eq!(late, [3, 2, 1, 0], "the newest two at once, then the newest first");
+    for (n, (_, at)) in ended[2..].iter().enumerate() {
+        let took = *at - began;
+        assert!(took >= RESOLVE + SEARCH * (n as u32 + 1), "{took:?}: each is searched for");
+    }
+    // Each READ again every half a millisecond.
+    assert!(many.sent > few.sent + 20, "{} packets, and {} without", many.sent, few.sent);
+}
+
+#[test]
+fn reads_of_all_qps_share_few_places() {
+    let _alone = alone();
+    let profile = Profile { name: "few-places".into(), outstanding_reads: Some(2), ..Profile::ideal() };
+    let client = Side::new(&profile);
+    let servers = ["one", "another"].map(|name| Side::new(&Profile { name: name.into(), ..Profile::ideal() }));
+    let qps: Vec<_> = (0..8).map(|n| client.pair(&servers[n % 2])).collect();
+    let (here, there) = (Memory::pinned(&client, 1), servers.each_ref().map(|server| Memory::pinned(server, 1)));
+    there.iter().for_each(|memory| memory.fill(1));
+    for round in 0..50 {
+        for (n, [qp, _]) in qps.iter().enumerate() {
+            for m in 0..8 {
+                let at = 8 * (8 * n + m);
+                post_read(qp, at as u64, here.sge(at, 8), &there[n % 2], at);
+            }
+        }
+        client.ended(64);
+        for n in 0..64 {
+            assert_eq!(here.word(8 * n).swap(0, Ordering::Relaxed), 1 + n as u64, "round {round}");
+        }
+    }
+}
