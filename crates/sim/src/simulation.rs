@@ -137,6 +137,9 @@ impl Simulation {
     }
 
     /// Brings the pages of some bytes of a region on demand (a prefetch that costs nothing), or takes them away.
+    ///
+    /// # Panics
+    /// If they lie outside.
     pub fn set_present(&mut self, region: &Region, bytes: Range<u64>, present: bool) {
         self.host_mut(region.host).adapter.get_mut().memory.set_present(region.key, bytes, present);
     }

@@ -1,0 +1,224 @@
+//! Page faults on both sides, under a perfect adapter and under flawed ones.
+
+mod common;
+
+use common::{Notes, Two, micros, numbers};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use weir_sim::{App, Done, Link, Loss, Paging, QpId, QpSetup, Region, Simulation, What};
+use weir_transport::{Instant, Profile, RecvWr, RequesterFaults, SendOp, Status};
+use weir_wire::Operation;
+
+const PINNED: Paging = Paging::Pinned;
+const DEMAND: Paging = Paging::OnDemand;
+
+fn connectx4() -> Profile {
+    weir_profiles::load("connectx4").expect("it is embedded")
+}
+
+#[test]
+fn under_a_perfect_adapter_what_needs_a_page_waits_for_it() {
+    for paging in [[DEMAND, PINNED], [PINNED, DEMAND], [DEMAND, DEMAND]] {
+        let mut two = Two::new(1, Link::FDR, Profile::ideal(), paging);
+        let caps = weir_transport::QpCaps { max_recv_wr: 1, ..QpSetup::default().caps };
+        let [qp, peer] = two.sim.connect(two.hosts[0], two.hosts[1], &QpSetup { caps, ..QpSetup::default() });
+        two.read(qp, 1, 0, 100_000);
+        two.write(qp, 2, 1 << 19, 100_000);
+        let sges = [two.regions[1].sge(3 << 18, 5000)];
+        two.sim.post_recv(peer, &RecvWr { wr_id: 4, sges: &sges }).expect("room for one");
+        two.post(qp, 3, SendOp::Send, 0, 5000);
+        two.run();
+        let [client, server] = two.regions;
+        assert!(two.sim.bytes(&client)[..100_000] == numbers()[..100_000]);
+        assert!(two.sim.bytes(&server)[1 << 19..][..100_000].iter().all(|&byte| byte == 0));
+        // What the SEND carries is what the READ brought.
+        assert!(two.sim.bytes(&server)[3 << 18..][..5000] == numbers()[..5000]);
+        assert_eq!(two.notes.0.len(), 4);
+        let total = two.sim.total();
+        assert_eq!((total.repeated, total.lost()), (0, 0), "{total:?}");
+        for (host, paging) in two.hosts.into_iter().zip(paging) {
+            // A message's pages come together.
+            assert_eq!(two.sim.page_faults(host) > 0, paging == DEMAND);
+            assert!(two.sim.page_faults(host) <= 3, "{}", two.sim.page_faults(host));
+        }
+    }
+}
+
+#[test]
+fn all_that_miss_a_page_wait_for_one_fault() {
+    for profile in [Profile::ideal(), connectx4()] {
+        let retransmits = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
+        let mut two = Two::new(1, Link::FDR, profile, [DEMAND, PINNED]);
+        for n in 0..32 {
+            let qp = two.connect(&QpSetup::default());
+            two.read(qp, n, n * 128, 128);
+        }
+        two.run();
+        assert_eq!(two.sim.page_faults(two.hosts[0]), 1);
+        assert_eq!(two.notes.0.len(), 32);
+        assert_eq!(two.sim.total().repeated > 0, retransmits);
+        assert!(two.sim.is_present(&two.regions[0], 0) && !two.sim.is_present(&two.regions[0], 4096));
+    }
+}
+
+#[test]
+fn a_fault_takes_as_long_as_the_profile_says() {
+    let mut profile = Profile::ideal();
+    profile.page_faults.resolve = weir_transport::Delay { low: micros(250), high: micros(1000) };
+    let mut times = BTreeSet::new();
+    for seed in 0..50 {
+        let mut two = Two::new(seed, Link::FDR, profile.clone(), [PINNED, DEMAND]);
+        let qp = two.connect(&QpSetup::default());
+        two.read(qp, 1, 0, 100);
+        two.run();
+        let time = two.notes.at(1);
+        assert!((micros(252)..micros(1003)).contains(&time), "seed {seed}: {time:?}");
+        times.insert(time);
+    }
+    assert!(times.len() > 45, "they differ");
+    let spread = *times.last().expect("many") - *times.first().expect("many");
+    assert!(spread > micros(500), "all over the range: {spread:?}");
+}
+
+/// Reads and writes all over the regions while pages go at random.
+struct Unmapper {
+    notes: Notes,
+    regions: [Region; 2],
+    draw: u64,
+    every: Duration,
+    left: u32,
+}
+
+impl App for Unmapper {
+    fn completed(&mut self, sim: &mut Simulation, done: &Done) {
+        self.notes.completed(sim, done);
+    }
+
+    fn timer(&mut self, sim: &mut Simulation, _: u64) {
+        for region in self.regions {
+            self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let page = (self.draw >> 33) % 248 * 4096;
+            sim.set_present(&region, page..page + 8 * 4096, false);
+        }
+        self.left -= 1;
+        if self.left > 0 {
+            sim.set_timer(sim.after(self.every), 0);
+        }
+    }
+}
+
+#[test]
+fn pages_come_and_go_and_every_byte_is_right() {
+    for (name, seeds) in [("ideal", 20), ("connectx4", 5), ("connectx5", 5), ("connectx6", 5)] {
+        for seed in 0..seeds {
+            let profile = weir_profiles::load(name).expect("it is embedded");
+            let mut two = Two::new(seed, Link::FDR.lossy(0.002), profile, [DEMAND, DEMAND]);
+            let qps: Vec<QpId> = (0..6).map(|_| two.connect(&QpSetup { timeout: 10, ..QpSetup::default() })).collect();
+            for n in 0..64 {
+                // The lower half of the server's region is read, the upper half written from the client's.
+                let (qp, at) = (qps[n as usize % 6], n * 8192);
+                if n % 2 == 0 { two.read(qp, n, at, 8192) } else { two.write(qp, n, (1 << 19) + at, 8000) }
+            }
+            two.sim.bytes_mut(&two.regions[0].clone())[1 << 19..].fill(9);
+            let every = if name == "ideal" { micros(5) } else { micros(150) };
+            let mut app = Unmapper { notes: Notes::default(), regions: two.regions, draw: seed, every, left: 40 };
+            two.sim.set_timer(Instant(0) + micros(2), 0);
+            two.sim.run(&mut app);
+            assert_eq!(app.notes.0.len(), 64, "{name}, seed {seed}");
+            assert!(two.hosts.iter().all(|&host| two.sim.page_faults(host) > 20), "{name}, seed {seed}");
+            assert!(app.notes.0.iter().all(|note| note.2 == Status::Success), "{name}, seed {seed}: {:?}", app.notes.0);
+            let client = two.sim.bytes(&two.regions[0].clone()).to_vec();
+            let server = two.sim.bytes(&two.regions[1].clone()).to_vec();
+            let numbers = numbers();
+            for at in (0..64).map(|n| n * 8192) {
+                if at / 8192 % 2 == 0 {
+                    assert!(client[at..][..8192] == numbers[at..][..8192], "{name}, seed {seed}: READ at {at}");
+                } else {
+                    let at = at + (1 << 19);
+                    assert!(server[at..][..8000].iter().all(|&b| b == 9), "{name}, seed {seed}: WRITE at {at}");
+                    assert!(
+                        server[at + 8000..][..192] == numbers[at + 8000..][..192],
+                        "{name}, seed {seed}: beyond it"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_adapter_loses_is_seen_leaving_and_counted() {
+    let mut two = Two::new(1, Link::FDR, connectx4(), [PINNED, DEMAND]);
+    let qp = two.connect(&QpSetup { timeout: 1, ..QpSetup::default() });
+    let lost = Rc::new(Cell::new(0));
+    let seen = lost.clone();
+    two.sim.observe(move |packet| {
+        seen.set(seen.get() + u32::from(packet.what == What::Sent { lost: Some(Loss::Adapter) }));
+    });
+    two.read(qp, 1, 0, 100);
+    // In the middle of the RNR wait.
+    two.sim.run_until(Instant(0) + micros(2000), &mut two.notes);
+    two.read(qp, 2, 0, 100);
+    two.run();
+    assert_eq!((lost.get(), two.sim.total().lost_by_adapter), (1, 1));
+    assert_eq!(two.sim.qp(qp).expect("it is there").setbacks().ack_timeouts, 1);
+    assert!(two.notes.at(1) < micros(10_000) && two.notes.at(2) > micros(100_000));
+}
+
+/// 128 READs over as many QPs into one page: packets, and the time of the first that was posted and of the last.
+fn into_one_page(profile: Profile) -> (u64, Duration, Duration) {
+    let mut two = Two::new(1, Link::FDR, profile, [DEMAND, PINNED]);
+    for n in 0..128 {
+        let qp = two.connect(&QpSetup { timeout: 18, ..QpSetup::default() });
+        two.read(qp, n, n * 32, 32);
+    }
+    two.run();
+    assert_eq!(two.notes.0.len(), 128);
+    (two.sim.total().sent(), two.notes.at(0), two.notes.at(127))
+}
+
+#[test]
+fn in_a_flood_the_oldest_hear_last_and_packets_go_on() {
+    let flooded = into_one_page(connectx4());
+    let calm = into_one_page(Profile { flood: None, ..connectx4() });
+    assert!(flooded.0 > calm.0 && flooded.1 > 2 * calm.1, "{flooded:?}, {calm:?}");
+    assert!(flooded.1 > 2 * flooded.2, "{flooded:?}");
+}
+
+#[test]
+fn all_qps_together_have_no_more_reads_outstanding_than_the_adapter_can() {
+    for paging in [PINNED, DEMAND] {
+        let mut two =
+            Two::new(1, Link::FDR, Profile { outstanding_reads: Some(5), ..Profile::ideal() }, [paging, PINNED]);
+        let host = two.hosts[0];
+        let (open, most) = (Rc::new(Cell::new(0i32)), Rc::new(Cell::new(0i32)));
+        let (count, peak) = (open.clone(), most.clone());
+        two.sim.observe(move |packet| {
+            let operation = packet.headers.bth.opcode.operation();
+            match packet.what {
+                What::Sent { .. } if operation == Some(Operation::ReadRequest) && packet.from.host == host => {
+                    count.set(count.get() + 1);
+                }
+                What::Arrived if operation == Some(Operation::ReadResponseOnly) => count.set(count.get() - 1),
+                _ => {}
+            }
+            peak.set(peak.get().max(count.get()));
+        });
+        for n in 0..100 {
+            let qp = two.connect(&QpSetup::default());
+            two.read(qp, n, n * 4096, 100);
+            two.read(qp, 100 + n, n * 4096 + 100, 100);
+        }
+        two.run();
+        assert_eq!(two.notes.0.len(), 200);
+        assert_eq!((most.get(), open.get()), (5, 0), "{paging:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "no memory on demand")]
+fn an_adapter_without_memory_on_demand_refuses_it() {
+    Two::new(1, Link::FDR, Profile { on_demand: false, ..Profile::ideal() }, [DEMAND, PINNED]);
+}
