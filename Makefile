@@ -13,11 +13,11 @@ STAGE := $(TARGET)/weir
 export CARGO_TARGET_DIR := $(TARGET)
 WARN := -Wall -Wextra -Werror
 
-.PHONY: help demo build bin lib tools test conformance lint install uninstall clean
+.PHONY: help demo build bin lib tools test conformance lab-figures lint install uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Install what is missing, build, and show perftest over Weir beside iperf3
 	@scripts/need.sh demo
@@ -53,6 +53,9 @@ conformance: ## Run rdma-core's own Python suite on Weir, and say what passed, f
 	@scripts/need.sh conformance
 	@$(MAKE) --no-print-directory lib
 	tests/conformance/run.py --strict
+
+lab-figures: bin ## Run the laboratory's experiments on the simulator, and draw their figures into docs/lab
+	$(STAGE)/bin/weir lab run all --sim --markdown --out docs/lab
 
 lint: ## Check formatting and lints
 	cargo fmt --all --check

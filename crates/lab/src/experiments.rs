@@ -1,5 +1,6 @@
-//! The experiments, in the papers' order. T is the thesis "Performance Pitfalls of InfiniBand with On-Demand Paging",
-//! P the paper "Pitfalls of InfiniBand with On-Demand Paging".
+//! The experiments, in the papers' order. T is T. Fukuoka's master's thesis "Finding and Analyzing Performance
+//! Pitfalls of On-Demand Paging of InfiniBand" (2021), P the paper "Pitfalls of InfiniBand with On-Demand Paging" by T.
+//! Fukuoka, S. Sato and K. Taura (2021).
 
 mod common;
 mod connectx6;

@@ -91,7 +91,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
                 reads.time(CLIENT, 200) / older.time(CLIENT, 200),
                 "times",
             )
-            .lacks("The limit across QPs makes READs wait for each other, and the flood that it should keep small is no dearer without."),
+            .lacks("The limit across QPs makes READs wait for each other; the flood that it should keep small costs little."),
             Claim::at_most(
                 Predicted,
                 "server side, 200 QPs, against ConnectX-4",

@@ -30,7 +30,9 @@ pub fn index(all: &[Done]) -> String {
     let _ = writeln!(
         text,
         "Made by `make lab-figures`, {}. What the papers say, what comes out here, and whether it is the same. *Calibrated*: \
-         the profile's parameters were chosen by this very observation; *predicted*: they were not.\n",
+         the profile's parameters were chosen by this very observation; *predicted*: they were not. T is T. Fukuoka's \
+         master's thesis, “Finding and Analyzing Performance Pitfalls of On-Demand Paging of InfiniBand”; P is “Pitfalls of \
+         InfiniBand with On-Demand Paging” by T. Fukuoka, S. Sato and K. Taura.\n",
         all.first().map_or_else(String::new, |done| format!("{}, seed {}", done.runner(), done.seed))
     );
     text += "| experiment | source | claims that hold |\n| --- | --- | --- |\n";
