@@ -37,8 +37,8 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// Nobody polls.
-    pub fn new() -> Polling {
+    /// Nobody polls. `watchful`: the thread never keeps away, so that times are kept when a program that polled stops.
+    pub fn new(watchful: bool) -> Polling {
         Polling {
             mode: AtomicU8::new(WATCHING),
             empty: AtomicU32::new(0),
@@ -46,13 +46,8 @@ impl Polling {
             polls: AtomicU32::new(0),
             works: AtomicU32::new(0),
             seen: AtomicU32::new(0),
-            watchful: false,
+            watchful,
         }
-    }
-
-    /// The thread never keeps away: times are kept when a program has polled and does so no more. Before anything else.
-    pub fn stay_watchful(&mut self) {
-        self.watchful = true;
     }
 
     /// Whether a program polls again and again.

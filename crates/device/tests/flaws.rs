@@ -196,4 +196,15 @@ fn reads_of_all_qps_share_few_places() {
             assert_eq!(here.word(8 * n).swap(0, Ordering::Relaxed), 1 + n as u64, "round {round}");
         }
     }
+    // Who goes gives his places back.
+    let far = Side::new(&slow("far", ms(300)));
+    let late = Memory::on_demand(&far, 4);
+    for n in 0..4 {
+        let [qp, _peer] = client.pair(&far);
+        post_read(&qp, 1000, here.sge(0, 8), &late, n * PAGE);
+        std::thread::sleep(ms(2));
+        qp.destroy().unwrap();
+    }
+    post_read(&qps[0][0], 1, here.sge(0, 8), &there[0], 0);
+    client.ended(1);
 }

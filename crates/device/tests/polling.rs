@@ -32,7 +32,7 @@ struct Kick {
 impl Adapter {
     /// With a program that polls.
     fn new() -> Arc<Adapter> {
-        let polling = Polling::new();
+        let polling = Polling::new(false);
         while !polling.in_vain(|| 0) {
             polling.drove(false);
         }

@@ -11,14 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_device::paging::invalidate;
 use weir_device::{Advice, Errno, Rereg};
-use weir_transport::{Delay, PageFaults, Profile, Status};
-
-/// Perfect, but for faults that are resolved after `time`.
-fn slow(name: &str, time: Duration) -> Profile {
-    let ideal = Profile::ideal();
-    let page_faults = PageFaults { resolve: Delay::exactly(time), ..ideal.page_faults };
-    Profile { name: name.into(), page_faults, ..ideal }
-}
+use weir_transport::{Profile, Status};
 
 #[test]
 fn a_fault_takes_its_time_and_what_is_there_does_not() {

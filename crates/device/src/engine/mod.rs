@@ -198,8 +198,12 @@ impl Engine {
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();
             // Its requests end here; what is booked for them is settled by `after`.
-            protocol.abandon();
+            let places = protocol.abandon();
+            if let Some(reads) = &entry.shared.reads {
+                reads.give_back(places);
+            }
         }
+        self.forget_unaware(num);
         self.turn(adapter, Turn::SEND);
         self.table_timer(index);
     }

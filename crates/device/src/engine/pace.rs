@@ -48,10 +48,6 @@ impl Pace {
     /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter lives. `watchful`:
     /// whoever polls. Error: EMFILE.
     pub fn new(packets: Vec<RawFd>, interface: Option<RawFd>, watchful: bool) -> Result<Pace, Errno> {
-        let mut polling = Polling::new();
-        if watchful {
-            polling.stay_watchful();
-        }
         // SAFETY: each call makes a descriptor, owned from here on if it is one.
         let (epoll, kick, timer) = unsafe {
             (
@@ -65,7 +61,7 @@ impl Pace {
             kick,
             timer,
             packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
-            polling,
+            polling: Polling::new(watchful),
             courtesy: Courtesy::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
@@ -297,7 +293,7 @@ mod tests {
 
     #[test]
     fn who_polls_again_and_again_is_a_poller_soon() {
-        let polling = Polling::new();
+        let polling = Polling::new(false);
         assert!(!polling.somebody_polls());
         let at = poller_at(&polling, 1_000_000_000, 500).unwrap();
         assert!(at <= 1_000_000_000 + 30_000, "after {at}");
@@ -307,17 +303,16 @@ mod tests {
 
     #[test]
     fn a_watchful_thread_does_not_keep_away() {
-        let mut polling = Polling::new();
-        polling.stay_watchful();
+        let polling = Polling::new(true);
         assert_eq!(poller_at(&polling, 1_000_000_000, 500), None);
         assert!(!polling.somebody_polls() && !polling.hand_over());
     }
 
     #[test]
     fn who_polls_now_and_then_is_none() {
-        assert_eq!(poller_at(&Polling::new(), 1_000_000_000, 100_000), None);
+        assert_eq!(poller_at(&Polling::new(false), 1_000_000_000, 100_000), None);
         // Nor is one that sleeps in between, however often it polls before.
-        let polling = Polling::new();
+        let polling = Polling::new(false);
         for event in 0..1000 {
             for _ in 0..POLLER_AFTER / 2 {
                 assert!(!polling.in_vain(|| event * 10_000));
@@ -328,7 +323,7 @@ mod tests {
 
     #[test]
     fn the_thread_is_told_once_by_whoever_sleeps() {
-        let polling = Polling::new();
+        let polling = Polling::new(false);
         poller_at(&polling, 1_000_000_000, 500).unwrap();
         assert!(polling.hand_over() && !polling.somebody_polls());
         assert!(!polling.hand_over());
@@ -337,7 +332,7 @@ mod tests {
     #[test]
     fn a_poller_that_stops_is_noticed() {
         for (polls, work, still) in [(0, 0, false), (1, 1, false), (11, 0, false), (12, 0, true), (2, 2, true)] {
-            let polling = Polling::new();
+            let polling = Polling::new(false);
             poller_at(&polling, 1_000_000_000, 500).unwrap();
             for n in 0..polls {
                 polling.drove(n < work);

@@ -8,7 +8,9 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use weir_device::stat::read;
 use weir_device::{Context, Cq, Errno, Mr, Pd, Qp};
-use weir_transport::{Access, Data, Profile, QpAttr, SendFlags, SendOp, SendWr, Service, Sge, Status};
+use weir_transport::{
+    Access, Data, Delay, PageFaults, Profile, QpAttr, SendFlags, SendOp, SendWr, Service, Sge, Status,
+};
 use weir_wire::RnrTimer;
 
 pub const PAGE: usize = 4096;
@@ -25,6 +27,13 @@ pub const fn ms(count: u64) -> Duration {
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Perfect, but for faults that are resolved after `time`.
+pub fn slow(name: &str, time: Duration) -> Profile {
+    let ideal = Profile::ideal();
+    let page_faults = PageFaults { resolve: Delay::exactly(time), ..ideal.page_faults };
+    Profile { name: name.into(), page_faults, ..ideal }
 }
 
 /// An adapter of a profile.
