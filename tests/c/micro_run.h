@@ -48,7 +48,7 @@ static inline void nap(double seconds)
 	usleep((useconds_t)(seconds * 1e6 + 0.5));
 	late = now() - start - seconds;
 	if (run.sleeps < run.room)
-		run.oversleep[run.sleeps++] = late;
+		run.oversleep[run.sleeps++] = late > 0 ? late : 0;
 }
 
 static inline void completion(const struct ibv_wc *wc)

@@ -14,6 +14,7 @@ mod idle;
 mod invalidate;
 mod killed;
 mod matrix;
+mod micro;
 mod multicast;
 mod pingpong;
 mod roce_peer;
@@ -57,6 +58,7 @@ fn trials() -> Vec<Trial> {
         transports::trials(),
         capture::trials(),
         matrix::trials(),
+        micro::trials(),
         benches::trials(),
     ]
     .into_iter()

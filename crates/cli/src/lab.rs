@@ -135,7 +135,10 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
 /// Who runs the micro-benchmark.
 fn maker(args: &RunArgs) -> Result<Box<Maker>> {
     match args.live {
-        true => Ok(Box::new(|| Ok(Box::new(micro::live()?)))),
+        true => {
+            let live = micro::live()?;
+            Ok(Box::new(move || Ok(Box::new(live.clone()))))
+        }
         false => Ok(Box::new(|| Ok(Box::new(Simulated)))),
     }
 }

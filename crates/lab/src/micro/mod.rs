@@ -3,6 +3,8 @@
 //! Buffers begin at page boundaries; operation i is at offset size·i, on QP i mod num_qps. MTU 4096, a CQ of 131072,
 //! 8192 work requests for each QP, rnr_retry 7.
 
+pub mod ladder;
+pub mod live;
 mod parameters;
 pub mod sim;
 

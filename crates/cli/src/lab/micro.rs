@@ -1,0 +1,256 @@
+//! `weir lab micro`: one run of the papers' micro-benchmark, simulated or live.
+
+use crate::library;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+use weir_lab::micro::live::{self, Live};
+use weir_lab::micro::sim::Simulated;
+use weir_lab::micro::{Micro, Operation, Outcome, Runner, Sides, Step, Workaround};
+
+/// Arguments of `weir lab micro`. The defaults are the papers'.
+#[derive(Args, Debug)]
+pub struct MicroArgs {
+    /// The adapter: a name of `weir profiles`, or a file
+    #[arg(long, value_name = "NAME", default_value = "connectx4")]
+    profile: String,
+    /// Two processes on this machine, in real time
+    #[arg(long, conflicts_with = "sim")]
+    live: bool,
+    /// On the simulator, in virtual time (the default)
+    #[arg(long)]
+    sim: bool,
+    /// What is posted
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Read)]
+    operation: Kind,
+    /// What follows the first operation [default: the same]
+    #[arg(long, value_name = "KIND", value_enum)]
+    second: Option<Kind>,
+    /// Bytes of each operation
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    size: u32,
+    /// Operations
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    num_ops: u32,
+    /// Queue pairs; operation i goes on QP i mod N
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    num_qps: u32,
+    /// Between two posts, such as 1ms, 1.5ms or 300us; without unit: µs
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1ms")]
+    interval: Duration,
+    /// Where memory is on demand
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = Place::Both)]
+    odp: Place,
+    /// All pages but the first operation's are used beforehand
+    #[arg(long)]
+    touched: bool,
+    /// What a receiver that is not ready asks for: a code, 0 to 31; 14 is 1.28 ms
+    #[arg(long, value_name = "CODE", default_value_t = 14)]
+    rnr_timer: u8,
+    /// C_ACK, 0 to 31: the timeout is 4.096 µs · 2^N at least
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    ack_timeout: u8,
+    /// Timeouts in a row that are borne, 0 to 7
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    retry_count: u8,
+    /// READs under way on each QP
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    max_rd_atomic: u8,
+    /// Workaround: each QP with something outstanding gets one byte more at this interval
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "again_after")]
+    dummy_every: Option<Duration>,
+    /// Workaround: what has not completed after this time is issued again
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    again_after: Option<Duration>,
+    /// Send to a QP that does not exist, to see the ACK timeout
+    #[arg(long)]
+    wrong_peer: bool,
+    /// Of all that is left to chance; the same seed simulates the same
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Print JSON; times in µs
+    #[arg(long)]
+    json: bool,
+}
+
+/// An operation.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Kind {
+    Read,
+    Write,
+    Send,
+}
+
+/// Sides with memory on demand.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum Place {
+    None,
+    Client,
+    Server,
+    Both,
+}
+
+/// Packets that are shown; more of them say little.
+const SHOWN: usize = 40;
+/// Operations that are shown one by one.
+const FEW: usize = 16;
+
+/// Runs it, prints what became of it.
+pub fn run(args: &MicroArgs) -> Result<ExitCode> {
+    let micro = args.micro();
+    micro.check()?;
+    let (outcome, place) = if args.live {
+        let mut live = live()?;
+        (live.run(&micro, &args.profile, args.seed)?, format!("live, {}", live.describe()))
+    } else {
+        (Simulated.run(&micro, &args.profile, args.seed)?, format!("simulated, seed {}", args.seed))
+    };
+    if args.json {
+        let all = serde_json::json!({
+            "profile": args.profile, "live": args.live, "micro": micro, "outcome": outcome, "by_hand": live::by_hand(&micro),
+        });
+        println!("{all:#}");
+    } else {
+        print!("{}", text(args, &micro, &outcome, &place));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who runs it live: this command and the program beside it, for all clones on the same stage.
+pub fn live() -> Result<Live> {
+    let weir = std::env::current_exe().context("cannot tell where the weir command is")?;
+    Live::new(weir, library::folder()?)
+}
+
+impl MicroArgs {
+    fn micro(&self) -> Micro {
+        let dummy = self.dummy_every.map(|every| Workaround::Dummy { every });
+        Micro {
+            operation: self.operation.into(),
+            second: self.second.map(Operation::from),
+            size: self.size,
+            num_ops: self.num_ops,
+            num_qps: self.num_qps,
+            interval: self.interval,
+            odp: Sides {
+                client: matches!(self.odp, Place::Client | Place::Both),
+                server: matches!(self.odp, Place::Server | Place::Both),
+            },
+            touched: self.touched,
+            rnr_timer: self.rnr_timer,
+            ack_timeout: self.ack_timeout,
+            retry_cnt: self.retry_count,
+            max_rd_atomic: self.max_rd_atomic,
+            workaround: dummy.or(self.again_after.map(|after| Workaround::Again { after })),
+            wrong_peer: self.wrong_peer,
+        }
+    }
+}
+
+impl From<Kind> for Operation {
+    fn from(kind: Kind) -> Operation {
+        match kind {
+            Kind::Read => Operation::Read,
+            Kind::Write => Operation::Write,
+            Kind::Send => Operation::Send,
+        }
+    }
+}
+
+fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> String {
+    let mut text = String::new();
+    let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
+    let mut line = |what: &str, said: String| {
+        let _ = writeln!(text, "{what:<12} {said}");
+    };
+    line("adapter", format!("{}, {place}", args.profile));
+    line("time", ms(outcome.time));
+    let done = outcome.completions.iter().flatten().count();
+    line("operations", format!("{done} of {} completed", micro.num_ops));
+    for (at, end) in outcome.completions.iter().enumerate().filter(|_| outcome.completions.len() <= FEW) {
+        line("", format!("{:?} #{at}: {}", micro.kind(at as u32), end.map_or("not completed".into(), ms)));
+    }
+    let packets = outcome.packets;
+    line(
+        "packets",
+        format!("{} requests ({} of them repeated), {} answers", packets.requests, packets.repeated, packets.responses),
+    );
+    line("", format!("{} RNR NAKs, {} NAKs for a gap, {} lost", packets.rnr_naks, packets.sequence_naks, packets.lost));
+    line("timeouts", outcome.timeouts.to_string());
+    if let Some(status) = &outcome.status {
+        line("status", status.clone());
+    }
+    if let Some(cpu) = outcome.cpu {
+        line("CPU", format!("{} on both sides; the client polls", ms(cpu)));
+    }
+    if let Some(wakeup) = outcome.wakeup {
+        line("wake-up", format!("{:?} late in the median, {:?} at most", wakeup.median, wakeup.most));
+    }
+    text.push('\n');
+    text.push_str(&ladder(&outcome.steps));
+    let [server, client] = live::by_hand(micro);
+    let _ = write!(text, "\nThe same on a real adapter:\n  {server}\n  {client}\n");
+    text
+}
+
+/// Packets, one a line: the client's point to the right.
+fn ladder(steps: &[Step]) -> String {
+    let mut text = String::new();
+    for step in steps.iter().take(SHOWN) {
+        let arrow = match (step.from_client, step.lost) {
+            (true, false) => "client ──▶ server",
+            (true, true) => "client ──✗       ",
+            (false, false) => "client ◀── server",
+            (false, true) => "       ✗── server",
+        };
+        let operation = step.operation.map_or(String::new(), |at| format!(" #{at}"));
+        let lost = if step.lost { ", lost" } else { "" };
+        let _ = writeln!(text, "{:>12.3} ms  {arrow}  {}{operation}{lost}", step.time.as_secs_f64() * 1e3, step.what);
+    }
+    if steps.len() > SHOWN {
+        let _ = writeln!(text, "{:>15}  and {} more", "…", steps.len() - SHOWN);
+    }
+    text
+}
+
+/// A time with or without its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
+    let seconds = match &text[digits.len()..] {
+        "ns" => 1e-9,
+        "" | "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        unit => return Err(format!("`{unit}` is no unit; ns, us, ms and s are")),
+    };
+    let value: f64 = digits.parse().map_err(|_| format!("`{text}` is no time, such as 1.5ms"))?;
+    Duration::try_from_secs_f64(value * seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("1500"), duration("1.5ms"));
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert!(duration("2 h").is_err() && duration("-1ms").is_err() && duration("ms").is_err());
+    }
+
+    #[test]
+    fn packets_are_drawn_in_lines() {
+        let step = |from_client: bool, lost: bool| Step {
+            time: Duration::from_micros(4565),
+            from_client,
+            what: "RDMA Read Request".into(),
+            operation: Some(1),
+            lost,
+        };
+        let text = ladder(&vec![step(true, true); SHOWN + 2]);
+        assert!(text.starts_with("       4.565 ms  client ──✗         RDMA Read Request #1, lost\n"), "{text}");
+        assert!(text.ends_with("and 2 more\n"), "{text}");
+    }
+}

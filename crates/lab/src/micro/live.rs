@@ -1,0 +1,217 @@
+//! The micro-benchmark live: `weir-micro` as two processes under `weir run`, in two network namespaces when root and on
+//! loopback otherwise, with a capture of each side.
+//!
+//! Time is real here. A run ends within its limit; only processes that were started here are ended. What the adapters
+//! leave to chance depends on the numbers of the QPs, which are random: the seed is of no use.
+
+use super::ladder::{self, Naming};
+use super::{Micro, Operation, Outcome, Runner, Sides, Wakeup, Workaround, time};
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_stage::pair;
+use weir_stage::{Child, Protocol, Side, Stage};
+
+/// How long the server may take to listen.
+const START: Duration = Duration::from_secs(15);
+/// What both may take beside the run itself: opening the device, connecting, closing.
+const AROUND: Duration = Duration::from_secs(20);
+
+/// Two processes on this machine. Clones share the stage.
+#[derive(Clone)]
+pub struct Live {
+    stage: Arc<Stage>,
+    /// The `weir` command.
+    weir: PathBuf,
+    /// Where its library is, and `weir-micro`.
+    library: PathBuf,
+    /// How long the operations of a run may take.
+    pub limit: Duration,
+}
+
+/// What `weir-micro --json` prints.
+#[derive(Debug, Deserialize)]
+struct Printed {
+    mtu: u32,
+    #[serde(with = "time")]
+    time: Duration,
+    /// Nanoseconds since 1970.
+    start: u64,
+    #[serde(with = "time::each")]
+    completions: Vec<Option<Duration>>,
+    status: Option<String>,
+    #[serde(with = "time")]
+    cpu: Duration,
+    #[serde(with = "time")]
+    server_cpu: Duration,
+    wrong: u64,
+    wakeup: Option<Wakeup>,
+    address: u64,
+    qps: Vec<[u32; 2]>,
+}
+
+impl Live {
+    /// Sets the stage. `weir` is the command, `library` the folder of its library and programs.
+    pub fn new(weir: impl Into<PathBuf>, library: impl Into<PathBuf>) -> Result<Live> {
+        // Jumbo frames: the papers' MTU of 4096 needs them.
+        let stage = Arc::new(Stage::new(9000)?);
+        let live = Live { stage, weir: weir.into(), library: library.into(), limit: Duration::from_secs(60) };
+        ensure!(live.program().is_file(), "{} is not built: `make build`", live.program().display());
+        Ok(live)
+    }
+
+    /// Where it runs.
+    pub fn describe(&self) -> String {
+        self.stage.describe()
+    }
+
+    fn program(&self) -> PathBuf {
+        self.library.join("weir-micro")
+    }
+
+    /// Runs both sides to their end, with captures in a folder.
+    fn pair(&self, micro: &Micro, profile: &str, captures: [&Path; 2]) -> Result<Printed> {
+        let port = self.stage.free_port(Side::A)?;
+        let seconds = self.limit.as_secs().max(1).to_string();
+        let command = |side: Side| {
+            let mut command = self.stage.command(side, &self.weir);
+            // What the caller's shell says of the adapter would change the experiment.
+            for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
+                if name != "WEIR_LOG" {
+                    command.env_remove(name);
+                }
+            }
+            command.env("WEIR_LIB_DIR", &self.library);
+            command.args(["run", "--profile", profile, "--capture"]).arg(captures[side as usize]).arg("--");
+            command.arg(self.program()).args(["--device", &self.stage.device(side), "--port", &port.to_string()]);
+            command.args(["--timeout", &seconds]);
+            command
+        };
+        let mut server = Child::spawn(&mut command(Side::A), "weir-micro (server)")?;
+        server.wait_listening(Protocol::Tcp, port, START)?;
+        let mut client: Command = command(Side::B);
+        client.arg("--json").args(arguments(micro)).arg(self.stage.address(Side::A).to_string());
+        let client = Child::spawn(&mut client, "weir-micro (client)")?;
+        let ended = pair::finish(server, client, self.limit + AROUND)?;
+        // 1: an operation failed; 3: not done in time. Both are outcomes.
+        if !matches!(ended.client.status.code(), Some(0 | 1 | 3)) {
+            let (client, server) = (ended.client.complaint(), ended.server.complaint());
+            bail!("{}", if client.contains("is gone") { server } else { client });
+        }
+        serde_json::from_str(&ended.client.stdout).with_context(|| ended.client.printed())
+    }
+}
+
+impl Runner for Live {
+    fn run(&mut self, micro: &Micro, profile: &str, _seed: u64) -> Result<Outcome> {
+        micro.check()?;
+        let folder = tempfile::tempdir()?;
+        let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.path().join(name));
+        let printed = self.pair(micro, profile, [&server, &client])?;
+        ensure!(printed.wrong == 0, "{} bytes did not arrive as they were sent", printed.wrong);
+        let naming =
+            Naming { micro, qps: printed.qps, mtu: printed.mtu, address: printed.address, start: Some(printed.start) };
+        let traffic = ladder::read(&[&client, &server], &naming)?;
+        Ok(Outcome {
+            time: printed.time,
+            completions: printed.completions,
+            status: printed.status,
+            packets: traffic.packets,
+            timeouts: traffic.timeouts,
+            steps: traffic.steps,
+            wakeup: printed.wakeup,
+            cpu: Some(printed.cpu + printed.server_cpu),
+        })
+    }
+}
+
+/// The options of weir-micro's client that ask for this run.
+pub fn arguments(micro: &Micro) -> Vec<String> {
+    let kind = |operation: Operation| match operation {
+        Operation::Read => "read",
+        Operation::Write => "write",
+        Operation::Send => "send",
+    };
+    let odp = match micro.odp {
+        Sides { client: false, server: false } => "none",
+        Sides { client: true, server: false } => "client",
+        Sides { client: false, server: true } => "server",
+        Sides { client: true, server: true } => "both",
+    };
+    let mut words = vec![];
+    let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    option("operation", kind(micro.operation).into());
+    if let Some(second) = micro.second {
+        option("second", kind(second).into());
+    }
+    option("size", micro.size.to_string());
+    option("num-ops", micro.num_ops.to_string());
+    option("num-qps", micro.num_qps.to_string());
+    option("interval", plain(micro.interval));
+    option("odp", odp.into());
+    option("rnr-timer", micro.rnr_timer.to_string());
+    option("ack-timeout", micro.ack_timeout.to_string());
+    option("retry-count", micro.retry_cnt.to_string());
+    option("max-rd-atomic", micro.max_rd_atomic.to_string());
+    match micro.workaround {
+        Some(Workaround::Dummy { every }) => option("dummy-every", plain(every)),
+        Some(Workaround::Again { after }) => option("again-after", plain(after)),
+        None => {}
+    }
+    words.extend(micro.touched.then(|| "--touched".into()));
+    words.extend(micro.wrong_peer.then(|| "--wrong-peer".into()));
+    words
+}
+
+/// A time as weir-micro reads it.
+fn plain(time: Duration) -> String {
+    match time.as_nanos() {
+        nanos if nanos % 1_000_000 == 0 => format!("{}ms", nanos / 1_000_000),
+        nanos if nanos % 1000 == 0 => format!("{}us", nanos / 1000),
+        nanos => format!("{nanos}ns"),
+    }
+}
+
+/// How to run the same on a real adapter, by hand: the server's line and the client's.
+pub fn by_hand(micro: &Micro) -> [String; 2] {
+    ["weir-micro".to_owned(), format!("weir-micro {} SERVER", arguments(micro).join(" "))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_becomes_a_command_line() {
+        let micro = Micro {
+            second: Some(Operation::Send),
+            num_ops: 2,
+            interval: Duration::from_micros(1500),
+            odp: Sides { client: false, server: true },
+            touched: true,
+            workaround: Some(Workaround::Dummy { every: Duration::from_millis(3) }),
+            ..Micro::default()
+        };
+        assert_eq!(
+            by_hand(&micro)[1],
+            "weir-micro --operation read --second send --size 100 --num-ops 2 --num-qps 1 --interval 1500us --odp server \
+             --rnr-timer 14 --ack-timeout 1 --retry-count 7 --max-rd-atomic 4 --dummy-every 3ms --touched SERVER"
+        );
+        assert_eq!([0, 1_500, 2_000_000].map(|nanos| plain(Duration::from_nanos(nanos))), ["0ms", "1500ns", "2ms"]);
+    }
+
+    #[test]
+    fn what_the_program_prints_is_read() {
+        let text = r#"{"device":"weir_lo","port":1,"gid":1,"mtu":4096,"cq":131072,"wrs":8192,"time":540.5,
+            "start":1795324854176578552,"posted":[0.254,103.328],"completions":[244.732,null],"status":null,"dummies":0,
+            "again":0,"cpu":409.0,"server_cpu":175.0,"checked":15000,"wrong":0,
+            "wakeup":{"median":6.548,"most":156.551,"sleeps":51},"address":139813786828800,"qps":[[11632584,9255900]]}"#;
+        let printed: Printed = serde_json::from_str(text).unwrap();
+        assert_eq!((printed.start, printed.time), (1795324854176578552, Duration::from_nanos(540_500)));
+        assert_eq!(printed.completions[1], None);
+        assert_eq!(printed.wakeup.unwrap().median, Duration::from_nanos(6_548));
+    }
+}
