@@ -67,7 +67,8 @@ pub(crate) type Rule = Box<dyn FnMut(&Seen<'_>) -> bool>;
 
 /// Building.
 impl Simulation {
-    /// Nothing, at time 0. The seed is for what links and hosts leave to chance; adapters have their profile's.
+    /// Nothing, at time 0. The seed is for what links and hosts leave to chance; adapters have their profile's, each host
+    /// a stream of its own.
     pub fn new(seed: u64) -> Self {
         Simulation {
             now: Instant(0),
@@ -86,10 +87,13 @@ impl Simulation {
 
     /// A host with one adapter, which has one port.
     pub fn add_host(&mut self, profile: &Arc<Profile>) -> HostId {
-        let seed = self.rng.draw();
-        self.hosts.push(HostState::new(profile.clone(), seed));
+        let (id, seed) = (self.hosts.len() as u32, self.rng.draw());
+        // QPs of one number on different hosts are to draw differently.
+        let apart = u64::from(id) << 40;
+        let profile = Profile { seed: profile.seed.wrapping_add(apart), ..Profile::clone(profile) };
+        self.hosts.push(HostState::new(Arc::new(profile), seed));
         self.network.add_host();
-        HostId(self.hosts.len() as u32 - 1)
+        HostId(id)
     }
 
     /// A switch that stores and forwards, with so many bytes of buffer before each output; what finds it full is lost.

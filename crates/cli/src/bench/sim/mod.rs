@@ -92,3 +92,16 @@ fn progress(name: &'static str, messages: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:14} {bar:30} {pos}/{len} messages (about {eta} left)");
     ProgressBar::new(messages).with_style(style.expect("a template of ours")).with_prefix(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runs check themselves: every message done, no packet lost that should not be.
+    #[test]
+    fn small_runs_come_to_their_end() {
+        assert!(stream::run(100).unwrap().figure > 0.0);
+        assert!(all_to_all::run(24, 1 << 16).unwrap().figure > 0.0);
+        assert!(flood::run().unwrap().figure < MINUTE);
+    }
+}
