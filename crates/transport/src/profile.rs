@@ -87,7 +87,7 @@ pub struct Flood {
     /// Outstanding READs that the adapter remembers as waiting for pages, the newest of all QPs: their QPs are told as
     /// soon as the page is there.
     pub remembered: u32,
-    /// The others are searched for, one QP after the other, the newest first; each of its READs takes so long.
+    /// For the others the adapter goes through all that waits; each READ takes so long.
     pub search: Duration,
 }
 

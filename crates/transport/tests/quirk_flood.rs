@@ -8,7 +8,7 @@ use weir_transport::testing::{Pair, Setup, address};
 use weir_transport::*;
 use weir_wire::Operation;
 
-/// A flawed adapter that remembers so many, and finds each other one after 160 µs.
+/// A flawed adapter that remembers so many, and takes 160 µs for each READ that it goes through for the others.
 fn flooded(remembered: u32) -> Profile {
     let search = 160 * US;
     Profile { flood: Some(Flood { remembered, search }), ..flawed() }
@@ -89,13 +89,10 @@ fn of_128_reads_the_first_30_hear_of_their_page_after_5_ms() {
     let times: Vec<Duration> = done.iter().map(|each| each[0]).collect();
     let (first, rest) = times.split_at(30);
     assert!(rest.iter().all(|time| (MS / 2..MS).contains(time)), "{rest:?}");
-    assert!(first.iter().all(|time| *time > MS), "{first:?}");
-    // The oldest last, one by one.
-    assert!(first.windows(2).all(|pair| pair[0] >= pair[1]), "{first:?}");
-    assert!(first[0] > 5 * MS && first[0] < 7 * MS, "{first:?}");
+    assert!(first.iter().all(|time| (5 * MS..7 * MS).contains(time)), "{first:?}");
     // They go on asking meanwhile.
     let requests = packets(&adapter);
-    assert!((128 * 2 + 30 * 3..128 * 2 + 30 * 8).contains(&requests), "{requests}");
+    assert!((128 * 2 + 30 * 8..128 * 2 + 30 * 12).contains(&requests), "{requests}");
 }
 
 #[test]
