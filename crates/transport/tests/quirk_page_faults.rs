@@ -105,6 +105,25 @@ fn a_page_that_comes_before_the_nak_needs_none() {
 }
 
 #[test]
+fn a_page_that_comes_before_the_nak_does_not_hide_what_was_dropped_meanwhile() {
+    let mut profile = flawed();
+    profile.page_faults.resolve = Delay::exactly(100 * US);
+    profile.damming = false;
+    let mut pair = pair(&setup(profile), Odp::Server);
+    let ladder = run(&mut pair, &[read, read], 30 * US);
+    let expected = [
+        (0.0, "READ 1"),
+        (0.030, "READ 2"),
+        (0.102, "response 1"),
+        // The second was not executed.
+        (0.140, "RNR NAK 2"),
+        (3.980, "READ 2"),
+        (3.982, "response 2"),
+    ];
+    compare(&ladder, &expected, 0.002);
+}
+
+#[test]
 fn waits_and_timeouts_differ_within_their_bounds_and_repeat_with_the_seed() {
     let ladder = |seed, factor, timeout| {
         let profile = Profile {

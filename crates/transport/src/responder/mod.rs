@@ -95,6 +95,8 @@ pub(crate) struct Responder {
     /// A request has come.
     established: bool,
     waits: Waits,
+    /// Requests were dropped while an answer waited.
+    dropped: bool,
     held_back: HeldBack,
     chance: Chance,
     /// Nothing goes out before then: the answer that is next is found the slow way.
@@ -119,6 +121,7 @@ impl Responder {
         self.resources.reset(config.attr.max_dest_rd_atomic);
         self.established = false;
         self.waits = Waits::No;
+        self.dropped = false;
         self.late = None;
     }
 

@@ -45,7 +45,9 @@ impl Responder {
     /// What was missing is there: what waited tries again.
     pub fn page_resolved(&mut self) {
         self.resources.unpark();
-        if std::mem::take(&mut self.waits) == Waits::Answer {
+        // What was dropped meanwhile comes again only if the peer is told: then the RNR NAK stands.
+        let dropped = std::mem::take(&mut self.dropped) && self.owed.is_nak();
+        if std::mem::take(&mut self.waits) == Waits::Answer && !dropped {
             let held_back = std::mem::take(&mut self.held_back.owed);
             self.owed = match (held_back, self.owed) {
                 (Owed::Nak(syndrome), _) => Owed::Nak(syndrome),
@@ -68,7 +70,10 @@ impl Responder {
     ) -> Handled {
         match sequence {
             Sequence::Duplicate => self.repeat(now, packet, config),
-            _ if self.waits != Waits::No => return self.hold(config),
+            _ if self.waits != Waits::No => {
+                self.dropped = config.answers_faults_with_naks();
+                return self.hold(config);
+            }
             _ if self.order == Order::Kept => self.say_missing(),
             _ => {}
         }
@@ -144,6 +149,7 @@ impl Responder {
         // What follows the repeated READ is executed; where nobody was told to repeat, it waits in its place.
         if self.waits == Waits::Answer && config.answers_faults_with_naks() {
             self.waits = Waits::No;
+            self.dropped = false;
             // Not out yet, and said again if it is still true.
             if self.owed.is_nak() {
                 self.owed = Owed::Nothing;
