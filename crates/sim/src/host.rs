@@ -102,10 +102,13 @@ impl HostState {
     }
 
     pub fn remove(&mut self, num: u32) {
-        if self.get(num).is_some() {
+        if let Some(qp) = self.get_mut(num) {
+            let places = qp.qp.abandon();
             self.qps[place(num)].qp = None;
             self.free.push(place(num) as u32);
-            self.adapter.get_mut().announcer.forget(num);
+            let adapter = self.adapter.get_mut();
+            adapter.announcer.forget(num);
+            adapter.places_again |= adapter.reads.give_back(places);
         }
     }
 

@@ -127,6 +127,8 @@ impl Simulation {
     /// Takes a QP away. Packets that are under way to it find nobody.
     pub fn destroy(&mut self, qp: QpId) {
         self.host_mut(qp.host).remove(qp.num);
+        // Others may have waited for its places.
+        self.look_after(qp);
     }
 
     /// Registers memory.

@@ -222,3 +222,17 @@ fn all_qps_together_have_no_more_reads_outstanding_than_the_adapter_can() {
 fn an_adapter_without_memory_on_demand_refuses_it() {
     Two::new(1, Link::FDR, Profile { on_demand: false, ..Profile::ideal() }, [DEMAND, PINNED]);
 }
+
+#[test]
+fn a_qp_that_goes_leaves_its_places_to_others() {
+    let mut two = Two::new(1, Link::FDR, Profile { outstanding_reads: Some(2), ..Profile::ideal() }, [PINNED; 2]);
+    let astray = two.sim.connect_astray(two.hosts[0], two.hosts[1], &QpSetup { timeout: 0, ..QpSetup::default() });
+    let qp = two.connect(&QpSetup::default());
+    (0..2).for_each(|n| two.read(astray, n, 0, 100));
+    two.read(qp, 2, 0, 100);
+    two.run();
+    assert!(two.notes.0.is_empty(), "both places are taken, for ever");
+    two.sim.destroy(astray);
+    two.run();
+    assert_eq!(two.notes.0.iter().map(|note| note.0).collect::<Vec<_>>(), [2]);
+}

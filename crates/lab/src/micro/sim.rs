@@ -4,6 +4,7 @@
 //! no more. Memory has no contents. A run ends after ten minutes of virtual time, done or not; its ladder has the first
 //! 100,000 packets.
 
+use super::ladder::{RNR_NAK, SEQUENCE_NAK, what};
 use super::{Micro, Operation, Outcome, Packets, Runner, Sides, Step, Workaround};
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
@@ -14,7 +15,6 @@ use weir_sim::{App, Backing, Done, HostId, Link, Paging, QpId, QpSetup, Region, 
 use weir_transport::{
     Data, Instant, MAX_RD_ATOMIC, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
 };
-use weir_wire::{Aeth, NakCode, Operation as Wire, Syndrome};
 
 /// Runs in virtual time: a run takes no longer than its packets do to be simulated.
 #[derive(Clone, Copy, Debug, Default)]
@@ -340,7 +340,7 @@ impl Log {
             return;
         };
         let from_client = seen.from.host == self.client;
-        let what = name(seen);
+        let what = what(seen.headers);
         let count = &mut self.packets;
         *(if from_client { &mut count.requests } else { &mut count.responses }) += 1;
         count.repeated += u64::from(from_client && seen.repeated);
@@ -362,27 +362,6 @@ impl Log {
             operation: qp.and_then(|qp| qp.operation(raw.psn)),
             lost: raw.lost,
         }
-    }
-}
-
-const RNR_NAK: &str = "Acknowledge (RNR NAK)";
-const SEQUENCE_NAK: &str = "Acknowledge (NAK: PSN sequence error)";
-
-/// A packet, as the papers call it.
-fn name(seen: &Seen<'_>) -> &'static str {
-    use Wire::*;
-    match seen.headers.bth.opcode.operation() {
-        Some(ReadRequest) => "RDMA Read Request",
-        Some(ReadResponseFirst | ReadResponseMiddle | ReadResponseLast | ReadResponseOnly) => "RDMA Read Response",
-        Some(WriteFirst | WriteMiddle | WriteLast | WriteOnly) => "RDMA Write",
-        Some(SendFirst | SendMiddle | SendLast | SendOnly) => "Send",
-        Some(Acknowledge) => match seen.headers.get::<Aeth>().map(|aeth| Syndrome::from_byte(aeth.syndrome())) {
-            Some(Syndrome::RnrNak(_)) => RNR_NAK,
-            Some(Syndrome::Nak(NakCode::PsnSequence)) => SEQUENCE_NAK,
-            Some(Syndrome::Nak(_)) => "Acknowledge (NAK)",
-            _ => "Acknowledge",
-        },
-        _ => "other",
     }
 }
 
