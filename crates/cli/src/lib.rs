@@ -8,6 +8,7 @@ mod invalidation;
 mod lab;
 mod library;
 mod options;
+mod profiles;
 pub mod programs;
 mod run;
 pub mod stage;
@@ -45,6 +46,8 @@ enum Action {
     Bench(bench::BenchArgs),
     /// Show what processes with Weir in them do, live: traffic, QPs, page faults
     Stat(stat::StatArgs),
+    /// List the adapters that Weir can be like, flaws included, and explain their values
+    Profiles(profiles::ProfilesArgs),
     /// Repeat the published experiments, simulated or live, beside what the papers claim
     Lab(lab::LabArgs),
     /// Print the version
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
         Action::Demo(args) => demo::run(&args),
         Action::Bench(args) => bench::run(args),
         Action::Stat(args) => stat::run(&args),
+        Action::Profiles(args) => profiles::run(&args),
         Action::Lab(args) => lab::run(args),
         Action::Version => {
             print!("{}", Cli::command().render_version());

@@ -1,0 +1,105 @@
+//! `weir profiles`: adapters that Weir can be, and what each of their values is from.
+
+use anyhow::Result;
+use clap::Args;
+use std::fmt::Write;
+use std::process::ExitCode;
+use weir_profiles::{Described, Explained};
+
+/// Arguments of `weir profiles`.
+#[derive(Args, Debug)]
+pub struct ProfilesArgs {
+    /// Explain all values of this one; a file of one's own, too
+    #[arg(value_name = "NAME|FILE")]
+    name: Option<String>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists the profiles, or explains one.
+pub fn run(args: &ProfilesArgs) -> Result<ExitCode> {
+    let text = match &args.name {
+        Some(name) => {
+            let profile = weir_profiles::describe(name)?;
+            if args.json { json(&profile)? } else { table(&profile) }
+        }
+        None => {
+            let all = weir_profiles::all()?;
+            let entries: Vec<_> = all.iter().map(Described::entry).collect();
+            if args.json { serde_json::to_string_pretty(&entries)? + "\n" } else { list(&all) }
+        }
+    };
+    print!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(all: &[Described]) -> String {
+    let lines = all.iter().map(|each| format!("{:10} {}\n", each.profile.name, each.about));
+    lines.collect::<String>()
+        + "\n`weir profiles NAME` explains one, `weir run --profile NAME -- PROGRAM` runs a program on it.\n"
+}
+
+fn json(profile: &Described) -> Result<String> {
+    let entry = profile.entry();
+    let shown = serde_json::json!({ "name": entry.name, "about": entry.about, "values": profile.values });
+    Ok(serde_json::to_string_pretty(&shown)? + "\n")
+}
+
+/// Sections of keys: value and source, and beneath them what the key means and what there is to say.
+fn table(profile: &Described) -> String {
+    let mut text = format!("{}: {}\n", profile.profile.name, profile.about);
+    let key = |value: &Explained| value.key.split_once('.').map_or(value.key.len(), |(_, key)| key.len());
+    let width = profile.values.iter().map(key).max().unwrap_or(0);
+    let mut last = "";
+    for value in &profile.values {
+        let (section, key) = value.key.split_once('.').unwrap_or(("", &value.key));
+        if section != last {
+            last = section;
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "\n[{section}]");
+        }
+        let _ = writeln!(text, "{key:width$}  {:14}  {}", value.value.to_string(), value.source);
+        for line in [&value.means, &value.note].into_iter().filter(|line| !line.is_empty()) {
+            let _ = writeln!(text, "{:width$}    {line}", "");
+        }
+    }
+    text + "\nT: T. Fukuoka, Pitfalls of InfiniBand with On-Demand Paging (master's thesis), section or figure.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_has_a_line_for_each() {
+        let list = list(&weir_profiles::all().unwrap());
+        for name in weir_profiles::names() {
+            assert!(list.lines().any(|line| line.starts_with(name) && line.len() > 30), "{name} in {list}");
+        }
+    }
+
+    #[test]
+    fn a_table_says_values_sources_and_meanings() {
+        let table = table(&weir_profiles::describe("connectx4").unwrap());
+        let line =
+            |part: &str| table.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {table}"));
+        assert!(line("least_exponent").contains("16") && line("least_exponent").contains("T fig 4.5"));
+        for part in ["[ack_timeout]", "[damming]", "T_tr is 4.096 µs", "1.28 ms became", "T. Fukuoka"] {
+            line(part);
+        }
+    }
+
+    #[test]
+    fn json_has_each_value_with_its_source() {
+        let profile = weir_profiles::describe("connectx4").unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json(&profile).unwrap()).unwrap();
+        assert_eq!(json["name"], "connectx4");
+        let values = json["values"].as_array().unwrap();
+        assert_eq!(values.len(), profile.values.len());
+        let factor = values.iter().find(|value| value["key"] == "rnr_wait.factor").unwrap();
+        assert_eq!(factor["value"], serde_json::json!([2.65, 4.30]));
+        assert!(factor["source"].as_str().unwrap().starts_with("T fig 4.2"), "{factor}");
+        assert!(factor["means"].as_str().unwrap().contains("RNR NAK"), "{factor}");
+    }
+}
