@@ -59,13 +59,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn profile(&self, name: String) -> Result<Profile, Error> {
-        let outstanding = self.whole("adapter.outstanding_reads", 0, 1 << 24)? as u32;
         let profile = Profile {
             name,
             seed: self.whole("adapter.seed", 0, i64::MAX)? as u64,
             on_demand: self.truth("adapter.on_demand")?,
             repeated_read: self.delay("adapter.repeated_read_us")?,
-            outstanding_reads: (outstanding > 0).then_some(outstanding),
+            outstanding_reads: Some(self.whole("adapter.outstanding_reads", 0, 1 << 24)? as u32)
+                .filter(|limit| *limit > 0),
             ack_timeout: AckTimeout {
                 least_exponent: self.whole("ack_timeout.least_exponent", 0, 31)? as u8,
                 floor: self.number("ack_timeout.floor_ms", 0.0, 100_000.0).map(millis)?,
@@ -82,6 +82,7 @@ impl Reader<'_> {
                 requester: self.requester_faults()?,
                 responder: self.responder_faults()?,
                 resolve: self.delay("page_faults.resolve_us")?,
+                serial: self.truth("page_faults.serial")?,
             },
             damming: self.truth("damming.on")?,
             flood: self.flood()?,

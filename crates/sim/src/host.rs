@@ -48,7 +48,7 @@ struct Place {
 impl HostState {
     pub fn new(profile: Arc<Profile>, seed: u64) -> Self {
         let adapter = Adapter {
-            memory: Memory::new(profile.page_faults.resolve, FAULT, seed),
+            memory: Memory::new(profile.page_faults, FAULT, seed),
             announcer: Announcer::new(profile.flood),
             reads: Outstanding::new(profile.outstanding_reads),
             places_again: false,

@@ -5,7 +5,7 @@ use crate::qp::HostId;
 use crate::rng::Rng;
 use std::ops::Range;
 use std::time::Duration;
-use weir_transport::{AtomicOp, Delay, Denied, Instant, Sge, Side};
+use weir_transport::{AtomicOp, Denied, Instant, PageFaults, Sge, Side};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
@@ -83,7 +83,9 @@ pub(crate) struct Memory {
     /// Faults that were begun and whose ends are still to be put down.
     pub begun: Vec<(Instant, u32)>,
     /// How long the adapter takes at least, and the host.
-    resolve: Delay,
+    page_faults: PageFaults,
+    /// Where one fault is resolved after the other: until then there is one.
+    busy: Instant,
     least: Duration,
     rng: Rng,
     /// Faults begun so far.
@@ -91,14 +93,15 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub fn new(resolve: Delay, least: Duration, seed: u64) -> Self {
+    pub fn new(page_faults: PageFaults, least: Duration, seed: u64) -> Self {
         Memory {
             regions: Vec::new(),
             next_addr: 0x10_0000,
             faults: Vec::new(),
             free_faults: Vec::new(),
             begun: Vec::new(),
-            resolve,
+            page_faults,
+            busy: Instant(0),
             least,
             rng: Rng(seed),
             faulted: 0,
@@ -292,8 +295,10 @@ impl Memory {
             pages[page as usize] = number;
         }
         self.faults[number as usize] = Some(Fault { region, pages: range, waiters: vec![(who.qp, who.side)] });
-        let time = self.resolve.at(self.rng.share()).max(self.least);
-        self.begun.push((who.now + time, number));
+        let time = self.page_faults.resolve.at(self.rng.share()).max(self.least);
+        let begin = if self.page_faults.serial { self.busy.max(who.now) } else { who.now };
+        self.busy = begin + time;
+        self.begun.push((self.busy, number));
         self.faulted += 1;
     }
 

@@ -82,6 +82,24 @@ fn a_fault_takes_as_long_as_the_profile_says() {
     assert!(spread > micros(500), "all over the range: {spread:?}");
 }
 
+#[test]
+fn an_adapter_may_resolve_one_fault_after_the_other() {
+    for (serial, most) in [(false, 1.0), (true, 8.0)] {
+        let mut profile = Profile::ideal();
+        profile.page_faults.resolve = weir_transport::Delay::exactly(micros(300));
+        profile.page_faults.serial = serial;
+        let mut two = Two::new(1, Link::FDR, profile, [PINNED, DEMAND]);
+        for n in 0..8 {
+            let qp = two.connect(&QpSetup::default());
+            two.read(qp, n, n * 4096, 100);
+        }
+        two.run();
+        assert_eq!(two.sim.page_faults(two.hosts[1]), 8);
+        let last = (0..8).map(|n| two.notes.at(n)).max().expect("eight");
+        assert!((last.as_secs_f64() / micros(300).as_secs_f64() - most).abs() < 0.1, "{serial}: {last:?}");
+    }
+}
+
 /// Reads and writes all over the regions while pages go at random.
 struct Unmapper {
     notes: Notes,

@@ -55,6 +55,8 @@ pub struct PageFaults {
     pub responder: ResponderFaults,
     /// How long it takes until a page is there. Hosts see to it.
     pub resolve: Delay,
+    /// One fault after the other, so that who comes late waits for all before him. Hosts see to it.
+    pub serial: bool,
 }
 
 /// A page is missing where the answer to a READ or an atomic goes. (What is sent waits for its pages in any case.)
@@ -148,6 +150,7 @@ impl Profile {
                 requester: RequesterFaults::Wait,
                 responder: ResponderFaults::Wait,
                 resolve: Delay::exactly(Duration::ZERO),
+                serial: false,
             },
             repeated_read: Delay::exactly(Duration::ZERO),
             outstanding_reads: None,

@@ -9,11 +9,14 @@ use crate::clock;
 use crate::paging::invalidate;
 use crate::paging::populate::Trouble;
 use std::ops::Range;
-use weir_transport::{Delay, Profile, Side};
+use weir_transport::{Delay, Instant, PageFaults, Profile, Side};
 
 /// How late faults are resolved.
 pub(super) struct Late {
     resolve: Delay,
+    serial: bool,
+    /// When the last of the faults so far is due (nanoseconds).
+    busy: u64,
     random: u64,
     floods: bool,
     /// QPs whose requesters have met faults, where the profile has packet flood.
@@ -35,8 +38,8 @@ pub(super) struct Ripening {
 
 impl Late {
     pub fn new(profile: &Profile) -> Late {
-        let (resolve, floods) = (profile.page_faults.resolve, profile.flood.is_some());
-        Late { resolve, random: profile.seed, floods, begun: Vec::new() }
+        let PageFaults { resolve, serial, .. } = profile.page_faults;
+        Late { resolve, serial, busy: 0, random: profile.seed, floods: profile.flood.is_some(), begun: Vec::new() }
     }
 
     /// For a fault that is raised now.
@@ -45,7 +48,10 @@ impl Late {
             return Ripening::default();
         }
         let share = self.draw();
-        Ripening { due: (clock::now() + self.resolve.at(share)).0, ..Ripening::default() }
+        let now = clock::now();
+        let begin = if self.serial { now.max(Instant(self.busy)) } else { now };
+        self.busy = (begin + self.resolve.at(share)).0;
+        Ripening { due: self.busy, ..Ripening::default() }
     }
 
     /// A side of a QP has met a fault.
