@@ -57,7 +57,7 @@ fn nobody_answers_a_wrong_peer() {
     let outcome = run(&micro, "connectx4");
     assert_eq!(outcome.status.as_deref(), Some("transport retry counter exceeded"));
     assert_eq!((outcome.packets.requests, outcome.packets.responses), (4, 0));
-    assert_eq!(outcome.packets.lost, 4);
+    assert_eq!(outcome.packets.lost, 0, "they all came to where nobody was");
     // IBTA 9.7.6.1.3: each of the four timeouts is 1 to 4 times 4.096 µs · 2^17.
     let t_tr = Duration::from_nanos(4096 << 17);
     assert!((4 * t_tr..16 * t_tr).contains(&outcome.time), "{:?}", outcome.time);

@@ -4,6 +4,8 @@ use crate::library;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use weir_lab::micro::live::{self, Live};
@@ -70,6 +72,9 @@ pub struct MicroArgs {
     /// Of all that is left to chance; the same seed simulates the same
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
+    /// Simulated: write what both sides saw into client.pcapng and server.pcapng of this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "live")]
+    capture: Option<PathBuf>,
     /// Print JSON; times in µs
     #[arg(long)]
     json: bool,
@@ -105,7 +110,14 @@ pub fn run(args: &MicroArgs) -> Result<ExitCode> {
         let mut live = live()?;
         (live.run(&micro, &args.profile, args.seed)?, format!("live, {}", live.describe()))
     } else {
-        (Simulated.run(&micro, &args.profile, args.seed)?, format!("simulated, seed {}", args.seed))
+        let outcome = match &args.capture {
+            None => Simulated.run(&micro, &args.profile, args.seed)?,
+            Some(folder) => {
+                fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+                Simulated.run_captured(&micro, &args.profile, args.seed, folder)?
+            }
+        };
+        (outcome, format!("simulated, seed {}", args.seed))
     };
     if args.json {
         let all = serde_json::json!({

@@ -8,10 +8,11 @@ use super::ladder::{RNR_NAK, SEQUENCE_NAK, what};
 use super::{Micro, Operation, Outcome, Packets, Runner, Sides, Step, Workaround};
 use anyhow::{Context, Result, ensure};
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_sim::{App, Backing, Done, HostId, Link, Paging, QpId, QpSetup, Region, Seen, Simulation, What};
+use weir_sim::{App, Backing, Done, HostId, Link, Loss, Paging, QpId, QpSetup, Region, Seen, Simulation, What};
 use weir_transport::{
     Data, Instant, MAX_RD_ATOMIC, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
 };
@@ -22,13 +23,19 @@ pub struct Simulated;
 
 impl Runner for Simulated {
     fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> Result<Outcome> {
-        micro.check()?;
-        let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
-        profile.seed = profile.seed.wrapping_add(seed);
-        let Sides { client, server } = micro.odp;
-        ensure!(profile.on_demand || !(client || server), "{} has no memory on demand", profile.name);
-        let mut rig = Rig::new(micro, profile, seed);
+        let mut rig = Rig::of(micro, profile, seed)?;
         rig.run();
+        Ok(rig.outcome())
+    }
+}
+
+impl Simulated {
+    /// The same, and writes what both sides saw into `client.pcapng` and `server.pcapng` of a folder.
+    pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
+        let mut rig = Rig::of(micro, profile, seed)?;
+        rig.capture(folder)?;
+        rig.run();
+        rig.sim.finish_captures().with_context(|| folder.display().to_string())?;
         Ok(rig.outcome())
     }
 }
@@ -105,6 +112,23 @@ struct Raw {
 }
 
 impl Rig {
+    fn of(micro: &Micro, profile: &str, seed: u64) -> Result<Rig> {
+        micro.check()?;
+        let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
+        profile.seed = profile.seed.wrapping_add(seed);
+        let Sides { client, server } = micro.odp;
+        ensure!(profile.on_demand || !(client || server), "{} has no memory on demand", profile.name);
+        Ok(Rig::new(micro, profile, seed))
+    }
+
+    fn capture(&mut self, folder: &Path) -> Result<()> {
+        for (host, name) in [(self.client.local.host, "client.pcapng"), (self.client.remote.host, "server.pcapng")] {
+            let path = folder.join(name);
+            self.sim.capture(host, &path).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
     fn new(micro: &Micro, profile: Profile, seed: u64) -> Rig {
         let mut sim = Simulation::new(seed);
         let profile = Arc::new(profile);
@@ -336,7 +360,8 @@ impl Posts {
 impl Log {
     fn take(&mut self, seen: &Seen<'_>) {
         let What::Sent { lost } = seen.what else {
-            self.packets.lost += u64::from(matches!(seen.what, What::Lost(_)));
+            // What nobody was there for was not lost on its way.
+            self.packets.lost += u64::from(matches!(seen.what, What::Lost(loss) if loss != Loss::Nowhere));
             return;
         };
         let from_client = seen.from.host == self.client;
@@ -382,5 +407,47 @@ fn words(status: Status) -> &'static str {
         Status::RemoteOperation => "remote operation error",
         Status::RetryExceeded => "transport retry counter exceeded",
         Status::RnrRetryExceeded => "RNR retry counter exceeded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ladder::{self, Naming};
+    use super::*;
+
+    /// Live runs know of their packets by captures only: that way of reading finds in captures what happened.
+    #[test]
+    fn captures_tell_what_happened() {
+        let odp = Sides { client: true, server: true };
+        let interval = Duration::from_millis(1);
+        let runs = [
+            ("ideal", Micro { num_ops: 64, num_qps: 8, odp, ..Micro::default() }),
+            ("connectx4", Micro { num_ops: 3, interval, odp, ..Micro::default() }),
+            ("connectx4", Micro { num_ops: 64, num_qps: 8, odp, ack_timeout: 18, ..Micro::default() }),
+            (
+                "connectx4",
+                Micro { operation: Operation::Write, num_ops: 2, interval, odp, size: 9000, ..Micro::default() },
+            ),
+            ("connectx4", Micro { operation: Operation::Send, num_ops: 20, num_qps: 2, odp, ..Micro::default() }),
+            ("connectx5", Micro { wrong_peer: true, ..Micro::default() }),
+        ];
+        let folder = tempfile::tempdir().expect("a folder");
+        for (profile, micro) in runs {
+            let mut rig = Rig::of(&micro, profile, 1).expect("it can run");
+            rig.capture(folder.path()).expect("two files");
+            rig.run();
+            rig.sim.finish_captures().expect("room on the disk");
+            // A peer that does not exist has a number all the same.
+            let far = |far| if micro.wrong_peer { 0xff_fffe } else { far };
+            let qps = rig.log.borrow().qps.iter().map(|qp| [qp.numbers[0], far(qp.numbers[1])]).collect();
+            let address = rig.client.remote.addr;
+            let naming = Naming { micro: &micro, qps, mtu: 4096, address, start: Some(0) };
+            let paths = ["client.pcapng", "server.pcapng"].map(|name| folder.path().join(name));
+            let read = ladder::read(&[&paths[0], &paths[1]], &naming).expect("captures");
+            let outcome = rig.outcome();
+            assert_eq!(read.steps, outcome.steps, "{profile}, {micro:?}");
+            assert_eq!(read.timeouts, outcome.timeouts, "{profile}, {micro:?}");
+            assert_eq!(read.packets, outcome.packets, "{profile}, {micro:?}");
+        }
     }
 }
