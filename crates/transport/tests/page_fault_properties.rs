@@ -1,9 +1,7 @@
 //! The protocol's promises where memory is paged on demand, over wires that lose, repeat, reorder and corrupt.
 
 use proptest::prelude::*;
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::time::Duration;
 use weir_transport::testing::{Entry, Faults, PagingSetup, Pair, Rng, SRQ, Setup, address, remote};
 use weir_transport::*;
@@ -75,6 +73,7 @@ fn ways() -> impl Strategy<Value = PageFaults> {
         requester,
         responder,
         resolve,
+        ..Profile::ideal().page_faults
     })
 }
 
@@ -213,9 +212,6 @@ fn run(pair: &mut Pair, seed: u64, restless: f64, mut sends: VecDeque<Post>) {
 /// Every promise, for whatever has completed; how many work requests did.
 fn check(pair: &mut Pair, setup: &Setup, works: &[Work], seed: u64, restless: f64) -> usize {
     let before = [pair.memory(0, 0, REGION), pair.memory(1, 0, REGION)];
-    if let Some(limit) = setup.profile.outstanding_reads {
-        pair.nodes[0].host.outstanding = Rc::new(RefCell::new(Outstanding::new(Some(limit))));
-    }
     let (receives, sends) = prepare(pair, setup, works);
     run(pair, seed, restless, sends);
     assert!(pair.canaries_live(), "something outside of the region changed");

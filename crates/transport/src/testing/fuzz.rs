@@ -7,8 +7,8 @@ use super::paging::PagingSetup;
 use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, remote, sge};
 use super::rng::Rng;
 use crate::{
-    Access, AttrMask, Bind, Data, Delay, Handled, Limits, Mtu, QpAttr, QpState, Queue, RecvWr, RequesterFaults,
-    ResponderFaults, SendFlags, SendOp, SendWr, Side,
+    Access, AttrMask, Bind, Data, Delay, Flood, Handled, Limits, Mtu, Profile, QpAttr, QpState, Queue, RecvWr,
+    RequesterFaults, ResponderFaults, RnrWait, SendFlags, SendOp, SendWr, Side, Spread,
 };
 use std::time::Duration;
 use weir_wire::{
@@ -134,7 +134,8 @@ fn setup(input: &mut Input<'_>) -> Setup {
         3 => setup.service = Service::Xrc,
         _ => {}
     }
-    setup.max_dest_rd_atomic = input.byte() % 5;
+    let third = input.byte();
+    setup.max_dest_rd_atomic = third % 5;
     let byte = input.byte();
     setup.max_rd_atomic = byte % 5;
     if byte & 0x80 != 0 {
@@ -147,13 +148,28 @@ fn setup(input: &mut Input<'_>) -> Setup {
         faults.responder = if byte & 0x20 == 0 {
             ResponderFaults::Wait
         } else {
-            ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO }
+            let after = if third & 0x10 == 0 { Duration::ZERO } else { Duration::from_micros(140) };
+            ResponderFaults::RnrNak { read_after: after, other_after: 4 * after }
         };
     }
+    flaws(third, &mut setup.profile);
     setup.retry_cnt = input.byte() % 8;
     setup.rnr_retry = input.byte() % 8;
     setup.region = REGION;
     setup
+}
+
+/// The flaws of an adapter, a bit for each.
+fn flaws(bits: u8, profile: &mut Profile) {
+    let micros = Duration::from_micros;
+    profile.damming = bits & 0x80 != 0;
+    profile.flood = (bits & 0x40 != 0).then_some(Flood { remembered: 4, search: micros(100) });
+    profile.outstanding_reads = (bits & 0x20 != 0).then_some(2);
+    if bits & 0x10 != 0 {
+        profile.repeated_read = Delay { low: micros(60), high: micros(100) };
+        profile.rnr_wait = RnrWait { factor: Spread { low: 1.0, high: 4.0 }, discards: true };
+        profile.ack_timeout.factor = Spread { low: 1.0, high: 4.0 };
+    }
 }
 
 /// Feeds packets, polls and timeouts to a node as the input says.

@@ -6,11 +6,13 @@ use super::paging::{Paging, PagingSetup};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, Announcer, AttrMask, Completion, Data, Datagram, Handled, Instant, Limits, Mtu, Profile, Progress, Psn, Qp,
-    QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status, Target, Tuning,
+    Access, Announcer, AttrMask, Completion, Data, Datagram, Handled, Instant, Limits, Mtu, Outstanding, Profile,
+    Progress, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status,
+    Target, Tuning,
 };
-use std::cell::RefMut;
+use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Packet, RnrTimer, Service};
@@ -142,9 +144,11 @@ impl Setup {
             memory.register(region, |_| fill.draw() as u8);
             let takes = self.profile.page_faults.resolve;
             memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).takes(takes));
+            let mut host = TestHost::new(memory);
+            host.outstanding = Rc::new(RefCell::new(Outstanding::new(self.profile.outstanding_reads)));
             Node {
                 qp,
-                host: TestHost::new(memory),
+                host,
                 window: self.window,
                 burst: self.burst,
                 held: Default::default(),

@@ -29,6 +29,7 @@ pub fn flawed() -> Profile {
             requester: RequesterFaults::Discard { retransmit: exactly(520) },
             responder: ResponderFaults::RnrNak { read_after: 138 * US, other_after: 517 * US },
             resolve: exactly(480),
+            ..Profile::ideal().page_faults
         },
         repeated_read: exactly(80),
         damming: true,
