@@ -31,7 +31,7 @@ fn exit_codes(bed: &Bed) -> Result<()> {
         (&["--faults", "lost=1"], &["true"], 125, "--faults"),
         (&["--interface", "no-such-if"], &["true"], 125, "no-such-if"),
         (&["--capture", "/no/such/folder/x"], &["true"], 125, "/no/such/folder"),
-        (&["--profile", "perfect"], &["true"], 2, "ideal"),
+        (&["--profile", "perfect"], &["true"], 125, "ideal"),
     ] {
         let ended = weir(bed, options, words)?;
         ensure!(ended.status.code() == Some(code), "{words:?} {options:?}: not {code}\n{}", ended.printed());

@@ -17,6 +17,7 @@ mod matrix;
 mod micro;
 mod multicast;
 mod pingpong;
+mod profiles;
 mod roce_peer;
 mod stat;
 mod threads;
@@ -59,6 +60,7 @@ fn trials() -> Vec<Trial> {
         capture::trials(),
         matrix::trials(),
         micro::trials(),
+        profiles::trials(),
         benches::trials(),
     ]
     .into_iter()

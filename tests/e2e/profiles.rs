@@ -1,0 +1,142 @@
+//! Adapters with flaws under real programs: all bytes arrive all the same, what they lose is in captures, and what is no
+//! profile is said.
+
+use crate::bed::{Bed, Place, library};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::path::Path;
+use std::time::Duration;
+use weir_capture::tshark;
+use weir_cli::stage::{Child, Finished, Side};
+
+/// As ConnectX-4, but for timeouts that tests can wait for.
+const QUICK: &str = "about = \"quick\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n";
+
+const PROGRAMS: &[&str] = &[
+    "ib_read_bw --odp -s 65536 -n 1000",
+    "ib_write_bw --odp -s 65536 -n 1000",
+    "ib_send_bw --odp -s 4096 -n 1000",
+    "ib_read_lat --odp -s 8 -n 1000",
+];
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for place in Place::ALL {
+        for profile in ["connectx4", "connectx5", "connectx6"] {
+            for program in PROGRAMS {
+                let name = format!("{program} as {profile}");
+                trials.push(trial(place, &name, move |bed| moves_all_data(bed, program, profile)));
+            }
+        }
+        trials.push(trial(place, "every byte and status through every flaw", every_byte));
+        trials.push(trial(place, "a capture shows what the adapter itself loses", lost_packets));
+    }
+    trials.push(trial(Place::Loopback, "what is no profile is said", no_profile));
+    trials.push(trial(Place::Loopback, "a file of one's own is found from its folder", own_file));
+    trials.push(trial(Place::Loopback, "connectx3 has no memory on demand", without_on_demand));
+    trials
+}
+
+fn moves_all_data(bed: &Bed, program: &str, profile: &str) -> Result<()> {
+    let options = ["--profile", profile];
+    let line = format!("{program} -F -d {{dev}} -p {{port}}");
+    let ended = bed.pair(&options, &line, Duration::from_secs(60))?;
+    let iterations = program.rsplit(' ').next().unwrap_or_default();
+    ensure!(ended.client.stdout.split_whitespace().any(|word| word == iterations), "{}", ended.client.printed());
+    Ok(())
+}
+
+fn every_byte(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("quick.toml");
+    std::fs::write(&file, QUICK)?;
+    let options = ["--profile", file.to_str().context("an odd temporary folder")?];
+    let program = library().join("weir-verify");
+    for (seed, memory) in [(31, 1), (32, 3)] {
+        let [a, b] = [Side::A, Side::B].map(|side| bed.gid_index(side, bed.stage.address(side)));
+        let (a, b) = (a?, b?);
+        ensure!(a == b, "GIDs {a} and {b}: one line serves both sides");
+        let line = format!("{} -d {{dev}} -g {a} -p {{port}} -l -n 300 -s {seed} -o {memory}", program.display());
+        bed.pair(&options, &line, Duration::from_secs(120))?;
+    }
+    Ok(())
+}
+
+fn lost_packets(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("quick.toml"), QUICK)?;
+    let profile = folder.path().join("quick.toml");
+    let capture = folder.path().join("weir-%p.pcapng");
+    let path = |path: &Path| path.to_str().map(str::to_owned).context("an odd temporary folder");
+    let (profile, capture) = (path(&profile)?, path(&capture)?);
+    let options = ["--profile", &profile, "--capture", &capture];
+    let line = format!(
+        "{} --device {{dev}} --port {{port}} --odp server --num-ops 2 --interval 3ms --rnr-timer 20",
+        library().join("weir-micro").display()
+    );
+    // The RNR timer of 10.24 ms lasts 27 ms and more: this machine may be late to take in the NAK.
+    bed.pair(&options, &line, Duration::from_secs(30))?;
+    let mut remarks = vec![];
+    for entry in std::fs::read_dir(folder.path())? {
+        let file = entry?.path();
+        if file.extension().is_none_or(|ending| ending != "pcapng") {
+            continue;
+        }
+        let comparison = tshark::compare(&file)?;
+        ensure!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
+        ensure!(comparison.skipped == 0, "{} packets with a bad ICRC", comparison.skipped);
+        let fields = ["-Y", "frame.comment", "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "frame.comment"];
+        let output = std::process::Command::new("tshark").arg("-r").arg(&file).args(fields).output()?;
+        remarks.extend(String::from_utf8(output.stdout)?.lines().map(str::to_owned));
+    }
+    // READ requests: the second one, once, in the file of who lost it.
+    ensure!(remarks == ["12\tlost by the adapter: packet damming"], "{remarks:?}");
+    Ok(())
+}
+
+fn weir(bed: &Bed, folder: &Path, options: &[&str], words: &[&str]) -> Result<Finished> {
+    let mut command = bed.weir(Side::A, options, words);
+    Child::spawn(command.current_dir(folder), "weir run")?.wait(Duration::from_secs(10))
+}
+
+fn no_profile(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("odd.toml"), "about = \"odd\"\n[ack_timeout]\nfloor = 3\n")?;
+    std::fs::write(folder.path().join("broken.toml"), "about = \n")?;
+    for (profile, said) in [
+        ("connectx9", &["connectx9", "connectx4", "ideal"][..]),
+        ("none.toml", &["none.toml", "No such file"]),
+        ("odd.toml", &["odd.toml", "ack_timeout.floor"]),
+        ("./broken.toml", &["broken.toml", "TOML"]),
+    ] {
+        let ended = weir(bed, folder.path(), &["--profile", profile], &["true"])?;
+        ensure!(ended.status.code() == Some(125), "{profile}: not 125\n{}", ended.printed());
+        for word in [&["--profile"], said].concat() {
+            ensure!(ended.stderr.contains(word), "{profile}: `{word}` is not said\n{}", ended.printed());
+        }
+    }
+    Ok(())
+}
+
+fn own_file(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("mine.toml"), "about = \"mine\"\n[adapter]\non_demand = false\n")?;
+    let device = bed.stage.device(Side::A);
+    let look = format!("cd / && ibv_devinfo -v -d {device}");
+    for profile in ["mine.toml", "./mine.toml"] {
+        let ended = weir(bed, folder.path(), &["--profile", profile], &["sh", "-c", &look])?.success()?;
+        ensure!(!ended.stdout.contains("ODP_SUPPORT"), "{profile}: {}", ended.printed());
+    }
+    let ended = weir(bed, folder.path(), &[], &["sh", "-c", &look])?.success()?;
+    ensure!(ended.stdout.contains("ODP_SUPPORT"), "{}", ended.printed());
+    Ok(())
+}
+
+fn without_on_demand(bed: &Bed) -> Result<()> {
+    let options = ["--profile", "connectx3"];
+    bed.pair(&options, "ib_read_bw -F -d {dev} -p {port} -s 65536 -n 100", Duration::from_secs(30))?;
+    let refused = bed.pair(&options, "ib_read_bw --odp -F -d {dev} -p {port} -s 65536 -n 100", Duration::from_secs(30));
+    ensure!(refused.is_err(), "memory on demand was given");
+    Ok(())
+}
