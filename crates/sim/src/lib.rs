@@ -8,6 +8,36 @@
 //!                └─── pages that are missing come after a while, as the adapter's profile says ───┘
 //! ```
 //!
+//! Two hosts, and a READ of 100 bytes whose page is missing at the server:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use weir_sim::{App, Backing, Done, Link, Paging, QpSetup, Simulation};
+//! use weir_transport::{Data, Profile, SendFlags, SendOp, SendWr};
+//!
+//! struct Show;
+//! impl App for Show {
+//!     fn completed(&mut self, sim: &mut Simulation, done: &Done) {
+//!         println!("{:?} after {} ns", done.completion.status, sim.now().0);
+//!     }
+//! }
+//!
+//! let profile = Arc::new(Profile::ideal());
+//! let mut sim = Simulation::new(1);
+//! let [client, server] = [(); 2].map(|()| sim.add_host(&profile));
+//! sim.link(client, server, Link::FDR);
+//! let near = sim.register(client, Backing::Bytes(vec![0; 100]), Paging::Pinned);
+//! let far = sim.register(server, Backing::Bytes(vec![7; 100]), Paging::OnDemand);
+//! let [qp, _] = sim.connect(client, server, &QpSetup::default());
+//! let op = SendOp::Read { remote_addr: far.addr, rkey: far.key };
+//! let data = [near.sge(0, 100)];
+//! sim.post_send(qp, &SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&data) })?;
+//! sim.run(&mut Show);
+//! assert_eq!(sim.bytes(&near), [7; 100]);
+//! assert_eq!(sim.page_faults(server), 1);
+//! # Ok::<(), weir_transport::PostError>(())
+//! ```
+//!
 //! The same seed gives the same trace. Packets are headers and a length; payload has bytes where memory has
 //! ([`Backing`]).
 //!

@@ -82,11 +82,12 @@ pub(crate) struct Memory {
     free_faults: Vec<u32>,
     /// Faults that were begun and whose ends are still to be put down.
     pub begun: Vec<(Instant, u32)>,
-    /// How long the adapter takes at least, and the host.
+    /// What the adapter takes for one.
     page_faults: PageFaults,
+    /// What the host takes for one in any case.
+    least: Duration,
     /// Where one fault is resolved after the other: until then there is one.
     busy: Instant,
-    least: Duration,
     rng: Rng,
     /// Faults begun so far.
     pub faulted: u64,
@@ -101,8 +102,8 @@ impl Memory {
             free_faults: Vec::new(),
             begun: Vec::new(),
             page_faults,
-            busy: Instant(0),
             least,
+            busy: Instant(0),
             rng: Rng(seed),
             faulted: 0,
         }
