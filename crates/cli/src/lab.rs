@@ -167,3 +167,45 @@ fn run_one(args: &RunArgs, experiment: &'static Experiment, make: &Maker) -> Res
     bar.finish_and_clear();
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: LabArgs,
+    }
+
+    fn parse(line: &str) -> Result<LabArgs, clap::Error> {
+        Command::try_parse_from(line.split(' ')).map(|command| command.args)
+    }
+
+    #[test]
+    fn one_folder_takes_everything_of_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let line =
+            format!("lab run odp-read damming-trace --sim --trials 1 --html --markdown --json --out {}", out.display());
+        assert_eq!(run(parse(&line).unwrap()).unwrap(), ExitCode::SUCCESS);
+        for name in
+            ["claims.json", "index.html", "README.md", "odp-read.csv", "odp-read-ladder.svg", "damming-trace.json"]
+        {
+            assert!(out.join(name).is_file(), "{name}");
+        }
+        let claims: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(out.join("claims.json")).unwrap()).unwrap();
+        assert_eq!(claims.as_array().map(Vec::len), Some(2));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(parse("lab run").is_err() && parse("lab run all --live --sim").is_err());
+        let unknown = run(parse("lab run nothing").unwrap()).unwrap_err();
+        assert!(unknown.to_string().contains("weir lab list"), "{unknown}");
+        let simulated = run(parse("lab run flood --live").unwrap()).unwrap_err();
+        assert!(simulated.to_string().contains("nothing is left"), "{simulated}");
+    }
+}
