@@ -27,8 +27,8 @@ pub struct Naming<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub packets: Packets,
-    /// Requests that were repeated though nobody had asked for it, and nothing had come back. (A flood of them in the
-    /// order of their PSNs is one timeout.)
+    /// Requests that were repeated though nobody had asked for it and nothing had come back for them. Those of a QP that
+    /// go again together are one.
     pub timeouts: u64,
     /// The first 100,000.
     pub steps: Vec<Step>,
@@ -231,5 +231,130 @@ impl Qp {
     fn covering(&mut self, psn: u32) -> Option<&mut Sent> {
         let (first, sent) = self.sent.range_mut((Bound::Unbounded, Bound::Included(psn))).next_back()?;
         (psn - first < sent.psns).then_some(sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use weir_capture::LinkType;
+    use weir_wire::ip::Envelope;
+    use weir_wire::{Bth, Opcode, Psn, ROCE_PORT, Service};
+
+    const CLIENT: u32 = 7026049;
+    const SERVER: u32 = 16336625;
+    const ADDRESS: u64 = 140675838853120;
+
+    fn naming(micro: &Micro) -> Naming<'_> {
+        Naming { micro, qps: vec![[CLIENT, SERVER]], mtu: 4096, address: ADDRESS, start: None }
+    }
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/captures").join(name)
+    }
+
+    fn shown(traffic: &Traffic) -> Vec<(String, Option<u32>, bool, bool)> {
+        traffic.steps.iter().map(|s| (s.what.clone(), s.operation, s.from_client, s.lost)).collect()
+    }
+
+    /// Two READs, 1 ms apart, memory on demand at the server, profile connectx4: made by `weir-micro` under
+    /// `weir run --profile connectx4 --icrc always --capture`.
+    #[test]
+    fn a_live_capture_of_packet_damming() {
+        let micro = Micro { num_ops: 2, interval: Duration::from_millis(1), ..Micro::default() };
+        let [client, server] = ["weir-damming-client.pcapng", "weir-damming-server.pcapng"].map(fixture);
+        let naming = Naming { start: Some(1795326049247559514), ..naming(&micro) };
+        let both = read(&[&client, &server], &naming).unwrap();
+        let expected = [
+            ("RDMA Read Request", 0, true, false),
+            (RNR_NAK, 0, false, false),
+            ("RDMA Read Response", 0, false, false),
+            ("RDMA Read Request", 0, true, false),
+            ("RDMA Read Request", 1, true, true),
+            ("RDMA Read Response", 0, false, false),
+            ("RDMA Read Request", 1, true, false),
+            ("RDMA Read Response", 1, false, false),
+        ];
+        assert_eq!(shown(&both), expected.map(|(what, at, client, lost)| (what.to_owned(), Some(at), client, lost)));
+        // READ 0 is repeated after an RNR NAK, READ 1 because nothing came.
+        assert_eq!(both.timeouts, 1);
+        let counted = Packets { requests: 4, responses: 4, repeated: 2, rnr_naks: 1, sequence_naks: 0, lost: 1 };
+        assert_eq!(both.packets, counted);
+        let again = both.steps[6].time;
+        assert!(again > Duration::from_millis(430) && again < Duration::from_millis(560), "{again:?}");
+        // One side alone saw the same packets.
+        let alone = read(&[&client], &naming).unwrap();
+        assert_eq!((shown(&alone), alone.timeouts, alone.packets), (shown(&both), both.timeouts, both.packets));
+    }
+
+    /// A frame at a time in µs.
+    fn frame(at: u64, to: u32, operation: Wire, psn: u32, fill: impl FnOnce(&mut Headers), payload: usize) -> Frame {
+        let mut headers = Headers::new(Bth::new(Opcode::new(Service::Rc, operation), to, Psn::new(psn)));
+        fill(&mut headers);
+        let mut packet = vec![0; headers.len() + payload + weir_wire::ICRC_LEN];
+        headers.emit(&mut packet);
+        let [src, dst] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+        let envelope = Envelope { src, dst, src_port: 20480, dst_port: ROCE_PORT, ip_id: 0, dont_fragment: true };
+        let mut head = [0; 48];
+        let len = envelope.emit(packet.len(), 0, 64, &mut head);
+        let data = [&[2; 12][..], &[8, 0], &head[..len], &packet].concat();
+        let orig_len = data.len();
+        Frame { timestamp: at * 1000, link_type: LinkType::Ethernet, data, orig_len, direction: None, comment: None }
+    }
+
+    fn read_request(at: u64, psn: u32, offset: u64, len: u32) -> Frame {
+        let reth = Reth { va: (ADDRESS + offset).into(), rkey: 1.into(), dma_len: len.into() };
+        frame(at, SERVER, Wire::ReadRequest, psn, |headers| headers.put(reth), 0)
+    }
+
+    fn response(at: u64, psn: u32) -> Frame {
+        frame(at, CLIENT, Wire::ReadResponseOnly, psn, |_| (), 100)
+    }
+
+    fn send(at: u64, psn: u32, operation: Wire, payload: usize) -> Frame {
+        frame(at, SERVER, operation, psn, |_| (), payload)
+    }
+
+    #[test]
+    fn what_was_answered_or_refused_is_no_timeout() {
+        let micro = Micro { num_ops: 2, ..Micro::default() };
+        let nak = |at: u64, psn: u32| {
+            let aeth = Aeth::new(Syndrome::Nak(NakCode::PsnSequence).to_byte(), 0);
+            frame(at, CLIENT, Wire::Acknowledge, psn, move |headers| headers.put(aeth), 0)
+        };
+        let begin = vec![read_request(0, 0, 0, 100), read_request(5, 1, 100, 100)];
+        let then = |more: Vec<Frame>| of(&[begin.clone(), more].concat(), &naming(&micro));
+        // The answer was dropped for a page fault; both go again.
+        let dropped = then(vec![response(8, 0), read_request(500, 0, 0, 100), read_request(501, 1, 100, 100)]);
+        assert_eq!((dropped.timeouts, dropped.packets.repeated), (0, 2));
+        let refused = then(vec![nak(8, 0), read_request(9, 0, 0, 100)]);
+        assert_eq!((refused.timeouts, refused.packets.sequence_naks), (0, 1));
+        // Silence: both go again at once, twice.
+        let again = |at: u64| vec![read_request(at, 0, 0, 100), read_request(at, 1, 100, 100)];
+        let silent = then([again(500_000), again(1_000_000)].concat());
+        assert_eq!((silent.timeouts, silent.packets.repeated), (2, 4));
+        // The first was answered, the second was not.
+        let second = then(vec![response(8, 0), read_request(500_000, 1, 100, 100)]);
+        assert_eq!((second.timeouts, shown(&second).last().unwrap().1), (1, Some(1)));
+    }
+
+    #[test]
+    fn sends_have_their_turn_and_dummies_none() {
+        let micro = Micro { operation: Operation::Send, size: 5000, num_ops: 2, ..Micro::default() };
+        let frames = [
+            send(0, 0, Wire::SendFirst, 4096),
+            send(1, 1, Wire::SendLast, 904),
+            send(2, 2, Wire::SendOnly, 1),
+            send(3, 3, Wire::SendFirst, 4096),
+            send(4, 4, Wire::SendLast, 904),
+            send(9000, 1, Wire::SendLast, 904),
+            frame(9001, CLIENT, Wire::Acknowledge, 4, |headers| headers.put(Aeth::new(0, 0)), 0),
+            frame(9002, 77, Wire::Acknowledge, 4, |_| (), 0),
+        ];
+        let traffic = of(&frames, &naming(&micro));
+        let operations: Vec<Option<u32>> = traffic.steps.iter().map(|step| step.operation).collect();
+        assert_eq!(operations, [Some(0), Some(0), None, Some(1), Some(1), Some(0), Some(1)]);
+        assert_eq!((traffic.timeouts, traffic.packets.requests, traffic.packets.responses), (1, 6, 1));
     }
 }
