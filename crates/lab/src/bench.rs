@@ -1,5 +1,6 @@
 //! Runs the micro-benchmark many times, on several threads, and always with the same seeds.
 
+use crate::claim::Claim;
 use crate::micro::{Micro, Outcome, Runner, Wakeup};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -21,6 +22,9 @@ pub struct Bench<'a> {
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
     pub seen: Mutex<Seen>,
 }
+
+/// What a packet may take through two processes on a busy machine, ms; adapters take microseconds.
+const SLACK: f64 = 0.4;
 
 /// What runs were like.
 #[derive(Debug, Default)]
@@ -116,6 +120,14 @@ impl Bench<'_> {
         let setting = setting.into();
         let runs = self.measure(1, &[setting], Setting::clone, |_, outcome| outcome.clone())?;
         Ok(runs.into_iter().flatten().next().expect("one key, one trial"))
+    }
+
+    /// Claims of single packets' times, some of them microseconds: live, this machine's own time comes on top.
+    pub fn lenient(&self, mut claims: Vec<Claim>) -> Vec<Claim> {
+        if self.live {
+            claims.iter_mut().filter(|claim| claim.unit == "ms").for_each(|claim| claim.high += SLACK);
+        }
+        claims
     }
 
     /// The adapters that there were so far.

@@ -21,5 +21,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let one = |sides: &_| Micro { operation: Operation::Write, odp: *sides, rnr_timer: RNR_1_28, ..Micro::default() };
     let keys = [SERVER, CLIENT];
     let runs = bench.measure(bench.trials(10), &keys, one, |_, outcome| outcome.clone())?;
-    report(&keys, &runs, &[("RNR NAK after", 0.526), ("WRITE again", 6.035), ("acknowledged after another", 0.006)])
+    report(
+        bench,
+        &keys,
+        &runs,
+        &[("RNR NAK after", 0.526), ("WRITE again", 6.035), ("acknowledged after another", 0.006)],
+    )
 }
