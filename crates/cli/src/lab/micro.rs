@@ -203,7 +203,11 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> Stri
     text.push('\n');
     text.push_str(&ladder(&outcome.steps));
     let [server, client] = live::by_hand(micro);
-    let _ = write!(text, "\nThe same on a real adapter:\n  {server}\n  {client}\n");
+    let folder = library::folder().map_or("lib/weir".into(), |folder| folder.display().to_string());
+    let _ = write!(
+        text,
+        "\nThe same on two hosts with a real adapter (the program is in {folder}):\n  {server}\n  {client}\n"
+    );
     text
 }
 
