@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_device::paging::invalidate;
 use weir_device::{Advice, Errno, Rereg};
-use weir_transport::{Profile, Status};
+use weir_transport::{PageFaults, Profile, Status};
 
 #[test]
 fn a_fault_takes_its_time_and_what_is_there_does_not() {
@@ -41,6 +41,27 @@ fn a_fault_takes_its_time_and_what_is_there_does_not() {
     post_write(&other, 2, source.sge(0, 8), &target, 2 * PAGE + 8);
     let ended = side.ended(2);
     assert!(ended.iter().all(|(_, at)| *at - joined < TIME + TIME / 4), "{:?}", ended[1].1 - joined);
+}
+
+#[test]
+fn faults_are_resolved_one_after_the_other_where_an_adapter_does_so() {
+    const TIME: Duration = ms(30);
+    let _alone = alone();
+    let profile = slow("one-by-one", TIME);
+    let serial = Profile { page_faults: PageFaults { serial: true, ..profile.page_faults }, ..profile };
+    let side = Side::new(&serial);
+    let qps = [side.pair(&side), side.pair(&side), side.pair(&side)];
+    qps.iter().for_each(|[qp, _]| greet(qp, &side, &side));
+    let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 3));
+    let began = Instant::now();
+    for (n, [qp, _]) in qps.iter().enumerate() {
+        post_write(qp, n as u64, source.sge(0, 8), &target, n * PAGE);
+    }
+    let ended = side.ended(3);
+    for (n, (number, at)) in ended.iter().enumerate() {
+        let took = *at - began;
+        assert!(*number == n as u64 && took >= TIME * (n as u32 + 1), "{number}: {took:?}");
+    }
 }
 
 #[test]

@@ -132,7 +132,10 @@ impl Engine {
             patience: config.patience,
             mark: 0,
         };
-        let peers = Peers::new(own, ports.receive_buffer());
+        let mut peers = Peers::new(own, ports.receive_buffer());
+        if quirks::has_peers_repeat(profile) {
+            peers.widen();
+        }
         let carrier = carrier::wrap(ports, device, config)?;
         Ok(Engine {
             in_place: carrier.takes_pieces(),

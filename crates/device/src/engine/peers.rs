@@ -138,6 +138,8 @@ pub struct Peers {
     own: Hello,
     /// Bytes that all peers together may have under way to us.
     budget: usize,
+    /// The most that one of them gets.
+    most: usize,
     /// What each of those that our QPs talk to gets of it.
     share: usize,
     /// How many they are.
@@ -174,9 +176,17 @@ impl Peers {
             sweep_at: FEW,
             own,
             budget,
-            share: share(budget, 1),
+            most: *SHARE.end(),
+            share: share(budget, 1, *SHARE.end()),
             known: 0,
         }
+    }
+
+    /// One peer may get all of the buffer: adapters know no windows, and who repeats all that he has sent is to have it
+    /// under way. Before anything else.
+    pub fn widen(&mut self) {
+        self.most = self.budget.max(*SHARE.end());
+        self.share = share(self.budget, 1, self.most);
     }
 
     pub fn get(&self, id: PeerId) -> &Peer {
@@ -417,7 +427,7 @@ impl Peers {
             }
             _ => self.remember(stranger),
         };
-        let window = share(self.budget, self.known + self.strangers.present(now));
+        let window = share(self.budget, self.known + self.strangers.present(now), self.most);
         if let Some(place) = place {
             self.strangers.tell(place, window);
         }
@@ -434,7 +444,7 @@ impl Peers {
             matches!(peer.state, State::Weir(_)) && (peer.users > 0 || lately)
         };
         self.known = self.peers.iter().filter(talks).count();
-        self.share = share(self.budget, self.known);
+        self.share = share(self.budget, self.known, self.most);
     }
 
     fn note(&mut self, id: PeerId, kind: Kind) -> Note {
@@ -469,13 +479,13 @@ impl Peers {
 
     /// Bytes that may still be read from a peer.
     pub fn read_room(&self, id: PeerId) -> usize {
-        self.share.saturating_sub(self.peers[id].reading)
+        self.share.min(*SHARE.end()).saturating_sub(self.peers[id].reading)
     }
 }
 
-/// What each of `count` gets of a budget.
-fn share(budget: usize, count: usize) -> usize {
-    (budget / count.max(1)).clamp(*SHARE.start(), *SHARE.end())
+/// What each of `count` gets of a budget, `most` at the most.
+fn share(budget: usize, count: usize, most: usize) -> usize {
+    (budget / count.max(1)).clamp(*SHARE.start(), most)
 }
 
 #[cfg(test)]

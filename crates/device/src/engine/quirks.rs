@@ -4,7 +4,7 @@
 use crate::adapter::Adapter;
 use crate::engine::Engine;
 use std::sync::{Mutex, MutexGuard, Weak};
-use weir_transport::{Announcer, Instant, Outstanding, Profile, Side};
+use weir_transport::{Announcer, Instant, Outstanding, Profile, ResponderFaults, Side};
 
 /// A limit to the READs and atomics of all QPs together. Whoever holds the engine asks it; ending a QP gives places back.
 pub struct Reads {
@@ -36,6 +36,11 @@ impl Reads {
     fn places(&self) -> MutexGuard<'_, Outstanding> {
         self.places.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// Whether peers may have to repeat all that they have under way, time and again.
+pub(super) fn has_peers_repeat(profile: &Profile) -> bool {
+    profile.page_faults.responder != ResponderFaults::Wait
 }
 
 /// Whom to tell that a page is there, where the profile has packet flood.

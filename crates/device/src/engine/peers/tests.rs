@@ -156,3 +156,16 @@ fn other_machines_and_wishes_keep_the_icrc() {
     }
     assert!(peers.heard(route(), 4791, &hello(Kind::Hello, 3), Instant(0)).1.is_none());
 }
+
+#[test]
+fn a_wide_window_is_the_whole_budget_and_is_divided_all_the_same() {
+    let mut peers = Peers::new(hello(Kind::Hello, 1), 8 << 20);
+    peers.widen();
+    let window = |peers: &mut Peers, port| {
+        let (_, answer) = peers.heard(route(), FIRST_PORT + port, &hello(Kind::Hello, 3), Instant(0));
+        answer.unwrap().hello.window as usize
+    };
+    assert_eq!([window(&mut peers, 1), window(&mut peers, 2)], [4 << 20, 2 << 20]);
+    let id = peers.bind(route(), 5 << 14 | 77, Instant(0));
+    assert_eq!(peers.read_room(id), *SHARE.end(), "what we ask for is as ever");
+}
