@@ -147,6 +147,11 @@ fn pages_come_and_go_and_every_byte_is_right() {
             assert_eq!(app.notes.0.len(), 64, "{name}, seed {seed}");
             assert!(two.hosts.iter().all(|&host| two.sim.page_faults(host) > 20), "{name}, seed {seed}");
             assert!(app.notes.0.iter().all(|note| note.2 == Status::Success), "{name}, seed {seed}: {:?}", app.notes.0);
+            for qp in 0..6 {
+                let mut order = app.notes.0.iter().map(|note| note.0).filter(|wr_id| wr_id % 6 == qp);
+                assert!(order.clone().is_sorted(), "{name}, seed {seed}: {:?}", order.collect::<Vec<_>>());
+                assert_eq!(order.next(), Some(qp));
+            }
             let client = two.sim.bytes(&two.regions[0].clone()).to_vec();
             let server = two.sim.bytes(&two.regions[1].clone()).to_vec();
             let numbers = numbers();
