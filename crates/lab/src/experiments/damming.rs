@@ -20,7 +20,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    let intervals = if bench.live { grid(500, 7000) } else { grid(100, 7000) };
+    let live = || [100, 200].into_iter().chain(grid(500, 7000));
+    let mut intervals: Vec<u32> = if bench.live { live().collect() } else { grid(100, 7000) };
+    intervals.sort_unstable();
     let two =
         |interval: &u32| Micro { num_ops: 2, interval: us(*interval), odp: BOTH, ack_timeout: 1, ..Micro::default() };
     let found = bench.measure(bench.trials(10), &intervals, two, |_, outcome| ms(outcome.time))?;
