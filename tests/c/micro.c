@@ -15,7 +15,7 @@ static const char usage[] =
 	"\n"
 	"Posts NUM-OPS operations, INTERVAL apart, operation i at offset SIZE * i of a buffer that begins at a page, on QP\n"
 	"i mod NUM-QPS; then waits for all of them. Prints when each completed. The client's options decide; the server is\n"
-	"told them over TCP. Of the server's own, only those of the adapter, --port and --timeout count.\n"
+	"told them over TCP. Of the server's own, only those of the adapter and --port count.\n"
 	"\n"
 	"What is posted\n"
 	"  --operation KIND        read, write or send                                       [read]\n"
@@ -45,7 +45,7 @@ static const char usage[] =
 	"  --gid-index N           the first of RoCE v2 and IPv4, else the best there is\n"
 	"This program\n"
 	"  --port N                TCP port that both sides meet at                          [18515]\n"
-	"  --timeout SECONDS       the client gives up; the server, once a client came       [60]\n"
+	"  --timeout SECONDS       the client gives up, and the server with it               [60]\n"
 	"  --json                  one JSON object; times in us\n"
 	"  --help\n"
 	"\n"
@@ -148,6 +148,7 @@ static void parse(int argc, char **argv)
 	opt.host = argv[optind];
 	if (opt.seconds < 1 || opt.seconds > 86400)
 		die("--timeout: 1 to 86400 seconds");
+	job.seconds = opt.seconds;
 	wrong = job_wrong();
 	if (wrong)
 		die("%s", wrong);
@@ -188,8 +189,11 @@ static void learn_job(void)
 	exchange(&job, &theirs, sizeof(job));
 	if (theirs.version != VERSION)
 		die("the other side is another version");
-	if (!client)
+	if (!client) {
 		job = theirs;
+		opt.seconds = job.seconds;
+		alarm(opt.seconds + 15);
+	}
 	agree(client ? NULL : job_wrong());
 }
 

@@ -25,6 +25,8 @@ enum { ON_CLIENT = 1, ON_SERVER = 2 };
 static struct job {
 	uint32_t version, operation, second, size, num_ops, num_qps, odp, touched, wrong_peer;
 	uint32_t rnr_timer, ack_timeout, retry_count, max_rd_atomic, mtu;
+	/* That the run may take. */
+	uint32_t seconds, unused;
 	/* Nanoseconds; a workaround of 0 is none. */
 	uint64_t interval, dummy_every, again_after;
 } job = { .version = VERSION, .operation = READ, .second = READ, .size = 100, .num_ops = 1, .num_qps = 1, .rnr_timer = 14,

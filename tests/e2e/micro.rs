@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(Place::Loopback, "weir-micro: every operation, on demand, over several QPs", every_operation),
         trial(Place::Loopback, "weir-micro says what is wrong, and how it ended", exit_codes),
+        trial(Place::Loopback, "weir lab micro tells of a live run, and how to repeat it by hand", command),
         staged("two READs stall under connectx4, one does not", damming),
         staged("live as simulated: at which intervals READs are dammed", damming_range),
         staged("live as simulated: ACK timeouts", timeout),
@@ -83,6 +84,28 @@ fn exit_codes(bed: &Bed) -> Result<()> {
     // Memory on demand where there is none: both sides say whose fault it is, and what to do.
     let why = live()?.run(&Micro { odp: CLIENT, ..Micro::default() }, "connectx3", 1).unwrap_err().to_string();
     ensure!(why.contains("no on-demand paging") && why.contains("--odp none"), "{why}");
+    Ok(())
+}
+
+fn command(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let run = |words: &[&str]| -> Result<Finished> {
+        let mut command = bed.bare(Side::A, WEIR);
+        command.args(["lab", "micro", "--live", "--num-ops", "1", "--odp", "server"]).args(words);
+        Child::spawn(&mut command, "weir lab micro")?.wait(Duration::from_secs(60))?.success()
+    };
+    let text = run(&["--capture", &folder.path().to_string_lossy()])?.stdout;
+    for said in ["1 of 1 completed", "client ◀── server  Acknowledge (RNR NAK) #0", "weir-micro --operation read"]
+    {
+        ensure!(text.contains(said), "`{said}` is not said: {text}");
+    }
+    for name in ["client.pcapng", "server.pcapng"] {
+        ensure!(folder.path().join(name).metadata()?.len() > 500, "{name} is empty");
+    }
+    let shown: Value = serde_json::from_str(&run(&["--profile", "ideal", "--json"])?.stdout)?;
+    ensure!(shown["live"] == true && shown["profile"] == "ideal", "{shown}");
+    ensure!(shown["outcome"]["packets"]["requests"] == 1 && shown["outcome"]["status"].is_null(), "{shown}");
+    ensure!(shown["by_hand"][1].as_str().is_some_and(|line| line.contains("--odp server")), "{shown}");
     Ok(())
 }
 

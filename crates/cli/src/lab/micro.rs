@@ -72,8 +72,8 @@ pub struct MicroArgs {
     /// Of all that is left to chance; the same seed simulates the same
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Simulated: write what both sides saw into client.pcapng and server.pcapng of this folder
-    #[arg(long, value_name = "DIR", conflicts_with = "live")]
+    /// Write what both sides saw into client.pcapng and server.pcapng of this folder
+    #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
     /// Print JSON; times in µs
     #[arg(long)]
@@ -106,16 +106,20 @@ const FEW: usize = 16;
 pub fn run(args: &MicroArgs) -> Result<ExitCode> {
     let micro = args.micro();
     micro.check()?;
+    if let Some(folder) = &args.capture {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     let (outcome, place) = if args.live {
         let mut live = live()?;
-        (live.run(&micro, &args.profile, args.seed)?, format!("live, {}", live.describe()))
+        let outcome = match &args.capture {
+            None => live.run(&micro, &args.profile, args.seed)?,
+            Some(folder) => live.run_captured(&micro, &args.profile, folder)?,
+        };
+        (outcome, format!("live, {}", live.describe()))
     } else {
         let outcome = match &args.capture {
             None => Simulated.run(&micro, &args.profile, args.seed)?,
-            Some(folder) => {
-                fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-                Simulated.run_captured(&micro, &args.profile, args.seed, folder)?
-            }
+            Some(folder) => Simulated.run_captured(&micro, &args.profile, args.seed, folder)?,
         };
         (outcome, format!("simulated, seed {}", args.seed))
     };

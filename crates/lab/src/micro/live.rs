@@ -68,6 +68,27 @@ impl Live {
         self.stage.describe()
     }
 
+    /// A run that leaves its captures, client.pcapng and server.pcapng, in a folder.
+    pub fn run_captured(&mut self, micro: &Micro, profile: &str, folder: &Path) -> Result<Outcome> {
+        micro.check()?;
+        let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
+        let printed = self.pair(micro, profile, [&server, &client])?;
+        ensure!(printed.wrong == 0, "{} bytes did not arrive as they were sent", printed.wrong);
+        let naming =
+            Naming { micro, qps: printed.qps, mtu: printed.mtu, address: printed.address, start: Some(printed.start) };
+        let traffic = ladder::read(&[&client, &server], &naming)?;
+        Ok(Outcome {
+            time: printed.time,
+            completions: printed.completions,
+            status: printed.status,
+            packets: traffic.packets,
+            timeouts: traffic.timeouts,
+            steps: traffic.steps,
+            wakeup: printed.wakeup,
+            cpu: Some(printed.cpu + printed.server_cpu),
+        })
+    }
+
     fn program(&self) -> PathBuf {
         self.library.join("weir-micro")
     }
@@ -107,24 +128,7 @@ impl Live {
 
 impl Runner for Live {
     fn run(&mut self, micro: &Micro, profile: &str, _seed: u64) -> Result<Outcome> {
-        micro.check()?;
-        let folder = tempfile::tempdir()?;
-        let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.path().join(name));
-        let printed = self.pair(micro, profile, [&server, &client])?;
-        ensure!(printed.wrong == 0, "{} bytes did not arrive as they were sent", printed.wrong);
-        let naming =
-            Naming { micro, qps: printed.qps, mtu: printed.mtu, address: printed.address, start: Some(printed.start) };
-        let traffic = ladder::read(&[&client, &server], &naming)?;
-        Ok(Outcome {
-            time: printed.time,
-            completions: printed.completions,
-            status: printed.status,
-            packets: traffic.packets,
-            timeouts: traffic.timeouts,
-            steps: traffic.steps,
-            wakeup: printed.wakeup,
-            cpu: Some(printed.cpu + printed.server_cpu),
-        })
+        self.run_captured(micro, profile, tempfile::tempdir()?.path())
     }
 }
 
