@@ -143,7 +143,7 @@ impl Claim {
     }
 
     pub fn shown(&self) -> Shown<'_> {
-        let finite = |value: f64| Some(value).filter(|v| v.is_finite());
+        let finite = |value: f64| Some(digits(value)).filter(|v| v.is_finite());
         Shown {
             name: &self.name,
             paper: &self.paper,
@@ -166,6 +166,15 @@ impl Kind {
             Kind::Predicted => "predicted",
         }
     }
+}
+
+/// Six digits that count: no more are meant.
+fn digits(value: f64) -> f64 {
+    if !value.is_finite() || value == 0.0 {
+        return value;
+    }
+    let unit = 10f64.powi(5 - value.abs().log10().floor() as i32);
+    (value * unit).round() / unit
 }
 
 /// Three digits that count; whole numbers whole.
@@ -218,6 +227,12 @@ mod tests {
         let value = serde_json::to_value(words.shown()).unwrap();
         assert_eq!((&value["paper"], &value["high"]), (&"hundreds".into(), &serde_json::Value::Null));
         assert_eq!(words.tolerance(), "≥ 100");
+    }
+
+    #[test]
+    fn json_has_no_more_digits_than_are_meant() {
+        assert_eq!([0.0, 0.141 * 1.15, 4500.0, -0.1 * 3.0].map(digits), [0.0, 0.16215, 4500.0, -0.3]);
+        assert!(digits(f64::NAN).is_nan() && digits(f64::INFINITY).is_infinite());
     }
 
     #[test]

@@ -39,8 +39,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let client = curve(bench, &grid(if bench.live { 100 } else { 50 }, 1500), CLIENT, RNR_1_28)?;
     enter(&mut report.data, CLIENT, 1.28, &client);
     let end = |delay: f64| ranges.iter().find(|(d, _)| *d == delay).map_or(f64::NAN, |(_, end)| *end);
+    // Live, intervals are 500 µs apart, and what is posted late counts as early.
+    let most = if bench.live { 5800.0 } else { 5300.0 };
     report.claims = vec![
-        Claim::within(Predicted, "server side, RNR 1.28 ms: up to", 4500.0, (3700.0, 5300.0), end(1.28), "µs"),
+        Claim::within(Predicted, "server side, RNR 1.28 ms: up to", 4500.0, (3700.0, most), end(1.28), "µs"),
         Claim::between(
             Predicted,
             "the same with half of the RNR delay, in proportion",

@@ -36,7 +36,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ack_timeout: 18,
         ..Micro::default()
     };
-    let found = bench.measure(bench.trials(1), &keys, many, |_, o| {
+    let found = bench.measure(bench.trials(3), &keys, many, |_, o| {
         (ms(o.time), (o.packets.requests + o.packets.responses) as f64)
     })?;
     let curve = |operation: Operation, which: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
