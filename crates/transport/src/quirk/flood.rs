@@ -8,8 +8,9 @@
 //! Supposed: the adapter keeps what it knows of waiting requests in a place for about a hundred of them. Whom it still
 //! knows is told at once when the page is there. For those who were pushed out by newer ones it goes through all that
 //! still waits, one READ after the other whatever its page, and tells them when it is through: 30 READs take 5 ms, and
-//! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms, each time that they need another page. A
-//! requester that was not told goes on as if its page were missing (`Qp::unaware_reads`).
+//! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms. Meanwhile it sees to no other page: whoever's
+//! comes during a search is told nothing before its end, and there may be one for each page. A requester that was not told
+//! goes on as if its page were missing (`Qp::unaware_reads`).
 
 use crate::{Flood, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,6 +38,8 @@ pub struct Announcer {
     search: Option<Search>,
     /// The end of the last search.
     searched: Instant,
+    /// Whose pages came during the search: their places.
+    later: Vec<u64>,
     /// To be told now: since when.
     found: VecDeque<(u32, Instant)>,
 }
@@ -86,11 +89,18 @@ impl Announcer {
     /// The page that a QP's requester met a fault for is there (or never will be).
     pub fn resolved(&mut self, now: Instant, qp: u32) {
         match self.places.get(&qp) {
-            Some(&place) if place < self.oldest_remembered => {
-                self.lost.entry(place).or_insert(now);
-            }
-            Some(&place) => self.find(place, now),
+            Some(&place) if self.search.is_some_and(|search| now < search.end) => self.later.push(place),
+            Some(&place) => self.there(place, now),
             None => self.found.push_back((qp, now)),
+        }
+    }
+
+    /// The page that is waited for in a place is there, and the adapter is free to look after it.
+    fn there(&mut self, place: u64, now: Instant) {
+        if place < self.oldest_remembered {
+            self.lost.entry(place).or_insert(now);
+        } else {
+            self.find(place, now);
         }
     }
 
@@ -143,6 +153,11 @@ impl Announcer {
         // The newest first.
         for place in there.into_iter().rev() {
             self.find(place, search.end);
+        }
+        for place in std::mem::take(&mut self.later) {
+            if self.waiters.contains_key(&place) {
+                self.there(place, search.end);
+            }
         }
     }
 
@@ -251,6 +266,23 @@ mod tests {
         announcer.resolved(Instant(100_000), 2);
         assert_eq!(told(&mut announcer, Instant(500_000)), [1, 0]);
         assert_eq!(all(&mut announcer), [(2, 800)]);
+    }
+
+    #[test]
+    fn during_a_search_nobody_hears_of_another_page() {
+        let mut announcer = announcer(2);
+        (0..4).for_each(|qp| announcer.waits(qp, 1));
+        announcer.resolved(Instant(0), 0);
+        assert_eq!((announcer.poll(Instant(0)), announcer.next()), (None, Some(Instant(400_000))));
+        // It is remembered; but the adapter is busy.
+        announcer.resolved(Instant(100_000), 3);
+        announcer.resolved(Instant(200_000), 2);
+        announcer.forget(2);
+        assert_eq!(told(&mut announcer, Instant(399_999)), []);
+        assert_eq!(told(&mut announcer, Instant(400_000)), [0, 3]);
+        assert_eq!(announcer.next(), None);
+        announcer.resolved(Instant(500_000), 1);
+        assert_eq!(all(&mut announcer), [(1, 600)]);
     }
 
     #[test]
