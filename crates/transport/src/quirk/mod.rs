@@ -10,6 +10,9 @@
 //! | packet damming | `damming` |
 //! | packet flood | `flood` |
 //! | a limit to outstanding READs across QPs | `outstanding` |
+//! | RNR NAKs that leave late (T fig 4.2 to 4.4) | `responder::ack`: `Owed::Later` |
+//! | READs that come again are answered late (T fig 4.2, 5.3) | `responder`: `answer_late` |
+//! | answers are dropped, and READs repeated at intervals (T 4.2) | `requester::page_fault`, `completer`: `touch` |
 
 mod chance;
 mod damming;
