@@ -38,19 +38,22 @@ impl Timers {
     }
 
     /// Takes a QP whose deadline is over.
+    #[inline(always)]
     pub fn pop_due(&mut self, now: u64) -> Option<u16> {
-        if self.next()? > now {
-            return None;
-        }
+        if self.next()? > now { None } else { Some(self.take_first()) }
+    }
+
+    fn take_first(&mut self) -> u16 {
         let (_, index) = self.heap.swap_remove(0);
         self.places[usize::from(index)] = NOWHERE;
         if !self.heap.is_empty() {
             self.sink(0);
         }
-        Some(index)
+        index
     }
 
     /// The earliest.
+    #[inline]
     pub fn next(&self) -> Option<u64> {
         self.heap.first().map(|(deadline, _)| *deadline)
     }
