@@ -11,8 +11,9 @@ mod options;
 mod profiles;
 pub mod programs;
 mod run;
-pub mod stage;
 mod stat;
+
+pub use weir_stage as stage;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;

@@ -1,3 +1,0 @@
-//! Where real programs run: [`weir_stage`].
-
-pub use weir_stage::*;
