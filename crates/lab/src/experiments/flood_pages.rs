@@ -34,8 +34,6 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             (4.0, 7.0),
             middle(one, early),
             "ms",
-        ).lacks(
-            "Those that the search finds are told one by one, from the first on; the thesis has none of them before it ends.",
         ),
         Claim::within(Calibrated, "128 READs: all are complete at", 6.0, (4.5, 9.0), middle(one, |t| last(t)), "ms"),
         Claim::at_least(
