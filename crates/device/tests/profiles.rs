@@ -15,7 +15,7 @@ use weir_transport::{PageFaults, Profile, Status};
 
 #[test]
 fn a_fault_takes_its_time_and_what_is_there_does_not() {
-    const TIME: Duration = ms(60);
+    const TIME: Duration = ms(150);
     let _alone = alone();
     let side = Side::new(&slow("takes-its-time", TIME));
     let [qp, _peer] = side.pair(&side);

@@ -33,7 +33,9 @@ pub fn alone() -> MutexGuard<'static, ()> {
 pub fn slow(name: &str, time: Duration) -> Profile {
     let ideal = Profile::ideal();
     let page_faults = PageFaults { resolve: Delay::exactly(time), ..ideal.page_faults };
-    Profile { name: name.into(), page_faults, ..ideal }
+    // Nobody gives up meanwhile.
+    let ack_timeout = AckTimeout { floor: LONG, ..ideal.ack_timeout };
+    Profile { name: name.into(), page_faults, ack_timeout, ..ideal }
 }
 
 /// An adapter of a profile.
