@@ -14,8 +14,6 @@ pub(crate) struct Adapter {
     pub memory: Memory,
     /// Who is told when that a page is there.
     pub announcer: Announcer,
-    /// A requester met a page fault for a page that is there, of which it had not learnt.
-    pub uninformed: bool,
     /// Places for outstanding READs.
     pub reads: Outstanding,
     /// A place for a READ became free where there was none.
@@ -47,15 +45,8 @@ impl Host for View<'_> {
     }
 
     fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let Adapter { memory, announcer, uninformed, .. } = &mut *self.adapter.borrow_mut();
-        let (len, who) = (bytes.len() as u64, self.who);
-        let informed =
-            who.side == Side::Responder || memory.all_known(sges, offset, len, |page| announcer.knows(who.qp, page))?;
-        memory.reach_pieces(sges, offset, len, who)?;
-        if !informed {
-            *uninformed = true;
-            return Err(Denied::PageFault);
-        }
+        let memory = &mut self.adapter.borrow_mut().memory;
+        memory.reach_pieces(sges, offset, bytes.len() as u64, self.who)?;
         memory.scatter(sges, offset, bytes)
     }
 

@@ -189,13 +189,10 @@ impl Simulation {
         if handled == Handled::Held {
             qp.held[side as usize].push_back(packet);
         }
-        if side == Side::Requester && qp.qp.is_unaware() {
-            let adapter = host.adapter.get_mut();
-            adapter.announcer.waits(id.num);
-            if std::mem::take(&mut adapter.uninformed) {
-                adapter.announcer.is_there(now, id.num);
-                self.announce_later(id.host);
-            }
+        if side == Side::Requester
+            && let Some(reads) = qp.qp.unaware_reads()
+        {
+            host.adapter.get_mut().announcer.waits(id.num, reads);
         }
     }
 
@@ -233,12 +230,6 @@ impl Simulation {
         while let Some(num) = self.host_mut(host).adapter.get_mut().announcer.poll(now) {
             self.page_resolved(QpId { host, num }, Side::Requester);
         }
-        self.announce_later(host);
-    }
-
-    /// Sees to it that those whose turn comes later are told.
-    fn announce_later(&mut self, host: HostId) {
-        let now = self.now;
         let state = &mut self.hosts[host.0 as usize];
         if let Some(next) = state.adapter.get_mut().announcer.next() {
             let at = next.max(now);

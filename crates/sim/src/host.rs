@@ -50,7 +50,6 @@ impl HostState {
         let adapter = Adapter {
             memory: Memory::new(profile.page_faults, FAULT, seed),
             announcer: Announcer::new(profile.flood),
-            uninformed: false,
             reads: Outstanding::new(profile.outstanding_reads),
             places_again: false,
             reports: Vec::new(),

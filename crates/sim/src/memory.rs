@@ -191,23 +191,6 @@ impl Memory {
         })
     }
 
-    /// Whether all pages on demand of `len` bytes from `offset` of the pieces' sum (by number) are known.
-    pub fn all_known(
-        &self,
-        sges: &[Sge],
-        offset: u64,
-        len: u64,
-        mut known: impl FnMut(u64) -> bool,
-    ) -> Result<bool, Denied> {
-        let mut all = true;
-        pieces(sges, offset, len, |sge, addr, len, _| {
-            let on_demand = self.regions[self.find(sge.lkey, addr, len)?].pages.is_some();
-            all &= !on_demand || (addr / PAGE..(addr + len).div_ceil(PAGE)).all(&mut known);
-            Ok(())
-        })?;
-        Ok(all)
-    }
-
     /// The fault that is under way at `addr`, if any, brings all of `len` bytes.
     pub fn expect(&mut self, key: u32, addr: u64, len: u64) {
         let Ok(index) = self.find(key, addr, len) else { return };

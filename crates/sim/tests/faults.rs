@@ -210,26 +210,6 @@ fn in_a_flood_the_oldest_hear_last_and_packets_go_on() {
     assert!(flooded.1 > 2 * flooded.2, "{flooded:?}");
 }
 
-/// As many READs on each QP as there are pages, each into the next page; the last one's end.
-fn into_pages(qps: u64, pages: u64) -> Duration {
-    let mut two = Two::new(1, Link::FDR, connectx4(), [DEMAND, PINNED]);
-    for n in 0..qps {
-        let qp = two.connect(&QpSetup { timeout: 18, ..QpSetup::default() });
-        for page in 0..pages {
-            two.read(qp, n * pages + page, page * 4096 + n * 8, 8);
-        }
-    }
-    two.run();
-    (0..qps * pages).map(|n| two.notes.at(n)).max().expect("many")
-}
-
-#[test]
-fn in_a_flood_each_qp_has_to_learn_of_each_page() {
-    let [few, qps, pages] = [(8, 8), (200, 8), (200, 16)].map(|(qps, pages)| into_pages(qps, pages));
-    assert!(few < micros(20_000), "{few:?}: a fault and a wait for each page");
-    assert!(qps > 8 * few && pages > qps * 3 / 2, "{few:?}, {qps:?}, {pages:?}");
-}
-
 #[test]
 fn all_qps_together_have_no_more_reads_outstanding_than_the_adapter_can() {
     for paging in [PINNED, DEMAND] {

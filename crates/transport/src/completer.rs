@@ -268,7 +268,7 @@ impl<H: Host> Step<'_, H> {
     }
 
     fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Denied> {
-        if self.requester.is_unaware() {
+        if self.requester.unaware_reads().is_some() {
             return Err(Denied::PageFault);
         }
         match self.queue.source(wr) {

@@ -32,8 +32,9 @@ impl Qp {
         }
     }
     /// Where the profile has packet flood: the requester has dropped an answer for want of a page, and drops what
-    /// comes until [`Qp::page_resolved`], whether the page is there or not. To be said to [`crate::Announcer::waits`].
-    pub fn is_unaware(&self) -> bool {
-        self.requester.is_unaware()
+    /// comes until [`Qp::page_resolved`], whether the page is there or not. So many READs were outstanding then: for
+    /// [`crate::Announcer::waits`].
+    pub fn unaware_reads(&self) -> Option<u32> {
+        self.requester.unaware_reads()
     }
 }

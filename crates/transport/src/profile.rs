@@ -86,9 +86,10 @@ pub enum ResponderFaults {
 /// Packet flood: requesters that drop answers learn late that a page is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// QPs that the adapter remembers as waiting for pages, the newest: they are told as soon as the page is there.
+    /// Outstanding READs that the adapter remembers as waiting for pages, the newest of all QPs: their QPs are told as
+    /// soon as the page is there.
     pub remembered: u32,
-    /// For the others the adapter goes through all that wait; each QP takes so long.
+    /// For the others the adapter goes through all that waits; each READ takes so long.
     pub search: Duration,
 }
 

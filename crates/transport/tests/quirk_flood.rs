@@ -8,7 +8,7 @@ use weir_transport::testing::{Pair, Setup, address};
 use weir_transport::*;
 use weir_wire::Operation;
 
-/// A flawed adapter that remembers so many, and takes 160 µs for each QP that it goes through for the others.
+/// A flawed adapter that remembers so many, and takes 160 µs for each READ that it goes through for the others.
 fn flooded(remembered: u32) -> Profile {
     let search = 160 * US;
     Profile { flood: Some(Flood { remembered, search }), ..flawed() }
@@ -61,8 +61,8 @@ impl Adapter {
 
     fn after(&mut self, i: usize, done: &mut Vec<Duration>) {
         let pair = &mut self.pairs[i];
-        if pair.nodes[0].qp.is_unaware() {
-            self.announcer.waits(i as u32);
+        if let Some(reads) = pair.nodes[0].qp.unaware_reads() {
+            self.announcer.waits(i as u32, reads);
         }
         for _ in pair.untold.replace(Vec::new()).expect("told from here") {
             self.announcer.resolved(pair.now, i as u32);
@@ -105,16 +105,18 @@ fn within_what_is_remembered_nobody_waits() {
 }
 
 #[test]
-fn more_qps_are_worse() {
-    let last = |qps: usize| {
-        let mut adapter = Adapter::new(&setup(flooded(98)), qps);
-        adapter.pairs.iter_mut().enumerate().for_each(|(i, pair)| pair.post(i as u64, read(8 * i), 8 * i, 8));
+fn more_operations_and_pages_are_worse() {
+    let last = |operations: usize| {
+        let mut adapter = Adapter::new(&setup(flooded(98)), 128);
+        for i in 0..operations {
+            adapter.pairs[i % 128].post(i as u64, read(32 * i), 32 * i, 32);
+        }
         let done = adapter.run();
-        assert!(done.iter().flatten().count() == qps);
+        assert!(done.iter().flatten().count() == operations);
         (done.into_iter().flatten().max().expect("some"), packets(&adapter))
     };
-    let (few, many) = (last(128), last(256));
-    assert!(many.0 > 3 * few.0 && many.1 > 3 * few.1, "{few:?} {many:?}");
+    let (one, four) = (last(128), last(512));
+    assert!(four.0 > 3 * one.0 && four.1 > 3 * one.1, "{one:?} {four:?}");
 }
 
 #[test]
@@ -124,13 +126,13 @@ fn who_is_not_told_drops_every_answer_and_asks_again() {
     let start = pair.now;
     pair.post(0, read(0), 0, 100);
     until(&mut pair, start + 10 * MS);
-    assert!(pair.nodes[0].qp.is_unaware());
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), Some(1));
     assert_eq!(pair.outcomes(0, Queue::Send), [], "its page has been there since half a millisecond");
     assert_eq!(pair.untold, Some(vec![0]));
     let asked = pair.wire.count(|sent| sent.from == 0);
     assert!((16..=18).contains(&asked), "{asked}");
     pair.tell(0, Side::Requester);
-    assert!(!pair.nodes[0].qp.is_unaware());
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success)]);
     assert!(pair.now - start < 11 * MS);
@@ -143,7 +145,7 @@ fn without_the_flaw_requesters_need_not_be_told() {
     pair.untold = Some(Vec::new());
     pair.post(0, read(0), 0, 100);
     assert!(pair.run_until(|pair| !pair.outcomes(0, Queue::Send).is_empty()));
-    assert!(!pair.nodes[0].qp.is_unaware());
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
 }
 
 #[test]
@@ -165,7 +167,7 @@ fn a_reset_forgets_it() {
     let start = pair.now;
     pair.post(0, read(0), 0, 100);
     until(&mut pair, start + MS);
-    assert!(pair.nodes[0].qp.is_unaware());
+    assert!(pair.nodes[0].qp.unaware_reads().is_some());
     pair.modify_from(0, QpState::Reset, QpAttr::default());
-    assert!(!pair.nodes[0].qp.is_unaware());
+    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
 }

@@ -54,8 +54,8 @@ impl Engine {
         let mut announcer = self.announcer.take()?;
         adapter.take_unaware(|num| {
             let entry = self.table.index(num).and_then(|index| self.table.get(index));
-            if entry.is_some_and(|entry| entry.shared.lock().is_unaware()) {
-                announcer.waits(num);
+            if let Some(reads) = entry.and_then(|entry| entry.shared.lock().unaware_reads()) {
+                announcer.waits(num, reads);
             }
         });
         resolved.retain(|(num, side)| {

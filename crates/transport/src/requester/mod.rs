@@ -24,6 +24,7 @@ use position::{PACKET_COST, Position};
 use retry::Retries;
 pub use retry::Setbacks;
 use send::Step;
+use std::num::NonZeroU32;
 use std::time::Duration;
 use weir_wire::Psn;
 
@@ -96,7 +97,7 @@ pub(crate) struct Requester {
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
     /// An answer was dropped for want of a page, and nobody has said that it is there: READs that were outstanding then.
-    unaware: bool,
+    unaware: Option<NonZeroU32>,
     /// What was posted during a pending period.
     dam: Option<Dam>,
     places: Places,

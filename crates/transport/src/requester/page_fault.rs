@@ -10,6 +10,7 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendSlot, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// What keeps the requester from sending, however the limits are.
@@ -37,7 +38,7 @@ pub(super) enum Unprepared {
 impl Requester {
     /// What was missing is there: what waited tries again, and the peer's time begins anew.
     pub fn page_resolved(&mut self, now: Instant) {
-        self.unaware = false;
+        self.unaware = None;
         if !self.waits_for_page() {
             return;
         }
@@ -49,9 +50,9 @@ impl Requester {
         }
     }
 
-    /// Whether an answer was dropped for want of a page, and all are until it is told of the page.
-    pub fn is_unaware(&self) -> bool {
-        self.unaware
+    /// READs that were outstanding when an answer was dropped, if answers for that page are still dropped.
+    pub fn unaware_reads(&self) -> Option<u32> {
+        self.unaware.map(NonZeroU32::get)
     }
 
     pub fn waits_for_page(&self) -> bool {
@@ -84,7 +85,9 @@ impl Requester {
                 Handled::Held
             }
             RequesterFaults::Discard { retransmit } => {
-                self.unaware = config.profile.flood.is_some();
+                if config.profile.flood.is_some() && self.unaware.is_none() {
+                    self.unaware = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
+                }
                 let time = retransmit.at(self.chance.share());
                 self.repeat_after(now, time, tail, config);
                 Handled::Done

@@ -388,8 +388,8 @@ impl Pair {
                 Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
                 _ => qp.handle_packet(self.now, &packet, host),
             };
-            if qp.is_unaware() && self.untold.is_none() {
-                self.announcers[to].waits(qp.num());
+            if let (Some(reads), None) = (qp.unaware_reads(), &self.untold) {
+                self.announcers[to].waits(qp.num(), reads);
             }
             let held = &mut held[side as usize];
             if handled == Handled::Held && held.len() < *most_held {
