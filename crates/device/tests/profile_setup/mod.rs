@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_device::stat::read;
 use weir_device::{Context, Cq, Errno, Mr, Pd, Qp};
 use weir_transport::{
-    Access, Data, Delay, PageFaults, Profile, QpAttr, SendFlags, SendOp, SendWr, Service, Sge, Status,
+    Access, AckTimeout, Data, Delay, PageFaults, Profile, QpAttr, SendFlags, SendOp, SendWr, Service, Sge, Status,
 };
 use weir_wire::RnrTimer;
 
