@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
         trial(Place::Loopback, "weir env puts the library under a shell's programs", env),
         trial(Place::Loopback, "weir devices lists weir_lo last, with its GID", devices),
         trial(Place::Veth, "weir devices lists the namespace's own", devices_of_a_namespace),
+        trial(Place::Loopback, "weir profiles lists all, explains one, and says what is wrong with a file", profiles),
         trial(Place::Loopback, "a program without RDMA in it is left alone", inert),
     ]
 }
@@ -77,6 +78,32 @@ fn devices_of_a_namespace(bed: &Bed) -> Result<()> {
     ensure!(devices[0]["mtu"] == 9000, "{devices}");
     bed.gid_index(Side::B, bed.stage.address(Side::B))?;
     bed.gid_index(Side::B, bed.stage.address6(Side::B).into())?;
+    Ok(())
+}
+
+fn profiles(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let write = |name: &str, text: &str| -> Result<String> {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text)?;
+        Ok(path.to_string_lossy().into_owned())
+    };
+    let mine = write("mine.toml", "about = \"patient\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n")?;
+    let wrong = write("wrong.toml", "[ack_timeout]\nfaktor = 3\n")?;
+    for (words, good, said) in [
+        (&["profiles"][..], true, &["ideal", "connectx3", "connectx4", "connectx5", "connectx6"][..]),
+        (&["profiles", "connectx4"], true, &["[damming]", "least_exponent", "T fig 4.5"]),
+        (&["profiles", "connectx4", "--json"], true, &["\"key\": \"damming.on\"", "\"source\""]),
+        (&["profiles", &mine], true, &["mine: patient", "[3, 4]", "mine.toml", "T 5.1"]),
+        (&["profiles", &wrong], false, &["ack_timeout.faktor", "ack_timeout.factor"]),
+        (&["profiles", "connectx9"], false, &["connectx9", "connectx6"]),
+    ] {
+        let ended = Child::spawn(bed.bare(Side::A, crate::bed::WEIR).args(words), "weir profiles")?
+            .wait(Duration::from_secs(10))?;
+        ensure!(ended.status.success() == good, "{words:?}\n{}", ended.printed());
+        let text = if good { &ended.stdout } else { &ended.stderr };
+        ensure!(said.iter().all(|part| text.contains(part)), "{words:?}: not all of {said:?}\n{}", ended.printed());
+    }
     Ok(())
 }
 
