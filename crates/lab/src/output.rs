@@ -10,6 +10,7 @@ pub use table::table;
 
 use crate::claim::Shown;
 use crate::experiment::Done;
+use crate::micro::Wakeup;
 use serde::Serialize;
 
 /// An experiment as `--json` tells it.
@@ -22,6 +23,9 @@ struct Told<'a> {
     seed: u64,
     trials: Option<u32>,
     seconds: f64,
+    /// µs, in live runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wakeup: Option<Wakeup>,
     claims: Vec<Shown<'a>>,
 }
 
@@ -36,6 +40,7 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
             seed: done.seed,
             trials: done.trials,
             seconds: (done.took.as_secs_f64() * 1e3).round() / 1e3,
+            wakeup: done.wakeup,
             claims: done.report.claims.iter().map(|claim| claim.shown()).collect(),
         })
     };
@@ -83,6 +88,10 @@ mod tests {
     fn json_is_a_list_of_experiments_with_claims() {
         let value: serde_json::Value = serde_json::from_str(&json(&[done()]).unwrap()).unwrap();
         assert_eq!(value[0]["id"], "odp-read");
+        assert!(value[0].get("wakeup").is_none());
+        let wakeup = Some(Wakeup { median: Duration::from_micros(20), most: Duration::from_millis(3) });
+        let live: serde_json::Value = serde_json::from_str(&json(&[Done { wakeup, ..done() }]).unwrap()).unwrap();
+        assert_eq!(live[0]["wakeup"]["median"].as_f64(), Some(20.0));
         assert_eq!((&value[0]["seed"], &value[0]["runner"]), (&7.into(), &"sim".into()));
         let claims = value[0]["claims"].as_array().unwrap();
         assert_eq!((&claims[0]["holds"], &claims[0]["kind"]), (&true.into(), &"calibrated".into()));
