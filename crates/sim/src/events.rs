@@ -6,10 +6,9 @@ use crate::observe::{Loss, Seen, What};
 use crate::packet::{Payload, SimPacket};
 use crate::qp::{HostId, QpId};
 use crate::queue::Event;
-use crate::rng::Rng;
 use crate::simulation::Simulation;
 use weir_capture::Direction;
-use weir_transport::{Handled, Instant, Side};
+use weir_transport::{Chance, Handled, Instant, Side};
 use weir_wire::{Aeth, Headers};
 
 /// What happens.
@@ -63,7 +62,7 @@ impl Simulation {
 
     /// A packet leaves its host.
     fn send(&mut self, from: QpId, headers: Headers, payload: Payload, dammed: bool) {
-        let Simulation { now, queue, hosts, network, rng, packets, observer, rule, .. } = self;
+        let Simulation { now, queue, hosts, network, chance, packets, observer, rule, .. } = self;
         let host = &mut hosts[from.host.0 as usize];
         let Some(qp) = host.get_mut(from.num) else { return };
         let to = qp.peer;
@@ -91,7 +90,7 @@ impl Simulation {
             && !dammed
         {
             let pipe = &mut network.pipes[index as usize];
-            lost = lost.or_else(|| loses(pipe.link, &packet, rng));
+            lost = lost.or_else(|| loses(pipe.link, &packet, chance));
             arrival = Some((index, pipe.occupy(*now, packet.len())));
             // Lost or not, it took its time.
             host.sending = true;
@@ -141,7 +140,7 @@ impl Simulation {
             return self.lost(Node::Switch(switch), Loss::Buffer, &packet);
         }
         let at = pipe.occupy(self.now, packet.len());
-        if let Some(loss) = loses(pipe.link, &packet, &mut self.rng) {
+        if let Some(loss) = loses(pipe.link, &packet, &mut self.chance) {
             return self.lost(Node::Switch(switch), loss, &packet);
         }
         if pipe.put(at, packet) {
@@ -254,11 +253,11 @@ impl Simulation {
     }
 }
 
-fn loses(link: Link, packet: &SimPacket, rng: &mut Rng) -> Option<Loss> {
+fn loses(link: Link, packet: &SimPacket, chance: &mut Chance) -> Option<Loss> {
     if packet.payload.len() > link.mtu.bytes() {
         return Some(Loss::TooLong);
     }
-    (link.loss > 0.0 && rng.share() < link.loss).then_some(Loss::Link)
+    (link.loss > 0.0 && chance.share() < link.loss).then_some(Loss::Link)
 }
 
 fn seen(at: Instant, node: Node, what: What, packet: &SimPacket) -> Seen<'_> {

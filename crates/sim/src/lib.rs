@@ -57,7 +57,6 @@ mod observe;
 mod packet;
 mod qp;
 mod queue;
-mod rng;
 mod simulation;
 
 pub use link::Link;

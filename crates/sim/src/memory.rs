@@ -2,10 +2,9 @@
 
 use crate::packet::Payload;
 use crate::qp::HostId;
-use crate::rng::Rng;
 use std::ops::Range;
 use std::time::Duration;
-use weir_transport::{AtomicOp, Denied, Instant, PageFaults, Sge, Side};
+use weir_transport::{AtomicOp, Chance, Denied, Instant, PageFaults, Sge, Side};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
@@ -88,7 +87,7 @@ pub(crate) struct Memory {
     least: Duration,
     /// Where one fault is resolved after the other: until then there is one.
     busy: Instant,
-    rng: Rng,
+    chance: Chance,
     /// Faults begun so far.
     pub faulted: u64,
 }
@@ -104,7 +103,7 @@ impl Memory {
             page_faults,
             least,
             busy: Instant(0),
-            rng: Rng(seed),
+            chance: Chance::seeded(seed),
             faulted: 0,
         }
     }
@@ -296,7 +295,7 @@ impl Memory {
             pages[page as usize] = number;
         }
         self.faults[number as usize] = Some(Fault { region, pages: range, waiters: vec![(who.qp, who.side)] });
-        let time = self.page_faults.resolve.at(self.rng.share()).max(self.least);
+        let time = self.page_faults.resolve.at(self.chance.share()).max(self.least);
         let begin = if self.page_faults.serial { self.busy.max(who.now) } else { who.now };
         self.busy = begin + time;
         self.begun.push((self.busy, number));

@@ -10,14 +10,15 @@ use crate::observe::{Counts, Seen};
 use crate::packet::Payload;
 use crate::qp::{HostId, QpId, QpSetup, SimQp};
 use crate::queue::{Event, Queue};
-use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_transport::{Completion, Instant, PostError, Profile, Qp, QpEvent, Queue as WorkQueue, RecvWr, SendWr, Side};
+use weir_transport::{
+    Chance, Completion, Instant, PostError, Profile, Qp, QpEvent, Queue as WorkQueue, RecvWr, SendWr, Side,
+};
 use weir_wire::Headers;
 
 /// What drives a simulation from outside of it. Whatever it does with the simulation happens at that moment, in no time.
@@ -51,7 +52,7 @@ pub struct Simulation {
     pub(crate) queue: Queue,
     pub(crate) hosts: Vec<HostState>,
     pub(crate) network: Network,
-    pub(crate) rng: Rng,
+    pub(crate) chance: Chance,
     pub(crate) packets: u64,
     pub(crate) events: u64,
     /// What the application has not heard of.
@@ -75,7 +76,7 @@ impl Simulation {
             queue: Queue::default(),
             hosts: Vec::new(),
             network: Network::default(),
-            rng: Rng(seed),
+            chance: Chance::seeded(seed),
             packets: 0,
             events: 0,
             reports: VecDeque::new(),
@@ -87,7 +88,7 @@ impl Simulation {
 
     /// A host with one adapter, which has one port.
     pub fn add_host(&mut self, profile: &Arc<Profile>) -> HostId {
-        let (id, seed) = (self.hosts.len() as u32, self.rng.draw());
+        let (id, seed) = (self.hosts.len() as u32, self.chance.bits());
         // QPs of one number on different hosts are to draw differently.
         let apart = u64::from(id) << 40;
         let profile = Profile { seed: profile.seed.wrapping_add(apart), ..Profile::clone(profile) };

@@ -47,7 +47,7 @@ pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, 
 pub use page_fault::{Handled, Side};
 pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
 pub use qp::{InFlight, Limits, Progress, Qp};
-pub use quirk::{Announcer, Outstanding};
+pub use quirk::{Announcer, Chance, Outstanding};
 pub use requester::{RequesterState, Setbacks};
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;

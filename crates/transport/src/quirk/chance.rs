@@ -4,25 +4,31 @@
 //! to 4.4, 5.3). What decides is not known, so it is drawn, from a stream that the profile's seed and the QP's number
 //! begin: the same seed gives the same trace.
 
-/// A stream of shares (SplitMix64).
+/// A stream of shares (SplitMix64). Hosts draw from it, too: what is a QP's, is drawn from streams of its own.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
+    /// The stream of a seed.
+    pub fn seeded(seed: u64) -> Chance {
+        Chance(seed)
+    }
+
     /// The stream of one side of a QP.
-    pub fn new(seed: u64, qp: u32, side: u8) -> Chance {
+    pub(crate) fn new(seed: u64, qp: u32, side: u8) -> Chance {
         let mut chance = Chance(seed ^ u64::from(qp) << 8 ^ u64::from(side));
         // Neighbouring numbers begin far apart.
         chance.0 = chance.bits();
         chance
     }
 
-    /// From 0 to just below 1.
+    /// A number from 0 to just below 1.
     pub fn share(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn bits(&mut self) -> u64 {
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -19,7 +19,7 @@ mod damming;
 mod flood;
 mod outstanding;
 
-pub(crate) use chance::Chance;
+pub use chance::Chance;
 pub(crate) use damming::{Dam, Lost};
 pub use flood::Announcer;
 pub use outstanding::Outstanding;

@@ -62,8 +62,11 @@ impl Requester {
     fn left(&self, limits: Limits, before: InFlight) -> Limits {
         let under_way = self.in_flight();
         Limits {
-            request_bytes: (limits.request_bytes + before.request_bytes).saturating_sub(under_way.request_bytes),
-            read_bytes: (limits.read_bytes + before.read_bytes).saturating_sub(under_way.read_bytes),
+            request_bytes: limits
+                .request_bytes
+                .saturating_add(before.request_bytes)
+                .saturating_sub(under_way.request_bytes),
+            read_bytes: limits.read_bytes.saturating_add(before.read_bytes).saturating_sub(under_way.read_bytes),
         }
     }
 }

@@ -223,6 +223,7 @@ impl Requester {
     }
 
     /// The same, and nothing from work request `end` on.
+    // Each argument is borrowed from another place: a struct of them would be made anew for each call.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn poll_until<H: Host, E: Egress>(

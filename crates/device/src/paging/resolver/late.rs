@@ -9,7 +9,7 @@ use crate::clock;
 use crate::paging::invalidate;
 use crate::paging::populate::Trouble;
 use std::ops::Range;
-use weir_transport::{Delay, Instant, PageFaults, Profile, Side};
+use weir_transport::{Chance, Delay, Instant, PageFaults, Profile, Side};
 
 /// How late faults are resolved.
 pub(super) struct Late {
@@ -17,7 +17,7 @@ pub(super) struct Late {
     serial: bool,
     /// When the last of the faults so far is due (nanoseconds).
     busy: u64,
-    random: u64,
+    chance: Chance,
     floods: bool,
     /// QPs whose requesters have met faults, where the profile has packet flood.
     begun: Vec<u32>,
@@ -39,7 +39,14 @@ pub(super) struct Ripening {
 impl Late {
     pub fn new(profile: &Profile) -> Late {
         let PageFaults { resolve, serial, .. } = profile.page_faults;
-        Late { resolve, serial, busy: 0, random: profile.seed, floods: profile.flood.is_some(), begun: Vec::new() }
+        Late {
+            resolve,
+            serial,
+            busy: 0,
+            chance: Chance::seeded(profile.seed),
+            floods: profile.flood.is_some(),
+            begun: Vec::new(),
+        }
     }
 
     /// For a fault that is raised now.
@@ -47,7 +54,7 @@ impl Late {
         if self.resolve.high.is_zero() {
             return Ripening::default();
         }
-        let share = self.draw();
+        let share = self.chance.share();
         let now = clock::now();
         let begin = if self.serial { now.max(Instant(self.busy)) } else { now };
         self.busy = (begin + self.resolve.at(share)).0;
@@ -63,15 +70,6 @@ impl Late {
 
     pub fn begun(&mut self) -> &mut Vec<u32> {
         &mut self.begun
-    }
-
-    /// A number from 0 to 1: the generator SplitMix64.
-    fn draw(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.random;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ bits >> 31) as f64 / u64::MAX as f64
     }
 }
 
