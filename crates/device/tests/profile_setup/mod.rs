@@ -15,8 +15,8 @@ use weir_wire::RnrTimer;
 
 pub const PAGE: usize = 4096;
 pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
-/// Code of 10.24 ms (IBTA table 45).
-const RNR: u8 = 20;
+/// Code of 20.48 ms (IBTA table 45).
+const RNR: u8 = 22;
 pub const LONG: Duration = Duration::from_secs(20);
 
 pub const fn ms(count: u64) -> Duration {
