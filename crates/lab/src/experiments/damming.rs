@@ -42,6 +42,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let inside: Vec<f64> = average.iter().filter(|(x, _)| (from..=to).contains(x)).map(|(_, y)| *y).collect();
         mean(&inside)
     };
+    // Live, the NAK that begins the pending period takes its time through two processes.
+    let latest = if bench.live { 500.0 } else { 250.0 };
     let claims = vec![
         Claim::between(
             Predicted,
@@ -52,7 +54,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "ms",
         ),
         // The authors' usleep comes back some 60 µs late: an interval of 100 was more.
-        Claim::within(Predicted, "shortest interval with more than 100 ms", 100.0, (100.0, 250.0), first, "µs"),
+        Claim::within(Predicted, "shortest interval with more than 100 ms", 100.0, (100.0, latest), first, "µs"),
         Claim::within(Predicted, "longest interval with more than 100 ms", 4500.0, (3800.0, 5700.0), last, "µs"),
         Claim::at_most(Predicted, "time of both at once (interval 0)", "a few", 20.0, average[0].1, "ms"),
         Claim::at_most(
