@@ -412,6 +412,8 @@ impl Qp {
         }
     }
 
+    // Called in one place, and for every packet.
+    #[inline(always)]
     fn send_requests<H: Host, E: Egress>(
         &mut self,
         now: Instant,
