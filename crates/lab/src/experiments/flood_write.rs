@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             all of them again: N operations over M pages are N·M packets, and time grows with the square of N, even on \
             one QP. (Of READs only max_rd_atomic are on their way.) With ODP on both sides, 200 QPs are fast again: \
             each page's WRITEs leave when that page is there.",
-    live: false,
+    live: true,
     run,
 };
 
