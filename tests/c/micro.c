@@ -1,6 +1,6 @@
 /*
- * micro: the micro-benchmark of "Analysis of Performance Pitfalls of On-Demand Paging" (figure 5.1, appendix B), on any
- * adapter. One process waits, the other posts operations at intervals and prints when each completed.
+ * micro: the micro-benchmark of T. Fukuoka's thesis "Finding and Analyzing Performance Pitfalls of On-Demand Paging of
+ * InfiniBand" (figure 5.1, appendix B), on any adapter. One process waits, the other posts operations at intervals and prints when each completed.
  *
  * Needs libibverbs only. `weir-micro --help` tells the rest.
  */

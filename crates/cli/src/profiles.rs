@@ -64,7 +64,7 @@ fn table(profile: &Described) -> String {
             let _ = writeln!(text, "{:width$}    {line}", "");
         }
     }
-    text + "\nT: T. Fukuoka, Pitfalls of InfiniBand with On-Demand Paging (master's thesis), section or figure.\n"
+    text + "\nT: T. Fukuoka, Finding and Analyzing Performance Pitfalls of On-Demand Paging of InfiniBand\n   (master's thesis), section or figure.\n"
 }
 
 #[cfg(test)]

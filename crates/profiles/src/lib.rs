@@ -10,7 +10,8 @@
 //! factor = [3, 4]                 # or { value = [3, 4], source = "measured", note = "…" }
 //! ```
 //!
-//! "T" in sources is T. Fukuoka's master's thesis, "Pitfalls of InfiniBand with On-Demand Paging".
+//! "T" in sources is T. Fukuoka's master's thesis, "Finding and Analyzing Performance Pitfalls of On-Demand Paging of
+//! InfiniBand".
 #![forbid(unsafe_code)]
 
 mod error;

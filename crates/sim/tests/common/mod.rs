@@ -1,5 +1,5 @@
 //! What the tests share: two hosts and a link, an application that notes completions.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Flaws of real adapters, one file each: what it does, and the observations that led to it.
 //!
-//! Each is switched and measured by the [`crate::Profile`]. None of them costs anything where the profile does without:
-//! they are asked for in cold paths only. References are to T. Fukuoka's thesis "Pitfalls of InfiniBand with On-Demand
-//! Paging", as T with section or figure.
+//! Each is switched and measured by the [`crate::Profile`]. Where the profile does without, none of them costs more than a
+//! branch: they are asked for in cold paths only. References are to T. Fukuoka's thesis "Finding and Analyzing Performance
+//! Pitfalls of On-Demand Paging of InfiniBand", as T with section or figure.
 //!
 //! | flaw | where |
 //! | --- | --- |

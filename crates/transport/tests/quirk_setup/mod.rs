@@ -1,6 +1,6 @@
 //! Adapters with the flaws of a ConnectX-4, and what a capture at the requester shows of them.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::time::Duration;
 use weir_transport::testing::{PagingSetup, Pair, Setup, address, remote};
