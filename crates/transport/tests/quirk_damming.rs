@@ -4,7 +4,7 @@ mod quirk_setup;
 
 use quirk_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{self, Pair, address};
+use weir_transport::testing::{self, Pair, Setup, address};
 use weir_transport::*;
 
 fn send(_: usize) -> SendOp {
@@ -190,6 +190,19 @@ fn nothing_is_left_of_it_after_an_error_or_a_drain() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
     assert!(!timed_out(&pair));
+    // The same with more than the window has room for, and RTS before all is repeated.
+    for wait in 0..40 {
+        let window = Limits { request_bytes: 600, read_bytes: 600 };
+        let mut pair = self::pair(&Setup { burst: 1, window, ..setup(flawed()) }, Odp::Server);
+        let start = pair.now;
+        (0..10).for_each(|n| pair.post(n, write(100 * n as usize), 100 * n as usize, 100));
+        until(&mut pair, start + 2 * MS);
+        pair.modify_from(0, QpState::Sqd, QpAttr::default());
+        until(&mut pair, start + 2500 * US + wait * 50 * US);
+        pair.modify_from(0, QpState::Rts, QpAttr::default());
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(0, Queue::Send), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|n| (n, Status::Success)));
+    }
     // In the error state all is flushed.
     let mut pair = self::pair(&setup(flawed()), Odp::Server);
     let start = pair.now;

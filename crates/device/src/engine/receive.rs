@@ -187,7 +187,7 @@ impl Engine {
 
     pub(super) fn send_note(&mut self, note: &Note) {
         let bytes = note.hello.encode();
-        if self.outbox.len + bytes.len() > self.outbox.bytes.len() || self.outbox.groups.len() == super::OUTBOX_GROUPS {
+        if self.outbox.len + bytes.len() > self.outbox.bytes.len() || self.outbox.groups.len() >= super::OUTBOX_GROUPS {
             self.flush();
         }
         let start = self.outbox.len;

@@ -64,7 +64,7 @@ impl Egress for Staging<'_> {
             return Err(Refused::Full);
         }
         let joins = self.outbox.groups.last().is_some_and(|group| self.joins(group, len));
-        if !joins && self.outbox.groups.len() == self.groups {
+        if !joins && self.outbox.groups.len() >= self.groups {
             return Err(Refused::Full);
         }
         if self.leaves_in_place(&packet.payload) {
@@ -117,7 +117,7 @@ impl Staging<'_> {
         let headers = packet.headers.len();
         let body = headers + packet.payload.len() + usize::from(packet.headers.bth.pad);
         let (start, len) = (self.outbox.len, body + ICRC_LEN);
-        if start + len > self.outbox.bytes.len() {
+        if start + len > self.outbox.bytes.len() || self.outbox.groups.len() >= self.groups {
             return;
         }
         let envelope = self.envelope(0);

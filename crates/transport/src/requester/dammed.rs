@@ -35,13 +35,16 @@ impl Requester {
         egress: &mut E,
     ) -> Result<(Progress, u32), Failure> {
         let Some(Dam { from, to }) = self.dam else { return Ok((Progress::Idle, 0)) };
+        if config.state == QpState::Sqd {
+            // Nothing that was posted meanwhile is begun (IBTA 10.3.1.6), so none of it is in the burst.
+            self.dam = None;
+            return self.poll(now, limits, config, queue, host, egress);
+        }
         let to = to.unwrap_or(queue.tail());
         let before = self.in_flight();
-        // In SQD nothing that was posted meanwhile is begun (IBTA 10.3.1.6).
-        let (until, to) = if config.state == QpState::Sqd { (self.begun, self.begun) } else { (from, to) };
-        let (mut progress, mut count) = self.poll_until(until, now, limits, config, queue, host, egress)?;
+        let (mut progress, mut count) = self.poll_until(from, now, limits, config, queue, host, egress)?;
         self.dam = Some(Dam { from, to: Some(to) });
-        if progress == Progress::Idle && self.next.wr == until {
+        if progress == Progress::Idle && self.next.wr == from {
             let left = self.left(limits, before);
             let lost;
             (progress, lost) = self.poll_until(to, now, left, config, queue, host, &mut Lost(egress))?;

@@ -236,6 +236,7 @@ impl Requester {
         host: &mut H,
         egress: &mut E,
     ) -> Result<(Progress, u32), Failure> {
+        debug_assert!(end.wrapping_sub(self.next.wr) as i32 >= 0, "what is to be sent ends behind where it begins");
         let mut budget = limits;
         let mut count = 0;
         if self.rnr_deadline.is_some_and(|deadline| now < deadline) {
