@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, Place, WEIR, library};
 use crate::trial;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 use std::sync::OnceLock;
@@ -89,12 +89,15 @@ fn exit_codes(bed: &Bed) -> Result<()> {
 
 fn command(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
+    // An RNR NAK that has not left when the page is there does not leave: connectx4's own have 0.3 ms for it.
+    let slow = profile(SLOW_PAGES)?;
+    let slow = slow.0.to_str().context("a path that is UTF-8")?;
     let run = |words: &[&str]| -> Result<Finished> {
         let mut command = bed.bare(Side::A, WEIR);
         command.args(["lab", "micro", "--live", "--num-ops", "1", "--odp", "server"]).args(words);
         Child::spawn(&mut command, "weir lab micro")?.wait(Duration::from_secs(60))?.success()
     };
-    let text = run(&["--capture", &folder.path().to_string_lossy()])?.stdout;
+    let text = run(&["--profile", slow, "--capture", &folder.path().to_string_lossy()])?.stdout;
     for said in ["1 of 1 completed", "client ◀── server  Acknowledge (RNR NAK) #0", "weir-micro --operation read"]
     {
         ensure!(text.contains(said), "`{said}` is not said: {text}");
@@ -104,50 +107,72 @@ fn command(bed: &Bed) -> Result<()> {
     }
     let shown: Value = serde_json::from_str(&run(&["--profile", "ideal", "--json"])?.stdout)?;
     ensure!(shown["live"] == true && shown["profile"] == "ideal", "{shown}");
-    ensure!(shown["outcome"]["packets"]["requests"] == 1 && shown["outcome"]["status"].is_null(), "{shown}");
+    // The floor of ideal's timeouts is 4 ms: a server that is off its core for longer is asked again.
+    let packets = ["requests", "repeated"].map(|count| shown["outcome"]["packets"][count].as_u64());
+    ensure!(matches!(packets, [Some(all), Some(again)] if all - again == 1), "{shown}");
+    ensure!(shown["outcome"]["status"].is_null(), "{shown}");
     ensure!(shown["by_hand"][1].as_str().is_some_and(|line| line.contains("--odp server")), "{shown}");
     Ok(())
 }
 
+/// RNR timer 20 asks for 10.24 ms, and 27 to 44 ms are waited: the second READ comes well within. But no RNR NAK leaves
+/// if the server's thread is off its core for the 0.3 ms until the page is there: of five tries, one must show the flaw.
+/// Without it, none can: nothing is lost then.
 fn damming() -> Result<()> {
-    let two = Micro { num_ops: 2, interval: Duration::from_millis(1), odp: BOTH, ..Micro::default() };
-    let stalled = live()?.run(&two, "connectx4", 1)?;
-    // 4.096 µs · 2^16, times 1.7 to 2, from 5 ms on; a peer that is off its core may cost a timeout more.
+    let interval = Duration::from_millis(12);
+    let two = Micro { num_ops: 2, interval, odp: BOTH, rnr_timer: 20, ..Micro::default() };
+    let stalled = tried(&two, |outcome| outcome.packets.lost > 0)?;
+    // 4.096 µs · 2^16, times 1.7 to 2, from 27 ms on; a peer that is off its core may cost a timeout more.
     ensure!((400..2500).contains(&stalled.time.as_millis()), "{}", shown(&stalled));
-    ensure!(stalled.timeouts >= 1 && stalled.packets.lost >= 1 && stalled.status.is_none(), "{}", shown(&stalled));
+    ensure!(stalled.timeouts >= 1 && stalled.status.is_none(), "{}", shown(&stalled));
     let lost = stalled.steps.iter().find(|step| step.lost).context("nothing lost")?;
     ensure!(lost.from_client && lost.operation == Some(1) && lost.what == "RDMA Read Request", "{lost:?}");
-    let one = live()?.run(&Micro { num_ops: 1, ..two }, "connectx4", 1)?;
+    let one = tried(&Micro { num_ops: 1, ..two }, |outcome| outcome.packets.rnr_naks > 0)?;
     ensure!(one.time < Duration::from_millis(300) && one.timeouts == 0, "{}", shown(&one));
-    ensure!(one.packets.rnr_naks == 1 && one.packets.repeated >= 1, "{}", shown(&one));
+    ensure!(one.packets.repeated >= 1 && one.packets.lost == 0, "{}", shown(&one));
     Ok(())
 }
 
-/// Well within the pending period all are dammed, well beyond it none, in both worlds. The period's own ends are drawn
-/// at random, and this machine wakes up late: what lies near them is left out. One of five may differ.
+/// The first of up to five live runs under connectx4 that shows it.
+fn tried(micro: &Micro, shows: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
+    let mut all = vec![];
+    for seed in 1..=5 {
+        let outcome = live()?.run(micro, "connectx4", seed)?;
+        if shows(&outcome) {
+            return Ok(outcome);
+        }
+        all.push(shown(&outcome));
+    }
+    bail!("five tries, and none shows it: {all:#?}")
+}
+
+/// In the middle of the pending period all are dammed, well beyond it none, in both worlds. It lasts 27 to 44 ms for the
+/// server's faults (RNR timer 20) and 24 to 26 ms for the client's: a thread may be 12 ms late. Where one is later still,
+/// the majority decides: three tries of five.
 fn damming_range() -> Result<()> {
-    let profile = profile(QUICK)?;
-    for (odp, interval, dammed) in
-        [(SERVER, 1500, true), (SERVER, 15_000, false), (CLIENT, 500, true), (CLIENT, 15_000, false)]
+    let profile = profile(LONG_PENDING)?;
+    for (odp, interval, dammed) in [(SERVER, 13, true), (SERVER, 100, false), (CLIENT, 12, true), (CLIENT, 100, false)]
     {
-        let two = Micro { num_ops: 2, interval: Duration::from_micros(interval), odp, ..Micro::default() };
+        let interval = Duration::from_millis(interval);
+        let two = Micro { num_ops: 2, interval, odp, rnr_timer: 20, ..Micro::default() };
         for (world, (outcomes, _)) in WORLDS.into_iter().zip(both(&two, &profile)?) {
             let timeouts = outcomes.iter().filter(|outcome| outcome.timeouts > 0).count();
-            let right = if dammed { timeouts >= 4 } else { timeouts <= 1 };
-            ensure!(right, "{world}, {interval} µs, {odp:?}: {timeouts} of 5 with a timeout");
+            let right = if dammed { timeouts >= 3 } else { timeouts <= 2 };
+            ensure!(right, "{world}, {interval:?}, {odp:?}: {timeouts} of 5 with a timeout");
         }
     }
     Ok(())
 }
 
-/// Medians within 30 % of each other: the factor is drawn from 1.72 to 2, and a process may wake up late.
+/// Medians agree to what one exponent more or less would not: that is a factor of two. The one of the timeout is drawn
+/// from 1.72 to 2, and of 58 ms and more a thread may be late by 30 each time.
 fn timeout() -> Result<()> {
     let profile = profile(SHORT)?;
-    for exponent in [1, 13] {
+    for exponent in [1, 14] {
         let micro = Micro { ack_timeout: exponent, wrong_peer: true, ..Micro::default() };
         let [(lived, live), (_, simulated)] = both(&micro, &profile)?;
         let ratio = live.as_secs_f64() / simulated.as_secs_f64();
-        ensure!((0.77..1.3).contains(&ratio), "C_ACK {exponent}: {live:?} live, {simulated:?} simulated");
+        ensure!((0.8..1.6).contains(&ratio), "C_ACK {exponent}: {live:?} live, {simulated:?} simulated");
         for outcome in lived {
             ensure!(outcome.status.as_deref() == Some("transport retry counter exceeded"), "{}", shown(&outcome));
             ensure!(outcome.timeouts == 7 && outcome.packets.requests == 8, "{}", shown(&outcome));
@@ -157,7 +182,7 @@ fn timeout() -> Result<()> {
 }
 
 /// Who is remembered is told at once; the first 30 are searched for, 2 ms each. Medians of the time and of the
-/// requests agree within a factor of three: the live adapter's answers wait for a core.
+/// requests agree within a factor of three: the live adapter's answers wait for a core, up to 20 ms each.
 fn flood_pages() -> Result<()> {
     let profile = profile(SLOW_SEARCH)?;
     let micro = Micro { num_ops: 128, num_qps: 128, size: 32, odp: CLIENT, ack_timeout: 18, ..Micro::default() };
@@ -180,22 +205,26 @@ fn flood_pages() -> Result<()> {
 
 const WORLDS: [&str; 2] = ["live", "simulated"];
 
-/// As connectx4, with timeouts of 7 to 9 ms, for a test has no half seconds to spare, and with repetitions that come
-/// when the page is surely there, also where a thread waits for a core.
-const QUICK: &str = "about = \"ConnectX-4 with a short timeout\"\nbase = \"connectx4\"\n
-[ack_timeout]\nleast_exponent = 10\n
-[requester_faults]\nretransmit_us = [2400, 2600]\n
-[page_faults]\nresolve_us = [250, 300]\n";
+/// As connectx4, with timeouts of 115 to 134 ms, for a test has no half seconds to spare, with long pending periods, and
+/// with pages that come after the RNR NAK and before what is repeated, also where a thread waits for a core.
+const LONG_PENDING: &str = "about = \"ConnectX-4 with a short timeout, and long pending\"\nbase = \"connectx4\"\n
+[ack_timeout]\nleast_exponent = 14\n
+[requester_faults]\nretransmit_us = [24000, 26000]\n
+[page_faults]\nresolve_us = [10000, 12000]\n";
 
-/// With timeouts of 30 ms at least: a process that waits for its core is late by a few.
+/// With timeouts of 58 ms at least: a process that waits for its core is late by a few.
 const SHORT: &str = "about = \"ConnectX-4 with a shorter timeout\"\nbase = \"connectx4\"\n
-[ack_timeout]\nleast_exponent = 12\n";
+[ack_timeout]\nleast_exponent = 13\n";
+
+/// RNR NAKs are out long before the page is there.
+const SLOW_PAGES: &str = "about = \"ConnectX-4 with slow pages\"\nbase = \"connectx4\"\n
+[page_faults]\nresolve_us = [50000, 50000]\n";
 
 /// The flood in slow motion: all 128 wait long before the page comes, also where processes wait for a core.
 const SLOW_SEARCH: &str = "about = \"ConnectX-4 with slow pages and a slow search\"\nbase = \"connectx4\"\n
 [flood]\nsearch_us = 2000\n
-[requester_faults]\nretransmit_us = [4000, 4400]\n
-[page_faults]\nresolve_us = [20000, 20000]\n";
+[requester_faults]\nretransmit_us = [12000, 13000]\n
+[page_faults]\nresolve_us = [60000, 60000]\n";
 
 /// A profile of one's own, in a file that goes with it.
 fn profile(text: &str) -> Result<Profile> {
