@@ -41,7 +41,7 @@ struct RunArgs {
     /// Which; `all` are all
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
-    /// On this adapter, in place of the one that each experiment is about
+    /// On this adapter, in place of ConnectX-4; experiments about adapters of their own are left out
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Two processes on this machine, in real time
@@ -98,9 +98,17 @@ fn list(json: bool) -> Result<ExitCode> {
 
 fn run_all(args: &RunArgs) -> Result<ExitCode> {
     let wanted = experiments::select(&args.ids)?;
+    if let Some(profile) = &args.profile {
+        weir_profiles::load(profile)?;
+    }
     let (wanted, left_out): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|e| e.live || !args.live);
     for experiment in left_out {
         eprintln!("weir lab: {} is simulated only: two processes would take too long", experiment.id);
+    }
+    let (left_out, wanted): (Vec<_>, Vec<_>) =
+        wanted.into_iter().partition(|e| e.own_adapters && args.profile.is_some());
+    for experiment in left_out {
+        eprintln!("weir lab: {} is about adapters of its own: it is left out with --profile", experiment.id);
     }
     ensure!(!wanted.is_empty(), "nothing is left to run");
     let make = maker(args)?;
@@ -207,5 +215,9 @@ mod tests {
         assert!(unknown.to_string().contains("weir lab list"), "{unknown}");
         let simulated = run(parse("lab run flood --live").unwrap()).unwrap_err();
         assert!(simulated.to_string().contains("nothing is left"), "{simulated}");
+        let own = run(parse("lab run timeout connectx6 --profile connectx5").unwrap()).unwrap_err();
+        assert!(own.to_string().contains("nothing is left"), "{own}");
+        let profile = format!("{:#}", run(parse("lab run odp-read --profile connectx9").unwrap()).unwrap_err());
+        assert!(profile.contains("connectx9") && !profile.contains("Micro"), "{profile}");
     }
 }

@@ -30,6 +30,7 @@ const SLACK: f64 = 0.4;
 #[derive(Debug, Default)]
 pub struct Seen {
     profiles: BTreeSet<String>,
+    trials: BTreeSet<u32>,
     /// How exactly the machine slept in live runs.
     wakeups: Vec<Wakeup>,
 }
@@ -74,7 +75,11 @@ impl Bench<'_> {
         let jobs = keys.len() * each;
         (self.progress)(jobs, 0);
         let profiles = settings.iter().map(|setting| self.profile.unwrap_or(setting.profile).to_owned());
-        self.seen.lock().expect("no thread panics with it").profiles.extend(profiles);
+        {
+            let mut seen = self.seen.lock().expect("no thread panics with it");
+            seen.profiles.extend(profiles);
+            seen.trials.insert(trials);
+        }
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         let found: Mutex<Vec<(usize, Result<V>)>> = Mutex::new(vec![]);
@@ -133,6 +138,11 @@ impl Bench<'_> {
     /// The adapters that there were so far.
     pub fn profiles(&self) -> Vec<String> {
         self.seen.lock().expect("no thread panics with it").profiles.iter().cloned().collect()
+    }
+
+    /// How many trials there were of each setting so far.
+    pub fn counts(&self) -> Vec<u32> {
+        self.seen.lock().expect("no thread panics with it").trials.iter().copied().collect()
     }
 
     /// How late the machine woke in live runs so far: usually, and at worst.

@@ -112,9 +112,9 @@ impl Claim {
         Claim { lacks, ..self }
     }
 
-    /// What was not measured does not hold.
+    /// What was not measured, or never came, does not hold.
     pub fn holds(&self) -> bool {
-        self.ours >= self.low && self.ours <= self.high
+        self.ours.is_finite() && self.ours >= self.low && self.ours <= self.high
     }
 
     /// What still counts as the same, for people.
@@ -205,6 +205,8 @@ mod tests {
             Claim::at_least(Predicted, "a", "", 0.0, f64::NAN, ""),
             Claim::at_most(Predicted, "a", "", 0.0, f64::NAN, ""),
             Claim::near(Predicted, "a", 1.0, 0.5, f64::NAN, ""),
+            Claim::at_least(Predicted, "a", "", 0.0, f64::INFINITY, ""),
+            Claim::at_most(Predicted, "a", "", 0.0, f64::NEG_INFINITY, ""),
         ] {
             assert!(!claim.holds(), "{claim:?}");
             assert_eq!(claim.ours_text(), "not measured");

@@ -18,6 +18,8 @@ pub struct Experiment {
     pub paper: &'static str,
     /// Whether two real processes can do it in reasonable time.
     pub live: bool,
+    /// Its claims name adapters, so that it says nothing of any other.
+    pub own_adapters: bool,
     pub run: fn(&Bench<'_>) -> Result<Report>,
 }
 
@@ -39,8 +41,8 @@ pub struct Done {
     pub report: Report,
     pub seed: u64,
     pub profiles: Vec<String>,
-    /// `None`: the experiment's own.
-    pub trials: Option<u32>,
+    /// How many there were of each setting: more than one number, if not as many of all.
+    pub trials: Vec<u32>,
     pub live: bool,
     pub took: Duration,
     /// How exactly the machine slept, if it did.

@@ -20,7 +20,7 @@ mod workarounds;
 
 use crate::bench::Bench;
 use crate::experiment::{Done, Experiment};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::time::Instant;
 
 /// All that there are.
@@ -53,6 +53,10 @@ pub fn select(ids: &[String]) -> Result<Vec<&'static Experiment>> {
 
 /// Runs one.
 pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
+    if let Some(profile) = bench.profile {
+        let id = experiment.id;
+        ensure!(!experiment.own_adapters, "{id} is about adapters of its own: it cannot be run on {profile} instead");
+    }
     let began = Instant::now();
     let report = (experiment.run)(bench).with_context(|| experiment.id.to_owned())?;
     Ok(Done {
@@ -60,7 +64,7 @@ pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
         report,
         seed: bench.seed,
         profiles: bench.profiles(),
-        trials: bench.trials,
+        trials: bench.counts(),
         live: bench.live,
         took: began.elapsed(),
         wakeup: bench.wakeup(),

@@ -21,7 +21,8 @@ struct Told<'a> {
     runner: &'a str,
     profiles: &'a [String],
     seed: u64,
-    trials: Option<u32>,
+    /// Of each setting; more than one number, if not as many of all.
+    trials: &'a [u32],
     seconds: f64,
     /// µs, in live runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +39,7 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
             runner: done.runner(),
             profiles: &done.profiles,
             seed: done.seed,
-            trials: done.trials,
+            trials: &done.trials,
             seconds: (done.took.as_secs_f64() * 1e3).round() / 1e3,
             wakeup: done.wakeup,
             claims: done.report.claims.iter().map(|claim| claim.shown()).collect(),
@@ -51,6 +52,12 @@ impl Done {
     /// "sim" or "live".
     pub fn runner(&self) -> &'static str {
         if self.live { "live" } else { "sim" }
+    }
+
+    /// "1 trial", "3 or 10 trials".
+    fn trials_text(&self) -> String {
+        let counts: Vec<String> = self.trials.iter().map(u32::to_string).collect();
+        format!("{} trial{}", counts.join(" or "), if self.trials == [1] { "" } else { "s" })
     }
 }
 
@@ -77,7 +84,7 @@ mod tests {
             report,
             seed: 7,
             profiles: vec!["connectx4".into()],
-            trials: Some(3),
+            trials: vec![3, 10],
             live: false,
             took: Duration::from_millis(1500),
             wakeup: None,
@@ -88,6 +95,7 @@ mod tests {
     fn json_is_a_list_of_experiments_with_claims() {
         let value: serde_json::Value = serde_json::from_str(&json(&[done()]).unwrap()).unwrap();
         assert_eq!(value[0]["id"], "odp-read");
+        assert_eq!(value[0]["trials"], serde_json::json!([3, 10]));
         assert!(value[0].get("wakeup").is_none());
         let wakeup = Some(Wakeup { median: Duration::from_micros(20), most: Duration::from_millis(3) });
         let live: serde_json::Value = serde_json::from_str(&json(&[Done { wakeup, ..done() }]).unwrap()).unwrap();
@@ -101,6 +109,8 @@ mod tests {
     #[test]
     fn text_says_what_holds_and_what_fails_and_why() {
         let text = table(&done());
+        assert!(text.contains("3 or 10 trials, seed 7"), "{text}");
+        assert!(table(&Done { trials: vec![1], ..done() }).contains(" 1 trial, "));
         assert!(text.contains("1 of 2 claims hold") && text.contains("FAILS"), "{text}");
         assert!(text.contains("not measured") && text.contains("it lacks <this>"), "{text}");
     }

@@ -53,7 +53,9 @@ fn each_gives_claims_data_and_a_figure() {
 
 #[test]
 fn what_profiles_were_fixed_from_holds() {
-    for id in ["odp-read", "odp-send", "odp-write", "timeout", "damming-trace", "flood-pages"] {
+    for id in
+        ["odp-read", "odp-send", "odp-write", "timeout", "damming-trace", "damming-else", "flood-pages", "connectx6"]
+    {
         let claims = run(one(id), 2, 3, None).report.claims;
         let calibrated: Vec<_> = claims.iter().filter(|claim| claim.kind == Kind::Calibrated).collect();
         assert!(!calibrated.is_empty(), "{id}");
@@ -89,6 +91,27 @@ fn a_perfect_adapter_does_not_dam() {
     let slow = &done.report.claims[0];
     assert!(!slow.holds() && slow.ours < 20.0, "{slow:?}");
     assert!(output::table(&done).contains("FAILS"));
+}
+
+#[test]
+fn claims_of_certain_adapters_are_not_asked_of_another() {
+    let bench = Bench {
+        runner: &|| Ok(Box::new(Simulated)),
+        threads: 1,
+        profile: Some("connectx5"),
+        trials: Some(1),
+        seed: 1,
+        live: false,
+        progress: &|_, _| {},
+        seen: Mutex::default(),
+    };
+    for id in ["timeout", "connectx6"] {
+        let error = experiments::run(one(id), &bench).err().unwrap();
+        assert!(error.to_string().contains("adapters of its own"), "{error}");
+    }
+    let done = experiments::run(one("damming-else"), &bench).unwrap();
+    assert_eq!((done.profiles, done.trials), (vec!["connectx5".to_owned()], vec![1]));
+    assert!(done.report.claims.iter().all(|claim| !claim.name.contains("ConnectX")));
 }
 
 #[test]

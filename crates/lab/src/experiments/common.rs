@@ -32,6 +32,17 @@ pub fn ms(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
+/// How long a run took, ms; NaN if an operation failed or never completed, so that it does not pass for a fast one.
+pub fn took(outcome: &Outcome) -> f64 {
+    let whole = outcome.status.is_none() && outcome.completions.iter().all(Option::is_some);
+    if whole { ms(outcome.time) } else { f64::NAN }
+}
+
+/// The greatest of some values; NaN if one of them is.
+pub fn most(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().reduce(|most, v| if most.is_nan() || v <= most { most } else { v }).unwrap_or(f64::NAN)
+}
+
 /// When the request of an operation was sent the nth time, from 0; in ms, NaN if it was not.
 pub fn request(outcome: &Outcome, operation: u32, nth: usize) -> f64 {
     seen(outcome, true, operation, nth, |_| true)
@@ -111,6 +122,16 @@ mod tests {
         let outcome = Outcome { steps, ..Outcome::default() };
         assert_eq!((request(&outcome, 0, 1), response(&outcome, 0, 0), nak(&outcome, "RNR", 0)), (4.0, 4.07, 0.14));
         assert!(request(&outcome, 1, 1).is_nan() && response(&outcome, 1, 0).is_nan());
+    }
+
+    #[test]
+    fn a_run_that_ended_badly_took_no_time_that_counts() {
+        let whole = Outcome { time: us(500), completions: vec![Some(us(500))], ..Outcome::default() };
+        assert_eq!(took(&whole), 0.5);
+        assert!(took(&Outcome { completions: vec![Some(us(500)), None], ..whole.clone() }).is_nan());
+        assert!(took(&Outcome { status: Some("RETRY_EXC_ERR".into()), ..whole }).is_nan());
+        assert_eq!(most([1.0, 3.0, 2.0]), 3.0);
+        assert!(most([]).is_nan() && most([f64::NAN, 1.0]).is_nan() && most([1.0, f64::NAN, 2.0]).is_nan());
     }
 
     #[test]

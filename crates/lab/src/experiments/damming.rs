@@ -16,6 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: "Two READs of 100 bytes on one QP, on-demand memory on both sides. A page fault takes half a millisecond; but if \
             the second READ is posted 100 to 4500 µs after the first, both together take several hundred milliseconds.",
     live: true,
+    own_adapters: false,
     run,
 };
 
@@ -25,7 +26,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     intervals.sort_unstable();
     let two =
         |interval: &u32| Micro { num_ops: 2, interval: us(*interval), odp: BOTH, ack_timeout: 1, ..Micro::default() };
-    let found = bench.measure(bench.trials(10), &intervals, two, |_, outcome| ms(outcome.time))?;
+    let found = bench.measure(bench.trials(10), &intervals, two, |_, outcome| took(outcome))?;
     let mut data = Data::new(["interval µs", "trial", "time ms"]);
     for (interval, times) in intervals.iter().zip(&found) {
         for (trial, time) in times.iter().enumerate() {
@@ -35,8 +36,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let average: Vec<(f64, f64)> =
         intervals.iter().map(|i| f64::from(*i)).zip(found.iter().map(|times| mean(times))).collect();
     let points = average.iter().zip(&found).map(|((x, y), times)| Point { x: *x, y: *y, range: Some(range(times)) });
-    // Half of the trials with a timeout are a tenth of a second and more.
-    let slow: Vec<f64> = average.iter().filter(|(_, time)| *time >= 100.0).map(|(x, _)| *x).collect();
+    // A timeout takes half a second: on average a tenth means that there is one in a fifth of the trials. Where runs
+    // ended badly nothing is known.
+    let known = average.iter().all(|(_, time)| time.is_finite());
+    let slow: Vec<f64> = average.iter().filter(|(_, time)| known && *time >= 100.0).map(|(x, _)| *x).collect();
     let (first, last) = (slow.first().copied().unwrap_or(f64::NAN), slow.last().copied().unwrap_or(f64::NAN));
     let middle_of = |from: f64, to: f64| {
         let inside: Vec<f64> = average.iter().filter(|(x, _)| (from..=to).contains(x)).map(|(_, y)| *y).collect();
@@ -53,9 +56,9 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             middle_of(500.0, 3000.0),
             "ms",
         ),
-        // The authors' usleep comes back some 60 µs late: an interval of 100 was more.
+        // Assumed: the authors' usleep comes back some 60 µs late, so that an interval of 100 was more.
         Claim::within(Predicted, "shortest interval with more than 100 ms", 100.0, (100.0, latest), first, "µs"),
-        Claim::within(Predicted, "longest interval with more than 100 ms", 4500.0, (3800.0, 5700.0), last, "µs"),
+        Claim::within(Predicted, "longest interval with more than 100 ms", 4500.0, (3800.0, 5400.0), last, "µs"),
         Claim::at_most(Predicted, "time of both at once (interval 0)", "a few", 20.0, average[0].1, "ms"),
         Claim::at_most(
             Predicted,

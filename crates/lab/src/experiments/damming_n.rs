@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             pending period arrives, the server misses the one before it and says so (NAK, sequence error), and all are \
             sent again at once. Only if all are posted within the pending period does nobody notice.",
     live: true,
+    own_adapters: false,
     run,
 };
 

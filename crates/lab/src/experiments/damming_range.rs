@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             about 4500 µs with an RNR delay of 1.28 ms, which is how long the adapter really waits, and follows the \
             delay when that is changed; on the client side up to about 500 µs, the time to the repeated READ.",
     live: true,
+    own_adapters: false,
     run,
 };
 

@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             first, nobody answers it, and nothing happens until the timeout: after 542 ms (server-side ODP) or 436 ms \
             (client-side ODP) it is sent again and answered at once.",
     live: true,
+    own_adapters: false,
     run,
 };
 
@@ -44,7 +45,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     }
     let mut claims = side_claims(Calibrated, "server side", &runs[0], [3.968, 0.081, 537.778, 0.007], (3.3, 5.7));
     // Between 0.52 and 0.77 ms were seen.
-    claims.extend(side_claims(Predicted, "client side", &runs[1], [0.778, 0.083, 435.127, 0.003], (0.5, 0.85)));
+    let mut client = side_claims(Predicted, "client side", &runs[1], [0.778, 0.083, 435.127, 0.003], (0.5, 0.85));
+    // When the first READ goes again is the profile's `retransmit_us`, and little else.
+    client[0].kind = Calibrated;
+    claims.extend(client);
     Ok(Report {
         claims: bench.lenient(claims),
         ladders: vec![
@@ -104,11 +108,11 @@ fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again:
             middle(runs, |o| last(o) - request(o, 1, 0)),
             "ms",
         ),
-        Claim::at_most(
+        Claim::within(
             kind,
             claim("its response, after"),
-            &format!("{answer:.3}"),
-            0.02,
+            answer,
+            (0.0, 0.02),
             middle(runs, |o| first_answer_after(o, last(o), 1)),
             "ms",
         ),

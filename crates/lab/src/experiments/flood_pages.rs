@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             completions begin, but the first 30 operations stay open until about 6 ms: they have not been told. With \
             512 operations on four pages it takes unacceptably long.",
     live: true,
+    own_adapters: false,
     run,
 };
 

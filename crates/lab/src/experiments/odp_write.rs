@@ -14,6 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     paper: "A single WRITE behaves as a SEND does: if the server's page is missing, the RNR NAK comes once it is there, \
             and the WRITE goes again after the RNR wait; if the client's page is missing, the WRITE waits for it.",
     live: true,
+    own_adapters: false,
     run,
 };
 

@@ -17,6 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             No setting makes a timeout shorter than about 500 ms (C_ACK 16) on ConnectX-3, -4 and -6, or 30 ms (C_ACK \
             12) on ConnectX-5: thousands of times the latency of the network.",
     live: true,
+    own_adapters: true,
     run,
 };
 
@@ -33,34 +34,28 @@ fn t_tr(exponent: u8) -> f64 {
 fn run(bench: &Bench<'_>) -> Result<Report> {
     // Live, a point takes eight timeouts: a second or minutes.
     let exponents: Vec<u8> = if bench.live { vec![1, 12, 16] } else { (1..=20).collect() };
-    let adapters: &[&'static str] = if bench.profile.is_some() { &ADAPTERS[1..2] } else { &ADAPTERS };
-    let keys: Vec<(usize, u8)> = (0..adapters.len()).flat_map(|at| exponents.iter().map(move |n| (at, *n))).collect();
+    let keys: Vec<(usize, u8)> = (0..ADAPTERS.len()).flat_map(|at| exponents.iter().map(move |n| (at, *n))).collect();
     let nobody = |&(at, n): &(usize, u8)| {
-        Micro { wrong_peer: true, ack_timeout: n, retry_cnt: 7, ..Micro::default() }.on(adapters[at])
+        Micro { wrong_peer: true, ack_timeout: n, retry_cnt: 7, ..Micro::default() }.on(ADAPTERS[at])
     };
+    // One trial of them all takes half a minute live.
     let trials = bench.trials(if bench.live { 1 } else { 10 });
     let found = bench.measure(trials, &keys, nobody, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
     let mut data = Data::new(["adapter", "C_ACK", "trial", "T_o ms", "status"]);
     let mut claims = vec![];
     let mut series = vec![];
-    for (at, &adapter) in adapters.iter().enumerate() {
+    for (at, adapter) in ADAPTERS.into_iter().enumerate() {
         let mine = || keys.iter().zip(&found).filter(move |((key, _), _)| *key == at);
         for ((_, n), trials) in mine() {
             for (trial, (time, status)) in trials.iter().enumerate() {
                 let status = status.as_deref().unwrap_or("");
-                data.push([
-                    bench.profile.unwrap_or(adapter).into(),
-                    u32::from(*n).into(),
-                    trial.into(),
-                    (*time).into(),
-                    status.into(),
-                ]);
+                data.push([adapter.into(), u32::from(*n).into(), trial.into(), (*time).into(), status.into()]);
             }
         }
         let times = |trials: &[(f64, Option<String>)]| trials.iter().map(|(time, _)| *time).collect::<Vec<f64>>();
         let points = mine().map(|((_, n), trials)| point(f64::from(*n), &times(trials)));
-        series.push(Series::line(bench.profile.unwrap_or(adapter), points));
-        let (floor, bounds) = FLOORS[ADAPTERS.iter().position(|name| name == &adapter).unwrap_or(1)];
+        series.push(Series::line(adapter, points));
+        let (floor, bounds) = FLOORS[at];
         let least = mine().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
         claims.push(Claim::within(Calibrated, format!("{adapter}: T_o with C_ACK 1"), floor, bounds, least, "ms"));
         let held = mine().flat_map(|((_, n), trials)| trials.iter().map(move |(time, _)| (*n, *time)));

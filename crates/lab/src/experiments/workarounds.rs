@@ -1,4 +1,4 @@
-//! What an application can do about both pitfalls (T 7.1, P VIII).
+//! What an application can do about both pitfalls (T 7.1, P IX-A).
 
 use super::common::*;
 use super::flood_pages::last;
@@ -13,11 +13,12 @@ use anyhow::Result;
 pub const EXPERIMENT: Experiment = Experiment {
     id: "workarounds",
     title: "What an application can do",
-    source: "T 7.1, P VIII",
+    source: "T 7.1, P IX-A",
     paper: "Proposed, not measured: the smallest RNR delay leaves few intervals at which READs can be dammed; a dummy \
             operation now and then, while something is outstanding, gives the loss away before the timeout does; and \
             what is caught in a flood may be issued again, for the page itself is there.",
     live: true,
+    own_adapters: false,
     run,
 };
 

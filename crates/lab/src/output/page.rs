@@ -67,12 +67,12 @@ fn dot(claim: &Claim) -> String {
 
 fn section(done: &Done) -> String {
     let experiment = done.experiment;
-    let trials = done.trials.map_or_else(String::new, |trials| format!(" · {trials} trials"));
+    let trials = done.trials_text();
     let wakeup = done.wakeup.map_or_else(String::new, |wakeup| {
         format!(" · woke {} µs late, {} µs at worst", wakeup.median.as_micros(), wakeup.most.as_micros())
     });
     let mut html = format!(
-        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · {} · seed {}{trials}{wakeup} · {:.1} s</p>\n",
+        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · {} · seed {} · {trials}{wakeup} · {:.1} s</p>\n",
         experiment.id,
         escape(experiment.title),
         escape(experiment.source),

@@ -9,7 +9,7 @@ pub fn table(done: &Done) -> String {
     let experiment = done.experiment;
     let (holding, all) = done.report.score();
     let mut text = format!(
-        "{}: {} ({})\n{} of {} claims hold; {} of {}, seed {}, {:.1} s\n",
+        "{}: {} ({})\n{} of {} claims hold; {} of {}, {}, seed {}, {:.1} s\n",
         experiment.id,
         experiment.title,
         experiment.source,
@@ -17,6 +17,7 @@ pub fn table(done: &Done) -> String {
         all,
         done.runner(),
         done.profiles.join(", "),
+        done.trials_text(),
         done.seed,
         done.took.as_secs_f64()
     );
