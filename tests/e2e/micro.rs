@@ -205,10 +205,10 @@ fn flood_pages() -> Result<()> {
 
 const WORLDS: [&str; 2] = ["live", "simulated"];
 
-/// As connectx4, with timeouts of 115 to 134 ms, for a test has no half seconds to spare, with long pending periods, and
+/// As connectx4, with timeouts of 230 to 268 ms, for a test has no half seconds to spare, with long pending periods, and
 /// with pages that come after the RNR NAK and before what is repeated, also where a thread waits for a core.
 const LONG_PENDING: &str = "about = \"ConnectX-4 with a short timeout, and long pending\"\nbase = \"connectx4\"\n
-[ack_timeout]\nleast_exponent = 14\n
+[ack_timeout]\nleast_exponent = 15\n
 [requester_faults]\nretransmit_us = [24000, 26000]\n
 [page_faults]\nresolve_us = [10000, 12000]\n";
 
