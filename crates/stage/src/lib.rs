@@ -19,8 +19,9 @@ use nix::sys::{prctl, signal::Signal};
 use nix::unistd::{Pid, getppid};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -139,11 +140,16 @@ impl Stage {
         self.cores[side as usize]
     }
 
-    /// A TCP port that nobody uses on this side now.
+    /// A TCP port that nobody uses on this side now. None of those that the kernel gives to whoever asks for any: it
+    /// might, before this one is used.
     pub fn free_port(&self, side: Side) -> Result<u16> {
-        let address = self.address(side);
-        let port = self.enter(side, move || -> io::Result<u16> {
-            TcpListener::bind((address, 0))?.local_addr().map(|a| a.port())
+        let taken = |port: &u16| {
+            let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port);
+            let any6 = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), *port);
+            TcpListener::bind(any).is_err() || TcpListener::bind(any6).is_err_and(|e| e.kind() == ErrorKind::AddrInUse)
+        };
+        let port = self.enter(side, move || {
+            (0..100).map(|_| 10_000 + (RandomState::new().hash_one(()) % 10_000) as u16).find(|port| !taken(port))
         })?;
         port.context("looking for a free port")
     }
