@@ -38,7 +38,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let nobody = |&(at, n): &(usize, u8)| {
         Micro { wrong_peer: true, ack_timeout: n, retry_cnt: 7, ..Micro::default() }.on(ADAPTERS[at])
     };
-    let found = bench.measure(bench.trials(10), &keys, nobody, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
+    let found = bench
+        .measure(bench.trials(10), &keys, nobody, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
     let mut data = Data::new(["adapter", "C_ACK", "trial", "T_o ms", "status"]);
     let mut claims = vec![];
     let mut series = vec![];
