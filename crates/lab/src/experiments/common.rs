@@ -1,6 +1,7 @@
 //! What experiments have in common: parameters, and where to find things in an outcome.
 
 use crate::bench::{median, range};
+use crate::data::Data;
 use crate::figure::Point;
 use crate::micro::{Outcome, Sides};
 use std::time::Duration;
@@ -41,6 +42,26 @@ pub fn took(outcome: &Outcome) -> f64 {
 /// The greatest of some values; NaN if one of them is.
 pub fn most(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().reduce(|most, v| if most.is_nan() || v <= most { most } else { v }).unwrap_or(f64::NAN)
+}
+
+/// Every packet of every trial, for each choice of sides.
+pub fn packets(keys: &[Sides], runs: &[Vec<Outcome>]) -> Data {
+    let mut data = Data::new(["side", "trial", "from", "packet", "ms"]);
+    for (sides, trials) in keys.iter().zip(runs) {
+        for (trial, outcome) in trials.iter().enumerate() {
+            for step in &outcome.steps {
+                let from = if step.from_client { "client" } else { "server" };
+                data.push([
+                    side(*sides).into(),
+                    trial.into(),
+                    from.into(),
+                    step.what.as_str().into(),
+                    ms(step.time).into(),
+                ]);
+            }
+        }
+    }
+    data
 }
 
 /// When the request of an operation was sent the nth time, from 0; in ms, NaN if it was not.

@@ -3,7 +3,6 @@
 use super::common::*;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated};
-use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::Ladder;
 use crate::micro::{Micro, Outcome};
@@ -32,21 +31,6 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         |o: &Outcome| o.steps.iter().rfind(|step| !step.from_client).map_or(f64::NAN, |step| ms(step.time));
     let last_request =
         |o: &Outcome| o.steps.iter().rfind(|step| step.from_client).map_or(f64::NAN, |step| ms(step.time));
-    let mut data = Data::new(["side", "trial", "from", "packet", "ms"]);
-    for (sides, trials) in keys.iter().zip(&runs) {
-        for (trial, outcome) in trials.iter().enumerate() {
-            for step in &outcome.steps {
-                let from = if step.from_client { "client" } else { "server" };
-                data.push([
-                    side(*sides).into(),
-                    trial.into(),
-                    from.into(),
-                    step.what.as_str().into(),
-                    ms(step.time).into(),
-                ]);
-            }
-        }
-    }
     Ok(Report {
         claims: bench.lenient(vec![
             Claim::near(
@@ -93,7 +77,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             ),
         ]),
         ladders: vec![Ladder::of("server-side ODP", &server[0].steps), Ladder::of("client-side ODP", &client[0].steps)],
-        data,
+        data: packets(&keys, &runs),
         ..Report::default()
     })
 }

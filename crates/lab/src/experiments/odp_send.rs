@@ -3,10 +3,9 @@
 use super::common::*;
 use crate::bench::Bench;
 use crate::claim::{Claim, Kind::Calibrated};
-use crate::data::Data;
 use crate::experiment::{Experiment, Report};
 use crate::figure::Ladder;
-use crate::micro::{Micro, Operation, Outcome};
+use crate::micro::{Micro, Operation};
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -22,41 +21,17 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    let one = |sides: &_| Micro { operation: Operation::Send, odp: *sides, rnr_timer: RNR_1_28, ..Micro::default() };
-    let keys = [SERVER, CLIENT];
-    let runs = bench.measure(bench.trials(10), &keys, one, |_, outcome| outcome.clone())?;
-    report(
-        bench,
-        &keys,
-        &runs,
-        &[("RNR NAK after", 0.513), ("SEND again", 3.905), ("acknowledged after another", 0.001)],
-    )
+    let paper = [("RNR NAK after", 0.513), ("SEND again", 3.905), ("acknowledged after another", 0.001)];
+    report(bench, Operation::Send, paper)
 }
 
 /// SEND and WRITE are told alike: the paper's figures are of the NAK, the second request, and its ACK.
-pub fn report(
-    bench: &Bench<'_>,
-    keys: &[crate::micro::Sides],
-    runs: &[Vec<Outcome>],
-    paper: &[(&str, f64); 3],
-) -> Result<Report> {
+pub fn report(bench: &Bench<'_>, operation: Operation, paper: [(&str, f64); 3]) -> Result<Report> {
+    let one = |sides: &_| Micro { operation, odp: *sides, rnr_timer: RNR_1_28, ..Micro::default() };
+    let keys = [SERVER, CLIENT];
+    let runs = bench.measure(bench.trials(10), &keys, one, |_, outcome| outcome.clone())?;
     let (server, client) = (&runs[0], &runs[1]);
-    let mut data = Data::new(["side", "trial", "from", "packet", "ms"]);
-    for (sides, trials) in keys.iter().zip(runs) {
-        for (trial, outcome) in trials.iter().enumerate() {
-            for step in &outcome.steps {
-                let from = if step.from_client { "client" } else { "server" };
-                data.push([
-                    side(*sides).into(),
-                    trial.into(),
-                    from.into(),
-                    step.what.as_str().into(),
-                    ms(step.time).into(),
-                ]);
-            }
-        }
-    }
-    let [(named, naked), (resent, again), (acked, acknowledged)] = *paper;
+    let [(named, naked), (resent, again), (acked, acknowledged)] = paper;
     Ok(Report {
         claims: bench.lenient(vec![
             Claim::within(
@@ -102,7 +77,7 @@ pub fn report(
             ),
         ]),
         ladders: vec![Ladder::of("server-side ODP", &server[0].steps), Ladder::of("client-side ODP", &client[0].steps)],
-        data,
+        data: packets(&keys, &runs),
         ..Report::default()
     })
 }

@@ -1,10 +1,9 @@
 //! One WRITE that meets a missing page (T fig. 4.4).
 
-use super::common::*;
 use super::odp_send::report;
 use crate::bench::Bench;
 use crate::experiment::{Experiment, Report};
-use crate::micro::{Micro, Operation};
+use crate::micro::Operation;
 use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -19,13 +18,6 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    let one = |sides: &_| Micro { operation: Operation::Write, odp: *sides, rnr_timer: RNR_1_28, ..Micro::default() };
-    let keys = [SERVER, CLIENT];
-    let runs = bench.measure(bench.trials(10), &keys, one, |_, outcome| outcome.clone())?;
-    report(
-        bench,
-        &keys,
-        &runs,
-        &[("RNR NAK after", 0.526), ("WRITE again", 6.035), ("acknowledged after another", 0.006)],
-    )
+    let paper = [("RNR NAK after", 0.526), ("WRITE again", 6.035), ("acknowledged after another", 0.006)];
+    report(bench, Operation::Write, paper)
 }

@@ -20,6 +20,8 @@ mod flood;
 mod outstanding;
 
 pub use chance::Chance;
+#[cfg(feature = "testing")]
+pub(crate) use chance::split_mix;
 pub(crate) use damming::{Dam, Lost};
 pub use flood::Announcer;
 pub use outstanding::Outstanding;

@@ -1,5 +1,7 @@
 //! A small seeded generator (SplitMix64).
 
+use crate::quirk::split_mix;
+
 /// Pseudo-random numbers, the same for the same seed.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
@@ -7,11 +9,7 @@ pub struct Rng(pub u64);
 impl Rng {
     /// The next 64 bits.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        split_mix(&mut self.0)
     }
 
     /// A number below `n`, 0 if `n` is 0.
