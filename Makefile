@@ -13,7 +13,7 @@ STAGE := $(TARGET)/weir
 export CARGO_TARGET_DIR := $(TARGET)
 WARN := -Wall -Wextra -Werror
 
-.PHONY: help demo build bin lib tools test conformance lab-figures lint install uninstall clean
+.PHONY: help demo build bin lib tools test test-all soak conformance lab-figures lint install uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -46,8 +46,16 @@ $(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 test: ## Install what tests need, and run all of them
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
-	WEIR_LIB_DIR=$(STAGE)/lib/weir cargo test --workspace --no-fail-fast
+	WEIR_LIB_DIR=$(STAGE)/lib/weir scripts/test.py
 	tests/conformance/run.py --strict
+
+test-all: ## As `make test`, with every option of perftest in every place
+	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
+
+soak: ## Look for rare failures: many random cases, races, ping-pongs, and fuzzing; hours
+	@scripts/need.sh test
+	@$(MAKE) --no-print-directory build
+	WEIR_LIB_DIR=$(STAGE)/lib/weir scripts/soak.sh
 
 conformance: ## Run rdma-core's own Python suite on Weir, and say what passed, failed and was skipped
 	@scripts/need.sh conformance

@@ -16,6 +16,7 @@ libc6-dev       /usr/include/stdlib.h              demo,test,conformance  header
 tshark          tshark                             test       reads Weir's captures, to compare
 ucx-utils       ucx_perftest                       test       a peer in the benches
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's own tests, and what they need
+iptables        iptables-legacy                    test       closes ports one way, between namespaces of its own
 util-linux      setpriv                            test       runs programs as another user
 END
 }

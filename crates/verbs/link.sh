@@ -52,7 +52,7 @@ link() {
 	mkdir -p "$(dirname "$output")"
 	"$CC" -shared -o "$output.$$" -Wl,-soname,libibverbs.so.1 \
 		-Wl,--version-script="$here/libibverbs.map" \
-		"$scratch/versions.o" \
+		"$scratch/versions.o" "$scratch/ends.o" \
 		-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
 		-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
 		-Wl,--no-as-needed "$@" -Wl,--as-needed \
@@ -60,7 +60,9 @@ link() {
 	mv "$output.$$" "$output"
 }
 
-"$CC" -c -O2 -fPIC -Wall -o "$scratch/versions.o" "$here/versions.c"
+for source in versions ends; do
+	"$CC" -c -O2 -fPIC -Wall -o "$scratch/$source.o" "$here/$source.c"
+done
 link "$lib/plain/libibverbs.so.1"
 
 distribution=$(distribution_library || true)

@@ -17,3 +17,16 @@ IN_NODE(57)
 IN_NODE(59)
 IN_NODE(64)
 IN_NODE(65)
+
+/* The same for pthread_sigmask: programs ask for the version that was in libpthread, or for that of the C library. */
+int weir_pthread_sigmask(int how, const void *set, void *old);
+
+#define SIGMASK(name, version)                                                  \
+	__asm__(".symver " #name ", pthread_sigmask@" version);                 \
+	int name(int how, const void *set, void *old)                           \
+	{                                                                       \
+		return weir_pthread_sigmask(how, set, old);                     \
+	}
+
+SIGMASK(sigmask_of_libpthread, "GLIBC_2.2.5")
+SIGMASK(sigmask_of_libc, "@GLIBC_2.32")

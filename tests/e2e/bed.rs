@@ -69,12 +69,14 @@ impl Bed {
         Ok(Bed { stage })
     }
 
-    /// `weir run OPTIONS -- WORDS…` on a side.
+    /// `weir run OPTIONS -- WORDS…` on a side. Each option has a value.
     pub fn weir<S: AsRef<OsStr>>(&self, side: Side, options: &[&str], words: impl IntoIterator<Item = S>) -> Command {
         let mut command = self.bare(side, WEIR);
         // For hunting: more options for all.
         let more = std::env::var("E2E_WEIR_OPTIONS").unwrap_or_default();
-        command.arg("run").args(options).args(more.split_whitespace()).arg("--").args(words);
+        let more: Vec<&str> = more.split_whitespace().collect();
+        let options = options.chunks(2).filter(|option| !more.contains(&option[0])).flatten();
+        command.arg("run").args(options).args(&more).arg("--").args(words);
         command
     }
 

@@ -1,8 +1,8 @@
 //! `weir bench` of on-demand paging runs to its end, shows what it should, and says what it needs.
 
 use crate::bed::{Bed, Place, WEIR};
-use crate::trial;
 use crate::users::{NOBODY, readable_copy};
+use crate::{needing_root, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
         trial(Place::Loopback, "weir bench odp measures and draws", odp),
-        trial(Place::Loopback, "weir bench out-of-core wants root", root_only).with_ignored_flag(!root),
+        needing_root(trial(Place::Loopback, "weir bench out-of-core wants root", root_only), root),
     ]
 }
 

@@ -8,14 +8,17 @@ use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 use weir_cli::stage::{Child, Protocol, Side};
+use weir_wire::ROCE_PORT;
 
 const SOON: Duration = Duration::from_secs(10);
 /// Bytes of a message: several packets, and a length that needs padding.
 const SIZE: usize = 4001;
-const MESSAGES: u32 = 60;
+pub const MESSAGES: u32 = 60;
+/// Bytes of a message in a burst: 1024 packets.
+const BURST: usize = 1 << 20;
 /// Bytes of a datagram.
 const DATAGRAM: usize = 999;
 
@@ -28,6 +31,9 @@ pub fn trials() -> Vec<Trial> {
             strangers(bed, true)
         }),
         trial(Place::Veth, "packets on 4791 are handed to another process of the address", handed_over),
+        trial(Place::Veth, "the first packets of a peer without Weir find port 4791 open", first_packets),
+        trial(Place::Veth, "a burst on 4791 gets to another process of the address whole", burst),
+        trial(Place::Veth, "another program's port 4791 is told of once", told),
         trial(Place::Veth, "the port 4791 of a killed process is taken over", taken_over),
     ]
 }
@@ -72,6 +78,48 @@ fn handed_over(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// No packet is sent twice: what comes to a closed port is lost, and so is its message.
+fn first_packets(bed: &Bed) -> Result<()> {
+    let server = Server::unreliable(bed, SIZE)?;
+    let socket = bind(&bed.stage, Side::B, server.peer_address)?;
+    let mut talk = server.connect(bed, &socket, 0x71)?;
+    talk.peer.throw(&[7; SIZE])?;
+    talk.has_received()
+}
+
+fn burst(bed: &Bed) -> Result<()> {
+    let owner = Server::start(bed, false)?;
+    let servers = [Server::unreliable(bed, BURST)?, Server::unreliable(bed, BURST)?];
+    let socket = bind(&bed.stage, Side::B, owner.peer_address)?;
+    let mut first = owner.connect(bed, &socket, 0x71)?;
+    first.messages(0..10)?;
+    for (server, qpn) in servers.into_iter().zip(0x72..) {
+        let mut talk = server.connect(bed, &socket, qpn)?;
+        talk.peer.throw(&[7; BURST])?;
+        talk.has_received()?;
+    }
+    Ok(())
+}
+
+fn told(bed: &Bed) -> Result<()> {
+    let other = bed.stage.enter(Side::A, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ROCE_PORT)))??;
+    let server = Server::run_with(bed, &["--log", "warn"], false, "ibv_rc_pingpong", &[])?;
+    let socket = bind(&bed.stage, Side::B, server.peer_address)?;
+    let mut talk = server.connect(bed, &socket, 0x71)?;
+    let said = "another program has UDP port 4791";
+    let until = Instant::now() + SOON;
+    while !talk.child.printed()?.contains(said) {
+        ensure!(Instant::now() < until, "it says nothing of the port: {}", talk.child.printed()?);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Many attempts.
+    std::thread::sleep(Duration::from_millis(300));
+    let printed = talk.child.printed()?;
+    ensure!(printed.matches(said).count() == 1, "it says so again and again: {printed}");
+    drop(other);
+    Ok(())
+}
+
 fn taken_over(bed: &Bed) -> Result<()> {
     let owner = Server::start(bed, false)?;
     let server = Server::start(bed, false)?;
@@ -86,38 +134,47 @@ fn taken_over(bed: &Bed) -> Result<()> {
 }
 
 /// A pingpong that waits for its client.
-struct Server {
+pub struct Server {
     child: Child,
     port: u16,
-    peer_address: IpAddr,
+    pub peer_address: IpAddr,
 }
 
 /// A pingpong and the peer that it talks to.
-struct Talk<'s> {
+pub struct Talk<'s> {
     child: Child,
     tcp: TcpStream,
     peer: RocePeer<'s>,
 }
 
 impl Server {
-    fn start(bed: &Bed, ipv6: bool) -> Result<Server> {
+    pub fn start(bed: &Bed, ipv6: bool) -> Result<Server> {
         Server::run(bed, ipv6, "ibv_rc_pingpong", &["-s", &SIZE.to_string(), "-m", "1024"])
     }
 
+    /// Waits for one message of a peer that repeats nothing.
+    fn unreliable(bed: &Bed, size: usize) -> Result<Server> {
+        Server::run(bed, false, "ibv_uc_pingpong", &["-s", &size.to_string(), "-m", "1024", "-n", "1"])
+    }
+
     fn run(bed: &Bed, ipv6: bool, program: &str, arguments: &[&str]) -> Result<Server> {
+        Server::run_with(bed, &[], ipv6, program, arguments)
+    }
+
+    fn run_with(bed: &Bed, options: &[&str], ipv6: bool, program: &str, arguments: &[&str]) -> Result<Server> {
         let address = |side| if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
         let port = bed.stage.free_port(Side::A)?;
         let gid = bed.gid_index(Side::A, address(Side::A))?;
         let device = bed.stage.device(Side::A);
         let line = format!("{program} -d {device} -g {gid} -p {port} -n {MESSAGES}");
         let words = line.split_whitespace().chain(arguments.iter().copied());
-        let mut child = Child::spawn(&mut bed.weir(Side::A, &[], words), line.as_str())?;
+        let mut child = Child::spawn(&mut bed.weir(Side::A, options, words), line.as_str())?;
         child.wait_listening(Protocol::Tcp, port, SOON)?;
         Ok(Server { child, port, peer_address: address(Side::B) })
     }
 
     /// Exchanges addresses as its client does: LID, QPN, PSN and GID in hexadecimal, then "done".
-    fn connect<'s>(self, bed: &Bed, socket: &'s UdpSocket, qpn: u32) -> Result<Talk<'s>> {
+    pub fn connect<'s>(self, bed: &Bed, socket: &'s UdpSocket, qpn: u32) -> Result<Talk<'s>> {
         let to = (bed.stage.address(Side::A), self.port);
         let mut tcp = bed.stage.enter(Side::B, || TcpStream::connect(to))??;
         tcp.set_read_timeout(Some(SOON))?;
@@ -147,7 +204,7 @@ impl Server {
 
 impl Talk<'_> {
     /// Sends messages and compares their echoes.
-    fn messages(&mut self, numbers: std::ops::Range<u32>) -> Result<()> {
+    pub fn messages(&mut self, numbers: std::ops::Range<u32>) -> Result<()> {
         for number in numbers {
             // Now and then its echo is lost, and has to be sent again.
             self.peer.drop_last = u32::from(number % 10 == 7);
@@ -161,9 +218,17 @@ impl Talk<'_> {
         Ok(())
     }
 
+    /// The pingpong has its message, and has sent its own.
+    fn has_received(self) -> Result<()> {
+        drop(self.tcp);
+        self.child.wait(SOON)?.success()?;
+        Ok(())
+    }
+
     /// The pingpong has all its messages and ends well.
-    fn end(self) -> Result<()> {
-        ensure!(self.peer.duplicates > 0 || self.peer.drop_last == 0, "what was dropped never came again");
+    pub fn end(self) -> Result<()> {
+        let (dropped, again) = (self.peer.dropped, self.peer.came_again);
+        ensure!(dropped == MESSAGES / 10 && again == dropped, "{dropped} were dropped, {again} of them came again");
         drop(self.tcp);
         self.child.wait(SOON)?.success()?;
         Ok(())

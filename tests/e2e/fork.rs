@@ -10,7 +10,10 @@ use std::time::Duration;
 use weir_cli::stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
-    Place::ALL.map(|place| trial(place, "a forked child does not disturb its parent", forks)).into()
+    let mut trials: Vec<_> =
+        Place::ALL.map(|place| trial(place, "a forked child does not disturb its parent", forks)).into();
+    trials.push(trial(Place::Loopback, "no child hangs whose parent's threads were at work", forks_while_busy));
+    trials
 }
 
 fn forks(bed: &Bed) -> Result<()> {
@@ -19,6 +22,18 @@ fn forks(bed: &Bed) -> Result<()> {
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
     let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into()];
     let ended = Child::spawn(&mut bed.weir(Side::A, &[], words), "fork.c")?.wait(Duration::from_secs(60))?.success()?;
+    ensure!(ended.stdout == "ok\n", "{}", ended.printed());
+    Ok(())
+}
+
+fn forks_while_busy(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile("e2e/fork_busy.c", folder.path())?;
+    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), "200".into()];
+    let mut command = bed.weir(Side::A, &[], words);
+    // Each child has a folder of its own there.
+    command.env("WEIR_RUN_DIR", folder.path().join("run"));
+    let ended = Child::spawn(&mut command, "fork_busy.c")?.wait(Duration::from_secs(120))?.success()?;
     ensure!(ended.stdout == "ok\n", "{}", ended.printed());
     Ok(())
 }

@@ -34,7 +34,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn killed_server(bed: &Bed, program: &str, timeout: u32) -> Result<()> {
-    let (server, mut client) = running_pair(bed, program, timeout)?;
+    let (server, mut client) = running_pair(bed, &[], program, timeout)?;
     let killed = Instant::now();
     drop(server);
     let within = tries(timeout, 4) + SLACK;
@@ -54,7 +54,7 @@ fn killed_server(bed: &Bed, program: &str, timeout: u32) -> Result<()> {
 
 /// As on a busy machine, where somebody else has its core. All tries of one T_tr each last half a second.
 fn paused_server(bed: &Bed) -> Result<()> {
-    let (server, mut client) = running_pair(bed, "ib_write_bw", 14)?;
+    let (server, mut client) = running_pair(bed, &[], "ib_write_bw", 14)?;
     let pid = Pid::from_raw(server.pid() as i32);
     kill(pid, Signal::SIGSTOP)?;
     std::thread::sleep(Duration::from_secs(1));
@@ -71,12 +71,12 @@ fn tries(timeout: u32, factor: u32) -> Duration {
 }
 
 /// A pair in the midst of its traffic, with enough of it for a minute.
-fn running_pair(bed: &Bed, program: &str, timeout: u32) -> Result<(Child, Child)> {
+pub fn running_pair(bed: &Bed, weir: &[&str], program: &str, timeout: u32) -> Result<(Child, Child)> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| {
         let device = bed.stage.device(side);
         let line = format!("{program} -F -d {device} -p {port} -u {timeout} -s 65536 -n 10000000");
-        bed.weir(side, &[], line.split_whitespace())
+        bed.weir(side, weir, line.split_whitespace())
     };
     let mut server = Child::spawn(&mut command(Side::A), format!("server of {program}"))?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
@@ -98,7 +98,7 @@ fn nothing_left(_: &Bed) -> Result<()> {
     ensure!(before.is_empty(), "{before:?} in new namespaces");
     bed.pair(&[], "ib_send_lat -F -d {dev} -p {port} -n 100", Duration::from_secs(20))?;
     ensure!(sockets(bed)?.is_empty(), "left by processes that ended: {:?}", sockets(bed)?);
-    let (server, client) = running_pair(bed, "ib_write_bw", 14)?;
+    let (server, client) = running_pair(bed, &[], "ib_write_bw", 14)?;
     ensure!(!sockets(bed)?.is_empty(), "running processes hold no sockets: this test looks at the wrong place");
     drop((server, client));
     ensure!(sockets(bed)?.is_empty(), "left by processes that were killed: {:?}", sockets(bed)?);

@@ -4,14 +4,19 @@
 //! Each test is a [`Trial`], named `place/what`. They run one after another unless `--test-threads` says otherwise:
 //! some of them measure time.
 
+mod attack;
 mod bed;
 mod benches;
 mod capture;
 mod command;
+mod ending;
+mod faults;
+mod firewall;
 mod foreign;
 mod fork;
 mod idle;
 mod invalidate;
+mod kernel;
 mod killed;
 mod matrix;
 mod micro;
@@ -32,14 +37,16 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
+    // A test that is asked for by name is there.
+    let whole = arguments.filter.is_some() || std::env::var("E2E_MATRIX").is_ok_and(|matrix| matrix == "whole");
     let trials = match bed::built() {
-        Ok(()) => trials(),
+        Ok(()) => trials(whole),
         Err(why) => vec![Trial::test("the library is built", move || Err(why.into()))],
     };
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trials() -> Vec<Trial> {
+fn trials(whole: bool) -> Vec<Trial> {
     if let Some(why) = Place::Veth.missing() {
         eprintln!("tests between two namespaces are ignored: {why}");
     }
@@ -48,17 +55,21 @@ fn trials() -> Vec<Trial> {
         pingpong::trials(),
         verify::trials(),
         foreign::trials(),
+        attack::trials(),
+        firewall::trials(),
         fork::trials(),
+        ending::trials(),
         idle::trials(),
+        kernel::trials(),
         killed::trials(),
         users::trials(),
         stat::trials(),
         threads::trials(),
         invalidate::trials(),
         multicast::trials(),
-        transports::trials(),
+        transports::trials(whole),
         capture::trials(),
-        matrix::trials(),
+        matrix::trials(whole),
         micro::trials(),
         profiles::trials(),
         benches::trials(),
@@ -71,5 +82,10 @@ fn trials() -> Vec<Trial> {
 /// A test in a place; ignored where the place cannot be had.
 fn trial(place: Place, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
     let run = move || test(place.bed()?).map_err(|error| Failed::from(format!("{error:#}")));
-    Trial::test(format!("{place}/{name}"), run).with_ignored_flag(place.missing().is_some())
+    needing_root(Trial::test(format!("{place}/{name}"), run), place.missing().is_none())
+}
+
+/// Ignored, and says why, unless it is there.
+fn needing_root(trial: Trial, there: bool) -> Trial {
+    if there { trial } else { trial.with_kind("needs root").with_ignored_flag(true) }
 }

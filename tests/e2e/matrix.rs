@@ -1,6 +1,10 @@
 //! Every RC program of perftest, with every option that matters, in both places, with and without faults.
+//!
+//! All of that is `make test-all`. In every run, each program is tried in both places with and without faults, and each
+//! of its options in one of these cells, which go round.
 
 use crate::bed::{FAULTS, Place};
+use crate::faults;
 use crate::trial;
 use anyhow::ensure;
 use libtest_mimic::Trial;
@@ -37,20 +41,26 @@ pub const WITHIN: Duration = Duration::from_secs(180);
 /// Sizes of `-a`: 2^1 to 2^23.
 const ALL_SIZES: usize = 23;
 
-pub fn trials() -> Vec<Trial> {
+/// The whole matrix, or what is in every run.
+pub fn trials(whole: bool) -> Vec<Trial> {
+    let cells: Vec<(Place, bool)> = Place::ALL.into_iter().flat_map(|place| [(place, false), (place, true)]).collect();
     let mut trials = vec![];
-    for place in Place::ALL {
-        for faulty in [false, true] {
-            for program in PROGRAMS {
-                for options in COMMON.iter().chain(program.options) {
-                    // It looks for the end of its one send once an event: where an ACK is lost, the answer comes first,
-                    // and it posts into a full queue, on any adapter.
-                    if faulty && program.name == "ib_send_lat" && options.starts_with("-e") {
-                        continue;
-                    }
-                    // Each its own seed, and the same in every run.
-                    let seed = trials.len();
-                    trials.push(one(place, program.name, options, faulty.then_some(seed)));
+    let mut number = 0;
+    for (cell, &(place, faulty)) in cells.iter().enumerate() {
+        for (nth, program) in PROGRAMS.iter().enumerate() {
+            for (option, options) in COMMON.iter().chain(program.options).enumerate() {
+                // Each its own seed, and the same in every run.
+                number += 1;
+                // It looks for the end of its one send once an event: where an ACK is lost, the answer comes first,
+                // and it posts into a full queue, on any adapter.
+                let never_with_faults = program.name == "ib_send_lat" && options.starts_with("-e");
+                if faulty && never_with_faults {
+                    continue;
+                }
+                let turn = (nth + option) % cells.len();
+                let turn = if never_with_faults && cells[turn].1 { turn - 1 } else { turn };
+                if whole || options.is_empty() || turn == cell {
+                    trials.push(one(place, program.name, options, faulty.then_some(number)));
                 }
             }
         }
@@ -58,19 +68,17 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
-fn one(place: Place, program: &'static str, options: &'static str, seed: Option<usize>) -> Trial {
+fn one(place: Place, program: &'static str, options: &'static str, number: Option<u64>) -> Trial {
     let all_sizes = options.ends_with("-a");
     // Small enough that the whole matrix takes minutes; -a moves 16 MiB an iteration.
     let iterations = if all_sizes { 5 } else { 200 };
     let mut name = format!("perftest {program} {options}").trim_end().to_owned();
-    if seed.is_some() {
+    if number.is_some() {
         name += " with faults";
     }
     trial(place, &name, move |bed| {
-        let faults = seed.map(|seed| format!("{FAULTS},seed={seed}"));
-        // On a busy machine a pinned program may be off its core for longer than perftest's retries last.
-        let mut weir = vec!["--patience", "5"];
-        weir.extend(faults.iter().flat_map(|spec| ["--faults", spec]));
+        let spec = number.map(|number| faults::certain(FAULTS, number));
+        let weir: Vec<&str> = spec.iter().flat_map(|spec| ["--faults", spec, "--log", "info"]).collect();
         // -F: perftest would warn of changing CPU frequencies.
         let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
         let outcome = bed.pair(&weir, &line, WITHIN)?;
@@ -81,6 +89,9 @@ fn one(place: Place, program: &'static str, options: &'static str, seed: Option<
             rows.len(),
             outcome.client.printed()
         );
+        if spec.is_some() {
+            faults::happened(&outcome.client)?;
+        }
         Ok(())
     })
 }

@@ -40,8 +40,12 @@ pub struct RocePeer<'s> {
     received: Option<Vec<u8>>,
     /// The last packets of so many messages to come are dropped unseen.
     pub drop_last: u32,
-    /// Packets that came more than once.
-    pub duplicates: u32,
+    /// How many were dropped so far.
+    pub dropped: u32,
+    /// How many of these have come again.
+    pub came_again: u32,
+    /// The one that was dropped and has not come again yet.
+    awaited: Option<Psn>,
 }
 
 /// Port 4791 of an address of a side.
@@ -49,21 +53,24 @@ pub fn bind(stage: &Stage, side: Side, address: IpAddr) -> Result<UdpSocket> {
     let socket = stage.enter(side, || UdpSocket::bind((address, ROCE_PORT)))?.context("cannot bind port 4791")?;
     if address.is_ipv4() {
         // Then the kernel sends Identification 0 and Don't Fragment, which the ICRC covers.
-        let value = libc::IP_PMTUDISC_DO;
-        // SAFETY: the option takes an int, and its size is given.
-        let rc = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_IP,
-                libc::IP_MTU_DISCOVER,
-                (&raw const value).cast(),
-                size_of_val(&value) as libc::socklen_t,
-            )
-        };
-        ensure!(rc == 0, "IP_MTU_DISCOVER: {}", std::io::Error::last_os_error());
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    } else {
+        // As adapters send: with UDP checksum 0. The libc crate does not have the option for this system.
+        const UDP_NO_CHECK6_TX: i32 = 101;
+        set(&socket, libc::SOL_UDP, UDP_NO_CHECK6_TX, 1)?;
     }
     socket.set_read_timeout(Some(Duration::from_millis(10)))?;
     Ok(socket)
+}
+
+fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
+    // SAFETY: the option takes an int, and its size is given.
+    let rc = unsafe {
+        let len = size_of_val(&value) as libc::socklen_t;
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len)
+    };
+    ensure!(rc == 0, "socket option {option}: {}", std::io::Error::last_os_error());
+    Ok(())
 }
 
 impl<'s> RocePeer<'s> {
@@ -79,7 +86,9 @@ impl<'s> RocePeer<'s> {
             assembling: vec![],
             received: None,
             drop_last: 0,
-            duplicates: 0,
+            dropped: 0,
+            came_again: 0,
+            awaited: None,
         }
     }
 
@@ -124,21 +133,45 @@ impl<'s> RocePeer<'s> {
         bail!("no datagram of QP {:#x} within {timeout:?}", self.remote.qpn)
     }
 
+    /// Sends a message to a UC QP with SEND, each packet once, and waits for nothing.
+    pub fn throw(&mut self, message: &[u8]) -> Result<()> {
+        let emit = |i: usize, packet: (Headers, &[u8])| {
+            // The wire between two namespaces holds a thousand packets.
+            if i % 256 == 255 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.emit(&packet.0, packet.1)
+        };
+        self.packets(Service::Uc, message, self.next).enumerate().try_for_each(|(i, packet)| emit(i, packet))?;
+        self.next = self.next.plus(message.len().div_ceil(MTU) as u32);
+        Ok(())
+    }
+
     fn send(&self, message: &[u8], first: Psn) -> Result<()> {
+        self.packets(Service::Rc, message, first).try_for_each(|(headers, payload)| self.emit(&headers, payload))
+    }
+
+    /// The packets of a SEND.
+    fn packets<'m>(
+        &self,
+        service: Service,
+        message: &'m [u8],
+        first: Psn,
+    ) -> impl Iterator<Item = (Headers, &'m [u8])> + use<'m> {
+        let dest = self.remote.qpn;
         let count = message.len().div_ceil(MTU);
-        for (i, payload) in message.chunks(MTU).enumerate() {
+        message.chunks(MTU).enumerate().map(move |(i, payload)| {
             let operation = match (i == 0, i + 1 == count) {
                 (true, true) => Operation::SendOnly,
                 (true, false) => Operation::SendFirst,
                 (false, false) => Operation::SendMiddle,
                 (false, true) => Operation::SendLast,
             };
-            let mut bth = self.bth(operation, first.plus(i as u32));
-            bth.ack_req = i + 1 == count;
+            let mut bth = Bth::new(Opcode::new(service, operation), dest, first.plus(i as u32));
+            bth.ack_req = i + 1 == count && service == Service::Rc;
             bth.pad = (payload.len().wrapping_neg() & 3) as u8;
-            self.emit(&Headers::new(bth), payload)?;
-        }
-        Ok(())
+            (Headers::new(bth), payload)
+        })
     }
 
     /// Takes one packet if there is one.
@@ -183,14 +216,19 @@ impl<'s> RocePeer<'s> {
         let is_last = matches!(bth.opcode.operation(), Some(Operation::SendLast | Operation::SendOnly));
         if bth.psn != self.expected {
             if bth.psn.since(self.expected) < 0 {
-                self.duplicates += 1;
                 self.acknowledge()?;
             }
             return Ok(());
         }
         if is_last && self.drop_last > 0 {
             self.drop_last -= 1;
+            self.dropped += 1;
+            self.awaited = Some(bth.psn);
             return Ok(());
+        }
+        if self.awaited == Some(bth.psn) {
+            self.awaited = None;
+            self.came_again += 1;
         }
         self.expected = bth.psn.next();
         self.assembling.extend_from_slice(packet.payload);

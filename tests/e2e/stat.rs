@@ -1,8 +1,8 @@
 //! `weir stat` and the files by the vendor's names, while real programs run.
 
 use crate::bed::{Bed, Place, WEIR, library};
-use crate::trial;
 use crate::users::{NOBODY, readable_copy};
+use crate::{needing_root, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -20,9 +20,7 @@ pub fn trials() -> Vec<Trial> {
     }
     trials.push(trial(Place::Loopback, "weir stat tells what a bad link makes a client send again", losses));
     trials.push(trial(Place::Loopback, "weir stat lists the living and knows the dead", living_and_dead));
-    trials.push(
-        trial(Place::Loopback, "weir stat says whose process it may not look at", users).with_ignored_flag(!root),
-    );
+    trials.push(needing_root(trial(Place::Loopback, "weir stat says whose process it may not look at", users), root));
     trials
 }
 

@@ -1,7 +1,7 @@
 //! Two users on one machine: processes of different owners share an address and talk to each other.
 
 use crate::bed::{Bed, Place, WEIR, library};
-use crate::trial;
+use crate::{needing_root, trial};
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
 use std::fs::{self, Permissions};
@@ -26,9 +26,7 @@ pub fn trials() -> Vec<Trial> {
     for place in Place::ALL {
         for (server, client) in [(ROOT, NOBODY), (NOBODY, ROOT), (NOBODY, STRANGER)] {
             let name = format!("ib_write_bw with a server of user {server} and a client of user {client}");
-            let trial = trial(place, &name, move |bed| users(bed, server, client));
-            let ignored = !root || trial.has_ignored_flag();
-            trials.push(trial.with_ignored_flag(ignored));
+            trials.push(needing_root(trial(place, &name, move |bed| users(bed, server, client)), root));
         }
     }
     trials

@@ -1,7 +1,7 @@
 //! The C program of ours that compares every byte and every completion status, in all settings.
 
 use crate::bed::{Bed, FAULTS, Place, library};
-use crate::trial;
+use crate::{faults, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
@@ -42,25 +42,43 @@ pub fn trials() -> Vec<Trial> {
 }
 
 fn verify(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<()> {
+    verify_with(bed, weir, options, ipv6, |_| ())
+}
+
+/// The same, with something done to the commands before they start.
+pub fn verify_with(
+    bed: &Bed,
+    weir: &[&str],
+    options: &str,
+    ipv6: bool,
+    prepare: impl Fn(&mut std::process::Command),
+) -> Result<()> {
     let program = library().join("weir-verify");
     ensure!(program.is_file(), "no {}: run `make build`, or `make test`", program.display());
     let port = bed.stage.free_port(Side::A)?;
+    let lossy = weir.contains(&FAULTS);
     let command = |side: Side, seed: &str| -> Result<std::process::Command> {
         let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
         let gid = bed.gid_index(side, address)?;
         let mut weir: Vec<String> = weir.iter().map(|&word| word.to_owned()).collect();
         // Each side has its own sequence of faults, and the same in every run.
         weir.iter_mut().filter(|word| word.contains('=')).for_each(|spec| *spec += seed);
+        weir.extend(lossy.then_some(["--log".into(), "info".into()]).into_iter().flatten());
         let weir: Vec<&str> = weir.iter().map(String::as_str).collect();
         let mut command = bed.weir(side, &weir, [&program]);
         let line = format!("-d {} -g {gid} -p {port} {options}", bed.stage.device(side));
         command.args(line.split_whitespace());
+        prepare(&mut command);
         Ok(command)
     };
     let mut client = command(Side::B, ",seed=12")?;
     client.arg(bed.stage.address(Side::A).to_string());
     let outcome =
         pair::run(&mut command(Side::A, ",seed=11")?, &mut client, port, Duration::from_secs(120))?.success()?;
+    if lossy {
+        faults::happened(&outcome.client)?;
+        faults::happened(&outcome.server)?;
+    }
     let bytes = outcome.client.stdout.lines().find_map(|line| line.split_once(" bytes verified, 0 wrong"));
     let bytes: u64 = bytes.context("no sum of bytes")?.0.parse()?;
     ensure!(bytes > 1 << 20, "only {bytes} bytes were compared\n{}", outcome.client.printed());

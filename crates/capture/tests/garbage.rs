@@ -45,7 +45,8 @@ fn magic() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    // PROPTEST_CASES asks for more: `make soak` does.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
     fn random_bytes_behind_a_magic_number(start in magic(), rest in prop::collection::vec(any::<u8>(), 0..600)) {

@@ -1,7 +1,7 @@
 //! `weir devices`: what programs see, and what is not available here.
 
 use crate::invalidation::{self, Invalidation};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use std::fmt::Write;
@@ -30,8 +30,23 @@ struct Shown {
     gids: Vec<Gid>,
     /// How changes of on-demand memory are seen.
     invalidation: Invalidation,
+    /// Features of the kernel that have a fallback.
+    features: Vec<Feature>,
     /// What is not available here, and why.
     notes: Vec<String>,
+}
+
+/// A feature of the kernel, by the name that `--without` takes.
+#[derive(Serialize, Debug)]
+struct Feature {
+    name: &'static str,
+    used: bool,
+    /// Why it is not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// What happens without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<&'static str>,
 }
 
 /// One used slot of the GID table.
@@ -44,7 +59,10 @@ struct Gid {
 
 /// Lists the devices of this network namespace.
 pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
-    let devices: Vec<Shown> = weir_device::devices().into_iter().map(Shown::from).collect();
+    let features = weir_device::features().map_err(anyhow::Error::msg)?;
+    let error = |weir_device::Errno(errno)| std::io::Error::from_raw_os_error(errno);
+    let devices = weir_device::devices().map_err(error).context("cannot look at the interfaces here")?;
+    let devices: Vec<Shown> = devices.into_iter().map(|device| Shown::new(device, &features)).collect();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&devices)?);
     } else if devices.is_empty() {
@@ -53,11 +71,14 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
         let texts: Vec<String> = devices.iter().map(text).collect();
         print!("{}", texts.join("\n"));
     }
+    for why in weir_device::missing().map_err(error)? {
+        eprintln!("{why}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-impl From<DeviceInfo> for Shown {
-    fn from(device: DeviceInfo) -> Self {
+impl Shown {
+    fn new(device: DeviceInfo, features: &[weir_device::Feature]) -> Self {
         let gids = device.gids.iter().enumerate().filter_map(|(index, slot)| {
             let address = (*slot)?;
             Some(Gid { index, gid: gid(address), address })
@@ -69,9 +90,17 @@ impl From<DeviceInfo> for Shown {
             ifindex: device.ifindex,
             state: if device.up { "up" } else { "down" },
             mtu: device.if_mtu,
-            invalidation: invalidation::here(),
+            invalidation: invalidation::here(features),
+            features: features.iter().map(Feature::from).collect(),
             notes: device.notes,
         }
+    }
+}
+
+impl From<&weir_device::Feature> for Feature {
+    fn from(feature: &weir_device::Feature) -> Self {
+        let used = feature.unused.is_none();
+        Feature { name: feature.name, used, why: feature.unused.clone(), fallback: (!used).then_some(feature.fallback) }
     }
 }
 
@@ -99,6 +128,13 @@ fn text(device: &Shown) -> String {
         let _ = writeln!(text, "  no GID: the interface has no address");
     }
     text.push_str(&device.invalidation.text());
+    let used: Vec<&str> = device.features.iter().filter(|feature| feature.used).map(|feature| feature.name).collect();
+    let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
+    let _ = writeln!(text, "  features of the kernel in use: {used}");
+    for feature in device.features.iter().filter(|feature| !feature.used) {
+        let (why, fallback) = (feature.why.as_deref().unwrap_or_default(), feature.fallback.unwrap_or_default());
+        let _ = writeln!(text, "    not {} ({why}): {fallback}", feature.name);
+    }
     for note in &device.notes {
         let _ = writeln!(text, "  not here: {note}");
     }
@@ -110,7 +146,7 @@ mod tests {
     use super::*;
 
     fn device() -> Shown {
-        Shown::from(DeviceInfo {
+        let device = DeviceInfo {
             name: "weir_eth0".into(),
             ifname: "eth0".into(),
             ifindex: 2,
@@ -121,7 +157,8 @@ mod tests {
             up: true,
             gids: vec![Some("fe80::1".parse().unwrap()), None, Some("10.0.0.1".parse().unwrap())],
             notes: vec!["locked memory: limit 8 MiB".into()],
-        })
+        };
+        Shown::new(device, &weir_device::features().unwrap())
     }
 
     #[test]
@@ -129,6 +166,9 @@ mod tests {
         let mut json = serde_json::to_value([device()]).unwrap();
         let invalidation = json[0].as_object_mut().unwrap().remove("invalidation").unwrap();
         assert!(invalidation["interposed"].as_array().unwrap().contains(&"munmap".into()), "{invalidation}");
+        let features = json[0].as_object_mut().unwrap().remove("features").unwrap();
+        let names: Vec<_> = features.as_array().unwrap().iter().map(|feature| feature["name"].clone()).collect();
+        assert_eq!(names, weir_link::Without::names().collect::<Vec<_>>());
         let expected = serde_json::json!([{
             "name": "weir_eth0", "interface": "eth0", "ifindex": 2, "state": "up", "mtu": 9000,
             "gids": [
@@ -142,12 +182,20 @@ mod tests {
 
     #[test]
     fn text_says_it_all() {
-        let text = text(&device());
+        let mut device = device();
+        let feature = |name, unused: Option<&str>| {
+            let unused = unused.map(str::to_owned);
+            Feature::from(&weir_device::Feature { name, unused, fallback: "each packet comes alone" })
+        };
+        device.features = vec![feature("ipv6", None), feature("udp-gro", Some("WEIR_WITHOUT"))];
+        let text = text(&device);
         for part in [
             "weir_eth0  on eth0 (index 2), up, MTU 9000",
             "GID 2 ",
             "10.0.0.1",
             "on-demand memory:",
+            "features of the kernel in use: ipv6\n",
+            "not udp-gro (WEIR_WITHOUT): each packet comes alone",
             "not here: locked memory",
         ] {
             assert!(text.contains(part), "{part} in {text}");

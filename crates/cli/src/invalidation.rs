@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::fmt::Write;
-use weir_device::userfault;
+use weir_device::{Feature, userfault};
 
 /// How the adapter hears that on-demand memory is unmapped, moved, emptied or protected.
 #[derive(Serialize, Debug)]
@@ -18,9 +18,15 @@ pub struct Invalidation {
     unseen: Vec<&'static str>,
 }
 
-/// What holds for programs that start now, here.
-pub fn here() -> Invalidation {
-    Invalidation::new(userfault::available().map(|opened| opened.name()).map_err(|error| error.0))
+/// What holds for programs that start now, here, where these features of the kernel are in use.
+pub fn here(features: &[Feature]) -> Invalidation {
+    let unused =
+        features.iter().filter(|feature| feature.name == "userfaultfd").find_map(|feature| feature.unused.clone());
+    let by = || userfault::available().map(|opened| opened.name());
+    Invalidation::new(match unused {
+        Some(why) => Err(why),
+        None => by().map_err(|error| std::io::Error::from_raw_os_error(error.0).to_string()),
+    })
 }
 
 const INTERPOSED: &[&str] =
@@ -38,12 +44,12 @@ const COVERED_BY_USERFAULTFD: &str = "free() and raw system calls on mapped file
 const NOT_COVERED: &str = "free() and raw system calls";
 
 impl Invalidation {
-    fn new(userfaultfd: Result<&'static str, i32>) -> Invalidation {
+    fn new(userfaultfd: Result<&'static str, String>) -> Invalidation {
         let rest = if userfaultfd.is_ok() { COVERED_BY_USERFAULTFD } else { NOT_COVERED };
         Invalidation {
             interposed: INTERPOSED,
-            userfaultfd: userfaultfd.ok(),
-            userfaultfd_error: userfaultfd.err().map(|errno| std::io::Error::from_raw_os_error(errno).to_string()),
+            userfaultfd: userfaultfd.as_ref().ok().copied(),
+            userfaultfd_error: userfaultfd.err(),
             unseen: ALWAYS_UNSEEN.iter().copied().chain([rest]).collect(),
         }
     }
@@ -73,15 +79,17 @@ mod tests {
         let (_, nodes) = map.split_once("\nGLIBC_2.2.5").unwrap();
         let (nodes, _) = nodes.split_once("/*").unwrap();
         let mut exported: Vec<&str> = nodes.lines().filter_map(|line| line.trim().strip_suffix(';')).collect();
-        // `ioctl` is there to make room for a program's own userfaultfd; mmap64 is mmap.
+        // `ioctl` is there to make room for a program's own userfaultfd; mmap64 is mmap. Others end the process, or are
+        // about signals.
         exported.retain(|name| !["}", "ioctl", "mmap64"].contains(name));
+        exported.retain(|name| !["exit", "Exit", "exec", "sig"].iter().any(|part| name.contains(part)));
         exported.sort_unstable();
         assert_eq!(exported, INTERPOSED);
     }
 
     #[test]
     fn what_is_forbidden_is_not_covered() {
-        let text = Invalidation::new(Err(libc::EPERM)).text();
+        let text = Invalidation::new(Err("Operation not permitted".to_owned())).text();
         assert!(text.contains("no userfaultfd: Operation not permitted"), "{text}");
         assert!(text.contains("; free() and raw system calls\n"), "{text}");
         let text = Invalidation::new(Ok("/dev/userfaultfd")).text();

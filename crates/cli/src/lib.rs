@@ -11,11 +11,13 @@ mod options;
 mod profiles;
 pub mod programs;
 mod run;
+mod signals;
 mod stat;
+mod variables;
 
 pub use weir_stage as stage;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// RDMA for machines that have none: a RoCEv2 adapter in software, inside the process that uses it.
@@ -57,7 +59,12 @@ enum Action {
 
 /// Runs the command; errors go to stderr.
 pub fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    signals::end_on_closed_pipes();
+    variables::drop_empty();
+    let command = Cli::command();
+    let parsed = command.clone().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    let cli = parsed.unwrap_or_else(|error| variables::blame(error, command).exit());
+    let done = match cli.command {
         Action::Run(args) => return run::run(&args),
         Action::Env(args) => environment::run(&args),
         Action::Devices(args) => devices::run(&args),

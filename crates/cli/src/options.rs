@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Options of the adapter.
@@ -38,6 +39,10 @@ pub struct Options {
     #[arg(long, value_name = "WHEN", env = "WEIR_USERFAULTFD")]
     pub userfaultfd: Option<Userfaultfd>,
 
+    /// Do without these features of the kernel, to see the fallbacks at work: names with commas between them
+    #[arg(long, value_name = "FEATURE,...", env = "WEIR_WITHOUT", help = without_help())]
+    pub without: Option<String>,
+
     /// What the adapter says on stderr: error, warn, info, debug, trace, or a filter such as weir_device=debug
     #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
     pub log: Option<String>,
@@ -73,21 +78,29 @@ impl Options {
     pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         let mut variables = vec![];
         if let Some(interface) = &self.interface {
-            check_interface(interface).context("--interface")?;
+            check_interface(interface).with_context(|| source("--interface", "WEIR_INTERFACE", interface))?;
             variables.push(("WEIR_INTERFACE", interface.clone()));
         }
         if let Some(profile) = &self.profile {
-            variables.push(("WEIR_PROFILE", checked_profile(profile).context("--profile")?));
+            variables.push((
+                "WEIR_PROFILE",
+                checked_profile(profile).with_context(|| source("--profile", "WEIR_PROFILE", profile))?,
+            ));
         }
         if let Some(icrc) = self.icrc {
             variables.push(("WEIR_ICRC", word(icrc)));
         }
         if let Some(faults) = &self.faults {
-            faults.parse::<weir_link::faults::FaultSpec>().context("--faults")?;
+            faults
+                .parse::<weir_link::faults::FaultSpec>()
+                .with_context(|| source("--faults", "WEIR_FAULTS", faults))?;
             variables.push(("WEIR_FAULTS", faults.clone()));
         }
         if let Some(capture) = &self.capture {
-            variables.push(("WEIR_CAPTURE", capture_path(capture).context("--capture")?));
+            variables.push((
+                "WEIR_CAPTURE",
+                capture_path(capture).with_context(|| source("--capture", "WEIR_CAPTURE", capture))?,
+            ));
         }
         if let Some(memlock) = self.memlock {
             variables.push(("WEIR_MEMLOCK", word(memlock)));
@@ -95,18 +108,31 @@ impl Options {
         if let Some(userfaultfd) = self.userfaultfd {
             variables.push(("WEIR_USERFAULTFD", word(userfaultfd)));
         }
+        if let Some(without) = &self.without {
+            let without: weir_link::Without =
+                without.parse().with_context(|| source("--without", "WEIR_WITHOUT", without))?;
+            variables.push(("WEIR_WITHOUT", without.to_string()));
+        }
         if let Some(log) = &self.log {
-            tracing_subscriber::EnvFilter::try_new(log).with_context(|| format!("--log: `{log}` is no filter"))?;
+            tracing_subscriber::EnvFilter::try_new(log)
+                .with_context(|| format!("{}: `{log}` is no filter", source("--log", "WEIR_LOG", log)))?;
             variables.push(("WEIR_LOG", log.clone()));
         }
         if let Some(patience) = self.patience {
             if !(0.0..=1e6).contains(&patience) {
-                bail!("--patience: {patience} is not between 0 and a million seconds");
+                let source = source("--patience", "WEIR_PATIENCE", patience.to_string());
+                bail!("{source}: {patience} is not between 0 and a million seconds");
             }
             variables.push(("WEIR_PATIENCE", patience.to_string()));
         }
         Ok(variables)
     }
+}
+
+/// Where a value comes from, for an error about it: the variable where that holds it, otherwise the option.
+fn source(option: &'static str, variable: &'static str, value: impl AsRef<OsStr>) -> &'static str {
+    let set = std::env::var_os(variable);
+    if set.is_some_and(|set| set == value.as_ref()) { variable } else { option }
 }
 
 /// The interfaces of this network namespace.
@@ -122,6 +148,11 @@ fn check_interface(name: &str) -> Result<()> {
         bail!("there is no interface `{name}` here; there are: {}", there.join(", "));
     }
     Ok(())
+}
+
+fn without_help() -> String {
+    let names: Vec<&str> = weir_link::Without::names().collect();
+    format!("Do without these features of the kernel, to see the fallbacks at work: {}", names.join(","))
 }
 
 fn profile_help() -> String {
@@ -173,6 +204,7 @@ mod tests {
             capture: Some("/tmp/a-%p.pcapng".into()),
             memlock: Some(Memlock::Strict),
             userfaultfd: Some(Userfaultfd::Off),
+            without: Some("udp-gro, ipv6".into()),
             log: Some("warn,weir_device=debug".into()),
             patience: Some(1.5),
         };
@@ -187,6 +219,7 @@ mod tests {
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
                 "WEIR_MEMLOCK=strict",
                 "WEIR_USERFAULTFD=off",
+                "WEIR_WITHOUT=udp-gro,ipv6",
                 "WEIR_LOG=warn,weir_device=debug",
                 "WEIR_PATIENCE=1.5"
             ]
@@ -208,6 +241,8 @@ mod tests {
         assert!(text.contains("--profile") && text.contains("connectx9") && text.contains("connectx4"), "{text}");
         let text = error(Options { profile: Some("/no/such/file.toml".into()), ..Default::default() });
         assert!(text.contains("--profile") && text.contains("/no/such/file.toml"), "{text}");
+        let text = error(Options { without: Some("udp-gso".into()), ..Default::default() });
+        assert!(text.contains("--without") && text.contains("udp-gso") && text.contains("udp-segment"), "{text}");
         let text = error(Options { log: Some("weir=loud".into()), ..Default::default() });
         assert!(text.contains("--log"), "{text}");
     }

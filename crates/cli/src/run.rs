@@ -2,6 +2,7 @@
 
 use crate::environment;
 use crate::options::Options;
+use crate::signals;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -35,7 +36,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     if let Err(error) = loader_listens(program) {
         return refuse(126, &error);
     }
-    let error = Command::new(program).args(words).envs(variables).exec();
+    let error = signals::as_inherited(Command::new(program).args(words).envs(variables)).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     refuse(code, &anyhow::Error::new(error).context(format!("cannot run {}", program.to_string_lossy())))
 }

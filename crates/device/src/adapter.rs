@@ -4,45 +4,58 @@
 //! [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none and makes its own.
 
 use crate::address::Addresses;
+use crate::cancel::Uncancelled;
+use crate::complaints::Complaints;
 use crate::config::{Config, Userfaultfd};
 use crate::context::LIMITS;
+use crate::ending;
 use crate::engine::pace::Pace;
+use crate::engine::parked::Parked;
 use crate::engine::quirks::Reads;
 use crate::engine::{Engine, Turn, thread};
-use crate::fork::{self, Owned};
+use crate::failure::{Condition, Failed};
+use crate::fork::{self, Home, Owned, Steady};
 use crate::handover::{Doorbells, Handover};
 use crate::interfaces::{self, DeviceInfo};
-use crate::memory::copy;
 use crate::memory::device_memory::Budget;
 use crate::memory::region::Regions;
+use crate::memory::{copy, mask, populate};
 use crate::moderation::Moderated;
+use crate::netlink::Netlink;
 use crate::paging::held::Places;
 use crate::paging::{Owner, Resolver};
+use crate::per_process::{OnceInherited, PerProcess};
 use crate::qp::Shared;
+use crate::room::Grow;
 use crate::route::Route;
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
 use crate::watch::Watch;
-use crate::{Errno, clock, userfault};
+use crate::{Errno, clock, failure, userfault};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
-use weir_transport::{AddressVector, PageFaults, Profile, RequesterFaults, ResponderFaults, Side};
+use weir_link::Without;
+use weir_transport::{AddressVector, PageFaults, Profile, Psn, RequesterFaults, ResponderFaults, Side};
 
 /// A device's engine in this process.
 pub(crate) struct Adapter {
     pub device: DeviceInfo,
     pub config: Config,
     pub watch: Owned<Watch>,
+    /// Whether it has failed.
+    pub condition: Condition,
     pub profile: Arc<Profile>,
     /// The profile was given by who opened it, not by the environment.
     own_profile: bool,
     pub regions: Regions,
     pub addresses: Addresses,
     pub device_memory: Budget,
+    /// What went wrong on the way out, for the log.
+    pub complaints: Complaints,
     pub pace: Arc<Owned<Pace>>,
     /// Descriptors of slot and ports.
     sockets: Mutex<Vec<RawFd>>,
@@ -61,17 +74,24 @@ pub(crate) struct Adapter {
     /// QPs with something new, each once.
     doorbells: Doorbells,
     pds: AtomicU32,
-    generation: u32,
+    home: Home,
     /// What others see of the device.
     shown: &'static sheet::Device,
+    /// Until the descriptors are closed. The last member: members are dropped in their order.
+    closing: Option<Steady>,
 }
 
-static OPEN: Mutex<Vec<Weak<Adapter>>> = Mutex::new(Vec::new());
+static OPEN: PerProcess<Mutex<Vec<Weak<Adapter>>>> = PerProcess::new();
 
 thread_local! {
     /// This thread holds an engine. A memory hook of the program may call back into us then.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
+
+/// Polls in vain while one turn goes on, before the poller sleeps: some 100 µs, longer than nearly all turns.
+const MISSES: u32 = 2048;
+/// How long it sleeps then, if the turn still goes on.
+const ASLEEP: Duration = Duration::from_millis(1);
 
 /// A posted burst of this many bytes goes out at once.
 const FULL_BURST: u32 = 64 << 10;
@@ -79,7 +99,7 @@ const FULL_BURST: u32 = 64 << 10;
 impl Adapter {
     /// The adapter of a device, made if this process has none. There may be others, each with a profile of its own.
     pub fn open(name: &str, profile: Option<&Profile>) -> Result<Arc<Adapter>, Errno> {
-        let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|adapter| adapter.strong_count() > 0);
         let here = open.iter().filter_map(Weak::upgrade);
         let same = |adapter: &Adapter| {
@@ -89,41 +109,57 @@ impl Adapter {
         if let Some(adapter) = here.into_iter().find(fits) {
             return Ok(adapter);
         }
-        let device = interfaces::device(name).ok_or(Errno(libc::ENODEV))?;
-        let adapter = Arc::new(Self::start(device, profile)?);
+        fork::install_handlers();
+        let _steady = Steady::begin();
+        let mut netlink = Netlink::open()?;
+        let Some(device) = interfaces::device(&mut netlink, name)? else {
+            tracing::warn!("no device {name}: there is no interface of that name with an address");
+            interfaces::missing()?.iter().for_each(|why| tracing::warn!("{why}"));
+            return Err(Errno(libc::ENODEV));
+        };
+        let adapter = Arc::new(Self::start(device, netlink, profile)?);
         thread::start(&adapter)?;
         fork::register(&adapter.descriptors());
+        ending::begin();
         open.push(Arc::downgrade(&adapter));
         Ok(adapter)
     }
 
-    fn start(device: DeviceInfo, profile: Option<&Profile>) -> Result<Adapter, Errno> {
+    fn start(device: DeviceInfo, mut netlink: Netlink, profile: Option<&Profile>) -> Result<Adapter, Errno> {
         let config = Config::from_env().map_err(|error| {
             tracing::error!("{error}");
             Errno(libc::EINVAL)
         })?;
         copy::install_handler();
-        fork::install_handlers();
-        userfault::install(config.userfaultfd == Userfaultfd::Auto);
+        let without = config.without;
+        userfault::install(config.userfaultfd == Userfaultfd::Auto && !without.contains(Without::USERFAULTFD));
+        if without.contains(Without::MADV_POPULATE) {
+            populate::do_without();
+        }
         at_exit();
-        let (slot, ports) = Slot::claim()?;
+        let (slot, ports) = Slot::claim(without).inspect_err(|error| tracing::error!("{}: {error}", device.name))?;
         let own_profile = profile.is_some();
         let profile = Arc::new(profile.unwrap_or(&config.profile).clone());
-        let index = interfaces::devices().iter().position(|other| other.name == device.name).unwrap_or(0);
-        let shown = publish::device(&device.name, index as u64);
-        let engine = Engine::new(&device, &config, &profile, slot, ports, shown)?;
-        let watch = Owned::new(Watch::new(&device));
+        let seen = interfaces::all(&mut netlink)?;
+        let index = seen.iter().position(|other| other.name == device.name).unwrap_or(0);
+        let watch = Owned::new(Watch::new(&device, netlink)?);
+        let shown = publish::device(&device.name, index as u64)?;
+        let engine = Engine::new(&device, &config, &profile, slot, ports, shown);
+        let engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
         let sockets = engine.descriptors();
-        let pace = Arc::new(Owned::new(Pace::new(sockets.clone(), watch.descriptor(), keeps_times(&profile))?));
+        let pace = Pace::new(sockets.clone(), watch.descriptor(), keeps_times(&profile));
+        let pace = Arc::new(Owned::new(pace.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?));
         Ok(Adapter {
             device,
             config,
             watch,
+            condition: Condition::new(),
             profile,
             own_profile,
             regions: Regions::default(),
             addresses: Addresses::default(),
             device_memory: Budget::new(LIMITS.max_dm_size),
+            complaints: Complaints::default(),
             pace,
             sockets: Mutex::new(sockets),
             moderated: Moderated::default(),
@@ -132,38 +168,60 @@ impl Adapter {
             resolved: Mutex::new(Vec::with_capacity(64)),
             any_resolved: AtomicBool::new(false),
             reads: OnceLock::new(),
-            engine: Owned::new(Handover::new(engine)),
+            engine: Owned::new(Handover::new(engine, MISSES)),
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
-            generation: fork::generation(),
+            home: Home::here(),
             shown,
+            closing: None,
         })
     }
 
     /// What a forked child must not hold on to.
     fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.pace.descriptors();
-        descriptors.extend(self.watch.descriptor());
-        descriptors.extend(self.sockets.lock().expect("no panic under this lock").iter());
+        descriptors.extend(self.watch.descriptors());
+        descriptors.extend(self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter());
         descriptors
     }
 
     /// Further sockets: a forked child must not hold on to them either.
     pub fn add_sockets(&self, sockets: &[RawFd]) {
-        self.sockets.lock().expect("no panic under this lock").extend(sockets);
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).extend(sockets);
         fork::register(sockets);
     }
 
     /// One that is about to be closed.
     pub fn forget_socket(&self, socket: RawFd) {
-        self.sockets.lock().expect("no panic under this lock").retain(|other| *other != socket);
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != socket);
         self.pace.forget(socket);
         fork::forget(&[socket]);
     }
 
-    /// EIO in a forked child: its parent's adapter is not its own.
+    /// EIO where it has failed, and in a forked child: its parent's adapter is not its own.
+    #[inline]
     pub fn check(&self) -> Result<(), Errno> {
-        if self.generation == fork::generation() { Ok(()) } else { Err(Errno(libc::EIO)) }
+        if self.is_ours() && self.condition.works() { Ok(()) } else { Err(Errno(libc::EIO)) }
+    }
+
+    /// Whether this process made it.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        !self.home.is_left()
+    }
+
+    /// It cannot be trusted any more, and fails: the engine's next turn, or another one of the thread that is at it.
+    #[cold]
+    pub fn doom(&self) {
+        if self.is_ours() {
+            self.condition.doom();
+            self.engine.want(|engine| self.another(engine));
+        }
+    }
+
+    /// Packets of another partition that were dropped.
+    pub fn pkey_violations(&self) -> u64 {
+        self.shown.traffic.pkey_violations.get()
     }
 
     pub fn new_pd(&self) -> u32 {
@@ -172,19 +230,23 @@ impl Adapter {
 
     /// Where an address vector leads. EINVAL if it has no GRH or an index without a GID.
     pub fn route(&self, av: &AddressVector) -> Result<Route, Errno> {
-        Route::resolve(&self.device, av)
+        Route::resolve(&self.device, self.watch.device().as_ref(), av)
     }
 
     /// Enters a QP; `make` gets its number. ENOMEM if the table is full.
-    pub fn add_qp(&self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
+    pub fn add_qp(&self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
         let (shared, count) = self.with_engine(|engine| {
+            self.check()?;
             let shared = engine.add_qp(make)?;
             // No turn comes between the one place and the other, which take turns.
             self.doorbells.reserve(engine.qps());
             Ok::<_, Errno>((shared, engine.qps()))
         })?;
-        if let Some(resolver) = self.resolver.get() {
-            self.make_room_for_faults(resolver, count);
+        if let Some(resolver) = self.resolver.get()
+            && let Err(error) = self.make_room_for_faults(resolver, count)
+        {
+            self.with_engine(|engine| engine.remove_qp(self, shared.num));
+            return Err(error);
         }
         Ok(shared)
     }
@@ -194,23 +256,24 @@ impl Adapter {
         let owner: Weak<Adapter> = Arc::downgrade(self);
         let resolver = self.resolver.get_or_init(|| Resolver::new(owner, &self.profile));
         resolver.start()?;
-        let spare = Box::new(Places::new());
+        let spare = Box::new(Places::new()?);
         let (spare, count) = self.with_engine(|engine| (engine.equip(spare), engine.qps()));
         drop(spare);
-        self.make_room_for_faults(resolver, count);
+        self.make_room_for_faults(resolver, count)?;
         Ok(resolver.clone())
     }
 
-    fn make_room_for_faults(&self, resolver: &Resolver, qps: usize) {
-        resolver.reserve(qps);
+    fn make_room_for_faults(&self, resolver: &Resolver, qps: usize) -> Result<(), Errno> {
+        resolver.reserve(qps)?;
         // Made outside of the locks. The two lists take turns, so that no turn may come between the one and the other.
         let room = 4 * qps + 64;
-        let mut larger = [Vec::with_capacity(room), Vec::with_capacity(room)];
+        let mut larger = [Vec::for_capacity(room)?, Vec::for_capacity(room)?];
         let [one, two] = &mut larger;
         self.with_engine(|engine| {
             exchange(engine.resolved(), one);
             exchange(&mut self.resolved(), two);
         });
+        Ok(())
     }
 
     fn resolved(&self) -> MutexGuard<'_, Vec<(u32, Side)>> {
@@ -264,15 +327,21 @@ impl Adapter {
 
     /// Takes a QP out, and says to its peer what is owed.
     pub fn remove_qp(&self, shared: &Shared) {
-        if self.check().is_ok() {
+        if self.is_ours() {
             self.with_engine(|engine| engine.remove_qp(self, shared.num));
         }
     }
 
     /// Binds a QP to where its packets go.
-    pub fn connect(&self, shared: &Shared, route: Route, dest: u32) {
-        self.with_engine(|engine| engine.connect(self, shared.num, route, dest, clock::now()));
+    /// `rq_psn`: it begins anew.
+    pub fn connect(&self, shared: &Shared, route: Route, dest: u32, rq_psn: Option<Psn>) {
+        self.with_engine(|engine| engine.connect(self, shared.num, route, dest, rq_psn, clock::now()));
         self.ring(shared, true);
+    }
+
+    /// A connected QP will send, beginning with this PSN.
+    pub fn send_from(&self, shared: &Shared, psn: Psn) {
+        self.with_engine(|engine| engine.send_from(self, shared.num, psn, clock::now()));
     }
 
     /// Forgets where a QP's packets went.
@@ -282,6 +351,8 @@ impl Adapter {
 
     /// A UD QP is ready to receive, from foreign adapters too.
     pub fn welcome_strangers(&self) {
+        let parked = Box::new(Parked::new());
+        self.with_engine(|engine| engine.equip_for_datagrams(parked));
         self.with_engine(|engine| engine.welcome_strangers(self, clock::now()));
     }
 
@@ -294,18 +365,20 @@ impl Adapter {
 
     /// It does not any more. EINVAL if it did not.
     pub fn detach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
-        self.check()?;
+        if !self.is_ours() {
+            return Err(Errno(libc::EIO));
+        }
         self.with_engine(|engine| engine.detach(self, shared.num, group))
     }
 
     /// Whether a QP is attached to a multicast group.
     pub fn is_attached(&self, shared: &Shared) -> bool {
-        self.check().is_ok() && self.with_engine(|engine| engine.is_attached(shared.num))
+        self.is_ours() && self.with_engine(|engine| engine.is_attached(shared.num))
     }
 
     /// Takes a QP out of all its multicast groups.
     pub fn detach_all(&self, shared: &Shared) {
-        if self.check().is_ok() {
+        if self.is_ours() {
             self.with_engine(|engine| engine.detach_all(self, shared.num));
         }
     }
@@ -326,7 +399,8 @@ impl Adapter {
         }
     }
 
-    /// An empty CQ was polled: one turn, unless somebody else is at it. Whether there was work then.
+    /// An empty CQ was polled: one turn, unless another thread is at it. Whether there was work then. Sleeps for a moment
+    /// now and then while that thread does not get on.
     pub fn drive_for_poll(&self) -> Option<bool> {
         if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
     }
@@ -357,12 +431,24 @@ impl Adapter {
     }
 
     fn attempt(&self, turn: Turn) -> Option<bool> {
-        self.engine.attempt(|engine| inside(|| engine.turn(self, turn)), |engine| self.another(engine))
+        self.engine.attempt_or_sleep(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another(engine))
+    }
+
+    /// Whether there was work.
+    fn turn(&self, engine: &mut Engine, turn: Turn) -> bool {
+        self.guarded(engine, |engine| engine.turn(self, turn)).unwrap_or(false)
+    }
+
+    /// Sends what is owed. Waits for the engine.
+    pub fn flush(&self) {
+        if self.check().is_ok() {
+            self.with_engine(|engine| engine.turn(self, Turn::FLUSH));
+        }
     }
 
     /// A turn for somebody who has rung.
     fn another(&self, engine: &mut Engine) {
-        inside(|| engine.turn(self, Turn::SEND));
+        self.turn(engine, Turn::SEND);
     }
 
     /// Whether this thread is at an engine: whatever that uses must stay.
@@ -372,7 +458,7 @@ impl Adapter {
 
     /// Returns when no access that began before is still under way.
     pub fn quiesce(&self) {
-        if !INSIDE.get() && self.check().is_ok() {
+        if !INSIDE.get() && self.is_ours() {
             self.with_engine(|_| ());
         }
     }
@@ -380,7 +466,7 @@ impl Adapter {
     /// As [`quiesce`](Self::quiesce), but for a while only: who unmaps memory may hold what the engine waits for, as a
     /// lock of malloc's.
     fn quiesce_within(&self, patience: Duration) {
-        if !INSIDE.get() && self.check().is_ok() {
+        if !INSIDE.get() && self.is_ours() {
             self.engine.wait_within(patience, |_| (), |engine| self.another(engine));
         }
     }
@@ -395,9 +481,10 @@ impl Adapter {
         self.doorbells.take(into);
     }
 
-    /// Waits for the engine; control paths only.
+    /// Waits for the engine; control paths only. A panic in `work` goes on to the caller when the engine is free again.
     pub fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        self.engine.wait(|engine| inside(|| work(engine)), |engine| self.another(engine))
+        let done = self.engine.wait(|engine| self.guarded(engine, work), |engine| self.another(engine));
+        done.unwrap_or_else(|failed: Failed| std::panic::resume_unwind(Box::new(failed)))
     }
 }
 
@@ -421,12 +508,17 @@ impl Owner for Adapter {
             self.look_at_resolved();
         }
     }
+
+    fn panicked(&self) {
+        self.doom();
+    }
 }
 
 impl Drop for Adapter {
     fn drop(&mut self) {
         // In a forked child the descriptors are closed, and no thread is there to be ended.
-        if self.check().is_ok() {
+        if self.is_ours() {
+            self.closing = Some(Steady::begin());
             if let Some(resolver) = self.resolver.get() {
                 resolver.end();
             }
@@ -451,30 +543,60 @@ fn exchange(list: &mut Vec<(u32, Side)>, longer: &mut Vec<(u32, Side)>) {
     }
 }
 
-/// Work with an engine in this thread's hands.
-fn inside<T>(work: impl FnOnce() -> T) -> T {
+/// The adapters of this process.
+pub(crate) fn all() -> Vec<Arc<Adapter>> {
+    let open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+    open.iter().filter_map(Weak::upgrade).filter(|adapter| adapter.is_ours()).collect()
+}
+
+/// Work with an engine in this thread's hands, which is not cancelled meanwhile.
+pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> T {
     struct Outside;
     impl Drop for Outside {
         fn drop(&mut self) {
             INSIDE.set(false);
+            mask::turn_ends();
         }
     }
+    let _uncancelled = Uncancelled::new();
     INSIDE.set(true);
+    mask::turn_begins();
     let _outside = Outside;
     work()
+}
+
+/// Works with each open adapter, unless a thread is opening one just now. A signal handler may call it.
+pub(crate) fn each_open(work: impl Fn(&Adapter)) {
+    if INSIDE.get() {
+        return;
+    }
+    if let Some(Ok(open)) = OPEN.existing().map(|open| open.try_lock()) {
+        open.iter()
+            .filter_map(Weak::upgrade)
+            .filter(|adapter| adapter.check().is_ok())
+            .for_each(|adapter| work(&adapter));
+    }
 }
 
 /// At exit, ACKs that are owed go out (the peer would otherwise wait for a process that is gone), and captures are
 /// completed.
 fn at_exit() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
+    static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn flush() {
-        let open = OPEN.try_lock().map(|open| open.clone()).unwrap_or_default();
+        let Some(open) = OPEN.existing() else { return };
+        let open = match open.try_lock() {
+            Ok(open) => open.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         for adapter in open.iter().filter_map(Weak::upgrade) {
-            if adapter.check().is_ok() && !INSIDE.get() {
-                adapter.with_engine(|engine| {
-                    engine.turn(&adapter, Turn::FLUSH);
-                    engine.close();
+            if adapter.is_ours() && !INSIDE.get() {
+                // A panic would end the process by SIGABRT, and has had the adapter fail.
+                failure::quietly(|| {
+                    adapter.with_engine(|engine| {
+                        engine.turn(&adapter, Turn::FLUSH);
+                        engine.close();
+                    });
                 });
             }
         }

@@ -19,7 +19,7 @@ impl Pd {
     pub fn create_ah(self: &Arc<Self>, av: &AddressVector) -> Result<AddressHandle, Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
-        let number = adapter.addresses.insert(adapter.route(av)?);
+        let number = adapter.addresses.insert(adapter.route(av)?)?;
         self.attach();
         Ok(AddressHandle { pd: self.clone(), number })
     }
@@ -35,8 +35,10 @@ impl AddressHandle {
 impl Drop for AddressHandle {
     fn drop(&mut self) {
         let adapter: &Adapter = &self.pd.context.adapter;
-        adapter.addresses.remove(self.number);
-        self.pd.detach();
+        if adapter.is_ours() {
+            adapter.addresses.remove(self.number);
+            self.pd.detach();
+        }
     }
 }
 
@@ -50,10 +52,10 @@ impl Addresses {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, route: Route) -> u32 {
+    fn insert(&self, route: Route) -> Result<u32, Errno> {
         let write = || self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let mut routes = with_room(1, write, |routes| routes);
-        match routes.iter().position(Option::is_none) {
+        let mut routes = with_room(1, write, |routes| routes)?;
+        Ok(match routes.iter().position(Option::is_none) {
             Some(free) => {
                 routes[free] = Some(route);
                 free as u32
@@ -62,7 +64,7 @@ impl Addresses {
                 routes.push(Some(route));
                 routes.len() as u32 - 1
             }
-        }
+        })
     }
 
     fn remove(&self, number: u32) {
@@ -80,9 +82,9 @@ mod tests {
     fn numbers_are_used_again() {
         let addresses = Addresses::default();
         let route = |last| Route { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, last].into(), ifindex: 0, hops: 0 };
-        assert_eq!([2, 3, 4].map(|last| addresses.insert(route(last))), [0, 1, 2]);
+        assert_eq!([2, 3, 4].map(|last| addresses.insert(route(last)).unwrap()), [0, 1, 2]);
         addresses.remove(1);
-        assert_eq!(addresses.insert(route(5)), 1);
+        assert_eq!(addresses.insert(route(5)), Ok(1));
         assert_eq!(addresses.read()[1], Some(route(5)));
     }
 }

@@ -3,9 +3,10 @@
 use crate::Errno;
 use crate::config::Config;
 use crate::interfaces::DeviceInfo;
+use crate::per_process::PerProcess;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
@@ -32,8 +33,19 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
         }
     };
     if let Some(spec) = &config.faults {
-        let faults = Faults::new(carrier, spec);
+        let mut faults = Faults::new(carrier, spec);
         tracing::info!("{}: faults {spec:?}, seed {}", device.name, faults.seed());
+        if tracing::enabled!(tracing::Level::INFO) {
+            let (name, seed, process) = (device.name.clone(), faults.seed(), std::process::id());
+            faults.at_end(move |outgoing, incoming| {
+                let tell = move || tracing::info!("{name}: faults of seed {seed}, in {}", outgoing.plus(incoming));
+                // A forked child has a copy of the carrier, and nothing to tell. A thread of its own, because at exit the
+                // storage of the thread that exits is gone, which a log needs.
+                if process == std::process::id() {
+                    let _ = std::thread::Builder::new().spawn(tell).map(std::thread::JoinHandle::join);
+                }
+            });
+        }
         carrier = Box::new(faults);
     }
     Ok(carrier)
@@ -43,7 +55,7 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
 /// the interface before its ending.
 fn unused(path: &Path, interface: &str) -> PathBuf {
     /// A lock file's lock lasts as long as the process.
-    static CLAIMED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    static CLAIMED: PerProcess<Mutex<Vec<File>>> = PerProcess::new();
     let pid = std::process::id();
     let path = PathBuf::from(path.to_string_lossy().replace("%p", &pid.to_string()));
     let claim = OpenOptions::new().create(true).append(true).open(&path).and_then(|file| match file.try_lock() {
@@ -52,7 +64,7 @@ fn unused(path: &Path, interface: &str) -> PathBuf {
         Err(TryLockError::Error(error)) => Err(error),
     });
     match claim {
-        Ok(Some(file)) => CLAIMED.lock().expect("no panic under this lock").push(file),
+        Ok(Some(file)) => CLAIMED.get().lock().unwrap_or_else(PoisonError::into_inner).push(file),
         Ok(None) => {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
             let ending = path.extension().unwrap_or("pcapng".as_ref()).to_string_lossy();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_link::Without;
 use weir_link::faults::FaultSpec;
 use weir_transport::Profile;
 
@@ -22,6 +23,8 @@ pub struct Config {
     pub memlock: Memlock,
     /// `WEIR_USERFAULTFD`: whether the kernel is asked to tell of on-demand memory that is unmapped.
     pub userfaultfd: Userfaultfd,
+    /// `WEIR_WITHOUT`: features of the kernel that are not to be used.
+    pub without: Without,
     /// `WEIR_PATIENCE`: how long peers keep trying while this process does not answer.
     pub patience: Duration,
 }
@@ -68,6 +71,7 @@ impl Config {
             capture: variable("WEIR_CAPTURE").map(PathBuf::from),
             memlock: choice("WEIR_MEMLOCK", &[("lax", Memlock::Lax), ("strict", Memlock::Strict)])?,
             userfaultfd: choice("WEIR_USERFAULTFD", &[("auto", Userfaultfd::Auto), ("off", Userfaultfd::Off)])?,
+            without: without()?,
             patience: match variable("WEIR_PATIENCE") {
                 None => Duration::ZERO,
                 Some(text) => text
@@ -77,6 +81,14 @@ impl Config {
                     .ok_or_else(|| format!("WEIR_PATIENCE={text}: a number of seconds is wanted"))?,
             },
         })
+    }
+}
+
+/// `WEIR_WITHOUT` alone. The error is the variable's.
+pub fn without() -> Result<Without, String> {
+    match variable("WEIR_WITHOUT") {
+        None => Ok(Without::empty()),
+        Some(text) => text.parse().map_err(|error| format!("WEIR_WITHOUT={text}: {error}")),
     }
 }
 

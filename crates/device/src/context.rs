@@ -5,6 +5,7 @@ use crate::cq::{CompChannel, Cq, CqCreate};
 use crate::engine::multicast::MAX_GROUPS;
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::region::MAX_KEYS_OF_A_KIND;
+use crate::netlink::Netlink;
 use crate::notify::Notify;
 use crate::qp::{Qp, QpCreate, Receives};
 use crate::{AsyncEvent, Errno, clock};
@@ -69,6 +70,8 @@ pub struct PortInfo {
     pub gid_table_len: u32,
     /// Of the interface, Mbit/s; 0 where it does not tell.
     pub speed_mbps: u32,
+    /// Packets of another partition that came to QPs of this process (IBTA 14.2.5.6, P_KeyViolations).
+    pub pkey_violations: u64,
 }
 
 /// An opened device. Contexts of one device in one process share one engine.
@@ -104,7 +107,7 @@ impl Context {
         LIMITS
     }
 
-    /// The port as the interface is now.
+    /// The port as the interface is now, or was when it could last be looked at.
     pub fn port(&self) -> PortInfo {
         let device = self.device();
         PortInfo {
@@ -112,7 +115,8 @@ impl Context {
             max_mtu: Mtu::M4096,
             active_mtu: device.as_ref().map_or(Mtu::M256, DeviceInfo::mtu),
             gid_table_len: device.as_ref().map_or(1, |device| device.gids.len() as u32),
-            speed_mbps: device.map_or(0, |device| device.speed_mbps()),
+            speed_mbps: device.map_or(0, |device| self.adapter.watch.speed_mbps(&device)),
+            pkey_violations: self.adapter.pkey_violations(),
         }
     }
 
@@ -132,7 +136,11 @@ impl Context {
     }
 
     fn device(&self) -> Option<DeviceInfo> {
-        interfaces::device(&self.adapter.device.name)
+        // A forked child has neither the descriptor nor the lock.
+        if !self.adapter.is_ours() {
+            return interfaces::device(&mut Netlink::open().ok()?, &self.adapter.device.name).ok().flatten();
+        }
+        self.adapter.watch.device()
     }
 
     /// A protection domain.
@@ -170,6 +178,12 @@ impl Context {
     /// Blocks unless the fd is non-blocking (EAGAIN then).
     pub fn get_async_event(&self) -> Result<AsyncEvent, Errno> {
         self.events.take()
+    }
+
+    /// The second half of [`Self::get_async_event`], after the caller has read eight bytes from the descriptor. `None`:
+    /// what the event was of is gone.
+    pub fn taken_async_event(&self) -> Option<AsyncEvent> {
+        self.events.taken()
     }
 }
 

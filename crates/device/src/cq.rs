@@ -3,11 +3,12 @@
 use crate::context::Context;
 use crate::moderation::{Moderation, Verdict};
 use crate::notify::Notify;
+use crate::room::Grow;
 use crate::{AsyncEvent, Errno, clock};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weir_transport::{Completion, Queue, Status};
 
 /// A completion channel.
@@ -28,6 +29,12 @@ impl CompChannel {
     /// Takes one event: the cookie of its CQ. Blocks unless the fd is non-blocking (EAGAIN then; EINTR passes through).
     pub fn get_event(&self) -> Result<u64, Errno> {
         self.events.take()
+    }
+
+    /// The second half of [`Self::get_event`], after the caller has read eight bytes from the descriptor. `None`: the
+    /// event's CQ is gone.
+    pub fn taken_event(&self) -> Option<u64> {
+        self.events.taken()
     }
 }
 
@@ -105,7 +112,7 @@ impl Cq {
     pub(crate) fn new(context: &Arc<Context>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
         let capacity = checked_size(context, create.cqe)?;
         let ring = Ring {
-            entries: VecDeque::with_capacity(capacity as usize),
+            entries: VecDeque::for_capacity(capacity as usize)?,
             capacity,
             armed: Armed::No,
             moderation: Moderation::default(),
@@ -172,8 +179,12 @@ impl Cq {
         Ok(count)
     }
 
-    /// One event for the next completion (or the next solicited one).
-    pub fn arm(&self, solicited_only: bool) {
+    /// One event for the next completion (or the next solicited one). EIO where no more completions come, for the adapter
+    /// has failed.
+    pub fn arm(&self, solicited_only: bool) -> Result<(), Errno> {
+        if !self.context.adapter.condition.works() {
+            return Err(Errno(libc::EIO));
+        }
         let mut ring = self.ring();
         // A request for any completion is not narrowed by a later one for solicited ones (IBTA 11.4.2.2).
         if !(solicited_only && ring.armed == Armed::Any) {
@@ -181,12 +192,13 @@ impl Cq {
         }
         drop(ring);
         self.context.adapter.expects_events();
+        Ok(())
     }
 
     /// Makes room for `cqe` entries. EINVAL if more are waiting.
     pub fn resize(&self, cqe: u32) -> Result<(), Errno> {
         let capacity = checked_size(&self.context, cqe)?;
-        let mut entries = VecDeque::with_capacity(capacity as usize);
+        let mut entries = VecDeque::for_capacity(capacity as usize)?;
         // A CQ that shrinks counts what an adapter would have completed by now.
         if capacity < self.cqe() {
             self.context.adapter.settle();
@@ -204,15 +216,16 @@ impl Cq {
     }
 
     /// Gathers completions: an armed CQ raises its event after `count` of them or `period_us` microseconds after the
-    /// first, whichever is earlier. Zero for either of them, or one completion, switches it off.
-    pub fn moderate(&self, count: u16, period_us: u16) {
-        self.context.adapter.moderated.reserve();
+    /// first, whichever is earlier. Zero for either of them, or one completion, switches it off. ENOMEM without memory.
+    pub fn moderate(&self, count: u16, period_us: u16) -> Result<(), Errno> {
+        self.context.adapter.moderated.reserve()?;
         let mut ring = self.ring();
         ring.moderation.set(count, period_us);
         let waited = ring.armed != Armed::No && ring.moderation.end();
         if waited {
             self.fire(ring);
         }
+        Ok(())
     }
 
     /// The time is over that an event was held back for.
@@ -312,7 +325,16 @@ impl Cq {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().expect("no panic under this lock")
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+impl Cq {
+    /// Runs `work` under its lock.
+    pub(crate) fn hold_for_tests(&self, work: impl FnOnce()) {
+        let _ring = self.ring();
+        work();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors as the verbs report them.
 
+use std::collections::TryReserveError;
 use weir_transport::{ModifyError, PostError};
 
 /// An errno value, as verbs return them.
@@ -11,12 +12,18 @@ impl Errno {
     pub fn last() -> Errno {
         std::io::Error::last_os_error().into()
     }
+
+    /// This process or the system has no free descriptor: what was to be looked at is neither there nor gone.
+    pub fn is_out_of_descriptors(self) -> bool {
+        matches!(self.0, libc::EMFILE | libc::ENFILE)
+    }
 }
 
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
         Errno(match error {
             PostError::QueueFull => libc::ENOMEM,
+            PostError::Failed => libc::EIO,
             _ => libc::EINVAL,
         })
     }
@@ -28,8 +35,17 @@ impl From<ModifyError> for Errno {
     }
 }
 
+impl From<TryReserveError> for Errno {
+    fn from(_: TryReserveError) -> Self {
+        Errno(libc::ENOMEM)
+    }
+}
+
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::OutOfMemory {
+            return Errno(libc::ENOMEM);
+        }
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
     }
 }

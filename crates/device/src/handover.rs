@@ -3,12 +3,17 @@
 //! All of it is one word, so that whoever leaves sees every wish that came before, on any processor. A turn that nobody
 //! disputes costs two changes of that word. Model-checked in `tests/handover.rs`.
 
-use crate::sync::{AtomicBool, AtomicU8, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Something that one thread at a time is at.
 pub struct Handover<T> {
     state: AtomicU8,
+    /// Attempts in vain since the holder took it, or took another turn. Roughly: threads may overwrite each other's.
+    missed: AtomicU32,
+    /// So many of them, and a thread that tries again and again sleeps.
+    patient: u32,
     /// Locked from before a control path says that it sleeps (`AWAITED`) until it does, and by who leaves it to sleepers.
     asleep: Mutex<Asleep>,
     free: Condvar,
@@ -35,9 +40,17 @@ const AWAITED: u8 = 4;
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
-    pub fn new(inner: T) -> Self {
+    /// Free. Threads that try again and again do so `patient` times within one turn of the holder before they sleep.
+    pub fn new(inner: T, patient: u32) -> Self {
         let asleep = Mutex::new(Asleep { count: 0, overtaken: false, passed: false });
-        Handover { state: AtomicU8::new(0), asleep, free: Condvar::new(), inner: UnsafeCell::new(inner) }
+        Handover {
+            state: AtomicU8::new(0),
+            missed: AtomicU32::new(0),
+            patient,
+            asleep,
+            free: Condvar::new(),
+            inner: UnsafeCell::new(inner),
+        }
     }
 
     /// `first` unless somebody else is at it (`None` then), and `another` for whoever wants a turn meanwhile.
@@ -45,6 +58,28 @@ impl<T> Handover<T> {
     pub fn attempt<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> Option<R> {
         let free = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0;
         free.then(|| self.work(first, another))
+    }
+
+    /// As [`attempt`](Self::attempt), for threads that try again and again: the holder may need the core that such a
+    /// thread is on, and gets it by no other means where that thread has a real-time priority. So after many attempts in
+    /// vain within one turn of the holder, one sleeps until it is free, at most for `patience`.
+    #[inline]
+    pub fn attempt_or_sleep<R>(
+        &self,
+        patience: Duration,
+        first: impl FnOnce(&mut T) -> R,
+        another: impl Fn(&mut T),
+    ) -> Option<R> {
+        let held = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0
+            || self.has_missed_often() && self.sleep_within(patience);
+        held.then(|| self.work(first, another))
+    }
+
+    fn has_missed_often(&self) -> bool {
+        let missed = self.missed.load(Ordering::Relaxed) + 1;
+        let often = missed >= self.patient;
+        self.missed.store(if often { 0 } else { missed }, Ordering::Relaxed);
+        often
     }
 
     /// A turn that begins after this call did: ours, or another of the one who is at it.
@@ -81,7 +116,7 @@ impl<T> Handover<T> {
         let mut asleep = self.lie_down();
         let mut woken = false;
         while !self.take(&mut asleep, woken) {
-            asleep = self.free.wait(asleep).expect("no panic under this lock");
+            asleep = self.free.wait(asleep).unwrap_or_else(PoisonError::into_inner);
             woken = true;
         }
         self.get_up(&mut asleep);
@@ -101,7 +136,7 @@ impl<T> Handover<T> {
             if left.is_zero() {
                 break false;
             }
-            asleep = self.free.wait_timeout(asleep, left).expect("no panic under this lock").0;
+            asleep = self.free.wait_timeout(asleep, left).unwrap_or_else(PoisonError::into_inner).0;
             woken = true;
         };
         self.get_up(&mut asleep);
@@ -109,7 +144,7 @@ impl<T> Handover<T> {
     }
 
     fn lie_down(&self) -> MutexGuard<'_, Asleep> {
-        let mut asleep = self.asleep.lock().expect("no panic under this lock");
+        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         asleep.count += 1;
         asleep
     }
@@ -135,9 +170,11 @@ impl<T> Handover<T> {
     #[inline]
     fn work<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         let held = Held(self);
+        self.missed.store(0, Ordering::Relaxed);
         // SAFETY: we hold it, and lend it for this call only.
         let result = self.inner.with_mut(|inner| first(unsafe { &mut *inner }));
         while !self.leave() {
+            self.missed.store(0, Ordering::Relaxed);
             // SAFETY: as above.
             self.inner.with_mut(|inner| another(unsafe { &mut *inner }));
         }
@@ -166,7 +203,7 @@ impl<T> Handover<T> {
     /// False if nobody sleeps any more.
     #[cold]
     fn leave_to_sleepers(&self) -> bool {
-        let mut asleep = self.asleep.lock().expect("no panic under this lock");
+        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         if asleep.count == 0 {
             return false;
         }
@@ -241,7 +278,7 @@ impl Doorbells {
 
     #[inline]
     fn lock(&self) -> impl std::ops::DerefMut<Target = Vec<u32>> + '_ {
-        self.rung.lock().expect("no panic under this lock")
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,89 +1,107 @@
-//! What two Weir processes tell each other before they exchange packets, from slot port to slot port.
+//! What two Weir processes tell each other before and beside their packets, from slot port to slot port.
 //!
-//! A hello is answered by a welcome; both carry the same. No answer: the peer is another kind of adapter.
+//! A hello may *ask* (it carries a nonce) and may *answer* (it repeats the other side's nonce). What a hello says of its
+//! sender is believed only if it answers: a sender that never saw the nonce cannot, so that forged source addresses
+//! change nothing. An answer also carries a [`Proof`] for each QP that its sender has towards the asker.
 
+use crate::Errno;
+use crate::proof::{PROOF_LEN, Proof, checksum};
 use std::time::Duration;
 
-/// First bytes of a control datagram. As a BTH opcode `W` would be of the RD service, which nobody speaks.
+/// First bytes of a hello. As a BTH opcode `W` would be of the RD service, which no adapter speaks.
 pub const MAGIC: [u8; 4] = *b"WEIR";
 /// Version of what follows. A peer with another one is treated as a foreign adapter.
-const VERSION: u8 = 1;
-/// Bytes of a control datagram.
-const LEN: usize = 48;
-
-/// What kind of control datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Wants a [`Kind::Welcome`] back.
-    Hello = 1,
-    /// The answer, or news: a window that has changed.
-    Welcome = 2,
-}
+const VERSION: u8 = 2;
+/// Bytes before the proofs.
+const HEAD: usize = 64;
+/// Bytes of the checksum at the end: fault injection damages hellos, too.
+const TAIL: usize = 8;
+/// The most proofs in one hello: it then fits into the smallest packet that IPv6 carries.
+pub const MAX_PROOFS: usize = 48;
+/// The longest hello, bytes.
+pub const MAX_LEN: usize = HEAD + MAX_PROOFS * PROOF_LEN + TAIL;
 
 /// What a process says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Hello or welcome.
-    pub kind: Kind,
-    /// It agrees to packets without ICRC on one machine.
+    /// The nonce that the answer must repeat; 0: no answer is asked for.
+    pub ask: u64,
+    /// The nonce of the hello that this one answers; 0: it answers none.
+    pub answer: u64,
+    /// Shows that the answer comes from the same process as earlier ones (`Secret::alive`).
+    pub alive: u64,
+    /// The sender agrees to packets without ICRC on one machine.
     pub icrc_auto: bool,
     /// Identifies the running kernel.
     pub boot_id: [u8; 16],
-    /// Identifies this adapter instance: a restarted process has another.
-    pub epoch: u64,
     /// Bytes that the receiver of this may have in flight towards its sender.
     pub window: u32,
     /// How long to keep trying while the sender of this does not answer.
     pub patience: Duration,
-    /// A welcome repeats that of its hello: by then all that came before the hello was taken in. 0: nobody asks.
+    /// An answer repeats that of its question: by then all that came before the question was taken in. 0: none.
     pub mark: u32,
 }
 
 impl Hello {
-    /// As bytes.
-    pub fn encode(&self) -> [u8; LEN] {
-        let mut out = [0; LEN];
-        out[..4].copy_from_slice(&MAGIC);
-        out[4] = VERSION;
-        out[5] = self.kind as u8;
-        out[6] = u8::from(self.icrc_auto);
-        out[8..24].copy_from_slice(&self.boot_id);
-        out[24..32].copy_from_slice(&self.epoch.to_be_bytes());
-        out[32..36].copy_from_slice(&self.window.to_be_bytes());
-        out[36..40].copy_from_slice(&(self.patience.as_millis() as u32).to_be_bytes());
-        out[40..44].copy_from_slice(&self.mark.to_be_bytes());
-        out
+    /// As bytes, with as many proofs as fit; how many bytes. `out` has at least [`MAX_LEN`].
+    pub fn encode(&self, proofs: &[Proof], out: &mut [u8]) -> usize {
+        let proofs = &proofs[..proofs.len().min(MAX_PROOFS)];
+        let head = &mut out[..HEAD];
+        head.fill(0);
+        head[..4].copy_from_slice(&MAGIC);
+        (head[4], head[5], head[6]) = (VERSION, u8::from(self.icrc_auto), proofs.len() as u8);
+        head[8..24].copy_from_slice(&self.boot_id);
+        head[24..32].copy_from_slice(&self.ask.to_be_bytes());
+        head[32..40].copy_from_slice(&self.answer.to_be_bytes());
+        head[40..48].copy_from_slice(&self.alive.to_be_bytes());
+        head[48..52].copy_from_slice(&self.window.to_be_bytes());
+        head[52..56].copy_from_slice(&(self.patience.as_millis() as u32).to_be_bytes());
+        head[56..60].copy_from_slice(&self.mark.to_be_bytes());
+        let mut len = HEAD;
+        for proof in proofs {
+            out[len..len + PROOF_LEN].copy_from_slice(&proof.0);
+            len += PROOF_LEN;
+        }
+        let sum = checksum(&out[..len]);
+        out[len..len + TAIL].copy_from_slice(&sum.to_be_bytes());
+        len + TAIL
     }
 
-    /// From bytes; `None` if they are no control datagram of our version.
-    pub fn decode(bytes: &[u8]) -> Option<Hello> {
-        let bytes: &[u8; LEN] = bytes.get(..LEN)?.try_into().ok()?;
-        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+    /// From bytes: the hello and its proofs. `None` if they are no whole hello of our version.
+    pub fn decode(bytes: &[u8]) -> Option<(Hello, impl Iterator<Item = Proof> + Clone)> {
+        let count = usize::from(*bytes.get(6)?);
+        let end = HEAD + count * PROOF_LEN;
+        if bytes.len() != end + TAIL || bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
         }
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        Some(Hello {
-            kind: match bytes[5] {
-                1 => Kind::Hello,
-                2 => Kind::Welcome,
-                _ => return None,
-            },
-            icrc_auto: bytes[6] & 1 != 0,
+        let long = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        if long(end) != checksum(&bytes[..end]) {
+            return None;
+        }
+        let hello = Hello {
+            ask: long(24),
+            answer: long(32),
+            alive: long(40),
+            icrc_auto: bytes[5] & 1 != 0,
             boot_id: bytes[8..24].try_into().expect("sixteen bytes"),
-            epoch: u64::from_be_bytes(bytes[24..32].try_into().expect("eight bytes")),
-            window: word(32),
-            patience: Duration::from_millis(u64::from(word(36))),
-            mark: word(40),
-        })
+            window: word(48),
+            patience: Duration::from_millis(u64::from(word(52))),
+            mark: word(56),
+        };
+        let proofs = bytes[HEAD..end].chunks_exact(PROOF_LEN);
+        Some((hello, proofs.map(|proof| Proof(proof.try_into().expect("the length of a proof")))))
     }
 }
 
-/// The running kernel's identity; zeros if it does not tell.
-pub fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+/// The running kernel's identity; zeros if it does not tell. Error: EMFILE, ENFILE.
+pub fn boot_id() -> Result<[u8; 16], Errno> {
+    let text = match std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(Errno::from) {
+        Err(error) if error.is_out_of_descriptors() => return Err(error),
+        text => text.unwrap_or_default(),
+    };
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes()
+    Ok(u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes())
 }
 
 #[cfg(test)]
@@ -93,22 +111,56 @@ mod tests {
     #[test]
     fn round_trip_and_garbage() {
         let hello = Hello {
-            kind: Kind::Welcome,
+            ask: 0x1122_3344_5566_7788,
+            answer: 9,
+            alive: u64::MAX,
             icrc_auto: true,
             boot_id: [9; 16],
-            epoch: 0x1122_3344_5566_7788,
             window: 123_456,
             patience: Duration::from_secs(60),
             mark: 77,
         };
-        let bytes = hello.encode();
-        assert_eq!(Hello::decode(&bytes), Some(hello));
-        for cut in 0..bytes.len() {
-            assert_eq!(Hello::decode(&bytes[..cut]), None);
+        for count in [0, 1, MAX_PROOFS] {
+            let proofs: Vec<Proof> = (0..count).map(|n| Proof([n as u8; PROOF_LEN])).collect();
+            let mut bytes = [0xff; MAX_LEN];
+            let len = hello.encode(&proofs, &mut bytes);
+            let bytes = &mut bytes[..len];
+            let (decoded, found) = Hello::decode(bytes).unwrap();
+            assert_eq!((decoded, found.collect::<Vec<_>>()), (hello, proofs));
+            for at in 0..len {
+                assert!(Hello::decode(&bytes[..at]).is_none());
+                bytes[at] ^= 0x10;
+                assert!(Hello::decode(bytes).is_none(), "byte {at} is damaged");
+                bytes[at] ^= 0x10;
+            }
         }
-        let mut other_version = bytes;
-        other_version[4] = 2;
-        assert_eq!(Hello::decode(&other_version), None);
-        assert_ne!(boot_id(), [0; 16]);
+        assert_ne!(boot_id().unwrap(), [0; 16]);
+    }
+
+    #[test]
+    fn whatever_comes_is_no_panic() {
+        let seed = getrandom::u64().unwrap();
+        println!("seed {seed}");
+        let mut state = seed;
+        for _ in 0..20_000 {
+            let mut bytes: Vec<u8> = (0..next(&mut state) % 200).map(|_| next(&mut state) as u8).collect();
+            if bytes.len() > HEAD {
+                // What gets past the first checks, some of it whole.
+                bytes[..4].copy_from_slice(&MAGIC);
+                (bytes[4], bytes[6]) = (VERSION, bytes[6] % 8);
+                let end = HEAD + usize::from(bytes[6]) * PROOF_LEN;
+                bytes.resize(end, 0);
+                bytes.extend(checksum(&bytes).to_be_bytes());
+                assert!(Hello::decode(&bytes).is_some());
+                bytes.truncate(next(&mut state) as usize % (bytes.len() + 1));
+            }
+            let _ = Hello::decode(&bytes).map(|(_, proofs)| proofs.count());
+        }
+    }
+
+    /// The next number of a sequence that the seed decides.
+    fn next(state: &mut u64) -> u64 {
+        *state = crate::proof::alive(*state, 1);
+        *state
     }
 }

@@ -1,11 +1,10 @@
 //! Devices are the interfaces of this network namespace: names, addresses, MTU.
 
-use crate::config::Config;
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
-use std::collections::BTreeMap;
-use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use crate::Errno;
+use crate::config::{self, Config};
+use crate::netlink::{Link, Netlink};
+use std::net::IpAddr;
+use weir_link::Without;
 use weir_transport::Mtu;
 
 /// A device that could be opened.
@@ -34,91 +33,117 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// The largest path MTU that fits the interface: headers take up to 40 + 8 + 12 + 28 + 4 bytes (IPv6, UDP, BTH,
-    /// AtomicETH, ICRC), of which 84 come with a payload.
+    /// The largest path MTU that fits the interface.
     pub fn mtu(&self) -> Mtu {
-        [Mtu::M4096, Mtu::M2048, Mtu::M1024, Mtu::M512]
-            .into_iter()
-            .find(|mtu| mtu.bytes() as u32 + 84 <= self.if_mtu)
-            .unwrap_or(Mtu::M256)
+        path_mtu(self.if_mtu)
     }
 
-    /// Mbit/s; 0 where the interface does not tell.
-    pub fn speed_mbps(&self) -> u32 {
-        let path = format!("/sys/class/net/{}/speed", self.ifname);
-        std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    /// Mbit/s; 0 where the interface does not tell. Error: there is no descriptor to look with.
+    pub fn speed_mbps(&self) -> Result<u32, Errno> {
+        match std::fs::read_to_string(format!("/sys/class/net/{}/speed", self.ifname)).map_err(Errno::from) {
+            Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
+            Err(error) if error.is_out_of_descriptors() => Err(error),
+            Err(_) => Ok(0),
+        }
     }
+}
+
+/// Bytes of headers that may come with a payload: IPv6, UDP, BTH, RETH, immediate data and ICRC take 40 + 8 + 12 + 16 +
+/// 4 + 4.
+pub(crate) const HEADERS: usize = 84;
+
+fn path_mtu(if_mtu: u32) -> Mtu {
+    [Mtu::M4096, Mtu::M2048, Mtu::M1024, Mtu::M512]
+        .into_iter()
+        .find(|mtu| mtu.bytes() + HEADERS <= if_mtu as usize)
+        .unwrap_or(Mtu::M256)
 }
 
 /// The devices of this network namespace, `weir_lo` last: programs take the first. `WEIR_INTERFACE` narrows it to one.
-pub fn devices() -> Vec<DeviceInfo> {
+/// Error: interfaces cannot be looked at, as EMFILE.
+pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
     let wanted = Config::from_env().ok().and_then(|config| config.interface);
-    let mut devices = all();
+    let mut devices = all(&mut Netlink::open()?)?;
     devices.retain(|device| wanted.as_ref().is_none_or(|name| *name == device.ifname || *name == device.name));
-    devices
-}
-
-/// The device of an interface as it is now.
-pub fn device(name: &str) -> Option<DeviceInfo> {
-    all().into_iter().find(|device| device.name == name)
-}
-
-fn all() -> Vec<DeviceInfo> {
-    let mut found: BTreeMap<String, Found> = BTreeMap::new();
-    for address in getifaddrs().into_iter().flatten() {
-        let entry = found.entry(address.interface_name.clone()).or_insert_with(Found::new);
-        entry.flags |= address.flags;
-        let Some(storage) = address.address else { continue };
-        if let Some(v4) = storage.as_sockaddr_in() {
-            entry.addresses.push(v4.ip().into());
-        } else if let Some(v6) = storage.as_sockaddr_in6() {
-            entry.addresses.push(v6.ip().into());
-        } else if let Some(mac) = storage.as_link_addr().and_then(|link| link.addr()) {
-            entry.mac = mac;
-        }
-    }
     let shared = shared_notes();
-    let mut devices: Vec<DeviceInfo> = found
-        .into_iter()
-        .filter(|(_, found)| !found.addresses.is_empty())
-        .map(|(ifname, found)| found.into_device(ifname, &shared))
-        .collect();
-    devices.sort_by_key(|device| (device.loopback, !device.up, device.ifindex));
-    devices
-}
-
-struct Found {
-    flags: InterfaceFlags,
-    addresses: Vec<IpAddr>,
-    mac: [u8; 6],
-}
-
-impl Found {
-    fn new() -> Self {
-        Found { flags: InterfaceFlags::empty(), addresses: Vec::new(), mac: [0; 6] }
+    for device in &mut devices {
+        device.notes.splice(..0, shared.iter().cloned());
     }
+    Ok(devices)
+}
 
-    fn into_device(self, ifname: String, shared: &[String]) -> DeviceInfo {
-        let ifindex = if_nametoindex(ifname.as_str()).unwrap_or(0);
-        let loopback = self.flags.contains(InterfaceFlags::IFF_LOOPBACK);
-        let if_mtu = interface_mtu(&ifname).unwrap_or(1500);
-        let mut notes = shared.to_vec();
-        if if_mtu < 4096 + 84 {
-            notes.push(format!("path MTU 4096 needs an interface MTU of 4180 or more; {ifname} has {if_mtu}"));
+/// What keeps interfaces of this network namespace from being devices, and what to do: `lo`, and where there is no
+/// device at all, all those with a MAC address. Error: as [`devices`].
+pub fn missing() -> Result<Vec<String>, Errno> {
+    let mut links = Netlink::open()?.links()?;
+    let any = links.iter().any(|link| !link.addresses.is_empty());
+    links.retain(|link| link.addresses.is_empty() && (is(link, libc::IFF_LOOPBACK) || (!any && link.mac != [0; 6])));
+    Ok(links.iter().map(without_address).collect())
+}
+
+fn without_address(link: &Link) -> String {
+    let name = &link.name;
+    if is(link, libc::IFF_UP) {
+        format!("interface {name} has no address: `ip addr add ADDRESS/PREFIX dev {name}` gives it one")
+    } else {
+        format!("interface {name} is down and has no address: `ip link set {name} up`")
+    }
+}
+
+/// The device of this name as it is now, looked for by an open descriptor. Error: interfaces cannot be looked at, which
+/// says nothing of the device.
+pub fn device(netlink: &mut Netlink, name: &str) -> Result<Option<DeviceInfo>, Errno> {
+    Ok(all(netlink)?.into_iter().find(|device| device.name == name))
+}
+
+/// All interfaces with an address.
+pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {
+    // The program that opens a device hears of a name that is wrong.
+    let without = config::without().unwrap_or_default();
+    let mut links = netlink.links()?;
+    for link in &mut links {
+        link.addresses.retain(|address| address.is_ipv4() || !without.contains(Without::IPV6));
+    }
+    links.retain(|link| !link.addresses.is_empty());
+    let mut devices: Vec<DeviceInfo> = links.into_iter().map(DeviceInfo::of).collect();
+    devices.sort_by_key(|device| (device.loopback, !device.up, device.ifindex));
+    Ok(devices)
+}
+
+fn is(link: &Link, flag: libc::c_int) -> bool {
+    link.flags & flag as u32 != 0
+}
+
+impl DeviceInfo {
+    fn of(link: Link) -> DeviceInfo {
+        let (up, loopback) = (is(&link, libc::IFF_UP) && is(&link, libc::IFF_RUNNING), is(&link, libc::IFF_LOOPBACK));
+        let Link { index, name: ifname, mtu, mac, addresses, .. } = link;
+        let mut notes = vec![];
+        if !up {
+            notes.push(down(&ifname));
+        }
+        if mtu < 4096 + 84 {
+            notes.push(format!("path MTU 4096 needs an interface MTU of 4180 or more; {ifname} has {mtu}"));
         }
         DeviceInfo {
             name: format!("weir_{ifname}"),
-            guid: guid(self.mac, ifindex),
-            mac: (self.mac != [0; 6]).then_some(self.mac),
-            ifindex,
-            if_mtu,
-            up: self.flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
+            guid: guid(mac, index),
+            mac: (mac != [0; 6]).then_some(mac),
+            ifindex: index,
+            if_mtu: mtu,
+            up,
             loopback,
-            gids: gid_table(&self.addresses),
+            gids: gid_table(&addresses),
             notes,
             ifname,
         }
     }
+}
+
+/// What is wrong with an interface that is down, and what to do.
+pub fn down(ifname: &str) -> String {
+    let cable = if ifname == "lo" { "" } else { ", or see to its cable" };
+    format!("interface {ifname} is down, no packet passes: `ip link set {ifname} up`{cable}")
 }
 
 /// As adapters lay it out: the link-local IPv6 address first (on loopback, `::1`), then IPv4, then other IPv6. One
@@ -143,18 +168,10 @@ fn guid(mac: [u8; 6], ifindex: u32) -> u64 {
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-fn interface_mtu(name: &str) -> Option<u32> {
-    // Any socket will do; /sys may show another network namespace than the one we are in.
-    let socket = UdpSocket::bind("127.0.0.1:0").or_else(|_| UdpSocket::bind("[::1]:0")).ok()?;
-    // SAFETY: zero is a valid ifreq, the name is cut to leave its terminating zero, and the ioctl fills one int.
-    unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        let result = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &mut request);
-        (result == 0).then_some(request.ifr_ifru.ifru_mtu as u32)
-    }
+/// MTU of an interface of this network namespace, bytes. `None` where that cannot be told, as when it is gone.
+pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
+    let links = Netlink::open().ok()?.links().ok()?;
+    links.into_iter().find(|link| link.name == name).map(|link| link.mtu)
 }
 
 /// What holds for every device of this machine and user.
@@ -192,10 +209,33 @@ mod tests {
 
     #[test]
     fn loopback_comes_last_and_is_up() {
-        let devices = all();
+        let devices = all(&mut Netlink::open().unwrap()).unwrap();
         let last = devices.last().expect("there is a loopback interface");
         assert_eq!((last.name.as_str(), last.up, last.mtu()), ("weir_lo", true, Mtu::M4096));
         assert_eq!(guid([2, 0, 0, 0, 0, 1], 3), 0x0000_00ff_fe00_0001);
         assert_ne!(guid([0; 6], 1), guid([0; 6], 2));
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn what_is_down_keeps_its_mtu_and_is_named() {
+        // A network namespace of this thread alone, which ends with it.
+        std::thread::spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
+            assert_eq!(devices().unwrap().len(), 0);
+            assert_eq!(missing().unwrap(), ["interface lo is down and has no address: `ip link set lo up`"]);
+            let lo_after = |command: &str| {
+                let status = std::process::Command::new("ip").args(command.split(' ')).status();
+                assert!(status.expect("iproute2 is installed").success());
+                device(&mut Netlink::open().unwrap(), "weir_lo").unwrap().expect("it has an address")
+            };
+            let up = lo_after("link set lo up");
+            assert_eq!((up.up, missing().unwrap().len()), (true, 0));
+            let down = lo_after("link set lo down");
+            assert_eq!((down.up, down.if_mtu, down.mtu()), (false, up.if_mtu, Mtu::M4096));
+            assert!(down.notes[0].contains("ip link set lo up"), "{:?}", down.notes);
+        })
+        .join()
+        .unwrap();
     }
 }

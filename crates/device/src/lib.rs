@@ -6,27 +6,37 @@
 
 mod adapter;
 mod address;
+mod cancel;
 mod carrier;
 mod clock;
+mod complaints;
 mod config;
 mod context;
 mod courtesy;
 mod cq;
 mod dm;
+pub mod ending;
 mod engine;
 mod errno;
+mod failure;
+mod features;
 mod fork;
 mod handover;
+pub mod headroom;
 mod hello;
 mod interfaces;
 mod memory;
 mod moderation;
 mod mr;
 mod mw;
+mod netlink;
 mod notify;
 pub mod paging;
+mod per_process;
 mod polling;
+mod proof;
 mod qp;
+mod relay;
 mod room;
 mod route;
 mod slot;
@@ -38,18 +48,29 @@ pub mod userfault;
 mod watch;
 
 pub use address::AddressHandle;
+pub use cancel::Uncancelled;
 pub use context::{Context, DeviceLimits, Pd, PortInfo};
 pub use cq::{CompChannel, Cq, CqCreate};
 pub use dm::Dm;
 pub use errno::Errno;
-pub use interfaces::{DeviceInfo, devices};
+pub use failure::{is_known, panicked, watched};
+pub use features::{Feature, features};
+pub use fork::Home;
+pub use interfaces::{DeviceInfo, devices, missing};
 pub use memory::window::WindowType;
 pub use mr::{Mr, Rereg};
 pub use mw::Mw;
 pub use paging::Advice;
+pub use per_process::{OnceInherited, PerProcess};
 pub use qp::{Qp, QpCreate, Receives};
 pub use room::with_room;
 pub use srq::{Srq, SrqCreate, Xrcd};
+
+/// What the program's calls that change signal handlers and masks are told to, where they are seen.
+pub mod signals {
+    pub use crate::memory::handlers::change;
+    pub use crate::memory::mask::{changes, watch};
+}
 
 /// An asynchronous event and the cookie of what it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +83,7 @@ pub enum AsyncEvent {
     SrqLimit { cookie: u64 },
     /// Of the port.
     Port(PortEvent),
-    /// The interface behind the device is gone.
+    /// The interface behind the device is gone, or the adapter has failed by a bug of its own.
     DeviceFatal,
 }
 

@@ -1,10 +1,11 @@
 //! CQ moderation: events of an armed CQ that are held back until several completions have gathered, or some time has
 //! passed since the first of them.
 
+use crate::Errno;
 use crate::cq::Cq;
 use crate::room::with_room;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// A CQ's setting, and what has gathered since it was armed.
 #[derive(Debug, Default)]
@@ -80,11 +81,11 @@ pub struct Moderated {
 }
 
 impl Moderated {
-    /// Makes room for one more, outside of the packet path.
-    pub fn reserve(&self) {
+    /// Makes room for one more, outside of the packet path. ENOMEM if there is none.
+    pub fn reserve(&self) -> Result<(), Errno> {
         let len = self.lock().len();
         // One more than twice those that are: each stands here once, or twice if its setting was changed.
-        drop(with_room(len + 16, || self.lock(), |waiting| waiting));
+        with_room(len + 16, || self.lock(), |waiting| waiting).map(drop)
     }
 
     /// An event of `cq` comes at `due`.
@@ -112,7 +113,7 @@ impl Moderated {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(u64, Weak<Cq>)>> {
-        self.waiting.lock().expect("no panic under this lock")
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, now: u64) -> Option<Weak<Cq>> {

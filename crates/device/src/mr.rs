@@ -4,10 +4,11 @@ use crate::Errno;
 use crate::adapter::Adapter;
 use crate::context::Pd;
 use crate::dm::Dm;
+use crate::fork::Owned;
 use crate::memory::pin::{self, Pinned};
 use crate::memory::region::{Kind, Region};
 use crate::paging::Registered;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_transport::Access;
 
 /// A memory region.
@@ -20,7 +21,8 @@ pub struct Mr {
 struct State {
     pd: Arc<Pd>,
     region: Region,
-    backing: Backing,
+    /// A forked child does not end what its parent holds.
+    backing: Owned<Backing>,
 }
 
 /// What a region holds on to.
@@ -113,7 +115,8 @@ impl Mr {
         if let Backing::OnDemand(registered) = &backing {
             registered.name(key);
         }
-        Ok(Arc::new(Mr { adapter, key, state: Mutex::new(State { pd: pd.clone(), region, backing }) }))
+        let state = State { pd: pd.clone(), region, backing: Owned::new(backing) };
+        Ok(Arc::new(Mr { adapter, key, state: Mutex::new(state) }))
     }
 
     /// Local key.
@@ -123,7 +126,7 @@ impl Mr {
 
     /// Remote key; 0 for a null region, which peers do not reach.
     pub fn rkey(&self) -> u32 {
-        if matches!(self.state().backing, Backing::Null) { 0 } else { self.key }
+        if matches!(*self.state().backing, Backing::Null) { 0 } else { self.key }
     }
 
     /// Bytes.
@@ -136,7 +139,7 @@ impl Mr {
     pub fn rereg(&self, change: &Rereg) -> Result<(), Errno> {
         self.adapter.check()?;
         let mut state = self.state();
-        let on_demand = match &state.backing {
+        let on_demand = match &*state.backing {
             Backing::Memory { .. } => change.on_demand.unwrap_or(false),
             Backing::OnDemand(_) => change.on_demand.unwrap_or(true),
             Backing::Device(_) | Backing::Null | Backing::Gone => return Err(Errno(libc::EINVAL)),
@@ -168,7 +171,7 @@ impl Mr {
         }
         self.adapter.quiesce();
         state.region = region;
-        let old = std::mem::replace(&mut state.backing, backing);
+        let old = std::mem::replace(&mut *state.backing, backing);
         if let Some(pd) = &change.pd {
             pd.attach();
             std::mem::replace(&mut state.pd, pd.clone()).detach();
@@ -178,14 +181,18 @@ impl Mr {
         Ok(())
     }
 
-    /// EBUSY while windows are bound to it. When it returns, nothing is read or written there any more.
+    /// EBUSY while windows are bound to it. When it returns, nothing is read or written there any more. Nothing to do in
+    /// a forked child.
     pub fn dereg(&self) -> Result<(), Errno> {
+        if !self.adapter.is_ours() {
+            return Ok(());
+        }
         let mut state = self.state();
-        if matches!(state.backing, Backing::Gone) {
+        if matches!(*state.backing, Backing::Gone) {
             return Ok(());
         }
         self.adapter.regions.remove(self.key)?;
-        let backing = std::mem::replace(&mut state.backing, Backing::Gone);
+        let backing = std::mem::replace(&mut *state.backing, Backing::Gone);
         let pd = state.pd.clone();
         drop(state);
         self.adapter.quiesce();
@@ -198,7 +205,7 @@ impl Mr {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

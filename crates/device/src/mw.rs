@@ -30,10 +30,10 @@ impl Mw {
         self.key
     }
 
-    /// Ends it, bound or not. When it returns, no peer reaches anything through it.
+    /// Ends it, bound or not. When it returns, no peer reaches anything through it. Nothing to do in a forked child.
     pub fn dealloc(&self) -> Result<(), Errno> {
-        if !self.ended.swap(true, Ordering::AcqRel) {
-            let adapter = &self.pd.context.adapter;
+        let adapter = &self.pd.context.adapter;
+        if adapter.is_ours() && !self.ended.swap(true, Ordering::AcqRel) {
             adapter.regions.remove_window(self.key);
             adapter.quiesce();
             self.pd.detach();

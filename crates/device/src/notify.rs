@@ -4,7 +4,7 @@ use crate::Errno;
 use crate::room::with_room;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Events, and an eventfd that counts them.
 pub struct Notify<T> {
@@ -33,7 +33,12 @@ impl<T> Notify<T> {
 
     /// Adds an event.
     pub fn push(&self, event: T) {
-        with_room(1, || self.events(), |events| events).push_back(event);
+        let Ok(mut events) = with_room(1, || self.events(), |events| events) else {
+            tracing::error!("an event is lost: no memory for it");
+            return;
+        };
+        events.push_back(event);
+        drop(events);
         let one = 1u64;
         // SAFETY: eight bytes from the stack. It blocks only at 2^64 - 2 events.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
@@ -47,15 +52,20 @@ impl<T> Notify<T> {
             if unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) } != 8 {
                 return Err(std::io::Error::last_os_error().into());
             }
-            // Empty if `remove` was here between the push and us.
-            if let Some(event) = self.events().pop_front() {
+            if let Some(event) = self.taken() {
                 return Ok(event);
             }
         }
     }
 
+    /// The oldest event, after eight bytes were read from the descriptor. `None`: [`Notify::remove`] has taken it back
+    /// since it was told of.
+    pub fn taken(&self) -> Option<T> {
+        self.events().pop_front()
+    }
+
     fn events(&self) -> MutexGuard<'_, VecDeque<T>> {
-        self.events.lock().expect("no panic under this lock")
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops events that will concern nobody any more.

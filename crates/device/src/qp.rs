@@ -5,6 +5,7 @@ use crate::cq::{Cq, Places};
 use crate::engine::host::QpHost;
 use crate::engine::quirks::Reads;
 use crate::handover::Bell;
+use crate::interfaces::HEADERS;
 use crate::memory::region::Cached;
 use crate::notify::Notify;
 use crate::paging::QpFaults;
@@ -12,9 +13,9 @@ use crate::srq::{Srq, SrqShared, Xrcd};
 use crate::{AsyncEvent, Errno, clock};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_transport::{
-    AttrMask, Completion, Data, ModifyError, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr,
+    AttrMask, Completion, Data, ModifyError, Mtu, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr,
     Service, Sge, Side, Target, Tuning,
 };
 
@@ -53,7 +54,7 @@ pub struct Qp {
 /// What the application's threads and the engine share of a QP. Lock order: engine, `protocol`, CQ.
 pub(crate) struct Shared {
     pub num: u32,
-    /// Protection domain; of an XRC target, that of the SRQ that was named last.
+    /// Protection domain; of an XRC target, that of the SRQ of the message in hand.
     pd: AtomicU32,
     pub cookie: u64,
     pub service: Service,
@@ -97,7 +98,7 @@ impl Posted {
 
 impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, weir_transport::Qp> {
-        self.protocol.lock().expect("no panic under this lock")
+        self.protocol.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its protection domain.
@@ -120,29 +121,33 @@ impl Shared {
         }
     }
 
-    /// A request names an SRQ of the domain; false if there is none of that number.
-    pub fn name_srq(&self, number: u32) -> bool {
-        let Receives::Domain(xrcd) = &self.receives else { return false };
-        let mut named = self.named();
-        let found = xrcd.domain.find(number);
-        if let Some(srq) = &found {
-            self.pd.store(srq.pd, Ordering::Relaxed);
-        }
-        let is_there = found.is_some();
-        *named = found;
-        is_there
+    /// A message that begins names an SRQ of the domain. Returns that SRQ's protection domain, `None` if there is no SRQ
+    /// of that number.
+    pub fn name_srq(&self, number: u32) -> Option<u32> {
+        let Receives::Domain(xrcd) = &self.receives else { return None };
+        let srq = xrcd.domain.find(number)?;
+        let pd = srq.pd;
+        self.pd.store(pd, Ordering::Relaxed);
+        *self.named() = Some(srq);
+        Some(pd)
     }
 
-    /// Where a receive completes.
-    pub fn complete_receive(&self, completion: Completion, solicited: bool) {
-        let push = |cq: &Cq| cq.push(Queue::Receive, completion, &self.places, solicited);
-        match &self.receives {
-            Receives::Domain(_) => {
+    /// Whether its receives complete where the SRQ says that was named last.
+    pub fn receives_vary(&self) -> bool {
+        matches!(self.receives, Receives::Domain(_))
+    }
+
+    /// Takes a completion to its CQ.
+    pub fn complete(&self, queue: Queue, completion: Completion, solicited: bool) {
+        let push = |cq: &Cq| cq.push(queue, completion, &self.places, solicited);
+        match queue {
+            Queue::Send => push(&self.send_cq),
+            Queue::Receive if self.receives_vary() => {
                 if let Some(cq) = self.named().as_ref().and_then(|srq| srq.cq.as_ref()) {
                     push(cq);
                 }
             }
-            Receives::Own | Receives::Shared(_) => push(&self.recv_cq),
+            Queue::Receive => push(&self.recv_cq),
         }
     }
 
@@ -153,7 +158,7 @@ impl Shared {
     }
 
     fn named(&self) -> MutexGuard<'_, Option<Arc<SrqShared>>> {
-        self.named.lock().expect("no panic under this lock")
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -188,14 +193,14 @@ impl Qp {
         let adapter = &pd.context.adapter;
         let shared = adapter.add_qp(|num| {
             let init = QpInit { qp_num: num, service: create.service, caps, sq_sig_all: create.sq_sig_all };
-            let mut protocol = weir_transport::Qp::new(init, adapter.profile.clone(), Tuning::default());
+            let mut protocol = weir_transport::Qp::try_new(init, adapter.profile.clone(), Tuning::default())?;
             protocol.set_datagram_mtu(adapter.device.mtu());
             match &receives {
                 Receives::Own => {}
-                Receives::Shared(srq) => protocol.share_receives(srq.query().1),
-                Receives::Domain(_) => protocol.become_xrc_target(LIMITS.max_sge),
+                Receives::Shared(srq) => protocol.share_receives(srq.query().1)?,
+                Receives::Domain(_) => protocol.become_xrc_target(LIMITS.max_sge)?,
             }
-            Arc::new(Shared {
+            Ok(Arc::new(Shared {
                 num,
                 pd: AtomicU32::new(pd.number),
                 cookie: create.cookie,
@@ -215,7 +220,7 @@ impl Qp {
                 reads: adapter.reads(),
                 named: Mutex::default(),
                 posted: Posted::default(),
-            })
+            }))
         })?;
         pd.attach();
         send_cq.attach();
@@ -248,6 +253,9 @@ impl Qp {
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
         let adapter = &self.pd.context.adapter;
         adapter.check()?;
+        if mask.contains(AttrMask::PATH_MTU) {
+            self.check_path_mtu(attr.path_mtu)?;
+        }
         let route = if mask.contains(AttrMask::AV) { Some(adapter.route(&attr.ah_attr)?) } else { None };
         if route.is_some_and(|route| route.remote.is_multicast()) {
             return Err(Errno(libc::EINVAL));
@@ -259,9 +267,12 @@ impl Qp {
             return Err(error.into());
         }
         if let Some(route) = route {
-            adapter.connect(&self.shared, route, dest);
+            adapter.connect(&self.shared, route, dest, mask.contains(AttrMask::RQ_PSN).then_some(attr.rq_psn));
         } else {
             adapter.ring(&self.shared, true);
+        }
+        if mask.contains(AttrMask::SQ_PSN) {
+            adapter.send_from(&self.shared, attr.sq_psn);
         }
         match state {
             QpState::Reset => adapter.disconnect(&self.shared),
@@ -269,6 +280,26 @@ impl Qp {
             _ => {}
         }
         Ok(())
+    }
+
+    /// EINVAL for more than the port carries now, as adapters have it: peers would lose every full packet. An interface
+    /// whose MTU is not known is not held against the caller.
+    fn check_path_mtu(&self, wanted: Mtu) -> Result<(), Errno> {
+        let adapter = &self.pd.context.adapter;
+        let device = &adapter.device;
+        match adapter.watch.device().map(|now| now.mtu()) {
+            Some(active) if wanted > active => {
+                let (num, name) = (self.shared.num, &device.ifname);
+                let (wanted, active) = (wanted.bytes(), active.bytes());
+                tracing::warn!(
+                    "QP {num:#08x}: modify: path MTU {wanted} is above the {active} that {name} carries; \
+                     take the port's active_mtu, or give {name} an MTU of {} or more",
+                    wanted + HEADERS
+                );
+                Err(Errno(libc::EINVAL))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// UD: wants what is sent to a multicast group too. EINVAL for what is no group or no UD, ENOMEM beyond the limit,
@@ -292,11 +323,11 @@ impl Qp {
 
     /// Whether it was done, the state that it has, and where its packets go.
     fn modify_protocol(&self, attr: &QpAttr, mask: AttrMask) -> (Result<(), ModifyError>, QpState, u32) {
-        let shared = &*self.shared;
+        let shared = &self.shared;
         let mut protocol = shared.lock();
         let mut cached = Cached::default();
         let regions = &self.pd.context.adapter.regions;
-        let mut host = QpHost { shared, regions, cached: &mut cached, side: Side::Requester };
+        let mut host = QpHost { shared, regions, cached: &mut cached, done: None, side: Side::Requester };
         let result = protocol.modify(clock::now(), attr, mask, &mut host);
         let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
         if state == QpState::Reset {
@@ -327,6 +358,7 @@ impl Qp {
     pub fn post_send_to(&self, wr: &SendWr<'_>, to: Target) -> Result<(), PostError> {
         let shared = &*self.shared;
         let mut protocol = shared.lock();
+        self.check(&protocol)?;
         if Posted::full(&shared.posted.send, &shared.places.send_retired, self.caps.max_send_wr) {
             return Err(PostError::QueueFull);
         }
@@ -341,6 +373,7 @@ impl Qp {
         let shared = &*self.shared;
         let count = wrs.len() as u32;
         let mut protocol = shared.lock();
+        self.check(&protocol)?;
         let used = shared.posted.send.load(Ordering::Relaxed);
         let used = used.wrapping_sub(shared.places.send_retired.load(Ordering::Acquire));
         if used.saturating_add(count) > self.caps.max_send_wr {
@@ -363,6 +396,7 @@ impl Qp {
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let shared = &*self.shared;
         let mut protocol = shared.lock();
+        self.check(&protocol)?;
         if Posted::full(&shared.posted.recv, &shared.places.recv_retired, self.caps.max_recv_wr) {
             return Err(PostError::QueueFull);
         }
@@ -372,6 +406,13 @@ impl Qp {
             shared.flush_due.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// An adapter that has failed flushes nothing more: its QPs are in the error state, and take nothing.
+    #[inline]
+    fn check(&self, protocol: &weir_transport::Qp) -> Result<(), PostError> {
+        let failed = protocol.state() == QpState::Error && !self.pd.context.adapter.condition.works();
+        if failed { Err(PostError::Failed) } else { Ok(()) }
     }
 
     /// Lets the engine see what was posted to the send queue.
@@ -391,6 +432,9 @@ impl Qp {
     /// Ends it: purges its completions, flushes owed ACKs. No event of it comes after the return. EBUSY while it is
     /// attached to a multicast group.
     pub fn destroy(&self) -> Result<(), Errno> {
+        if !self.pd.context.adapter.is_ours() {
+            return Ok(());
+        }
         if self.shared.service == Service::Ud && self.pd.context.adapter.is_attached(&self.shared) {
             return Err(Errno(libc::EBUSY));
         }
@@ -412,6 +456,14 @@ impl Qp {
             self.pd.detach();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Qp {
+    /// What the engine sees of it.
+    pub(crate) fn shared_for_tests(&self) -> &Arc<Shared> {
+        &self.shared
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the packets of a QP go: from a GID index and a GID to addresses.
 
 use crate::Errno;
-use crate::interfaces::{self, DeviceInfo};
+use crate::interfaces::DeviceInfo;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use weir_transport::AddressVector;
 
@@ -20,7 +20,8 @@ pub struct Route {
 
 impl Route {
     /// EINVAL if the vector has no GRH, its index no GID, or the GIDs are of different families.
-    pub fn resolve(device: &DeviceInfo, av: &AddressVector) -> Result<Route, Errno> {
+    /// `now` is the device as it is now, if it is there.
+    pub fn resolve(device: &DeviceInfo, now: Option<&DeviceInfo>, av: &AddressVector) -> Result<Route, Errno> {
         let refuse = |why: &str| {
             tracing::warn!("{}: address handle: {why}", device.name);
             Err(Errno(libc::EINVAL))
@@ -28,8 +29,7 @@ impl Route {
         if !av.is_global {
             return refuse("RoCE needs is_global and a destination GID (a GID index, e.g. `-g 1`, is missing)");
         }
-        let now = interfaces::device(&device.name);
-        let gids = now.as_ref().map_or(&device.gids, |now| &now.gids);
+        let gids = now.map_or(&device.gids, |now| &now.gids);
         let Some(local) = gids.get(usize::from(av.sgid_index)).copied().flatten() else {
             return refuse("there is no GID at this index");
         };

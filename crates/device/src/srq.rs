@@ -4,7 +4,7 @@ use crate::context::{Context, LIMITS, Pd};
 use crate::cq::Cq;
 use crate::notify::Notify;
 use crate::qp::{Qp, QpCreate, Receives};
-use crate::room::with_room;
+use crate::room::{Grow, with_room};
 use crate::{AsyncEvent, Errno};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -89,14 +89,15 @@ impl Pd {
             cq: xrc.as_ref().map(|(_, cq)| cq.clone()),
             cookie: create.cookie,
             events: self.context.events.clone(),
-            ring: Mutex::new(Ring::new(create.max_wr, create.max_sge, 0)),
+            ring: Mutex::new(Ring::new(create.max_wr, create.max_sge, 0)?),
         });
         if let Some((xrcd, cq)) = &xrc {
+            let named = shared.clone();
+            let mut domain = with_room(1, || xrcd.domain.write(), |srqs| srqs)?;
+            domain.insert(named.number, named);
+            drop(domain);
             xrcd.users.fetch_add(1, Ordering::AcqRel);
             cq.attach();
-            let named = shared.clone();
-            let mut domain = with_room(1, || xrcd.domain.write(), |srqs| srqs);
-            domain.insert(named.number, named);
         }
         self.attach();
         let (users, ended) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -122,7 +123,7 @@ impl Srq {
         let size = max_wr.unwrap_or(old_size);
         check_sizes(size, max_sge)?;
         // Made before the lock, and what it replaces is freed after it: see `room`.
-        let mut new = max_wr.map(|max_wr| Ring::new(max_wr, max_sge, 0));
+        let mut new = max_wr.map(|max_wr| Ring::new(max_wr, max_sge, 0)).transpose()?;
         let mut ring = self.shared.ring();
         if size < ring.len() || limit.is_some_and(|limit| limit > size) {
             return Err(Errno(libc::EINVAL));
@@ -145,11 +146,18 @@ impl Srq {
 
     /// Queues one receive.
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        self.shared.ring().post(wr)
+        let mut ring = self.shared.ring();
+        if !self.pd.context.adapter.condition.works() {
+            return Err(PostError::Failed);
+        }
+        ring.post(wr)
     }
 
     /// EBUSY while a QP uses it. No event of it comes after the return.
     pub fn destroy(&self) -> Result<(), Errno> {
+        if !self.pd.context.adapter.is_ours() {
+            return Ok(());
+        }
         if self.users.load(Ordering::Acquire) > 0 {
             return Err(Errno(libc::EBUSY));
         }
@@ -207,17 +215,13 @@ impl SrqShared {
 }
 
 impl Ring {
-    fn new(max_wr: u32, max_sge: u32, limit: u32) -> Ring {
+    /// ENOMEM if there is no memory for it.
+    fn new(max_wr: u32, max_sge: u32, limit: u32) -> Result<Ring, Errno> {
         let places = max_wr.next_power_of_two() as usize;
-        Ring {
-            slots: vec![Slot::default(); places].into(),
-            sges: vec![Sge::default(); places * max_sge as usize].into(),
-            max_sge: max_sge as usize,
-            head: 0,
-            tail: 0,
-            max_wr,
-            limit,
-        }
+        let (mut slots, mut sges) = (Vec::for_capacity(places)?, Vec::for_capacity(places * max_sge as usize)?);
+        slots.resize(places, Slot::default());
+        sges.resize(places * max_sge as usize, Sge::default());
+        Ok(Ring { slots: slots.into(), sges: sges.into(), max_sge: max_sge as usize, head: 0, tail: 0, max_wr, limit })
     }
 
     fn len(&self) -> u32 {
@@ -341,14 +345,14 @@ mod tests {
 
     #[test]
     fn what_is_posted_is_taken_in_order_over_a_resize() {
-        let mut ring = Ring::new(3, 2, 0);
+        let mut ring = Ring::new(3, 2, 0).unwrap();
         let mut sges = [Sge::default(); 2];
         for round in 0..10 {
             assert_eq!((post(&mut ring, round), ring.take(&mut sges)), (Ok(()), Some((round, 1))));
             assert_eq!(sges[0].addr, round);
         }
         assert_eq!([1, 2, 3, 4].map(|id| post(&mut ring, id).is_ok()), [true, true, true, false]);
-        let mut larger = Ring::new(5, 2, 0);
+        let mut larger = Ring::new(5, 2, 0).unwrap();
         ring.move_to(&mut larger);
         ring = larger;
         assert_eq!(post(&mut ring, 4), Ok(()));
@@ -360,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_told_once() {
-        let mut ring = Ring::new(4, 1, 2);
+        let mut ring = Ring::new(4, 1, 2).unwrap();
         let mut sges = [Sge::default(); 1];
         for id in 0..4 {
             assert_eq!(post(&mut ring, id), Ok(()));

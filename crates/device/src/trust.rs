@@ -9,57 +9,85 @@ use std::time::Duration;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// Remembers what was found out of the user who hands over.
+/// Remembers which users have the port.
 pub struct Trust {
     own: u32,
     /// By family.
-    found: [Option<Found>; 2],
+    tables: [Table; 2],
+    told: Option<Instant>,
 }
 
-struct Found {
-    user: u32,
-    believed: bool,
-    at: Instant,
+/// The users that have the port on all addresses of a family.
+#[derive(Default)]
+struct Table {
+    owners: Vec<u32>,
+    read: Option<Instant>,
 }
 
 /// How long a finding holds: the port may become another's.
 const HOLDS: Duration = Duration::from_secs(1);
-/// Whom the kernel shows for users that have no number here: nothing is proven by two of them being alike.
+/// How soon a user that was not found is looked for again. The kernel's table is long on some machines, and any user may
+/// have us look.
+const AGAIN: Duration = Duration::from_millis(50);
+/// How often a user that is not believed is told of.
+const TELL: Duration = Duration::from_secs(60);
+/// The number that the kernel shows for users without a number here: two of them need not be one.
 const NOBODY: u32 = 65534;
 
 impl Trust {
     /// Of this process's user.
     pub fn new() -> Self {
         // SAFETY: asks for a number.
-        Trust { own: unsafe { libc::getuid() }, found: [None, None] }
+        Trust { own: unsafe { libc::getuid() }, tables: Default::default(), told: None }
+    }
+
+    /// Whether a user's process may hand packets over at all.
+    pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
+        let may = self.is_above(user) || self.has_port(user, false, now) || self.has_port(user, true, now);
+        if !may {
+            self.tell(user, now);
+        }
+        may
     }
 
     /// Whether packets from `from` are believed if `user` hands them over.
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
-        if user == self.own || user == 0 {
-            return true;
+        let believed = self.is_above(user) || self.has_port(user, from.is_ipv6(), now);
+        if !believed {
+            self.tell(user, now);
         }
-        let v6 = from.is_ipv6();
-        let found = &mut self.found[usize::from(v6)];
-        match found {
-            Some(found) if found.user == user && now - found.at < HOLDS => found.believed,
-            _ => {
-                let believed = user != NOBODY && has_port(user, v6);
-                if !believed {
-                    tracing::warn!("user {user} hands over packets, but does not have UDP port {ROCE_PORT}: dropped");
-                }
-                *found = Some(Found { user, believed, at: now });
-                believed
-            }
+        believed
+    }
+
+    fn is_above(&self, user: u32) -> bool {
+        user == self.own || user == 0
+    }
+
+    fn has_port(&mut self, user: u32, v6: bool, now: Instant) -> bool {
+        let table = &mut self.tables[usize::from(v6)];
+        let found = table.owners.contains(&user);
+        let holds = if found { HOLDS } else { AGAIN };
+        if table.read.is_some_and(|read| now - read < holds) {
+            return found && user != NOBODY;
+        }
+        table.owners = port_owners(v6);
+        table.read = Some(now);
+        user != NOBODY && table.owners.contains(&user)
+    }
+
+    fn tell(&mut self, user: u32, now: Instant) {
+        if self.told.is_none_or(|told| now - told >= TELL) {
+            self.told = Some(now);
+            tracing::warn!("user {user} hands over packets, but does not have UDP port {ROCE_PORT}: dropped");
         }
     }
 }
 
-/// Whether a user has port 4791 on all addresses of a family.
-fn has_port(user: u32, v6: bool) -> bool {
+/// The users that have port 4791 on all addresses of a family.
+fn port_owners(v6: bool) -> Vec<u32> {
     // The process may have threads in several network namespaces.
     let table = if v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
-    std::fs::read_to_string(table).is_ok_and(|table| owners(&table, ROCE_PORT).any(|owner| owner == user))
+    std::fs::read_to_string(table).map_or(Vec::new(), |table| owners(&table, ROCE_PORT).collect())
 }
 
 /// The users of sockets that have a port on all addresses, from the kernel's table.

@@ -1,12 +1,15 @@
 //! Watches the interface behind a device: port and GID events come from what the kernel tells of it.
+//!
+//! It looks by a descriptor that stays open. Where the kernel does not answer, the interface is what it was last.
 
 use crate::interfaces::{self, DeviceInfo};
+use crate::netlink::Netlink;
 use crate::notify::Notify;
-use crate::{AsyncEvent, PortEvent};
-use nix::net::if_::if_nametoindex;
+use crate::{AsyncEvent, Errno, PortEvent};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A device's interface as it was last seen, and who wants to hear of it.
 pub struct Watch {
@@ -15,8 +18,18 @@ pub struct Watch {
     ifindex: u32,
     /// None where a sandbox forbids it: the port's state is right when asked for, but there are no events.
     socket: Option<OwnedFd>,
+    query: Mutex<Query>,
     seen: Mutex<Seen>,
+    /// Mbit/s, when it was last known.
+    speed: AtomicU32,
     listeners: Mutex<Vec<Weak<Notify<AsyncEvent>>>>,
+}
+
+/// How to look, and what was seen.
+struct Query {
+    netlink: Netlink,
+    /// None: there was no such interface, or it had no address.
+    last: Option<DeviceInfo>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,20 +40,57 @@ struct Seen {
 }
 
 impl Watch {
-    /// Watches the interface of `device` from now on.
-    pub fn new(device: &DeviceInfo) -> Watch {
+    /// Watches the interface of `device` from now on, and looks by `netlink`. Error: EMFILE, ENFILE.
+    pub fn new(device: &DeviceInfo, netlink: Netlink) -> Result<Watch, Errno> {
+        let socket = match subscribe() {
+            Ok(socket) => Some(socket),
+            Err(error) if error.is_out_of_descriptors() => return Err(error),
+            Err(_) => None,
+        };
         let watch = Watch {
             name: device.name.clone(),
             ifname: device.ifname.clone(),
             ifindex: device.ifindex,
-            socket: subscribe(),
+            socket,
+            query: Mutex::new(Query { netlink, last: Some(device.clone()) }),
             seen: Mutex::new(Seen { exists: true, up: device.up, gids: device.gids.clone() }),
+            speed: AtomicU32::new(device.speed_mbps().unwrap_or(0)),
             listeners: Mutex::default(),
         };
         // It may have changed before the kernel knew that we listen.
         let now = watch.state();
-        *watch.seen.lock().expect("no panic under this lock") = now;
-        watch
+        if !now.up {
+            tracing::warn!("{}: {}", watch.name, interfaces::down(&watch.ifname));
+        }
+        *watch.seen() = now;
+        Ok(watch)
+    }
+
+    /// The device as it is now; as it was last, if that cannot be found out. `None` without an interface of its name
+    /// that has an address.
+    pub fn device(&self) -> Option<DeviceInfo> {
+        let mut query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        match interfaces::device(&mut query.netlink, &self.name) {
+            Ok(now) => query.last = now,
+            Err(error) => {
+                tracing::warn!("{}: interface {} is not seen now: errno {}", self.name, self.ifname, error.0);
+            }
+        }
+        query.last.clone()
+    }
+
+    /// Mbit/s of what [`Watch::device`] returned, or of before if there is no descriptor to look with.
+    pub fn speed_mbps(&self, device: &DeviceInfo) -> u32 {
+        if let Ok(speed) = device.speed_mbps() {
+            self.speed.store(speed, Ordering::Relaxed);
+        }
+        self.speed.load(Ordering::Relaxed)
+    }
+
+    /// Descriptors of its own.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let query = self.query.lock().unwrap_or_else(PoisonError::into_inner).netlink.descriptor();
+        self.descriptor().into_iter().chain([query]).collect()
     }
 
     /// Readable when something has changed.
@@ -50,14 +100,14 @@ impl Watch {
 
     /// Events go to `events` too, as long as it lives.
     pub fn tell(&self, events: &Arc<Notify<AsyncEvent>>) {
-        let mut listeners = self.listeners.lock().expect("no panic under this lock");
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(events));
     }
 
     /// Whether the interface has an address, as far as is known.
     pub fn has(&self, address: IpAddr) -> bool {
-        self.seen.lock().expect("no panic under this lock").gids.contains(&Some(address))
+        self.seen().gids.contains(&Some(address))
     }
 
     /// Takes what the kernel said, and tells what has become of it.
@@ -66,17 +116,32 @@ impl Watch {
             return;
         }
         let now = self.state();
-        let before = std::mem::replace(&mut *self.seen.lock().expect("no panic under this lock"), now.clone());
-        let listeners = self.listeners.lock().expect("no panic under this lock");
+        let before = std::mem::replace(&mut *self.seen(), now.clone());
+        for line in losses(&self.ifname, &before, &now) {
+            tracing::warn!("{}: {line}", self.name);
+        }
         for event in changes(&before, &now) {
-            listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.push(event));
+            self.tell_all(event);
         }
     }
 
+    /// Tells all contexts of an event.
+    pub fn tell_all(&self, event: AsyncEvent) {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.push(event));
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is now; what there was, if the kernel does not answer.
     fn state(&self) -> Seen {
+        let links = self.query.lock().unwrap_or_else(PoisonError::into_inner).netlink.links();
+        let Ok(links) = links else { return self.seen().clone() };
         // Another interface may have got the name.
-        let exists = if_nametoindex(self.ifname.as_str()).is_ok_and(|index| index == self.ifindex);
-        match interfaces::device(&self.name).filter(|_| exists) {
+        let exists = links.iter().any(|link| link.name == self.ifname && link.index == self.ifindex);
+        match self.device().filter(|_| exists) {
             Some(device) => Seen { exists, up: device.up, gids: device.gids },
             // Without an address there is nothing to send from.
             None => Seen { exists, up: false, gids: Vec::new() },
@@ -104,14 +169,14 @@ impl Watch {
     }
 }
 
-fn subscribe() -> Option<OwnedFd> {
+fn subscribe() -> Result<OwnedFd, Errno> {
     const GROUPS: i32 = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
     // SAFETY: a new descriptor, owned from here on; zero is a valid address, of which its length is given.
     unsafe {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let socket = libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE);
         if socket < 0 {
-            return None;
+            return Err(Errno::last());
         }
         let socket = OwnedFd::from_raw_fd(socket);
         let mut address: libc::sockaddr_nl = std::mem::zeroed();
@@ -119,7 +184,7 @@ fn subscribe() -> Option<OwnedFd> {
         address.nl_groups = GROUPS as u32;
         let length = size_of_val(&address) as libc::socklen_t;
         let bound = libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length);
-        (bound == 0).then_some(socket)
+        if bound == 0 { Ok(socket) } else { Err(Errno::last()) }
     }
 }
 
@@ -134,6 +199,22 @@ fn indices(mut messages: &[u8]) -> impl Iterator<Item = u32> {
         messages = messages.get(length.next_multiple_of(4).max(HEADER)..).unwrap_or_default();
         Some(index)
     })
+}
+
+/// What an interface has lost, and what to do, for people.
+fn losses(ifname: &str, before: &Seen, now: &Seen) -> Vec<String> {
+    if !now.exists {
+        let gone =
+            format!("interface {ifname} is gone, and the device with it: make it again, and start the program anew");
+        return if before.exists { vec![gone] } else { vec![] };
+    }
+    // Without an address an interface counts as down. One that is down has lost its IPv6 addresses for that alone.
+    if before.up && !now.up && !now.gids.is_empty() {
+        return vec![interfaces::down(ifname)];
+    }
+    let lost = before.gids.iter().flatten().filter(|address| !now.gids.contains(&Some(**address)));
+    lost.map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` brings it back"))
+        .collect()
 }
 
 fn changes(before: &Seen, now: &Seen) -> Vec<AsyncEvent> {
@@ -152,16 +233,15 @@ mod tests {
     use std::process::Command;
 
     #[test]
+    #[ignore = "needs root"]
     fn events_follow_the_interface() {
         // A network namespace of this thread alone, which ends with it.
         std::thread::spawn(|| {
-            if nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_err() {
-                eprintln!("skipped: a network namespace needs root");
-                return;
-            }
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             ip("link set lo up");
-            let device = interfaces::device("weir_lo").expect("it is up");
-            let watch = Watch::new(&device);
+            let mut netlink = Netlink::open().unwrap();
+            let device = interfaces::device(&mut netlink, "weir_lo").unwrap().expect("it is up");
+            let watch = Watch::new(&device, netlink).unwrap();
             let events = Arc::new(Notify::new().unwrap());
             watch.tell(&events);
             let told = |command: &str| {
@@ -186,6 +266,26 @@ mod tests {
         let gone = Seen { exists: false, up: false, gids: Vec::new() };
         assert_eq!(changes(&up, &gone), [AsyncEvent::Port(PortEvent::Error), AsyncEvent::DeviceFatal]);
         assert_eq!(changes(&gone, &gone), []);
+    }
+
+    #[test]
+    fn what_is_lost_is_said_with_what_to_do() {
+        let seen = |exists, up, gids: &[&str]| Seen {
+            exists,
+            up,
+            gids: gids.iter().map(|gid| Some(gid.parse().unwrap())).collect(),
+        };
+        let up = seen(true, true, &["10.0.0.1", "10.0.0.2"]);
+        let said = |now: &Seen| losses("eth7", &up, now);
+        assert_eq!(said(&up), Vec::<String>::new());
+        let down = said(&seen(true, false, &["10.0.0.1", "10.0.0.2"]));
+        assert!(down.len() == 1 && down[0].contains("`ip link set eth7 up`"), "{down:?}");
+        let address = said(&seen(true, true, &["10.0.0.2"]));
+        assert!(address.len() == 1 && address[0].contains("`ip addr add 10.0.0.1/PREFIX dev eth7`"), "{address:?}");
+        assert_eq!(said(&seen(true, false, &[])).len(), 2, "both addresses");
+        let gone = seen(false, false, &[]);
+        assert!(said(&gone).len() == 1 && said(&gone)[0].contains("eth7 is gone"), "{:?}", said(&gone));
+        assert_eq!(losses("eth7", &gone, &gone).len(), 0, "once");
     }
 
     #[test]

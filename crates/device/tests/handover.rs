@@ -2,7 +2,7 @@
 
 mod sync {
     pub use loom::cell::UnsafeCell;
-    pub use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
 }
 
@@ -37,7 +37,7 @@ struct Engine {
 impl Adapter {
     fn new() -> Arc<Adapter> {
         let qp = || Qp { bell: Bell::new(), posted: Mutex::new(0), sent: AtomicU32::new(0) };
-        let engine = Handover::new(Engine::default());
+        let engine = Handover::new(Engine::default(), 2);
         let doorbells = Doorbells::new();
         doorbells.reserve(2);
         Arc::new(Adapter { doorbells, qps: [qp(), qp()], engine })
@@ -51,6 +51,11 @@ impl Adapter {
 
     fn poll(&self) -> bool {
         self.engine.attempt(|engine| self.turn(engine), |engine| self.turn(engine)).is_some()
+    }
+
+    /// A poll that is in vain twice sleeps.
+    fn poll_or_sleep(&self, patience: Duration) -> bool {
+        self.engine.attempt_or_sleep(patience, |engine| self.turn(engine), |engine| self.turn(engine)).is_some()
     }
 
     fn turn(&self, engine: &mut Engine) {
@@ -150,6 +155,30 @@ fn who_stops_waiting_takes_no_doorbell_with_him() {
     model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::ZERO)]);
     model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::from_secs(3600))]);
     model(3, [|a| a.post(0), |a| a.post(1), |a| control(a, Duration::ZERO)]);
+}
+
+#[test]
+fn pollers_that_sleep_lose_no_doorbell() {
+    fn poll(a: &Adapter, patience: Duration) {
+        for _ in 0..2 {
+            a.poll_or_sleep(patience);
+        }
+    }
+    model(3, [|a| a.post(0), |a| poll(a, Duration::ZERO)]);
+    model(2, [|a| a.post(0), |a| poll(a, Duration::ZERO), |a| a.post(1)]);
+    model(2, [|a| a.post(0), |a| poll(a, Duration::from_secs(3600)), |a| a.post(1)]);
+}
+
+/// As a thread with a real-time priority does on the core of the thread that holds the engine. Where that thread only
+/// goes on while the poller sleeps, loom finds a poller that never sleeps: it has no end.
+#[test]
+fn a_poller_that_polls_for_ever_lets_the_holder_go_on() {
+    fn poll(a: &Adapter) {
+        while !a.poll_or_sleep(Duration::from_secs(3600)) {}
+    }
+    model(3, [|a| a.post(0), poll]);
+    model(2, [|a| a.post(0), poll, |a| a.post(1)]);
+    model(2, [|a| a.post(0), poll, poll]);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn everything(tell: &mpsc::Sender<String>) {
         each("a completion queue", &mut || {
             let cq = context.create_cq_with(CqCreate { cqe: 10, ..CqCreate::default() }).unwrap();
             cq.resize(20).unwrap();
-            cq.moderate(3, 100);
+            cq.moderate(3, 100).unwrap();
         });
         each("the busy completion queue", &mut || traffic.receiver.cq.resize(5000).unwrap());
         each("a queue pair", &mut || {

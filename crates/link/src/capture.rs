@@ -15,7 +15,7 @@
 //! Datagrams that fault injection touched, or the adapter itself loses, have a comment that says so. Wrap a carrier in [`Capture`] first and in
 //! [`crate::faults`] then: lost ones are in the file and not on the wire.
 
-use crate::{Arrival, Carrier, Fate, Inbox, Outbox, clock};
+use crate::{Arrival, Carrier, Fate, Inbox, Outbox, Trouble, clock};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -185,6 +185,10 @@ impl<C: Carrier> Carrier for Capture<C> {
         self.inner.leave(membership);
     }
 
+    fn take_trouble(&mut self) -> Option<Trouble> {
+        self.inner.take_trouble()
+    }
+
     fn close(&mut self) {
         // Nobody is left to be told of a full disk; the file says what is missing.
         let _ = self.finish();
@@ -231,7 +235,7 @@ fn translate(sent: &Envelope, datagram: &[u8]) -> (Envelope, Option<[u8; ICRC_LE
     let (body, icrc) = datagram.split_last_chunk::<ICRC_LEN>().expect("a packet has an ICRC");
     let icrc = match u32::from_le_bytes(*icrc) {
         0 => icrc::compute(&shown, body),
-        icrc => icrc ^ icrc::compute(sent, body) ^ icrc::compute(&shown, body),
+        icrc => icrc::moved(icrc, sent, &shown, body),
     };
     (shown, Some(icrc.to_le_bytes()))
 }

@@ -9,7 +9,7 @@ mod spec;
 pub use line::FaultCounts;
 pub use spec::{FaultSpec, FaultSpecError, Way};
 
-use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, clock};
+use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, Trouble, clock};
 use line::{Line, Sink};
 use std::io;
 use std::net::IpAddr;
@@ -22,7 +22,11 @@ pub struct Faults<C> {
     outgoing: Option<Outgoing>,
     incoming: Option<Incoming>,
     clock: fn() -> u64,
+    at_end: Option<AtEnd>,
 }
+
+/// Hears what happened to outgoing and to incoming datagrams.
+type AtEnd = Box<dyn FnOnce(FaultCounts, FaultCounts) + Send>;
 
 struct Outgoing {
     line: Line<Group>,
@@ -59,7 +63,12 @@ impl<C: Carrier> Faults<C> {
             .then(|| Outgoing { line: Line::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
         // Another sequence than the outgoing one.
         let incoming = spec.way.is_in().then(|| Incoming { line: Line::new(spec, !seed), inbox: None, next: (0, 0) });
-        Faults { inner, seed, outgoing, incoming, clock }
+        Faults { inner, seed, outgoing, incoming, clock, at_end: None }
+    }
+
+    /// Has this called once with both counts, when the carrier is closed or dropped.
+    pub fn at_end(&mut self, tell: impl FnOnce(FaultCounts, FaultCounts) + Send + 'static) {
+        self.at_end = Some(Box::new(tell));
     }
 
     /// The seed: given again in the spec, it repeats the same fates.
@@ -85,6 +94,22 @@ impl<C: Carrier> Faults<C> {
     /// The carrier within.
     pub fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
+    }
+}
+
+impl<C> Faults<C> {
+    fn tell(&mut self) {
+        if let Some(tell) = self.at_end.take() {
+            let counts = |counts: Option<FaultCounts>| counts.unwrap_or_default();
+            let outgoing = counts(self.outgoing.as_ref().map(|outgoing| outgoing.line.counts()));
+            tell(outgoing, counts(self.incoming.as_ref().map(|incoming| incoming.line.counts())));
+        }
+    }
+}
+
+impl<C> Drop for Faults<C> {
+    fn drop(&mut self) {
+        self.tell();
     }
 }
 
@@ -140,8 +165,13 @@ impl<C: Carrier> Carrier for Faults<C> {
         self.inner.leave(membership);
     }
 
+    fn take_trouble(&mut self) -> Option<Trouble> {
+        self.inner.take_trouble()
+    }
+
     fn close(&mut self) {
         self.inner.close();
+        self.tell();
     }
 
     fn records_fates(&self) -> bool {

@@ -3,6 +3,7 @@
 //! A [`Carrier`] moves whole UDP payloads. Outgoing ones lie in an [`Outbox`], as groups of equal segments to one
 //! destination; incoming ones in an [`Inbox`]. Wrappers ([`faults`], [`capture`]) are carriers around a carrier.
 
+mod alone;
 pub mod capture;
 mod clock;
 mod cmsg;
@@ -12,13 +13,17 @@ mod inbox;
 mod messages;
 mod outbox;
 mod ports;
+mod trouble;
 mod udp;
+mod without;
 
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
 pub use outbox::{Group, MAX_PIECES, Outbox, Piece};
 pub use ports::{Ports, SILENT_CALLS};
+pub use trouble::{Trouble, TroubleKind};
 pub use udp::Udp;
+pub use without::{UnknownFeature, Without};
 
 use std::io;
 use std::net::IpAddr;
@@ -33,7 +38,8 @@ pub trait Carrier: Send {
     /// Fills the inbox with what has arrived; returns the number of arrivals, 0 if there was nothing.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize>;
 
-    /// How many segments one group may have: 1 where each datagram must go alone.
+    /// How many segments one group may have: 1 where each datagram must go alone. It may fall to 1 at any `send`, where
+    /// the kernel turns out to refuse segments.
     fn max_segments(&self) -> usize;
 
     /// Whether groups may consist of pieces. `send` then fails with EFAULT where one was not there: its group is lost,
@@ -65,6 +71,11 @@ pub trait Carrier: Send {
     /// Sends what is due by `now`.
     fn flush_due(&mut self, _now: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    /// What went wrong while sending since the last call, one at a time, and each once a minute: for the log.
+    fn take_trouble(&mut self) -> Option<Trouble> {
+        None
     }
 
     /// The process is about to end: what is still to be written goes to its file.
@@ -114,6 +125,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn flush_due(&mut self, now: u64) -> io::Result<()> {
         (**self).flush_due(now)
+    }
+    fn take_trouble(&mut self) -> Option<Trouble> {
+        (**self).take_trouble()
     }
     fn close(&mut self) {
         (**self).close();

@@ -88,13 +88,28 @@ impl SendBatch {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    fn set(&mut self, at: usize, outbox: &Outbox, group: &Group) {
-        let segment = if group.len > group.segment { group.segment } else { 0 };
+    /// Sends one datagram of a group alone: `parts` are its bytes.
+    pub fn send_alone(&mut self, fd: RawFd, group: &Group, parts: &[libc::iovec]) -> io::Result<()> {
+        self.address(0, group, 0);
+        let header = &mut self.messages[0].msg_hdr;
+        (header.msg_iov, header.msg_iovlen) = (parts.as_ptr().cast_mut(), parts.len());
+        // SAFETY: one header whose pointers lead into self and to `parts`, alive during the call. What those lead to the
+        // kernel reads as it finds it, or says EFAULT. The bare call, as above.
+        let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, header, libc::MSG_NOSIGNAL) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Has message `at` say where a group goes, in segments of so many bytes (0: it is one datagram).
+    fn address(&mut self, at: usize, group: &Group, segment: usize) {
         let (to, from, ifindex, hops) = (group.to, group.from, group.ifindex, group.hops);
         let envelope = Envelope { to, from, ifindex, hops, segment };
         if self.described[at] != Some(envelope) {
             self.describe(at, envelope);
         }
+    }
+
+    fn set(&mut self, at: usize, outbox: &Outbox, group: &Group) {
+        self.address(at, group, if group.len > group.segment { group.segment } else { 0 });
         let header = &mut self.messages[at].msg_hdr;
         (header.msg_iov, header.msg_iovlen) = match group.pieces {
             (_, 0) => {

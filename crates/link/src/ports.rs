@@ -1,15 +1,19 @@
 //! The sockets of one adapter as one carrier: its slot's port in both families, port 4791 while it holds it, and one
 //! for each multicast group.
 
+use crate::trouble::Troubles;
 use crate::udp::Udp;
-use crate::{Carrier, Inbox, Outbox};
+use crate::{Carrier, Group, Inbox, Outbox, Trouble, TroubleKind, Without, clock};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 /// How many receives go by before sockets that have been silent are looked at again: after so many that found nothing,
 /// nothing is there.
-pub const SILENT_CALLS: u32 = 16;
+pub const SILENT_CALLS: u32 = 64;
+/// The same for the port that it sends from. Most processes hear of foreign adapters and groups never: a poll of theirs
+/// costs next to nothing more with those sockets than without.
+const SILENT_CALLS_OWN: u32 = 16;
 /// How many receives without a datagram make a socket a silent one.
 const COLD_AFTER: u32 = 4096;
 
@@ -19,6 +23,9 @@ pub struct Ports {
     own: u16,
     calls: u32,
     next: usize,
+    without: Without,
+    /// Of groups that no socket was there for.
+    troubles: Troubles,
 }
 
 struct Port {
@@ -28,19 +35,24 @@ struct Port {
 
 impl Ports {
     /// Binds the port in both families, as far as the machine has them. `AddrInUse` if somebody holds it in one.
-    pub fn bind(port: u16) -> io::Result<Ports> {
-        let mut ports = Ports { ports: Vec::with_capacity(4), own: port, calls: 0, next: 0 };
+    pub fn bind(port: u16, without: Without) -> io::Result<Ports> {
+        let (ports, troubles) = (Vec::with_capacity(4), Troubles::default());
+        let mut ports = Ports { ports, own: port, calls: 0, next: 0, without, troubles };
         ports.add_port(port, Udp::bind)?;
         Ok(ports)
     }
 
-    fn add_port(&mut self, port: u16, bind: fn(u16, bool) -> io::Result<Udp>) -> io::Result<()> {
+    fn add_port(&mut self, port: u16, bind: fn(u16, bool, Without) -> io::Result<Udp>) -> io::Result<()> {
         let before = self.ports.len();
         let mut missing = None;
         for v6 in [false, true] {
-            match bind(port, v6) {
+            match bind(port, v6, self.without) {
                 Ok(udp) => self.ports.push(Port { udp, silent: COLD_AFTER }),
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                // Without a descriptor it is not known whether the machine has that family.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) =>
+                {
                     self.ports.truncate(before);
                     return Err(error);
                 }
@@ -76,8 +88,9 @@ impl Carrier for Ports {
         while let Some(first) = rest.first() {
             let v6 = first.to.is_ipv6();
             let run = rest.iter().take_while(|group| group.to.is_ipv6() == v6).count();
-            if let Some(udp) = self.sender(v6) {
-                failed = failed.or(udp.send_groups(outbox, &rest[..run]).err());
+            match self.sender(v6) {
+                Some(udp) => failed = failed.or(udp.send_groups(outbox, &rest[..run]).err()),
+                None => self.note_missing_family(first),
             }
             rest = &rest[run..];
         }
@@ -86,11 +99,12 @@ impl Carrier for Ports {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         self.calls = self.calls.wrapping_add(1);
-        let look_at_cold = self.calls.is_multiple_of(SILENT_CALLS);
         let count = self.ports.len();
         for offset in 0..count {
             let at = (self.next + offset) % count;
-            let port = &mut self.ports[at];
+            let port = &self.ports[at];
+            let every = if port.udp.port() == self.own { SILENT_CALLS_OWN } else { SILENT_CALLS };
+            let look_at_cold = self.calls.is_multiple_of(every);
             if port.silent >= COLD_AFTER && !look_at_cold && count > 1 && self.ports_warm(at) {
                 continue;
             }
@@ -117,7 +131,7 @@ impl Carrier for Ports {
     }
 
     fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
-        let udp = Udp::join(group, port, ifindex)?;
+        let udp = Udp::join(group, port, ifindex, self.without)?;
         let membership = udp.as_raw_fd();
         self.ports.push(Port { udp, silent: COLD_AFTER });
         Ok(membership)
@@ -131,12 +145,25 @@ impl Carrier for Ports {
         self.ports.iter().map(|port| port.udp.as_raw_fd()).collect()
     }
 
+    fn take_trouble(&mut self) -> Option<Trouble> {
+        let of_sockets = self.ports.iter_mut().find_map(|port| port.udp.take_trouble());
+        of_sockets.or_else(|| self.troubles.take())
+    }
+
     fn max_segments(&self) -> usize {
         self.ports.iter().map(|port| port.udp.max_segments()).min().unwrap_or(1)
     }
 }
 
 impl Ports {
+    /// This machine has no sockets of the family that a group goes by.
+    #[cold]
+    fn note_missing_family(&mut self, group: &Group) {
+        let Group { to, from, ifindex, len, .. } = *group;
+        let trouble = Trouble { kind: TroubleKind::Send, errno: libc::EAFNOSUPPORT, to, from, ifindex, len };
+        self.troubles.note(trouble, clock::monotonic());
+    }
+
     /// Whether some other socket than `at` is not silent: then `at` may be left for later.
     fn ports_warm(&self, at: usize) -> bool {
         self.ports.iter().enumerate().any(|(other, port)| other != at && port.silent < COLD_AFTER)

@@ -4,10 +4,12 @@
 //! host. With IP_MTU_DISCOVER=DO the kernel sends Identification 0 (segment i of a group: i) and DF, which the ICRC
 //! covers.
 
-use crate::Carrier;
+use crate::alone::Alone;
 use crate::inbox::Inbox;
 use crate::messages::{BATCH, ReceiveBatch, SendBatch};
 use crate::outbox::{Group, Outbox};
+use crate::trouble::Troubles;
+use crate::{Carrier, Trouble, TroubleKind, Without, clock};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -19,8 +21,9 @@ const WAITS: usize = 5;
 const MAX_SEGMENTS: usize = 64;
 /// What the socket buffers are asked to be; the kernel gives a user what net.core.rmem_max allows.
 const WANTED_BUFFER: usize = 4 << 20;
-/// The libc crate does not have it for this system.
+/// The libc crate does not have these two for this system.
 const IPV6_MULTICAST_ALL: i32 = 29;
+const UDP_NO_CHECK6_RX: i32 = 102;
 
 /// A UDP socket on one port of one address family.
 pub struct Udp {
@@ -31,25 +34,44 @@ pub struct Udp {
     incoming: Box<ReceiveBatch>,
     /// Messages to ask for at once: each one that is not there costs as much as a failed call.
     ask: usize,
-    segments: usize,
+    segments: Segments,
+    alone: Alone,
+    troubles: Troubles,
 }
+
+/// Whether the kernel takes several datagrams in one send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Segments {
+    /// As far as is known.
+    Taken,
+    /// The user wants the first of them refused, as some kernels and interfaces do.
+    ToBeRefused,
+    /// It does not.
+    Refused,
+}
+
+/// Errors by which kernels refuse segments. EIO: the interface computes no checksums (Linux before 6.11), or IPsec is on
+/// the way. EMSGSIZE: the first of them is too long, or Linux does not say which. The datagram alone tells.
+const REFUSALS: [i32; 6] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOPROTOOPT, libc::EMSGSIZE, libc::ENOSYS];
 
 impl Udp {
     /// Binds the wildcard address of a family (`v6`) to a port. `AddrInUse` if somebody has it.
-    pub fn bind(port: u16, v6: bool) -> io::Result<Udp> {
-        Self::open(v6)?.bound(any(v6, port))
+    pub fn bind(port: u16, v6: bool, without: Without) -> io::Result<Udp> {
+        Self::open(v6, without)?.bound(any(v6, port))
     }
 
-    /// The same for a port on which others receive multicast groups.
-    pub fn bind_beside_groups(port: u16, v6: bool) -> io::Result<Udp> {
-        let udp = Self::open(v6)?;
+    /// The same for a port on which foreign adapters send, and others receive multicast groups.
+    pub fn bind_beside_groups(port: u16, v6: bool, without: Without) -> io::Result<Udp> {
+        let udp = Self::open(v6, without)?;
+        udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
         udp.bound(any(v6, port))
     }
 
     /// Receives what an interface takes in for a multicast group at a port. Every socket that does so gets a copy.
-    pub fn join(group: IpAddr, port: u16, ifindex: u32) -> io::Result<Udp> {
-        let udp = Self::open(group.is_ipv6())?;
+    pub fn join(group: IpAddr, port: u16, ifindex: u32, without: Without) -> io::Result<Udp> {
+        let udp = Self::open(group.is_ipv6(), without)?;
+        udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
         // Bound to the group, it takes nobody's other packets away.
         match group {
@@ -66,29 +88,74 @@ impl Udp {
         }
     }
 
-    fn open(v6: bool) -> io::Result<Udp> {
+    /// Why the kernel has no UDP_SEGMENT, UDP_GRO or IPv6 here; `None` if it has. An interface may refuse segments all the
+    /// same, which the first send tells.
+    pub fn refusal(feature: Without) -> Option<io::Error> {
+        let (domain, option) = match feature {
+            Without::UDP_SEGMENT => (Domain::IPV4, Some((libc::UDP_SEGMENT, 0))),
+            Without::UDP_GRO => (Domain::IPV4, Some((libc::UDP_GRO, 1))),
+            Without::IPV6 => (Domain::IPV6, None),
+            _ => return None,
+        };
+        let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP));
+        let tried = socket.and_then(|socket| match option {
+            Some((name, value)) => set(&socket, libc::SOL_UDP, name, value),
+            None => Ok(()),
+        });
+        tried.err()
+    }
+
+    fn open(v6: bool, without: Without) -> io::Result<Udp> {
+        if v6 && without.contains(Without::IPV6) {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
         let socket = Socket::new(domain, Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
         if v6 {
             socket.set_only_v6(true)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-            // Groups that other sockets have joined are not ours. Old kernels do not know the option.
+            // Groups that other sockets have joined are not ours. Linux before 4.20 does not know the option.
             let _ = set(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
         } else {
             set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
             set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
             set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
         }
-        // Not to be had on old kernels: then each datagram comes and goes alone.
-        let gro = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        // Linux before 5.0 has no UDP_GRO. Segments that stay on such a machine may reach a receiver uncut: each datagram
+        // goes alone there too.
+        let gro = !without.contains(Without::UDP_GRO) && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        // 0 switches nothing on: it is asked whether the option is known.
+        let segments = match gro && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok() {
+            true if without.contains(Without::UDP_SEGMENT) => Segments::ToBeRefused,
+            true => Segments::Taken,
+            false => Segments::Refused,
+        };
         for (plain, forced) in [(libc::SO_RCVBUF, libc::SO_RCVBUFFORCE), (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE)] {
             if set(&socket, libc::SOL_SOCKET, forced, WANTED_BUFFER as i32).is_err() {
                 let _ = set(&socket, libc::SOL_SOCKET, plain, WANTED_BUFFER as i32);
             }
         }
-        let segments = if gro { MAX_SEGMENTS } else { 1 };
-        Ok(Udp { socket, port: 0, v6, outgoing: SendBatch::new(), incoming: ReceiveBatch::new(), ask: 1, segments })
+        Ok(Udp {
+            socket,
+            port: 0,
+            v6,
+            outgoing: SendBatch::new(),
+            incoming: ReceiveBatch::new(),
+            ask: 1,
+            segments,
+            alone: Alone::new(),
+            troubles: Troubles::default(),
+        })
+    }
+
+    /// Takes datagrams over IPv6 whose UDP checksum is 0, as foreign adapters send them; the kernel drops them otherwise.
+    /// The ICRC of what comes here is always checked.
+    fn take_zero_checksums(&self) {
+        if self.v6 {
+            // Linux has had the option since 3.16.
+            let _ = set(&self.socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
+        }
     }
 
     fn bound(mut self, to: SocketAddr) -> io::Result<Udp> {
@@ -116,26 +183,105 @@ impl Udp {
         let mut rest = groups;
         let mut missing = None;
         let mut waits = 0;
-        while !rest.is_empty() {
-            match self.outgoing.send(self.socket.as_raw_fd(), outbox, rest) {
+        while let Some(first) = rest.first() {
+            match self.send_first(outbox, rest) {
                 Ok(sent) => rest = &rest[sent..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && waits < WAITS => {
-                    // The send buffer is full of datagrams that have not left: it drains, unless the link stands still.
-                    self.wait_writable();
-                    waits += 1;
-                }
-                // Somebody's port is closed (an ICMP error of an earlier datagram), no route, no address: this group
-                // is lost as a packet on a wire would be, and the others still go.
+                Err(error) if self.try_again(&error, &mut waits) => {}
+                // No route, no address, a firewall: this group is lost as a packet on a wire would be, and the others
+                // still go.
                 Err(error) => {
-                    if error.raw_os_error() == Some(libc::EFAULT) {
-                        missing = Some(error);
+                    let outcome = if self.may_go_alone(first, &error) {
+                        self.send_alone(outbox, first, &error, &mut waits)
+                    } else {
+                        Err(error)
+                    };
+                    if let Err(error) = outcome {
+                        self.note(TroubleKind::Send, first, &error);
+                        if error.raw_os_error() == Some(libc::EFAULT) {
+                            missing = Some(error);
+                        }
                     }
                     rest = &rest[1..];
                 }
             }
         }
         missing.map_or(Ok(()), Err)
+    }
+
+    /// Sends the first groups; how many, at least one. The error is the first group's.
+    fn send_first(&mut self, outbox: &Outbox, groups: &[Group]) -> io::Result<usize> {
+        if self.segments == Segments::Taken {
+            return self.outgoing.send(self.socket.as_raw_fd(), outbox, groups);
+        }
+        match groups.iter().take_while(|group| group.count() < 2).count() {
+            // As an interface says that cannot.
+            0 => Err(io::Error::from_raw_os_error(libc::EIO)),
+            plain => self.outgoing.send(self.socket.as_raw_fd(), outbox, &groups[..plain]),
+        }
+    }
+
+    /// Whether an error passes, after a wait where that helps.
+    fn try_again(&self, error: &io::Error, waits: &mut usize) -> bool {
+        match error.kind() {
+            io::ErrorKind::Interrupted => true,
+            io::ErrorKind::WouldBlock if *waits < WAITS => {
+                // The send buffer is full of datagrams that have not left: it drains, unless the link stands still.
+                self.wait_writable();
+                *waits += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the datagrams of a group that was refused may be taken one by one.
+    fn may_go_alone(&self, group: &Group, error: &io::Error) -> bool {
+        group.count() > 1 && error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
+    }
+
+    /// Sends the datagrams of a group one by one, for the kernel refused the group with `refusal`. If the first of them is
+    /// refused too, it was not for the segments: the group is lost. Otherwise no group has segments from now on.
+    #[cold]
+    fn send_alone(&mut self, outbox: &Outbox, group: &Group, refusal: &io::Error, waits: &mut usize) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for index in 0..group.count() {
+            let sent = loop {
+                let Some(parts) = self.alone.datagram(outbox, group, index, self.port) else {
+                    break Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+                };
+                match self.outgoing.send_alone(self.socket.as_raw_fd(), group, parts) {
+                    Err(error) if self.try_again(&error, waits) => {}
+                    sent => break sent,
+                }
+            };
+            match sent {
+                Ok(()) if index == 0 && self.segments != Segments::Refused => {
+                    // Too long for a moment, and not any more: that says nothing of segments.
+                    if refusal.raw_os_error() != Some(libc::EMSGSIZE) {
+                        self.segments = Segments::Refused;
+                        self.note(TroubleKind::Segments, group, refusal);
+                    }
+                }
+                Ok(()) => {}
+                Err(error) if index == 0 => return Err(error),
+                // The rest may still be taken, as it would after a loss on the way.
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+
+    /// Notes what the user may want to hear of. Not that memory is gone, which the engine sees to, nor that a peer's port
+    /// is closed or a link is slow.
+    #[cold]
+    fn note(&mut self, kind: TroubleKind, group: &Group, error: &io::Error) {
+        let Some(errno) = error.raw_os_error() else { return };
+        if matches!(errno, libc::EFAULT | libc::ECONNREFUSED | libc::EAGAIN) {
+            return;
+        }
+        let Group { to, from, ifindex, segment, len, .. } = *group;
+        let trouble = Trouble { kind, errno, to, from, ifindex, len: segment.min(len) };
+        self.troubles.note(trouble, clock::monotonic());
     }
 
     fn wait_writable(&self) {
@@ -180,7 +326,11 @@ impl Carrier for Udp {
     }
 
     fn max_segments(&self) -> usize {
-        self.segments
+        if self.segments == Segments::Refused { 1 } else { MAX_SEGMENTS }
+    }
+
+    fn take_trouble(&mut self) -> Option<Trouble> {
+        self.troubles.take()
     }
 
     fn takes_pieces(&self) -> bool {

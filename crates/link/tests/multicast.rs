@@ -1,8 +1,9 @@
 //! Multicast groups beside the port's holder, on the loopback interface.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use weir_link::{Carrier, Group, Inbox, Outbox, Ports};
+use weir_link::{Carrier, Group, Inbox, Outbox, Ports, Without};
 
 const LOOPBACK: u32 = 1;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 5);
@@ -43,10 +44,31 @@ fn a_port_that_somebody_has_for_himself_is_not_shared() {
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 
+/// RoCEv2 adapters leave the UDP checksum out over IPv6, too; the kernel drops such datagrams unless told.
+#[test]
+fn datagrams_without_checksum_are_taken_where_foreign_adapters_send_to() {
+    /// The libc crate does not have it for this system.
+    const UDP_NO_CHECK6_TX: i32 = 101;
+    let (port, mut holder) = (free_port(), carrier());
+    holder.listen(port).unwrap();
+    let adapter = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let (one, len) = (1i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the option takes an int, and its size is given.
+    let rc =
+        unsafe { libc::setsockopt(adapter.as_raw_fd(), libc::SOL_UDP, UDP_NO_CHECK6_TX, (&raw const one).cast(), len) };
+    assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
+    adapter.send_to(b"unchecked", (Ipv6Addr::LOCALHOST, port)).unwrap();
+    assert_eq!(received(&mut holder), Some((Ipv6Addr::LOCALHOST.into(), port, b"unchecked".to_vec())));
+    // Between Weir processes, which may leave the ICRC out, the checksum stays.
+    let mut slot = carrier();
+    adapter.send_to(b"unchecked", (Ipv6Addr::LOCALHOST, slot.port())).unwrap();
+    assert_eq!(received(&mut slot), None);
+}
+
 /// With a port of its own to send from.
 fn carrier() -> Ports {
     loop {
-        match Ports::bind(free_port()) {
+        match Ports::bind(free_port(), Without::empty()) {
             Ok(ports) => return ports,
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
         }

@@ -5,7 +5,7 @@ use crate::packet::Payload;
 use std::cell::RefCell;
 use weir_transport::{
     Access, Announcer, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload as Source, QpEvent,
-    Queue, Refused, Sge, Side,
+    Queue, Refused, Remote, Sge, Side,
 };
 use weir_wire::Headers;
 
@@ -67,8 +67,8 @@ impl Host for View<'_> {
         self.adapter.borrow_mut().memory.reach_pieces(sges, offset, len, self.who)
     }
 
-    fn expect_remote(&mut self, rkey: u32, va: u64, len: u64, _access: Access) {
-        self.adapter.borrow_mut().memory.expect(rkey, va, len);
+    fn expect_remote(&mut self, range: &Remote, _access: Access) {
+        self.adapter.borrow_mut().memory.expect(range.rkey, range.va, range.len);
     }
 
     fn take_read(&mut self) -> bool {
@@ -113,11 +113,11 @@ impl Egress for Out<'_> {
                 memory.gather(sges, offset, len).map_err(Refused::Denied)?
             }
             // Only a responder reads there.
-            Source::Remote { rkey, va, len } => {
+            Source::Remote(Remote { rkey, va, len, .. }) => {
                 let memory = &mut self.adapter.borrow_mut().memory;
                 let who = Accessor { side: Side::Responder, ..self.who };
-                memory.reach(rkey, va, len as u64, va + len as u64, who).map_err(Refused::Denied)?;
-                memory.take(rkey, va, len).map_err(Refused::Denied)?
+                memory.reach(rkey, va, len, va + len, who).map_err(Refused::Denied)?;
+                memory.take(rkey, va, len as usize).map_err(Refused::Denied)?
             }
         };
         self.packets.push((packet.headers, payload, false));

@@ -64,7 +64,10 @@ impl Completer {
         host: &mut H,
     ) -> Result<Handled, Failure> {
         // Responses to nothing that is outstanding are ghosts and duplicates (IBTA 9.7.5.1.4): dropped.
-        let Some(seq) = requester.locate(packet.headers.bth.psn) else { return Ok(Handled::Done) };
+        let Some(seq) = requester.locate(packet.headers.bth.psn) else {
+            old(packet, requester);
+            return Ok(Handled::Done);
+        };
         let mut step = Step { now, config, requester, queue, host };
         let result = match packet.headers.bth.opcode.operation() {
             Some(Operation::Acknowledge) => step.acknowledge(seq, packet),
@@ -85,13 +88,27 @@ impl Completer {
     }
 }
 
+/// A response to nothing that is outstanding.
+#[cold]
+fn old(packet: &Packet<'_>, requester: &mut Requester) {
+    if packet.headers.bth.opcode.operation() == Some(Operation::Acknowledge)
+        && let Some(aeth) = packet.headers.get::<Aeth>()
+        && let syndrome @ Syndrome::Ack(_) = Syndrome::from_byte(aeth.syndrome())
+    {
+        requester.credited_again(packet.headers.bth.psn, syndrome, aeth.msn());
+    }
+}
+
 impl<H: Host> Step<'_, H> {
     fn acknowledge(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         let Some(aeth) = packet.headers.get::<Aeth>() else { return Ok(CompleterState::InOrder) };
         let syndrome = Syndrome::from_byte(aeth.syndrome());
         let before = self.requester.una();
         let up_to = match syndrome {
-            Syndrome::Ack(_) => seq + 1,
+            Syndrome::Ack(_) => {
+                self.requester.credited(syndrome, aeth.msn());
+                seq + 1
+            }
             // A NAK acknowledges all before it (IBTA 9.7.5.2).
             Syndrome::RnrNak(_) | Syndrome::Nak(_) => seq,
             Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
@@ -134,18 +151,19 @@ impl<H: Host> Step<'_, H> {
         let ends = at + 1 == slot.packets || (at + 1).is_multiple_of(chunk);
         // A response starts where its request did, and a repeated request may start anywhere: FIRST and ONLY are not
         // held against the place. The end and the length are (IBTA 9.7.5.1.6).
+        let aeth = packet.headers.get::<Aeth>().map(|aeth| (Syndrome::from_byte(aeth.syndrome()), aeth.msn()));
         let fits = slot.kind == Kind::Read
             && packet.headers.bth.opcode.ends_message() == ends
             && packet.payload.len() == (slot.length as usize - offset).min(mtu)
-            && packet
-                .headers
-                .get::<Aeth>()
-                .is_none_or(|aeth| matches!(Syndrome::from_byte(aeth.syndrome()), Syndrome::Ack(_)));
+            && aeth.is_none_or(|(syndrome, _)| matches!(syndrome, Syndrome::Ack(_)));
         if !fits {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
         }
         if let Err(denied) = self.scatter(wr, offset as u64, packet.payload) {
             return self.refused(denied);
+        }
+        if let Some((syndrome, msn)) = aeth {
+            self.requester.credited(syndrome, msn);
         }
         self.answered();
         Ok(CompleterState::InOrder)
@@ -176,6 +194,11 @@ impl<H: Host> Step<'_, H> {
                 }
             }
             _ => return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) }),
+        }
+        if let Some(aeth) = packet.headers.get::<Aeth>()
+            && let syndrome @ Syndrome::Ack(_) = Syndrome::from_byte(aeth.syndrome())
+        {
+            self.requester.credited(syndrome, aeth.msn());
         }
         self.answered();
         Ok(CompleterState::InOrder)

@@ -94,7 +94,7 @@ pub trait Host {
 
     /// Says, after a page fault on behalf of a peer, how far its message goes on from there: all of it may be resolved
     /// at once.
-    fn expect_remote(&mut self, _rkey: u32, _va: u64, _len: u64, _access: Access) {}
+    fn expect_remote(&mut self, _range: &Remote, _access: Access) {}
 
     /// Binds a memory window. `Denied`: the request completes with a memory window bind error.
     fn bind_window(&mut self, _bind: &Bind) -> Result<(), Denied> {
@@ -119,10 +119,11 @@ pub trait Host {
         None
     }
 
-    /// XRC: the request that follows is for the shared receive queue of this number, whose protection domain is that
-    /// of its memory accesses and whose CQ gets its completion. False: the QP's domain has none of that number.
-    fn select_srq(&mut self, _number: u32) -> bool {
-        false
+    /// XRC: the message that begins is for the shared receive queue of this number, whose protection domain is that
+    /// of its memory accesses and whose CQ gets its completion. Returns that protection domain. `None`: the QP's XRC
+    /// domain has no queue of that number.
+    fn select_srq(&mut self, _number: u32) -> Option<u32> {
+        None
     }
 
     /// Whether the adapter has a place for one more outstanding READ or atomic ([`crate::Outstanding`]): asked where the
@@ -142,6 +143,18 @@ pub trait Host {
     fn event(&mut self, event: QpEvent);
 }
 
+/// Memory that a peer names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The protection domain that the request named by its SRQ. `None`: that of the QP, or of the request in hand.
+    pub pd: Option<u32>,
+    pub rkey: u32,
+    /// First byte.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// Where a packet's payload lies.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
@@ -152,7 +165,7 @@ pub enum Payload<'a> {
     /// Here.
     Bytes(&'a [u8]),
     /// In memory that a peer READs.
-    Remote { rkey: u32, va: u64, len: usize },
+    Remote(Remote),
 }
 
 impl Payload<'_> {
@@ -160,7 +173,8 @@ impl Payload<'_> {
     pub fn len(&self) -> usize {
         match *self {
             Payload::None => 0,
-            Payload::Gather { len, .. } | Payload::Remote { len, .. } => len,
+            Payload::Gather { len, .. } => len,
+            Payload::Remote(Remote { len, .. }) => len as usize,
             Payload::Bytes(bytes) => bytes.len(),
         }
     }

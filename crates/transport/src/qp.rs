@@ -2,6 +2,7 @@
 
 use crate::completer::{Completer, CompleterState};
 use crate::config::{Class, Config};
+use crate::ending::Ending;
 use crate::recv_queue::RecvQueue;
 use crate::requester::{Failure, Requester, RequesterState};
 use crate::responder::{Fatal, Responder, ResponderState};
@@ -10,6 +11,7 @@ use crate::{
     AttrMask, Egress, Handled, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit,
     QpState, RecvWr, SendWr, Setbacks, Side, Status, Target, Tuning, state,
 };
+use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Packet, Service};
@@ -30,6 +32,8 @@ pub struct Qp {
     pub(crate) draining: bool,
     /// The error state was reached: `LastWqeReached` is still to come.
     last_wqe: bool,
+    /// It ended by itself, and the caller has not asked why.
+    ending: Option<Ending>,
 }
 
 /// How much may leave now; the adapter divides its peers' and its own receive buffers among QPs.
@@ -63,34 +67,44 @@ pub enum Progress {
 
 impl Qp {
     /// A QP in RESET.
+    ///
+    /// # Panics
+    /// If there is no memory for its rings.
     pub fn new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Qp {
+        Qp::try_new(init, profile, tuning).expect("memory for its rings")
+    }
+
+    /// The same. Error: there is no memory for its rings.
+    pub fn try_new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Result<Qp, TryReserveError> {
         let caps = init.caps;
         let config = Config::new(init, profile, tuning);
         let mut qp = Qp {
-            send_queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data),
-            recv_queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge),
+            send_queue: SendQueue::new(caps.max_send_wr, caps.max_send_sge, caps.max_inline_data)?,
+            recv_queue: RecvQueue::new(caps.max_recv_wr, caps.max_recv_sge)?,
             requester: Requester::new(&config),
             completer: Completer::default(),
             responder: Responder::new(&config),
             starved: None,
             draining: false,
             last_wqe: false,
+            ending: None,
             config,
         };
         qp.reset();
-        qp
+        Ok(qp)
     }
 
     /// Its receives come from a shared receive queue ([`Host::take_receive`]), of `max_sges` pieces at most. Before
-    /// anything else.
-    pub fn share_receives(&mut self, max_sges: u32) {
-        self.recv_queue = RecvQueue::shared(max_sges);
+    /// anything else. Error: there is no memory for a place.
+    pub fn share_receives(&mut self, max_sges: u32) -> Result<(), TryReserveError> {
+        self.recv_queue = RecvQueue::shared(max_sges)?;
+        Ok(())
     }
 
     /// XRC: it only responds (XRC_RECV); its receives come from the queues that requests name. Before anything else.
-    pub fn become_xrc_target(&mut self, max_sges: u32) {
+    pub fn become_xrc_target(&mut self, max_sges: u32) -> Result<(), TryReserveError> {
         self.config.xrc_target = true;
-        self.share_receives(max_sges);
+        self.share_receives(max_sges)
     }
 
     /// Its number on the wire.
@@ -203,7 +217,9 @@ impl Qp {
         if matches!(self.config.state, QpState::Reset | QpState::Init | QpState::Rtr) {
             return Err(PostError::State);
         }
-        self.send_queue.post(wr, to, &self.config)
+        self.send_queue.post(wr, to, &self.config)?;
+        self.responder.posted();
+        Ok(())
     }
 
     /// Queues a receive work request (IBTA 11.4.1.2). In the ERROR state it is flushed by the next `poll_transmit`.
@@ -257,6 +273,7 @@ impl Qp {
             _ => {}
         }
         self.responder.hurry_due(now);
+        self.responder.answers(now, &self.config);
         let responses_first = match self.starved.take() {
             Some(side) => side == Side::Responder,
             None => self.responder.has_answers() || self.ack_leads(),
@@ -360,6 +377,12 @@ impl Qp {
         self.requester.setbacks()
     }
 
+    /// Why it went to the error state by itself: told once.
+    #[inline]
+    pub fn take_ending(&mut self) -> Option<Ending> {
+        self.ending.take()
+    }
+
     /// An ACK is owed that must not come after our requests. Where it may, it ends their burst, as the shorter last of
     /// packets of one size; behind a last one that is shorter itself it would be a burst of its own, and late.
     fn ack_leads(&mut self) -> bool {
@@ -368,7 +391,7 @@ impl Qp {
             && self.requester.wants_transmit(&self.send_queue, &self.config)
             && (self.config.acks_first || self.requester.next_ends_short(&self.send_queue, &self.config));
         if leads {
-            self.responder.hurry();
+            self.responder.accompany();
         }
         leads
     }
@@ -437,7 +460,7 @@ impl Qp {
             match polled {
                 Ok((progress, sent)) => {
                     if sent > 0 {
-                        self.responder.hurry();
+                        self.responder.accompany();
                     }
                     if retired && progress == Progress::Idle {
                         if self.draining {
@@ -473,6 +496,7 @@ impl Qp {
         if !self.send_queue.is_empty() {
             self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
         }
+        self.ending = Some(Ending::requester(failure, &self.requester, &self.config));
         self.halt(None);
         self.flush(host);
     }
@@ -487,6 +511,7 @@ impl Qp {
             self.responder.halt(Some(fatal.nak));
             return;
         }
+        self.ending = Some(Ending::responder(fatal, self.responder.expected()));
         self.halt(Some(fatal));
         host.event(fatal.event());
         self.flush(host);
@@ -510,6 +535,29 @@ impl Qp {
         }
         if std::mem::take(&mut self.last_wqe) {
             host.event(QpEvent::LastWqeReached);
+        }
+    }
+
+    /// The adapter has failed: ERROR from every state but RESET. All work requests are flushed, also those that were
+    /// posted in ERROR.
+    pub fn shut<H: Host>(&mut self, host: &mut H) {
+        match self.config.state {
+            QpState::Reset => return,
+            QpState::Error => {}
+            _ => self.halt(None),
+        }
+        self.flush(host);
+    }
+
+    /// The same by the two queues alone, where nothing else of the QP can be trusted.
+    pub fn shut_queues<H: Host>(&mut self, host: &mut H) {
+        if self.config.state == QpState::Reset {
+            return;
+        }
+        self.config.state = QpState::Error;
+        self.flush_sends(host);
+        while !self.recv_queue.is_empty() {
+            self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
         }
     }
 
@@ -549,5 +597,6 @@ impl Qp {
         self.starved = None;
         self.draining = false;
         self.last_wqe = false;
+        self.ending = None;
     }
 }

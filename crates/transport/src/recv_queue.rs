@@ -2,7 +2,9 @@
 //! by its last. A QP with a shared receive queue has one place, for the work request that a message took from there.
 
 use crate::config::Config;
+use crate::ring::filled;
 use crate::{Completion, Host, PostError, Queue, RecvWr, Sge, Status, WcFlags, WcOpcode};
+use std::collections::TryReserveError;
 
 #[derive(Clone, Copy, Default)]
 struct RecvSlot {
@@ -39,22 +41,23 @@ pub(crate) struct RecvQueue {
 }
 
 impl RecvQueue {
-    pub fn new(max_wr: u32, max_sges: u32) -> Self {
+    /// Error: there is no memory for its rings.
+    pub fn new(max_wr: u32, max_sges: u32) -> Result<Self, TryReserveError> {
         let places = max_wr.next_power_of_two() as usize;
-        RecvQueue {
-            slots: vec![RecvSlot::default(); places].into(),
-            sges: vec![Sge::default(); places * max_sges as usize].into(),
+        Ok(RecvQueue {
+            slots: filled(RecvSlot::default(), places)?,
+            sges: filled(Sge::default(), places * max_sges as usize)?,
             max_sges: max_sges as usize,
             limit: max_wr,
             shared: false,
             head: 0,
             tail: 0,
-        }
+        })
     }
 
     /// The place for what is taken from a shared receive queue.
-    pub fn shared(max_sges: u32) -> Self {
-        RecvQueue { shared: true, ..RecvQueue::new(1, max_sges) }
+    pub fn shared(max_sges: u32) -> Result<Self, TryReserveError> {
+        Ok(RecvQueue { shared: true, ..RecvQueue::new(1, max_sges)? })
     }
 
     pub fn is_shared(&self) -> bool {

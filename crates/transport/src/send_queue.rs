@@ -1,9 +1,11 @@
 //! The send queue: a ring of work requests, from posting until each is retired.
 
 use crate::config::Config;
+use crate::ring::filled;
 use crate::{
     Completion, Data, Host, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, Target, WcFlags, WcOpcode,
 };
+use std::collections::TryReserveError;
 use weir_wire::Service;
 
 /// Longest message, bytes (IBTA 9.7.7.1.1: 2^31).
@@ -61,7 +63,8 @@ pub(crate) enum Source<'a> {
 }
 
 impl SendQueue {
-    pub fn new(max_wr: u32, max_sges: u32, max_inline: u32) -> Self {
+    /// Error: there is no memory for its rings.
+    pub fn new(max_wr: u32, max_sges: u32, max_inline: u32) -> Result<Self, TryReserveError> {
         // A power of two, so that wrapping counters keep their places.
         let places = max_wr.next_power_of_two() as usize;
         let empty = SendSlot {
@@ -75,16 +78,16 @@ impl SendQueue {
             pieces: 0,
             inline: false,
         };
-        SendQueue {
-            slots: vec![empty; places].into(),
-            sges: vec![Sge::default(); places * max_sges as usize].into(),
-            inline: vec![0; places * max_inline as usize].into(),
+        Ok(SendQueue {
+            slots: filled(empty, places)?,
+            sges: filled(Sge::default(), places * max_sges as usize)?,
+            inline: filled(0, places * max_inline as usize)?,
             max_sges: max_sges as usize,
             max_inline: max_inline as usize,
             limit: max_wr,
             head: 0,
             tail: 0,
-        }
+        })
     }
 
     /// Forgets everything.

@@ -147,7 +147,16 @@ pub(crate) fn check(class: Class, current: QpState, attr: &QpAttr, mask: AttrMas
     Ok(to)
 }
 
+/// `IBV_MIG_MIGRATED`: the state of a QP that has no alternate path.
+const MIGRATED: u32 = 0;
+
 fn check_values(attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
+    // Linux refuses alternate paths on RoCE ports (`ib_modify_qp`). Without one there is nothing to arm (IBTA 17.2.8).
+    let armed = mask.contains(AttrMask::PATH_MIG_STATE) && attr.path_mig_state != MIGRATED;
+    let migration = if armed { AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE } else { AttrMask::ALT_PATH };
+    if mask.intersects(migration) {
+        return Err(ModifyError::Migration(mask & migration));
+    }
     let rules = [
         (AttrMask::TIMEOUT, attr.timeout <= 31),
         (AttrMask::RETRY_CNT, attr.retry_cnt <= 7),
@@ -217,7 +226,12 @@ mod tests {
                 assert_eq!(check(row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
             }
             let optional = row.optional - AttrMask::CUR_STATE;
-            assert_eq!(check(row.from, &attr, full | optional), Ok(row.to));
+            // The table allows an alternate path, and there is none.
+            assert_eq!(check(row.from, &attr, full | (optional - AttrMask::ALT_PATH)), Ok(row.to));
+            for flag in (optional & (AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE)).iter() {
+                let rearm = QpAttr { path_mig_state: 1, ..attr };
+                assert_eq!(check(row.from, &rearm, full | flag), Err(ModifyError::Migration(flag)));
+            }
             for flag in (AttrMask::all() - row.required - row.optional - AttrMask::STATE - AttrMask::CUR_STATE).iter() {
                 assert_eq!(check(row.from, &attr, full | flag), Err(ModifyError::NotAllowed(flag)));
             }

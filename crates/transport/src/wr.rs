@@ -155,4 +155,7 @@ pub enum PostError {
     /// EINVAL: the service does not have the operation, or no destination was given where it needs one.
     #[error("the queue pair's service does not have this operation")]
     Operation,
+    /// EIO.
+    #[error("the adapter has failed")]
+    Failed,
 }

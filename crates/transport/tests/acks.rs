@@ -26,9 +26,88 @@ fn exchange(pair: &mut Pair) {
     }
 }
 
+/// Node 1 answers so many messages in a row, each before the next comes. Its log starts afresh then.
+fn answered(mut pair: Pair, messages: u64) -> Pair {
+    for wr_id in 100..100 + messages {
+        pair.post(wr_id, write(), 0, 64);
+        exchange(&mut pair);
+        pair.post_as(1, wr_id, write(), 0, 64, SendFlags::SIGNALED);
+        exchange(&mut pair);
+    }
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(0, Queue::Send).len(), messages as usize);
+    pair.wire.log.clear();
+    pair
+}
+
+/// A pair whose node 1 answers each message: its ACKs wait for that.
+fn answering(setup: Setup) -> Pair {
+    answered(setup.pair(), HABIT)
+}
+
+/// Answers in a row that are a habit.
+const HABIT: u64 = 8;
+
 #[test]
-fn the_ack_of_one_single_packet_message_waits_for_its_deadline() {
+fn an_ack_leaves_at_once_where_no_answer_is_expected() {
+    for answers in [0, 1, HABIT - 1] {
+        let mut pair = answered(Setup::default().pair(), answers);
+        pair.post(1, write(), 0, 64);
+        exchange(&mut pair);
+        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack(), "{answers}");
+        exchange(&mut pair);
+        assert_eq!(acks(&pair), [answers as i32]);
+        assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(1, Status::Success)));
+    }
+}
+
+#[test]
+fn one_message_without_an_answer_ends_the_habit() {
+    // By its deadline, by the next poll, by the next message, or answered too late.
+    for way in 0..4 {
+        let mut pair = answering(Setup::default());
+        pair.post(1, write(), 0, 64);
+        exchange(&mut pair);
+        assert!(pair.nodes[1].qp.owes_lazy_ack());
+        match way {
+            0 => pair.run_until_idle(),
+            1 => pair.nodes[1].qp.hurry_ack(),
+            2 => {
+                pair.post(2, write(), 0, 64);
+                exchange(&mut pair);
+            }
+            _ => {
+                pair.now = pair.now + Tuning::default().lazy_ack + Duration::from_nanos(1);
+                pair.post_as(1, 3, write(), 0, 64, SendFlags::SIGNALED);
+            }
+        }
+        exchange(&mut pair);
+        pair.run_until_idle();
+        pair.post(4, write(), 0, 64);
+        exchange(&mut pair);
+        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack(), "{way}");
+    }
+}
+
+#[test]
+fn a_send_that_was_posted_before_the_message_is_no_answer_to_it() {
     let mut pair = Setup::default().pair();
+    for wr_id in 0..2 * HABIT {
+        pair.post(wr_id, write(), 0, 64);
+        pair.transmit();
+        pair.post_as(1, wr_id, write(), 0, 64, SendFlags::SIGNALED);
+        pair.now = pair.now + pair.wire.latency;
+        while let Some((from, bytes)) = pair.wire.receive(pair.now) {
+            pair.deliver(1 - from, &bytes);
+        }
+        assert!(!pair.nodes[1].qp.owes_lazy_ack());
+        pair.run_until_idle();
+    }
+}
+
+#[test]
+fn the_ack_of_a_message_that_is_answered_waits_for_its_deadline() {
+    let mut pair = answering(Setup::default());
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
     assert!(pair.nodes[1].qp.owes_lazy_ack() && !pair.nodes[1].qp.wants_transmit());
@@ -36,8 +115,8 @@ fn the_ack_of_one_single_packet_message_waits_for_its_deadline() {
     exchange(&mut pair);
     assert_eq!(acks(&pair), []);
     pair.run_until_idle();
-    assert_eq!(acks(&pair), [0]);
-    assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
+    assert_eq!(acks(&pair), [HABIT as i32]);
+    assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(1, Status::Success)));
 }
 
 #[test]
@@ -54,19 +133,19 @@ fn an_xrc_target_acknowledges_at_once_for_it_never_has_company() {
 
 #[test]
 fn it_goes_at_once_if_hurried() {
-    let mut pair = Setup::default().pair();
+    let mut pair = answering(Setup::default());
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
     pair.nodes[1].qp.hurry_ack();
     assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack());
     exchange(&mut pair);
-    assert_eq!(acks(&pair), [0]);
+    assert_eq!(acks(&pair), [HABIT as i32]);
 }
 
 #[test]
 fn it_goes_with_our_own_requests_behind_or_before_them() {
     for (first, len) in [(false, 64), (false, 2048), (false, 0), (false, 2049), (true, 64), (true, 2048)] {
-        let mut pair = Setup::default().pair();
+        let mut pair = answering(Setup::default());
         pair.nodes[1].qp.set_acks_first(first);
         pair.post(1, write(), 0, 64);
         exchange(&mut pair);

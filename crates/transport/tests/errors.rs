@@ -425,3 +425,77 @@ fn an_egress_that_is_full_loses_nothing() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
 }
+
+/// Hands node 1 a packet of any opcode, as it comes from the wire.
+fn raw(pair: &mut Pair, psn: u32, opcode: Opcode) -> bool {
+    let mut bytes = vec![0; 64];
+    Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn))).emit(&mut bytes);
+    let Ok(packet) = Packet::parse(&bytes) else { return false };
+    let Node { qp, host, .. } = &mut pair.nodes[1];
+    qp.handle_packet(pair.now, &packet, host);
+    true
+}
+
+#[test]
+fn a_reserved_opcode_is_an_invalid_request_in_its_turn() {
+    for low in [0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1e, 0x1f] {
+        for (service, base) in [(Service::Rc, 0), (Service::Xrc, 0xa0)] {
+            let mut pair = Setup { service, ..Setup::default() }.pair();
+            // Something before it is missing: that is said first.
+            assert!(raw(&mut pair, 1, Opcode(base | low)));
+            pair.transmit();
+            assert_eq!(naks(&pair), [NakCode::PsnSequence]);
+            assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+            raw(&mut pair, 0, Opcode(base | low));
+            pair.transmit();
+            assert_eq!(naks(&pair), [NakCode::PsnSequence, NakCode::InvalidRequest], "{service:?} {low:#x}");
+            assert_eq!(pair.wire.log.last().expect("the NAK").headers.bth.psn, Psn::new(0x10_0000));
+            assert_eq!(pair.nodes[1].host.events(), [QpEvent::RequestError]);
+        }
+    }
+}
+
+#[test]
+fn an_opcode_of_another_service_is_dropped() {
+    for opcode in (0x20..=0xff).map(Opcode) {
+        let mut pair = Setup::default().pair();
+        raw(&mut pair, 0, opcode);
+        pair.transmit();
+        assert_eq!((naks(&pair), pair.nodes[1].qp.state()), (vec![], QpState::Rts), "{opcode:?}");
+    }
+}
+
+#[test]
+fn a_qp_that_ended_says_why_once() {
+    let dead = |_: usize, _: &Packet<'_>| Fate::Drop;
+    let mut pair = Setup { retry_cnt: 2, ..Setup::default() }.pair();
+    pair.wire.rule = Some(Box::new(dead));
+    pair.post(1, write(0), 0, 100);
+    pair.post(2, write(0), 0, 100);
+    pair.run_until_idle();
+    let ending = pair.nodes[0].qp.take_ending().expect("it ended");
+    assert_eq!((ending.side, ending.status, ending.tries), (Side::Requester, Status::RetryExceeded, Some(3)));
+    assert_eq!((ending.psn, ending.is_silence()), (Psn::new(0x10_0000), true));
+    assert_eq!(pair.wire.count(|sent| sent.headers.bth.psn == ending.psn), 3, "it was sent so often");
+    assert_eq!(pair.nodes[0].qp.take_ending(), None);
+
+    let mut pair = Setup { rnr_retry: 1, min_rnr_timer: 1, ..Setup::default() }.pair();
+    pair.post(1, SendOp::Send, 0, 100);
+    pair.run_until_idle();
+    let ending = pair.nodes[0].qp.take_ending().expect("it ended");
+    assert_eq!((ending.status, ending.tries), (Status::RnrRetryExceeded, Some(2)));
+    assert_eq!(pair.wire.count(|sent| sent.from == 0), 2);
+
+    let mut pair = Setup::default().pair();
+    pair.post(1, SendOp::Read { remote_addr: 0, rkey: 1 }, 0, 100);
+    pair.run_until_idle();
+    let [requester, responder] = [0, 1].map(|node| pair.nodes[node].qp.take_ending().expect("both ended"));
+    assert_eq!((requester.status, requester.tries), (Status::RemoteAccess, None));
+    assert_eq!((responder.side, responder.status), (Side::Responder, Status::RemoteAccess));
+    assert_eq!(requester.psn, responder.psn);
+
+    // What its owner ends needs no reason.
+    let mut pair = Setup::default().pair();
+    pair.modify_from(0, QpState::Error, QpAttr::default());
+    assert_eq!(pair.nodes[0].qp.take_ending(), None);
+}

@@ -274,7 +274,8 @@ fn check_journal(pair: &Pair, works: &[Work]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    // PROPTEST_CASES asks for more: `make soak` does.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(300)))]
 
     #[test]
     fn every_promise_is_kept_on_a_bad_wire(

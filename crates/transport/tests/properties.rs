@@ -215,7 +215,8 @@ fn fuzz_corpora_survive() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    // PROPTEST_CASES asks for more: `make soak` does.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
     fn every_promise_is_kept_on_a_bad_wire(setup in setups(), works in prop::collection::vec(work(), 1..32)) {

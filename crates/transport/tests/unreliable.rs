@@ -323,3 +323,31 @@ fn reordering_never_mixes_messages() {
         assert!(pair.canaries_live());
     }
 }
+
+#[test]
+fn a_message_that_is_too_long_for_its_receive() {
+    for service in [Service::Uc, Service::Ud] {
+        // Of its own queue the receive stays for the next one.
+        let mut pair = Setup { service, ..Setup::default() }.pair();
+        pair.post_recv(10, 200_000, 100);
+        pair.post(1, SendOp::Send, 0, 101);
+        pair.post(2, SendOp::Send, 0, 50);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(1, Queue::Receive), good([10]), "{service:?}");
+
+        // A shared queue cannot take it back.
+        let mut pair = Setup { service, srq: true, ..Setup::default() }.pair();
+        pair.post_srq_recv(0, 10, 200_000, 100);
+        pair.post_srq_recv(0, 11, 200_000, 100);
+        let before = pair.memory(1, 200_000, 200);
+        pair.post(1, SendOp::Send, 0, 101);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(10, Status::LocalLength)], "{service:?}");
+        assert_eq!(pair.memory(1, 200_000, 200), before);
+        pair.post(2, SendOp::Send, 0, 50);
+        pair.run_until_idle();
+        assert_eq!(pair.outcomes(1, Queue::Receive)[1], (11, Status::Success));
+        assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
+        assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
+    }
+}

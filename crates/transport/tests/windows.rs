@@ -201,3 +201,24 @@ fn invalidation_races_with_writes() {
         assert!(pair.canaries_live());
     }
 }
+
+#[test]
+fn a_key_ends_when_the_reads_before_are_answered() {
+    // The READ is not fenced: the end of its key arrives before its answer leaves.
+    let mut pair = Setup::default().pair();
+    pair.post(1, bind(WINDOW, WINDOW + 1, 4096, 10_000), 0, 0);
+    pair.run_until_idle();
+    for wr_id in 20..22 {
+        pair.nodes[0].qp.post_recv(&RecvWr { wr_id, sges: &[] }).expect("room");
+    }
+    let read = SendOp::Read { remote_addr: remote(4096).0, rkey: WINDOW + 1 };
+    pair.post_as(1, 30, read, 50_000, 10_000, SendFlags::SIGNALED);
+    pair.post_as(1, 31, SendOp::SendInvalidate { rkey: WINDOW + 1 }, 0, 0, SendFlags::SIGNALED);
+    pair.post_as(1, 32, SendOp::Send, 0, 0, SendFlags::SIGNALED);
+    pair.run_until_idle();
+    assert_eq!(pair.outcomes(1, Queue::Send), good([30, 31, 32]));
+    assert_eq!(pair.outcomes(0, Queue::Receive), good([20, 21]));
+    assert_eq!(pair.memory(0, 4096, 10_000), pair.memory(1, 50_000, 10_000));
+    assert_eq!(pair.nodes[1].qp.setbacks().ack_timeouts, 0, "it is asked for at once");
+    assert_eq!(events(&pair, 0, |entry| matches!(entry, Entry::Invalidate { .. })), 1);
+}

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{EINVAL, EOPNOTSUPP, status};
+use crate::ffi::{EINVAL, EOPNOTSUPP, allocating};
 use crate::pd_mr;
 use std::ffi::c_int;
 use weir_device::Advice;
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn advise_mr(
     list: *mut ibv_sge,
     count: u32,
 ) -> c_int {
-    status(|| {
+    allocating(|| {
         // SAFETY: the caller's promise.
         let (own, device) = unsafe { (pd_mr::own(pd), &context::own((*pd).context).device) };
         if !device.has_on_demand() {

@@ -33,6 +33,9 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*ah).context) {
+                return Ok(());
+            }
             drop(Box::from_raw(ah.cast::<Ah>()));
         }
         Ok(())

@@ -6,7 +6,7 @@
 
 use crate::abi::*;
 use crate::ah;
-use crate::ffi::guard;
+use crate::ffi::guard_hot;
 use crate::gate::Gate;
 use crate::mw;
 use crate::qp::{self, QpOwn};
@@ -203,34 +203,54 @@ impl Batch {
     }
 }
 
-/// Everything between `wr_start` and `wr_complete` or `wr_abort` is one thread's.
+/// Everything between `wr_start` and `wr_complete` or `wr_abort` is one thread's. Nothing happens in a forked child,
+/// where another thread's batch may be in the middle of a change.
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's QP is alive; entered before the batch is touched.
-    guard((), || unsafe {
-        let builder = &qp::own(qp.cast()).builder;
-        builder.enter();
-        builder.inner().clear();
+    guard_hot((), || unsafe {
+        if let Ok(own) = qp::alive(qp.cast()) {
+            own.builder.enter();
+            own.builder.inner().clear();
+        }
     })
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    guard(libc::EIO, || {
-        // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    guard_hot(libc::EIO, || {
+        // SAFETY: the caller's QP is alive, and entered by `wr_start`. A panic must not leave it entered.
         unsafe {
-            let own = qp::own(qp.cast());
-            let outcome = own.builder.inner().post(own);
-            own.builder.leave();
-            outcome
+            match qp::alive(qp.cast()) {
+                Ok(own) => {
+                    let outcome = guard_hot(libc::EIO, || own.builder.inner().post(own));
+                    own.builder.leave();
+                    outcome
+                }
+                Err(errno) => errno.0,
+            }
         }
     })
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`.
-    guard((), || unsafe {
-        let builder = &qp::own(qp.cast()).builder;
-        builder.inner().clear();
-        builder.leave();
+    unsafe {
+        with_batch(qp, |own, batch| {
+            batch.clear();
+            own.builder.leave();
+        });
+    }
+}
+
+/// Works on the batch of a QP.
+///
+/// # Safety
+/// The QP is alive and entered.
+unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpOwn, &mut Batch)) {
+    // SAFETY: the caller's promise.
+    guard_hot((), || unsafe {
+        if let Ok(own) = qp::alive(qp.cast()) {
+            work(own, own.builder.inner());
+        }
     })
 }
 
@@ -238,10 +258,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 /// The QP is alive and entered.
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     // SAFETY: the caller's promise.
-    guard((), || unsafe {
-        let own = qp::own(qp.cast());
-        own.builder.inner().begin((*qp).wr_id, (*qp).wr_flags, op, own.max_send_wr);
-    })
+    unsafe { with_batch(qp, |own, batch| batch.begin((*qp).wr_id, (*qp).wr_flags, op, own.max_send_wr)) }
 }
 
 /// Functions that begin a work request.
@@ -269,12 +286,12 @@ builders! {
 
 unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`; so are window and region.
-    guard((), || unsafe {
+    unsafe {
         match mw::by_request(&ibv_wr_bind_mw { mw, rkey, bind_info: *info }) {
             Ok(bind) => begin(qp, SendOp::BindWindow(bind)),
-            Err(errno) => qp::own(qp.cast()).builder.inner().fail(errno.0),
+            Err(errno) => with_batch(qp, |_, batch| batch.fail(errno.0)),
         }
-    })
+    }
 }
 
 /// The eight bytes are taken now; there is nothing to set.
@@ -282,64 +299,57 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr:
     // SAFETY: the caller's QP is alive, and entered by `wr_start`; the bytes are readable.
     unsafe {
         begin(qp, SendOp::AtomicWrite { remote_addr, rkey });
-        guard((), || {
-            let own = qp::own(qp.cast());
-            own.builder.inner().copy(std::iter::once((bytes.cast(), ATOMIC_BYTES)), own.max_inline);
-        })
+        with_batch(qp, |own, batch| batch.copy(std::iter::once((bytes.cast(), ATOMIC_BYTES)), own.max_inline));
     }
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`; so is the address handle.
-    guard((), || unsafe {
-        let batch = qp::own(qp.cast()).builder.inner();
-        if ah.is_null() {
-            return batch.fail(libc::EINVAL);
-        }
-        let address = ah::number_of(ah);
-        batch.address(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }));
-    })
+    unsafe {
+        with_batch(qp, |_, batch| {
+            if ah.is_null() {
+                return batch.fail(libc::EINVAL);
+            }
+            let address = ah::number_of(ah);
+            batch.address(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }));
+        });
+    }
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`.
-    guard((), || unsafe { qp::own(qp.cast()).builder.inner().address(Target::Srq(remote_srqn & 0xff_ffff)) })
+    unsafe { with_batch(qp, |_, batch| batch.address(Target::Srq(remote_srqn & 0xff_ffff))) }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`.
-    guard((), || unsafe {
-        let own = qp::own(qp.cast());
-        own.builder.inner().gather(&[Sge { addr, length, lkey }], own.max_send_sge);
-    })
+    unsafe { with_batch(qp, |own, batch| batch.gather(&[Sge { addr, length, lkey }], own.max_send_sge)) }
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`; the list has `count` pieces.
-    guard((), || unsafe {
-        let own = qp::own(qp.cast());
+    unsafe {
         // `Sge` lies as `ibv_sge` does.
         let pieces = if count == 0 { &[] } else { std::slice::from_raw_parts(list.cast(), count) };
-        own.builder.inner().gather(pieces, own.max_send_sge);
-    })
+        with_batch(qp, |own, batch| batch.gather(pieces, own.max_send_sge));
+    }
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`; the data is readable.
-    guard((), || unsafe {
-        let own = qp::own(qp.cast());
-        own.builder.inner().copy(std::iter::once((addr.cast_const().cast(), length)), own.max_inline);
-    })
+    unsafe {
+        let piece = (addr.cast_const().cast(), length);
+        with_batch(qp, |own, batch| batch.copy(std::iter::once(piece), own.max_inline));
+    }
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
     // SAFETY: the caller's QP is alive, and entered by `wr_start`; the list has `count` readable pieces.
-    guard((), || unsafe {
-        let own = qp::own(qp.cast());
+    unsafe {
         let pieces = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
         let pieces = pieces.iter().map(|piece| (piece.addr.cast_const().cast::<u8>(), piece.length));
-        own.builder.inner().copy(pieces, own.max_inline);
-    })
+        with_batch(qp, |own, batch| batch.copy(pieces, own.max_inline));
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Opening and closing a device, and the tables of functions in an open one.
 
 use crate::abi::*;
-use crate::ffi::{ENODEV, object, status, zeroed};
+use crate::ffi::{ENODEV, object_of, status, zeroed};
 use crate::import::Exports;
 use crate::registry::Registry;
 use crate::{advise, cq, cq_ex, device, dm, domain, log, mw, pd_mr, poll, post, qp, query, srq, xrc};
@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use weir_device::Errno;
+use weir_device::{Errno, Home, headroom};
 
 /// An open device. Our part stands before the public one: `verbs_context` must end with its `ibv_context`, and
 /// programs built against a longer `verbs_context` look for its members in front.
@@ -25,6 +25,7 @@ pub struct ContextOwn {
     pub info: &'static device::DeviceOwn,
     pub registry: Arc<Registry>,
     pub exports: Arc<Exports>,
+    home: Home,
     _cmd_fd: OwnedFd,
 }
 
@@ -38,7 +39,7 @@ const _: () = assert!(offset_of!(verbs_context, context) + size_of::<ibv_context
 /// `device` is from `ibv_get_device_list`; its list may be freed already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    object(|| {
+    object_of(headroom::DEVICE, || {
         log::start();
         if device.is_null() {
             return Err(ENODEV);
@@ -62,7 +63,14 @@ pub fn make(
     let info = unsafe { device::own(device) };
     let context = Box::new(Context {
         verbs: verbs_table(device, opened.async_fd(), cmd_fd.as_raw_fd()),
-        own: ContextOwn { device: opened, info, registry: Arc::default(), exports, _cmd_fd: cmd_fd },
+        own: ContextOwn {
+            device: opened,
+            info,
+            registry: Arc::default(),
+            exports,
+            home: Home::here(),
+            _cmd_fd: cmd_fd,
+        },
     });
     let context = Box::into_raw(context);
     // SAFETY: just made; the mutex is initialised in its final place.
@@ -73,6 +81,8 @@ pub fn make(
     }
 }
 
+/// A forked child leaves its parent's device as it is, as all calls do that end an object.
+///
 /// # Safety
 /// `context` is from `ibv_open_device` and not used again.
 #[unsafe(no_mangle)]
@@ -80,6 +90,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; `ibv_open_device` made it from a Box.
         unsafe {
+            if is_inherited(context) {
+                return Ok(());
+            }
             // QPs that the application left behind end with the device that they are of, as with a real one.
             for qp in own(context).registry.qps().objects() {
                 if let Err(error) = (*qp.as_ptr()).own.device.destroy() {
@@ -100,6 +113,27 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
 pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
     // SAFETY: every `ibv_context` of ours is part of a `Context`.
     unsafe { &(*context.byte_sub(PUBLIC).cast::<Context>()).own }
+}
+
+/// As [`own`]; EIO in a forked child. At the fork, other threads of the parent may have held locks of its objects: they
+/// are never released in the child, and what they guard may be in the middle of a change.
+///
+/// # Safety
+/// As [`own`].
+pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
+    // SAFETY: the caller's promise.
+    let own = unsafe { own(context) };
+    own.home.check()?;
+    Ok(own)
+}
+
+/// Whether this is a forked child of the process that opened the device.
+///
+/// # Safety
+/// As [`own`].
+pub unsafe fn is_inherited(context: *const ibv_context) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { own(context) }.home.is_left()
 }
 
 /// What a member left NULL means is in the header's inline function: EOPNOTSUPP. Those that it calls unseen are set.

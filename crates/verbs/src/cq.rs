@@ -4,13 +4,13 @@ use crate::abi::*;
 use crate::context;
 use crate::cq_ex::Polling;
 use crate::domain::{self, Resource};
-use crate::ffi::{EBUSY, EINVAL, guard, number, object, status, zeroed};
+use crate::ffi::{self, EBUSY, EINVAL, EIO, allocating, guard, object, status, zeroed};
 use crate::pd_mr::new_handle;
 use crate::registry::{Registry, new_cookie};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{CqCreate, Errno};
+use weir_device::{CqCreate, Errno, Home};
 
 /// An `ibv_cq` and our part of it. Any can be polled as an `ibv_cq`, which an `ibv_cq_ex` begins like.
 #[repr(C)]
@@ -38,6 +38,7 @@ pub struct CqOwn {
     pub polling: Polling,
     registry: Arc<Registry>,
     cookie: u64,
+    home: Home,
 }
 
 #[repr(C)]
@@ -57,7 +58,7 @@ struct ChannelOwn {
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     object(|| {
         // SAFETY: the caller's promise.
-        let own = unsafe { context::own(context) };
+        let own = unsafe { context::alive(context)? };
         let device = own.device.create_channel()?;
         let ibv = ibv_comp_channel { context, fd: device.fd(), refcnt: 0 };
         let own = ChannelOwn { device, registry: own.registry.clone() };
@@ -72,6 +73,9 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*channel).context) {
+                return Ok(());
+            }
             if count_users(channel, 0) != 0 {
                 return Err(EBUSY);
             }
@@ -114,7 +118,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// `context` is open, the channel NULL or alive, and so is the parent domain.
 pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
     // SAFETY: the caller's promise.
-    let (own, vectors) = unsafe { (context::own(context), (*context).num_comp_vectors) };
+    let (own, vectors) = unsafe { (context::alive(context)?, (*context).num_comp_vectors) };
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
         return Err(EINVAL);
@@ -133,10 +137,9 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     ibv.cq_context = cq_context;
     ibv.handle = new_handle();
     ibv.cqe = device.cqe() as c_int;
-    let registry = own.registry.clone();
+    let made = CqOwn { device, polling, registry: own.registry.clone(), cookie, home: Home::here() };
     // SAFETY: a parent domain outlives its CQs.
-    let cq =
-        unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: CqOwn { device, polling, registry, cookie } })? };
+    let cq = unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: made })? };
     // SAFETY: just made, in its final place.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
@@ -154,14 +157,13 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
 /// # Safety
 /// `cq` is alive, `attr` as in verbs.h.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    status(|| {
+    allocating(|| {
         // SAFETY: the caller's promise.
-        let (own, attr) = unsafe { (own(cq), &*attr) };
+        let (own, attr) = unsafe { (alive(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
             return Err(EINVAL);
         }
-        own.device.moderate(attr.moderate.cq_count, attr.moderate.cq_period);
-        Ok(())
+        own.device.moderate(attr.moderate.cq_count, attr.moderate.cq_period)
     })
 }
 
@@ -169,13 +171,13 @@ pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_att
 /// `cq` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    status(|| {
+    allocating(|| {
         if cqe < 1 {
             return Err(EINVAL);
         }
         // SAFETY: the caller's promise.
         unsafe {
-            let device = &own(cq).device;
+            let device = &alive(cq)?.device;
             device.resize(cqe as u32)?;
             (*cq).cqe = device.cqe() as c_int;
         }
@@ -190,6 +192,9 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*cq).context) {
+                return Ok(());
+            }
             let own = own(cq);
             own.device.destroy()?;
             let handed_out = own.registry.cqs().remove(own.cookie);
@@ -216,27 +221,39 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// # Safety
 /// `channel` is alive; `cq` and `cq_context` are writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_cq_event(
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    number(|| {
-        // SAFETY: the caller's promise.
-        let own = unsafe { &(*channel.cast::<Channel>()).own };
-        loop {
-            let cookie = own.device.get_event()?;
+    // SAFETY: the caller's promise.
+    let (own, fd, inherited) =
+        unsafe { (&(*channel.cast::<Channel>()).own, (*channel).fd, context::is_inherited((*channel).context)) };
+    if inherited {
+        ffi::set_errno(EIO);
+        return -1;
+    }
+    let mut outcome = None;
+    while outcome.is_none() {
+        // A thread that is cancelled ends here: nothing in this function has a destructor.
+        // SAFETY: our descriptor.
+        if unsafe { ffi::read_event(fd) } != 0 {
+            return -1;
+        }
+        outcome = guard(Some(-1), || {
+            let cookie = own.device.taken_event()?;
             let mut cqs = own.registry.cqs();
-            let Some(entry) = cqs.get(cookie) else { continue };
+            let entry = cqs.get(cookie)?;
             entry.completion_events = entry.completion_events.wrapping_add(1);
             // SAFETY: alive while the lock is held, and then until the event is acknowledged.
             unsafe {
                 *cq = entry.object().cast();
                 *cq_context = (**cq).cq_context;
             }
-            return Ok(0);
-        }
-    })
+            Some(0)
+        });
+    }
+    outcome.unwrap_or(-1)
 }
 
 /// # Safety
@@ -245,7 +262,9 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: the caller's promise: `ibv_destroy_cq` waits for these events.
     guard((), || unsafe {
-        acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents)
+        if alive(cq).is_ok() {
+            acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents);
+        }
     })
 }
 
@@ -256,6 +275,18 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
 pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
     // SAFETY: every `ibv_cq` of ours is the start of a `Cq`.
     unsafe { &(*cq.cast::<Cq>()).own }
+}
+
+/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+///
+/// # Safety
+/// As [`own`].
+#[inline]
+pub unsafe fn alive<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
+    // SAFETY: the caller's promise.
+    let own = unsafe { own(cq) };
+    own.home.check()?;
+    Ok(own)
 }
 
 /// Counts events as acknowledged and wakes whoever destroys their object.

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::cq::{self, Creating};
 use crate::domain;
-use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object};
+use crate::ffi::{EINVAL, EOPNOTSUPP, guard_hot, object};
 use crate::gate::Gate;
 use std::ffi::{c_int, c_uint};
 use weir_transport::Completion;
@@ -92,19 +92,23 @@ fn install(cq: &mut ibv_cq_ex, wc_flags: u64) {
 
 /// After success the CQ is the caller's until `end_poll`.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    guard(libc::EIO, || {
+    guard_hot(libc::EIO, || {
         // SAFETY: the caller's CQ is alive, `attr` NULL or readable.
         let polling = unsafe {
             if attr.as_ref().is_some_and(|attr| attr.comp_mask != 0) {
                 return EINVAL.0;
             }
-            &cq::own(cq.cast()).polling
+            match cq::alive(cq.cast()) {
+                Ok(own) => &own.polling,
+                Err(errno) => return errno.0,
+            }
         };
         if !polling.single_threaded {
             polling.current.enter();
         }
+        // A panic must not leave it entered.
         // SAFETY: entered.
-        let found = unsafe { advance(cq, polling, true) };
+        let found = guard_hot(libc::EIO, || unsafe { advance(cq, polling, true) });
         if found != 0 {
             // SAFETY: entered above; `end_poll` will not be called.
             unsafe { leave(polling) };
@@ -115,12 +119,16 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
-    guard(libc::EIO, || unsafe { advance(cq, &cq::own(cq.cast()).polling, false) })
+    guard_hot(libc::EIO, || unsafe { advance(cq, &cq::own(cq.cast()).polling, false) })
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
-    guard((), || unsafe { leave(&cq::own(cq.cast()).polling) })
+    guard_hot((), || unsafe {
+        if let Ok(own) = cq::alive(cq.cast()) {
+            leave(&own.polling);
+        }
+    })
 }
 
 /// ENOENT: there is none.
@@ -130,7 +138,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        match cq::own(cq.cast()).device.poll_one(first) {
+        match cq::alive(cq.cast()).and_then(|own| own.device.poll_one(first)) {
             Ok(Some((completion, stamp))) => {
                 (*cq).wr_id = completion.wr_id;
                 (*cq).status = completion.status as c_int;

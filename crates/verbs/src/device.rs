@@ -7,7 +7,7 @@ use crate::abi::*;
 use crate::ffi::{fill, guard, object, zeroed};
 use crate::log;
 use std::ffi::{c_char, c_int};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use weir_device::DeviceInfo;
 
 /// What the provider libraries of the distribution look for behind an `ibv_device` must be zero, meaning "not mine":
@@ -20,6 +20,8 @@ pub struct Device {
     pub ibv: ibv_device,
     zeros: [u8; ZEROS_BEHIND],
     pub own: DeviceOwn,
+    /// The one that was found after it, or NULL.
+    next: AtomicPtr<Device>,
 }
 
 /// Our part of a device.
@@ -40,7 +42,12 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
     object(|| {
         log::start();
         let mut devices: Vec<*mut ibv_device> =
-            weir_device::devices().iter().map(|info| interned(info).cast()).collect();
+            weir_device::devices()?.iter().map(|info| interned(info).cast()).collect();
+        if devices.is_empty() {
+            for why in weir_device::missing()? {
+                tracing::warn!("no device here: {why}");
+            }
+        }
         if !num_devices.is_null() {
             // SAFETY: writable by the caller's promise.
             unsafe { *num_devices = devices.len() as c_int };
@@ -101,23 +108,35 @@ pub unsafe fn own<'a>(device: *const ibv_device) -> &'a DeviceOwn {
     unsafe { &(*device.cast::<Device>()).own }
 }
 
-/// The one `Device` of this name in this process.
+/// The one `Device` of this name in this process. A forked child has its parent's: the list is whole at any time, and
+/// takes no lock.
 fn interned(info: &DeviceInfo) -> *mut Device {
-    static DEVICES: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
-    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = DeviceOwn {
-        name: info.name.clone(),
-        ifname: info.ifname.clone(),
-        mac: info.mac.unwrap_or_default(),
-        guid: info.guid.to_be(),
-        index: devices.len(),
-    };
-    if let Some(known) = devices.iter().find(|d| d.own.name == own.name && d.own.guid == own.guid) {
-        return std::ptr::from_ref(*known).cast_mut();
+    static FIRST: AtomicPtr<Device> = AtomicPtr::new(std::ptr::null_mut());
+    let guid = info.guid.to_be();
+    let (mut place, mut index, mut new) = (&FIRST, 0, std::ptr::null_mut::<Device>());
+    loop {
+        // SAFETY: NULL, or a device of the list, which is never freed.
+        while let Some(known) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+            if known.own.name == info.name && known.own.guid == guid {
+                if !new.is_null() {
+                    // SAFETY: made below, and no other thread has seen it.
+                    drop(unsafe { Box::from_raw(new) });
+                }
+                return std::ptr::from_ref(known).cast_mut();
+            }
+            (place, index) = (&known.next, index + 1);
+        }
+        if !new.is_null() {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(new) });
+        }
+        let (name, ifname) = (info.name.clone(), info.ifname.clone());
+        let mac = info.mac.unwrap_or_default();
+        new = Box::into_raw(Box::new(Device::new(DeviceOwn { name, ifname, mac, guid, index })));
+        if place.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            return new;
+        }
     }
-    let new: &'static Device = Box::leak(Box::new(Device::new(own)));
-    devices.push(new);
-    std::ptr::from_ref(new).cast_mut()
 }
 
 impl Device {
@@ -130,12 +149,9 @@ impl Device {
         fill(&mut ibv.dev_name, &format!("uverbs{}", own.index));
         fill(&mut ibv.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{}", own.index));
         fill(&mut ibv.ibdev_path, &format!("/sys/class/infiniband/{}", own.name));
-        Device { ibv, zeros: [0; ZEROS_BEHIND], own }
+        Device { ibv, zeros: [0; ZEROS_BEHIND], own, next: AtomicPtr::default() }
     }
 }
-
-// SAFETY: a device is not changed once it is made; the pointers in it are NULL.
-unsafe impl Sync for Device {}
 
 #[cfg(test)]
 mod tests {
@@ -166,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_device_keeps_its_address() {
-        let addresses = || weir_device::devices().iter().map(interned).collect::<Vec<_>>();
+        let addresses = || weir_device::devices().unwrap().iter().map(interned).collect::<Vec<_>>();
         assert_eq!(addresses(), addresses());
     }
 }

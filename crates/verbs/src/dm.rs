@@ -28,7 +28,11 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
         }
         let device = own.device.alloc_dm(length, attr.log_align_req)?;
         let handle = new_handle();
-        own.exports.dms.insert(handle, device.clone());
+        // A forked child may have device memory, too (rdma-core's own suite does so), but nothing to import it from.
+        // SAFETY: the caller's promise.
+        if !unsafe { context::is_inherited(context) } {
+            own.exports.dms.insert(handle, device.clone())?;
+        }
         Ok(make(context, handle, device))
     })
 }
@@ -41,6 +45,9 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*dm).context) {
+                return Ok(());
+            }
             (*dm.cast::<Dm>()).device.free()?;
             context::own((*dm).context).exports.dms.remove((*dm).handle);
             drop(Box::from_raw(dm.cast::<Dm>()));
@@ -69,7 +76,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         }
         let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) })
+        unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) }
     })
 }
 
@@ -81,7 +88,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     object(|| {
         // SAFETY: the caller's promise.
-        let device = unsafe { context::own(context) }.exports.dms.get(handle)?;
+        let device = unsafe { context::alive(context)? }.exports.dms.get(handle)?;
         Ok(make(context, handle, device))
     })
 }

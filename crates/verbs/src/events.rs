@@ -1,10 +1,10 @@
 //! Asynchronous events.
 
 use crate::abi::*;
-use crate::context;
-use crate::cq::acknowledge;
-use crate::ffi::{guard, number};
-use crate::srq;
+use crate::context::{self, ContextOwn};
+use crate::cq::{self, acknowledge};
+use crate::ffi::{self, EIO, guard};
+use crate::{qp, srq};
 use std::ffi::c_int;
 use weir_device::{AsyncEvent, PortEvent};
 use weir_transport::QpEvent;
@@ -12,38 +12,56 @@ use weir_transport::QpEvent;
 /// # Safety
 /// `context` is open, `event` is writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-    number(|| {
-        // SAFETY: the caller's promise.
-        let own = unsafe { context::own(context) };
-        loop {
-            let (element, event_type) = match own.device.get_async_event()? {
-                AsyncEvent::Qp { cookie, event } => {
-                    let mut qps = own.registry.qps();
-                    let Some(entry) = qps.get(cookie) else { continue };
-                    entry.async_events = entry.async_events.wrapping_add(1);
-                    (ibv_async_event_element { qp: entry.object().cast() }, qp_event(event))
-                }
-                AsyncEvent::CqError { cookie } => {
-                    let mut cqs = own.registry.cqs();
-                    let Some(entry) = cqs.get(cookie) else { continue };
-                    entry.async_events = entry.async_events.wrapping_add(1);
-                    (ibv_async_event_element { cq: entry.object().cast() }, IBV_EVENT_CQ_ERR)
-                }
-                AsyncEvent::SrqLimit { cookie } => {
-                    let mut srqs = own.registry.srqs();
-                    let Some(entry) = srqs.get(cookie) else { continue };
-                    entry.async_events = entry.async_events.wrapping_add(1);
-                    (ibv_async_event_element { srq: entry.object().cast() }, IBV_EVENT_SRQ_LIMIT_REACHED)
-                }
-                AsyncEvent::Port(event) => (ibv_async_event_element { port_num: 1 }, port_event(event)),
-                AsyncEvent::DeviceFatal => (ibv_async_event_element { port_num: 0 }, IBV_EVENT_DEVICE_FATAL),
-            };
-            // SAFETY: the caller's promise.
-            unsafe { *event = ibv_async_event { element, event_type } };
-            return Ok(0);
+pub unsafe extern "C-unwind" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
+    // SAFETY: the caller's promise.
+    let (own, fd, inherited) = unsafe { (context::own(context), (*context).async_fd, context::is_inherited(context)) };
+    if inherited {
+        ffi::set_errno(EIO);
+        return -1;
+    }
+    loop {
+        // A thread that is cancelled ends here: nothing in this function has a destructor.
+        // SAFETY: our descriptor.
+        if unsafe { ffi::read_event(fd) } != 0 {
+            return -1;
         }
-    })
+        let outcome = guard(Some(-1), || {
+            let taken = take(own)?;
+            // SAFETY: the caller's promise.
+            unsafe { *event = taken };
+            Some(0)
+        });
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+    }
+}
+
+/// The oldest event, counted as handed out. `None`: what it was of is gone.
+fn take(own: &ContextOwn) -> Option<ibv_async_event> {
+    let (element, event_type) = match own.device.taken_async_event()? {
+        AsyncEvent::Qp { cookie, event } => {
+            let mut qps = own.registry.qps();
+            let entry = qps.get(cookie)?;
+            entry.async_events = entry.async_events.wrapping_add(1);
+            (ibv_async_event_element { qp: entry.object().cast() }, qp_event(event))
+        }
+        AsyncEvent::CqError { cookie } => {
+            let mut cqs = own.registry.cqs();
+            let entry = cqs.get(cookie)?;
+            entry.async_events = entry.async_events.wrapping_add(1);
+            (ibv_async_event_element { cq: entry.object().cast() }, IBV_EVENT_CQ_ERR)
+        }
+        AsyncEvent::SrqLimit { cookie } => {
+            let mut srqs = own.registry.srqs();
+            let entry = srqs.get(cookie)?;
+            entry.async_events = entry.async_events.wrapping_add(1);
+            (ibv_async_event_element { srq: entry.object().cast() }, IBV_EVENT_SRQ_LIMIT_REACHED)
+        }
+        AsyncEvent::Port(event) => (ibv_async_event_element { port_num: 1 }, port_event(event)),
+        AsyncEvent::DeviceFatal => (ibv_async_event_element { port_num: 0 }, IBV_EVENT_DEVICE_FATAL),
+    };
+    Some(ibv_async_event { element, event_type })
 }
 
 /// # Safety
@@ -56,6 +74,9 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         match event_type {
             IBV_EVENT_CQ_ERR => {
                 let cq = element.cq;
+                if cq::alive(cq).is_err() {
+                    return;
+                }
                 let completed = &raw mut (*cq).async_events_completed;
                 acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, completed, 1);
             }
@@ -68,6 +89,9 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | IBV_EVENT_PATH_MIG_ERR
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
                 let qp = element.qp;
+                if qp::alive(qp).is_err() {
+                    return;
+                }
                 let completed = &raw mut (*qp).events_completed;
                 acknowledge(&raw mut (*qp).mutex, &raw mut (*qp).cond, completed, 1);
             }

@@ -1,11 +1,19 @@
-//! The edge between C and Rust: how calls report errors, and that no panic unwinds into the application.
+//! The edge between C and Rust: how calls report errors, and that nothing unwinds into the application, nor the
+//! application's `pthread_cancel` through Rust.
 //!
-//! A panic inside an export is a bug of ours. It is logged if `WEIR_LOG` asks, and the call fails with EIO.
+//! A panic inside an export is a bug of ours. It is logged if `WEIR_LOG` asks, the call fails with EIO, and the adapters
+//! of the process fail, so that nothing waits for what the panic left undone.
+//!
+//! No export is a cancellation point but the two that wait for an event. Control calls put a cancel off until they
+//! return. The calls of the hot path ([`guard_hot`]) need not: between their beginning and their end there is no
+//! cancellation point but under the engine, which puts it off, and in the log's writer, which does too.
+//! `tests/c/cancel.c` checks that for all of them.
 
 use crate::log;
-use std::ffi::{CStr, c_char, c_int};
+use std::any::Any;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use weir_device::Errno;
+use weir_device::{Errno, Uncancelled, headroom};
 
 pub const EBUSY: Errno = Errno(libc::EBUSY);
 pub const EINVAL: Errno = Errno(libc::EINVAL);
@@ -14,13 +22,29 @@ pub const ENODATA: Errno = Errno(libc::ENODATA);
 pub const ENODEV: Errno = Errno(libc::ENODEV);
 pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
-/// Runs the body of an export that cannot fail; after a panic the answer is `fallback`, with errno EIO.
+/// Runs the body of a control call that cannot fail; after a panic the answer is `fallback`, with errno EIO.
 pub fn guard<R>(fallback: R, body: impl FnOnce() -> R) -> R {
+    let _uncancelled = Uncancelled::new();
+    guard_hot(fallback, body)
+}
+
+/// The same for a call of the hot path, which has no cancellation point of its own.
+#[inline]
+pub fn guard_hot<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        log::panicked(&*panic);
-        set_errno(EIO);
+        caught(&*panic);
         fallback
     })
+}
+
+#[cold]
+fn caught(panic: &(dyn Any + Send)) {
+    let _uncancelled = Uncancelled::new();
+    if !weir_device::is_known(panic) {
+        weir_device::panicked();
+    }
+    log::panicked();
+    set_errno(EIO);
 }
 
 /// For calls that return 0 or an errno value.
@@ -42,12 +66,48 @@ pub fn number<N: From<i8>>(body: impl FnOnce() -> Result<N, Errno>) -> N {
     })
 }
 
-/// For calls that return an object, or NULL and errno.
+/// For calls that return 0 or an errno value, and may have to allocate what an object takes: ENOMEM without memory.
+pub fn allocating(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    status(|| {
+        headroom::check(headroom::OBJECT)?;
+        body()
+    })
+}
+
+/// For calls that return an object, or NULL and errno: ENOMEM without memory.
 pub fn object<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
+    object_of(headroom::OBJECT, body)
+}
+
+/// The same for an object that takes less than so many bytes.
+pub fn object_of<T>(bytes: usize, body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
+    let body = || {
+        headroom::check(bytes)?;
+        body()
+    };
     guard(Err(EIO), body).unwrap_or_else(|errno| {
         set_errno(errno);
         std::ptr::null_mut()
     })
+}
+
+unsafe extern "C-unwind" {
+    // The libc crate has it as a function that does not unwind; a cancelled thread does.
+    fn read(fd: c_int, to: *mut c_void, len: usize) -> isize;
+}
+
+/// Waits until an event can be taken from a descriptor that counts them: 0, or -1 and errno, EAGAIN where the program has
+/// made it non-blocking.
+///
+/// This is a cancellation point, as it is with a kernel adapter: a cancelled thread is unwound from here. So the function
+/// and its caller have nothing with a destructor, and are `C-unwind`.
+///
+/// # Safety
+/// The descriptor is an eventfd.
+pub unsafe extern "C-unwind" fn read_event(fd: c_int) -> c_int {
+    let mut count = 0u64;
+    // SAFETY: eight bytes onto the stack.
+    if unsafe { read(fd, (&raw mut count).cast(), 8) } == 8 { 0 } else { -1 }
 }
 
 /// Sets errno of this thread.
@@ -99,8 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_eio() {
+    fn a_panic_becomes_eio_and_has_the_adapters_fail() {
+        let context = weir_device::Context::open("weir_lo").expect("the loopback interface is there");
         assert_eq!(status(|| panic!("on purpose")), libc::EIO);
+        assert_eq!(context.get_async_event(), Ok(weir_device::AsyncEvent::DeviceFatal));
+        assert!(context.create_cq(1, None, 0).is_err());
         assert!(object::<u8>(|| panic!("on purpose")).is_null());
     }
 

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use weir_device::{Errno, with_room};
+use weir_device::{Errno, PerProcess, with_room};
 
 /// What an open device and those imported of it have made, by handle.
 pub struct Exports {
@@ -34,7 +34,11 @@ unsafe impl Sync for Exports {}
 /// A file, as the kernel tells it from others.
 type FileId = (libc::dev_t, libc::ino_t);
 
-static OPEN: Mutex<Vec<(FileId, Weak<Exports>)>> = Mutex::new(Vec::new());
+/// A forked child finds no device of its parent's here: see [`context::alive`].
+static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
+
+/// Open devices by the files that stand for them.
+type Open = Vec<(FileId, Weak<Exports>)>;
 
 impl Exports {
     /// Of a device that was opened just now, and the descriptor that stands for it.
@@ -50,7 +54,7 @@ impl Exports {
         let id = identity(fd.as_raw_fd())?;
         let exports = Exports { device, pds: Handles::default(), mrs: Handles::default(), dms: Handles::default() };
         let exports = Arc::new(exports);
-        let mut open = locked(&OPEN);
+        let mut open = locked(OPEN.get());
         open.retain(|(_, exports)| exports.strong_count() > 0);
         open.push((id, Arc::downgrade(&exports)));
         Ok((exports, fd))
@@ -59,15 +63,16 @@ impl Exports {
     /// What a descriptor stands for. EBADF if it is none, EOPNOTSUPP if it is not of a device of this process.
     fn of(fd: RawFd) -> Result<Arc<Exports>, Errno> {
         let id = identity(fd)?;
-        let open = locked(&OPEN);
+        let open = locked(OPEN.get());
         open.iter().filter(|(file, _)| *file == id).find_map(|(_, exports)| exports.upgrade()).ok_or(EOPNOTSUPP)
     }
 }
 
 impl<T> Handles<T> {
-    /// Enters an object, which keeps its handle until it is removed.
-    pub fn insert(&self, handle: u32, object: Arc<T>) {
-        with_room(1, || locked(&self.0), |objects| objects).insert(handle, object);
+    /// Enters an object, which keeps its handle until it is removed. ENOMEM without memory.
+    pub fn insert(&self, handle: u32, object: Arc<T>) -> Result<(), Errno> {
+        with_room(1, || locked(&self.0), |objects| objects)?.insert(handle, object);
+        Ok(())
     }
 
     /// EINVAL if there is none.
@@ -109,7 +114,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     object(|| {
         // SAFETY: the caller's promise.
-        let own = unsafe { context::own(context) };
+        let own = unsafe { context::alive(context)? };
         let original = own.exports.pds.get(handle)?;
         let own = PdOwn::new(original.import(&own.device)?);
         Ok(Box::into_raw(Box::new(Pd { ibv: ibv_pd { context, handle }, own })).cast())
@@ -134,7 +139,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         // SAFETY: the caller's promise.
         unsafe {
             let context = (*pd).context;
-            let device = context::own(context).exports.mrs.get(handle)?;
+            let device = context::alive(context)?.exports.mrs.get(handle)?;
             let ibv = pd_mr::describe(pd, std::ptr::null_mut(), handle, &device);
             Ok(Box::into_raw(Box::new(pd_mr::Mr { ibv, device, imported: true })).cast())
         }
@@ -186,7 +191,7 @@ mod tests {
     fn handles_keep_their_objects_until_they_are_removed() {
         let handles = Handles::default();
         for n in 0..100 {
-            handles.insert(n, Arc::new(n));
+            handles.insert(n, Arc::new(n)).unwrap();
         }
         assert!((0..100).all(|n| handles.get(n).is_ok_and(|object| *object == n)));
         handles.remove(50);

@@ -38,9 +38,13 @@ mod query;
 mod rate;
 mod registry;
 mod rereg;
+mod reserve;
 mod resolve;
 mod srq;
 mod strings;
 mod sysfs;
 mod unsupported;
 mod xrc;
+
+#[global_allocator]
+static ALLOCATOR: reserve::Allocator = reserve::Allocator::new();

@@ -1,7 +1,7 @@
 //! Attaching QPs to multicast groups.
 
 use crate::abi::*;
-use crate::ffi::{EINVAL, status};
+use crate::ffi::{EINVAL, allocating, status};
 use crate::qp;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: the caller's promise.
-    status(|| unsafe { qp::own(qp).device.attach(group(gid)) })
+    allocating(|| unsafe { qp::own(qp).device.attach(group(gid)) })
 }
 
 /// EINVAL if it is not attached.

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::ffi::{EINVAL, object, status};
 use crate::pd_mr::{self, new_handle};
-use crate::qp;
+use crate::{context, qp};
 use std::ffi::c_int;
 use std::sync::Arc;
 use weir_device::{Errno, WindowType};
@@ -42,6 +42,9 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*mw).context) {
+                return Ok(());
+            }
             (*mw.cast::<Mw>()).device.dealloc()?;
             drop(Box::from_raw(mw.cast::<Mw>()));
         }
@@ -62,7 +65,7 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
             let new_rkey = next_rkey((*mw).rkey);
             let op = SendOp::BindWindow(request(mw, new_rkey, &asked.bind_info)?);
             let flags = SendFlags::from_bits_truncate(asked.send_flags);
-            let own = qp::own(qp);
+            let own = qp::alive(qp)?;
             let device = &own.device;
             // Nothing of it is sent; a send queue of XRC takes what names an SRQ only.
             let to = if own.service == Service::Xrc { Target::Srq(0) } else { Target::Peer };

@@ -45,9 +45,9 @@ pub struct Mr {
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     object(|| {
         // SAFETY: the caller's promise.
-        let own = unsafe { context::own(context) };
+        let own = unsafe { context::alive(context)? };
         let (device, handle) = (own.device.alloc_pd()?, new_handle());
-        own.exports.pds.insert(handle, device.clone());
+        own.exports.pds.insert(handle, device.clone())?;
         let pd = Pd { ibv: ibv_pd { context, handle }, own: PdOwn::new(device) };
         Ok(Box::into_raw(Box::new(pd)).cast())
     })
@@ -60,6 +60,9 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*pd).context) {
+                return Ok(());
+            }
             let own = own(pd);
             if let Some(domain) = &own.domain {
                 domain.check()?;
@@ -116,7 +119,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     // SAFETY: the caller's promise.
-    object(|| unsafe { Ok(make(pd, std::ptr::null_mut(), own(pd).device.alloc_null_mr()?)) })
+    object(|| unsafe { make(pd, std::ptr::null_mut(), own(pd).device.alloc_null_mr()?) })
 }
 
 /// # Safety
@@ -126,6 +129,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*mr).context) {
+                return Ok(());
+            }
             (*mr.cast::<Mr>()).device.dereg()?;
             context::own((*mr).context).exports.mrs.remove((*mr).handle);
             drop(Box::from_raw(mr.cast::<Mr>()));
@@ -172,23 +178,23 @@ unsafe fn register(
         domain.reg_mr(addr as u64, length as u64, iova, access)?
     };
     // SAFETY: as above.
-    unsafe { Ok(make(pd, addr, mr)) }
+    unsafe { make(pd, addr, mr) }
 }
 
 const PAGE: u64 = 4096;
 
-/// An `ibv_mr` for a new region.
+/// An `ibv_mr` for a new region. ENOMEM without memory.
 ///
 /// # Safety
 /// `pd` is alive.
-pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::Mr>) -> *mut ibv_mr {
+pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::Mr>) -> Result<*mut ibv_mr, Errno> {
     let handle = new_handle();
     // SAFETY: the caller's promise.
     let ibv = unsafe {
-        context::own((*pd).context).exports.mrs.insert(handle, device.clone());
+        context::own((*pd).context).exports.mrs.insert(handle, device.clone())?;
         describe(pd, addr, handle, &device)
     };
-    Box::into_raw(Box::new(Mr { ibv, device, imported: false })).cast()
+    Ok(Box::into_raw(Box::new(Mr { ibv, device, imported: false })).cast())
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 
 use crate::abi::{ibv_cq, ibv_wc};
 use crate::cq;
-use crate::ffi::{guard, status};
+use crate::ffi::{guard_hot, status};
 use std::ffi::{c_int, c_uint};
 use weir_transport::Completion;
 
@@ -11,9 +11,12 @@ use weir_transport::Completion;
 /// # Safety
 /// `cq` is alive and `wc` has room for `num_entries`.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    guard(-libc::EIO, || {
+    guard_hot(-libc::EIO, || {
         // SAFETY: the caller's promise.
-        let cq = unsafe { cq::own(cq) };
+        let cq = match unsafe { cq::alive(cq) } {
+            Ok(cq) => cq,
+            Err(errno) => return -errno.0,
+        };
         let mut next = wc;
         let room = usize::try_from(num_entries).unwrap_or(0);
         let polled = cq.device.poll(room, |completion| {
@@ -37,8 +40,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        unsafe { cq::own(cq) }.device.arm(solicited_only != 0);
-        Ok(())
+        unsafe { cq::alive(cq)? }.device.arm(solicited_only != 0)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::ah;
-use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard};
+use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard_hot};
 use crate::mw;
 use crate::qp::{self, QpOwn};
 use std::ffi::c_int;
@@ -22,9 +22,12 @@ const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge
 /// `qp` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     let mut next = wr;
-    let outcome = guard(EIO.0, || {
+    let outcome = guard_hot(EIO.0, || {
         // SAFETY: the caller's promise.
-        let own = unsafe { qp::own(qp) };
+        let own = match unsafe { qp::alive(qp) } {
+            Ok(own) => own,
+            Err(errno) => return errno.0,
+        };
         let mut outcome = 0;
         // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
@@ -53,9 +56,12 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
 /// `qp` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
 pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     let mut next = wr;
-    let outcome = guard(EIO.0, || {
+    let outcome = guard_hot(EIO.0, || {
         // SAFETY: the caller's promise.
-        let own = unsafe { qp::own(qp) };
+        let own = match unsafe { qp::alive(qp) } {
+            Ok(own) => own,
+            Err(errno) => return errno.0,
+        };
         let mut outcome = 0;
         // SAFETY: as in `post_send`.
         while let Some(request) = unsafe { next.as_ref() } {

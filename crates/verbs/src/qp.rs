@@ -11,7 +11,7 @@ use crate::{attr, context, cq, srq, xrc};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, QpCreate, Receives};
+use weir_device::{Errno, Home, QpCreate, Receives, headroom};
 use weir_transport::{AttrMask, Service};
 
 /// An `ibv_qp` and our part of it. Every one has room for what [`ibv_qp_to_qp_ex`] adds.
@@ -36,6 +36,7 @@ pub struct QpOwn {
     sq_sig_all: bool,
     registry: Arc<Registry>,
     cookie: u64,
+    home: Home,
 }
 
 /// # Safety
@@ -102,8 +103,12 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
         // SAFETY: the caller's promise.
-        let (own, asked) = unsafe { (own(qp), &*attr) };
+        let (own, asked) = unsafe { (alive(qp)?, &*attr) };
         let (attr, mask) = attr::to_modify(asked, mask)?;
+        if mask.contains(AttrMask::AV) {
+            // It begins to talk to a peer. What ends it needs no memory.
+            headroom::check(headroom::OBJECT)?;
+        }
         own.device.modify(&attr, mask)?;
         if mask.contains(AttrMask::STATE) {
             // SAFETY: the caller's promise.
@@ -126,7 +131,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     status(|| {
         // SAFETY: the caller's promise. `init` may lie in a longer structure: member by member.
         unsafe {
-            let own = own(qp);
+            let own = alive(qp)?;
             let queried = attr::from_query(&own.device.query());
             *attr = queried;
             (*init).qp_context = (*qp).qp_context;
@@ -149,6 +154,9 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*qp).context) {
+                return Ok(());
+            }
             let own = own(qp);
             own.device.destroy()?;
             let handed_out = own.registry.qps().remove(own.cookie);
@@ -193,6 +201,18 @@ pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
     unsafe { &(*qp.cast::<Qp>()).own }
 }
 
+/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+///
+/// # Safety
+/// As [`own`].
+#[inline]
+pub unsafe fn alive<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
+    // SAFETY: the caller's promise.
+    let own = unsafe { own(qp) };
+    own.home.check()?;
+    Ok(own)
+}
+
 /// # Safety
 /// As `ibv_create_qp`.
 unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ibv_qp, Errno> {
@@ -209,6 +229,8 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
             (*init).sq_sig_all != 0,
         )
     };
+    // SAFETY: the context of a living PD is open.
+    unsafe { context::alive(context)? };
     // Of XRC, only the target receives, and it has the CQs of its SRQs.
     let recv_cq = if qp_type == IBV_QPT_XRC_SEND && recv_cq.is_null() { send_cq } else { recv_cq };
     if send_cq.is_null() || recv_cq.is_null() || cap.max_inline_data as usize > INLINE_ROOM {
@@ -252,6 +274,7 @@ unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_at
     let cookie = new_cookie();
     // SAFETY: the caller's promise.
     unsafe {
+        context::alive(context)?;
         if (*init).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
             return Err(EINVAL);
         }
@@ -279,6 +302,7 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
             if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
                 return Err(EINVAL);
             }
+            context::alive(context)?;
             let device = xrc::own(attr.xrcd).target(attr.qp_num)?;
             device.open();
             let qp = enter(context, std::ptr::null_mut(), device, Service::Xrc, new_cookie(), false)?;
@@ -312,7 +336,7 @@ unsafe fn enter(
     ibv.handle = new_handle();
     ibv.qp_num = device.num();
     // SAFETY: the context of a living PD is open.
-    let registry = unsafe { context::own(context) }.registry.clone();
+    let registry = unsafe { context::alive(context)? }.registry.clone();
     let own = QpOwn {
         device,
         service,
@@ -325,6 +349,7 @@ unsafe fn enter(
         sq_sig_all,
         registry: registry.clone(),
         cookie,
+        home: Home::here(),
     };
     // SAFETY: integers, pointers and optional functions.
     let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };

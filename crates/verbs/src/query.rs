@@ -339,6 +339,7 @@ fn port_attr(own: &ContextOwn) -> ibv_port_attr {
         gid_tbl_len: port.gid_table_len as c_int,
         port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
         max_msg_sz: MAX_MESSAGE,
+        bad_pkey_cntr: port.pkey_violations.try_into().unwrap_or(u32::MAX),
         pkey_tbl_len: 1,
         max_vl_num: 1,
         active_width,

@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::ffi::{EINVAL, EIO, guard, set_errno};
 use crate::pd_mr::{self, Mr};
 use std::ffi::{c_int, c_void};
-use weir_device::{Errno, Rereg};
+use weir_device::{Errno, Rereg, headroom};
 
 /// Which part of `ibv_rereg_mr` failed: its own checks, or the adapter.
 enum Failed {
@@ -64,6 +64,7 @@ unsafe fn change(
         return Err(Failed::Command(EINVAL));
     }
     let flags = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
+    headroom::check(headroom::OBJECT).map_err(Failed::Command)?;
     // SAFETY: the caller's promise.
     unsafe {
         let rereg = Rereg {

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::cq::acknowledge;
 use crate::domain::{self, Resource};
-use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, guard, object, status, zeroed};
+use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, object, status, zeroed};
 use crate::pd_mr::{self, new_handle};
 use crate::post::pieces;
 use crate::registry::{Registry, new_cookie};
@@ -11,7 +11,7 @@ use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, SrqCreate, Xrcd};
+use weir_device::{Errno, Home, SrqCreate, Xrcd};
 use weir_transport::RecvWr;
 
 /// An `ibv_srq` and our part of it.
@@ -28,6 +28,7 @@ pub struct SrqOwn {
     is_xrc: bool,
     registry: Arc<Registry>,
     cookie: u64,
+    home: Home,
 }
 
 /// # Safety
@@ -74,9 +75,9 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
 /// `srq` is alive, `attr` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
-    status(|| {
+    allocating(|| {
         // SAFETY: the caller's promise.
-        let (own, attr) = unsafe { (own(srq), &*attr) };
+        let (own, attr) = unsafe { (alive(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(EINVAL);
         }
@@ -93,7 +94,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     status(|| {
         // SAFETY: the caller's promise.
         unsafe {
-            let (max_wr, max_sge, srq_limit) = own(srq).device.query();
+            let (max_wr, max_sge, srq_limit) = alive(srq)?.device.query();
             *attr = ibv_srq_attr { max_wr, max_sge, srq_limit };
         }
         Ok(())
@@ -107,6 +108,9 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made by `create`.
         unsafe {
+            if context::is_inherited((*srq).context) {
+                return Ok(());
+            }
             let own = own(srq);
             own.device.destroy()?;
             let handed_out = own.registry.srqs().remove(own.cookie);
@@ -153,9 +157,12 @@ pub unsafe extern "C" fn post_srq_recv(
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
     let mut next = wr;
-    let outcome = guard(EIO.0, || {
+    let outcome = guard_hot(EIO.0, || {
         // SAFETY: the caller's promise.
-        let own = unsafe { own(srq) };
+        let own = match unsafe { alive(srq) } {
+            Ok(own) => own,
+            Err(errno) => return errno.0,
+        };
         // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's list of pieces.
@@ -184,6 +191,18 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
     unsafe { &(*srq.cast::<Srq>()).own }
 }
 
+/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+///
+/// # Safety
+/// As [`own`].
+#[inline]
+pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
+    // SAFETY: the caller's promise.
+    let own = unsafe { own(srq) };
+    own.home.check()?;
+    Ok(own)
+}
+
 /// The event was taken note of.
 ///
 /// # Safety
@@ -191,7 +210,9 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
 pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
     // SAFETY: the caller's promise.
     unsafe {
-        acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
+        if alive(srq).is_ok() {
+            acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
+        }
     }
 }
 
@@ -210,11 +231,11 @@ unsafe fn create(
     let is_xrc = xrc.is_some();
     // SAFETY: the caller's promise.
     let (device, registry) =
-        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::own(context).registry.clone()) };
+        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::alive(context)?.registry.clone()) };
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_srq = unsafe { zeroed() };
     (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
-    let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie };
+    let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie, home: Home::here() };
     // SAFETY: the PD outlives its SRQs.
     let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
     // SAFETY: just made, in its final place.

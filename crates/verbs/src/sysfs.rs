@@ -5,23 +5,24 @@ use std::ffi::{CString, c_char, c_int};
 use std::fs::File;
 use std::io::Read;
 use std::sync::OnceLock;
-use weir_device::Errno;
+use weir_device::{Errno, PerProcess};
 
 /// `/sys`, or what `SYSFS_PATH` says to a process without special rights.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    static PATH: OnceLock<CString> = OnceLock::new();
+    static PATH: PerProcess<OnceLock<CString>> = PerProcess::new();
     guard(c"/sys".as_ptr(), || {
-        PATH.get_or_init(|| {
-            // SAFETY: no more than four system calls.
-            let own_rights = unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
-            std::env::var("SYSFS_PATH")
-                .ok()
-                .filter(|path| own_rights && !path.is_empty())
-                .and_then(|path| CString::new(path.trim_end_matches('/')).ok())
-                .unwrap_or_else(|| c"/sys".into())
-        })
-        .as_ptr()
+        PATH.get()
+            .get_or_init(|| {
+                // SAFETY: no more than four system calls.
+                let own_rights = unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
+                std::env::var("SYSFS_PATH")
+                    .ok()
+                    .filter(|path| own_rights && !path.is_empty())
+                    .and_then(|path| CString::new(path.trim_end_matches('/')).ok())
+                    .unwrap_or_else(|| c"/sys".into())
+            })
+            .as_ptr()
     })
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use weir_device::Errno;
+use weir_device::{Errno, PerProcess};
 
 /// An `ibv_xrcd` and our part of it.
 #[repr(C)]
@@ -19,7 +19,7 @@ struct Xrcd {
 /// Domains by device and file.
 type Shared = HashMap<(String, u64, u64), Weak<weir_device::Xrcd>>;
 
-static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
 
 /// EINVAL: no file and no `O_CREAT`, or a domain that must not exist already; EAGAIN: one that must.
 ///
@@ -28,7 +28,7 @@ static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
 pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
     object(|| {
         // SAFETY: the caller's promise.
-        let (own, init) = unsafe { (context::own(context), &*init) };
+        let (own, init) = unsafe { (context::alive(context)?, &*init) };
         const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
         if init.comp_mask & !BOTH != 0 {
@@ -41,8 +41,8 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
             weir_device::Xrcd::open(&own.device)?
         } else {
             let (dev, ino) = identity(init.fd)?;
-            let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = shared.get_or_insert_default().entry((own.info.name.clone(), dev, ino)).or_default();
+            let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
+            let place = shared.entry((own.info.name.clone(), dev, ino)).or_default();
             match place.upgrade() {
                 Some(_) if creates && init.oflags & libc::O_EXCL != 0 => return Err(EINVAL),
                 Some(found) => found,
@@ -66,6 +66,9 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     status(|| {
         // SAFETY: the caller's promise; made from a Box.
         unsafe {
+            if context::is_inherited((*xrcd).context) {
+                return Ok(());
+            }
             if own(xrcd).is_used() {
                 return Err(EBUSY);
             }

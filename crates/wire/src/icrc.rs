@@ -32,6 +32,15 @@ pub fn compute(envelope: &Envelope, body: &[u8]) -> u32 {
     mask_and_finish(&mut prefix, len, body)
 }
 
+/// The ICRC that a packet with the ICRC `icrc` gets when it leaves under other headers. A right one stays right, a wrong
+/// one stays as wrong as it was.
+///
+/// # Panics
+/// If `body` is shorter than a BTH (12 bytes).
+pub fn moved(icrc: u32, from: &Envelope, to: &Envelope, body: &[u8]) -> u32 {
+    icrc ^ compute(from, body) ^ compute(to, body)
+}
+
 /// The ICRC by the IP and UDP header as they stand in a frame.
 ///
 /// # Panics

@@ -182,6 +182,11 @@ impl Opcode {
         if allowed { Some(operation) } else { None }
     }
 
+    /// A reserved operation of RC or XRC.
+    pub const fn is_reserved_request(self) -> bool {
+        matches!(self.service(), Service::Rc | Service::Xrc) && self.operation().is_none()
+    }
+
     #[inline]
     const fn has(self, bit: u16) -> bool {
         match TABLE[(self.0 & 0x1f) as usize] {
@@ -288,6 +293,10 @@ mod tests {
     #[test]
     fn operations_are_limited_by_service() {
         assert_eq!(Opcode(0x15).operation(), None);
+        let reserved: Vec<u8> = (0..=255).filter(|code| Opcode(*code).is_reserved_request()).collect();
+        let low = [0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1e, 0x1f];
+        assert_eq!(reserved, [low, low.map(|code| 0xa0 | code)].concat());
+        assert!(reserved.iter().all(|code| Opcode(*code).extensions_len() == 0 && !Opcode(*code).is_response()));
         assert_eq!(Opcode::new(Service::Ud, O::WriteOnly).operation(), None);
         assert_eq!(Opcode::new(Service::Uc, O::ReadRequest).operation(), None);
         assert_eq!(Opcode::new(Service::Uc, O::WriteOnly).operation(), Some(O::WriteOnly));

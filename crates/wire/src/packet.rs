@@ -91,6 +91,14 @@ impl Bth {
         }
     }
 
+    /// Whether a member of the partition of `own` may take the packet: the low 15 bits agree, and one of the two is a full
+    /// member (IBTA 10.9.3).
+    #[inline]
+    pub fn is_in_partition_of(&self, own: u16) -> bool {
+        const FULL: u16 = 0x8000;
+        (self.pkey ^ own) & !FULL == 0 && (self.pkey | own) & FULL != 0 && own & !FULL != 0
+    }
+
     #[inline]
     fn from_raw(raw: &RawBth) -> Self {
         let (dest, psn) = (raw.dest_qp.get(), raw.psn.get());
@@ -202,7 +210,8 @@ impl fmt::Debug for Headers {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a UDP payload; every length is checked here.
+    /// Reads a UDP payload; every length is checked here. A reserved operation of a reliable service is read as one
+    /// without extension headers: its responder refuses it (IBTA 9.7.4.1.2).
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let truncated = |need: usize| ParseError::Truncated { len: bytes.len(), need };
@@ -212,7 +221,7 @@ impl<'a> Packet<'a> {
         if bth.version != 0 {
             return Err(ParseError::Version(bth.version));
         }
-        if opcode.operation().is_none() {
+        if opcode.operation().is_none() && !opcode.is_reserved_request() {
             return Err(ParseError::UnknownOpcode(opcode.0));
         }
         let len = opcode.extensions_len();
@@ -224,5 +233,29 @@ impl<'a> Packet<'a> {
         let mut headers = Headers::new(bth);
         headers.extensions[..len].copy_from_slice(extensions);
         Ok(Packet { headers, payload: &body[..payload], icrc: u32::from_le_bytes(*icrc) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DEFAULT_PKEY, Operation, Service};
+
+    #[test]
+    fn partitions_match_by_number_and_one_full_member() {
+        let from = |pkey| Bth { pkey, ..Bth::new(Opcode::new(Service::Rc, Operation::SendOnly), 1, Psn::new(0)) };
+        for (theirs, own, matches) in [
+            (0xffff, DEFAULT_PKEY, true),
+            (0x7fff, DEFAULT_PKEY, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0x7fff, false),
+            (0xfffe, DEFAULT_PKEY, false),
+            (0x8001, 0x8001, true),
+            (0x8001, DEFAULT_PKEY, false),
+            (0x0000, DEFAULT_PKEY, false),
+            (0x8000, 0x8000, false),
+        ] {
+            assert_eq!(from(theirs).is_in_partition_of(own), matches, "{theirs:#06x} {own:#06x}");
+        }
     }
 }

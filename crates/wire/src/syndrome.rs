@@ -53,6 +53,17 @@ impl Syndrome {
         }
     }
 
+    /// Receives that a positive acknowledgement says are there, beyond the messages that its MSN counts; `None`: no
+    /// limit (IBTA 9.7.7.2, table 46).
+    pub const fn credits(self) -> Option<u32> {
+        match self {
+            Syndrome::Ack(31) => None,
+            Syndrome::Ack(code @ 0..2) => Some(code as u32),
+            Syndrome::Ack(code) => Some((2 | (code & 1) as u32) << (code / 2 - 1)),
+            _ => None,
+        }
+    }
+
     /// Encodes to a syndrome byte.
     pub const fn to_byte(self) -> u8 {
         match self {

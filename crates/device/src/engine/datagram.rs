@@ -2,7 +2,9 @@
 
 use crate::adapter::Adapter;
 use crate::engine::host::QpHost;
-use crate::engine::peers::{PeerId, Peers, State};
+use crate::engine::parked::{DATAGRAMS, Parked};
+use crate::engine::peer::{PeerId, State};
+use crate::engine::peers::Peers;
 use crate::engine::staging::{Lost, Staging};
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::region::{Cached, Regions};
@@ -25,6 +27,7 @@ struct Staged<'a> {
     port: u16,
     routes: &'a [Option<Route>],
     peers: &'a mut Peers,
+    parked: Option<&'a mut Parked>,
     user: User,
     faults: &'a Arc<QpFaults>,
     regions: &'a Regions,
@@ -44,14 +47,20 @@ impl Engine {
         let routes = adapter.addresses.read();
         let mut served = std::mem::take(&mut self.served);
         let mut protocol = shared.lock();
-        let mut host =
-            QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side: Side::Requester };
+        let mut host = QpHost {
+            shared: &shared,
+            regions: &adapter.regions,
+            cached: &mut self.cached,
+            done: Some(&mut self.done),
+            side: Side::Requester,
+        };
         let mut staged = Staged {
             outbox: &mut self.outbox,
             segments: self.carrier.max_segments(),
             port: own_port(&self.slot),
             routes: &routes,
             peers: &mut self.peers,
+            parked: self.parked.as_deref_mut(),
             user: User { pd: shared.pd(), qp: shared.num },
             faults: &shared.faults,
             regions: &adapter.regions,
@@ -81,21 +90,33 @@ impl Engine {
     /// Asks a peer how far it has come, if it is time.
     pub(super) fn ask(&mut self, peer: PeerId, now: Instant) {
         if let Some(note) = self.peers.ask(peer, now) {
-            self.send_note(&note);
+            self.send_hello(&note, &[]);
         }
     }
 }
 
 impl Staged<'_> {
-    fn stage(&mut self, route: &Route, to: &SocketAddr, icrc: bool, packet: &Outgoing<'_>) -> Result<(), Refused> {
+    /// Stages a datagram: on its way out, or among the parked ones.
+    fn stage(
+        &mut self,
+        parked: Option<&mut Parked>,
+        route: &Route,
+        to: &SocketAddr,
+        tag: Option<u32>,
+        packet: &Outgoing<'_>,
+    ) -> Result<(), Refused> {
+        let (outbox, groups, segments) = match parked {
+            None => (&mut *self.outbox, OUTBOX_GROUPS, self.segments),
+            Some(parked) => (&mut parked.outbox, DATAGRAMS, 1),
+        };
         let mut staging = Staging {
-            outbox: &mut *self.outbox,
-            groups: OUTBOX_GROUPS,
-            segments: self.segments,
+            outbox,
+            groups,
+            segments,
             route,
             to,
             port: self.port,
-            icrc,
+            tag,
             user: self.user,
             faults: self.faults,
             regions: self.regions,
@@ -106,6 +127,26 @@ impl Staged<'_> {
         };
         staging.push(packet)
     }
+
+    /// Keeps a datagram until it is known what its peer is; without room for it, the QP waits.
+    #[cold]
+    fn park(&mut self, id: PeerId, packet: &Outgoing<'_>) -> Result<(), Refused> {
+        let (route, to) = (self.peers.get(id).route, self.peers.get(id).to(false));
+        let mut staged = Err(Refused::Full);
+        if let Some(parked) = self.parked.take() {
+            if parked.admits(id) {
+                staged = self.stage(Some(&mut *parked), &route, &to, Some(0), packet);
+            }
+            if staged.is_ok() {
+                parked.enter(id);
+            }
+            self.parked = Some(parked);
+        }
+        if staged == Err(Refused::Full) {
+            self.blocked = Some(id);
+        }
+        staged
+    }
 }
 
 impl Egress for Staged<'_> {
@@ -115,15 +156,12 @@ impl Egress for Staged<'_> {
         let Some(route) = self.routes.get(to.address as usize).copied().flatten() else { return Ok(()) };
         if route.remote.is_multicast() {
             // A group is nobody in particular: adapters of any kind may have joined it.
-            return self.stage(&route, &route.to(ROCE_PORT), true, packet);
+            return self.stage(None, &route, &route.to(ROCE_PORT), None, packet);
         }
         let id = self.peers.greet_datagram(route, to.dest_qp, self.now);
         let peer = self.peers.get(id);
         let icrc = match peer.state {
-            State::Unknown => {
-                self.blocked = Some(id);
-                return Err(Refused::Full);
-            }
+            State::Unknown => return self.park(id, packet),
             State::Foreign => true,
             State::Weir(weir) => weir.icrc,
         };
@@ -132,8 +170,8 @@ impl Egress for Staged<'_> {
             self.blocked = Some(id);
             return Err(Refused::Full);
         }
-        let (route, to) = (peer.route, peer.to);
-        self.stage(&route, &to, icrc, packet)?;
+        let (route, to) = (peer.route, peer.to(peer.state == State::Foreign));
+        self.stage(None, &route, &to, (!icrc).then_some(0), packet)?;
         self.peers.get_mut(id).flow.sent(cost);
         if self.served.last() != Some(&id) {
             self.served.push(id);

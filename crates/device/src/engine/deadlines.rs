@@ -68,14 +68,8 @@ impl Engine {
             protocol = shared.lock();
         }
         if protocol.poll_timeout().is_some_and(|due| due <= now) {
-            if protocol.owes_lazy_ack()
-                && let Some(entry) = self.table.get_mut(index)
-            {
-                // No answer took its ACK along in time.
-                entry.answers = false;
-            }
-            let (cached, side) = (&mut self.cached, Side::Requester);
-            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
+            let (cached, done, side) = (&mut self.cached, Some(&mut self.done), Side::Requester);
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, done, side };
             protocol.handle_timeout(now, &mut host);
         }
         self.after(index, &mut protocol);
@@ -103,6 +97,14 @@ impl Engine {
         }
         self.table.remove(index);
         self.shown.qps.set(self.table.len() as u64);
+    }
+
+    /// A retired QP's number is needed.
+    pub(super) fn give_way(&mut self, index: u16) {
+        self.forget(index);
+        // Another QP will have that index: it must not stand in a list twice.
+        self.ready.retain(|ready| *ready != index);
+        self.lazy.retain(|lazy| *lazy != index);
     }
 
     /// A retired QP is forgotten by a deadline of its own.

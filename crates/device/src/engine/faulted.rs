@@ -79,7 +79,13 @@ impl Engine {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
         let mut protocol = shared.lock();
         protocol.page_resolved(now, side);
-        let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side };
+        let mut host = QpHost {
+            shared: &shared,
+            regions: &adapter.regions,
+            cached: &mut self.cached,
+            done: Some(&mut self.done),
+            side,
+        };
         if let Some(places) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
         {

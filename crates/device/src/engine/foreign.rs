@@ -2,15 +2,27 @@
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
-use crate::slot::{Holder, slot_of};
+use crate::relay::holder::Holder;
+use crate::relay::incoming::{Link, Received};
+use crate::relay::message;
+use crate::slot::{is_used, slot_of};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use weir_link::Arrival;
+use weir_link::{Arrival, Inbox};
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
 /// How often a process with foreign peers tries to become the holder, for the one that is may end.
 const RETRY: Duration = Duration::from_millis(50);
+/// Messages of handed over packets in one turn.
+const MESSAGES: usize = 8;
+/// A process that handed packets over so recently is listened to in each turn.
+const LATELY: Duration = Duration::from_secs(1);
+/// How many looks for messages go by before the next look for a connection, where there is one.
+const LOOKS: u32 = 16;
+/// How long connections wait when the process has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Our part in port 4791.
 #[derive(Default)]
@@ -19,54 +31,111 @@ pub struct Foreign {
     next_try: Option<Instant>,
     /// A QP of ours has a foreign peer.
     peers: bool,
+    /// When packets were last handed over to us.
+    heard: Option<Instant>,
+    looks: u32,
+    /// When connections are taken again.
+    resume: Option<Instant>,
+    told: bool,
 }
 
 impl Foreign {
-    /// There is a foreign peer: somebody must listen.
+    /// There is a foreign peer: some process must listen.
     pub fn wanted(&mut self, now: Instant) {
         self.peers = true;
         self.welcome(now);
     }
 
-    /// Strangers may send, as they may to UD QPs: it is as well that somebody listens.
+    /// Strangers may send, as they may to UD QPs: it is as well that some process listens.
     pub fn welcome(&mut self, now: Instant) {
         if self.holder.is_none() && self.next_try.is_none() {
             self.next_try = Some(now);
         }
     }
 
-    /// Whether packets are to be expected from another process that holds the port.
-    pub fn expects(&self) -> bool {
-        self.peers && self.holder.is_none()
-    }
-
-    /// When to try again.
+    /// When to try again, or to flush.
     pub fn next(&self) -> Option<u64> {
-        self.next_try.map(|instant| instant.0)
+        let flush = self.holder.as_ref().and_then(Holder::next);
+        let due = [self.next_try, self.resume].into_iter().flatten().map(|instant| instant.0);
+        due.chain(flush).min()
     }
 
-    /// Gives a packet to the slot that it is for.
-    pub fn hand_over(&self, dest: u32, arrival: &Arrival, packet: &[u8]) {
-        if let Some(holder) = &self.holder {
-            holder.hand_over(slot_of(dest), arrival, packet);
+    /// Gives a packet to the slot that it is for, by the next [`flush`](Self::flush).
+    pub fn hand_over(&mut self, dest: u32, arrival: &Arrival, packet: &[u8]) {
+        let slot = slot_of(dest);
+        if let Some(holder) = &mut self.holder
+            && is_used(slot)
+        {
+            holder.hand_over(slot, arrival, packet);
+        }
+    }
+
+    /// Sends what is to be handed over.
+    #[inline]
+    pub fn flush(&mut self, now: Instant) {
+        if let Some(holder) = &mut self.holder {
+            holder.flush(now);
+        }
+    }
+
+    /// Says once why no packet of a foreign adapter gets here. Most processes have no foreign peers: they are not told.
+    fn tell(&mut self, device: &str, error: &io::Error) {
+        let matters = self.peers || self.next_try.is_some();
+        if !matters || std::mem::replace(&mut self.told, true) {
+            tracing::debug!("{device}: cannot listen on UDP port {ROCE_PORT}: {error}");
+        } else if error.kind() == io::ErrorKind::AddrInUse {
+            tracing::warn!(
+                "{device}: another program has UDP port {ROCE_PORT}, perhaps the kernel's Soft-RoCE: no packet of a \
+                 foreign adapter gets to this process, while Weir peers are not affected. End that program (`ss -ulpn \
+                 sport = :{ROCE_PORT}` shows it) or remove the rxe device (`rdma link`); the port is tried again every \
+                 {RETRY:?}"
+            );
+        } else {
+            tracing::warn!(
+                "{device}: cannot listen on UDP port {ROCE_PORT}, where foreign adapters send to: {error}. It is tried \
+                 again every {RETRY:?}"
+            );
         }
     }
 }
 
 impl Engine {
-    /// A UD QP is ready to receive, from anybody.
+    /// A UD QP is ready to receive, from any adapter.
     pub fn welcome_strangers(&mut self, adapter: &Adapter, now: Instant) {
         self.foreign.welcome(now);
         self.foreign_turn(adapter, now);
     }
 
+    /// A peer is not known yet. If it is a foreign adapter it may send before it counts as one, and a closed port would
+    /// be news to it that ends its attempts. One try and no more: no process whose peers are all Weir's wakes up for
+    /// the port.
+    pub(super) fn expect_foreign(&mut self, adapter: &Adapter) {
+        if self.foreign.holder.is_none() {
+            self.try_to_hold(adapter);
+        }
+    }
+
     /// Tries to become the holder if that is wanted and due.
     pub(super) fn foreign_turn(&mut self, adapter: &Adapter, now: Instant) {
+        if self.foreign.resume.is_some_and(|due| due <= now) {
+            self.foreign.resume = None;
+            self.watch_incoming(adapter);
+        }
         if self.foreign.next_try.is_none_or(|due| due > now) {
             return;
         }
         self.foreign.next_try = Some(now + RETRY);
-        let Ok(holder) = Holder::claim() else { return };
+        self.try_to_hold(adapter);
+    }
+
+    fn try_to_hold(&mut self, adapter: &Adapter) {
+        let name = &adapter.device.name;
+        let holder = match Holder::claim() {
+            Ok(holder) => holder,
+            // Another process of Weir's has the port, and hands over what is for us.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return,
+            Err(error) => return self.foreign.tell(name, &error),
+        };
         let before = self.carrier.fds();
         match self.carrier.listen(ROCE_PORT) {
             Ok(()) => {
@@ -74,7 +143,7 @@ impl Engine {
                 new.retain(|descriptor| !before.contains(descriptor));
                 for descriptor in &new {
                     if let Err(error) = adapter.pace.watch(*descriptor) {
-                        tracing::error!("{}: cannot watch port {ROCE_PORT}: {error}", adapter.device.name);
+                        tracing::error!("{name}: cannot watch port {ROCE_PORT}: {error}");
                     }
                 }
                 new.push(holder.as_raw_fd());
@@ -82,9 +151,85 @@ impl Engine {
                 self.foreign.holder = Some(holder);
                 self.foreign.next_try = None;
             }
-            Err(error) => tracing::info!("{}: UDP port {ROCE_PORT} is taken: {error}", adapter.device.name),
+            Err(error) => self.foreign.tell(name, &error),
         }
     }
+
+    /// Whether packets are to be expected from another process that holds the port.
+    pub(super) fn expects_handed_over(&self, now: Instant) -> bool {
+        let lately = self.foreign.heard.is_some_and(|heard| now - heard < LATELY);
+        lately || self.foreign.peers && self.foreign.holder.is_none()
+    }
+
+    /// Takes packets that the holder of port 4791 handed over; how many messages and changes there were.
+    pub(super) fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
+        for count in 0..MESSAGES {
+            match self.slot.incoming.receive(&mut self.inbox.bytes) {
+                Received::Message { len, user } => {
+                    self.foreign.heard = Some(now);
+                    self.deliver_handed_over(adapter, len, user, now);
+                }
+                Received::Ended(link) => end(adapter, link),
+                Received::Nothing => {
+                    self.foreign.looks = self.foreign.looks.wrapping_add(1);
+                    let look = !self.slot.incoming.is_connected() || self.foreign.looks.is_multiple_of(LOOKS);
+                    if !look || !self.accept_holder(adapter, now) {
+                        return count;
+                    }
+                }
+            }
+        }
+        MESSAGES
+    }
+
+    fn deliver_handed_over(&mut self, adapter: &Adapter, len: usize, user: u32, now: Instant) {
+        let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
+        for arrival in message::packets(&inbox.bytes[..len]) {
+            if self.slot.incoming.believes(user, arrival.from.ip(), now) {
+                self.shown.traffic.received(&[arrival]);
+                self.deliver(adapter, &inbox, &arrival, now);
+            }
+        }
+        self.inbox = inbox;
+    }
+
+    /// Takes a connection of the holder. Whether there was one.
+    fn accept_holder(&mut self, adapter: &Adapter, now: Instant) -> bool {
+        if self.foreign.resume.is_some() {
+            return false;
+        }
+        let accepted = match self.slot.incoming.accept(now) {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => return false,
+            Err(error) => {
+                // It stays readable, and would keep the thread awake.
+                tracing::warn!("{}: packets of foreign adapters have to wait: {error}", adapter.device.name);
+                adapter.pace.forget(self.slot.incoming.as_raw_fd());
+                self.foreign.resume = Some(now + PAUSE);
+                return false;
+            }
+        };
+        if let Some(link) = accepted.ended {
+            end(adapter, link);
+        }
+        adapter.add_sockets(&[accepted.new]);
+        if let Err(error) = adapter.pace.watch(accepted.new) {
+            tracing::warn!("{}: packets of foreign adapters may be late: {error}", adapter.device.name);
+        }
+        true
+    }
+
+    fn watch_incoming(&self, adapter: &Adapter) {
+        if let Err(error) = adapter.pace.watch(self.slot.incoming.as_raw_fd()) {
+            tracing::warn!("{}: packets of foreign adapters may be late: {error}", adapter.device.name);
+        }
+    }
+}
+
+/// Closes a connection, which the thread watches no more.
+fn end(adapter: &Adapter, link: Link) {
+    adapter.forget_socket(link.as_raw_fd());
+    drop(link);
 }
 
 #[cfg(test)]
@@ -122,32 +267,26 @@ mod tests {
         }
     }
 
-    /// Other tests claim it, too, for a moment.
-    fn holder() -> Holder {
-        std::iter::repeat_with(|| {
-            std::thread::sleep(Duration::from_millis(1));
-            Holder::claim()
-        })
-        .take(10_000)
-        .find_map(Result::ok)
-        .expect("nobody keeps it")
-    }
-
     #[test]
     fn what_is_handed_over_does_not_wait_for_a_quiet_moment() {
         let adapter = Adapter::open("weir_lo", None).unwrap();
-        let (slot, ports) = Slot::claim().unwrap();
-        let shown = publish::device(&adapter.device.name, 0);
+        let (slot, ports) = Slot::claim(weir_link::Without::empty()).unwrap();
+        let shown = publish::device(&adapter.device.name, 0).unwrap();
         let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
         let mut engine = Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown).unwrap();
         engine.carrier = Box::new(Busy);
-        let holder = holder();
+        let holder = Holder::claim_name(&format!("weir/test/{}", std::process::id())).unwrap();
         engine.foreign.wanted(clock::now());
         assert_eq!(slot_of(qpn), number);
-        let other = Foreign { holder: Some(holder), ..Foreign::default() };
+        let mut other = Foreign { holder: Some(holder), ..Foreign::default() };
         let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);
-        (0..5).for_each(|_| other.hand_over(qpn, &arrival, &[0; 20]));
+        for _ in 0..5 {
+            other.hand_over(qpn, &arrival, &[0; 20]);
+            other.flush(clock::now());
+        }
         assert!(engine.turn(&adapter, Turn::POLL));
-        assert!(engine.slot.receive(&mut [0; 100]).is_none(), "one turn has taken them all");
+        assert!(engine.slot.incoming.is_connected());
+        let left = engine.slot.incoming.receive(&mut [0; 100]);
+        assert!(matches!(left, Received::Nothing), "one turn has taken them all");
     }
 }

@@ -1,19 +1,23 @@
 //! A QP's side of the adapter: memory within its protection domain, its CQs, its events.
 
 use crate::AsyncEvent;
+use crate::engine::done::Done;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
 use crate::paging::{Paged, Who, invalidate};
 use crate::qp::Shared;
-use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Sge, Side};
+use std::sync::Arc;
+use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
 use weir_wire::Opcode;
 
 /// What the protocol sees of the adapter while it works on one QP.
 pub struct QpHost<'a> {
-    pub shared: &'a Shared,
+    pub shared: &'a Arc<Shared>,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
+    /// Where its completions wait for the end of the turn. `None`: outside of turns they enter their CQs at once.
+    pub done: Option<&'a mut Done>,
     /// Which of its sides is worked on.
     pub side: Side,
 }
@@ -41,8 +45,12 @@ impl QpHost<'_> {
     }
 
     fn remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) -> Result<Spot, Denied> {
+        self.remote_within(self.shared.pd(), rkey, va, len, access)
+    }
+
+    fn remote_within(&mut self, pd: u32, rkey: u32, va: u64, len: u64, access: Access) -> Result<Spot, Denied> {
         let region = self.regions.find(rkey, self.cached)?;
-        let addr = region.remote(self.shared.pd(), self.shared.num, va, len, access)?;
+        let addr = region.remote(pd, self.shared.num, va, len, access)?;
         Ok(Spot { addr, len, paged: region.paged })
     }
 
@@ -136,8 +144,11 @@ impl Host for QpHost<'_> {
         Ok(())
     }
 
-    fn expect_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) {
-        if let Ok(Spot { addr, len, paged: Some(paged) }) = self.remote(rkey, va, len, access) {
+    fn expect_remote(&mut self, range: &Remote, access: Access) {
+        let pd = range.pd.unwrap_or(self.shared.pd());
+        if let Ok(Spot { addr, len, paged: Some(paged) }) =
+            self.remote_within(pd, range.rkey, range.va, range.len, access)
+        {
             paged.expect(addr, len, access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC));
         }
     }
@@ -158,7 +169,7 @@ impl Host for QpHost<'_> {
         self.shared.take_receive(sges)
     }
 
-    fn select_srq(&mut self, number: u32) -> bool {
+    fn select_srq(&mut self, number: u32) -> Option<u32> {
         self.shared.name_srq(number)
     }
 
@@ -173,13 +184,17 @@ impl Host for QpHost<'_> {
     }
 
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
-        match queue {
-            Queue::Send => self.shared.send_cq.push(queue, completion, &self.shared.places, solicited),
-            Queue::Receive => self.shared.complete_receive(completion, solicited),
+        match &mut self.done {
+            Some(done) => done.add(self.shared, queue, completion, solicited),
+            None => self.shared.complete(queue, completion, solicited),
         }
     }
 
     fn event(&mut self, event: QpEvent) {
+        // An event may say that no completion comes after it.
+        if let Some(done) = &mut self.done {
+            done.publish();
+        }
         self.shared.events.push(AsyncEvent::Qp { cookie: self.shared.cookie, event });
     }
 }

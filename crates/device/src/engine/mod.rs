@@ -1,15 +1,23 @@
 //! The engine: moves packets between the QPs of a device and its carrier. Whoever holds it drives it, one turn at a
 //! time: doorbells, arrivals, deadlines, departures.
 
+mod connection;
 mod datagram;
 mod deadlines;
+mod done;
+mod endings;
+mod failed;
 mod faulted;
 mod flow;
 mod foreign;
 pub mod host;
+mod introduce;
 pub mod multicast;
+mod order;
 mod overflow;
 pub mod pace;
+pub mod parked;
+mod peer;
 mod peers;
 pub mod quirks;
 mod receive;
@@ -22,17 +30,21 @@ mod transmit;
 
 use crate::adapter::Adapter;
 use crate::config::{Config, Icrc};
-use crate::hello::{self, Hello, Kind};
+use crate::hello::{self, Hello};
 use crate::interfaces::DeviceInfo;
 use crate::memory::region::Cached;
 use crate::paging::held::Places;
+use crate::proof::Secret;
 use crate::qp::Shared;
 use crate::route::Route;
-use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
+use crate::slot::{self, FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use crate::{Errno, carrier, clock};
+use connection::Link;
+use done::Done;
 use foreign::Foreign;
 use multicast::Groups;
+use parked::Parked;
 use peers::Peers;
 use staging::Lost;
 use std::collections::VecDeque;
@@ -41,7 +53,7 @@ use std::sync::Arc;
 use table::Table;
 use timers::Timers;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{Announcer, Instant, Profile, Side};
+use weir_transport::{Announcer, Instant, Profile, Psn, Side};
 
 /// What a turn does beside doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -50,19 +62,17 @@ pub struct Turn {
     receive: bool,
     /// Sends ACKs that waited for company since an earlier turn.
     earlier_acks: bool,
-    /// Sends all ACKs that are owed, whoever may still take them along.
-    all_acks: bool,
 }
 
 impl Turn {
     /// Something was posted.
-    pub const SEND: Turn = Turn { receive: false, earlier_acks: false, all_acks: false };
+    pub const SEND: Turn = Turn { receive: false, earlier_acks: false };
     /// An empty CQ was polled.
-    pub const POLL: Turn = Turn { receive: true, earlier_acks: true, all_acks: false };
+    pub const POLL: Turn = Turn { receive: true, earlier_acks: true };
     /// The engine's thread.
-    pub const THREAD: Turn = Turn { receive: true, earlier_acks: false, all_acks: false };
+    pub const THREAD: Turn = Turn { receive: true, earlier_acks: false };
     /// The process is about to end.
-    pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true, all_acks: true };
+    pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true };
 }
 
 /// Staged bytes on their way out: a few bursts, so that one system call takes them all and they stay in the cache.
@@ -90,13 +100,17 @@ pub struct Engine {
     lazy: Vec<u16>,
     rung: Vec<u32>,
     /// Peers that a QP's datagrams went to, while it is worked on.
-    served: Vec<peers::PeerId>,
+    served: Vec<peer::PeerId>,
     cached: Cached,
     payload_cached: Cached,
+    /// Datagrams that wait for an answer of their peers, once a QP sends any.
+    parked: Option<Box<Parked>>,
     /// Packets that wait for pages, if there are on-demand regions.
     held: Option<Box<Places>>,
     /// QPs whose pages have come, while they are worked on.
     resolved: Vec<(u32, Side)>,
+    /// Completions of this turn.
+    done: Done,
     /// Whom to tell that a page is there, where the profile has packet flood.
     announcer: Option<Box<Announcer>>,
     /// Where packets are noted that the adapter itself loses.
@@ -124,15 +138,17 @@ impl Engine {
         // Who looks at packets, or damages them, needs their ICRC.
         let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
         let own = Hello {
-            kind: Kind::Hello,
+            ask: 0,
+            answer: 0,
+            alive: 0,
             icrc_auto,
-            boot_id: hello::boot_id(),
-            epoch: getrandom::u64().map_err(|_| Errno(libc::EAGAIN))?,
+            boot_id: hello::boot_id()?,
             window: 0,
             patience: config.patience,
             mark: 0,
         };
-        let mut peers = Peers::new(own, ports.receive_buffer());
+        let secret = Secret::new().map_err(|_| Errno(libc::EAGAIN))?;
+        let mut peers = Peers::new(secret, own, ports.receive_buffer());
         if quirks::has_peers_repeat(profile) {
             peers.widen();
         }
@@ -159,15 +175,17 @@ impl Engine {
             served: Vec::with_capacity(64),
             cached: Cached::default(),
             payload_cached: Cached::default(),
+            parked: None,
             held: None,
             resolved: Vec::with_capacity(64),
+            done: Done::new(),
         })
     }
 
     /// What becomes readable when something arrives.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.carrier.fds();
-        descriptors.push(self.slot.as_raw_fd());
+        descriptors.push(self.slot.incoming.as_raw_fd());
         descriptors
     }
 
@@ -176,8 +194,11 @@ impl Engine {
         self.carrier.close();
     }
 
-    /// Enters a QP under a new number. ENOMEM if all numbers are taken.
-    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Arc<Shared>) -> Result<Arc<Shared>, Errno> {
+    /// Enters a QP under a new number. ENOMEM if there are as many as there may be.
+    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
+        if let Some(oldest) = self.table.must_give_way() {
+            self.give_way(oldest);
+        }
         let shared = self.table.insert(make)?;
         let count = self.table.len();
         self.shown.qps.set(count as u64);
@@ -196,6 +217,10 @@ impl Engine {
     /// Takes a QP out. For a moment it goes on to acknowledge duplicates: the peer may have missed our last ACK.
     pub fn remove_qp(&mut self, adapter: &Adapter, num: u32) {
         let Some(index) = self.table.index(num) else { return };
+        if !adapter.condition.works() {
+            self.table.remove(index);
+            return;
+        }
         self.table.retire(index, clock::now());
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
@@ -211,15 +236,50 @@ impl Engine {
         self.table_timer(index);
     }
 
-    /// Binds a QP to where its packets go.
-    pub fn connect(&mut self, adapter: &Adapter, num: u32, route: Route, dest: u32, now: Instant) {
+    /// Binds a QP to where its packets go. `rq_psn`: it begins anew, and the first packet from there carries this PSN.
+    pub fn connect(&mut self, adapter: &Adapter, num: u32, route: Route, dest: u32, rq_psn: Option<Psn>, now: Instant) {
         let Some(index) = self.table.index(num) else { return };
+        let key = (route.local, route.remote, FIRST_PORT + slot_of(dest));
+        if rq_psn.is_none() && entry_peer(&self.table, index).is_some_and(|peer| self.peers.get(peer).key() == key) {
+            // The way is another, the connection is the same.
+            return;
+        }
         self.disconnect(num);
-        let peer = self.peers.bind(route, dest, now);
-        if let Some(entry) = self.table.get_mut(index) {
-            entry.bind(peer);
+        let peer = self.peers.bind(route, dest, index, now);
+        let Some(entry) = self.table.get_mut(index) else { return };
+        entry.peer = Some(peer);
+        if let Some(psn) = rq_psn {
+            entry.connection.count += 1;
+            entry.connection.begin(dest, psn, self.peers.tag(num, entry.connection.count));
+        }
+        if slot::is_used(slot_of(dest)) {
+            entry.connection.ask(now);
+            self.peers.ask_soon(peer, now);
+        } else {
+            // No Weir process has such numbers.
+            entry.connection.link = Link::Foreign;
+            self.foreign.wanted(now);
+        }
+        if self.peers.get(peer).weir().is_none() {
+            // The peer may be a foreign adapter and send at once.
+            self.expect_foreign(adapter);
         }
         self.ready(index);
+        self.turn(adapter, Turn::SEND);
+    }
+
+    /// A connected QP will send, its first packet with this PSN: with that, too, its peer can prove itself.
+    pub fn send_from(&mut self, adapter: &Adapter, num: u32, psn: Psn, now: Instant) {
+        let Some(index) = self.table.index(num) else { return };
+        let Some(entry) = self.table.get_mut(index) else { return };
+        entry.connection.send_from(psn);
+        if let Some(peer) = entry.peer
+            && entry.connection.wants_proof()
+        {
+            // However long it was ready to receive before: nothing has been sent yet.
+            entry.connection.ask(now);
+            self.peers.ask_soon(peer, now);
+        }
         self.turn(adapter, Turn::SEND);
     }
 
@@ -229,21 +289,25 @@ impl Engine {
         self.drop_held(index);
         self.forget_unaware(num);
         self.settle(index);
-        if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.unbind()) {
-            self.peers.unbind(peer, clock::now());
+        if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.peer.take()) {
+            self.peers.unbind(peer, index, clock::now());
         }
     }
 
     /// One turn. Whether there was work.
     pub fn turn(&mut self, adapter: &Adapter, turn: Turn) -> bool {
+        if !adapter.condition.works() {
+            return false;
+        }
         let now = clock::now();
         let mut worked = self.answer_doorbells(adapter);
         if adapter.has_resolved() {
             self.go_on(adapter, now);
             worked = true;
         }
+        // An ACK waits for company where the program answers each message: its next post or poll takes the ACK along.
         if turn.earlier_acks {
-            self.hurry_acks(|_| true);
+            self.hurry_acks();
         }
         if turn.receive {
             for _ in 0..RECEIVES {
@@ -255,23 +319,20 @@ impl Engine {
                 }
             }
             // However busy the carrier is: what a foreign adapter sends comes this way only.
-            if self.foreign.expects() {
+            if self.expects_handed_over(now) {
                 worked |= self.receive_handed_over(adapter, now) > 0;
             }
         }
-        // An ACK waits for company while somebody polls, whose next poll or post takes it along. While nobody does, the
-        // program may look at its memory and answer: if it has been answering, its next post takes the ACK along.
-        if turn.all_acks {
-            self.hurry_acks(|_| true);
-        } else if !adapter.pace.somebody_polls() {
-            self.hurry_acks(|entry| !entry.answers);
-        }
+        // What receivers could not take earlier.
+        self.foreign.flush(now);
         if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.somebody_polls() {
             return false;
         }
         let now = self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
+        self.done.publish();
         self.fail_overflown(adapter, now);
+        self.done.publish();
         // What a long turn left over is somebody's next turn.
         let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };
         self.next_due = next.unwrap_or(u64::MAX);
@@ -296,18 +357,14 @@ impl Engine {
         any
     }
 
-    fn hurry_acks(&mut self, which: impl Fn(&table::Entry) -> bool) {
+    fn hurry_acks(&mut self) {
         let mut lazy = std::mem::take(&mut self.lazy);
-        lazy.retain(|index| {
-            let Some(entry) = self.table.get_mut(*index) else { return false };
-            if entry.lazy && !which(entry) {
-                return true;
-            }
+        for index in lazy.drain(..) {
+            let Some(entry) = self.table.get_mut(index) else { continue };
             entry.lazy = false;
             entry.shared.lock().hurry_ack();
-            self.ready(*index);
-            false
-        });
+            self.ready(index);
+        }
         self.lazy = lazy;
     }
 
@@ -335,7 +392,11 @@ impl Engine {
         if setbacks != entry.setbacks {
             let before = std::mem::replace(&mut entry.setbacks, setbacks);
             self.shown.traffic.setbacks(before, setbacks);
+            if setbacks.ack_timeouts != before.ack_timeouts {
+                self.missed_ack(index);
+            }
         }
+        let Some(entry) = self.table.get_mut(index) else { return };
         entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, std::sync::atomic::Ordering::Relaxed);
         if protocol.owes_lazy_ack() && !entry.lazy {
             entry.lazy = true;
@@ -350,6 +411,10 @@ impl Engine {
         // What waits for a window or an answer are requests; responses go out all the same.
         let wants = if entry.waiting { protocol.wants_respond() } else { protocol.wants_transmit() };
         let peer = entry.peer;
+        if let Some(ending) = protocol.take_ending() {
+            let to = peer.map(|peer| self.peers.get(peer).route.remote);
+            endings::tell(&protocol.attr(), entry.shared.num, to, &ending);
+        }
         if wants {
             self.ready(index);
         }
@@ -366,6 +431,23 @@ impl Engine {
         }
     }
 
+    /// A QP has missed an acknowledgement. Where packets carry an ICRC, an acknowledgement does not show which process
+    /// sent it: the peer has to show that it is still the one that proved itself.
+    #[cold]
+    fn missed_ack(&mut self, index: u16) {
+        let Some(entry) = self.table.get(index) else { return };
+        let Some(peer) = entry.peer else { return };
+        let at = self.peers.get(peer);
+        match entry.connection.link {
+            Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.doubt(peer, clock::now()),
+            // It may be a Weir process that has come late.
+            Link::Foreign if entry.connection.wants_proof() && at.next_attempt.is_none() => {
+                self.peers.ask_soon(peer, clock::now());
+            }
+            _ => {}
+        }
+    }
+
     /// Takes what a QP has under way off its peer's account.
     fn settle(&mut self, index: u16) {
         let Some(entry) = self.table.get_mut(index) else { return };
@@ -379,8 +461,11 @@ impl Engine {
     }
 
     /// QPs that waited for a peer's answer or window may try again.
-    fn wake_waiting(&mut self, peer: Option<peers::PeerId>) {
+    fn wake_waiting(&mut self, peer: Option<peer::PeerId>) {
         let Some(peer) = peer else { return };
+        if self.parked.is_some() {
+            self.release(peer, clock::now());
+        }
         let mut waiting = std::mem::take(&mut self.peers.get_mut(peer).waiting);
         for index in waiting.drain(..) {
             if let Some(entry) = self.table.get_mut(index) {
@@ -392,7 +477,7 @@ impl Engine {
     }
 }
 
-fn entry_peer(table: &Table, index: u16) -> Option<peers::PeerId> {
+fn entry_peer(table: &Table, index: u16) -> Option<peer::PeerId> {
     table.get(index).and_then(|entry| entry.peer)
 }
 

@@ -117,7 +117,8 @@ impl Engine {
             }
             let mut protocol = shared.lock();
             let (cached, side) = (&mut self.cached, Side::Responder);
-            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
+            let mut host =
+                QpHost { shared: &shared, regions: &adapter.regions, cached, done: Some(&mut self.done), side };
             if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
                 self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
             }

@@ -9,8 +9,8 @@ use crate::polling::{Polling, TICK};
 use crate::{Errno, clock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A poller offers its core to others this often: some 50 µs of polling.
 const POLLS_PER_YIELD: u32 = 64;
@@ -28,7 +28,11 @@ pub struct Pace {
     /// Becomes readable when the interface changes; -1 if that cannot be watched.
     interface: RawFd,
     interface_changed: AtomicBool,
+    complains: AtomicBool,
     ended: AtomicBool,
+    /// How often a thread asked for a flush, and how many of these the engine's thread has done.
+    flushes_asked: AtomicU32,
+    flushes_done: AtomicU32,
 }
 
 /// Descriptors by which packets come.
@@ -66,7 +70,10 @@ impl Pace {
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
+            complains: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            flushes_asked: AtomicU32::new(0),
+            flushes_done: AtomicU32::new(0),
         };
         pace.add(pace.kick.as_raw_fd(), TOKEN_KICK)?;
         pace.add(pace.timer.as_raw_fd(), TOKEN_TIMER)?;
@@ -120,7 +127,7 @@ impl Pace {
     }
 
     fn packets(&self) -> MutexGuard<'_, Packets> {
-        self.packets.lock().expect("no panic under this lock")
+        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, descriptor: RawFd) {
@@ -140,6 +147,17 @@ impl Pace {
     /// Whether the interface has changed since the last call. It must be looked at then.
     pub fn interface_has_changed(&self) -> bool {
         self.interface_changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// There is something for the log, which the thread writes: the engine's holder must not wait for a terminal.
+    pub fn complain(&self) {
+        self.complains.store(true, Ordering::Release);
+        self.kick();
+    }
+
+    /// Whether there is something for the log since the last call.
+    pub fn has_complaints(&self) -> bool {
+        self.complains.swap(false, Ordering::Acquire)
     }
 
     /// Whether a program polls again and again.
@@ -201,14 +219,40 @@ impl Pace {
     /// Wakes the thread.
     pub fn kick(&self) {
         let one = 1u64;
+        // Threads of the program come here with no engine in their hands: as a plain system call it is no cancellation
+        // point.
         // SAFETY: eight bytes from the stack.
-        unsafe { libc::write(self.kick.as_raw_fd(), (&raw const one).cast(), 8) };
+        unsafe { libc::syscall(libc::SYS_write, self.kick.as_raw_fd(), &raw const one, 8usize) };
     }
 
     /// Ends the thread.
     pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.kick();
+    }
+
+    /// Asks the engine's thread to send what is owed. A ticket for [`has_flushed`](Self::has_flushed). A signal handler
+    /// may call both.
+    pub fn ask_flush(&self) -> u32 {
+        let ticket = self.flushes_asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        self.kick();
+        ticket
+    }
+
+    /// Whether that was done.
+    pub fn has_flushed(&self, ticket: u32) -> bool {
+        self.flushes_done.load(Ordering::SeqCst).wrapping_sub(ticket) as i32 >= 0
+    }
+
+    /// The ticket of a flush that is still to be done.
+    pub fn flush_wanted(&self) -> Option<u32> {
+        let asked = self.flushes_asked.load(Ordering::SeqCst);
+        (!self.has_flushed(asked)).then_some(asked)
+    }
+
+    /// The engine's thread did it.
+    pub fn flushed(&self, ticket: u32) {
+        self.flushes_done.store(ticket, Ordering::SeqCst);
     }
 
     /// Whether the thread should end.
@@ -234,7 +278,7 @@ impl Pace {
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // What it was kicked for until now it sees itself.
         drain(&self.kick);
-        if self.somebody_polls() {
+        if self.somebody_polls() && self.flush_wanted().is_none() {
             // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
             unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
             drain(&self.kick);

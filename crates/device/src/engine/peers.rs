@@ -1,76 +1,21 @@
-//! The processes that QPs talk to: hello, ICRC agreement, windows. Who says hello and has nothing to do with our QPs
-//! yet, or any more, is among the [`Strangers`].
+//! The processes that QPs talk to: hello, ICRC agreement, windows. A process that says hello and has nothing to do with
+//! our QPs yet, or any more, is among the [`Strangers`].
+//!
+//! What a process says of itself is believed only as the answer to our nonce. That it owns the QP at the other end of a
+//! connection is for each QP to prove: see [`crate::engine::introduce`].
 
+use crate::engine::connection::TRIES;
 use crate::engine::flow::Flow;
-use crate::engine::strangers::{Key, PLACES, PRESENT, Stranger, Strangers};
-use crate::hello::{Hello, Kind};
+use crate::engine::peer::{Peer, PeerId, State, Weir};
+use crate::engine::strangers::{PLACES, PRESENT, Stranger, Strangers};
+use crate::hello::{Hello, MAX_PROOFS};
+use crate::proof::{PeerKey as Key, Secret, alive};
 use crate::route::Route;
-use crate::slot::{FIRST_PORT, SLOTS, slot_of};
+use crate::slot::{FIRST_PORT, INDEX_BITS, is_slot_port, slot_of};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_transport::Instant;
-use weir_wire::ROCE_PORT;
-
-/// Index of a peer.
-pub type PeerId = usize;
-
-/// A process at the other end, or a foreign adapter.
-pub struct Peer {
-    /// How packets get there; the port is in `to`.
-    pub route: Route,
-    /// Where packets go.
-    pub to: SocketAddr,
-    /// Its slot's port, where hellos go.
-    slot_port: u16,
-    /// What is known of it.
-    pub state: State,
-    /// What it told last. It holds for its packets while it is greeted anew: they may be here before its answer is.
-    agreed: Option<Weir>,
-    /// Cost in bytes of requests under way to it.
-    pub in_flight: usize,
-    /// Bytes of READ responses under way from it.
-    pub reading: usize,
-    /// What went there that nobody acknowledges.
-    pub flow: Flow,
-    /// How many QPs are bound to it.
-    pub users: usize,
-    /// QPs that wait for its state or its window to open, each once.
-    pub waiting: Vec<u16>,
-    attempts: u32,
-    next_attempt: Option<Instant>,
-    confirmed: Option<Instant>,
-    /// The window that it was told.
-    told: usize,
-    /// When a datagram last went there: they do without being bound to it.
-    datagrams: Option<Instant>,
-}
-
-/// What is known of a peer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum State {
-    /// Asked, not answered yet.
-    Unknown,
-    /// Another Weir process.
-    Weir(Weir),
-    /// It does not answer: a real adapter or Soft-RoCE, at port 4791.
-    Foreign,
-}
-
-/// What a Weir peer has told.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Weir {
-    /// Another one tells that the process was restarted.
-    pub epoch: u64,
-    /// It runs under the same kernel: a burst arrives as it was sent.
-    pub near: bool,
-    /// Packets between us carry an ICRC.
-    pub icrc: bool,
-    /// Bytes that may be under way to it.
-    pub window: usize,
-    /// How long to keep trying while it does not answer.
-    pub patience: Duration,
-}
 
 /// Waits before hellos are repeated. After the sixth the peer counts as foreign; the rest are for a process that was
 /// stopped or very busy.
@@ -86,7 +31,8 @@ const ATTEMPTS: [Duration; 10] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
-const FOREIGN_AFTER: u32 = 6;
+/// As many answers as the proofs of all QPs that a process can have fill.
+const ROUNDS: u32 = (1 << INDEX_BITS) / MAX_PROOFS as u32 + 1;
 
 /// A peer that was heard of so recently needs no new hello.
 const FRESH: Duration = Duration::from_millis(100);
@@ -100,31 +46,6 @@ const FEW: usize = 64;
 /// Who got no datagram for so long is not talked to any more.
 const QUIET: Duration = Duration::from_secs(60);
 
-impl Peer {
-    /// Whether a packet from one of its ports to one of ours carries an ICRC, and whether it is a Weir process's; `None`
-    /// if it is not to be taken. `bound`: the epoch of the process that it must come from.
-    pub fn terms(&self, from_port: u16, to_port: u16, bound: Option<u64>) -> Option<Terms> {
-        // Weir processes talk from slot port to slot port.
-        let genuine = |weir: &Weir| {
-            to_port != ROCE_PORT && from_port == self.slot_port && bound.is_none_or(|epoch| epoch == weir.epoch)
-        };
-        let terms = |weir: Weir| Terms { icrc: weir.icrc, weir: true };
-        match self.state {
-            State::Weir(weir) => genuine(&weir).then(|| terms(weir)),
-            State::Unknown | State::Foreign => {
-                Some(self.agreed.filter(genuine).map_or(Terms { icrc: true, weir: false }, terms))
-            }
-        }
-    }
-}
-
-/// How packets come from a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    pub icrc: bool,
-    pub weir: bool,
-}
-
 /// All peers, and how our receive buffer is divided among them.
 pub struct Peers {
     peers: Vec<Peer>,
@@ -134,7 +55,8 @@ pub struct Peers {
     by_key: HashMap<Key, Place>,
     /// With so many peers it is time to look for those that got no datagram for long.
     sweep_at: usize,
-    /// What we say of ourselves; kind and window are filled in.
+    secret: Secret,
+    /// What we say of ourselves; what depends on the peer is filled in.
     own: Hello,
     /// Bytes that all peers together may have under way to us.
     budget: usize,
@@ -146,7 +68,7 @@ pub struct Peers {
     known: usize,
 }
 
-/// Where somebody's entry is.
+/// Where the entry of a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Peer(PeerId),
@@ -156,16 +78,27 @@ enum Place {
 /// The least and the most that one peer gets of the receive buffer: one burst; what stays in the cache.
 const SHARE: std::ops::RangeInclusive<usize> = (64 << 10)..=(512 << 10);
 
-/// A control datagram to send.
+/// A hello to send.
+#[derive(Clone, Copy, Debug)]
 pub struct Note {
     pub to: SocketAddr,
     pub route: Route,
     pub hello: Hello,
 }
 
+/// What a hello has told.
+pub struct Heard {
+    /// The peer that it came from, if QPs or datagrams of ours go there.
+    pub peer: Option<PeerId>,
+    /// It answers our nonce.
+    pub answers: bool,
+    /// What to answer.
+    pub reply: Option<Note>,
+}
+
 impl Peers {
     /// `receive_buffer`: what the kernel holds for us.
-    pub fn new(own: Hello, receive_buffer: usize) -> Self {
+    pub fn new(secret: Secret, own: Hello, receive_buffer: usize) -> Self {
         // The kernel counts its own structures too: a part stays free for them.
         let budget = receive_buffer / 2;
         Peers {
@@ -174,6 +107,7 @@ impl Peers {
             strangers: Strangers::new(),
             by_key: HashMap::with_capacity(PLACES),
             sweep_at: FEW,
+            secret,
             own,
             budget,
             most: *SHARE.end(),
@@ -202,32 +136,75 @@ impl Peers {
         0..self.peers.len()
     }
 
-    /// The peer that a QPN at an address belongs to. It is greeted unless it was heard of just now.
-    pub fn bind(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
-        let port = FIRST_PORT + slot_of(dest_qpn);
-        let id = self.entry(route, port, now);
-        let peer = &mut self.peers[id];
-        peer.users += 1;
-        let stale = peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH);
-        // It may have been restarted: what we knew of it may be over.
-        if stale && peer.users == 1 {
-            peer.state = State::Unknown;
-            peer.to = route.to(port);
-        }
+    /// The peer that a QPN at an address belongs to, with the QP `index` bound to it.
+    pub fn bind(&mut self, route: Route, dest_qpn: u32, index: u16, now: Instant) -> PeerId {
+        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
+        self.peers[id].members.push(index);
         self.divide(now);
+        id
+    }
+
+    /// Asks a peer at the next opportunity, and again for a while if it does not answer.
+    pub fn ask_soon(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
-        // As a stranger it may have been told less than it gets now.
-        if stale || peer.told < self.share {
+        (peer.attempts, peer.rounds) = (0, 0);
+        peer.next_attempt = Some(now);
+    }
+
+    /// Asks at once for the proofs that an answer had no room for. Answers that prove nothing end that at some time.
+    pub fn ask_for_more(&mut self, id: PeerId, progress: bool, now: Instant) {
+        let peer = &mut self.peers[id];
+        peer.rounds = if progress { 0 } else { peer.rounds + 1 };
+        if peer.rounds <= ROUNDS {
             peer.attempts = 0;
             peer.next_attempt = Some(now);
         }
-        id
+    }
+
+    /// A QP has missed an acknowledgement: the peer is to show that it still lives.
+    pub fn doubt(&mut self, id: PeerId, now: Instant) {
+        let peer = &mut self.peers[id];
+        peer.doubts.get_or_insert(0);
+        if peer.doubts == Some(0) || peer.next_attempt.is_none() {
+            self.ask_soon(id, now);
+        }
+    }
+
+    /// A QP was proven to belong to a process.
+    pub fn proven(&mut self, id: PeerId, life: u64) {
+        let peer = &mut self.peers[id];
+        (peer.life, peer.doubts) = (Some(life), None);
+    }
+
+    /// What identifies this process to a peer.
+    pub fn own_life(&self, id: PeerId) -> u64 {
+        self.secret.life(&self.peers[id].key())
+    }
+
+    /// What a peer's answers repeat.
+    pub fn nonce(&self, id: PeerId) -> u64 {
+        self.secret.nonce(&self.peers[id].key())
+    }
+
+    /// What packets to a QP must carry in its `connection`-th connection.
+    pub fn tag(&self, qpn: u32, connection: u64) -> u32 {
+        self.secret.tag(qpn, connection)
+    }
+
+    /// Whether packets may come without ICRC if the other side agrees.
+    pub fn leaves_icrc_out(&self) -> bool {
+        self.own.icrc_auto
     }
 
     /// The peer that a datagram goes to. It is greeted when it is new, and now and then: it may have been restarted.
     pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
         let peer = &mut self.peers[id];
+        if !is_slot_port(peer.slot_port) {
+            // No Weir process has such numbers.
+            peer.state = State::Foreign;
+            return id;
+        }
         let stale = peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH);
         let first = peer.datagrams.replace(now).is_none();
         if stale && (first || (peer.next_attempt.is_none() && matches!(peer.state, State::Weir(_)))) {
@@ -252,19 +229,22 @@ impl Peers {
         let peer = &mut self.peers[id];
         let State::Weir(weir) = peer.state else { return None };
         let mark = peer.flow.ask(weir.window, now)?;
-        Some(self.marked(id, Kind::Hello, mark))
+        Some(self.note(id, Ask::Yes, 0, mark))
     }
 
     /// A question that is to be repeated, one a call; or a peer that is no longer waited for.
     pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<Note>)> {
         let id = self.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
         let mark = self.peers[id].flow.repeat(now);
-        Some((id, mark.map(|mark| self.marked(id, Kind::Hello, mark))))
+        Some((id, mark.map(|mark| self.note(id, Ask::Yes, 0, mark))))
     }
 
     /// A QP no longer talks to it.
-    pub fn unbind(&mut self, id: PeerId, now: Instant) {
-        self.peers[id].users -= 1;
+    pub fn unbind(&mut self, id: PeerId, index: u16, now: Instant) {
+        let members = &mut self.peers[id].members;
+        if let Some(at) = members.iter().rposition(|member| *member == index) {
+            members.swap_remove(at);
+        }
         self.leave_if_idle(id, now);
         self.divide(now);
     }
@@ -283,18 +263,20 @@ impl Peers {
         }
         let peer = Peer {
             route,
-            to: route.to(port),
             slot_port: port,
-            state: known.map_or(State::Unknown, |known| State::Weir(known.weir)),
-            agreed: known.map(|known| known.weir),
+            state: known.filter(|known| known.proven).map_or(State::Unknown, |known| State::Weir(known.weir)),
+            life: None,
+            members: Vec::with_capacity(16),
+            next_to_prove: 0,
+            doubts: None,
             in_flight: 0,
             reading: 0,
             flow: Flow::default(),
-            users: 0,
             waiting: Vec::with_capacity(16),
             attempts: 0,
+            rounds: 0,
             next_attempt: None,
-            confirmed: known.map(|known| known.heard),
+            confirmed: known.filter(|known| known.proven).map(|known| known.heard),
             told: known.map_or(0, |known| known.told),
             datagrams: None,
         };
@@ -316,16 +298,16 @@ impl Peers {
     /// Makes a stranger of a peer that nothing of ours talks to any more.
     fn leave_if_idle(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
-        let key = (peer.route.local, peer.route.remote, peer.slot_port);
+        let key = peer.key();
         let sends = peer.datagrams.is_some_and(|last| now - last < QUIET) || peer.flow.due().is_some();
-        let idle = peer.users == 0 && !sends && peer.waiting.is_empty();
+        let idle = peer.members.is_empty() && !sends && peer.waiting.is_empty();
         if !idle || self.by_key.get(&key) != Some(&Place::Peer(id)) {
             return;
         }
         debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "what was under way is settled");
         peer.next_attempt = None;
         let known = match (peer.state, peer.confirmed) {
-            (State::Weir(weir), Some(heard)) => Some(Stranger { key, weir, heard, told: peer.told }),
+            (State::Weir(weir), Some(heard)) => Some(Stranger { key, weir, heard, told: peer.told, proven: true }),
             _ => None,
         };
         self.by_key.remove(&key);
@@ -345,81 +327,121 @@ impl Peers {
         Some(place)
     }
 
-    /// The earliest hello that is due.
+    /// The earliest hello that is due, nanoseconds.
     pub fn next_attempt(&self) -> Option<u64> {
         let due = |peer: &Peer| [peer.next_attempt, peer.flow.due()].into_iter().flatten().min();
         self.peers.iter().filter_map(due).map(|instant| instant.0).min()
     }
 
-    /// Hellos that are due, one a call, and the peer that was found to be foreign thereby.
-    pub fn greet(&mut self, now: Instant) -> Option<(Note, Option<PeerId>)> {
+    /// A hello that is due, one a call: its peer, and whether datagrams find the peer to be foreign thereby.
+    pub fn greet(&mut self, now: Instant) -> Option<(PeerId, Note, bool)> {
         let id = self.peers.iter().position(|peer| peer.next_attempt.is_some_and(|at| at <= now))?;
         let peer = &mut self.peers[id];
         let wait = ATTEMPTS.get(peer.attempts as usize).copied();
         peer.attempts += 1;
-        peer.next_attempt = wait.map(|wait| now + wait).filter(|_| peer.users > 0 || peer.datagrams.is_some());
-        let mut foreign = None;
-        if peer.attempts > FOREIGN_AFTER && peer.state == State::Unknown {
+        peer.next_attempt =
+            wait.map(|wait| now + wait).filter(|_| !peer.members.is_empty() || peer.datagrams.is_some());
+        peer.ask_again();
+        let foreign = peer.attempts > TRIES && peer.state == State::Unknown;
+        if foreign {
             peer.state = State::Foreign;
-            peer.to = peer.route.to(ROCE_PORT);
-            foreign = Some(id);
         }
-        let note = self.note(id, Kind::Hello);
-        Some((note, foreign))
+        Some((id, self.note(id, Ask::Yes, 0, 0), foreign))
     }
 
-    /// Takes a control datagram. Returns the peer, if it is one of ours, and the answer to send.
-    pub fn heard(
-        &mut self,
-        route: Route,
-        from_port: u16,
-        hello: &Hello,
-        now: Instant,
-    ) -> (Option<PeerId>, Option<Note>) {
-        if !(FIRST_PORT..FIRST_PORT + SLOTS).contains(&from_port) {
-            return (None, None);
+    /// All QPs that are bound to a peer are proven, or need no proof: it is asked no further.
+    pub fn satisfied(&mut self, id: PeerId) {
+        if self.peers[id].weir().is_some() && self.peers[id].doubts.is_none() {
+            self.peers[id].next_attempt = None;
         }
+    }
+
+    /// Takes a hello from a port of an address.
+    pub fn heard(&mut self, route: Route, from_port: u16, hello: &Hello, now: Instant) -> Heard {
+        let nothing = Heard { peer: None, answers: false, reply: None };
+        if !is_slot_port(from_port) {
+            return nothing;
+        }
+        let weir = self.told_by(hello);
+        let key = (route.local, route.remote, from_port);
+        let answers = hello.answer == self.secret.nonce(&key);
+        let id = match self.by_key.get(&key).copied() {
+            Some(Place::Peer(id)) => id,
+            place if answers || hello.ask != 0 => {
+                let (note, asks) = self.greeted(place, key, weir, route, answers, now);
+                let reply = (hello.ask != 0).then(|| self.reply(key, note, hello, asks));
+                return Heard { reply, answers, ..nothing };
+            }
+            _ => return nothing,
+        };
+        let peer = &mut self.peers[id];
+        let news = peer.weir() != Some(weir);
+        if answers {
+            peer.state = State::Weir(weir);
+            peer.confirmed = Some(now);
+            match peer.life {
+                Some(life) if hello.alive == alive(life, hello.answer) => peer.doubts = None,
+                // Another process answers than the one that the QPs belong to, or pretends to.
+                Some(_) => {
+                    peer.doubts.get_or_insert(0);
+                    if peer.is_doubted() && peer.next_attempt.is_none() {
+                        (peer.attempts, peer.next_attempt) = (0, Some(now));
+                    }
+                }
+                None => {}
+            }
+            if hello.mark != 0 {
+                peer.flow.answered(hello.mark);
+            }
+            self.divide(now);
+        }
+        // A question that stands alone may be answered by a question: what it tells is not believed otherwise.
+        let asks = if hello.answer == 0 && news { Ask::Yes } else { Ask::No };
+        let reply = (hello.ask != 0).then(|| self.note(id, asks, hello.ask, hello.mark));
+        Heard { peer: Some(id), answers, reply }
+    }
+
+    /// Adds a question of our own to an answer, if what it answers is not an answer itself: two processes that have
+    /// questions must not go on for ever.
+    pub fn ask_back(&self, id: PeerId, hello: &Hello, reply: &mut Note) {
+        if hello.answer == 0 {
+            reply.hello.ask = self.nonce(id);
+        }
+    }
+
+    /// What a hello says of its sender.
+    fn told_by(&self, hello: &Hello) -> Weir {
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
-        let weir = Weir {
-            epoch: hello.epoch,
+        Weir {
             near: one_machine,
             icrc: !(one_machine && hello.icrc_auto && self.own.icrc_auto),
             // One burst may always go: a peer that allows nothing would hold up what is for others.
             window: (hello.window as usize).max(*SHARE.start()),
             patience: hello.patience,
-        };
-        let key = (route.local, route.remote, from_port);
-        let id = match self.by_key.get(&key) {
-            Some(Place::Peer(id)) => *id,
-            place => {
-                let place = place.copied();
-                // What we have not asked for is no answer.
-                let asked = hello.kind == Kind::Hello;
-                return (None, asked.then(|| self.greeted(place, key, weir, route, hello.mark, now)));
-            }
-        };
-        let peer = &mut self.peers[id];
-        peer.to = peer.route.to(peer.slot_port);
-        peer.state = State::Weir(weir);
-        peer.agreed = Some(weir);
-        peer.confirmed = Some(now);
-        peer.next_attempt = None;
-        if hello.kind == Kind::Welcome {
-            peer.flow.answered(hello.mark);
         }
-        self.divide(now);
-        let answer = (hello.kind == Kind::Hello).then(|| self.marked(id, Kind::Welcome, hello.mark));
-        (Some(id), answer)
     }
 
-    /// A stranger says hello: the answer. Its window comes out of what is there beside our peers'.
-    fn greeted(&mut self, place: Option<Place>, key: Key, weir: Weir, route: Route, mark: u32, now: Instant) -> Note {
-        let stranger = Stranger { key, weir, heard: now, told: 0 };
-        let before = match place {
-            Some(Place::Stranger(place)) => self.strangers.get(place).map(|known| known.heard),
+    /// A stranger says hello: what to say to it, and whether it is to be asked. Its window comes out of what is there
+    /// beside our peers'. What it says counts from when it `answers`.
+    fn greeted(
+        &mut self,
+        place: Option<Place>,
+        key: Key,
+        weir: Weir,
+        route: Route,
+        answers: bool,
+        now: Instant,
+    ) -> (Note, Ask) {
+        let known = match place {
+            Some(Place::Stranger(place)) => self.strangers.get(place).copied(),
             _ => None,
         };
-        self.strangers.count(before, now);
+        self.strangers.count(known.map(|known| known.heard), now);
+        let news = known.is_none_or(|known| !known.proven || known.weir != weir);
+        let stranger = match known.filter(|known| known.proven && !answers) {
+            Some(known) => Stranger { heard: now, ..known },
+            None => Stranger { key, weir, heard: now, told: 0, proven: answers },
+        };
         let place = match place {
             Some(Place::Stranger(place)) => {
                 self.strangers.renew(place, stranger);
@@ -431,49 +453,63 @@ impl Peers {
         if let Some(place) = place {
             self.strangers.tell(place, window);
         }
-        // Who is not remembered would send without ICRC, and not be believed.
+        // The packets of a stranger that is not remembered would come without ICRC, and not be believed.
         let icrc_auto = self.own.icrc_auto && place.is_some();
-        let hello = Hello { kind: Kind::Welcome, icrc_auto, window: window as u32, mark, ..self.own };
-        Note { to: route.to(key.2), route, hello }
+        let hello = Hello { icrc_auto, window: window as u32, ..self.own };
+        let asks = if news && place.is_some() { Ask::Yes } else { Ask::No };
+        (Note { to: route.to(key.2), route, hello }, asks)
+    }
+
+    /// Makes an answer of what is to be said to a stranger.
+    fn reply(&self, key: Key, mut note: Note, hello: &Hello, asks: Ask) -> Note {
+        note.hello.ask = if asks == Ask::Yes && hello.answer == 0 { self.secret.nonce(&key) } else { 0 };
+        note.hello.answer = hello.ask;
+        note.hello.alive = alive(self.secret.life(&key), hello.ask);
+        note.hello.mark = hello.mark;
+        note
     }
 
     /// Divides the buffer anew among those that we talk to.
     fn divide(&mut self, now: Instant) {
         let talks = |peer: &&Peer| {
             let lately = peer.datagrams.is_some_and(|last| now - last < PRESENT);
-            matches!(peer.state, State::Weir(_)) && (peer.users > 0 || lately)
+            peer.weir().is_some() && (!peer.members.is_empty() || lately)
         };
         self.known = self.peers.iter().filter(talks).count();
         self.share = share(self.budget, self.known, self.most);
     }
 
-    fn note(&mut self, id: PeerId, kind: Kind) -> Note {
-        self.marked(id, kind, 0)
-    }
-
-    fn marked(&mut self, id: PeerId, kind: Kind, mark: u32) -> Note {
+    fn note(&mut self, id: PeerId, asks: Ask, answer: u64, mark: u32) -> Note {
         let peer = &mut self.peers[id];
         peer.told = self.share;
-        let hello = Hello { kind, window: self.share as u32, mark, ..self.own };
-        Note { to: peer.route.to(peer.slot_port), route: peer.route, hello }
+        let key = peer.key();
+        let hello = Hello {
+            ask: if asks == Ask::Yes { self.secret.nonce(&key) } else { 0 },
+            answer,
+            alive: if answer == 0 { 0 } else { alive(self.secret.life(&key), answer) },
+            window: self.share as u32,
+            mark,
+            ..self.own
+        };
+        Note { to: peer.to(false), route: peer.route, hello }
     }
 
     /// Bytes of requests that may still go to a peer.
-    pub fn room(&self, id: PeerId) -> usize {
+    pub fn room(&self, id: PeerId, foreign: bool) -> usize {
         let peer = &self.peers[id];
-        let window = match peer.state {
-            State::Weir(weir) => weir.window,
-            State::Foreign => FOREIGN_WINDOW,
-            State::Unknown => 0,
+        let window = match peer.weir() {
+            _ if foreign => FOREIGN_WINDOW,
+            Some(weir) => weir.window,
+            None => 0,
         };
         window.saturating_sub(peer.in_flight)
     }
 
-    /// What was agreed with whoever is at a port of an address.
+    /// What was agreed with the process at a port of an address, if it has shown to be there.
     pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
         match *self.by_key.get(&(local, remote, port))? {
-            Place::Peer(id) => self.peers[id].agreed,
-            Place::Stranger(place) => self.strangers.get(place).map(|stranger| stranger.weir),
+            Place::Peer(id) => self.peers[id].weir(),
+            Place::Stranger(place) => self.strangers.get(place).filter(|known| known.proven).map(|known| known.weir),
         }
     }
 
@@ -481,6 +517,13 @@ impl Peers {
     pub fn read_room(&self, id: PeerId) -> usize {
         self.share.min(*SHARE.end()).saturating_sub(self.peers[id].reading)
     }
+}
+
+/// Whether a hello asks for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Yes,
+    No,
 }
 
 /// What each of `count` gets of a budget, `most` at the most.

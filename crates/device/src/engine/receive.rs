@@ -1,21 +1,20 @@
 //! Arrivals: whose they are, whether they are whole, and what the protocol makes of them.
 
 use crate::adapter::Adapter;
+use crate::engine::connection::Link;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
 use crate::engine::multicast::MULTICAST_QPN;
-use crate::engine::peers::{Note, Terms};
 use crate::engine::{Engine, index_in};
-use crate::hello::{Hello, MAGIC};
-use crate::route::{Route, needs_scope};
-use weir_link::{Arrival, Group, Inbox};
+use crate::hello::MAGIC;
+use crate::stat::sheet;
+use std::cell::Cell;
+use weir_link::{Arrival, Inbox};
 use weir_transport::{Handled, Instant, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
+use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
 
-/// Handed over packets in one turn.
-const HANDED_OVER: usize = 64;
 /// A BTH and an ICRC.
 const SHORTEST: usize = 16;
 /// A Weir peer's kernel numbers the segments of one send from 0.
@@ -36,6 +35,7 @@ impl Engine {
             self.deliver(adapter, &inbox, arrival, now);
         }
         self.inbox = inbox;
+        self.foreign.flush(now);
         arrived
     }
 
@@ -43,25 +43,11 @@ impl Engine {
     fn receive_seldom(&mut self, adapter: &Adapter, now: Instant) -> usize {
         // A system call that finds nothing, as a rule.
         self.empty_receives = self.empty_receives.wrapping_add(1);
-        let leave = self.foreign.expects() || !self.empty_receives.is_multiple_of(64);
+        let leave = self.expects_handed_over(now) || !self.empty_receives.is_multiple_of(64);
         if leave { 0 } else { self.receive_handed_over(adapter, now) }
     }
 
-    /// Packets that the holder of port 4791 passed on.
-    pub(super) fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
-        let mut count = 0;
-        while count < HANDED_OVER
-            && let Some(arrival) = self.slot.receive(&mut self.inbox.bytes)
-        {
-            let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
-            self.deliver(adapter, &inbox, &arrival, now);
-            self.inbox = inbox;
-            count += 1;
-        }
-        count
-    }
-
-    fn deliver(&mut self, adapter: &Adapter, inbox: &Inbox, arrival: &Arrival, now: Instant) {
+    pub(super) fn deliver(&mut self, adapter: &Adapter, inbox: &Inbox, arrival: &Arrival, now: Instant) {
         let mut rest = inbox.datagrams(arrival).enumerate();
         // An ACK that ends a burst stands there for its length only: what it acknowledges came before what it follows,
         // and programs may count on hearing of it first.
@@ -96,7 +82,8 @@ impl Engine {
                 {
                     let side = QpHost::side_of(packet.headers.bth.opcode);
                     let cached = &mut self.cached;
-                    let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, side };
+                    let mut host =
+                        QpHost { shared: &shared, regions: &adapter.regions, cached, done: Some(&mut self.done), side };
                     if checks.datagram {
                         let header = network_header(arrival, datagram.len());
                         if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
@@ -109,6 +96,12 @@ impl Engine {
                 next = datagrams.next_if(|(_, datagram)| destination(datagram) == Some(dest));
             }
             self.after(index, &mut protocol);
+            drop(protocol);
+            if let Some(tagged) = checks.came.get()
+                && let Some(entry) = self.table.get_mut(index)
+            {
+                entry.connection.heard(checks.by_slots, checks.from_slot, tagged);
+            }
         }
     }
 
@@ -140,10 +133,18 @@ impl Engine {
         if arrival.from.ip() != peer.route.remote || arrival.to != peer.route.local {
             return None;
         }
-        let Terms { icrc, weir } = peer.terms(arrival.from.port(), arrival.to_port, entry.epoch)?;
-        let ids = if weir { IDS_OF_WEIR } else { u16::MAX };
-        let retired = entry.retired.is_some();
-        let checks = Checks { icrc, ids, envelope: envelope(arrival), retired, datagram: false };
+        // Weir processes talk from slot port to slot port.
+        let from_slot = arrival.from.port() == peer.slot_port;
+        let by_slots = from_slot && arrival.to_port != ROCE_PORT;
+        let tag = (by_slots && self.peers.leaves_icrc_out()).then_some(entry.connection.tag);
+        let (icrc, ids) = match entry.connection.link {
+            Link::Weir(_) if !by_slots => return None,
+            Link::Weir(_) => (peer.weir().is_none_or(|weir| weir.icrc), IDS_OF_WEIR),
+            Link::Asking { .. } | Link::Foreign => (true, u16::MAX),
+        };
+        let (retired, envelope) = (entry.retired.is_some(), envelope(arrival));
+        let (came, shown) = (Cell::new(None), self.shown);
+        let checks = Checks { icrc, tag, came, by_slots, from_slot, ids, envelope, retired, datagram: false, shown };
         Some((entry.shared.clone(), checks))
     }
 
@@ -154,47 +155,9 @@ impl Engine {
             Some(weir) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
             _ => (true, u16::MAX),
         };
-        Checks { icrc, ids, envelope: envelope(arrival), retired: false, datagram: true }
-    }
-
-    fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
-        let Some(hello) = Hello::decode(datagram) else { return };
-        let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
-        let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
-        let (peer, answer) = self.peers.heard(route, arrival.from.port(), &hello, now);
-        if let Some(note) = answer {
-            self.send_note(&note);
-        }
-        self.wake_waiting(peer);
-    }
-
-    /// Hellos that are due.
-    pub(super) fn greet(&mut self, now: Instant) {
-        while let Some((peer, note)) = self.peers.ask_again(now) {
-            match note {
-                Some(note) => self.send_note(&note),
-                None => self.wake_waiting(Some(peer)),
-            }
-        }
-        while let Some((note, foreign)) = self.peers.greet(now) {
-            self.send_note(&note);
-            if foreign.is_some() {
-                self.foreign.wanted(now);
-                self.wake_waiting(foreign);
-            }
-        }
-    }
-
-    pub(super) fn send_note(&mut self, note: &Note) {
-        let bytes = note.hello.encode();
-        if self.outbox.len + bytes.len() > self.outbox.bytes.len() || self.outbox.groups.len() >= super::OUTBOX_GROUPS {
-            self.flush();
-        }
-        let start = self.outbox.len;
-        self.outbox.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
-        self.outbox.len += bytes.len();
-        let group = Group::new(note.to, note.route.local, note.route.ifindex);
-        self.outbox.groups.push(Group { start, len: bytes.len(), segment: bytes.len(), ..group });
+        let (came, envelope, shown) = (Cell::new(None), envelope(arrival), self.shown);
+        let (by_slots, from_slot) = (false, false);
+        Checks { icrc, tag: None, came, by_slots, from_slot, ids, envelope, retired: false, datagram: true, shown }
     }
 }
 
@@ -226,19 +189,39 @@ fn destination(datagram: &[u8]) -> Option<u32> {
 
 /// What a packet must pass before the protocol sees it.
 pub(super) struct Checks {
+    /// An ICRC will do.
     icrc: bool,
+    /// What a packet of the QP's peer carries in place of an ICRC that is left out.
+    tag: Option<u32>,
+    /// A whole packet came; whether it carried the tag.
+    came: Cell<Option<bool>>,
+    /// It came from the port of its peer's slot to that of ours, or at least from there.
+    by_slots: bool,
+    from_slot: bool,
     ids: u16,
     envelope: Envelope,
     retired: bool,
     datagram: bool,
+    /// Where violations are counted.
+    shown: &'static sheet::Device,
 }
 
 impl Checks {
     pub(super) fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
-        if self.icrc && !self.whole(position, datagram) {
+        if self.tag.is_some() && datagram.last_chunk().copied().map(u32::from_le_bytes) == self.tag {
+            self.came.set(Some(true));
+        } else if self.icrc && !self.whole(position, datagram) || !self.icrc && !self.datagram {
+            return None;
+        } else {
+            self.came.set(Some(false));
+        }
+        let packet = Packet::parse(datagram).ok()?;
+        // IBTA 9.6.1.1.3: it is dropped without a word, and counted.
+        if !packet.headers.bth.is_in_partition_of(DEFAULT_PKEY) {
+            self.shown.traffic.pkey_violations.bump(1);
             return None;
         }
-        Packet::parse(datagram).ok()
+        Some(packet)
     }
 
     fn whole(&self, position: usize, datagram: &[u8]) -> bool {
@@ -267,5 +250,43 @@ impl Checks {
         let again = bth.psn.before(protocol.attr().rq_psn);
         let refused = protocol.state() == QpState::Error;
         !bth.opcode.is_response() && (refused || again && bth.opcode.has_payload() && !packet.payload.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::publish;
+    use std::net::Ipv4Addr;
+    use weir_wire::{Bth, Headers, Psn};
+
+    #[test]
+    fn a_packet_of_another_partition_is_dropped_and_counted() {
+        let here = Ipv4Addr::LOCALHOST.into();
+        let envelope = Envelope { src: here, dst: here, src_port: 1, dst_port: 2, ip_id: 0, dont_fragment: true };
+        let shown = publish::device("weir_partitions", 0).unwrap();
+        let checks = Checks {
+            icrc: false,
+            tag: None,
+            came: Cell::new(None),
+            by_slots: false,
+            from_slot: false,
+            ids: 1,
+            envelope,
+            retired: false,
+            datagram: true,
+            shown,
+        };
+        let passes = |pkey| {
+            let opcode = Opcode::new(Service::Rc, Operation::SendOnly);
+            let headers = Headers::new(Bth { pkey, ..Bth::new(opcode, 1, Psn::new(0)) });
+            let mut bytes = [0; 20];
+            headers.emit(&mut bytes);
+            checks.packet(0, &bytes).is_some()
+        };
+        assert_eq!([0xffff, 0x7fff].map(passes), [true, true]);
+        assert_eq!(shown.traffic.pkey_violations.get(), 0);
+        assert_eq!([0x8001, 0x7ffe, 0].map(passes), [false; 3]);
+        assert_eq!(shown.traffic.pkey_violations.get(), 3);
     }
 }

@@ -12,7 +12,7 @@ use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_link::{Fate, Group, MAX_PIECES, Outbox, Piece};
-use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Sge, Side};
+use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Remote, Sge, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
@@ -28,7 +28,8 @@ pub struct Staging<'a> {
     /// The port at the other end.
     pub to: &'a SocketAddr,
     pub port: u16,
-    pub icrc: bool,
+    /// What stands in place of an ICRC that is left out; `None`: there is an ICRC.
+    pub tag: Option<u32>,
     /// The QP and its PD.
     pub user: User,
     pub faults: &'a Arc<QpFaults>,
@@ -85,12 +86,10 @@ impl Egress for Staging<'_> {
             return Ok(());
         }
         let position = if joins { self.outbox.groups.last().map_or(0, Group::count) } else { 0 };
-        if self.icrc {
-            let envelope = self.envelope(position);
-            let (body, icrc_place) = self.outbox.bytes[start..start + len].split_at_mut(body);
-            let icrc = icrc::compute(&envelope, body);
-            icrc_place.copy_from_slice(&icrc.to_le_bytes());
-        }
+        let envelope = self.envelope(position);
+        let (body, end) = self.outbox.bytes[start..start + len].split_at_mut(body);
+        let icrc = self.tag.unwrap_or_else(|| icrc::compute(&envelope, body));
+        end.copy_from_slice(&icrc.to_le_bytes());
         self.outbox.len += len;
         if !joins {
             self.outbox.groups.push(self.group(start, len));
@@ -151,8 +150,8 @@ impl Staging<'_> {
 
     /// Inline data is copied all the same: its place may be posted to again before the burst leaves.
     fn leaves_in_place(&self, payload: &Payload<'_>) -> bool {
-        let registered = matches!(payload, Payload::Gather { .. } | Payload::Remote { .. });
-        self.in_place && !self.icrc && !self.discard && registered && payload.len() >= IN_PLACE
+        let registered = matches!(payload, Payload::Gather { .. } | Payload::Remote(_));
+        self.in_place && self.tag.is_some() && !self.discard && registered && payload.len() >= IN_PLACE
     }
 
     /// Stages what is around the payload, and notes where that lies.
@@ -164,6 +163,7 @@ impl Staging<'_> {
         let tail = usize::from(packet.headers.bth.pad) + ICRC_LEN;
         let end = start + headers + tail;
         self.outbox.bytes[start + headers..end].fill(0);
+        self.outbox.bytes[end - ICRC_LEN..end].copy_from_slice(&self.tag.unwrap_or(0).to_le_bytes());
         self.outbox.len = end;
         if !joins {
             self.outbox.groups.push(self.group(start, headers + packet.payload.len() + tail));
@@ -187,7 +187,7 @@ impl Staging<'_> {
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         match *payload {
             Payload::None | Payload::Bytes(_) => {}
-            Payload::Remote { rkey, va, len } => add(memory.remote(rkey, va, len)?.addr, len),
+            Payload::Remote(range) => add(memory.remote(&range)?.addr, range.len as usize),
             Payload::Gather { sges, offset, len } => {
                 for (sge, at, take) in pieces(sges, offset, len) {
                     match memory.local(sge, at, take)? {
@@ -261,8 +261,8 @@ impl Memory<'_> {
                 to.copy_from_slice(bytes);
                 Ok(())
             }
-            Payload::Remote { rkey, va, len } => {
-                let source = self.remote(rkey, va, len)?;
+            Payload::Remote(range) => {
+                let source = self.remote(&range)?;
                 self.fetch(source, to)
             }
             Payload::Gather { sges, offset, len } => {
@@ -281,10 +281,11 @@ impl Memory<'_> {
     }
 
     /// What a peer READs. Its pages are there.
-    fn remote(&mut self, rkey: u32, va: u64, len: usize) -> Result<Source, Denied> {
+    fn remote(&mut self, range: &Remote) -> Result<Source, Denied> {
+        let &Remote { pd, rkey, va, len } = range;
         let region = self.regions.find(rkey, self.cached)?;
-        let addr = region.remote(self.user.pd, self.user.qp, va, len as u64, Access::REMOTE_READ)?;
-        self.admit(Source { addr, paged: region.paged, side: Side::Responder }, len as u64, len as u64)
+        let addr = region.remote(pd.unwrap_or(self.user.pd), self.user.qp, va, len, Access::REMOTE_READ)?;
+        self.admit(Source { addr, paged: region.paged, side: Side::Responder }, len, len)
     }
 
     /// `len` bytes from byte `at` of a piece of a work request; none if it is of a null region. Their pages are there.

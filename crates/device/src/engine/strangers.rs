@@ -1,13 +1,10 @@
 //! Processes that said hello while nothing of ours talks to them: a client that is earlier than our QP, a sender of
 //! datagrams, a peer whose last QP is gone. Or a flood of made-up addresses, so there are only so many places.
 
-use crate::engine::peers::Weir;
-use std::net::IpAddr;
+use crate::engine::peer::Weir;
+use crate::proof::PeerKey as Key;
 use std::time::Duration;
 use weir_transport::Instant;
-
-/// Our address, the other one and its slot's port.
-pub type Key = (IpAddr, IpAddr, u16);
 
 /// As many as an address has slots.
 pub const PLACES: usize = crate::slot::SLOTS as usize;
@@ -24,6 +21,8 @@ pub struct Stranger {
     pub heard: Instant,
     /// The window that it was told.
     pub told: usize,
+    /// It has answered our nonce: what it says of itself is believed.
+    pub proven: bool,
 }
 
 /// All that are remembered.
@@ -131,11 +130,12 @@ impl Census {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     fn stranger(number: u32, heard: u64) -> Stranger {
         let key = ([10, 0, 0, 1].into(), IpAddr::from(number.to_be_bytes()), 20481);
-        let weir = Weir { epoch: 1, near: false, icrc: true, window: 1, patience: Duration::ZERO };
-        Stranger { key, weir, heard: Instant(heard), told: 0 }
+        let weir = Weir { near: false, icrc: true, window: 1, patience: Duration::ZERO };
+        Stranger { key, weir, heard: Instant(heard), told: 0, proven: false }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Departures: ready QPs in turn, until they or their peers' windows are exhausted.
 
 use crate::adapter::Adapter;
+use crate::engine::connection::Link;
 use crate::engine::datagram::PACKET_COST;
 use crate::engine::host::QpHost;
-use crate::engine::peers::{PeerId, State};
+use crate::engine::peer::{Peer, PeerId};
 use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
@@ -25,13 +26,29 @@ impl Engine {
                 self.ready(index);
                 flushes += 1;
                 if flushes == FLUSHES {
+                    self.complain(adapter);
                     return true;
                 }
             }
         }
         sent |= !self.outbox.groups.is_empty();
         self.flush();
+        if sent {
+            self.complain(adapter);
+        }
         sent
+    }
+
+    /// Notes what went wrong on the way out: another thread says it.
+    fn complain(&mut self, adapter: &Adapter) {
+        let mut any = false;
+        while let Some(trouble) = self.carrier.take_trouble() {
+            adapter.complaints.note(trouble);
+            any = true;
+        }
+        if any {
+            adapter.pace.complain();
+        }
     }
 
     /// Whether it has more than the outbox holds.
@@ -50,8 +67,11 @@ impl Engine {
             }
             return false;
         };
-        let (icrc, discard) = match self.peers.get(peer).state {
-            State::Unknown => {
+        let at = self.peers.get(peer);
+        let icrc = at.weir().is_none_or(|weir| weir.icrc);
+        let (tag, discard, foreign) = match entry.connection.link {
+            // What an ICRC is right for may come from any process: nothing is sent to one that may not be the peer.
+            Link::Weir(_) | Link::Asking { .. } if waits(entry.connection.link, at, icrc) => {
                 let mut protocol = shared.lock();
                 if protocol.state() == QpState::Error {
                     self.flush_queues(adapter, index, &mut protocol, now);
@@ -61,32 +81,39 @@ impl Engine {
                 }
                 return false;
             }
-            State::Foreign => (true, false),
-            State::Weir(weir) => {
-                let bound = *entry.epoch.get_or_insert(weir.epoch);
-                (weir.icrc, bound != weir.epoch)
+            Link::Weir(demand) => {
+                // The process that the QP belongs to has died, or does not show that it lives.
+                let dead = at.life != Some(demand.life) || icrc && at.is_silent();
+                ((!icrc).then_some(demand.tag), dead, false)
             }
+            _ => (None, false, true),
         };
         let mut protocol = shared.lock();
         let together = self.carrier.max_segments() > 1;
-        match self.peers.get(peer).state {
-            State::Weir(weir) => {
+        let to = at.to(foreign);
+        match at.weir() {
+            Some(weir) if !foreign => {
                 protocol.set_patience(weir.patience);
                 protocol.set_acks_first(!(weir.near && together));
             }
             _ => protocol.set_acks_first(true),
         }
-        let limits = Limits { request_bytes: self.peers.room(peer), read_bytes: self.peers.read_room(peer) };
-        let mut host =
-            QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side: Side::Requester };
+        let limits = Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) };
+        let mut host = QpHost {
+            shared: &shared,
+            regions: &adapter.regions,
+            cached: &mut self.cached,
+            done: Some(&mut self.done),
+            side: Side::Requester,
+        };
         let mut staging = Staging {
             outbox: &mut self.outbox,
             groups: OUTBOX_GROUPS,
             segments: self.carrier.max_segments(),
             route: &self.peers.get(peer).route,
-            to: &self.peers.get(peer).to,
+            to: &to,
             port: own_port(&self.slot),
-            icrc,
+            tag,
             user: User { pd: shared.pd(), qp: shared.num },
             faults: &shared.faults,
             regions: &adapter.regions,
@@ -96,7 +123,8 @@ impl Engine {
             in_place: self.in_place && matches!(shared.service, Service::Rc | Service::Xrc),
         };
         if shared.service == Service::Uc {
-            let mut metered = Metered { staging, room: self.peers.unreliable_room(peer), sent: 0, refused: false };
+            let room = if foreign { usize::MAX } else { self.peers.unreliable_room(peer) };
+            let mut metered = Metered { staging, room, sent: 0, refused: false };
             let progress = protocol.poll_transmit(now, limits, &mut host, &mut metered);
             let Metered { sent, refused, .. } = metered;
             self.peers.get_mut(peer).flow.sent(sent);
@@ -127,8 +155,13 @@ impl Engine {
             }
         }
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
-        let mut host =
-            QpHost { shared: &shared, regions: &adapter.regions, cached: &mut self.cached, side: Side::Requester };
+        let mut host = QpHost {
+            shared: &shared,
+            regions: &adapter.regions,
+            cached: &mut self.cached,
+            done: Some(&mut self.done),
+            side: Side::Requester,
+        };
         protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut Nowhere);
         self.after(index, protocol);
     }
@@ -152,6 +185,15 @@ impl Engine {
             }
         }
         self.outbox.clear();
+    }
+}
+
+/// Whether packets to a peer wait until it has proven that it owns the QP there, or shown that it still lives.
+fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
+    match link {
+        Link::Asking { .. } => true,
+        Link::Weir(_) => icrc && peer.is_doubted(),
+        Link::Foreign => false,
     }
 }
 

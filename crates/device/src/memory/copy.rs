@@ -2,16 +2,15 @@
 //!
 //! Applications unmap what they registered, register what they may not touch, and shrink files under their mappings.
 //! The copy and the atomics below survive that: a SIGSEGV or SIGBUS whose instruction lies within them makes them
-//! return a fault; any other goes to the handler that was there before.
+//! return a fault; any other goes to the program (`handlers.rs`). Threads that block these signals open them for that
+//! (`mask.rs`).
 //!
 //! Order of stores: the last 64 bytes of a copy are written last, in ascending order; those before them, if they are
 //! many, by the processor's own copy in any order. Programs that spin on the end of a WRITE (perftest's `ib_write_lat`,
 //! MPI, NCCL) rely on it. Aligned 8-byte words are moved whole.
 
+use crate::memory::{handlers, mask};
 use std::arch::global_asm;
-use std::mem::MaybeUninit;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The memory is not there, or may not be touched that way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub struct Fault;
 /// One side is application memory, in any state. The other must be valid for `len` bytes. [`install_handler`] ran.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     // SAFETY: faults on either side are caught; what the caller vouches for is not the application's.
-    match unsafe { weir_guarded_copy(dst, src, len) } {
+    match mask::opened(|| unsafe { weir_guarded_copy(dst, src, len) }) {
         0 => Ok(()),
         _ => Err(Fault),
     }
@@ -36,7 +35,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
 pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u64, Fault> {
     let mut before = 0;
     // SAFETY: `before` is ours; a fault on `addr` is caught.
-    match unsafe { weir_guarded_cas(addr, compare, swap, &mut before) } {
+    match mask::opened(|| unsafe { weir_guarded_cas(addr, compare, swap, &mut before) }) {
         0 => Ok(before),
         _ => Err(Fault),
     }
@@ -49,7 +48,7 @@ pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u6
 pub unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
     let mut before = 0;
     // SAFETY: `before` is ours; a fault on `addr` is caught.
-    match unsafe { weir_guarded_faa(addr, add, &mut before) } {
+    match mask::opened(|| unsafe { weir_guarded_faa(addr, add, &mut before) }) {
         0 => Ok(before),
         _ => Err(Fault),
     }
@@ -147,66 +146,21 @@ global_asm!(
     ".popsection",
 );
 
-static OLD_SEGV: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
-static OLD_BUS: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
-
 /// Puts the fault handler before those that the program has. Once per process.
 pub fn install_handler() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        for (signal, old) in [(libc::SIGSEGV, &OLD_SEGV), (libc::SIGBUS, &OLD_BUS)] {
-            // SAFETY: plain sigaction calls on zeroed structures; the handler has the SA_SIGINFO signature.
-            unsafe {
-                let before = Box::into_raw(Box::new(MaybeUninit::<libc::sigaction>::zeroed().assume_init()));
-                libc::sigaction(signal, std::ptr::null(), before);
-                old.store(before, Ordering::Release);
-                let mut action: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = on_fault as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-                libc::sigemptyset(&mut action.sa_mask);
-                libc::sigaction(signal, &action, std::ptr::null_mut());
-            }
-        }
-    });
+    handlers::install(claim);
 }
 
-extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a ucontext_t to an SA_SIGINFO handler.
-    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+/// A fault within the copy or the atomics: they return one.
+fn claim(context: &mut libc::ucontext_t) -> bool {
+    let registers = &mut context.uc_mcontext.gregs;
     let rip = registers[libc::REG_RIP as usize] as usize;
     let range = (&raw const weir_guard_start as usize)..(&raw const weir_guard_end as usize);
-    if range.contains(&rip) {
+    let ours = range.contains(&rip);
+    if ours {
         registers[libc::REG_RIP as usize] = &raw const weir_guard_fault as i64;
-        return;
     }
-    let old = if signal == libc::SIGBUS { &OLD_BUS } else { &OLD_SEGV }.load(Ordering::Acquire);
-    // SAFETY: `old` was filled before this handler was set, and is never freed.
-    unsafe { pass_on(&*old, signal, info, context) }
-}
-
-/// Does what would have happened without us.
-///
-/// # Safety
-/// Called from a signal handler with its own arguments.
-unsafe fn pass_on(old: &libc::sigaction, signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    match old.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // Faults cannot be ignored: back to the default, and the instruction faults again.
-            // SAFETY: restoring the default disposition.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        handler if old.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: the application registered this address as an SA_SIGINFO handler.
-            let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                unsafe { std::mem::transmute(handler) };
-            handler(signal, info, context);
-        }
-        handler => {
-            // SAFETY: the application registered this address as a plain handler.
-            let handler: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(handler) };
-            handler(signal);
-        }
-    }
+    ours
 }
 
 #[cfg(test)]

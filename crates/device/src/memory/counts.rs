@@ -3,12 +3,13 @@
 //! Nothing is allocated or freed while this is locked: memory hooks of the program call back into `ibv_dereg_mr` from
 //! within malloc and free. So the nodes of the tree are the caller's.
 
+use crate::per_process::PerProcess;
 use intrusive_collections::{Bound, KeyAdapter, RBTree, RBTreeLink, intrusive_adapter};
 use std::cell::Cell;
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
-/// The counts of this process.
-pub static COUNTS: LazyLock<Mutex<Counts>> = LazyLock::new(Mutex::default);
+/// The counts of this process. A forked child inherits no locked page.
+pub static COUNTS: PerProcess<Mutex<Counts>> = PerProcess::new();
 
 /// At each edge the count changes to that of the edge, until the next one.
 #[derive(Default)]

@@ -3,6 +3,8 @@
 pub mod copy;
 mod counts;
 pub mod device_memory;
+pub mod handlers;
+pub mod mask;
 pub mod pin;
 pub mod populate;
 pub mod region;

@@ -5,18 +5,18 @@
 use crate::Errno;
 use crate::config::Memlock;
 use crate::memory::counts::{COUNTS, Spare};
-use crate::memory::populate::{Populated, populate};
+use crate::memory::populate::populate;
+use std::sync::PoisonError;
 
 /// Populates and locks `len` bytes at `addr`. Errors: EFAULT if they are not mapped as needed; ENOMEM beyond the limit
 /// where `memlock` is strict.
 pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned, Errno> {
     let (start, end) = pages(addr, len);
-    // Where the kernel cannot say, pages come when they are first touched.
-    if start < end && populate(start, end - start, write) == Populated::NotThere {
+    if start < end && !populate(start, end - start, write) {
         return Err(Errno(libc::EFAULT));
     }
     let mut spare = Spare::new();
-    let mut counts = COUNTS.lock().expect("no panic under this lock");
+    let mut counts = COUNTS.get().lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: locking pages changes nothing but where they may go.
     let locked = start < end && unsafe { libc::mlock(start as *const libc::c_void, (end - start) as usize) } == 0;
     if locked {
@@ -40,7 +40,7 @@ pub struct Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(mut spare) = self.spare.take() {
-            let mut counts = COUNTS.lock().expect("no panic under this lock");
+            let mut counts = COUNTS.get().lock().unwrap_or_else(PoisonError::into_inner);
             counts.remove(self.start, self.end, &mut spare, |start, end| {
                 // SAFETY: unlocking pages, mapped or not, touches no memory.
                 unsafe { libc::munlock(start as *const libc::c_void, (end - start) as usize) };
@@ -61,9 +61,24 @@ fn pages(addr: u64, len: u64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::copy;
 
     #[test]
     fn what_is_not_mapped_is_refused() {
+        copy::install_handler();
         assert_eq!(pin(4096, 10, true, Memlock::Lax).err(), Some(Errno(libc::EFAULT)));
+    }
+
+    #[test]
+    fn an_old_kernel_refuses_it_too() {
+        copy::install_handler();
+        let pinned = || {
+            weir_stage::old_kernel::install(true).unwrap();
+            let mut mine = [7u8; 10];
+            assert!(pin(mine.as_mut_ptr() as u64, 10, true, Memlock::Lax).is_ok());
+            assert_eq!(mine, [7; 10]);
+            pin(4096, 10, true, Memlock::Lax).err()
+        };
+        assert_eq!(std::thread::spawn(pinned).join().unwrap(), Some(Errno(libc::EFAULT)));
     }
 }

@@ -7,7 +7,7 @@ use crate::room::with_room;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_transport::{Access, Denied};
 
 /// Regions, and as many windows again, that an adapter has at most.
@@ -184,7 +184,7 @@ impl Regions {
 
     /// Enters what `make` makes of a new key. ENOMEM if there are too many of its kind.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Result<u32, Errno> {
-        let mut table = with_room(1, || self.write(), |table| &mut table.entries);
+        let mut table = with_room(1, || self.write(), |table| &mut table.entries)?;
         let key = loop {
             let key = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
             // The low byte is the part that memory windows may choose; the rest names the region. Zero and all ones
@@ -218,12 +218,12 @@ impl Regions {
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().expect("no panic under this lock")
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table to change: what was cached of it is void.
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        let table = self.table.write().expect("no panic under this lock");
+        let table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         // Readers that saw the new version wait for the lock; those that had a region cached are waited for by
         // whoever needs them gone.
         self.version.fetch_add(1, Ordering::Release);

@@ -1,5 +1,6 @@
 //! What on-demand paging has done: per memory region, per device, and for the whole process.
 
+use crate::per_process::PerProcess;
 use crate::stat::publish;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,10 +158,10 @@ impl Pair {
     }
 }
 
-static DEVICES: Mutex<Vec<&'static OfDevice>> = Mutex::new(Vec::new());
+static DEVICES: PerProcess<Mutex<Vec<&'static OfDevice>>> = PerProcess::new();
 
 fn registered() -> MutexGuard<'static, Vec<&'static OfDevice>> {
-    DEVICES.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    DEVICES.get().lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Packets that wait for a page: kept in order for each side of a QP, in a bounded number of places made beforehand.
 //! What does not fit is dropped, as the wire might have.
 
+use crate::Errno;
+use crate::room::zeroed;
 use weir_transport::Side;
 use weir_wire::Psn;
 
@@ -49,8 +51,8 @@ pub struct Packet {
 }
 
 impl Places {
-    /// All free.
-    pub fn new() -> Places {
+    /// All free. ENOMEM without memory for them.
+    pub fn new() -> Result<Places, Errno> {
         let note = |at: usize| Note {
             next: (at + 1 < PLACES).then_some(at as u16 + 1),
             len: 0,
@@ -58,8 +60,8 @@ impl Places {
             header: None,
         };
         // Zeroed by the system as it is touched.
-        let bytes = vec![0; PLACES * PLACE].into();
-        Places { bytes, notes: (0..PLACES).map(note).collect(), free: Some(0) }
+        let bytes = zeroed(PLACES * PLACE)?;
+        Ok(Places { bytes, notes: (0..PLACES).map(note).collect(), free: Some(0) })
     }
 
     /// Keeps a packet behind those that its side has. False if there is no place for it, or it is there already:
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn each_side_has_its_order() {
-        let (mut places, mut held) = (Places::new(), Held::default());
+        let (mut places, mut held) = (Places::new().unwrap(), Held::default());
         for number in 0..5 {
             assert!(places.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None));
             assert!(places.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None));
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn no_side_takes_more_than_a_window_and_no_place_is_lost() {
-        let (mut places, mut held) = (Places::new(), Held::default());
+        let (mut places, mut held) = (Places::new().unwrap(), Held::default());
         for _ in 0..3 {
             let kept = (0..5000).take_while(|n| places.keep(&mut held, Side::Responder, psn(*n), &[1; 4096], None));
             assert_eq!(kept.count(), QUEUE_COST / (4096 + PACKET_COST));

@@ -7,9 +7,11 @@
 //! Nothing here allocates or frees, except entering and leaving of regions, and that under no lock: `begin` is called
 //! from within allocators.
 
+use crate::Errno;
 use crate::paging::region::OnDemand;
 use crate::paging::resolver::Owner;
 use crate::paging::table::pages_of;
+use crate::per_process::PerProcess;
 use crate::room::with_room;
 use crate::userfault;
 use std::ops::Range;
@@ -82,10 +84,10 @@ pub trait Watcher: Send + Sync {
 
 /// Sets the one watcher; those that are set later hear nothing. It is called under no lock.
 pub fn set_watcher(watcher: &'static dyn Watcher) {
-    let _ = WATCHER.set(watcher);
+    let _ = WATCHER.get().set(watcher);
 }
 
-static WATCHER: OnceLock<&'static dyn Watcher> = OnceLock::new();
+static WATCHER: PerProcess<OnceLock<&'static dyn Watcher>> = PerProcess::new();
 static REGIONS: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -95,13 +97,14 @@ pub(crate) fn forget_in_child() {
     PROCESS.store(std::ptr::null_mut(), Ordering::Release);
 }
 
-/// Enters a region: from now on invalidations see it.
-pub(crate) fn enter(region: &Arc<OnDemand>) {
-    process().enter(region.clone());
+/// Enters a region: from now on invalidations see it. ENOMEM if there is no memory for it.
+pub(crate) fn enter(region: &Arc<OnDemand>) -> Result<(), Errno> {
+    process().enter(region.clone())?;
     REGIONS.fetch_add(1, Ordering::AcqRel);
-    if let Some(watcher) = WATCHER.get() {
+    if let Some(watcher) = WATCHER.get().get() {
         watcher.entered(region.addresses());
     }
+    Ok(())
 }
 
 /// Takes a region out.
@@ -109,7 +112,7 @@ pub(crate) fn leave(region: &Arc<OnDemand>) {
     let found = process().leave(region);
     if found.is_some() {
         REGIONS.fetch_sub(1, Ordering::AcqRel);
-        if let Some(watcher) = WATCHER.get() {
+        if let Some(watcher) = WATCHER.get().get() {
             watcher.left(region.addresses());
         }
     }
@@ -326,8 +329,9 @@ impl Process {
         Populate { process: self, number }
     }
 
-    fn enter(&self, region: Arc<OnDemand>) {
-        with_room(1, || self.lock(), |state| &mut state.regions).regions.push(region);
+    fn enter(&self, region: Arc<OnDemand>) -> Result<(), Errno> {
+        with_room(1, || self.lock(), |state| &mut state.regions)?.regions.push(region);
+        Ok(())
     }
 
     fn leave(&self, region: &Arc<OnDemand>) -> Option<Arc<OnDemand>> {
@@ -418,9 +422,9 @@ mod tests {
         let resolver = Resolver::new(owner, &Profile::ideal());
         let region = OnDemand::new(1000 * PAGE, 100 * PAGE, true, pair, resolver).unwrap();
         let region = Arc::new(region);
-        region.table.make_room(1000..1100);
+        assert!(region.table.make_room(1000..1100));
         region.table.enter(1000..1100, true);
-        process.enter(region.clone());
+        process.enter(region.clone()).unwrap();
         Bed { process, adapter, region }
     }
 
@@ -525,8 +529,8 @@ mod tests {
         let pair = Pair::new(counters::of_device("race-test"));
         let resolver = Resolver::new(owner, &Profile::ideal());
         let region = Arc::new(OnDemand::new(0, 4 * PAGE, true, pair, resolver).unwrap());
-        region.table.make_room(0..4);
-        process.enter(region.clone());
+        assert!(region.table.make_room(0..4));
+        process.enter(region.clone()).unwrap();
         let (engine, region, used) = (&engine, &region, &AtomicU32::new(0));
         let until = Instant::now() + Duration::from_secs(60);
         let goes_on = || used.load(Ordering::SeqCst) < USES && Instant::now() < until;
@@ -582,7 +586,7 @@ mod tests {
         let bed = bed();
         let more: Vec<_> = (0..100).map(|_| bed.region.clone()).collect();
         for region in &more {
-            bed.process.enter(region.clone());
+            bed.process.enter(region.clone()).unwrap();
         }
         assert_eq!(bed.process.lock().regions.len(), 101);
         for region in &more {

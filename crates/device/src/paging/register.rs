@@ -25,7 +25,7 @@ impl Registered {
         let counters = Pair::new(counters::of_device(&adapter.device.name));
         let region = OnDemand::new(addr, len, writable, counters, resolver).ok_or(Errno(libc::ENOMEM))?;
         let region = Arc::new(region);
-        invalidate::enter(&region);
+        invalidate::enter(&region)?;
         Ok(Registered(region))
     }
 

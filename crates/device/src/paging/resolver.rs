@@ -12,6 +12,8 @@ mod late;
 
 use crate::Errno;
 use crate::engine::thread::with_signals_blocked;
+use crate::failure::quietly;
+use crate::memory::mask;
 use crate::paging::faults::QpFaults;
 use crate::paging::populate::{Trouble, bring_in, fetch};
 use crate::paging::region::OnDemand;
@@ -31,6 +33,8 @@ pub(crate) trait Owner: Send + Sync {
     fn resolved(&self, whom: &[(u32, Side)]);
     /// Pages ripen: [`Resolver::announce`] is to be called.
     fn ripens(&self) {}
+    /// A thread of the resolver has panicked: what QPs wait for may never come.
+    fn panicked(&self) {}
 }
 
 /// Threads at the most. Two are started; another whenever none is left for the next fault, for pages may take their time.
@@ -129,12 +133,13 @@ impl Resolver {
         self.work.notify_all();
     }
 
-    /// Makes room for the faults of so many QPs, so that raising them does not allocate.
-    pub fn reserve(&self, qps: usize) {
+    /// Makes room for the faults of so many QPs, so that raising them does not allocate. ENOMEM if there is none.
+    pub fn reserve(&self, qps: usize) -> Result<(), Errno> {
         // A side waits for one thing at a time; and some room for prefetches.
-        drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs));
-        drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters));
-        drop(with_room(4 * qps, || self.lock(), |state| state.late.begun()));
+        drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs)?);
+        drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters)?);
+        drop(with_room(4 * qps, || self.lock(), |state| state.late.begun())?);
+        Ok(())
     }
 
     /// A QP cannot go on without `needed`; with it comes what is `ahead` of it. It is woken by the owner.
@@ -173,7 +178,10 @@ impl Resolver {
 
     /// Brings pages in when there is time. Not from within the engine.
     pub fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool) {
-        let mut state = with_room(1, || self.lock(), |state| &mut state.jobs);
+        let Ok(mut state) = with_room(1, || self.lock(), |state| &mut state.jobs) else {
+            // Without it the pages come when they are needed.
+            return;
+        };
         state.push(region.clone(), pages, write, true);
         drop(state);
         self.work.notify_one();
@@ -221,7 +229,14 @@ impl Resolver {
 
     fn spawn(self: &Arc<Self>) -> Result<(), Errno> {
         let resolver = self.clone();
-        let run = move || resolver.run();
+        let run = move || {
+            mask::is_open();
+            if !quietly(|| resolver.run())
+                && let Some(owner) = resolver.owner()
+            {
+                owner.panicked();
+            }
+        };
         let builder = || std::thread::Builder::new().name("weir-paging".into()).stack_size(256 << 10);
         let mut state = self.lock();
         state.threads += 1;
@@ -486,7 +501,7 @@ mod tests {
         let (sender, woken) = channel();
         let adapter: Arc<dyn Owner> = Arc::new(Adapter(Mutex::new(sender)));
         let resolver = Resolver::new(Arc::downgrade(&adapter), &Profile::ideal());
-        resolver.reserve(8);
+        resolver.reserve(8).unwrap();
         let pair = Pair::new(counters::of_device("resolver-test"));
         let region = OnDemand::new(start as u64, pages * PAGE, true, pair, resolver.clone()).unwrap();
         Bed { _adapter: adapter, resolver, region: Arc::new(region), woken, first: start as u64 / PAGE }

@@ -1,7 +1,7 @@
 //! The adapter's translation table of one region: which pages it may read and write without a network page fault.
 //! Empty at first. Reading takes no lock; whoever changes it settles that elsewhere (see `invalidate`).
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -85,11 +85,12 @@ impl Table {
         None
     }
 
-    /// Makes room to enter these pages, so that entering does not allocate.
-    pub fn make_room(&self, pages: Range<u64>) {
+    /// Makes room to enter these pages, so that entering does not allocate. False: there is no memory for it.
+    #[must_use]
+    pub fn make_room(&self, pages: Range<u64>) -> bool {
         let pages = self.within(pages);
         if pages.is_empty() {
-            return;
+            return true;
         }
         for number in pages.start / PAGES_OF_CHUNK..pages.end.div_ceil(PAGES_OF_CHUNK) {
             let place = self.place(number * PAGES_OF_CHUNK).expect("within bounds");
@@ -98,7 +99,7 @@ impl Table {
                 // SAFETY: not of zero bytes.
                 let chunk = unsafe { alloc_zeroed(layout) }.cast::<Chunk>();
                 if chunk.is_null() {
-                    handle_alloc_error(layout);
+                    return false;
                 }
                 let null = std::ptr::null_mut();
                 if place.compare_exchange(null, chunk, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -107,6 +108,7 @@ impl Table {
                 }
             }
         }
+        true
     }
 
     /// Enters pages that there is room for; those outside are left out. The number of those that were not there.
@@ -214,7 +216,7 @@ mod tests {
 
     fn table(first: u64, pages: u64) -> Table {
         let table = Table::new(first * PAGE, pages * PAGE).unwrap();
-        table.make_room(first..first + pages);
+        assert!(table.make_room(first..first + pages));
         table
     }
 
@@ -287,7 +289,7 @@ mod tests {
         let table = Table::new(0, 1 << 47).unwrap();
         let page = 0x7fff_1234_5678_u64 / PAGE;
         assert!(!table.has(page * PAGE, 8, false));
-        table.make_room(page..page + 1);
+        assert!(table.make_room(page..page + 1));
         assert_eq!(table.enter(page..page + 1, false), 1);
         assert!(table.has(page * PAGE, 8, false));
         assert!(!table.has(page * PAGE, 8, true));

@@ -2,9 +2,13 @@
 //!
 //! Where no folder can be had, everything is counted into memory that nobody sees.
 
+use crate::Errno;
+use crate::cancel::Uncancelled;
 use crate::engine::thread::with_signals_blocked;
+use crate::failure::quietly;
 use crate::fork;
 use crate::paging::counters::{self, Values};
+use crate::per_process::{OnceInherited, PerProcess};
 use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};
 use crate::stat::{folder, vendor};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,8 +17,8 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, Once};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, SystemTime};
 
 /// How often what paging counts is looked at, once there has been an on-demand region.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -23,30 +27,29 @@ const PERIOD: Duration = Duration::from_millis(100);
 struct Own {
     sheet: &'static Sheet,
     folder: Option<PathBuf>,
-    /// A forked child makes its own.
-    generation: u32,
     files: Vec<(String, vendor::Files)>,
 }
 
-static OWN: Mutex<Option<Own>> = Mutex::new(None);
+/// A forked child makes its own.
+static OWN: PerProcess<Mutex<Option<Own>>> = PerProcess::new();
 
 fn own() -> MutexGuard<'static, Option<Own>> {
-    OWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    OWN.get().lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The place of a device that is being opened, the `index`-th of those that programs see.
-pub fn device(name: &str, index: u64) -> &'static sheet::Device {
-    let mut own = own();
-    if own.as_ref().is_none_or(|own| own.generation != fork::generation()) {
-        *own = Some(Own::new());
-    }
-    let own = own.as_mut().expect("just made");
-    own.sheet.device(name).map_or_else(unseen, |device| {
+/// The place of a device that is being opened, the `index`-th of those that programs see. Error: EMFILE, ENFILE.
+pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
+    let mut place = own();
+    let own = match &mut *place {
+        Some(own) => own,
+        empty => empty.insert(Own::new()?),
+    };
+    Ok(own.sheet.device(name).map_or_else(unseen, |device| {
         own.add_files(name, index);
         device.index.set(index);
         device.state.set(sheet::state::OPEN);
         device
-    })
+    }))
 }
 
 /// A process has on-demand regions: what they count is published from now on, by a thread of its own.
@@ -54,7 +57,6 @@ pub fn paging() {
     static STARTED_IN: AtomicU32 = AtomicU32::new(u32::MAX);
     let generation = fork::generation();
     if STARTED_IN.swap(generation, Ordering::AcqRel) != generation {
-        hold_forks_off();
         let thread = || std::thread::Builder::new().name("weir-stat".into()).stack_size(128 << 10).spawn(keep_current);
         if let Err(error) = with_signals_blocked(thread) {
             tracing::warn!(%error, "counters of paging are not published");
@@ -65,66 +67,47 @@ pub fn paging() {
 fn keep_current() {
     let mut last = vec![];
     loop {
-        enter_gate();
-        let now: Vec<Values> = counters::devices().iter().map(|device| device.counters.read()).collect();
-        let regions = counters::regions();
-        if let Some(own) = own().as_mut() {
-            own.show(&regions);
-            if now != last {
-                own.write_files();
-            }
+        let shown = quietly(|| publish(&mut last));
+        if !shown {
+            // Nothing depends on what is shown.
+            tracing::error!("counters of paging are not published any more after a panic, a bug of Weir");
+            return;
         }
-        leave_gate();
-        last = now;
         std::thread::sleep(PERIOD);
     }
 }
 
-/// The thread is at work, or somebody forks: never both, for a child would find locks that nobody opens.
-static GATE: AtomicBool = AtomicBool::new(false);
-
-fn enter_gate() {
-    while GATE.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
+fn publish(last: &mut Vec<Values>) {
+    let now: Vec<Values> = counters::devices().iter().map(|device| device.counters.read()).collect();
+    let regions = counters::regions();
+    if let Some(own) = own().as_mut() {
+        own.show(&regions);
+        if now != *last {
+            own.write_files();
+        }
     }
-}
-
-/// Not for ever: who forks may hold what the thread waits for.
-extern "C" fn before_fork() {
-    let end = Instant::now() + Duration::from_millis(50);
-    while GATE.swap(true, Ordering::Acquire) && Instant::now() < end {
-        std::thread::yield_now();
-    }
-}
-
-extern "C" fn leave_gate() {
-    GATE.store(false, Ordering::Release);
-}
-
-fn hold_forks_off() {
-    static ONCE: Once = Once::new();
-    // SAFETY: the handlers do nothing but atomics, and yield.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(Some(before_fork), Some(leave_gate), Some(leave_gate));
-    });
+    *last = now;
 }
 
 impl Own {
-    fn new() -> Own {
+    fn new() -> Result<Own, Errno> {
         remove_at_exit();
-        let generation = fork::generation();
         let made = folder::prepare().and_then(|run| {
             folder::sweep(&run);
             make(&run)
         });
         let (sheet, folder) = match made {
             Ok((sheet, folder)) => (sheet, Some(folder)),
+            // The device cannot be opened then. The next attempt may find one.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                return Err(error.into());
+            }
             Err(error) => {
                 tracing::info!(%error, "no run folder: `weir stat` does not see this process");
                 (unseen(), None)
             }
         };
-        Own { sheet, folder, generation, files: vec![] }
+        Ok(Own { sheet, folder, files: vec![] })
     }
 
     fn add_files(&mut self, name: &str, index: u64) {
@@ -274,21 +257,26 @@ fn program() -> String {
 }
 
 fn remove_at_exit() {
-    static ONCE: Once = Once::new();
+    static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn remove() {
+        let _uncancelled = Uncancelled::new();
+        quietly(remove_folder);
+    }
+    fn remove_folder() {
         static DONE: AtomicBool = AtomicBool::new(false);
         // The thread may be at it; somebody who died with the lock is not waited for.
-        let mut tries = (0..50).map_while(|_| match OWN.try_lock() {
+        let Some(place) = OWN.existing() else { return };
+        let mut tries = (0..50).map_while(|_| match place.try_lock() {
             Ok(own) => Some(Some(own)),
-            Err(_) => {
+            Err(TryLockError::Poisoned(poisoned)) => Some(Some(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => {
                 std::thread::sleep(Duration::from_millis(2));
                 Some(None)
             }
         });
         let Some(own) = tries.find_map(|own| own) else { return };
-        // Forked children run this too, and those of vfork that call exit.
-        let ours = own.as_ref().filter(|own| own.generation == fork::generation());
-        if let Some(own) = ours.filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
+        // Children of vfork that call exit run this too.
+        if let Some(own) = own.as_ref().filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
             && let Some(folder) = &own.folder
             && !DONE.swap(true, Ordering::Relaxed)
         {

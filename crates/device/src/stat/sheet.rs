@@ -69,6 +69,8 @@ pub struct Traffic {
     pub rnr_naks: Word,
     /// Packets that the adapter itself lost (packet damming); not among those sent.
     pub packets_lost: Word,
+    /// Packets of another partition, which were dropped.
+    pub pkey_violations: Word,
 }
 
 impl Traffic {

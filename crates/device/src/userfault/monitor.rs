@@ -4,6 +4,7 @@
 
 use crate::Errno;
 use crate::engine::thread::with_signals_blocked;
+use crate::failure::watched;
 use crate::userfault::sys::{Event, Userfaultfd};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub trait Listener: Send + Sync {
 
 /// Starts it. Error: EAGAIN.
 pub fn start(userfault: Arc<Userfaultfd>, listener: &'static dyn Listener) -> Result<(), Errno> {
-    let run = move || watch(&userfault, listener);
+    let run = move || watched(|| watch(&userfault, listener));
     let spawn = || std::thread::Builder::new().name("weir-unmap".into()).stack_size(256 << 10).spawn(run);
     with_signals_blocked(spawn)?;
     Ok(())

@@ -47,7 +47,8 @@ pub struct Userfaultfd {
 }
 
 impl Userfaultfd {
-    /// By the first way that is allowed. Errors: what the last one said; EINVAL on a kernel without these events.
+    /// By the first way that is allowed. Errors: what the last one said; EINVAL on a kernel without these events,
+    /// EOPNOTSUPP on one without the mode in which memory is registered (before Linux 5.7).
     pub fn open() -> Result<(Userfaultfd, Opened), Errno> {
         let (fd, opened) = from_device()
             .map(|fd| (fd, Opened::Device))
@@ -55,6 +56,9 @@ impl Userfaultfd {
             .or_else(|_| from_call(UFFD_USER_MODE_ONLY).map(|fd| (fd, Opened::UserModeOnly)))?;
         let mut api = Api { api: UFFD_API, features: FEATURES, ioctls: 0 };
         ioctl(fd.as_raw_fd(), UFFDIO_API, &mut api)?;
+        if !has_write_protect_mode(api.features) {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
         let identity = identity(fd.as_raw_fd()).ok_or(Errno(libc::EBADF))?;
         Ok((Userfaultfd { fd, identity }, opened))
     }
@@ -154,6 +158,12 @@ const UFFD_EVENT_UNMAP: u8 = 0x16;
 /// loses fault-around, and bringing in 64 MiB of a shared file was seen to take 63 ms rather than 4.
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
 
+/// Whether a kernel that offers these features registers memory in write-protect mode.
+fn has_write_protect_mode(offered: u64) -> bool {
+    const UFFD_FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+    offered & UFFD_FEATURE_PAGEFAULT_FLAG_WP != 0
+}
+
 #[repr(C)]
 struct Api {
     api: u64,
@@ -173,4 +183,25 @@ struct Register {
 struct Range {
     start: u64,
     len: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_with_events_alone_does_not_do() {
+        // Linux 4.18 to 5.6: EVENT_FORK to SIGBUS. Linux 5.7: write-protection as well.
+        assert!(!has_write_protect_mode(0x1fe) && has_write_protect_mode(0x1ff));
+    }
+
+    #[test]
+    fn an_old_kernel_gives_none_by_the_new_ways() {
+        let opened = std::thread::spawn(|| {
+            weir_stage::old_kernel::install(true).unwrap();
+            (from_device().err(), from_call(UFFD_USER_MODE_ONLY).err())
+        });
+        let (device, call) = opened.join().unwrap();
+        assert!(device.is_some() && call == Some(Errno(libc::EINVAL)), "{device:?} {call:?}");
+    }
 }

@@ -24,6 +24,33 @@ pub struct FaultCounts {
     pub delayed: u64,
 }
 
+impl FaultCounts {
+    /// Of both together.
+    pub fn plus(self, other: FaultCounts) -> FaultCounts {
+        FaultCounts {
+            datagrams: self.datagrams + other.datagrams,
+            lost: self.lost + other.lost,
+            overflowed: self.overflowed + other.overflowed,
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            corrupted: self.corrupted + other.corrupted,
+            delayed: self.delayed + other.delayed,
+        }
+    }
+}
+
+impl std::fmt::Display for FaultCounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let FaultCounts { datagrams, lost, overflowed, duplicated, reordered, corrupted, delayed } = self;
+        write!(
+            f,
+            "{datagrams} datagrams: {} lost, {duplicated} duplicated, {reordered} reordered, {corrupted} corrupted, \
+             {delayed} delayed",
+            lost + overflowed
+        )
+    }
+}
+
 /// Where datagrams go in the end.
 pub(super) trait Sink<M> {
     /// Whether it could take so many.

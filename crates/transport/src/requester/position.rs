@@ -23,6 +23,8 @@ pub(crate) struct Position {
     read_bytes: u64,
     /// READ requests and atomics before it.
     reads: u64,
+    /// Messages before it less work requests before it, wrapping: see `messages`.
+    extra: u32,
 }
 
 impl Position {
@@ -39,13 +41,14 @@ impl Position {
                 requests += u32::from(to == slot.packets && !to.is_multiple_of(chunk));
                 self.read_bytes += self.bytes_up_to(slot, to, config);
                 self.reads += u64::from(requests);
+                self.extra = self.extra.wrapping_add(requests).wrapping_sub(u32::from(to == slot.packets));
                 self.cost += u64::from(requests) * PACKET_COST;
             }
             Kind::Atomic | Kind::AtomicWrite => {
                 self.reads += 1;
                 self.cost += PACKET_COST;
             }
-            Kind::Local => {}
+            Kind::Local => self.extra = self.extra.wrapping_sub(1),
         }
         self.seq += u64::from(packets);
         self.packet = to;
@@ -59,6 +62,13 @@ impl Position {
     pub fn skip_to(&mut self, wr: u32) {
         self.wr = wr;
         self.packet = 0;
+    }
+
+    /// Messages that end before it, as the responder counts them, wrapping: each READ request is one, and what is local is
+    /// none.
+    #[inline]
+    pub fn messages(&self) -> u32 {
+        self.wr.wrapping_add(self.extra)
     }
 
     /// READ requests and atomics between `una` and this one.

@@ -44,6 +44,7 @@ impl Requester {
         self.asked = self.una.seq;
         self.ack_deadline = None;
         self.hold = Hold::No;
+        self.forget_probe();
         self.dam = None;
         self.repeating = Some(self.una.seq);
     }

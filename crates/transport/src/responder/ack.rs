@@ -22,12 +22,11 @@ pub(super) enum Owed {
 }
 
 impl Owed {
-    /// A request that asked for an acknowledgement was executed. An XRC target's would wait for company in vain, for our
-    /// answers leave by another QP: ahead of it, and the peer would hear of them before the end of its own send.
+    /// A request that asked for an acknowledgement was executed. `may_wait`: its ACK will have company soon.
     #[inline]
-    pub fn ask(&mut self, now: Instant, single_packet: bool, config: &Config) {
+    pub fn ask(&mut self, now: Instant, may_wait: bool, config: &Config) {
         *self = match self {
-            Owed::Nothing if single_packet && !config.xrc_target => Owed::Lazy(now + config.tuning.lazy_ack),
+            Owed::Nothing if may_wait => Owed::Lazy(now + config.tuning.lazy_ack),
             _ => Owed::Ack,
         };
     }
@@ -59,21 +58,26 @@ impl Owed {
         };
     }
 
-    /// An ACK that waits for company waits no more.
-    pub fn hurry(&mut self) {
-        if let Owed::Lazy(_) = self {
+    /// An ACK that waits for company waits no more. Whether there was one.
+    pub fn hurry(&mut self) -> bool {
+        let waited = matches!(self, Owed::Lazy(_));
+        if waited {
             *self = Owed::Ack;
         }
+        waited
     }
 
-    /// Hurries what is due by now.
-    pub fn hurry_due(&mut self, now: Instant) {
-        if self.deadline().is_some_and(|deadline| deadline <= now) {
-            *self = match *self {
-                Owed::Later { syndrome, .. } => Owed::Nak(syndrome),
-                _ => Owed::Ack,
-            };
+    /// Hurries what is due by now. Whether that is an ACK that has waited for company in vain.
+    pub fn hurry_due(&mut self, now: Instant) -> bool {
+        if self.deadline().is_none_or(|deadline| deadline > now) {
+            return false;
         }
+        if let Owed::Later { syndrome, .. } = *self {
+            *self = Owed::Nak(syndrome);
+            return false;
+        }
+        *self = Owed::Ack;
+        true
     }
 
     #[inline]
@@ -106,5 +110,56 @@ impl Owed {
         let mut headers = config.headers(Operation::Acknowledge, psn, 0);
         headers.put(Aeth::new(syndrome.to_byte(), msn));
         Some(Outgoing { headers, payload: Payload::None, to: None })
+    }
+}
+
+/// Whether this side answers each message by a send of its own, soon. Only then does an ACK wait for that send: one
+/// that waits is lost where the process ends meanwhile, and the peer takes a message that was delivered for a failed
+/// one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Habit {
+    /// Messages that were answered in a row, as far as that is counted.
+    answered: u8,
+    /// A message was executed then, and was not answered yet.
+    open: Option<Instant>,
+    /// Something was posted after it.
+    posted: bool,
+}
+
+/// So many answers in a row are a habit.
+const HABIT: u8 = 8;
+
+impl Habit {
+    /// A single-packet message was executed. Whether its ACK may wait for an answer.
+    #[inline]
+    pub fn message(&mut self, now: Instant) -> bool {
+        if self.open.replace(now).is_some() {
+            self.answered = 0;
+        }
+        self.posted = false;
+        self.answered >= HABIT
+    }
+
+    /// A send was posted.
+    #[inline]
+    pub fn posted(&mut self) {
+        self.posted = true;
+    }
+
+    /// What was posted is about to leave.
+    #[inline]
+    pub fn leaves(&mut self, now: Instant, config: &Config) {
+        if std::mem::take(&mut self.posted)
+            && let Some(since) = self.open.take()
+        {
+            let in_time = now <= since + config.tuning.lazy_ack;
+            self.answered = if in_time { HABIT.min(self.answered + 1) } else { 0 };
+        }
+    }
+
+    /// An ACK waited for an answer in vain.
+    #[cold]
+    pub fn broken(&mut self) {
+        self.answered = 0;
     }
 }

@@ -1,10 +1,11 @@
-//! The responder of UD: each packet is a message, from whoever knows the Q_Key (IBTA 9.8.3.2).
+//! The responder of UD: each packet is a message, from any sender that knows the Q_Key (IBTA 9.8.3.2).
 
 use super::page_fault::{Stop, Waits};
 use super::{Fatal, Responder};
+use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
-use crate::{Handled, Host, WcOpcode};
+use crate::{Handled, Host, Status, WcOpcode};
 use weir_wire::{Deth, ImmDt, Packet};
 
 /// Bytes of the network header that stands before a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused
@@ -12,7 +13,9 @@ use weir_wire::{Deth, ImmDt, Packet};
 pub const GRH_LEN: usize = 40;
 
 impl Responder {
-    /// Takes a datagram with its network header. What does not fit or finds no receive is dropped without a word.
+    /// Takes a datagram with its network header. A datagram that finds no receive is dropped without a word, and so is
+    /// one that is longer than its receive (IBTA 9.9.3.1, class D). A receive of a shared queue was taken for that
+    /// datagram and cannot go back: it completes with a local length error, and the QP goes on (class E).
     #[inline]
     pub fn handle_datagram<H: Host>(
         &mut self,
@@ -31,7 +34,13 @@ impl Responder {
             return Ok(Handled::Done);
         };
         let length = GRH_LEN + packet.payload.len();
-        if packet.payload.len() > config.mtu || !queue.ready(host) || length as u64 > queue.room() {
+        if packet.payload.len() > config.mtu || !queue.ready(host) {
+            return Ok(Handled::Done);
+        }
+        if length as u64 > queue.room() {
+            if queue.is_shared() {
+                queue.fail(host, config, Status::LocalLength, vendor::TOO_LONG);
+            }
             return Ok(Handled::Done);
         }
         let scattered = host.scatter(queue.sges(), 0, network_header).and_then(|()| match packet.payload {
@@ -40,8 +49,8 @@ impl Responder {
         });
         match scattered.map_err(Stop::receiving) {
             Ok(()) => {}
-            Err(Stop::PageFault) => return Ok(self.hold_unreliable(config)),
             Err(Stop::Fatal(fatal)) => return Err(fatal),
+            Err(_) => return Ok(self.hold_unreliable(config)),
         }
         let received = Received {
             opcode: WcOpcode::Recv,

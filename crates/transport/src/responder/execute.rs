@@ -62,6 +62,10 @@ impl Responder {
         }
         let ended_key = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
         if let Some(rkey) = ended_key {
+            // IBTA 9.5: what came before it is done first, and under the rights that it had.
+            if self.resources.reads_by(rkey) {
+                return Err(Stop::StillRead);
+            }
             host.invalidate_remote(rkey).map_err(Stop::access)?;
         }
         self.end_message();
@@ -137,7 +141,7 @@ impl Responder {
             host.check_remote(rkey, va, u64::from(length), Access::REMOTE_READ).map_err(Stop::access)?;
         }
         let packets = config.packets(length);
-        self.answer(packets, Answer::Read { va, rkey, length });
+        self.answer(packets, Answer::Read { va, rkey, length, pd: self.named.map(|named| named.pd) });
         Ok(Verdict::Answering { packets })
     }
 

@@ -20,12 +20,12 @@ use crate::config::Config;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
 use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
-use ack::Owed;
+use ack::{Habit, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
 use page_fault::{HeldBack, Waits};
 use resources::Resources;
-use sequence::Sequence;
+use sequence::{Place, Sequence};
 use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
 
 /// What the responder is at.
@@ -80,15 +80,26 @@ enum Order {
     Halted,
 }
 
+/// A shared receive queue that a message named.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    number: u32,
+    /// Its protection domain.
+    pd: u32,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     /// The PSN that the next new request carries.
-    expected: Psn,
+    expected: Place,
     /// Messages finished, 24 bits.
     msn: u32,
     message: Message,
+    /// XRC: the shared receive queue of the message under way, or of the last one.
+    named: Option<Named>,
     order: Order,
     owed: Owed,
+    habit: Habit,
     /// The NAK that ended the connection.
     ended_by: Option<Syndrome>,
     resources: Resources,
@@ -112,11 +123,13 @@ impl Responder {
 
     /// Starts afresh with the attributes as they are (at RTR, and at RESET).
     pub fn start(&mut self, config: &Config) {
-        self.expected = config.attr.rq_psn;
+        self.expected = Place::first(config.attr.rq_psn);
         self.msn = 0;
         self.message = Message::None;
+        self.named = None;
         self.order = Order::Kept;
         self.owed = Owed::Nothing;
+        self.habit = Habit::default();
         self.ended_by = None;
         self.resources.reset(config.attr.max_dest_rd_atomic);
         self.established = false;
@@ -125,9 +138,9 @@ impl Responder {
         self.late = None;
     }
 
-    /// Takes over a changed number of resources; answers not yet given are asked for again by the peer.
+    /// Takes over a changed number of resources. The newest stay, answered or not.
     pub fn resize(&mut self, config: &Config) {
-        self.resources.reset(config.attr.max_dest_rd_atomic);
+        self.resources.resize(config.attr.max_dest_rd_atomic);
     }
 
     pub fn state(&self) -> ResponderState {
@@ -166,7 +179,7 @@ impl Responder {
     #[cold]
     pub fn refuse_again(&mut self, psn: Psn) {
         if let Some(nak) = self.ended_by
-            && sequence::check(self.expected, psn) != Sequence::Gap
+            && sequence::check(self.expected.psn(), psn) != Sequence::Gap
         {
             self.owed = Owed::Nak(nak);
         }
@@ -178,7 +191,7 @@ impl Responder {
     }
 
     pub fn expected(&self) -> Psn {
-        self.expected
+        self.expected.psn()
     }
 
     /// When an ACK that waits for company must go, or what is late may.
@@ -201,13 +214,35 @@ impl Responder {
         matches!(self.owed, Owed::Lazy(_) | Owed::Ack)
     }
 
-    pub fn hurry(&mut self) {
+    /// A send was posted.
+    #[inline]
+    pub fn posted(&mut self) {
+        self.habit.posted();
+    }
+
+    /// What was posted leaves now, and an ACK that is owed may leave with it.
+    #[inline]
+    pub fn answers(&mut self, now: Instant, config: &Config) {
+        self.habit.leaves(now, config);
+    }
+
+    /// An ACK that waits for an answer goes with one that is there.
+    pub fn accompany(&mut self) {
         self.owed.hurry();
+    }
+
+    /// An ACK that waits for an answer waits no more.
+    pub fn hurry(&mut self) {
+        if self.owed.hurry() {
+            self.habit.broken();
+        }
     }
 
     #[inline]
     pub fn hurry_due(&mut self, now: Instant) {
-        self.owed.hurry_due(now);
+        if self.owed.hurry_due(now) {
+            self.habit.broken();
+        }
         if self.late.is_some_and(|late| late <= now) {
             self.late = None;
         }
@@ -237,7 +272,7 @@ impl Responder {
     ) -> Result<Handled, Fatal> {
         self.established = true;
         let bth = &packet.headers.bth;
-        let sequence = sequence::check(self.expected, bth.psn);
+        let sequence = sequence::check(self.expected.psn(), bth.psn);
         if sequence != Sequence::Expected || self.waits != Waits::No {
             return Ok(self.not_now(now, sequence, packet, config));
         }
@@ -246,11 +281,8 @@ impl Responder {
         if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
             return Err(Fatal::invalid());
         }
-        if let Some(xrceth) = &packet.headers.get::<XrcEth>()
-            && !host.select_srq(xrceth.srq.get() & 0xff_ffff)
-        {
-            // IBTA annex A14: there is no such SRQ in the domain.
-            return Err(Fatal::invalid());
+        if let Some(xrceth) = &packet.headers.get::<XrcEth>() {
+            self.name_srq(xrceth.srq.get() & 0xff_ffff, starts, queue, host)?;
         }
         let verdict = match self.execute(request, packet, config, queue, host) {
             Ok(verdict) => verdict,
@@ -272,9 +304,12 @@ impl Responder {
                 self.owed = Owed::Nothing;
             }
             _ => {
-                self.expected = self.expected.next();
+                self.expected = self.expected.plus(1);
                 if bth.ack_req {
-                    self.owed.ask(now, starts && ends, config);
+                    // An XRC target's answers leave by another QP: ahead of an ACK that waits, and the peer would hear
+                    // of them before the end of its own send.
+                    let may_wait = starts && ends && !config.xrc_target && self.habit.message(now);
+                    self.owed.ask(now, may_wait, config);
                 }
             }
         }
@@ -299,7 +334,7 @@ impl Responder {
                 Err(Refused::Denied(Denied::PageFault)) => self.answer_waits(now, config, host),
                 Err(Refused::Denied(denied)) => {
                     // The NAK stands in for the response packet, and nothing comes after it.
-                    self.expected = psn;
+                    self.expected = self.expected.nearest(psn);
                     self.resources.reset(config.attr.max_dest_rd_atomic);
                     return Err(Fatal::access(denied));
                 }
@@ -314,6 +349,19 @@ impl Responder {
         Ok(sent)
     }
 
+    /// XRC: a request names its SRQ. The first packet of a message decides; the SRQ of a message that has taken a receive
+    /// stays the same too (IBTA annex A14).
+    #[inline(never)]
+    fn name_srq<H: Host>(&mut self, number: u32, starts: bool, queue: &RecvQueue, host: &mut H) -> Result<(), Fatal> {
+        if !starts || !queue.is_empty() {
+            let same = self.named.is_some_and(|named| named.number == number);
+            return if same { Ok(()) } else { Err(Fatal::invalid()) };
+        }
+        let pd = host.select_srq(number).ok_or(Fatal::invalid())?;
+        self.named = Some(Named { number, pd });
+        Ok(())
+    }
+
     /// A packet is missing: said once (IBTA 9.7.5.2.2).
     fn say_missing(&mut self) {
         self.order = Order::MissingSaid;
@@ -323,6 +371,7 @@ impl Responder {
     /// A request that was seen before: answered again, not executed again (IBTA 9.7.5.1.2).
     fn repeat(&mut self, now: Instant, packet: &Packet<'_>, config: &Config) {
         let bth = &packet.headers.bth;
+        let place = self.expected.nearest(bth.psn);
         match bth.opcode.operation().and_then(opcode_order::lookup) {
             Some((Request::Send | Request::Write, _)) if bth.ack_req || bth.opcode.ends_message() => {
                 self.owed.repeat();
@@ -331,7 +380,7 @@ impl Responder {
             Some((Request::Read, _)) => {
                 if let Some(reth) = packet.headers.get::<Reth>() {
                     let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
-                    let known = self.resources.repeat_read(bth.psn, va, rkey, length, config.mtu);
+                    let known = self.resources.repeat_read(place, va, rkey, length, config.mtu);
                     self.answer_repeated(known, config);
                     if known {
                         self.answer_late(now, config);
@@ -339,7 +388,7 @@ impl Responder {
                 }
             }
             Some((Request::Atomic | Request::AtomicWrite, _)) => {
-                let known = self.resources.repeat_atomic(bth.psn);
+                let known = self.resources.repeat_atomic(place);
                 self.answer_repeated(known, config);
             }
             None => {}

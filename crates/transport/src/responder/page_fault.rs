@@ -9,7 +9,7 @@ use super::sequence::Sequence;
 use super::{Fatal, Order, Responder};
 use crate::completion::vendor;
 use crate::config::Config;
-use crate::{Access, Denied, Handled, Host, Instant, ResponderFaults, Status};
+use crate::{Access, Denied, Handled, Host, Instant, Remote, ResponderFaults, Status};
 use weir_wire::{Packet, Psn, Syndrome};
 
 /// Why a request was not executed.
@@ -17,6 +17,8 @@ use weir_wire::{Packet, Psn, Syndrome};
 pub(super) enum Stop {
     Fatal(Fatal),
     PageFault,
+    /// It ends a key that READs before it are still being answered by.
+    StillRead,
 }
 
 /// What a page is waited for.
@@ -86,6 +88,11 @@ impl Responder {
     pub(super) fn stopped(&mut self, now: Instant, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
         match stop {
             Stop::Fatal(fatal) => return Err(fatal),
+            Stop::StillRead => {
+                // As if it had been lost: the answers leave, then the NAK, and the peer repeats it at once.
+                self.say_missing();
+                return Ok(Handled::Done);
+            }
             Stop::PageFault => {}
         }
         // It came in order, whatever was missing before it.
@@ -98,7 +105,9 @@ impl Responder {
                 self.waits = Waits::Request;
                 // The peer hears how far it has come: its patience begins anew.
                 match self.message {
-                    Message::None => self.owed.hurry(),
+                    Message::None => {
+                        self.owed.hurry();
+                    }
                     Message::Send { .. } | Message::Write { .. } => self.owed.repeat(),
                 }
             }
@@ -115,7 +124,7 @@ impl Responder {
     #[inline(never)]
     pub(super) fn answer_waits<H: Host>(&mut self, now: Instant, config: &Config, host: &mut H) {
         let Some(rest) = self.resources.park() else { return };
-        host.expect_remote(rest.rkey, rest.va, u64::from(rest.length), Access::REMOTE_READ);
+        host.expect_remote(&rest.range, Access::REMOTE_READ);
         if self.waits != Waits::Answer {
             self.held_back.owed = std::mem::take(&mut self.owed);
         }
@@ -136,7 +145,7 @@ impl Responder {
     pub(super) fn acknowledged(&self) -> (Psn, u32) {
         match self.waits {
             Waits::Answer => (self.held_back.psn, self.held_back.msn),
-            _ => (self.expected, self.msn),
+            _ => (self.expected.psn(), self.msn),
         }
     }
 
@@ -190,7 +199,7 @@ impl Stop {
     #[cold]
     pub fn write<H: Host>(denied: Denied, rkey: u32, va: u64, len: u64, host: &mut H) -> Stop {
         if denied == Denied::PageFault {
-            host.expect_remote(rkey, va, len, Access::REMOTE_WRITE);
+            host.expect_remote(&Remote { pd: None, rkey, va, len }, Access::REMOTE_WRITE);
         }
         Stop::access(denied)
     }

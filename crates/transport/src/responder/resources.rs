@@ -1,15 +1,16 @@
 //! Responder resources: READs and atomics that were accepted, kept to be answered, and answered again
 //! (IBTA 9.7.5.1.2, 9.7.7.1).
 
+use super::sequence::Place;
 use crate::config::Config;
-use crate::{Outgoing, Payload};
+use crate::{Outgoing, Payload, Remote};
 use weir_wire::{Aeth, AtomicAckEth, Operation, Psn, Syndrome};
 
 /// What a resource answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Memory from `va` on.
-    Read { va: u64, rkey: u32, length: u32 },
+    /// Memory from `va` on, within the protection domain that the request named, if it named one.
+    Read { va: u64, rkey: u32, length: u32, pd: Option<u32> },
     /// The value before the operation, which is not done twice.
     Atomic { original: u64 },
     /// An ATOMIC WRITE was done, and is not done twice.
@@ -19,7 +20,7 @@ pub(super) enum Answer {
 /// A READ or atomic that was accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
-    pub first: Psn,
+    pub first: Place,
     pub packets: u32,
     pub msn: u32,
     pub answer: Answer,
@@ -56,23 +57,22 @@ pub(super) struct Resources {
 pub(super) struct Rest {
     pub psn: Psn,
     pub msn: u32,
-    pub rkey: u32,
-    pub va: u64,
-    pub length: u32,
+    pub range: Remote,
 }
 
 impl Resource {
-    pub fn new(first: Psn, packets: u32, msn: u32, answer: Answer) -> Self {
+    pub fn new(first: Place, packets: u32, msn: u32, answer: Answer) -> Self {
         let (va, left) = match answer {
             Answer::Read { va, length, .. } => (va, length),
             Answer::Atomic { .. } | Answer::Written => (0, 0),
         };
-        let cursor = Some(Cursor { psn: first, va, left, begun: false });
+        let cursor = Some(Cursor { psn: first.psn(), va, left, begun: false });
         Resource { first, packets, msn, answer, answered: false, cursor }
     }
 
-    fn holds(&self, psn: Psn) -> bool {
-        (0..self.packets as i32).contains(&psn.since(self.first))
+    /// Which of its packets stands there.
+    fn packet(&self, place: Place) -> Option<u64> {
+        place.since(self.first).filter(|at| *at < u64::from(self.packets))
     }
 }
 
@@ -83,6 +83,31 @@ impl Resources {
         self.ring.clear();
         self.ring.reserve_exact(self.capacity);
         (self.next, self.pending, self.current, self.parked) = (0, 0, None, 0);
+    }
+
+    /// Makes room for another number. The newest stay: a peer may still ask for them again (IBTA 9.7.5.1.2).
+    pub fn resize(&mut self, max_dest_rd_atomic: u8) {
+        let capacity = usize::from(max_dest_rd_atomic.max(1));
+        // The oldest comes first.
+        let oldest = if self.ring.len() < self.capacity { 0 } else { self.next };
+        self.ring.rotate_left(oldest);
+        for old in self.ring.drain(..self.ring.len().saturating_sub(capacity)) {
+            // What waits for a page is counted apart, and all of it together.
+            let counted = if self.parked > 0 { &mut self.parked } else { &mut self.pending };
+            *counted -= usize::from(old.cursor.is_some());
+        }
+        self.ring.reserve_exact(capacity - self.ring.len());
+        self.capacity = capacity;
+        self.next = self.ring.len() % capacity;
+        self.current = None;
+    }
+
+    /// Whether a READ by this key is still being answered.
+    pub fn reads_by(&self, key: u32) -> bool {
+        self.pending + self.parked > 0
+            && self.ring.iter().any(
+                |resource| matches!(resource.answer, Answer::Read { rkey, .. } if rkey == key && resource.cursor.is_some()),
+            )
     }
 
     pub fn is_pending(&self) -> bool {
@@ -110,28 +135,30 @@ impl Resources {
     }
 
     /// Answers an atomic again with what it found the first time (IBTA 9.7.5.1.2). False: too long ago.
-    pub fn repeat_atomic(&mut self, psn: Psn) -> bool {
+    pub fn repeat_atomic(&mut self, place: Place) -> bool {
         let found = self
             .ring
             .iter()
-            .position(|r| matches!(r.answer, Answer::Atomic { .. } | Answer::Written) && r.first == psn);
+            .position(|r| matches!(r.answer, Answer::Atomic { .. } | Answer::Written) && r.first == place);
         let Some(index) = found else { return false };
-        self.restart(index, Cursor { psn, va: 0, left: 0, begun: false });
+        self.restart(index, Cursor { psn: place.psn(), va: 0, left: 0, begun: false });
         true
     }
 
     /// Answers a READ or its tail again. False: too long ago, or not the READ that it was.
-    pub fn repeat_read(&mut self, psn: Psn, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
-        let Some(index) = self.ring.iter().position(|r| r.holds(psn)) else { return false };
-        let Answer::Read { va: first_va, rkey: first_rkey, length: whole } = self.ring[index].answer else {
+    pub fn repeat_read(&mut self, place: Place, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
+        let mut ring = self.ring.iter().enumerate();
+        let found = ring.find_map(|(index, resource)| Some((index, resource.packet(place)?)));
+        let Some((index, packet)) = found else { return false };
+        let Answer::Read { va: first_va, rkey: first_rkey, length: whole, .. } = self.ring[index].answer else {
             return false;
         };
-        let skipped = psn.since(self.ring[index].first) as u64 * mtu as u64;
+        let skipped = packet * mtu as u64;
         let same = rkey == first_rkey
             && va == first_va.wrapping_add(skipped)
             && skipped + u64::from(length) <= u64::from(whole);
         if same {
-            self.restart(index, Cursor { psn, va, left: length, begun: false });
+            self.restart(index, Cursor { psn: place.psn(), va, left: length, begun: false });
         }
         same
     }
@@ -158,7 +185,7 @@ impl Resources {
                 headers.put(aeth);
                 Outgoing { headers, payload: Payload::None, to: None }
             }
-            Answer::Read { rkey, .. } => {
+            Answer::Read { rkey, pd, .. } => {
                 let len = (cursor.left as usize).min(config.mtu);
                 let last = cursor.left as usize <= config.mtu;
                 let operation = match (cursor.begun, last) {
@@ -170,7 +197,8 @@ impl Resources {
                 let mut headers = config.headers(operation, cursor.psn, len);
                 // MIDDLE has no place for it.
                 headers.put(aeth);
-                let payload = if len == 0 { Payload::None } else { Payload::Remote { rkey, va: cursor.va, len } };
+                let range = Remote { pd, rkey, va: cursor.va, len: len as u64 };
+                let payload = if len == 0 { Payload::None } else { Payload::Remote(range) };
                 Outgoing { headers, payload, to: None }
             }
         };
@@ -201,8 +229,9 @@ impl Resources {
     pub fn park(&mut self) -> Option<Rest> {
         let resource = &self.ring[self.current.take()?];
         self.parked += std::mem::take(&mut self.pending);
-        let (Some(cursor), Answer::Read { rkey, .. }) = (&resource.cursor, resource.answer) else { return None };
-        Some(Rest { psn: cursor.psn, msn: resource.msn, rkey, va: cursor.va, length: cursor.left })
+        let (Some(cursor), Answer::Read { rkey, pd, .. }) = (&resource.cursor, resource.answer) else { return None };
+        let range = Remote { pd, rkey, va: cursor.va, len: u64::from(cursor.left) };
+        Some(Rest { psn: cursor.psn, msn: resource.msn, range })
     }
 
     /// What waits for a page is tried again.
@@ -221,5 +250,53 @@ impl Resources {
         let len = self.ring.len();
         let oldest = if len < self.capacity { 0 } else { self.next };
         (0..len).map(|i| (oldest + i) % len).find(|&i| self.ring[i].cursor.is_some()).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(count: u32, capacity: u8) -> Resources {
+        let mut resources = Resources::default();
+        resources.reset(capacity);
+        for number in 0..count {
+            let first = Place::first(Psn::new(number));
+            resources.add(Resource::new(first, 1, number, Answer::Atomic { original: number.into() }));
+        }
+        resources
+    }
+
+    fn known(resources: &mut Resources, numbers: std::ops::Range<u32>) -> Vec<u32> {
+        numbers.filter(|number| resources.repeat_atomic(Place::first(Psn::new(*number)))).collect()
+    }
+
+    #[test]
+    fn the_newest_stay_when_the_room_changes() {
+        // Full, wrapped and not full.
+        for (count, from, to, kept) in
+            [(4, 4, 2, 2..4), (6, 4, 2, 4..6), (6, 4, 8, 2..6), (2, 4, 3, 0..2), (6, 4, 0, 5..6)]
+        {
+            let mut resources = ring(count, from);
+            resources.resize(to);
+            assert_eq!(resources.pending, kept.len(), "{count} of {from}, then {to}");
+            assert_eq!(known(&mut resources, 0..count), kept.clone().collect::<Vec<_>>());
+            // The next one takes the place of the oldest.
+            resources.add(Resource::new(Place::first(Psn::new(9)), 1, 9, Answer::Written));
+            let full = kept.len() == usize::from(to.max(1));
+            let rest: Vec<u32> = kept.skip(usize::from(full)).chain([9]).collect();
+            assert_eq!(known(&mut resources, 0..10), rest);
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_page_is_counted_on() {
+        let mut resources = ring(4, 4);
+        resources.current = Some(0);
+        let _ = resources.park();
+        resources.resize(2);
+        assert_eq!((resources.pending, resources.parked), (0, 2));
+        resources.unpark();
+        assert_eq!(resources.pending, 2);
     }
 }

@@ -2,6 +2,39 @@
 
 use weir_wire::Psn;
 
+/// A place in the stream of PSNs, counted on where their 24 bits wrap: what was there a round ago is another place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Place(u64);
+
+impl Place {
+    /// The place that a stream begins at. There is a round before it, which duplicates may name.
+    pub fn first(psn: Psn) -> Place {
+        Place(1 << 24 | u64::from(psn.get()))
+    }
+
+    /// Its PSN.
+    #[inline]
+    pub fn psn(self) -> Psn {
+        Psn::new(self.0 as u32)
+    }
+
+    /// The place `count` packets on.
+    #[inline]
+    pub fn plus(self, count: u32) -> Place {
+        Place(self.0 + u64::from(count))
+    }
+
+    /// The place of a PSN within half a round of this one.
+    pub fn nearest(self, psn: Psn) -> Place {
+        Place(self.0.wrapping_add_signed(i64::from(psn.since(self.psn()))))
+    }
+
+    /// Packets from `other` on to this one; `None` if it comes before.
+    pub fn since(self, other: Place) -> Option<u64> {
+        self.0.checked_sub(other.0)
+    }
+}
+
 /// Where a request's PSN stands against the one that is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sequence {
@@ -23,6 +56,20 @@ pub(super) fn check(expected: Psn, got: Psn) -> Sequence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_round_later_is_another_place() {
+        let first = Place::first(Psn::new(0xff_fffe));
+        assert_eq!(first.plus(3).psn(), Psn::new(1));
+        assert_eq!(first.plus(3).nearest(Psn::new(0xff_fffe)), first);
+        assert_eq!(first.plus(3).since(first), Some(3));
+        assert_eq!(first.since(first.plus(1)), None);
+        let round = first.plus(1 << 24);
+        assert_eq!(round.psn(), first.psn());
+        assert_ne!(round.nearest(first.psn()), first);
+        // Duplicates may come from before the first.
+        assert_eq!(Place::first(Psn::new(0)).nearest(Psn::new(0xff_ffff)).psn(), Psn::new(0xff_ffff));
+    }
 
     #[test]
     fn half_of_the_space_is_the_past() {

@@ -2,6 +2,7 @@
 
 use super::opcode_order::{self, Message};
 use super::page_fault::{Stop, Waits};
+use super::sequence::Place;
 use super::{Fatal, Responder, Verdict};
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
@@ -26,10 +27,10 @@ impl Responder {
         let bth = &packet.headers.bth;
         let starts = bth.opcode.starts_message();
         // A message begins with FIRST or ONLY, whatever was under way and whatever its PSN.
-        if starts || bth.psn != self.expected {
+        if starts || bth.psn != self.expected.psn() {
             self.message = Message::None;
         }
-        self.expected = bth.psn.next();
+        self.expected = Place::first(bth.psn.next());
         let known = bth.opcode.operation().and_then(opcode_order::lookup);
         let allowed = known.filter(|(request, access)| {
             opcode_order::follows(&self.message, *request, starts) && config.attr.access_flags.contains(*access)
@@ -45,6 +46,11 @@ impl Responder {
             Err(Stop::Fatal(fatal)) if matches!(fatal.receive, Some((Status::LocalProtection, _))) => {
                 return Err(fatal);
             }
+            Err(Stop::Fatal(Fatal { receive: Some((status, vendor)), .. })) if queue.is_shared() => {
+                // IBTA 9.9.3.1, class E: a receive that was taken from a shared queue cannot go back.
+                queue.fail(host, config, status, vendor);
+                self.message = Message::None;
+            }
             Ok(Verdict::NotReady | Verdict::Answering { .. }) | Err(_) => self.message = Message::None,
         }
         Ok(Handled::Done)
@@ -55,7 +61,7 @@ impl Responder {
     fn missing_page(&mut self, psn: Psn, config: &Config) -> Handled {
         let handled = self.hold_unreliable(config);
         match handled {
-            Handled::Held => self.expected = psn,
+            Handled::Held => self.expected = Place::first(psn),
             Handled::Done => self.message = Message::None,
         }
         handled

@@ -3,7 +3,7 @@
 use super::memory::{Memory, Region};
 use crate::{
     Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload, QpEvent, Queue, Refused,
-    Sge, Side, Status,
+    Remote, Sge, Side, Status,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +35,7 @@ pub struct TestHost {
     pub journal: Vec<Entry>,
     /// Shared receive queues by number; several hosts may have them in common.
     pub srqs: Srqs,
-    /// The one that receives are taken from.
+    /// The one that receives are taken from. A queue's protection domain has its number.
     pub srq: u32,
     /// Places for outstanding READs; several hosts may have them in common.
     pub outstanding: Rc<RefCell<Outstanding>>,
@@ -145,9 +145,10 @@ impl Host for TestHost {
         memory.reach_pieces(sges, offset, len as usize, write, Side::Requester)
     }
 
-    fn expect_remote(&mut self, rkey: u32, va: u64, len: u64, access: Access) {
+    fn expect_remote(&mut self, range: &Remote, access: Access) {
+        let &Remote { pd, rkey, va, len } = range;
         let mut memory = self.memory.borrow_mut();
-        if memory.check(rkey, va, len, access).is_ok()
+        if memory.check_within(pd.unwrap_or(memory.pd), rkey, va, len, access).is_ok()
             && let Some(paging) = &mut memory.paging
         {
             paging.expect(va, len);
@@ -185,9 +186,10 @@ impl Host for TestHost {
         Some((wr_id, pieces.len()))
     }
 
-    fn select_srq(&mut self, number: u32) -> bool {
+    fn select_srq(&mut self, number: u32) -> Option<u32> {
         self.srq = number;
-        self.srqs.borrow().contains_key(&number)
+        self.memory.borrow_mut().pd = number;
+        self.srqs.borrow().contains_key(&number).then_some(number)
     }
 
     fn take_read(&mut self) -> bool {
@@ -244,8 +246,10 @@ impl Egress for Staging {
                 memory.reach_pieces(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
                 Memory::pieces(sges, offset, len, |addr, len| bytes.extend_from_slice(memory.bytes(addr, len)));
             }
-            Payload::Remote { rkey, va, len } => {
-                memory.check(rkey, va, len as u64, Access::REMOTE_READ).map_err(Refused::Denied)?;
+            Payload::Remote(Remote { pd, rkey, va, len }) => {
+                let pd = pd.unwrap_or(memory.pd);
+                memory.check_within(pd, rkey, va, len, Access::REMOTE_READ).map_err(Refused::Denied)?;
+                let len = len as usize;
                 memory.reach(va, len, false, Side::Responder).1.map_err(Refused::Denied)?;
                 bytes.extend_from_slice(memory.bytes(va, len));
             }

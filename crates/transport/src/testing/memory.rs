@@ -2,6 +2,7 @@
 
 use super::paging::Paging;
 use crate::{Access, Denied, Sge, Side};
+use std::collections::BTreeMap;
 
 /// What lies outside of all regions.
 pub const CANARY: u8 = 0xa5;
@@ -23,6 +24,10 @@ pub struct Memory {
     base: u64,
     bytes: Vec<u8>,
     regions: Vec<Region>,
+    /// Keys that belong to one protection domain only.
+    pub owners: BTreeMap<u32, u32>,
+    /// The protection domain of the request in hand.
+    pub pd: u32,
     /// The translation table, if it is paged on demand.
     pub paging: Option<Paging>,
 }
@@ -30,7 +35,7 @@ pub struct Memory {
 impl Memory {
     /// `len` canary bytes from `base` on.
     pub fn new(base: u64, len: usize) -> Self {
-        Memory { base, bytes: vec![CANARY; len], regions: Vec::new(), paging: None }
+        Memory { base, bytes: vec![CANARY; len], regions: Vec::new(), owners: BTreeMap::new(), pd: 0, paging: None }
     }
 
     /// Registers a region and fills it with `fill(index)`.
@@ -73,8 +78,16 @@ impl Memory {
         })
     }
 
-    /// Asks the region of `key`.
+    /// Asks the region of `key`, for the request in hand.
     pub fn check(&self, key: u32, addr: u64, len: u64, access: Access) -> Result<(), Denied> {
+        self.check_within(self.pd, key, addr, len, access)
+    }
+
+    /// Asks the region of `key`, within a protection domain.
+    pub fn check_within(&self, pd: u32, key: u32, addr: u64, len: u64, access: Access) -> Result<(), Denied> {
+        if self.owners.get(&key).is_some_and(|owner| *owner != pd) {
+            return Err(Denied::Protection);
+        }
         let region = self.regions.iter().find(|region| region.key == key).ok_or(Denied::Protection)?;
         let end = addr.checked_add(len).ok_or(Denied::Protection)?;
         if addr < region.addr || end > region.addr + region.len || !region.access.contains(access) {

@@ -134,9 +134,9 @@ impl Setup {
             let mut qp = Qp::new(init, Arc::new(self.profile.clone()), self.tuning);
             qp.set_datagram_mtu(self.mtu);
             if self.service == Service::Xrc && node == 1 {
-                qp.become_xrc_target(self.caps.max_recv_sge);
+                qp.become_xrc_target(self.caps.max_recv_sge).expect("memory for a place");
             } else if self.srq {
-                qp.share_receives(self.caps.max_recv_sge);
+                qp.share_receives(self.caps.max_recv_sge).expect("memory for a place");
             }
             let mut memory = Memory::new(BASE - MARGIN, self.region + 2 * MARGIN as usize);
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));

@@ -1,4 +1,5 @@
-//! The C library's functions that change what addresses mean, with invalidation of on-demand memory before them.
+//! The C library's functions that change what addresses mean, with invalidation of on-demand memory before them; and
+//! those that end the process (`ends`).
 //!
 //! A program that is linked with this library calls ours instead of the C library's; one that opens the library later
 //! calls the C library's, and `userfaultfd` is left (`weir_device::userfault`). Each of them goes on to whoever comes
@@ -8,13 +9,16 @@
 //! there is no on-demand region they cost one load. Afterwards they allocate nothing, let no signal handler in while they
 //! hold a lock, and leave errno as the call itself has set it.
 
+mod ends;
 mod next;
 mod shm;
+mod signals;
 
 use libc::{c_int, c_ulong, c_void, off_t, size_t};
 use next::Next;
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_device::paging::invalidate;
 use weir_device::userfault;
 
@@ -47,6 +51,8 @@ extern "C" fn look() {
     BRK.look();
     SBRK.look();
     IOCTL.look();
+    ends::look();
+    signals::look();
 }
 
 /// As munmap(2).
@@ -271,19 +277,23 @@ fn invalidating<T>(addresses: [Range<u64>; 2], change: Change, call: impl FnOnce
         return call();
     }
     with_signals_blocked(|| {
-        let guards = keeping_errno(|| {
-            addresses.map(|range| {
-                let guard = invalidate::begin(range.start, range.end - range.start);
-                if guard.is_some() && change == Change::Unmaps {
-                    userfault::release(range);
-                }
-                guard
-            })
-        });
+        let begin = |range: Range<u64>| {
+            let guard = invalidate::begin(range.start, range.end - range.start);
+            if guard.is_some() && change == Change::Unmaps {
+                userfault::release(range);
+            }
+            guard
+        };
+        let guards = keeping_errno(|| caught(|| addresses.map(begin)));
         let result = call();
-        keeping_errno(|| drop(guards));
+        keeping_errno(|| caught(|| drop(guards)));
         result
     })
+}
+
+/// The program's own call goes on after a panic; the adapters do not.
+fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| weir_device::panicked()).ok()
 }
 
 fn bytes(addr: Addr, len: usize) -> Range<u64> {

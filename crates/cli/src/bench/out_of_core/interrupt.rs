@@ -1,4 +1,5 @@
-//! Ctrl-C and its like as a flag, so that what was made outside of this process is taken back.
+//! Ctrl-C and its like as a flag, and closed pipes as errors of a write, so that what was made outside of this process
+//! is taken back.
 
 use anyhow::Result;
 use nix::sys::signal::{SigSet, Signal};
@@ -26,8 +27,24 @@ impl Interrupt {
         Ok(Interrupt(flag))
     }
 
+    /// From now on a closed pipe is an error of the write, for this thread, until [`Interrupt::let_pipes_end`].
+    pub fn keep_on_closed_pipes() -> Result<()> {
+        Ok(pipe().thread_block()?)
+    }
+
+    /// A closed pipe ends this process again, at once if one was written to meanwhile.
+    pub fn let_pipes_end() -> Result<()> {
+        Ok(pipe().thread_unblock()?)
+    }
+
     /// Whether one has come.
     pub fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+fn pipe() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGPIPE);
+    signals
 }

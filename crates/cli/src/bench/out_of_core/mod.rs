@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use interrupt::Interrupt;
 use limit::Limit;
 use report::{Ended, Report, Run};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use swap::Swap;
@@ -43,34 +44,43 @@ const TICK: Duration = Duration::from_millis(20);
 pub fn run(json: bool, check: bool) -> Result<ExitCode> {
     ensure!(nix::unistd::geteuid().is_root(), "out-of-core needs root: it limits memory and adds a swap file");
     program::program()?;
-    let begun = Instant::now();
-    // From here on Ctrl-C ends the loop below, and all that is made is taken back.
-    let interrupt = Interrupt::watch()?;
-    let stage = Stage::new(MTU)?;
-    let limit = Limit::new(MEMORY + BESIDE).context("limiting memory")?;
-    let swap = Swap::new(MEMORY + 64 * MIB).context("adding a swap file")?;
-    eprintln!(
-        "weir bench out-of-core: {} MiB for buffers ({}), swap in {}",
-        MEMORY / MIB,
-        limit.describe(),
-        swap.path()
-    );
-    let mut runs = vec![];
-    for need in NEEDS {
-        for memory in [Memory::Odp, Memory::Pinned] {
-            let patience = PATIENCE.min(BOUND.saturating_sub(begun.elapsed()));
-            let run = one(&stage, &limit, &interrupt, need, memory, patience)?;
-            eprintln!("weir bench out-of-core: {need} %, {}: {}", report::name(memory), run.describe());
-            runs.push(run);
-        }
-    }
-    let report = Report { runs };
+    Interrupt::keep_on_closed_pipes()?;
+    let measured = measure();
+    // The swap file is gone: the process may end at its next write.
+    Interrupt::let_pipes_end()?;
+    let report = measured?;
     if json {
         println!("{:#}", serde_json::to_value(&report)?);
     } else {
         print!("{}", report.text());
     }
     Ok(if check && !report.holds() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// All runs. What is made outside of this process is gone when it returns.
+fn measure() -> Result<Report> {
+    let begun = Instant::now();
+    // From here on Ctrl-C ends the loop below, and all that is made is taken back.
+    let interrupt = Interrupt::watch()?;
+    let stage = Stage::new(MTU)?;
+    let limit = Limit::new(MEMORY + BESIDE).context("limiting memory")?;
+    let swap = Swap::new(MEMORY + 64 * MIB).context("adding a swap file")?;
+    tell(format_args!("{} MiB for buffers ({}), swap in {}", MEMORY / MIB, limit.describe(), swap.path()));
+    let mut runs = vec![];
+    for need in NEEDS {
+        for memory in [Memory::Odp, Memory::Pinned] {
+            let patience = PATIENCE.min(BOUND.saturating_sub(begun.elapsed()));
+            let run = one(&stage, &limit, &interrupt, need, memory, patience)?;
+            tell(format_args!("{need} %, {}: {}", report::name(memory), run.describe()));
+            runs.push(run);
+        }
+    }
+    Ok(Report { runs })
+}
+
+/// Says how far it is. `eprintln` would panic where standard error is closed.
+fn tell(what: std::fmt::Arguments) {
+    let _ = writeln!(std::io::stderr(), "weir bench out-of-core: {what}");
 }
 
 fn one(

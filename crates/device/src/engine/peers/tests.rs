@@ -1,79 +1,213 @@
-//! Who is known, and what windows they get.
+//! Which processes are known, what of their words is believed, and what windows they get.
 
 use super::*;
 
-fn hello(kind: Kind, epoch: u64) -> Hello {
-    Hello { kind, icrc_auto: true, boot_id: [1; 16], epoch, window: 1 << 20, patience: Duration::ZERO, mark: 0 }
+const PORT: u16 = FIRST_PORT + 5;
+const QPN: u32 = 5 << 14 | 77;
+
+fn peers(receive_buffer: usize) -> Peers {
+    Peers::new(Secret::new().unwrap(), hello(), receive_buffer)
+}
+
+/// Neither asks nor answers.
+fn hello() -> Hello {
+    Hello {
+        ask: 0,
+        answer: 0,
+        alive: 0,
+        icrc_auto: true,
+        boot_id: [1; 16],
+        window: 1 << 20,
+        patience: Duration::ZERO,
+        mark: 0,
+    }
+}
+
+fn asks() -> Hello {
+    Hello { ask: 42, ..hello() }
+}
+
+/// The true answer of a port of an address.
+fn answers(peers: &Peers, route: Route, port: u16) -> Hello {
+    Hello { answer: peers.secret.nonce(&(route.local, route.remote, port)), ..hello() }
 }
 
 fn route() -> Route {
     Route { local: "10.0.0.1".parse().unwrap(), remote: "10.0.0.2".parse().unwrap(), ifindex: 0, hops: 0 }
 }
 
+/// A peer with a QP that has asked and was answered.
+fn known(peers: &mut Peers) -> PeerId {
+    let id = peers.bind(route(), QPN, 0, Instant(0));
+    peers.ask_soon(id, Instant(0));
+    let answer = answers(peers, route(), PORT);
+    assert!(peers.heard(route(), PORT, &answer, Instant(0)).answers);
+    id
+}
+
 #[test]
 fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-    let id = peers.bind(route(), 5 << 14 | 77, Instant(0));
-    assert_eq!(peers.room(id), 0);
-    let mut found = None;
-    while found.is_none() {
+    let mut peers = peers(1 << 20);
+    let id = peers.greet_datagram(route(), QPN, Instant(0));
+    assert_eq!(peers.unreliable_room(id), 0);
+    let mut foreign = false;
+    while !foreign {
         let at = Instant(peers.next_attempt().unwrap());
-        let (note, foreign) = peers.greet(at).unwrap();
-        assert_eq!(note.to, "10.0.0.2:20485".parse().unwrap());
+        let (asked, note, now_foreign) = peers.greet(at).unwrap();
+        assert_eq!((asked, note.to, note.hello.ask), (id, "10.0.0.2:20485".parse().unwrap(), peers.nonce(id)));
         assert!(at.0 < 100_000_000);
-        found = foreign;
+        foreign = now_foreign;
     }
-    assert_eq!((found, peers.get(id).to.port(), peers.room(id)), (Some(id), 4791, FOREIGN_WINDOW));
-    let (same, answer) = peers.heard(route(), 20485, &hello(Kind::Hello, 9), Instant(5));
-    assert_eq!((same, answer.unwrap().hello.kind), (Some(id), Kind::Welcome));
-    assert_eq!((peers.get(id).to.port(), peers.room(id)), (20485, 1 << 20));
-    assert!(matches!(peers.get(id).state, State::Weir(Weir { epoch: 9, icrc: false, .. })));
+    assert_eq!((peers.get(id).state, peers.unreliable_room(id)), (State::Foreign, usize::MAX));
+    let answer = answers(&peers, route(), PORT);
+    assert_eq!(peers.heard(route(), PORT, &answer, Instant(5)).peer, Some(id));
+    assert!(matches!(peers.get(id).state, State::Weir(Weir { icrc: false, .. })));
+    assert_eq!((peers.room(id, false), peers.room(id, true)), (1 << 20, FOREIGN_WINDOW));
+    peers.satisfied(id);
     assert_eq!(peers.next_attempt(), None);
 }
 
 #[test]
-fn what_a_peer_sends_counts_while_it_is_greeted_anew() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-    let id = peers.bind(route(), 5 << 14 | 77, Instant(0));
-    let foreign = Some(Terms { icrc: true, weir: false });
-    assert_eq!(peers.get(id).terms(20485, 20480, None), foreign);
-    peers.heard(route(), 20485, &hello(Kind::Hello, 9), Instant(5));
-    peers.unbind(id, Instant(6));
-    // Its packets are without ICRC, as it was told, and may be ahead of its answer to this.
-    let id = peers.bind(route(), 5 << 14 | 78, Instant(0) + 2 * FRESH);
-    assert_eq!(peers.get(id).state, State::Unknown);
-    let weir = Some(Terms { icrc: false, weir: true });
-    assert_eq!(peers.get(id).terms(20485, 20480, None), weir);
-    assert_eq!(peers.get(id).terms(20485, ROCE_PORT, None), foreign);
-    assert_eq!(peers.get(id).terms(20486, 20480, None), foreign);
-    peers.heard(route(), 20485, &hello(Kind::Welcome, 9), Instant(0) + 3 * FRESH);
-    assert_eq!(peers.get(id).terms(20485, 20480, Some(9)), weir);
-    assert_eq!(peers.get(id).terms(20485, 20480, Some(8)), None, "of another life");
-    assert_eq!(peers.get(id).terms(20485, ROCE_PORT, None), None);
+fn what_does_not_answer_our_nonce_changes_nothing() {
+    let mut peers = peers(1 << 20);
+    let id = known(&mut peers);
+    peers.proven(id, 77);
+    let before = (peers.get(id).state, peers.get(id).life, peers.share);
+    let forged = Hello { icrc_auto: false, window: 1, patience: Duration::from_secs(9), mark: 1, ..hello() };
+    for wrong in [0, 1, u64::MAX, answers(&peers, route(), PORT + 1).answer] {
+        for ask in [0, 42] {
+            let forged = Hello { answer: wrong, ask, alive: wrong, ..forged };
+            let heard = peers.heard(route(), PORT, &forged, Instant(1));
+            assert_eq!((heard.answers, heard.reply.is_some()), (false, ask != 0));
+            assert_eq!((peers.get(id).state, peers.get(id).life, peers.share), before);
+        }
+    }
+    // What asks and tells news is asked itself.
+    let reply = peers.heard(route(), PORT, &Hello { ask: 42, ..forged }, Instant(1)).reply.unwrap().hello;
+    assert_eq!((reply.answer, reply.ask), (42, peers.nonce(id)));
+    let heard = peers.heard(route(), PORT, &Hello { answer: reply.ask, ..forged }, Instant(1));
+    assert!(heard.answers && heard.reply.is_none());
+    let window = *SHARE.start();
+    assert!(matches!(peers.get(id).state, State::Weir(Weir { icrc: true, window: told, .. }) if told == window));
+}
+
+#[test]
+fn two_processes_with_questions_do_not_go_on_for_ever() {
+    let (mut here, mut there) = (peers(1 << 20), peers(1 << 21));
+    let back = Route { local: route().remote, remote: route().local, ..route() };
+    let id = here.bind(route(), QPN, 0, Instant(0));
+    here.ask_soon(id, Instant(0));
+    let other = there.bind(back, 6 << 14 | 3, 0, Instant(0));
+    let mut note = here.greet(Instant(0)).unwrap().1;
+    let mut hellos = 1;
+    // Each asks back, for both have QPs without a proof.
+    for turn in 0..10 {
+        let (peers, route, port, id) = match turn % 2 {
+            0 => (&mut there, back, 6, other),
+            _ => (&mut here, route(), 5, id),
+        };
+        let Some(mut reply) = peers.heard(route, FIRST_PORT + port, &note.hello, Instant(1)).reply else { break };
+        peers.ask_back(id, &note.hello, &mut reply);
+        (note, hellos) = (reply, hellos + 1);
+    }
+    assert_eq!(hellos, 3);
+    assert!(here.get(id).weir().is_some() && there.get(other).weir().is_some());
+}
+
+#[test]
+fn another_process_at_the_port_is_not_the_one_that_was_proven() {
+    let mut peers = peers(1 << 20);
+    let id = known(&mut peers);
+    peers.proven(id, 77);
+    let nonce = peers.nonce(id);
+    let from = |life: u64| Hello { answer: nonce, alive: alive(life, nonce), ..hello() };
+    peers.heard(route(), PORT, &from(77), Instant(1));
+    assert_eq!(peers.get(id).life, Some(77));
+    peers.heard(route(), PORT, &from(78), Instant(2));
+    assert!(peers.get(id).is_doubted() && peers.get(id).life == Some(77));
+    // The first one may have been alive all the time.
+    peers.heard(route(), PORT, &from(77), Instant(3));
+    assert!(!peers.get(id).is_doubted());
+    // It is dead for good when another one has proven itself.
+    peers.proven(id, 78);
+    assert_eq!(peers.get(id).life, Some(78));
+    peers.heard(route(), PORT, &from(77), Instant(3));
+    assert_eq!(peers.get(id).life, Some(78));
+}
+
+#[test]
+fn a_peer_in_doubt_is_asked_until_it_shows_that_it_lives() {
+    let mut peers = peers(1 << 20);
+    let id = known(&mut peers);
+    peers.proven(id, 77);
+    peers.satisfied(id);
+    assert_eq!(peers.next_attempt(), None);
+    peers.doubt(id, Instant(10));
+    assert!(peers.get(id).is_doubted());
+    let nonce = peers.nonce(id);
+    while !peers.get(id).is_silent() {
+        assert!(peers.get(id).is_doubted());
+        let at = Instant(peers.next_attempt().unwrap());
+        assert_eq!(peers.greet(at).unwrap().1.hello.ask, nonce);
+        assert!(at.0 < 100_000_000);
+    }
+    // Its last hello was long ago, and it misses another acknowledgement: it is asked again.
+    while let Some(at) = peers.next_attempt() {
+        peers.greet(Instant(at));
+    }
+    peers.doubt(id, Instant(9_000_000_000));
+    assert_eq!(peers.next_attempt(), Some(9_000_000_000));
+    peers.heard(route(), PORT, &Hello { answer: nonce, alive: alive(77, nonce), ..hello() }, Instant(2));
+    assert!(!peers.get(id).is_doubted() && !peers.get(id).is_silent());
+}
+
+#[test]
+fn datagrams_to_numbers_that_no_weir_process_has_ask_no_questions() {
+    let mut peers = peers(1 << 20);
+    let id = peers.greet_datagram(route(), 17, Instant(0));
+    assert_eq!((peers.get(id).state, peers.next_attempt()), (State::Foreign, None));
+}
+
+#[test]
+fn full_answers_that_prove_nothing_are_not_followed_up_for_ever() {
+    let mut peers = peers(1 << 20);
+    let id = known(&mut peers);
+    peers.satisfied(id);
+    let asked = (1..)
+        .take_while(|at| {
+            peers.ask_for_more(id, false, Instant(*at));
+            peers.satisfied(id);
+            peers.get(id).rounds <= ROUNDS
+        })
+        .count();
+    assert_eq!(asked as u32, ROUNDS);
+    peers.ask_for_more(id, true, Instant(9));
+    assert_eq!(peers.next_attempt(), Some(9));
 }
 
 #[test]
 fn the_receive_buffer_is_shared() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
+    let mut peers = peers(1 << 20);
     let windows: Vec<u32> = (0..4)
-        .map(|n| peers.heard(route(), FIRST_PORT + 1 + n, &hello(Kind::Hello, 3), Instant(0)))
-        .map(|(_, answer)| answer.unwrap().hello.window)
+        .map(|n| peers.heard(route(), FIRST_PORT + 1 + n, &asks(), Instant(0)).reply)
+        .map(|reply| reply.unwrap().hello.window)
         .collect();
     assert_eq!(windows, [524_288, 262_144, 174_762, 131_072]);
 }
 
 #[test]
 fn clients_that_are_gone_take_nothing_of_it() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
+    let mut peers = peers(1 << 20);
     let second = 1_000_000_000;
     for n in 0..1000u64 {
         let from = Route { remote: [10, 1, (n >> 8) as u8, n as u8].into(), ..route() };
         let now = Instant(n * 2 * second);
-        let answer = peers.heard(from, FIRST_PORT + 1, &hello(Kind::Hello, n), now).1;
-        assert_eq!(answer.unwrap().hello.window, 524_288, "client {n}");
-        let id = peers.bind(from, 1 << 14 | 5, now);
-        assert_eq!(peers.heard(from, FIRST_PORT + 1, &hello(Kind::Welcome, n), now).0, Some(id));
-        peers.unbind(id, now + Duration::from_millis(300));
+        let reply = peers.heard(from, FIRST_PORT + 1, &asks(), now).reply;
+        assert_eq!(reply.unwrap().hello.window, 524_288, "client {n}");
+        let id = peers.bind(from, 1 << 14 | 5, 0, now);
+        let answer = answers(&peers, from, FIRST_PORT + 1);
+        assert_eq!(peers.heard(from, FIRST_PORT + 1, &answer, now).peer, Some(id));
+        peers.unbind(id, 0, now + Duration::from_millis(300));
         assert_eq!((peers.peers.len(), peers.next_attempt()), (1, None));
     }
     assert!(peers.by_key.len() <= PLACES);
@@ -81,12 +215,14 @@ fn clients_that_are_gone_take_nothing_of_it() {
 
 #[test]
 fn datagrams_that_ended_long_ago_are_forgotten() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
+    let mut peers = peers(1 << 20);
     for n in 0..1000u64 {
         let to = Route { remote: [10, 1, (n >> 8) as u8, n as u8].into(), ..route() };
         let now = Instant(n * 1_000_000_000);
         let id = peers.greet_datagram(to, 1 << 14 | 5, now);
-        assert_eq!(peers.heard(to, FIRST_PORT + 1, &hello(Kind::Welcome, n), now).0, Some(id));
+        let answer = answers(&peers, to, FIRST_PORT + 1);
+        assert_eq!(peers.heard(to, FIRST_PORT + 1, &answer, now).peer, Some(id));
+        peers.satisfied(id);
         assert_eq!(peers.share, 524_288);
     }
     assert!(peers.peers.len() <= 2 * QUIET.as_secs() as usize + FEW, "{}", peers.peers.len());
@@ -95,77 +231,87 @@ fn datagrams_that_ended_long_ago_are_forgotten() {
 
 #[test]
 fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-    let ours = peers.bind(route(), 1 << 14 | 5, Instant(0));
-    peers.heard(route(), FIRST_PORT + 1, &hello(Kind::Welcome, 2), Instant(0));
-    let known = Route { remote: [10, 0, 0, 3].into(), ..route() };
+    let mut peers = peers(1 << 20);
+    let ours = known(&mut peers);
+    let honest = Route { remote: [10, 0, 0, 3].into(), ..route() };
     let late = Route { remote: [10, 0, 0, 4].into(), ..route() };
     let mut now = Instant(0);
     for n in 0..200_000u32 {
         // Half a minute of it; an honest sender of datagrams says hello every 100 ms meanwhile.
         now = Instant(u64::from(n) * 150_000);
         if n % 666 == 0 {
-            let welcome = peers.heard(known, FIRST_PORT + 1, &hello(Kind::Hello, 3), now).1.unwrap().hello;
-            assert!(welcome.icrc_auto && welcome.window >= 64 << 10);
-            assert!(peers.find(known.local, known.remote, FIRST_PORT + 1).is_some());
+            let reply = peers.heard(honest, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
+            assert!(reply.icrc_auto && reply.window >= 64 << 10);
+            let answer = answers(&peers, honest, FIRST_PORT + 1);
+            peers.heard(honest, FIRST_PORT + 1, &answer, now);
+            assert!(peers.find(honest.local, honest.remote, FIRST_PORT + 1).is_some());
         }
         let made_up = Route { remote: IpAddr::from((0x0b00_0000 + n).to_be_bytes()), ..route() };
-        assert!(peers.heard(made_up, FIRST_PORT + 9, &hello(Kind::Hello, 9), now).1.is_some());
-        assert_eq!(peers.heard(made_up, FIRST_PORT + 10, &hello(Kind::Welcome, 9), now).0, None);
+        let heard = peers.heard(made_up, FIRST_PORT + 9, &asks(), now);
+        assert!(heard.reply.is_some() && !heard.answers);
+        assert_eq!(peers.find(made_up.local, made_up.remote, FIRST_PORT + 9), None, "it never answered");
+        let forged = Hello { answer: u64::from(n), ..hello() };
+        assert!(peers.heard(made_up, FIRST_PORT + 10, &forged, now).peer.is_none());
     }
     assert_eq!((peers.peers.len(), peers.read_room(ours)), (1, 524_288));
     assert!(peers.by_key.len() <= PLACES + 1);
-    let answer = peers.heard(route(), FIRST_PORT + 1, &hello(Kind::Hello, 2), now).1;
-    assert_eq!(answer.unwrap().hello.window, 524_288);
-    // Who is not remembered sends with ICRC, until a QP of ours goes there: then he hears the better news.
-    let answer = peers.heard(late, FIRST_PORT + 1, &hello(Kind::Hello, 4), now).1.unwrap().hello;
-    assert_eq!((answer.icrc_auto, answer.window), (false, 64 << 10));
-    peers.bind(late, 1 << 14 | 5, now);
-    let note = peers.greet(now).unwrap().0.hello;
-    assert_eq!((note.icrc_auto, note.kind), (true, Kind::Hello));
-    peers.heard(late, FIRST_PORT + 1, &hello(Kind::Welcome, 4), now);
+    let reply = peers.heard(route(), PORT, &asks(), now).reply;
+    assert_eq!(reply.unwrap().hello.window, 524_288);
+    // A stranger that is not remembered sends with ICRC, until a QP of ours goes there: then it hears the better news.
+    let reply = peers.heard(late, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
+    assert_eq!((reply.icrc_auto, reply.window), (false, 64 << 10));
+    let id = peers.bind(late, 1 << 14 | 5, 1, now);
+    peers.ask_soon(id, now);
+    assert!(peers.greet(now).unwrap().1.hello.icrc_auto);
+    let answer = answers(&peers, late, FIRST_PORT + 1);
+    peers.heard(late, FIRST_PORT + 1, &answer, now);
     assert_eq!(peers.share, 262_144);
 }
 
 #[test]
-fn a_stranger_that_becomes_a_peer_hears_of_a_larger_window() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 2 << 20);
-    for n in 0..7 {
-        peers.heard(route(), FIRST_PORT + 1 + n, &hello(Kind::Hello, 3), Instant(0));
-    }
-    let told = |answer: Option<Note>| answer.unwrap().hello.window;
-    assert_eq!(told(peers.heard(route(), FIRST_PORT + 8, &hello(Kind::Hello, 3), Instant(0)).1), 131_072);
-    peers.bind(route(), 8 << 14 | 5, Instant(1));
-    assert_eq!(peers.greet(Instant(1)).unwrap().0.hello.window, 524_288);
-    // Alone it was told that at once.
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
-    assert_eq!(told(peers.heard(route(), FIRST_PORT + 8, &hello(Kind::Hello, 3), Instant(0)).1), 524_288);
-    peers.bind(route(), 8 << 14 | 5, Instant(1));
-    assert!(peers.greet(Instant(1)).is_none());
+fn a_stranger_that_answers_is_believed_and_keeps_that_as_a_peer() {
+    let mut peers = peers(2 << 20);
+    let reply = peers.heard(route(), PORT, &asks(), Instant(0)).reply.unwrap().hello;
+    assert_eq!((reply.ask, reply.answer), (answers(&peers, route(), PORT).answer, 42));
+    assert_eq!(peers.find(route().local, route().remote, PORT), None);
+    let answer = answers(&peers, route(), PORT);
+    assert!(peers.heard(route(), PORT, &answer, Instant(0)).reply.is_none());
+    assert!(peers.find(route().local, route().remote, PORT).is_some());
+    // A forged question of the same address is answered, and asked; what was believed stays.
+    let forged = Hello { icrc_auto: false, ..asks() };
+    let reply = peers.heard(route(), PORT, &forged, Instant(1)).reply.unwrap().hello;
+    assert_ne!(reply.ask, 0);
+    assert!(peers.find(route().local, route().remote, PORT).is_some_and(|weir| !weir.icrc));
+    let id = peers.bind(route(), QPN, 0, Instant(1));
+    assert!(peers.get(id).weir().is_some());
+    peers.ask_soon(id, Instant(1));
+    assert_eq!(peers.greet(Instant(1)).unwrap().1.hello.window, 524_288);
 }
 
 #[test]
 fn other_machines_and_wishes_keep_the_icrc() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 1 << 20);
+    let mut peers = peers(1 << 20);
     for change in [|h: &mut Hello| h.boot_id = [2; 16], |h: &mut Hello| h.icrc_auto = false] {
-        let mut other = hello(Kind::Hello, 3);
+        let mut other = answers(&peers, route(), FIRST_PORT + 1);
         change(&mut other);
         peers.heard(route(), FIRST_PORT + 1, &other, Instant(0));
         let found = peers.find(route().local, route().remote, FIRST_PORT + 1);
         assert!(matches!(found, Some(Weir { icrc: true, .. })));
     }
-    assert!(peers.heard(route(), 4791, &hello(Kind::Hello, 3), Instant(0)).1.is_none());
+    for port in [4791, FIRST_PORT, FIRST_PORT + 1023] {
+        assert!(peers.heard(route(), port, &asks(), Instant(0)).reply.is_none(), "{port} is the port of no slot");
+    }
 }
 
 #[test]
 fn a_wide_window_is_the_whole_budget_and_is_divided_all_the_same() {
-    let mut peers = Peers::new(hello(Kind::Hello, 1), 8 << 20);
+    let mut peers = peers(8 << 20);
     peers.widen();
     let window = |peers: &mut Peers, port| {
-        let (_, answer) = peers.heard(route(), FIRST_PORT + port, &hello(Kind::Hello, 3), Instant(0));
-        answer.unwrap().hello.window as usize
+        let reply = peers.heard(route(), FIRST_PORT + port, &asks(), Instant(0)).reply;
+        reply.unwrap().hello.window as usize
     };
     assert_eq!([window(&mut peers, 1), window(&mut peers, 2)], [4 << 20, 2 << 20]);
-    let id = peers.bind(route(), 5 << 14 | 77, Instant(0));
+    let id = peers.bind(route(), QPN, 0, Instant(0));
     assert_eq!(peers.read_room(id), *SHARE.end(), "what we ask for is as ever");
 }

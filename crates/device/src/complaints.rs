@@ -1,0 +1,195 @@
+//! What goes wrong on the way out, as the log tells it: what was lost, why, and what to do. The carrier says each thing
+//! once a minute; the engine's thread writes it, so that a slow terminal keeps no program waiting.
+
+use crate::interfaces::{DeviceInfo, interface_mtu};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard};
+use weir_link::{Trouble, TroubleKind, Without};
+
+/// Troubles that wait for the log. What finds no place is not said.
+#[derive(Default)]
+pub struct Complaints(Mutex<[Option<Trouble>; PLACES]>);
+
+const PLACES: usize = 8;
+/// Most that stands before a UDP payload, for messages: headers of IPv4 or IPv6, and UDP.
+const HEADERS: [usize; 2] = [20 + 8, 40 + 8];
+/// What a packet of RDMA adds to its payload, from the UDP header's end: BTH, RETH, immediate data and ICRC.
+const RDMA_HEADERS: usize = 36;
+
+impl Complaints {
+    /// Keeps a trouble for the log. Allocates nothing.
+    pub fn note(&self, trouble: Trouble) {
+        if let Some(place) = self.lock().iter_mut().find(|place| place.is_none()) {
+            *place = Some(trouble);
+        }
+    }
+
+    /// Writes to the log what was noted.
+    pub fn tell(&self, device: &DeviceInfo, without: Without) {
+        let troubles = std::mem::take(&mut *self.lock());
+        for trouble in troubles.iter().flatten() {
+            let text = text(trouble, device, &|trouble| carried(trouble, device));
+            if trouble.kind == TroubleKind::Segments && without.contains(Without::UDP_SEGMENT) {
+                tracing::info!("{text}");
+            } else {
+                tracing::warn!("{text}");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Option<Trouble>; PLACES]> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// What the way to a destination carries: bytes of an IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Carried {
+    /// The interface.
+    interface: u32,
+    /// The path, which may be narrower further on.
+    path: u32,
+}
+
+fn carried(trouble: &Trouble, device: &DeviceInfo) -> Carried {
+    // No packet of IP is longer, whatever the interface could carry.
+    let interface = interface_mtu(&device.ifname).unwrap_or(device.if_mtu).min(65_535);
+    Carried { interface, path: path_mtu(trouble).unwrap_or(interface) }
+}
+
+/// What the kernel believes that the path carries.
+fn path_mtu(trouble: &Trouble) -> io::Result<u32> {
+    let socket = UdpSocket::bind(SocketAddr::new(trouble.from, 0))?;
+    socket.connect(trouble.to)?;
+    let (level, name) = match trouble.to {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let (mut mtu, mut len) = (0i32, size_of::<i32>() as libc::socklen_t);
+    // SAFETY: fills an int on the stack.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut mtu).cast(), &mut len) };
+    if done == 0 { Ok(mtu as u32) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A line for people.
+fn text(trouble: &Trouble, device: &DeviceInfo, carried: &dyn Fn(&Trouble) -> Carried) -> String {
+    let (name, interface, to) = (&device.name, &device.ifname, trouble.to.ip());
+    let error = io::Error::from_raw_os_error(trouble.errno);
+    if trouble.kind == TroubleKind::Segments {
+        return format!(
+            "{name}: the kernel refuses UDP_SEGMENT towards {to} ({error}): from now on packets leave one by one, which \
+             costs throughput. Before Linux 6.11 it does so for interfaces that compute no checksums (ethtool -K \
+             {interface} tx on), and always where IPsec is on the way"
+        );
+    }
+    let advice = match trouble.errno {
+        libc::EMSGSIZE => return too_long(trouble, device, carried(trouble)),
+        libc::ENETUNREACH | libc::EHOSTUNREACH => format!("there is no route: see `ip route get {to}`"),
+        libc::ENETDOWN => format!("the interface is down: see `ip link show {interface}`"),
+        libc::EPERM => "a firewall refuses them: UDP ports 4791 and 20480 to 21503 must be open, both ways".to_owned(),
+        libc::EACCES => format!("a route forbids them: see `ip route get {to}`"),
+        libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENODEV => {
+            format!("{interface} may have lost the address {}: see `ip address show {interface}`", trouble.from)
+        }
+        libc::EAFNOSUPPORT => "this machine has no sockets of that family: use a GID of the other".to_owned(),
+        libc::ENOBUFS | libc::ENOMEM => "the system has no memory for packets".to_owned(),
+        _ => "QPs that wait for answers will end in IBV_WC_RETRY_EXC_ERR".to_owned(),
+    };
+    format!("{name}: packets to {to} are lost, for the kernel does not send them ({error}): {advice}")
+}
+
+fn too_long(trouble: &Trouble, device: &DeviceInfo, carried: Carried) -> String {
+    let (name, interface, to) = (&device.name, &device.ifname, trouble.to.ip());
+    let headers = HEADERS[usize::from(matches!(to, IpAddr::V6(_)))];
+    let len = trouble.len + headers;
+    let (narrow, remedy) = if carried.path < carried.interface {
+        let way =
+            format!("the path there carries {} (MTU), though {interface} carries {}", carried.path, carried.interface);
+        (way, "Widen it".to_owned())
+    } else {
+        let way = format!("interface {interface} has an MTU of {}", carried.interface);
+        (way, format!("Raise that (ip link set dev {interface} mtu {len})"))
+    };
+    let room = (carried.path.min(carried.interface) as usize).saturating_sub(headers + RDMA_HEADERS);
+    let smaller = match [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| *mtu <= room) {
+        Some(mtu) => format!(", or connect QPs with a path MTU of {mtu} or less"),
+        None => String::new(),
+    };
+    format!(
+        "{name}: packets of {len} bytes to {to} are lost, and their QPs will end in IBV_WC_RETRY_EXC_ERR: {narrow}. \
+         {remedy}{smaller}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> DeviceInfo {
+        DeviceInfo {
+            name: "weir_eth0".into(),
+            ifname: "eth0".into(),
+            ifindex: 2,
+            guid: 1,
+            if_mtu: 9000,
+            loopback: false,
+            mac: None,
+            up: true,
+            gids: vec![],
+            notes: vec![],
+        }
+    }
+
+    fn trouble(kind: TroubleKind, errno: i32) -> Trouble {
+        let (to, from) = ("10.0.0.2:20481".parse().unwrap(), "10.0.0.1".parse().unwrap());
+        Trouble { kind, errno, to, from, ifindex: 0, len: 4136 }
+    }
+
+    fn said(trouble: &Trouble, interface: u32, path: u32) -> String {
+        text(trouble, &device(), &|_| Carried { interface, path })
+    }
+
+    #[test]
+    fn what_is_too_long_names_interface_size_mtu_and_remedy() {
+        let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 1500, 1500);
+        for part in
+            ["weir_eth0", "4164 bytes to 10.0.0.2", "interface eth0 has an MTU of 1500", "mtu 4164", "path MTU of 1024"]
+        {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 9000, 1400);
+        assert!(text.contains("carries 1400") && text.contains("eth0 carries 9000"), "{text}");
+        let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 280, 280);
+        assert!(!text.contains("path MTU"), "there is none so small: {text}");
+    }
+
+    #[test]
+    fn every_error_says_what_to_do() {
+        for (errno, part) in [
+            (libc::ENETUNREACH, "ip route get 10.0.0.2"),
+            (libc::EHOSTUNREACH, "ip route get 10.0.0.2"),
+            (libc::EPERM, "firewall"),
+            (libc::EACCES, "forbids"),
+            (libc::ENOBUFS, "memory"),
+            (libc::EINVAL, "the address 10.0.0.1"),
+            (libc::EAFNOSUPPORT, "family"),
+            (libc::EIO, "IBV_WC_RETRY_EXC_ERR"),
+        ] {
+            let text = said(&trouble(TroubleKind::Send, errno), 9000, 9000);
+            assert!(text.contains(part) && text.contains("to 10.0.0.2 are lost"), "{part} in {text}");
+        }
+        let text = said(&trouble(TroubleKind::Segments, libc::EIO), 9000, 9000);
+        assert!(text.contains("UDP_SEGMENT towards 10.0.0.2") && !text.contains("lost"), "{text}");
+    }
+
+    #[test]
+    fn the_path_is_asked_for_its_mtu() {
+        let (to, from) = ("127.0.0.1:20481".parse().unwrap(), "127.0.0.1".parse().unwrap());
+        let trouble = Trouble { kind: TroubleKind::Send, errno: libc::EMSGSIZE, to, from, ifindex: 0, len: 70_000 };
+        let lo = DeviceInfo { ifname: "lo".into(), ..device() };
+        let Carried { interface, path } = carried(&trouble, &lo);
+        assert!(interface == path && path == path_mtu(&trouble).unwrap(), "{interface}, {path}");
+    }
+}

@@ -1,0 +1,204 @@
+//! A QP's connection: where its packets go, and what shows that the right process is there.
+
+use crate::proof::{Demand, PairKey, Proof};
+use crate::slot::{is_used, slot_of};
+use std::time::Duration;
+use weir_transport::{Instant, Psn};
+
+/// Where a QP's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The process at the slot's port is still to prove that it owns the QP.
+    Asking { since: Instant, tries: u32 },
+    /// It has.
+    Weir(Demand),
+    /// It has not, in time: the packets go to port 4791.
+    Foreign,
+}
+
+/// A QP asks so often and waits so long for a proof before it takes the peer for a foreign adapter; longer where a Weir
+/// process answers that may not have connected its QP yet.
+pub const TRIES: u32 = 6;
+const SILENT: Duration = Duration::from_millis(60);
+const UNPROVEN: Duration = Duration::from_millis(400);
+
+/// What the engine knows of a connected QP.
+#[derive(Debug)]
+pub struct Connection {
+    pub link: Link,
+    /// What packets to this QP carry in place of an ICRC that is left out.
+    pub tag: u32,
+    /// A packet came that only the proven peer sends: it knows what it needs, and nothing more is told of the QP.
+    confirmed: bool,
+    /// A packet of a foreign adapter came: that is what the peer is, and no proof changes it.
+    settled: bool,
+    own: u32,
+    dest: u32,
+    /// The first PSN from the peer, and to it.
+    first_psns: [Option<Psn>; 2],
+    /// How often the QP was connected.
+    pub count: u64,
+}
+
+impl Connection {
+    /// Of the QP `own`, not connected yet.
+    pub fn new(own: u32) -> Connection {
+        let link = Link::Foreign;
+        Connection { link, tag: 0, confirmed: false, settled: false, own, dest: 0, first_psns: [None; 2], count: 0 }
+    }
+
+    /// The QP is connected to the QP `dest`, whose first packet carries `rq_psn`. Packets to it are to carry `tag`.
+    pub fn begin(&mut self, dest: u32, rq_psn: Psn, tag: u32) {
+        (self.dest, self.tag) = (dest, tag);
+        self.first_psns = [Some(rq_psn), None];
+    }
+
+    /// The peer is to prove itself, anew if it has.
+    pub fn ask(&mut self, now: Instant) {
+        self.link = Link::Asking { since: now, tries: 0 };
+        (self.confirmed, self.settled) = (false, false);
+    }
+
+    /// A whole packet came for the QP, by the ports of slots or by port 4791. `tagged`: it carries the tag.
+    #[inline]
+    pub fn heard(&mut self, by_slots: bool, from_slot: bool, tagged: bool) {
+        match self.link {
+            _ if self.confirmed => {}
+            // The peer sends by slots only when it has our proof.
+            Link::Weir(_) => self.confirmed |= by_slots,
+            _ if tagged => self.confirmed = true,
+            // A Weir process sends from its slot's port, to wherever.
+            Link::Foreign => self.settled |= !from_slot,
+            Link::Asking { .. } => {}
+        }
+    }
+
+    /// Whether a proof of the peer would change something.
+    pub fn wants_proof(&self) -> bool {
+        match self.link {
+            Link::Asking { .. } => true,
+            Link::Foreign => !self.settled && is_used(slot_of(self.dest)),
+            Link::Weir(_) => false,
+        }
+    }
+
+    /// Whether the peer may be in a connection that is over, and its proof of that.
+    pub fn is_unconfirmed(&self) -> bool {
+        !self.confirmed
+    }
+
+    /// The QP will send, beginning with `sq_psn`.
+    pub fn send_from(&mut self, sq_psn: Psn) {
+        self.first_psns[1] = Some(sq_psn);
+    }
+
+    /// The proof that this process owns the QP, for an asker's nonce. `None` once the peer is known to have it, and
+    /// before there is a PSN.
+    pub fn prove(&self, nonce: u64, life: u64) -> Option<Proof> {
+        if self.confirmed || self.settled {
+            return None;
+        }
+        // A peer that is connected knows the first PSN that comes from here; the other only if it sends itself.
+        let [incoming, outgoing] = self.keys();
+        let key = outgoing.or(incoming)?;
+        Some(key.prove(self.own, nonce, Demand { tag: self.tag, life }))
+    }
+
+    /// Looks among proofs for the peer's.
+    pub fn verify(&self, nonce: u64, proofs: impl Iterator<Item = Proof> + Clone) -> Option<Demand> {
+        self.keys().into_iter().flatten().find_map(|key| key.find(self.dest, nonce, proofs.clone()))
+    }
+
+    /// It was asked once more; `answers`: a process does, but has not proven itself. Whether that makes the peer foreign.
+    pub fn asked(&mut self, now: Instant, answers: bool) -> bool {
+        let Link::Asking { since, tries } = &mut self.link else { return false };
+        *tries += 1;
+        let foreign = *tries > TRIES && now - *since >= if answers { UNPROVEN } else { SILENT };
+        if foreign {
+            self.link = Link::Foreign;
+        }
+        foreign
+    }
+
+    /// Of both directions, as far as their PSNs are known.
+    fn keys(&self) -> [Option<PairKey>; 2] {
+        let [incoming, outgoing] = self.first_psns;
+        [
+            incoming.map(|psn| PairKey::new(self.dest, self.own, psn.get())),
+            outgoing.map(|psn| PairKey::new(self.own, self.dest, psn.get())),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected(own: u32, dest: u32, rq_psn: u32, sq_psn: Option<u32>) -> Connection {
+        let mut connection = Connection::new(own);
+        connection.begin(dest, Psn::new(rq_psn), own + 1000);
+        if let Some(psn) = sq_psn {
+            connection.send_from(Psn::new(psn));
+        }
+        connection
+    }
+
+    #[test]
+    fn both_sides_prove_themselves_whatever_their_states() {
+        // Both send; only one does, and the other is RTR.
+        for (a, b) in [(Some(7), Some(8)), (Some(7), None), (None, Some(8))] {
+            let (a, b) = (connected(1, 2, 8, a), connected(2, 1, 7, b));
+            for (prover, verifier) in [(&a, &b), (&b, &a)] {
+                let proof = prover.prove(5, 99).expect("a PSN is known");
+                let demand = Some(Demand { tag: prover.tag, life: 99 });
+                assert_eq!(verifier.verify(5, [proof].into_iter()), demand);
+                assert_eq!(verifier.verify(6, [proof].into_iter()), None, "another nonce");
+                assert_eq!(prover.verify(5, [proof].into_iter()), None, "its own proof comes back");
+            }
+        }
+        let stranger = connected(2, 1, 9, Some(8));
+        assert_eq!(
+            connected(1, 2, 8, Some(7)).verify(5, stranger.prove(5, 99).into_iter()),
+            Some(Demand { tag: 1002, life: 99 }),
+            "one PSN is enough"
+        );
+        let stranger = connected(2, 1, 9, Some(9));
+        assert_eq!(connected(1, 2, 8, Some(7)).verify(5, stranger.prove(5, 99).into_iter()), None, "other PSNs");
+    }
+
+    #[test]
+    fn nothing_is_told_once_the_peer_has_it() {
+        let mut connection = connected(1, 2, 8, Some(7));
+        connection.ask(Instant(0));
+        connection.heard(true, true, true);
+        assert_eq!(connection.prove(5, 99), None);
+    }
+
+    #[test]
+    fn a_foreign_adapter_that_was_heard_stays_one() {
+        let mut connection = connected(1, 5 << 14, 8, Some(7));
+        connection.ask(Instant(0));
+        connection.heard(false, false, false);
+        assert!(connection.wants_proof(), "it is still asked");
+        connection.link = Link::Foreign;
+        connection.heard(false, true, false);
+        assert!(connection.wants_proof() && connection.prove(5, 99).is_some(), "a Weir process that got no proof yet");
+        connection.heard(false, false, false);
+        assert!(!connection.wants_proof() && connection.prove(5, 99).is_none());
+    }
+
+    #[test]
+    fn a_peer_is_foreign_after_tries_and_time() {
+        let mut connection = connected(1, 2, 8, Some(7));
+        connection.link = Link::Asking { since: Instant(0), tries: 0 };
+        let ms = |n: u64| Instant(n * 1_000_000);
+        assert!((0..20).all(|n| !connection.asked(ms(n), false)), "too early");
+        assert!(connection.asked(ms(60), false));
+        assert_eq!(connection.link, Link::Foreign);
+        connection.link = Link::Asking { since: Instant(0), tries: 0 };
+        assert!((0..20).all(|n| !connection.asked(ms(n * 10 + 10), true)), "a process answers");
+        assert!(connection.asked(ms(400), true));
+        connection.link = Link::Asking { since: Instant(0), tries: 0 };
+        assert!((0..6).all(|n| !connection.asked(ms(500 + n), true)), "too few tries");
+    }
+}

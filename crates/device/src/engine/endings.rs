@@ -1,0 +1,81 @@
+//! What is said of a QP that ended by itself: one line, whatever number of work requests it takes along.
+
+use std::fmt;
+use std::net::IpAddr;
+use weir_transport::{Ending, QpAttr, Side, Status};
+
+/// Warns of a QP that went to the error state because of a request.
+#[cold]
+#[inline(never)]
+pub fn tell(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {
+    let line = Line { attr, num, peer, ending };
+    tracing::warn!("{line}");
+}
+
+struct Line<'a> {
+    attr: &'a QpAttr,
+    num: u32,
+    peer: Option<IpAddr>,
+    ending: &'a Ending,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ending { side, status, psn, tries, .. } = *self.ending;
+        write!(f, "QP {:#08x} is in the error state: ", self.num)?;
+        match side {
+            Side::Requester => write!(f, "its request to QP {:#08x}", self.attr.dest_qp_num)?,
+            Side::Responder => write!(f, "it refused a request of QP {:#08x}", self.attr.dest_qp_num)?,
+        }
+        match self.peer {
+            Some(peer) => write!(f, " at {peer}")?,
+            None => write!(f, " (no address yet)")?,
+        }
+        write!(f, ", PSN {psn:?}, ended as {status:?}")?;
+        if let Some(tries) = tries {
+            write!(f, " after {tries} tries")?;
+        }
+        write!(f, ": {}", advice(self.ending))
+    }
+}
+
+/// The likely cause, and what to do.
+fn advice(ending: &Ending) -> &'static str {
+    let own = ending.side == Side::Requester;
+    match ending.status {
+        Status::RetryExceeded if ending.is_silence() => {
+            "no answer came. Look whether the peer process lives and its QP is in RTR or RTS with this QP's number, and \
+             whether a firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
+        }
+        Status::RetryExceeded => {
+            "the peer missed packets again and again. Look for a path that loses packets, or an MTU on the way that is \
+             smaller than the path MTU"
+        }
+        Status::RnrRetryExceeded => {
+            "the peer had no receive posted. Post receives before the peer sends, or set rnr_retry to 7 (for ever)"
+        }
+        Status::RemoteAccess if own => {
+            "the peer refused the key. Look at rkey, remote address, length and the access flags of the peer's region"
+        }
+        Status::RemoteAccess => "the key, the address, the length or the access flags of the region did not allow it",
+        Status::RemoteInvalidRequest if own => {
+            "the peer found it invalid. Look whether its receives are long enough, its QP's access flags allow the \
+             operation, and max_rd_atomic is not above its max_dest_rd_atomic"
+        }
+        Status::RemoteInvalidRequest => {
+            "a receive was too short, the QP's access flags do not allow the operation, there were more READs than \
+             max_dest_rd_atomic, or the packet was malformed"
+        }
+        Status::RemoteOperation if own => {
+            "the peer failed on its own side. Its memory may be unmapped, or the lkey of its receive be wrong"
+        }
+        Status::RemoteOperation => "memory of a region or a receive is unmapped, or the lkey of a receive is wrong",
+        Status::LocalProtection => {
+            "memory of the work request is not registered as it is used. Look at lkey, address, length and access flags, \
+             and whether the memory is still mapped"
+        }
+        Status::LocalQpOperation => "the QP does not allow it. READs and atomics need max_rd_atomic above 0",
+        Status::BadResponse => "the answer does not fit the request: the peer is no adapter that works by the book",
+        _ => "see the status of the completion",
+    }
+}

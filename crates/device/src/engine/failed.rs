@@ -1,0 +1,49 @@
+//! The last thing that the engine of an adapter does which has failed: no completion is left to be waited for.
+
+use crate::adapter::Adapter;
+use crate::engine::Engine;
+use crate::engine::host::QpHost;
+use crate::failure::quietly;
+use crate::memory::region::Cached;
+use weir_transport::Side;
+
+impl Engine {
+    /// Moves every QP to the error state and flushes its work requests.
+    pub fn fail(&mut self, adapter: &Adapter) {
+        // Those of a turn that did not end.
+        quietly(|| self.done.publish());
+        for index in self.table.indices() {
+            let Some(entry) = self.table.get(index) else { continue };
+            let shared = entry.shared.clone();
+            if entry.retired.is_some() {
+                // It only acknowledged duplicates.
+                self.table.remove(index);
+                continue;
+            }
+            let mut cached = Cached::default();
+            let mut host = QpHost {
+                shared: &shared,
+                regions: &adapter.regions,
+                cached: &mut cached,
+                done: None,
+                side: Side::Requester,
+            };
+            let shut = quietly(|| shared.lock().shut(&mut host)) || quietly(|| shared.lock().shut_queues(&mut host));
+            if !shut {
+                tracing::error!("QP {:#08x}: its work requests could not be flushed", shared.num);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Puts a carrier around the one that is there; `wrap` is first called without it.
+    pub fn replace_carrier<C: weir_link::Carrier + 'static>(
+        &mut self,
+        wrap: impl Fn(Option<Box<dyn weir_link::Carrier>>) -> Box<C>,
+    ) {
+        let inner = std::mem::replace(&mut self.carrier, wrap(None));
+        self.carrier = wrap(Some(inner));
+    }
+}

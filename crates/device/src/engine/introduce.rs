@@ -1,0 +1,176 @@
+//! Hellos: which are sent and answered when, what they prove of QPs.
+//!
+//! A QP that is connected asks the process at its peer's slot for a proof ([`crate::proof`]), and sends requests there
+//! only when it has it. What does not prove itself in time counts as a foreign adapter at port 4791, and is still taken
+//! for a Weir process if it proves itself later.
+
+use crate::engine::connection::{Connection, Link};
+use crate::engine::peer::PeerId;
+use crate::engine::peers::Note;
+use crate::engine::{Engine, OUTBOX_GROUPS};
+use crate::hello::{Hello, MAX_LEN, MAX_PROOFS};
+use crate::proof::{PROOF_LEN, Proof};
+use crate::route::{Route, needs_scope};
+use weir_link::{Arrival, Group};
+use weir_transport::Instant;
+use weir_wire::ROCE_PORT;
+
+impl Engine {
+    /// Takes a hello.
+    pub(super) fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
+        let Some((hello, proofs)) = Hello::decode(datagram) else { return };
+        let full = proofs.clone().count() == MAX_PROOFS;
+        let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
+        let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
+        let heard = self.peers.heard(route, arrival.from.port(), &hello, now);
+        let Some(id) = heard.peer else {
+            if let Some(note) = heard.reply {
+                self.send_hello(&note, &[]);
+            }
+            return;
+        };
+        let progress = heard.answers && self.verify(id, proofs);
+        let (unproven, unconfirmed) = self.doubtful(id);
+        if unproven && heard.answers && (progress || full) {
+            // An answer has room for some of the proofs only.
+            self.ask_for_more(id, progress, now);
+        } else if unproven && hello.ask != 0 && self.peers.get(id).next_attempt.is_none() {
+            // The peer has come late.
+            self.peers.ask_soon(id, now);
+        }
+        if let Some(mut note) = heard.reply {
+            if unproven || unconfirmed {
+                self.peers.ask_back(id, &hello, &mut note);
+            }
+            // A question how far we have come is not one for proofs.
+            if hello.mark != 0 {
+                self.send_hello(&note, &[]);
+            } else {
+                self.send_proofs(id, &hello, &note);
+            }
+        }
+        if heard.answers {
+            if !unproven {
+                self.peers.satisfied(id);
+            }
+            self.wake_waiting(Some(id));
+        }
+    }
+
+    fn send_proofs(&mut self, id: PeerId, hello: &Hello, note: &Note) {
+        let mut proofs = [Proof([0; PROOF_LEN]); MAX_PROOFS];
+        let count = self.prove(id, hello.ask, &mut proofs);
+        self.send_hello(note, &proofs[..count]);
+    }
+
+    /// Asks again at once. QPs that still wait have their full time again if others were proven.
+    fn ask_for_more(&mut self, id: PeerId, progress: bool, now: Instant) {
+        for at in 0..if progress { self.peers.get(id).members.len() } else { 0 } {
+            let index = self.peers.get(id).members[at];
+            if let Some(entry) = self.table.get_mut(index)
+                && matches!(entry.connection.link, Link::Asking { .. })
+            {
+                entry.connection.link = Link::Asking { since: now, tries: 0 };
+            }
+        }
+        self.peers.ask_for_more(id, progress, now);
+    }
+
+    /// Sends the hellos that are due.
+    pub(super) fn greet(&mut self, now: Instant) {
+        while let Some((peer, note)) = self.peers.ask_again(now) {
+            match note {
+                Some(note) => self.send_hello(&note, &[]),
+                None => self.wake_waiting(Some(peer)),
+            }
+        }
+        while let Some((peer, note, mut foreign)) = self.peers.greet(now) {
+            self.send_hello(&note, &[]);
+            for at in 0..self.peers.get(peer).members.len() {
+                let index = self.peers.get(peer).members[at];
+                foreign |= self.count_try(peer, index, now);
+            }
+            if foreign {
+                self.foreign.wanted(now);
+            }
+            if foreign || self.peers.get(peer).is_silent() {
+                self.wake_waiting(Some(peer));
+            }
+        }
+    }
+
+    /// A QP's peer was asked once more. Whether it counts as foreign from now on.
+    fn count_try(&mut self, peer: PeerId, index: u16, now: Instant) -> bool {
+        let Some(entry) = self.table.get_mut(index) else { return false };
+        let peer = self.peers.get(peer);
+        let foreign = entry.connection.asked(now, peer.weir().is_some());
+        if foreign && peer.weir().is_some() {
+            tracing::warn!(
+                "QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to port \
+                 {ROCE_PORT}, as to an adapter that is not Weir's",
+                entry.shared.num,
+                peer.to(false),
+            );
+        }
+        foreign
+    }
+
+    /// Takes the proofs of an answer. Whether a QP was proven by them.
+    fn verify(&mut self, id: PeerId, proofs: impl Iterator<Item = Proof> + Clone) -> bool {
+        let (nonce, mut progress) = (self.peers.nonce(id), false);
+        for at in 0..self.peers.get(id).members.len() {
+            let index = self.peers.get(id).members[at];
+            let Some(entry) = self.table.get_mut(index) else { continue };
+            let before = entry.connection.link;
+            // The other side may have begun anew, with another tag, before it sent anything.
+            let again = matches!(before, Link::Weir(_)) && entry.connection.is_unconfirmed();
+            if !entry.connection.wants_proof() && !again {
+                continue;
+            }
+            if let Some(demand) = entry.connection.verify(nonce, proofs.clone())
+                && before != Link::Weir(demand)
+            {
+                entry.connection.link = Link::Weir(demand);
+                self.peers.proven(id, demand.life);
+                self.ready(index);
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    /// The proofs of QPs towards a peer that may not have them yet; how many. Other QPs come first the next time.
+    fn prove(&mut self, id: PeerId, nonce: u64, into: &mut [Proof; MAX_PROOFS]) -> usize {
+        let life = self.peers.own_life(id);
+        let peer = self.peers.get_mut(id);
+        let (members, mut count, mut looked) = (peer.members.len(), 0, 0);
+        while looked < members && count < MAX_PROOFS {
+            let index = peer.members[(peer.next_to_prove + looked) % members];
+            looked += 1;
+            if let Some(proof) = self.table.get(index).and_then(|entry| entry.connection.prove(nonce, life)) {
+                into[count] = proof;
+                count += 1;
+            }
+        }
+        peer.next_to_prove = (peer.next_to_prove + looked) % members.max(1);
+        count
+    }
+
+    /// Whether a QP still waits for a proof of this peer, and whether the peer may still be in an earlier connection.
+    fn doubtful(&self, id: PeerId) -> (bool, bool) {
+        let connections =
+            || self.peers.get(id).members.iter().filter_map(|index| Some(&self.table.get(*index)?.connection));
+        (connections().any(Connection::wants_proof), connections().any(Connection::is_unconfirmed))
+    }
+
+    pub(super) fn send_hello(&mut self, note: &Note, proofs: &[Proof]) {
+        if self.outbox.len + MAX_LEN > self.outbox.bytes.len() || self.outbox.groups.len() >= OUTBOX_GROUPS {
+            self.flush();
+        }
+        let start = self.outbox.len;
+        let len = note.hello.encode(proofs, &mut self.outbox.bytes[start..]);
+        self.outbox.len += len;
+        let group = Group::new(note.to, note.route.local, note.route.ifindex);
+        self.outbox.groups.push(Group { start, len, segment: len, ..group });
+    }
+}

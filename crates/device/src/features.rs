@@ -1,0 +1,79 @@
+//! Features of the kernel that a device uses where they are there, for people: which are used here, and why others are not.
+
+use crate::config::{Config, Userfaultfd};
+use crate::memory::populate;
+use crate::userfault;
+use std::io;
+use weir_link::{Udp, Without};
+
+/// A feature of the kernel that has a fallback.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// As `WEIR_WITHOUT` takes it.
+    pub name: &'static str,
+    /// Why it is not used; `None` if it is.
+    pub unused: Option<String>,
+    /// What happens without it.
+    pub fallback: &'static str,
+}
+
+/// What holds for programs that start here, with this environment. The error names a `WEIR_*` variable that makes no
+/// sense, and what it takes.
+pub fn features() -> Result<Vec<Feature>, String> {
+    let config = Config::from_env()?;
+    let (without, no_userfaultfd) = (config.without, config.userfaultfd == Userfaultfd::Off);
+    let feature = |(name, feature): (&'static str, Without)| {
+        let unused = if without.contains(feature) {
+            Some("WEIR_WITHOUT".to_owned())
+        } else if feature == Without::USERFAULTFD && no_userfaultfd {
+            Some("WEIR_USERFAULTFD".to_owned())
+        } else if feature == Without::UDP_SEGMENT && without.contains(Without::UDP_GRO) {
+            Some("it goes with udp-gro".to_owned())
+        } else {
+            refusal(feature).map(|error| error.to_string())
+        };
+        Feature { name, unused, fallback: fallback(feature) }
+    };
+    Ok(Without::each().map(feature).collect())
+}
+
+/// Why the kernel does not give it.
+fn refusal(feature: Without) -> Option<io::Error> {
+    match feature {
+        Without::USERFAULTFD => userfault::available().err().map(|error| io::Error::from_raw_os_error(error.0)),
+        Without::MADV_POPULATE if populate::is_available() => None,
+        Without::MADV_POPULATE => Some(io::Error::from_raw_os_error(libc::EINVAL)),
+        Without::UDP_SEGMENT => Udp::refusal(feature).or_else(|| Udp::refusal(Without::UDP_GRO)),
+        _ => Udp::refusal(feature),
+    }
+}
+
+fn fallback(feature: Without) -> &'static str {
+    match feature {
+        Without::UDP_SEGMENT => "each packet leaves by itself",
+        Without::UDP_GRO => "each packet comes, and leaves, by itself",
+        Without::IPV6 => "IPv4 alone",
+        Without::USERFAULTFD => "free() and raw system calls on on-demand memory are not seen",
+        _ => "pages are touched one by one",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_has_none_of_them_and_says_why() {
+        let found = std::thread::spawn(|| {
+            weir_stage::old_kernel::install(false).unwrap();
+            features()
+        });
+        for feature in found.join().unwrap().unwrap() {
+            // The filter cannot hide what the kernel below says of its userfaultfd(2), only refuse to use it.
+            if feature.name != "userfaultfd" {
+                assert!(feature.unused.is_some(), "{feature:?}");
+            }
+            assert!(!feature.fallback.is_empty());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Asks the kernel for interfaces and their addresses, over one descriptor that may stay open: an answer needs no
+//! further one, so that a process at its limit of descriptors still knows its interfaces.
+
+use crate::Errno;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// A routing socket of the network namespace of the thread that opened it.
+pub struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    /// `IFF_*`.
+    pub flags: u32,
+    /// Bytes.
+    pub mtu: u32,
+    /// Its MAC address; zeros where it has none.
+    pub mac: [u8; 6],
+    /// In the order in which the kernel tells them: IPv4, then IPv6.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Times that a list is asked for which changes while it is told.
+const TRIES: usize = 8;
+/// The kernel tells lists in pieces of that many bytes at most.
+const ROOM: usize = 32 << 10;
+/// Seconds after which an answer of the kernel is not waited for any longer.
+const PATIENCE: libc::time_t = 1;
+
+/// `struct ifinfomsg`: family, padding, type, index, flags, change.
+const LINK_HEADER: usize = 16;
+/// `struct ifaddrmsg`: family, prefix length, flags, scope, index.
+const ADDRESS_HEADER: usize = 8;
+
+impl Netlink {
+    /// Errors: EMFILE, ENFILE, and what a sandbox says that forbids it.
+    pub fn open() -> Result<Netlink, Errno> {
+        // SAFETY: a new descriptor, owned from here on if it is one; a timeval of the length that is given.
+        unsafe {
+            let socket = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE);
+            if socket < 0 {
+                return Err(Errno::last());
+            }
+            let socket = OwnedFd::from_raw_fd(socket);
+            let patience = libc::timeval { tv_sec: PATIENCE, tv_usec: 0 };
+            let length = size_of_val(&patience) as libc::socklen_t;
+            let value = (&raw const patience).cast();
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, length);
+            Ok(Netlink { socket, sequence: 0 })
+        }
+    }
+
+    /// The descriptor that stays open.
+    pub fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// All interfaces. Errors: what the kernel says; EBUSY if they change all the time.
+    pub fn links(&mut self) -> Result<Vec<Link>, Errno> {
+        let mut links: Vec<Link> =
+            self.list(libc::RTM_GETLINK, libc::RTM_NEWLINK)?.iter().filter_map(|body| link(body)).collect();
+        for (index, address) in self.list(libc::RTM_GETADDR, libc::RTM_NEWADDR)?.iter().filter_map(|body| address(body))
+        {
+            if let Some(link) = links.iter_mut().find(|link| link.index == index) {
+                link.addresses.push(address);
+            }
+        }
+        Ok(links)
+    }
+
+    /// The messages of a list, without their headers.
+    fn list(&mut self, request: u16, wanted: u16) -> Result<Vec<Vec<u8>>, Errno> {
+        for _ in 0..TRIES {
+            self.ask(request)?;
+            if let Some(found) = self.take(wanted)? {
+                return Ok(found);
+            }
+        }
+        Err(Errno(libc::EBUSY))
+    }
+
+    fn ask(&mut self, request: u16) -> Result<(), Errno> {
+        self.sequence = self.sequence.wrapping_add(1);
+        // A header and a family, which is none: all of them.
+        const LENGTH: usize = HEADER + 4;
+        let mut message = [0u8; LENGTH];
+        message[..4].copy_from_slice(&(LENGTH as u32).to_ne_bytes());
+        message[4..6].copy_from_slice(&request.to_ne_bytes());
+        message[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
+        message[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
+        // SAFETY: as many bytes as there are.
+        let sent = unsafe { libc::send(self.descriptor(), message.as_ptr().cast(), LENGTH, 0) };
+        if sent < 0 { Err(Errno::last()) } else { Ok(()) }
+    }
+
+    /// `None` if the list has changed meanwhile.
+    fn take(&mut self, wanted: u16) -> Result<Option<Vec<Vec<u8>>>, Errno> {
+        let (mut found, mut whole) = (Vec::new(), true);
+        let mut piece = vec![0u8; ROOM];
+        loop {
+            // SAFETY: as many bytes as there are.
+            let count = unsafe { libc::recv(self.descriptor(), piece.as_mut_ptr().cast(), ROOM, libc::MSG_TRUNC) };
+            let count = match usize::try_from(count) {
+                Ok(count) if count <= ROOM => count,
+                Ok(_) => return Err(Errno(libc::EMSGSIZE)),
+                Err(_) => match Errno::last() {
+                    Errno(libc::EINTR) => continue,
+                    error => return Err(error),
+                },
+            };
+            // Those of an earlier list may still come, whose end was not waited for.
+            for message in messages(&piece[..count]).filter(|message| message.sequence == self.sequence) {
+                whole &= message.flags & DUMP_INTERRUPTED == 0;
+                match i32::from(message.kind) {
+                    libc::NLMSG_DONE => return Ok(whole.then_some(found)),
+                    libc::NLMSG_ERROR => {
+                        let error = word(message.body).map_or(libc::EPROTO, |error| -(error as i32));
+                        return Err(Errno(error));
+                    }
+                    _ if message.kind == wanted => found.push(message.body.to_vec()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+const HEADER: usize = size_of::<libc::nlmsghdr>();
+/// `NLM_F_DUMP_INTR`.
+const DUMP_INTERRUPTED: u16 = 0x10;
+
+struct Message<'a> {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+    body: &'a [u8],
+}
+
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let length = word(bytes)? as usize;
+        let message = bytes.get(..length).filter(|message| message.len() >= HEADER)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(Message {
+            kind: half(&message[4..])?,
+            flags: half(&message[6..])?,
+            sequence: word(&message[8..])?,
+            body: &message[HEADER..],
+        })
+    })
+}
+
+/// Types and values of `struct rtattr`s.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(half(bytes)?);
+        let attribute = bytes.get(..length).filter(|attribute| attribute.len() >= 4)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((half(&attribute[2..])?, &attribute[4..]))
+    })
+}
+
+fn link(body: &[u8]) -> Option<Link> {
+    let (index, flags) = (word(body.get(4..)?)?, word(body.get(8..)?)?);
+    let mut link = Link { index, name: String::new(), flags, mtu: 0, mac: [0; 6], addresses: Vec::new() };
+    for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = String::from_utf8_lossy(value.split(|byte| *byte == 0).next()?).into(),
+            libc::IFLA_MTU => link.mtu = word(value)?,
+            libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    (!link.name.is_empty()).then_some(link)
+}
+
+/// An address and the index of its interface. On a link with two ends `IFA_ADDRESS` is the other one.
+fn address(body: &[u8]) -> Option<(u32, IpAddr)> {
+    let index = word(body.get(4..)?)?;
+    let find =
+        |wanted| attributes(body.get(ADDRESS_HEADER..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let value = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
+    match i32::from(*body.first()?) {
+        libc::AF_INET => Some((index, <[u8; 4]>::try_from(value).ok()?.into())),
+        libc::AF_INET6 => Some((index, <[u8; 16]>::try_from(value).ok()?.into())),
+        _ => None,
+    }
+}
+
+fn word(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn half(bytes: &[u8]) -> Option<u16> {
+    bytes.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's answers are those of the C library, which asks in its own way.
+    #[test]
+    fn interfaces_are_those_of_getifaddrs() {
+        let mut netlink = Netlink::open().unwrap();
+        for _ in 0..2 {
+            let links = netlink.links().unwrap();
+            let mut told: Vec<(String, IpAddr)> = nix::ifaddrs::getifaddrs()
+                .unwrap()
+                .filter_map(|found| {
+                    let storage = found.address?;
+                    let v4 = storage.as_sockaddr_in().map(|v4| v4.ip().into());
+                    let address = v4.or_else(|| storage.as_sockaddr_in6().map(|v6| v6.ip().into()))?;
+                    // IPv4 addresses may have labels of their own.
+                    Some((found.interface_name.split(':').next()?.to_owned(), address))
+                })
+                .collect();
+            let mut ours: Vec<(String, IpAddr)> = links
+                .iter()
+                .flat_map(|link| link.addresses.iter().map(|address| (link.name.clone(), *address)))
+                .collect();
+            told.sort();
+            ours.sort();
+            assert_eq!(ours, told);
+            let lo = links.iter().find(|link| link.name == "lo").expect("every namespace has it");
+            assert_eq!((lo.index, lo.mac), (1, [0; 6]));
+            assert!(lo.mtu >= 1280 && lo.flags & libc::IFF_LOOPBACK as u32 != 0, "{lo:?}");
+        }
+    }
+
+    #[test]
+    fn damaged_messages_end_the_list() {
+        let mut message = [0u8; 32];
+        (message[0], message[4]) = (32, 16);
+        assert_eq!(
+            messages(&message).map(|message| (message.kind, message.body.len())).collect::<Vec<_>>(),
+            [(16, 16)]
+        );
+        assert_eq!(messages(&message[..31]).count(), 0);
+        assert_eq!(messages(&[0; 100]).count(), 0, "a length of zero does not keep it in place");
+        assert_eq!(attributes(&[0; 100]).count(), 0);
+        assert_eq!(attributes(&[5, 0, 1, 0, 7]).collect::<Vec<_>>(), [(1, &[7u8][..])]);
+        for length in 0..32 {
+            assert_eq!(link(&message[..length]), None);
+            assert_eq!(address(&message[..length]), None);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! How a process proves that it owns the QP at the other end of a connection.
+//!
+//! Both QPs know what their programs exchanged out of band: the two QPNs and the first PSN of each direction. From that
+//! follows a key ([`PairKey`]). The answer to a hello carries, for each QP towards the asker, a [`Proof`] under that
+//! key. The proof seals what the prover demands from then on: a *tag* that packets to its QP carry in place of an ICRC
+//! that is left out, and the prover's *life*, by which later answers show that they come from the same process. A
+//! process that takes a dead peer's port knows neither.
+//!
+//! A hello itself tells nothing of QPNs and PSNs, so that a program that answers at the port of a peer that is no Weir
+//! process has to guess them. SECURITY.md says what that is worth.
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24To128};
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+/// Our address, the other one and its slot's port.
+pub type PeerKey = (IpAddr, IpAddr, u16);
+
+/// Bytes of a proof: which QP it is of, and what it seals.
+pub const PROOF_LEN: usize = ID + SEALED;
+const ID: usize = 8;
+const SEALED: usize = 4 + 8;
+
+/// Known to this process alone. What is told to different peers is different, and follows from it without memory.
+pub struct Secret([u8; 16]);
+
+impl Secret {
+    /// A new one. Error: the system has no random numbers.
+    pub fn new() -> Result<Secret, getrandom::Error> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Secret(bytes))
+    }
+
+    /// What a peer's answers must repeat; never 0.
+    pub fn nonce(&self, peer: &PeerKey) -> u64 {
+        self.of_peer(b'n', peer).max(1)
+    }
+
+    /// Identifies this process to a peer, as long as it lives.
+    pub fn life(&self, peer: &PeerKey) -> u64 {
+        self.of_peer(b'l', peer)
+    }
+
+    /// What the packets of a peer must carry that are for a QP, for the QP's `connection`-th connection.
+    pub fn tag(&self, qpn: u32, connection: u64) -> u32 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write_u8(b't');
+        hasher.write_u32(qpn);
+        hasher.write_u64(connection);
+        hasher.finish() as u32
+    }
+
+    fn of_peer(&self, purpose: u8, (local, remote, port): &PeerKey) -> u64 {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write_u8(purpose);
+        for address in [local, remote] {
+            match address {
+                IpAddr::V4(v4) => hasher.write(&v4.octets()),
+                IpAddr::V6(v6) => hasher.write(&v6.octets()),
+            }
+        }
+        hasher.write_u16(*port);
+        hasher.finish()
+    }
+}
+
+/// What the process of a `life` answers to a nonce.
+pub fn alive(life: u64, nonce: u64) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(life, u64::from(b'a'));
+    hasher.write_u64(nonce);
+    hasher.finish()
+}
+
+/// What a proof tells its verifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Packets to the prover's QP carry this where the ICRC is left out.
+    pub tag: u32,
+    /// The prover's life.
+    pub life: u64,
+}
+
+/// A proof as it lies on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proof(pub [u8; PROOF_LEN]);
+
+/// What only the two QPs of a connection know, of one of its directions.
+pub struct PairKey([u8; 16]);
+
+impl PairKey {
+    /// Of the direction in which the QP `from` sends to the QP `to`, beginning with `psn`.
+    pub fn new(from: u32, to: u32, psn: u32) -> PairKey {
+        let mut hasher = SipHasher24To128::new_with_key(b"weir pair of QPs");
+        for number in [from, to, psn] {
+            hasher.write_u32(number);
+        }
+        PairKey(hasher.finish128().as_bytes())
+    }
+
+    /// The proof of the QP `prover` for an asker's nonce. The prover's number stands in it: what the verifier itself
+    /// once proved is no proof for it.
+    pub fn prove(&self, prover: u32, nonce: u64, demand: Demand) -> Proof {
+        let mut proof = [0; PROOF_LEN];
+        let mask = self.mask(prover, nonce);
+        proof[..ID].copy_from_slice(&self.id(prover, nonce));
+        proof[ID..ID + 4].copy_from_slice(&demand.tag.to_be_bytes());
+        proof[ID + 4..].copy_from_slice(&demand.life.to_be_bytes());
+        proof[ID..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
+        Proof(proof)
+    }
+
+    /// What the proof of the QP `prover` for this nonce demands; `None` if it is not among `proofs`.
+    pub fn find(&self, prover: u32, nonce: u64, mut proofs: impl Iterator<Item = Proof>) -> Option<Demand> {
+        let id = self.id(prover, nonce);
+        let proof = proofs.find(|proof| proof.0[..ID] == id)?;
+        let mut sealed: [u8; SEALED] = proof.0[ID..].try_into().expect("the rest of a proof");
+        sealed.iter_mut().zip(self.mask(prover, nonce)).for_each(|(byte, mask)| *byte ^= mask);
+        let (tag, life) = sealed.split_first_chunk().expect("four bytes and eight");
+        Some(Demand { tag: u32::from_be_bytes(*tag), life: u64::from_be_bytes(life.try_into().expect("eight bytes")) })
+    }
+
+    fn id(&self, prover: u32, nonce: u64) -> [u8; ID] {
+        self.hash(b'i', prover, nonce)[..ID].try_into().expect("as long as an ID")
+    }
+
+    fn mask(&self, prover: u32, nonce: u64) -> [u8; 16] {
+        self.hash(b's', prover, nonce)
+    }
+
+    fn hash(&self, purpose: u8, prover: u32, nonce: u64) -> [u8; 16] {
+        let mut hasher = SipHasher24To128::new_with_key(&self.0);
+        hasher.write_u8(purpose);
+        hasher.write_u32(prover);
+        hasher.write_u64(nonce);
+        hasher.finish128().as_bytes()
+    }
+}
+
+/// Detects damage, not forgery.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher24::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEMAND: Demand = Demand { tag: 0x1234_5678, life: 0x0102_0304_0506_0708 };
+
+    #[test]
+    fn a_proof_holds_for_its_qps_its_psn_and_its_nonce_alone() {
+        let key = PairKey::new(0x11, 0x22, 0x333);
+        let proof = key.prove(0x22, 7, DEMAND);
+        let found = |key: PairKey, prover, nonce| key.find(prover, nonce, [Proof([0; PROOF_LEN]), proof].into_iter());
+        assert_eq!(found(PairKey::new(0x11, 0x22, 0x333), 0x22, 7), Some(DEMAND));
+        assert_eq!(found(PairKey::new(0x11, 0x22, 0x333), 0x22, 8), None, "another nonce");
+        assert_eq!(found(PairKey::new(0x11, 0x22, 0x333), 0x11, 7), None, "the verifier's own proof, reflected");
+        for other in [(0x12, 0x22, 0x333), (0x11, 0x23, 0x333), (0x11, 0x22, 0x334), (0x22, 0x11, 0x333)] {
+            assert_eq!(found(PairKey::new(other.0, other.1, other.2), 0x22, 7), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn peers_are_told_different_things() {
+        let (secret, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+        let peer = |port| ([127, 0, 0, 1].into(), [127, 0, 0, 1].into(), port);
+        assert_eq!(secret.life(&peer(1)), secret.life(&peer(1)));
+        assert_ne!(secret.life(&peer(1)), secret.life(&peer(2)));
+        assert_ne!(secret.life(&peer(1)), other.life(&peer(1)));
+        assert_ne!(secret.life(&peer(1)), secret.nonce(&peer(1)));
+        assert_ne!(secret.tag(5, 1), secret.tag(5, 2));
+        assert_ne!(alive(secret.life(&peer(1)), 9), alive(secret.life(&peer(1)), 10));
+    }
+}

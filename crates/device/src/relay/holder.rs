@@ -1,0 +1,399 @@
+//! The sending side: the process that holds port 4791. It never waits for a receiver.
+
+use super::message;
+use super::stock::{Queue, Stock};
+use super::sys;
+use crate::fork;
+use crate::slot;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+use weir_link::Arrival;
+use weir_transport::Instant;
+
+/// Its name is exclusive, but any local user may be the one that has it: what it hands over counts as a foreign
+/// adapter's, never as a Weir peer's, and only from a user that [`Trust`](crate::trust::Trust) believes.
+const NAME: &str = "weir/roce";
+
+/// Connections at a time, each a descriptor of this process; and how many of them one user's receivers get.
+const LINKS: usize = 128;
+const LINKS_OF_USER: usize = 64;
+/// What waits for a receiver is tried again after this, and after twice that, up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_millis(64);
+/// A receiver that has taken nothing for so long loses what waits for it: it is stopped, or hangs.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The holder of the name, and its connections to other processes.
+pub struct Holder {
+    name: OwnedFd,
+    stock: Stock,
+    links: Vec<Link>,
+    /// Links with messages.
+    pending: usize,
+    uses: u64,
+    told: bool,
+}
+
+/// The way to a slot.
+struct Link {
+    slot: u16,
+    socket: Socket,
+    /// The receiver's.
+    user: u32,
+    queue: Queue,
+    /// When to try again; until then more is not tried.
+    retry: Option<Instant>,
+    wait: Duration,
+    /// Since when it has taken nothing.
+    stuck: Option<Instant>,
+    /// The larger, the later it was used.
+    used: u64,
+}
+
+/// A connection, which a forked child must not hold on to.
+struct Socket(OwnedFd);
+
+impl Socket {
+    /// To a slot; and the user of the process that has the slot.
+    fn connect(slot: u16) -> io::Result<(Socket, u32)> {
+        let socket = sys::connect(&slot::name(slot))?;
+        fork::register(&[socket.as_raw_fd()]);
+        let socket = Socket(socket);
+        let user = sys::user(&socket.0)?;
+        Ok((socket, user))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        fork::forget(&[self.0.as_raw_fd()]);
+    }
+}
+
+/// How sending went.
+enum Sent {
+    All,
+    /// The receiver is behind.
+    Later,
+    /// No process has the slot.
+    Nowhere,
+}
+
+impl Holder {
+    /// Claims the name; `AddrInUse` if another process has it. Other errors: no descriptor or memory is left.
+    pub fn claim() -> io::Result<Holder> {
+        Self::claim_name(NAME)
+    }
+
+    /// The same of another name, for tests beside processes that have this one.
+    pub fn claim_name(name: &str) -> io::Result<Holder> {
+        let name = sys::claim(name)?;
+        let links = Vec::with_capacity(LINKS);
+        Ok(Holder { name, stock: Stock::new()?, links, pending: 0, uses: 0, told: false })
+    }
+
+    /// Has a packet handed over by the next [`flush`](Self::flush). It is lost, as on a wire, where its receiver's user
+    /// has let too much wait already.
+    pub fn hand_over(&mut self, slot: u16, arrival: &Arrival, packet: &[u8]) {
+        let Some(at) = self.link(slot) else { return };
+        let user = self.links[at].user;
+        let same = |link: &&Link| link.user == user;
+        let taken = self.links.iter().filter(same).map(|link| link.queue.count).sum();
+        let link = &mut self.links[at];
+        let was_empty = link.queue.is_empty();
+        let write = |message: &mut [u8; message::LONGEST], len| message::append(message, len, arrival, packet);
+        if self.stock.write(&mut link.queue, taken, write) {
+            self.pending += usize::from(was_empty);
+        } else if !std::mem::replace(&mut self.told, true) {
+            tracing::warn!(
+                "the process of slot {slot} takes packets of foreign adapters too slowly: some are lost (said once)"
+            );
+        }
+    }
+
+    /// Sends what waits, as far as receivers take it.
+    #[inline]
+    pub fn flush(&mut self, now: Instant) {
+        if self.pending > 0 {
+            self.flush_pending(now);
+        }
+    }
+
+    fn flush_pending(&mut self, now: Instant) {
+        let mut at = 0;
+        while at < self.links.len() {
+            let link = &mut self.links[at];
+            let due = !link.queue.is_empty() && link.retry.is_none_or(|retry| retry <= now);
+            if !due {
+                at += 1;
+                continue;
+            }
+            match link.send(&mut self.stock) {
+                Sent::All => {
+                    self.pending -= 1;
+                    at += 1;
+                }
+                Sent::Later => {
+                    if link.is_stuck(now) {
+                        self.stock.clear(&mut link.queue);
+                        (link.stuck, link.retry) = (None, None);
+                        self.pending -= 1;
+                    }
+                    at += 1;
+                }
+                Sent::Nowhere => self.end(at),
+            }
+        }
+    }
+
+    /// When to flush again, where a receiver is behind.
+    pub fn next(&self) -> Option<u64> {
+        if self.pending == 0 {
+            return None;
+        }
+        self.links.iter().filter(|link| !link.queue.is_empty()).map(|link| link.retry.map_or(0, |retry| retry.0)).min()
+    }
+
+    /// The link to a slot, made if there is none; `None` if no process has the slot, or there is no place for another.
+    fn link(&mut self, slot: u16) -> Option<usize> {
+        self.uses += 1;
+        let used = self.uses;
+        if let Some(at) = self.links.iter().position(|link| link.slot == slot) {
+            self.links[at].used = used;
+            return Some(at);
+        }
+        let refused = |error: &io::Error| {
+            let usual = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock);
+            if !usual && !std::mem::replace(&mut self.told, true) {
+                tracing::warn!("packets of foreign adapters do not get to slot {slot}: {error} (said once)");
+            }
+        };
+        let (socket, user) = Socket::connect(slot).inspect_err(refused).ok()?;
+        if self.links.iter().filter(|link| link.user == user).count() == LINKS_OF_USER {
+            self.end_one(|link| link.user == user)?;
+        }
+        if self.links.len() == LINKS {
+            self.end_one(|_| true)?;
+        }
+        let (queue, wait) = (Queue::new(), FIRST_WAIT);
+        self.links.push(Link { slot, socket, user, queue, retry: None, wait, stuck: None, used });
+        Some(self.links.len() - 1)
+    }
+
+    /// Ends the link that has been idle for longest, or one whose receiver takes nothing. What a receiver has not read
+    /// yet stays with the receiver.
+    fn end_one(&mut self, which: impl Fn(&Link) -> bool) -> Option<()> {
+        let idle = |link: &Link| link.queue.is_empty();
+        let may_end = |(_, link): &(usize, &Link)| which(link) && (idle(link) || link.stuck.is_some());
+        let (at, _) = self.links.iter().enumerate().filter(may_end).min_by_key(|(_, l)| (!idle(l), l.used))?;
+        self.end(at);
+        Some(())
+    }
+
+    fn end(&mut self, at: usize) {
+        let mut link = self.links.swap_remove(at);
+        self.pending -= usize::from(!link.queue.is_empty());
+        self.stock.clear(&mut link.queue);
+    }
+}
+
+impl AsRawFd for Holder {
+    fn as_raw_fd(&self) -> RawFd {
+        self.name.as_raw_fd()
+    }
+}
+
+impl Link {
+    fn send(&mut self, stock: &mut Stock) -> Sent {
+        let mut tried = false;
+        while let Some(message) = stock.first(&self.queue) {
+            let error = match sys::send(&self.socket.0, message) {
+                Ok(()) => {
+                    stock.drop_first(&mut self.queue);
+                    (self.retry, self.stuck, self.wait) = (None, None, FIRST_WAIT);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Sent::Later,
+                // The process that had the slot is gone; another may have it now.
+                Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) if !tried => {
+                    let Ok((socket, user)) = Socket::connect(self.slot) else { return Sent::Nowhere };
+                    (self.socket, self.user, tried) = (socket, user, true);
+                }
+                _ => return Sent::Nowhere,
+            }
+        }
+        Sent::All
+    }
+
+    /// Puts the next attempt off. Whether the receiver is given up for now.
+    fn is_stuck(&mut self, now: Instant) -> bool {
+        self.retry = Some(now + self.wait);
+        self.wait = (2 * self.wait).min(LONGEST_WAIT);
+        let since = *self.stuck.get_or_insert(now);
+        now - since >= PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::relay::incoming::{Incoming, Received};
+    use crate::relay::stock::MESSAGES;
+    use weir_wire::ROCE_PORT;
+
+    /// A test's own network namespace has its own names. Only this thread is in it.
+    fn alone(work: impl FnOnce() + Send) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                work();
+            });
+        });
+    }
+
+    fn arrival() -> Arrival {
+        Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 0)
+    }
+
+    fn packet(number: usize) -> Vec<u8> {
+        number.to_be_bytes().repeat(135)
+    }
+
+    /// Takes connections, and one message; the packets in it.
+    fn take(incoming: &mut Incoming) -> Vec<Vec<u8>> {
+        while incoming.accept(clock::now()).is_ok_and(|link| link.is_some()) {}
+        let mut buffer = vec![0; 1 << 16];
+        match incoming.receive(&mut buffer) {
+            Received::Message { len, .. } => {
+                message::packets(&buffer[..len]).map(|p| buffer[p.start..][..p.len].to_vec()).collect()
+            }
+            Received::Ended(_) | Received::Nothing => Vec::new(),
+        }
+    }
+
+    fn send(holder: &mut Holder, slot: u16, numbers: std::ops::Range<usize>) {
+        for number in numbers {
+            holder.hand_over(slot, &arrival(), &packet(number));
+            if number % 64 == 63 {
+                holder.flush(clock::now());
+            }
+        }
+    }
+
+    /// Flushes and takes until so many packets have come.
+    fn take_all(holder: &mut Holder, incoming: &mut Incoming, count: usize) -> Vec<Vec<u8>> {
+        let (mut got, began) = (Vec::new(), clock::now());
+        while got.len() < count && clock::now() - began < Duration::from_secs(10) {
+            holder.flush(clock::now());
+            got.extend(take(incoming));
+        }
+        got
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn a_burst_arrives_whole() {
+        const BURST: usize = 4000;
+        alone(|| {
+            let mut incoming = Incoming::claim(&slot::name(5)).unwrap();
+            let mut holder = Holder::claim().unwrap();
+            // Some four MiB, before the receiver has its core.
+            send(&mut holder, 5, 0..BURST);
+            let got = take_all(&mut holder, &mut incoming, BURST);
+            assert_eq!(got.len(), BURST);
+            assert!(got.iter().enumerate().all(|(number, bytes)| *bytes == packet(number)), "in order, unchanged");
+            assert_eq!((holder.pending, holder.next()), (0, None));
+        });
+    }
+
+    /// Sockets that another user has claimed.
+    fn of_user(user: u32, slots: std::ops::Range<u16>) -> Vec<Incoming> {
+        std::thread::scope(|scope| {
+            let claim = || {
+                // SAFETY: changes the user of this thread only, where the library's call would change all.
+                assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
+                slots.map(|slot| Incoming::claim(&slot::name(slot)).unwrap()).collect()
+            };
+            scope.spawn(claim).join().unwrap()
+        })
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn receivers_that_take_nothing_cost_other_users_nothing() {
+        alone(|| {
+            let stopped = of_user(12345, 5..105);
+            let mut incoming = Incoming::claim(&slot::name(200)).unwrap();
+            let mut holder = Holder::claim().unwrap();
+            for slot in 5..105 {
+                send(&mut holder, slot, 0..1000);
+            }
+            holder.flush(clock::now());
+            assert_eq!(holder.links.len(), LINKS_OF_USER);
+            assert_eq!(holder.links.iter().map(|link| link.queue.count).sum::<usize>(), MESSAGES / 2);
+            // Some four MiB for another user's process still arrive whole.
+            send(&mut holder, 200, 0..4000);
+            assert_eq!(take_all(&mut holder, &mut incoming, 4000).len(), 4000);
+            // The stopped ones are given up in the end, and nothing is left to wake up for.
+            let mut now = clock::now();
+            for _ in 0..100 {
+                now = now + LONGEST_WAIT;
+                holder.flush(now);
+            }
+            assert_eq!((holder.pending, holder.next()), (0, None));
+            drop(stopped);
+        });
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn there_is_one_holder() {
+        alone(|| {
+            let holder = Holder::claim().unwrap();
+            assert_eq!(Holder::claim().map(|_| ()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+            drop(holder);
+            assert!(Holder::claim().is_ok());
+        });
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn the_next_process_of_a_slot_gets_its_packets() {
+        alone(|| {
+            let mut holder = Holder::claim().unwrap();
+            send(&mut holder, 5, 0..10);
+            holder.flush(clock::now());
+            assert_eq!((holder.links.len(), holder.pending), (0, 0), "no process has the slot");
+            for life in 0..3 {
+                let mut incoming = Incoming::claim(&slot::name(5)).unwrap();
+                send(&mut holder, 5, life..life + 10);
+                let got = take_all(&mut holder, &mut incoming, 10);
+                assert_eq!(got[0], packet(life));
+                assert_eq!((got.len(), holder.links.len()), (10, 1));
+            }
+        });
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn the_last_link_used_stays() {
+        alone(|| {
+            let _used = Incoming::claim(&slot::name(5)).unwrap();
+            let slots = 6..6 + LINKS as u16 + 40;
+            let mut receivers: Vec<_> = slots.clone().map(|slot| Incoming::claim(&slot::name(slot)).unwrap()).collect();
+            let mut holder = Holder::claim().unwrap();
+            for (slot, incoming) in slots.zip(&mut receivers) {
+                send(&mut holder, slot, 0..1);
+                send(&mut holder, 5, 0..1);
+                assert_eq!(take_all(&mut holder, incoming, 1).len(), 1, "slot {slot}");
+            }
+            assert_eq!(holder.links.len(), LINKS_OF_USER);
+            assert!(holder.links.iter().any(|link| link.slot == 5));
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! The receiving side: a slot's socket, and the connections of the process that holds port 4791.
+//!
+//! Any user may connect. A connection of a user that is not believed ends at once, and others are not kept from theirs:
+//! what came by another connection is read first.
+
+use super::sys;
+use crate::trust::Trust;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use weir_transport::Instant;
+
+/// Connections at a time: of the holder, of the one before it, and of one that only pretends.
+const LINKS: usize = 4;
+
+/// The socket of a name, and its connections.
+pub struct Incoming {
+    listener: OwnedFd,
+    links: Vec<Link>,
+    trust: Trust,
+}
+
+/// A connection.
+pub struct Link {
+    socket: OwnedFd,
+    user: u32,
+}
+
+impl AsRawFd for Link {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// What came.
+pub enum Received {
+    /// A message, from a process of a user.
+    Message {
+        len: usize,
+        user: u32,
+    },
+    /// A connection has ended. Its descriptor is open still.
+    Ended(Link),
+    Nothing,
+}
+
+/// A new connection, and the one that had to go for it.
+pub struct Accepted {
+    pub new: RawFd,
+    pub ended: Option<Link>,
+}
+
+impl Incoming {
+    /// Claims a name. `AddrInUse` if another process has it.
+    pub fn claim(name: &str) -> io::Result<Incoming> {
+        Ok(Incoming { listener: sys::claim(name)?, links: Vec::with_capacity(LINKS), trust: Trust::new() })
+    }
+
+    /// Whether there are connections.
+    pub fn is_connected(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// Takes a connection, if there is one of a user that is believed. Error: the process has no descriptor left.
+    pub fn accept(&mut self, now: Instant) -> io::Result<Option<Accepted>> {
+        for _ in 0..FORGERIES {
+            let socket = match sys::accept(&self.listener) {
+                Ok(socket) => socket,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => return Err(error),
+                    // There is none, or it has gone meanwhile.
+                    _ => return Ok(None),
+                },
+            };
+            let Ok(user) = sys::user(&socket) else { continue };
+            if !self.trust.may_connect(user, now) {
+                continue;
+            }
+            let ended = (self.links.len() == LINKS).then(|| {
+                // They stand in the order in which they were read last.
+                let of_user = self.links.iter().position(|link| link.user == user);
+                self.links.remove(of_user.unwrap_or(0))
+            });
+            let new = socket.as_raw_fd();
+            self.links.push(Link { socket, user });
+            return Ok(Some(Accepted { new, ended }));
+        }
+        Ok(None)
+    }
+
+    /// Takes a message of a connection. Each packet in it is to be taken only if its user is believed still.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        for at in 0..self.links.len() {
+            let link = &self.links[at];
+            match sys::receive(&link.socket, buffer) {
+                // The holder sends none without a packet, so it is the end.
+                Ok(0) => return Received::Ended(self.links.remove(at)),
+                Ok(len) if len <= buffer.len() => {
+                    let user = link.user;
+                    // Another's turn comes first now.
+                    self.links[at..].rotate_left(1);
+                    return Received::Message { len, user };
+                }
+                // Longer than any of the holder's.
+                Ok(_) => return Received::Ended(self.links.remove(at)),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
+                Err(_) => return Received::Ended(self.links.remove(at)),
+            }
+        }
+        Received::Nothing
+    }
+
+    /// Whether packets from an address are believed if a user hands them over.
+    pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
+        self.trust.believes(user, from, now)
+    }
+}
+
+impl AsRawFd for Incoming {
+    fn as_raw_fd(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+}
+
+/// Connections that are refused at a time: a flood of them must not keep the engine.
+const FORGERIES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use std::io::IoSlice;
+
+    fn claimed(test: &str) -> (String, Incoming) {
+        let name = format!("weir/test/{test}/{}", std::process::id());
+        let incoming = Incoming::claim(&name).unwrap();
+        (name, incoming)
+    }
+
+    fn message(incoming: &mut Incoming, buffer: &mut [u8]) -> Option<usize> {
+        match incoming.receive(buffer) {
+            Received::Message { len, .. } => Some(len),
+            Received::Ended(_) => None,
+            Received::Nothing => panic!("nothing came"),
+        }
+    }
+
+    #[test]
+    fn empty_and_oversized_messages_end_a_connection_and_no_other() {
+        let (name, mut incoming) = claimed("lengths");
+        let good = sys::connect(&name).unwrap();
+        assert!(incoming.accept(clock::now()).unwrap().is_some());
+        for len in [0, 101, 60_000] {
+            let bad = sys::connect(&name).unwrap();
+            assert!(incoming.accept(clock::now()).unwrap().is_some());
+            sys::send(&bad, &vec![1; len]).unwrap();
+            sys::send(&bad, &[1; 10]).unwrap();
+            assert_eq!(message(&mut incoming, &mut [0; 100]), None, "{len} bytes");
+            assert_eq!(incoming.links.len(), 1);
+            sys::send(&good, &[1; 100]).unwrap();
+            assert_eq!(message(&mut incoming, &mut [0; 100]), Some(100));
+        }
+        drop(good);
+        assert_eq!(message(&mut incoming, &mut [0; 100]), None);
+        assert!(!incoming.is_connected());
+        assert!(matches!(incoming.receive(&mut [0; 100]), Received::Nothing));
+    }
+
+    #[test]
+    fn new_connections_take_the_place_of_old_ones_and_busy_ones_take_turns() {
+        let (name, mut incoming) = claimed("turns");
+        let mut connections = Vec::new();
+        for number in 0..LINKS + 3 {
+            connections.push(sys::connect(&name).unwrap());
+            let accepted = incoming.accept(clock::now()).unwrap().unwrap();
+            assert_eq!(accepted.ended.is_some(), number >= LINKS);
+        }
+        assert_eq!(incoming.links.len(), LINKS);
+        for (number, connection) in connections.iter().enumerate() {
+            for _ in 0..3 {
+                let sent = sys::send(connection, &vec![1; number + 1]);
+                assert_eq!(sent.is_ok(), number >= 3, "{number}: {sent:?}");
+            }
+        }
+        let got: Vec<_> = (0..3 * LINKS).map(|_| message(&mut incoming, &mut [0; 100]).unwrap()).collect();
+        assert_eq!(got, [4, 5, 6, 7].repeat(3));
+    }
+
+    #[test]
+    fn descriptors_that_come_along_are_not_taken() {
+        let (name, mut incoming) = claimed("descriptors");
+        let connection = sys::connect(&name).unwrap();
+        assert!(incoming.accept(clock::now()).unwrap().is_some());
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (parts, file) = ([IoSlice::new(b"something")], [writer.as_raw_fd()]);
+        let files = [ControlMessage::ScmRights(&file)];
+        sendmsg::<()>(connection.as_raw_fd(), &parts, &files, MsgFlags::empty(), None).unwrap();
+        drop(writer);
+        assert_eq!(message(&mut incoming, &mut [0; 100]), Some(9));
+        let mut poll = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, on the stack.
+        unsafe { libc::poll(&mut poll, 1, 0) };
+        assert_eq!(poll.revents, libc::POLLHUP, "the pipe has no writer left");
+    }
+
+    /// Any user may connect, from a socket of any name.
+    #[test]
+    fn sockets_of_every_name_may_connect() {
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, connect, socket};
+        let (name, mut incoming) = claimed("names");
+        let path = std::env::temp_dir().join(format!("weir-slot-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let longest = format!("{:0>107}", std::process::id());
+        let to = UnixAddr::new_abstract(name.as_bytes()).unwrap();
+        let from = [
+            None,
+            Some(UnixAddr::new(&path).unwrap()),
+            Some(UnixAddr::new_abstract(longest.as_bytes()).unwrap()),
+            Some(UnixAddr::new_unnamed()),
+        ];
+        let mut connections = Vec::new();
+        for from in from {
+            let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+            if let Some(from) = &from {
+                bind(socket.as_raw_fd(), from).unwrap();
+            }
+            connect(socket.as_raw_fd(), &to).unwrap();
+            sys::send(&socket, b"message").unwrap();
+            assert!(incoming.accept(clock::now()).unwrap().is_some(), "{from:?}");
+            assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7), "{from:?}");
+            connections.push(socket);
+        }
+        std::fs::remove_file(&path).unwrap();
+        // What needs no connection does not get there at all.
+        let datagrams = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        assert!(nix::sys::socket::sendto(datagrams.as_raw_fd(), b"", &to, MsgFlags::empty()).is_err());
+    }
+
+    /// In a network namespace of its own, and with a user of its own: both are a thread's.
+    #[test]
+    #[ignore = "needs root"]
+    fn another_user_is_believed_with_the_port() {
+        use std::net::{SocketAddr, UdpSocket};
+        let test = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let (name, mut incoming) = claimed("users");
+            let from: IpAddr = [10, 1, 2, 3].into();
+            let mut believes = |port: Option<SocketAddr>, user: u32| {
+                let connect = || {
+                    // SAFETY: changes the user of this thread only, where the library's call would change all.
+                    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
+                    (sys::connect(&name).unwrap(), port.map(|address| UdpSocket::bind(address).unwrap()))
+                };
+                let _held = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
+                incoming.trust = Trust::new();
+                let accepted = incoming.accept(clock::now()).unwrap().is_some();
+                accepted && incoming.believes(user, from, clock::now())
+            };
+            let (v4, v6) = (Some("0.0.0.0:4791".parse().unwrap()), Some("[::]:4791".parse().unwrap()));
+            assert!(believes(None, 0), "root");
+            assert!(!believes(None, 12345), "a user with a connection and nothing else");
+            assert!(!believes(v6, 12345), "the port of the other family");
+            assert!(believes(v4, 12345));
+            assert!(!believes(v4, 65534), "a number that stands for many users");
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    /// A flood of connections that are not believed keeps the holder's waiting, but not out.
+    #[test]
+    #[ignore = "needs root"]
+    fn connections_of_others_are_refused() {
+        let test = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let (name, mut incoming) = claimed("flood");
+            let flood = || {
+                // SAFETY: changes the user of this thread only, where the library's call would change all.
+                assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 12345, 12345, 12345) }, 0);
+                std::iter::from_fn(|| sys::connect(&name).ok()).take(1000).collect::<Vec<_>>()
+            };
+            let flood = std::thread::scope(|scope| scope.spawn(flood).join().unwrap());
+            assert!(flood.len() < 1000, "there is an end to them");
+            assert!(incoming.accept(clock::now()).unwrap().is_none(), "not one of them, nor all of them at once");
+            let holder = sys::connect(&name).unwrap();
+            let looks = (0..flood.len()).take_while(|_| incoming.accept(clock::now()).unwrap().is_none()).count();
+            assert!(looks <= flood.len() / FORGERIES, "{looks}");
+            sys::send(&holder, b"message").unwrap();
+            assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7));
+            let refused = sys::send(&flood[0], b"message").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
+}

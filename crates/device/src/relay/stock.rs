@@ -1,0 +1,174 @@
+//! What waits at the holder because its receiver is behind: messages in one block of memory, made once, so that nothing
+//! is allocated on the way of a packet.
+//!
+//! Each user's receivers together get as many messages as are free beside theirs, so that one user's have half of the
+//! stock at the most, and always leave some to others: a receiver that takes nothing hurts its own user only.
+
+use super::message::LONGEST;
+use std::io;
+
+/// Messages in all: 16 MiB.
+pub const MESSAGES: usize = 512;
+/// No message.
+const NONE: u16 = u16::MAX;
+
+/// Memory for messages.
+pub struct Stock {
+    /// As many messages as were ever needed, with room for all.
+    bytes: Vec<u8>,
+    lens: Box<[u16; MESSAGES]>,
+    /// The message behind each one in its queue, or among the free ones.
+    next: Box<[u16; MESSAGES]>,
+    free: u16,
+    free_count: usize,
+}
+
+/// Messages in order; only the stock that they are of can give them back.
+pub struct Queue {
+    first: u16,
+    last: u16,
+    /// How many.
+    pub count: usize,
+}
+
+impl Queue {
+    pub const fn new() -> Self {
+        Queue { first: NONE, last: NONE, count: 0 }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl Stock {
+    /// Error: no memory.
+    pub fn new() -> io::Result<Self> {
+        let next = std::array::from_fn(|at| if at + 1 < MESSAGES { at as u16 + 1 } else { NONE });
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(MESSAGES * LONGEST)?;
+        Ok(Stock { bytes, lens: Box::new([0; MESSAGES]), next: Box::new(next), free: 0, free_count: MESSAGES })
+    }
+
+    /// Writes into the last message of a queue, or a new one where that has no room: `write` gets a message and its
+    /// length, and tells its new length. `taken`: the messages of the queue's user. Whether there was room.
+    pub fn write(
+        &mut self,
+        queue: &mut Queue,
+        taken: usize,
+        mut write: impl FnMut(&mut [u8; LONGEST], usize) -> Option<usize>,
+    ) -> bool {
+        if !queue.is_empty() {
+            let len = self.lens[usize::from(queue.last)].into();
+            if let Some(len) = write(self.message(queue.last), len) {
+                self.lens[usize::from(queue.last)] = len as u16;
+                return true;
+            }
+        }
+        if taken >= self.free_count {
+            return false;
+        }
+        let new = self.free;
+        if usize::from(new) * LONGEST == self.bytes.len() {
+            // What was used before is taken first, so a new one is the next.
+            self.bytes.resize(self.bytes.len() + LONGEST, 0);
+        }
+        let Some(len) = write(self.message(new), 0) else { return false };
+        self.free = std::mem::replace(&mut self.next[usize::from(new)], NONE);
+        self.free_count -= 1;
+        self.lens[usize::from(new)] = len as u16;
+        match queue.is_empty() {
+            true => queue.first = new,
+            false => self.next[usize::from(queue.last)] = new,
+        }
+        queue.last = new;
+        queue.count += 1;
+        true
+    }
+
+    /// The oldest message.
+    pub fn first(&self, queue: &Queue) -> Option<&[u8]> {
+        let first = usize::from(queue.first);
+        (!queue.is_empty()).then(|| &self.bytes[first * LONGEST..][..self.lens[first].into()])
+    }
+
+    /// Takes the oldest message out.
+    pub fn drop_first(&mut self, queue: &mut Queue) {
+        if queue.is_empty() {
+            return;
+        }
+        let first = queue.first;
+        queue.first = std::mem::replace(&mut self.next[usize::from(first)], self.free);
+        queue.count -= 1;
+        self.free = first;
+        self.free_count += 1;
+    }
+
+    /// Takes all messages out.
+    pub fn clear(&mut self, queue: &mut Queue) {
+        while !queue.is_empty() {
+            self.drop_first(queue);
+        }
+    }
+
+    fn message(&mut self, at: u16) -> &mut [u8; LONGEST] {
+        let at = usize::from(at) * LONGEST;
+        (&mut self.bytes[at..at + LONGEST]).try_into().expect("as long")
+    }
+}
+
+// A length is kept in 16 bits, and a message's number below the one that stands for none.
+const _: () = assert!(LONGEST <= u16::MAX as usize && MESSAGES < NONE as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes one byte that fills a message.
+    fn fill(stock: &mut Stock, queue: &mut Queue, taken: usize, byte: u8) -> bool {
+        stock.write(queue, taken, |message, len| {
+            (len == 0).then(|| {
+                message[0] = byte;
+                1
+            })
+        })
+    }
+
+    #[test]
+    fn messages_come_out_in_order_and_are_used_again() {
+        let (mut stock, mut queue) = (Stock::new().unwrap(), Queue::new());
+        for round in 0..3 * MESSAGES {
+            let count = 1 + round % 7;
+            (0..count).for_each(|n| assert!(fill(&mut stock, &mut queue, 0, n as u8)));
+            for n in 0..count {
+                assert_eq!(stock.first(&queue), Some(&[n as u8][..]));
+                stock.drop_first(&mut queue);
+            }
+            assert_eq!((stock.first(&queue), stock.free_count), (None, MESSAGES));
+        }
+    }
+
+    #[test]
+    fn no_user_takes_all() {
+        let (mut stock, mut queue, mut other) = (Stock::new().unwrap(), Queue::new(), Queue::new());
+        let count = |stock: &mut Stock, queue: &mut Queue| (0..).take_while(|n| fill(stock, queue, *n, 0)).count();
+        assert_eq!(count(&mut stock, &mut queue), MESSAGES / 2);
+        assert_eq!(count(&mut stock, &mut other), MESSAGES / 4);
+        stock.clear(&mut queue);
+        stock.clear(&mut other);
+        assert_eq!(stock.free_count, MESSAGES);
+    }
+
+    #[test]
+    fn a_message_is_filled_before_another_is_begun() {
+        let (mut stock, mut queue) = (Stock::new().unwrap(), Queue::new());
+        let byte = |message: &mut [u8; LONGEST], len: usize| {
+            *message.get_mut(len)? = len as u8;
+            Some(len + 1)
+        };
+        (0..LONGEST).for_each(|_| assert!(stock.write(&mut queue, 0, byte)));
+        assert_eq!(queue.count, 1);
+        assert!(stock.write(&mut queue, 0, byte));
+        assert_eq!((queue.count, stock.first(&queue).unwrap().len()), (2, LONGEST));
+    }
+}

@@ -1,0 +1,124 @@
+//! A process that is at its limit of descriptors: what is open goes on, and what cannot be opened says so.
+
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use weir_device::{AsyncEvent, Context, Errno, PortEvent, devices};
+use weir_transport::Profile;
+
+/// All descriptors that the process may have, but those that are given back.
+struct Exhausted(Vec<File>);
+
+/// Tests of one process share its descriptors.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Exhausted {
+    fn new() -> Exhausted {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 256, hard).unwrap();
+        let mut files = Vec::with_capacity(256);
+        while let Ok(file) = File::open("/dev/null") {
+            files.push(file);
+        }
+        Exhausted(files)
+    }
+
+    fn give_back(&mut self, count: usize) {
+        self.0.truncate(self.0.len() - count);
+    }
+}
+
+/// But the file of counters, which a process keeps from its first device on.
+fn open_descriptors() -> usize {
+    let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    links.filter(|link| !fs::read_link(link.path()).is_ok_and(|path| path.ends_with("counters"))).count()
+}
+
+#[test]
+fn opening_fails_cleanly_until_there_are_enough() {
+    let _alone = alone();
+    let mut needed = None;
+    for free in 0..64 {
+        let before = open_descriptors();
+        let mut exhausted = Exhausted::new();
+        exhausted.give_back(free);
+        let opened = Context::open_as("weir_lo", &Profile::ideal());
+        let listed = devices();
+        drop(exhausted);
+        match opened {
+            Ok(context) => {
+                needed = Some(free);
+                drop(context);
+                break;
+            }
+            Err(error) => assert_eq!(error, Errno(libc::EMFILE), "with {free} free descriptors"),
+        }
+        assert_eq!(listed.is_err(), free == 0, "one is enough to list devices");
+        // The engine's thread, if there was one, ends by and by.
+        let end = Instant::now() + Duration::from_secs(5);
+        while open_descriptors() > before && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let after = open_descriptors();
+        assert!(
+            after <= before,
+            "of {after} descriptors only {before} were open before a failure with {free} free ones"
+        );
+    }
+    assert!(needed.is_some_and(|needed| needed > 4), "{needed:?}");
+    Context::open_as("weir_lo", &Profile::ideal()).unwrap();
+}
+
+#[test]
+fn an_open_port_stays_what_it_is() {
+    let _alone = alone();
+    let context = Context::open("weir_lo").unwrap();
+    let look = || {
+        let port = context.port();
+        (port.active, port.active_mtu, port.gid_table_len, port.speed_mbps, context.gids())
+    };
+    let before = look();
+    assert!(before.0);
+    let exhausted = Exhausted::new();
+    assert_eq!(look(), before);
+    drop(exhausted);
+    assert_eq!(look(), before);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_address_that_comes_is_no_fatal_event() {
+    let _alone = alone();
+    // A network namespace of this thread alone, and of what it starts.
+    std::thread::spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
+        let sh = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::piped());
+            command.spawn().expect("there is a shell")
+        };
+        assert!(sh("ip link set lo up").wait().unwrap().success());
+        let context = Context::open("weir_lo").unwrap();
+        let mut later = sh("read go && ip addr add 10.9.8.7/32 dev lo");
+        let mut input = later.stdin.take().unwrap();
+        let exhausted = Exhausted::new();
+        std::io::Write::write_all(&mut input, b"go\n").unwrap();
+        assert!(later.wait().unwrap().success());
+        let mut poll = libc::pollfd { fd: context.async_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd on the stack.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 10_000) }, 1, "an event comes");
+        assert_eq!(context.get_async_event(), Ok(AsyncEvent::Port(PortEvent::GidChange)));
+        assert!(context.gids().contains(&Some("10.9.8.7".parse().unwrap())));
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 100) }, 0, "and no other one");
+        assert!(context.port().active);
+        drop(exhausted);
+    })
+    .join()
+    .unwrap();
+}

@@ -1,0 +1,113 @@
+//! What the log says of QPs that end by themselves.
+
+#[allow(dead_code, reason = "other tests use the rest")]
+mod common;
+
+use common::{connect_with, create, open, pair};
+use std::fmt::{Debug, Write};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use weir_device::Cq;
+use weir_transport::{Data, QpAttr, SendFlags, SendOp, SendWr, Service, Status};
+
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps warnings.
+struct Log;
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+                if field.name() == "message" {
+                    write!(self.0, "{value:?}").expect("a string grows");
+                }
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        WARNINGS.lock().unwrap().push(text.0);
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Waits for so many completions.
+fn ended(cq: &Cq, count: usize) -> Vec<Status> {
+    let (until, mut ended) = (Instant::now() + Duration::from_secs(20), vec![]);
+    while ended.len() < count && Instant::now() < until {
+        cq.poll(count, |completion| ended.push(completion.status)).unwrap();
+    }
+    ended
+}
+
+/// Waits for warnings that name a QP as the one in the error state; a completion may be polled just before its warning.
+fn warnings(num: u32) -> Vec<String> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let about = format!("QP {num:#08x} is");
+        let all = WARNINGS.lock().unwrap().clone();
+        let found: Vec<_> = all.into_iter().filter(|line| line.starts_with(&about)).collect();
+        if !found.is_empty() || Instant::now() > until {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn one_line_says_why_and_what_to_do() {
+    tracing::subscriber::set_global_default(Log).expect("the only one");
+    let context = open();
+    let pd = context.alloc_pd().unwrap();
+    let post = |qp: &weir_device::Qp| {
+        for wr_id in 0..3 {
+            let op = SendOp::Read { remote_addr: 0, rkey: 7 };
+            let data = Data::Gather(&[]);
+            qp.post_send(&SendWr { wr_id, op, flags: SendFlags::SIGNALED, data }).unwrap();
+        }
+        qp.doorbell();
+    };
+
+    // The other QP is still in RESET: nothing answers.
+    let cq = context.create_cq(8, None, 0).unwrap();
+    let [alone, deaf] = [(); 2].map(|()| pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap());
+    let rest = QpAttr { timeout: 1, max_rd_atomic: 1, max_dest_rd_atomic: 1, ..QpAttr::default() };
+    connect_with(&context, &alone, deaf.num(), &rest);
+    post(&alone);
+    assert_eq!(ended(&cq, 3), [Status::RetryExceeded, Status::WrFlushed, Status::WrFlushed]);
+    let lines = warnings(alone.num());
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let peer = format!("its request to QP {:#08x} at 127.0.0.1, PSN 0x000000", deaf.num());
+    for part in [peer.as_str(), "RetryExceeded after ", " tries", "firewall", "timeout or retry_cnt"] {
+        assert!(lines[0].contains(part), "{part:?} is not in {lines:?}");
+    }
+
+    // A key that the peer does not have: a line for each end.
+    let ends = pair(&pd, &context);
+    let op = SendOp::Write { remote_addr: 0, rkey: 7 };
+    let mut word = 0u64;
+    let mr = pd.reg_mr(&raw mut word as u64, 8, 0, weir_transport::Access::LOCAL_WRITE).unwrap();
+    let sges = [weir_transport::Sge { addr: 0, length: 8, lkey: mr.lkey() }];
+    ends[0].qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&sges) }).unwrap();
+    ends[0].qp.doorbell();
+    assert_eq!(ended(&ends[0].cq, 1), [Status::RemoteAccess]);
+    let (requester, responder) = (warnings(ends[0].qp.num()), warnings(ends[1].qp.num()));
+    assert_eq!((requester.len(), responder.len()), (1, 1), "{requester:?} {responder:?}");
+    assert!(requester[0].contains("its request") && requester[0].contains("Look at rkey"), "{requester:?}");
+    assert!(responder[0].contains("it refused a request"), "{responder:?}");
+    let ends = WARNINGS.lock().unwrap().iter().filter(|line| line.contains("is in the error state")).count();
+    assert_eq!(ends, 3, "{:?}", WARNINGS.lock().unwrap());
+}

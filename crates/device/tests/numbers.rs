@@ -1,0 +1,81 @@
+//! Numbers of QPs: as many as the adapter says, at any pace, and a number that was given back comes again late.
+
+#[allow(dead_code)] // Nothing is connected here.
+mod common;
+
+use common::{create, open};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use weir_device::{Context, Cq, Errno, Pd, Qp, QpCreate};
+use weir_transport::{QpCaps, Service};
+
+/// All numbers of this process, which the tests take in turns.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+struct Maker {
+    pd: Arc<Pd>,
+    cq: Arc<Cq>,
+    max: usize,
+}
+
+impl Maker {
+    fn new(context: &Arc<Context>) -> Maker {
+        let max = context.limits().max_qp as usize;
+        Maker { pd: context.alloc_pd().unwrap(), cq: context.create_cq(64, None, 0).unwrap(), max }
+    }
+
+    fn make(&self) -> Result<Arc<Qp>, Errno> {
+        let caps = QpCaps { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        self.pd.create_qp(&QpCreate { caps, ..create(Service::Rc) }, &self.cq, &self.cq)
+    }
+}
+
+#[test]
+fn queue_pairs_may_come_and_go_at_any_pace() {
+    let _alone = alone();
+    let maker = Maker::new(&open());
+    // More than there are numbers, in less time than a retired QP has.
+    let mut seen = HashMap::new();
+    let mut soonest = usize::MAX;
+    for nth in 0..40_000usize {
+        let qp = maker.make().unwrap_or_else(|error| panic!("QP {nth}: {error:?}"));
+        if let Some(before) = seen.insert(qp.num(), nth) {
+            soonest = soonest.min(nth - before);
+        }
+        qp.destroy().unwrap();
+    }
+    // A number comes again when nearly all others have been there.
+    assert!(soonest > maker.max - 100, "one came again after {soonest}");
+}
+
+#[test]
+fn ten_thousand_are_destroyed_and_made_again() {
+    let _alone = alone();
+    let maker = Maker::new(&open());
+    for round in 0..3 {
+        let made: Vec<_> = (0..10_000)
+            .map(|nth| maker.make().unwrap_or_else(|error| panic!("round {round}, QP {nth}: {error:?}")))
+            .collect();
+        made.iter().for_each(|qp| qp.destroy().unwrap());
+    }
+}
+
+#[test]
+fn as_many_live_as_the_adapter_says_and_no_more() {
+    let _alone = alone();
+    let maker = Maker::new(&open());
+    // Retired ones do not count.
+    for _ in 0..100 {
+        maker.make().unwrap().destroy().unwrap();
+    }
+    let mut made: Vec<_> = (0..maker.max).map(|_| maker.make().unwrap()).collect();
+    assert_eq!(maker.make().err(), Some(Errno(libc::ENOMEM)));
+    for _ in 0..3 {
+        made.pop().unwrap().destroy().unwrap();
+        made.push(maker.make().unwrap());
+        assert_eq!(maker.make().err(), Some(Errno(libc::ENOMEM)));
+    }
+}

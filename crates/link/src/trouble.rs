@@ -1,0 +1,133 @@
+//! What goes wrong while sending, noted for the log: once for each kind and destination, not once for each packet.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// A datagram that the kernel refused, or a way of sending that it refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What was refused.
+    pub kind: TroubleKind,
+    /// The error number.
+    pub errno: i32,
+    /// Where the datagram was to go.
+    pub to: SocketAddr,
+    /// Its source address.
+    pub from: IpAddr,
+    /// The interface that it was to leave by, 0 = by route.
+    pub ifindex: u32,
+    /// UDP payload of the datagram, bytes.
+    pub len: usize,
+}
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// The datagram: it is lost.
+    Send,
+    /// Several datagrams in one send: they went one by one, and so do all that follow.
+    Segments,
+}
+
+/// How many kinds and destinations are remembered.
+const REMEMBERED: usize = 16;
+/// Nanoseconds after which the same trouble is told again.
+const AGAIN: u64 = 60_000_000_000;
+
+/// The troubles of a socket: those that were noted lately, told or not. Allocates nothing.
+#[derive(Default)]
+pub(crate) struct Troubles {
+    entries: [Option<Entry>; REMEMBERED],
+    untold: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    trouble: Trouble,
+    /// When it was noted, nanoseconds.
+    at: u64,
+    told: bool,
+}
+
+impl Troubles {
+    /// Notes a trouble, unless the same was noted within a minute. With all places taken, the oldest makes way.
+    #[cold]
+    pub fn note(&mut self, trouble: Trouble, now: u64) {
+        let same = |entry: &Entry| {
+            let known = &entry.trouble;
+            (known.kind, known.errno, known.to.ip()) == (trouble.kind, trouble.errno, trouble.to.ip())
+        };
+        let place = match self.entries.iter().position(|entry| entry.as_ref().is_some_and(same)) {
+            Some(known) => known,
+            // A free place comes before the oldest of those that were told, and that before what is still to be told.
+            None => {
+                let age = |at: &usize| self.entries[*at].map(|entry| (!entry.told, entry.at));
+                (0..REMEMBERED).min_by_key(age).expect("there are places")
+            }
+        };
+        let entry = &mut self.entries[place];
+        match entry {
+            // All that is remembered is still to be told: this one comes again.
+            Some(other) if !other.told => return,
+            Some(other) if same(other) && now.saturating_sub(other.at) < AGAIN => return,
+            _ => *entry = Some(Entry { trouble, at: now, told: false }),
+        }
+        self.untold += 1;
+    }
+
+    /// The next trouble that nothing was told of yet.
+    pub fn take(&mut self) -> Option<Trouble> {
+        if self.untold == 0 {
+            return None;
+        }
+        let entry = self.entries.iter_mut().flatten().find(|entry| !entry.told)?;
+        entry.told = true;
+        self.untold -= 1;
+        Some(entry.trouble)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(errno: i32, host: u8) -> Trouble {
+        let to = SocketAddr::from(([10, 0, 0, host], 20480));
+        Trouble { kind: TroubleKind::Send, errno, to, from: [10, 0, 0, 254].into(), ifindex: 0, len: 1000 }
+    }
+
+    fn taken(troubles: &mut Troubles) -> usize {
+        std::iter::from_fn(|| troubles.take()).count()
+    }
+
+    #[test]
+    fn a_trouble_is_told_once_a_minute_for_each_kind_and_destination() {
+        let mut troubles = Troubles::default();
+        for packet in 0..1000 {
+            troubles.note(trouble(libc::EMSGSIZE, 1), packet);
+            troubles.note(trouble(libc::EMSGSIZE, 2), packet);
+            troubles.note(trouble(libc::EPERM, 1), packet);
+        }
+        assert_eq!(taken(&mut troubles), 3);
+        troubles.note(trouble(libc::EPERM, 1), AGAIN - 1);
+        assert_eq!(taken(&mut troubles), 0);
+        troubles.note(trouble(libc::EPERM, 1), AGAIN);
+        assert_eq!(troubles.take(), Some(trouble(libc::EPERM, 1)));
+        assert_eq!(troubles.take(), None);
+    }
+
+    #[test]
+    fn many_destinations_push_out_the_oldest_that_was_told() {
+        let mut troubles = Troubles::default();
+        for host in 0..100 {
+            troubles.note(trouble(libc::EPERM, host), u64::from(host));
+        }
+        assert_eq!(taken(&mut troubles), REMEMBERED, "the rest found no place");
+        troubles.note(trouble(libc::EPERM, 200), 1000);
+        assert_eq!(troubles.take(), Some(trouble(libc::EPERM, 200)));
+        // The first of all made way, the others are remembered.
+        troubles.note(trouble(libc::EPERM, 1), 1001);
+        assert_eq!(taken(&mut troubles), 0);
+        troubles.note(trouble(libc::EPERM, 0), 1002);
+        assert_eq!(taken(&mut troubles), 1);
+    }
+}

@@ -1,0 +1,94 @@
+//! Features of the kernel that Weir does without: those that a user switches off, to see the fallback at work.
+
+use std::fmt;
+use std::str::FromStr;
+
+bitflags::bitflags! {
+    /// A set of kernel features. Each has a fallback, which is taken where the kernel refuses the feature, and where the
+    /// feature is in this set.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Without: u8 {
+        /// Several datagrams in one send (UDP_SEGMENT, Linux 4.18). Without it each datagram goes alone.
+        const UDP_SEGMENT = 1 << 0;
+        /// Several datagrams in one receive (UDP_GRO, Linux 5.0). Without it each datagram comes, and goes, alone.
+        const UDP_GRO = 1 << 1;
+        /// Sockets of AF_INET6, which `ipv6.disable=1` takes away. Without them there is IPv4 alone.
+        const IPV6 = 1 << 2;
+        /// userfaultfd(2) with write-protect mode (Linux 5.7). Without it the interposed functions alone tell of unmapping.
+        const USERFAULTFD = 1 << 3;
+        /// MADV_POPULATE_READ and MADV_POPULATE_WRITE (Linux 5.14). Without them pages are touched one by one.
+        const MADV_POPULATE = 1 << 4;
+    }
+}
+
+/// The names that users give, in the order of the flags.
+const NAMES: [(&str, Without); 5] = [
+    ("udp-segment", Without::UDP_SEGMENT),
+    ("udp-gro", Without::UDP_GRO),
+    ("ipv6", Without::IPV6),
+    ("userfaultfd", Without::USERFAULTFD),
+    ("madv-populate", Without::MADV_POPULATE),
+];
+
+impl Without {
+    /// Each feature alone, with its name.
+    pub fn each() -> impl Iterator<Item = (&'static str, Without)> {
+        NAMES.into_iter()
+    }
+
+    /// All names, in the order in which they are listed to users.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::each().map(|(name, _)| name)
+    }
+}
+
+/// A name that stands for no feature.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no feature `{0}`; there are: {list}", list = Without::names().collect::<Vec<_>>().join(", "))]
+pub struct UnknownFeature(pub String);
+
+impl FromStr for Without {
+    type Err = UnknownFeature;
+
+    /// Names with commas between them; no name at all is the empty set.
+    fn from_str(text: &str) -> Result<Self, UnknownFeature> {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names
+            .map(|name| {
+                let known = NAMES.iter().find(|(known, _)| *known == name);
+                known.map(|(_, feature)| *feature).ok_or_else(|| UnknownFeature(name.to_owned()))
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for Without {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> =
+            NAMES.iter().filter(|(_, feature)| self.contains(*feature)).map(|(name, _)| *name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_has_a_name_that_is_read_back() {
+        let all = Without::names().collect::<Vec<_>>().join(",");
+        assert_eq!(all.parse(), Ok(Without::all()));
+        assert_eq!(Without::all().to_string(), all);
+        assert_eq!("".parse(), Ok(Without::empty()));
+        assert_eq!(" udp-gro , ipv6,".parse(), Ok(Without::UDP_GRO | Without::IPV6));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_list() {
+        let error = "udp-gro,udp-gso".parse::<Without>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "there is no feature `udp-gso`; there are: udp-segment, udp-gro, ipv6, userfaultfd, madv-populate"
+        );
+    }
+}

@@ -1,0 +1,155 @@
+//! Programs that find an old kernel beneath them: a seccomp filter that refuses what came after Linux 4.18, with the
+//! errors of a kernel that does not know it.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Starts a program as on an old kernel, with or without IPv6.
+pub fn beneath(command: &mut Command, ipv6: bool) {
+    // SAFETY: two system calls between fork and exec; the filter was allocated before.
+    unsafe {
+        let filter = filter(ipv6);
+        command.pre_exec(move || set(&filter));
+    }
+}
+
+/// The same for the calling thread and what it starts from now on, for good.
+pub fn install(ipv6: bool) -> io::Result<()> {
+    set(&filter(ipv6))
+}
+
+fn set(filter: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program during the call.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The last system call that Linux 4.18 has on x86-64 (rseq).
+const LAST_CALL: u32 = 334;
+/// `<linux/userfaultfd.h>`: asks for events of a range; only in a mode that Linux knows since 5.7.
+const UFFDIO_REGISTER: u32 = 0xc020_aa00;
+/// `<linux/userfaultfd.h>`: what `/dev/userfaultfd` (Linux 6.1) gives.
+const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
+const UFFD_USER_MODE_ONLY: u32 = 1;
+/// `<linux/in6.h>`, Linux 4.20.
+const IPV6_MULTICAST_ALL: u32 = 29;
+/// COLD, PAGEOUT (5.4), POPULATE_READ, POPULATE_WRITE (5.14), DONTNEED_LOCKED (5.18), COLLAPSE (6.1).
+const NEW_ADVICE: [u32; 6] = [20, 21, 22, 23, 24, 25];
+
+/// Offsets in `struct seccomp_data`: the number of the call, and the lower half of an argument.
+const NUMBER: u32 = 0;
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+fn filter(ipv6: bool) -> Vec<libc::sock_filter> {
+    let mut rules = vec![
+        Rule { call: libc::SYS_ioctl, wanted: vec![(1, UFFDIO_REGISTER)], errno: libc::EINVAL },
+        Rule { call: libc::SYS_ioctl, wanted: vec![(1, USERFAULTFD_IOC_NEW)], errno: libc::ENOTTY },
+        Rule {
+            call: libc::SYS_userfaultfd,
+            wanted: vec![(0, UFFD_USER_MODE_ONLY | (libc::O_CLOEXEC | libc::O_NONBLOCK) as u32)],
+            errno: libc::EINVAL,
+        },
+        Rule {
+            call: libc::SYS_setsockopt,
+            wanted: vec![(1, libc::SOL_UDP as u32), (2, libc::UDP_GRO as u32)],
+            errno: libc::ENOPROTOOPT,
+        },
+        Rule {
+            call: libc::SYS_setsockopt,
+            wanted: vec![(1, libc::IPPROTO_IPV6 as u32), (2, IPV6_MULTICAST_ALL)],
+            errno: libc::ENOPROTOOPT,
+        },
+    ];
+    rules.extend(NEW_ADVICE.map(|advice| Rule {
+        call: libc::SYS_madvise,
+        wanted: vec![(2, advice)],
+        errno: libc::EINVAL,
+    }));
+    if !ipv6 {
+        let wanted = vec![(0, libc::AF_INET6 as u32)];
+        rules.push(Rule { call: libc::SYS_socket, wanted, errno: libc::EAFNOSUPPORT });
+    }
+    let mut program = vec![load(NUMBER), jump(libc::BPF_JGT, LAST_CALL, 0, 1), fail(libc::ENOSYS)];
+    program.extend(rules.iter().flat_map(Rule::program));
+    program.push(statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW));
+    program
+}
+
+/// A call with certain arguments fails.
+struct Rule {
+    call: libc::c_long,
+    wanted: Vec<(u32, u32)>,
+    errno: i32,
+}
+
+impl Rule {
+    fn program(&self) -> Vec<libc::sock_filter> {
+        let mut tests = vec![(NUMBER, self.call as u32)];
+        tests.extend(self.wanted.iter().map(|(index, value)| (argument(*index), *value)));
+        let count = tests.len();
+        let each = |(at, (offset, value)): (usize, (u32, u32))| {
+            // What fails goes behind this rule: the tests that are left, two instructions each, and the end.
+            [load(offset), jump(libc::BPF_JEQ, value, 0, (2 * (count - at - 1) + 1) as u8)]
+        };
+        let mut program: Vec<_> = tests.into_iter().enumerate().flat_map(each).collect();
+        program.push(fail(self.errno));
+        program
+    }
+}
+
+fn load(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+}
+
+fn fail(errno: i32) -> libc::sock_filter {
+    statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | errno as u32)
+}
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+fn jump(test: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_JMP | test | libc::BPF_K) as u16, jt, jf, k }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errno(result: libc::c_long) -> Option<i32> {
+        (result < 0).then(|| io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    #[test]
+    fn what_is_new_is_not_known_and_the_rest_works() {
+        std::thread::spawn(|| {
+            install(false).unwrap();
+            let madvise = |advice: i32| {
+                // SAFETY: no bytes.
+                errno(unsafe { libc::syscall(libc::SYS_madvise, 4096, 0, advice) })
+            };
+            assert_eq!(madvise(libc::MADV_POPULATE_READ), Some(libc::EINVAL));
+            assert_eq!(madvise(libc::MADV_DONTNEED), None);
+            // SAFETY: a call that the filter refuses before the kernel looks at its arguments.
+            let closed = errno(unsafe { libc::syscall(libc::SYS_close_range, 1 << 20, 1 << 20, 0) });
+            assert_eq!(closed, Some(libc::ENOSYS));
+            let v6 = std::net::UdpSocket::bind("[::1]:0").unwrap_err();
+            assert_eq!(v6.raw_os_error(), Some(libc::EAFNOSUPPORT));
+            std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        })
+        .join()
+        .unwrap();
+        let mut command = Command::new("sh");
+        beneath(&mut command, true);
+        let status = command.args(["-c", "grep -q 'Seccomp:.2' /proc/self/status"]).status().unwrap();
+        assert!(status.success());
+    }
+}

@@ -1,0 +1,159 @@
+//! The C library's functions by which a process ends or becomes another program: what is owed to peers leaves before it.
+//!
+//! A signal handler and a child of `vfork` may call them; [`weir_device::ending`] takes care of both. `exit` is not among
+//! them, for it calls functions that are registered. `execl`, `execlp` and `execle` have lists of arguments, which
+//! `ends.c` collects.
+
+use super::next::Next;
+use libc::{c_char, c_int};
+use weir_device::ending;
+
+type Text = *const c_char;
+type Texts = *const Text;
+
+static EXIT: Next<unsafe extern "C" fn(c_int) -> !> = Next::new(c"_exit");
+static QUICK_EXIT: Next<unsafe extern "C" fn(c_int) -> !> = Next::new(c"quick_exit");
+static EXECVE: Next<unsafe extern "C" fn(Text, Texts, Texts) -> c_int> = Next::new(c"execve");
+static EXECV: Next<unsafe extern "C" fn(Text, Texts) -> c_int> = Next::new(c"execv");
+static EXECVP: Next<unsafe extern "C" fn(Text, Texts) -> c_int> = Next::new(c"execvp");
+static EXECVPE: Next<unsafe extern "C" fn(Text, Texts, Texts) -> c_int> = Next::new(c"execvpe");
+static FEXECVE: Next<unsafe extern "C" fn(c_int, Texts, Texts) -> c_int> = Next::new(c"fexecve");
+static EXECVEAT: Next<unsafe extern "C" fn(c_int, Text, Texts, Texts, c_int) -> c_int> = Next::new(c"execveat");
+
+/// Looks for the next ones.
+pub(super) fn look() {
+    EXIT.look();
+    QUICK_EXIT.look();
+    EXECVE.look();
+    EXECV.look();
+    EXECVP.look();
+    EXECVPE.look();
+    FEXECVE.look();
+    EXECVEAT.look();
+}
+
+/// As _exit(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    ending::flush();
+    end(status)
+}
+
+/// As _Exit(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    ending::flush();
+    end(status)
+}
+
+/// As quick_exit(3).
+///
+/// # Safety
+/// As quick_exit(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
+    ending::flush();
+    match QUICK_EXIT.found() {
+        // SAFETY: the caller's own call.
+        Some(next) => unsafe { next(status) },
+        None => end(status),
+    }
+}
+
+/// As execve(2).
+///
+/// # Safety
+/// As execve(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: Text, arguments: Texts, environment: Texts) -> c_int {
+    flush_keeping_errno();
+    // SAFETY: the caller's own call.
+    unsafe {
+        match EXECVE.found() {
+            Some(next) => next(path, arguments, environment),
+            None => libc::syscall(libc::SYS_execve, path, arguments, environment) as c_int,
+        }
+    }
+}
+
+/// As execv(3).
+///
+/// # Safety
+/// As execv(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
+    flush_keeping_errno();
+    // SAFETY: the caller's own call.
+    EXECV.found().map_or_else(super::refused, |next| unsafe { next(path, arguments) })
+}
+
+/// As execvp(3).
+///
+/// # Safety
+/// As execvp(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
+    flush_keeping_errno();
+    // SAFETY: the caller's own call.
+    EXECVP.found().map_or_else(super::refused, |next| unsafe { next(file, arguments) })
+}
+
+/// As execvpe(3).
+///
+/// # Safety
+/// As execvpe(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: Text, arguments: Texts, environment: Texts) -> c_int {
+    flush_keeping_errno();
+    // SAFETY: the caller's own call.
+    EXECVPE.found().map_or_else(super::refused, |next| unsafe { next(file, arguments, environment) })
+}
+
+/// As fexecve(3).
+///
+/// # Safety
+/// As fexecve(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) -> c_int {
+    flush_keeping_errno();
+    // SAFETY: the caller's own call.
+    FEXECVE.found().map_or_else(super::refused, |next| unsafe { next(file, arguments, environment) })
+}
+
+/// As execveat(2), which older C libraries lack.
+///
+/// # Safety
+/// As execveat(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    folder: c_int,
+    path: Text,
+    arguments: Texts,
+    environment: Texts,
+    flags: c_int,
+) -> c_int {
+    flush_keeping_errno();
+    // SAFETY: the caller's own call.
+    unsafe {
+        match EXECVEAT.found() {
+            Some(next) => next(folder, path, arguments, environment, flags),
+            None => libc::syscall(libc::SYS_execveat, folder, path, arguments, environment, flags) as c_int,
+        }
+    }
+}
+
+/// A program that goes on after a failed exec sees the errno of that.
+fn flush_keeping_errno() {
+    super::keeping_errno(ending::flush);
+}
+
+fn end(status: c_int) -> ! {
+    if let Some(next) = EXIT.found() {
+        // SAFETY: the function of that name, which takes any number.
+        unsafe { next(status) }
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}

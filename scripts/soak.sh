@@ -1,0 +1,57 @@
+#!/bin/sh
+# Looks for what short tests do not find: random cases, fuzzing, races and ping-pongs in numbers. Each step says what it
+# runs and with which seed, and ends by itself; a step that fails does not keep the others from running.
+# Usage: scripts/soak.sh     SOAK_CASES, SOAK_ROUNDS and SOAK_FUZZ_SECONDS change how much it is
+set -eu
+cd "$(dirname "$0")/.."
+
+cases=${SOAK_CASES:-20000}
+rounds=${SOAK_ROUNDS:-1000000}
+races=${SOAK_RACES:-100000}
+seconds=${SOAK_FUZZ_SECONDS:-300}
+# Chance of these steps begins here; PROPTEST_RNG_SEED=N make soak repeats a run.
+PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+export PROPTEST_RNG_SEED
+
+failed=
+step() {
+    name=$1
+    shift
+    echo
+    echo "== $name"
+    begun=$(date +%s)
+    if "$@"; then outcome=passed; else outcome=FAILED; failed="$failed, $name"; fi
+    echo "== $name: $outcome after $(($(date +%s) - begun)) s"
+}
+
+properties() {
+    for test in weir-wire:properties weir-capture:garbage weir-transport:properties weir-transport:page_fault_properties; do
+        PROPTEST_CASES=$cases timeout 3600 cargo test -p "${test%:*}" --test "${test#*:}" || return 1
+    done
+}
+
+# $1: the test's name, or a part of it. $2: rounds.
+end_to_end() {
+    E2E_ROUNDS=$2 timeout 10800 cargo test -p weir-cli --test e2e -- "$1"
+}
+
+fuzz() {
+    for target in $(ls fuzz/fuzz_targets | sed 's/\.rs$//'); do
+        cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -seed="$PROPTEST_RNG_SEED" -print_final_stats=1 || return 1
+    done
+}
+
+step "$cases cases of each property, seed $PROPTEST_RNG_SEED" properties
+step "$rounds ping-pongs of threads" end_to_end "wake-up" "$rounds"
+step "$races races of memory that changes" end_to_end "on-demand memory" "$races"
+if cargo +nightly fuzz --version >/dev/null 2>&1; then
+    step "$seconds s of each fuzz target, seed $PROPTEST_RNG_SEED" fuzz
+else
+    echo
+    echo "skipped: fuzzing needs cargo-fuzz and a nightly toolchain (cargo install cargo-fuzz)"
+fi
+if [ -n "$failed" ]; then
+    echo "soak: failed: ${failed#, }"
+    exit 1
+fi
+echo "soak: all passed"

@@ -1,0 +1,314 @@
+/*
+ * A process that ends as soon as it sees a message: the peer's send has succeeded all the same.
+ *
+ * usage: ending DEVICE GID_INDEX
+ * Each case has a receiver and a sender, processes of their own. The receiver waits for a message in one way and ends
+ * in another, after no traffic or after so much of it that it has a habit of answering. Exit status 0 and a last line
+ * "ok" if all is well.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIZE = 4096, WRITTEN = 1024, LEN = 64, HABIT = 20, DEPTH = 64, ROUNDS = 3 };
+
+/* How the receiver waits. */
+enum wait { POLLS, SLEEPS, TWO_THREADS, MEMORY, WAITS };
+static const char *const wait_names[] = { "a poll", "an event", "two threads", "memory" };
+
+static const char *device;
+static int gid_index;
+static int to_peer;
+static struct ibv_context *context;
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_qp *qp;
+static struct ibv_mr *mr;
+static volatile uint8_t *memory;
+
+struct info { uint32_t qpn, rkey; uint64_t addr; union ibv_gid gid; };
+static struct info far;
+
+#define CHECK(condition)                                                                          \
+	do {                                                                                      \
+		if (!(condition)) {                                                               \
+			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+			exit(1);                                                                  \
+		}                                                                                 \
+	} while (0)
+
+static void end_by_underscore_exit(void) { _exit(0); }
+static void end_by_big_exit(void) { _Exit(0); }
+static void end_by_quick_exit(void) { quick_exit(0); }
+static void end_by_exit(void) { exit(0); }
+static void end_by_execl(void) { execl("/bin/true", "true", "an", "argument", (char *)NULL); }
+static void end_by_execlp(void) { execlp("true", "true", (char *)NULL); }
+
+static void end_by_execle(void)
+{
+	static char *none[] = { NULL };
+	execle("/bin/true", "true", (char *)NULL, none);
+}
+
+static void end_by_execve(void)
+{
+	static char *arguments[] = { "true", NULL };
+	execve("/bin/true", arguments, arguments + 1);
+}
+
+static void end_by_execvp(void)
+{
+	static char *arguments[] = { "true", NULL };
+	execvp("true", arguments);
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+	_exit(0);
+}
+
+static void end_in_a_handler(void)
+{
+	signal(SIGUSR1, on_signal);
+	raise(SIGUSR1);
+}
+
+static void end_by_sigkill(void) { kill(getpid(), SIGKILL); }
+static void end_by_raw_call(void) { syscall(SYS_exit_group, 0); }
+
+/* `told`: the library is told, so that what an answering receiver still owes leaves. */
+static const struct end { const char *name; void (*end)(void); int told; } ends[] = {
+	{ "_exit", end_by_underscore_exit, 1 }, { "_Exit", end_by_big_exit, 1 },
+	{ "quick_exit", end_by_quick_exit, 1 }, { "exit", end_by_exit, 1 },
+	{ "execl", end_by_execl, 1 },		{ "execlp", end_by_execlp, 1 },
+	{ "execle", end_by_execle, 1 },		{ "execve", end_by_execve, 1 },
+	{ "execvp", end_by_execvp, 1 },		{ "_exit in a signal handler", end_in_a_handler, 1 },
+	{ "SIGKILL", end_by_sigkill, 0 },	{ "exit_group by a raw system call", end_by_raw_call, 0 },
+};
+
+static void exchange(const struct info *mine, struct info *theirs)
+{
+	CHECK(write(to_peer, mine, sizeof(*mine)) == sizeof(*mine));
+	CHECK(read(to_peer, theirs, sizeof(*theirs)) == sizeof(*theirs));
+}
+
+/* Both are there. */
+static void meet(void)
+{
+	struct info nothing = { 0 };
+	exchange(&nothing, &nothing);
+}
+
+static void connect_qp(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	struct ibv_pd *pd;
+	struct info mine;
+
+	for (int i = 0; list && list[i] && !context; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), device))
+			context = ibv_open_device(list[i]);
+	CHECK(context && (pd = ibv_alloc_pd(context)) && (channel = ibv_create_comp_channel(context)));
+	CHECK(cq = ibv_create_cq(context, 4 * DEPTH, NULL, channel, 0));
+	init.send_cq = init.recv_cq = cq;
+	CHECK(qp = ibv_create_qp(pd, &init));
+	CHECK(memory = aligned_alloc(4096, SIZE));
+	memset((void *)memory, 0, SIZE);
+	CHECK(mr = ibv_reg_mr(pd, (void *)memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	mine = (struct info){ .qpn = qp->qp_num, .rkey = mr->rkey, .addr = (uintptr_t)memory };
+	CHECK(!ibv_query_gid(context, 1, gid_index, &mine.gid));
+	exchange(&mine, &far);
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = far.qpn, .max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .dgid = far.gid, .sgid_index = gid_index, .hop_limit = 64 } },
+	};
+	CHECK(!ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	alarm(20);
+	/* Three tries of 537 ms and more: a receiver may be off its core for a while. */
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 17, .retry_cnt = 2, .rnr_retry = 7,
+				     .max_rd_atomic = 1 };
+	CHECK(!ibv_modify_qp(qp, &attr,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				     IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static void post_recv(void)
+{
+	struct ibv_sge sge = { (uintptr_t)memory, LEN, mr->lkey };
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	CHECK(!ibv_post_recv(qp, &wr, &bad));
+}
+
+static void post(enum ibv_wr_opcode opcode)
+{
+	struct ibv_sge sge = { (uintptr_t)memory + SIZE / 2, LEN, mr->lkey };
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcode }, *bad;
+
+	wr.wr.rdma.remote_addr = far.addr + WRITTEN;
+	wr.wr.rdma.rkey = far.rkey;
+	memory[SIZE / 2 + LEN - 1] = 1;
+	CHECK(!ibv_post_send(qp, &wr, &bad));
+}
+
+static int poll_one(struct ibv_wc *wc)
+{
+	int count = ibv_poll_cq(cq, 1, wc);
+	CHECK(count >= 0);
+	return count;
+}
+
+/* Until a message comes; completions of its own sends pass by. */
+static void message(void)
+{
+	struct ibv_wc wc;
+	do
+		while (!poll_one(&wc))
+			;
+	while (wc.opcode != IBV_WC_RECV || wc.status != IBV_WC_SUCCESS);
+}
+
+static void sleep_for_message(void)
+{
+	struct ibv_cq *which;
+	void *cookie;
+	struct ibv_wc wc;
+
+	for (;;) {
+		CHECK(!ibv_req_notify_cq(cq, 0));
+		while (poll_one(&wc))
+			if (wc.opcode == IBV_WC_RECV)
+				return;
+		CHECK(!ibv_get_cq_event(channel, &which, &cookie));
+		ibv_ack_cq_events(cq, 1);
+	}
+}
+
+static void *message_and_end(void *end)
+{
+	message();
+	((const struct end *)end)->end();
+	return NULL;
+}
+
+static int receive(enum wait wait, int habit, const struct end *end)
+{
+	pthread_t other;
+
+	connect_qp();
+	for (int i = 0; i <= habit; i++)
+		post_recv();
+	meet();
+	for (int i = 0; i < habit; i++) {
+		message();
+		post(IBV_WR_SEND);
+	}
+	switch (wait) {
+	case POLLS: message(); break;
+	case SLEEPS: sleep_for_message(); break;
+	case MEMORY:
+		while (!memory[WRITTEN + LEN - 1])
+			sched_yield();
+		break;
+	default:
+		CHECK(!pthread_create(&other, NULL, message_and_end, (void *)end));
+		message();
+	}
+	end->end();
+	fprintf(stderr, "%s returned (errno %d)\n", end->name, errno);
+	return 1;
+}
+
+static int sender(enum wait wait, int habit)
+{
+	struct ibv_wc wc;
+	int sent = 0;
+
+	connect_qp();
+	for (int i = 0; i < habit; i++)
+		post_recv();
+	meet();
+	for (int i = 0; i < habit; i++) {
+		post(IBV_WR_SEND);
+		/* Its own sends end in between; the answer and the end of the send may come in any order. */
+		for (int left = 2; left; left -= poll_one(&wc))
+			;
+	}
+	/* The receiver sleeps by now, or spins. */
+	usleep(2000);
+	post(wait == MEMORY ? IBV_WR_RDMA_WRITE : IBV_WR_SEND);
+	while (!sent)
+		sent = poll_one(&wc);
+	if (wc.status != IBV_WC_SUCCESS)
+		fprintf(stderr, "%s\n", ibv_wc_status_str(wc.status));
+	return wc.status != IBV_WC_SUCCESS;
+}
+
+static int one(enum wait wait, int habit, const struct end *end)
+{
+	int pair[2], status, bad = 0;
+	pid_t pids[2];
+
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	for (int i = 0; i < 2; i++) {
+		CHECK((pids[i] = fork()) >= 0);
+		if (!pids[i]) {
+			to_peer = pair[i];
+			exit(i ? sender(wait, habit) : receive(wait, habit, end));
+		}
+	}
+	close(pair[0]);
+	close(pair[1]);
+	for (int i = 0; i < 2; i++) {
+		CHECK(waitpid(pids[i], &status, 0) == pids[i]);
+		bad |= i ? status != 0 : WIFEXITED(status) && WEXITSTATUS(status);
+	}
+	if (bad)
+		printf("%s, after %d messages, by %s: the peer's send failed\n", end->name, habit, wait_names[wait]);
+	return bad;
+}
+
+int main(int argc, char **argv)
+{
+	int bad = 0;
+
+	if (argc != 3)
+		return 2;
+	/* Children would say again what is in the buffer. */
+	setvbuf(stdout, NULL, _IONBF, 0);
+	device = argv[1];
+	gid_index = atoi(argv[2]);
+	for (size_t e = 0; e < sizeof(ends) / sizeof(*ends); e++)
+		for (enum wait wait = POLLS; wait < WAITS; wait++)
+			for (int habit = 0; habit <= HABIT; habit += HABIT) {
+				/* Memory may show a WRITE before its ACK has left, and the ACK of an answering receiver waits. */
+				if (!ends[e].told && (habit || wait == MEMORY))
+					continue;
+				for (int round = 0; round < ROUNDS; round++)
+					bad |= one(wait, habit, &ends[e]);
+			}
+	if (!bad)
+		puts("ok");
+	return bad;
+}

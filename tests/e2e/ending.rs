@@ -1,0 +1,24 @@
+//! A process that ends as soon as it sees a message.
+
+use crate::bed::{Bed, Place};
+use crate::{fork, trial};
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::stage::{Child, Side};
+
+pub fn trials() -> Vec<Trial> {
+    let name = "a receiver that ends as soon as it sees a message fails no send of its peer";
+    Place::ALL.map(|place| trial(place, name, ends)).into()
+}
+
+fn ends(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = fork::compile("e2e/ending.c", folder.path())?;
+    let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
+    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into()];
+    let child = Child::spawn(&mut bed.weir(Side::A, &[], words), "ending.c")?;
+    let ended = child.wait(Duration::from_secs(300))?.success()?;
+    ensure!(ended.stdout == "ok\n", "{}", ended.printed());
+    Ok(())
+}

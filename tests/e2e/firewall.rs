@@ -1,0 +1,34 @@
+//! A firewall without memory that lets Weir's slots be reached in one direction only: programs run by port 4791.
+
+use crate::bed::{Bed, Place};
+use crate::trial;
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_cli::stage::{Child, Side};
+
+const TOOL: &str = "iptables-legacy";
+
+pub fn trials() -> Vec<Trial> {
+    let there = weir_cli::stage::locate(TOOL).is_ok();
+    if !there {
+        eprintln!("tests of firewalls are ignored: {TOOL} is missing (package iptables)");
+    }
+    let closed = [(Side::A, "the server's"), (Side::B, "the client's")];
+    let trials = closed.map(|(side, whose)| {
+        let name = format!("slots closed on {whose} side leave port 4791");
+        trial(Place::Veth, &name, move |_| one_way(side))
+    });
+    let ignored = Place::Veth.missing().is_some() || !there;
+    trials.map(|trial| trial.with_ignored_flag(ignored)).into()
+}
+
+fn one_way(closed: Side) -> Result<()> {
+    let bed = Bed::new(Place::Veth)?;
+    let words = ["-A", "INPUT", "-p", "udp", "--dport", "20480:21503", "-j", "DROP"];
+    let mut command = bed.stage.command(closed, weir_cli::stage::locate(TOOL)?);
+    Child::spawn(command.args(words), TOOL)?.wait(Duration::from_secs(10))?.success()?;
+    let outcome = bed.pair(&[], "ibv_rc_pingpong -d {dev} -g 1 -p {port} -n 200", Duration::from_secs(60))?;
+    ensure!(outcome.client.stdout.contains("200 iters"), "{}", outcome.client.printed());
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Old kernels and kernels that refuse: every fallback at work, forced by an option and found out beneath a filter that
+//! knows no system call after Linux 4.18. And what the log says of packets that the kernel does not send.
+
+use crate::bed::{Bed, Place, WEIR};
+use crate::killed::running_pair;
+use crate::trial;
+use crate::verify::verify_with;
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::process::Command;
+use std::time::Duration;
+use weir_cli::programs::{pair, perftest};
+use weir_cli::stage::{Child, Side, old_kernel};
+
+/// All features that `--without` knows.
+const ALL: &str = "udp-segment,udp-gro,ipv6,userfaultfd,madv-populate";
+
+pub fn trials() -> Vec<Trial> {
+    // A peer over veth leaves the ICRC out, and so payload where it lies, unless it is told not to.
+    let forced: [(&str, &[&str], &str); 4] = [
+        ("without any feature", &["--without", ALL], "-s 31"),
+        ("without any feature, on demand", &["--without", ALL], "-s 32 -o 1"),
+        ("without udp-segment", &["--without", "udp-segment"], "-s 33"),
+        ("without udp-segment, with every ICRC", &["--without", "udp-segment", "--icrc", "always"], "-s 34"),
+    ];
+    let mut trials: Vec<Trial> = forced
+        .into_iter()
+        .map(|(name, weir, options)| {
+            let name = format!("every byte and status {name}");
+            trial(Place::Veth, &name, move |bed| verify_with(bed, weir, options, false, |_| ()))
+        })
+        .collect();
+    for (name, ipv6, options) in [("", true, "-s 35"), (" without IPv6, on demand", false, "-s 36 -o 1")] {
+        let name = format!("every byte and status on an old kernel{name}");
+        let old = move |command: &mut Command| old_kernel::beneath(command, ipv6);
+        trials.push(trial(Place::Veth, &name, move |bed| verify_with(bed, &[], options, false, old)));
+    }
+    trials.push(trial(Place::Veth, "perftest ib_write_bw without any feature", perftest_without));
+    trials.push(trial(Place::Veth, "perftest ib_write_bw on an old kernel", perftest_on_an_old_kernel));
+    trials.push(trial(Place::Loopback, "weir devices says which features are in use, and why not", features));
+    trials.push(trial(Place::Veth, "an MTU that shrinks under a QP is told, once", shrunken_mtu));
+    trials
+}
+
+const PERFTEST: &str = "ib_write_bw -F -d {dev} -p {port} -n 200";
+
+fn perftest_without(bed: &Bed) -> Result<()> {
+    let outcome = bed.pair(&["--without", ALL, "--patience", "5"], PERFTEST, Duration::from_secs(60))?;
+    ensure!(perftest::rows(&outcome.client.stdout).len() == 1, "{}", outcome.client.printed());
+    Ok(())
+}
+
+fn perftest_on_an_old_kernel(bed: &Bed) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let command = |side: Side| {
+        let line = PERFTEST.replace("{dev}", &bed.stage.device(side)).replace("{port}", &port.to_string());
+        let mut command = bed.weir(side, &["--patience", "5"], line.split_whitespace());
+        old_kernel::beneath(&mut command, false);
+        command
+    };
+    let mut client = command(Side::B);
+    client.arg(bed.stage.address(Side::A).to_string());
+    let outcome = pair::run(&mut command(Side::A), &mut client, port, Duration::from_secs(60))?.success()?;
+    ensure!(perftest::rows(&outcome.client.stdout).len() == 1, "{}", outcome.client.printed());
+    Ok(())
+}
+
+fn features(bed: &Bed) -> Result<()> {
+    let devices = |without: &str| {
+        let mut command = bed.bare(Side::A, WEIR);
+        command.args(["devices"]).env("WEIR_WITHOUT", without);
+        Child::spawn(&mut command, "weir devices")?.wait(Duration::from_secs(10))
+    };
+    let ended = devices("udp-gro,madv-populate")?.success()?;
+    for said in ["not udp-gro (WEIR_WITHOUT): ", "not udp-segment (it goes with udp-gro): ", "not madv-populate (WEIR_"]
+    {
+        ensure!(ended.stdout.contains(said), "`{said}` is not said\n{}", ended.printed());
+    }
+    let wrong = devices("udp-gso")?;
+    ensure!(!wrong.status.success() && wrong.stderr.contains("udp-segment"), "{}", wrong.printed());
+    let json = bed.devices(Side::A)?;
+    let names: Vec<&str> =
+        json[0]["features"].as_array().into_iter().flatten().filter_map(|feature| feature["name"].as_str()).collect();
+    ensure!(names.join(",") == ALL, "{json}");
+    let mut command = bed.weir(Side::A, &["--without", "udp-gso"], ["true"]);
+    let refused = Child::spawn(&mut command, "weir run")?.wait(Duration::from_secs(10))?;
+    let said = ["--without", "udp-gso", "udp-segment"].iter().all(|part| refused.stderr.contains(part));
+    ensure!(refused.status.code() == Some(125) && said, "{}", refused.printed());
+    Ok(())
+}
+
+/// The interface gets too small for packets of QPs that are connected. They fail, and the log says why.
+fn shrunken_mtu(_: &Bed) -> Result<()> {
+    // Namespaces of its own: others count on their MTU.
+    let bed = &Bed::new(Place::Veth)?;
+    let (_server, client) = running_pair(bed, &["--log", "warn"], "ib_write_bw -m 4096", 14)?;
+    let interface = bed.stage.interface(Side::B);
+    let mut shrink = bed.stage.command(Side::B, "ip");
+    shrink.args(["link", "set", "dev", interface, "mtu", "1500"]);
+    Child::spawn(&mut shrink, "ip link set mtu")?.wait(Duration::from_secs(10))?.success()?;
+    let ended = client.wait(Duration::from_secs(30))?;
+    let text = ended.printed();
+    ensure!(text.contains("Failed status 12"), "no status 12 (retry exceeded)\n{text}");
+    let told: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("are lost")).collect();
+    let [line] = told[..] else { anyhow::bail!("told {} times, not once\n{text}", told.len()) };
+    let to = bed.stage.address(Side::A).to_string();
+    for part in ["WARN", &bed.stage.device(Side::B), &to, "interface eth0 has an MTU of 1500", "path MTU of 1024"] {
+        ensure!(line.contains(part), "`{part}` is not said\n{text}");
+    }
+    Ok(())
+}

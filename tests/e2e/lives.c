@@ -1,0 +1,294 @@
+/*
+ * A peer dies. A process that takes its port must not be taken for it; a process that takes its slot is reached by new
+ * QPs, and by new QPs alone.
+ *
+ * usage: lives DEVICE GID_INDEX theft|late-theft|successor|successor-after-destroy
+ * Exit status 0 and a last line "ok" if all is well. "successor" wants a network namespace with two free slots.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 4096, SLOT_SHIFT = 14, FIRST_PORT = 20480 };
+
+#define CHECK(condition)                                                                          \
+	do {                                                                                      \
+		if (!(condition)) {                                                               \
+			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
+			exit(1);                                                                  \
+		}                                                                                 \
+	} while (0)
+
+static const char *device;
+static int gid_index;
+/* Local ACK timeout, as a code; there are eight tries. */
+static int timeout_code = 13;
+
+/* One end of a connection, as both sides tell each other. */
+struct end {
+	uint32_t qpn, psn, rkey;
+	uint64_t addr;
+};
+
+struct side {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	union ibv_gid gid;
+	uint8_t *memory;
+};
+
+/* A process with one QP. */
+struct child {
+	pid_t pid;
+	int to, from;
+	struct end end;
+};
+
+static struct side open_side(void)
+{
+	struct side side = { 0 };
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	CHECK(list);
+	for (int i = 0; list[i]; i++)
+		if (!strcmp(ibv_get_device_name(list[i]), device))
+			side.context = ibv_open_device(list[i]);
+	ibv_free_device_list(list);
+	CHECK(side.context);
+	CHECK(!ibv_query_gid(side.context, 1, gid_index, &side.gid));
+	CHECK(side.pd = ibv_alloc_pd(side.context));
+	CHECK(side.cq = ibv_create_cq(side.context, 16, NULL, NULL, 0));
+	CHECK(side.memory = aligned_alloc(4096, SIZE));
+	memset(side.memory, 0, SIZE);
+	CHECK(side.mr = ibv_reg_mr(side.pd, side.memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	return side;
+}
+
+static struct ibv_qp *make_qp(struct side *side, struct end *own)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = side->cq, .recv_cq = side->cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+		.cap = { .max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 1, .max_recv_sge = 1 },
+	};
+	struct ibv_qp *qp = ibv_create_qp(side->pd, &init);
+	CHECK(qp);
+	*own = (struct end){ qp->qp_num, lrand48() & 0xffffff, side->mr->rkey, (uintptr_t)side->memory };
+	return qp;
+}
+
+static void connect_qp(struct side *side, struct ibv_qp *qp, const struct end *own, const struct end *far)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = far->qpn, .rq_psn = far->psn,
+		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = side->gid, .sgid_index = gid_index, .hop_limit = 1 } },
+	};
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = timeout_code, .retry_cnt = 7, .rnr_retry = 7,
+				     .sq_psn = own->psn, .max_rd_atomic = 1 };
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+/* Writes three packets to the other end. */
+static void post(struct side *side, struct ibv_qp *qp, const struct end *far)
+{
+	struct ibv_sge sge = { (uintptr_t)side->memory, 3000, side->mr->lkey };
+	struct ibv_send_wr *bad, wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+					.wr.rdma = { far->addr, far->rkey } };
+	CHECK(!ibv_post_send(qp, &wr, &bad));
+}
+
+/* The status of a work request. */
+static enum ibv_wc_status ended(struct side *side)
+{
+	struct ibv_wc wc;
+	time_t until = time(NULL) + 20;
+	int count;
+	while (!(count = ibv_poll_cq(side->cq, 1, &wc)))
+		CHECK(time(NULL) < until);
+	CHECK(count == 1);
+	return wc.status;
+}
+
+static enum ibv_wc_status transfer(struct side *side, struct ibv_qp *qp, const struct end *far)
+{
+	post(side, qp, far);
+	return ended(side);
+}
+
+static void be_child(int from, int to)
+{
+	struct side side = open_side();
+	struct end own, far;
+	char nothing;
+	srand48(getpid());
+	struct ibv_qp *qp = make_qp(&side, &own);
+	CHECK(write(to, &own, sizeof own) == sizeof own);
+	CHECK(read(from, &far, sizeof far) == sizeof far);
+	connect_qp(&side, qp, &own, &far);
+	CHECK(write(to, "", 1) == 1);
+	/* Until it is killed, or the parent has ended. */
+	if (read(from, &nothing, 1)) {}
+	_exit(0);
+}
+
+static struct child start_child(void)
+{
+	struct child child;
+	int there[2], back[2];
+	CHECK(!pipe(there) && !pipe(back));
+	CHECK((child.pid = fork()) >= 0);
+	if (!child.pid) {
+		close(there[1]);
+		close(back[0]);
+		be_child(there[0], back[1]);
+	}
+	close(there[0]);
+	close(back[1]);
+	child.to = there[1];
+	child.from = back[0];
+	CHECK(read(child.from, &child.end, sizeof child.end) == sizeof child.end);
+	return child;
+}
+
+static struct ibv_qp *meet(struct side *side, struct child *child)
+{
+	struct end own;
+	char ready;
+	struct ibv_qp *qp = make_qp(side, &own);
+	CHECK(write(child->to, &own, sizeof own) == sizeof own);
+	connect_qp(side, qp, &own, &child->end);
+	CHECK(read(child->from, &ready, 1) == 1);
+	CHECK(transfer(side, qp, &child->end) == IBV_WC_SUCCESS);
+	return qp;
+}
+
+static void end_child(struct child *child)
+{
+	CHECK(!kill(child->pid, SIGKILL));
+	CHECK(waitpid(child->pid, NULL, 0) == child->pid);
+}
+
+/* Takes the port of a dead process, answers hellos by their nonce, and acknowledges every request. */
+struct thief {
+	int socket;
+	uint32_t victim;
+	volatile int stop, acknowledged;
+};
+
+static void *steal(void *argument)
+{
+	struct thief *thief = argument;
+	uint8_t packet[65536], ack[20];
+	while (!thief->stop) {
+		struct pollfd ready = { thief->socket, POLLIN, 0 };
+		struct sockaddr_in from;
+		socklen_t size = sizeof from;
+		if (poll(&ready, 1, 10) != 1)
+			continue;
+		ssize_t len = recvfrom(thief->socket, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);
+		if (len < 16)
+			continue;
+		if (!memcmp(packet, "WEIR", 4)) {
+			/* As the hello came, its nonce for an answer. The checksum is right for the bytes that it is of. */
+			sendto(thief->socket, packet, len, 0, (struct sockaddr *)&from, size);
+			continue;
+		}
+		/* In every way: without ICRC, with what the request carries there. */
+		for (int form = 0; form < 2; form++) {
+			memset(ack, 0, sizeof ack);
+			ack[0] = 0x11;
+			ack[1] = 0x40;
+			ack[2] = ack[3] = 0xff;
+			ack[5] = thief->victim >> 16;
+			ack[6] = thief->victim >> 8;
+			ack[7] = thief->victim;
+			memcpy(ack + 9, packet + 9, 3);
+			ack[12] = 0x1f;
+			if (form)
+				memcpy(ack + 16, packet + len - 4, 4);
+			sendto(thief->socket, ack, sizeof ack, 0, (struct sockaddr *)&from, size);
+			thief->acknowledged++;
+		}
+	}
+	return NULL;
+}
+
+/* `late`: the port is taken after the first acknowledgement was missed. */
+static void theft(int late)
+{
+	struct child child = start_child();
+	struct side side = open_side();
+	struct ibv_qp *qp = meet(&side, &child);
+	struct sockaddr_in port = { .sin_family = AF_INET, .sin_port = htons(FIRST_PORT + (child.end.qpn >> SLOT_SHIFT)) };
+	struct thief thief = { .socket = socket(AF_INET, SOCK_DGRAM, 0), .victim = qp->qp_num };
+	const struct timespec first_timeout = { .tv_nsec = 700000000 };
+	pthread_t thread;
+	end_child(&child);
+	if (late) {
+		post(&side, qp, &child.end);
+		nanosleep(&first_timeout, NULL);
+	}
+	CHECK(!bind(thief.socket, (struct sockaddr *)&port, sizeof port));
+	CHECK(!pthread_create(&thread, NULL, steal, &thief));
+	enum ibv_wc_status status = late ? ended(&side) : transfer(&side, qp, &child.end);
+	thief.stop = 1;
+	CHECK(!pthread_join(thread, NULL));
+	/* Late, it gets hellos and nothing else. */
+	CHECK(late ? !thief.acknowledged : thief.acknowledged > 0);
+	CHECK(status == IBV_WC_RETRY_EXC_ERR);
+}
+
+static void successor(int destroy)
+{
+	struct child child = start_child();
+	struct side side = open_side();
+	struct ibv_qp *old = meet(&side, &child), *new;
+	struct end dead = child.end;
+	end_child(&child);
+	if (destroy)
+		CHECK(!ibv_destroy_qp(old));
+	child = start_child();
+	CHECK(child.end.qpn >> SLOT_SHIFT == dead.qpn >> SLOT_SHIFT);
+	new = meet(&side, &child);
+	if (!destroy)
+		CHECK(transfer(&side, old, &dead) == IBV_WC_RETRY_EXC_ERR);
+	CHECK(transfer(&side, new, &child.end) == IBV_WC_SUCCESS);
+	end_child(&child);
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 4);
+	device = argv[1];
+	gid_index = atoi(argv[2]);
+	srand48(getpid());
+	alarm(60);
+	if (!strcmp(argv[3], "theft"))
+		theft(0);
+	else if (!strcmp(argv[3], "late-theft")) {
+		/* 134 to 537 ms each. */
+		timeout_code = 15;
+		theft(1);
+	}
+	else
+		successor(!strcmp(argv[3], "successor-after-destroy"));
+	puts("ok");
+	return 0;
+}
