@@ -93,14 +93,28 @@ impl Bed {
     /// A line of words on both sides, under `weir run OPTIONS`: a server on A, then a client on B that is told the
     /// server's address last. `{dev}` and `{port}` are filled in. Both must end with status 0.
     pub fn pair(&self, options: &[&str], line: &str, timeout: Duration) -> Result<Outcome> {
+        self.pair_with([options; 2], line, timeout)
+    }
+
+    /// As [`Bed::pair`], on a network with faults.
+    pub fn faulty_pair(&self, options: &[&str], faults: &str, line: &str, timeout: Duration) -> Result<Outcome> {
+        let faulty = [options, &["--faults", faults]].concat();
+        // The server of ib_write_lat ends as soon as the last message has arrived, without a word to the client. Where
+        // that message's ACK is lost, the client repeats it to a QP that is gone, on any adapter: the server loses none.
+        let server = if line.starts_with("ib_write_lat") { options } else { &faulty };
+        self.pair_with([server, &faulty], line, timeout)
+    }
+
+    /// As [`Bed::pair`], with options of the server and of the client.
+    fn pair_with(&self, options: [&[&str]; 2], line: &str, timeout: Duration) -> Result<Outcome> {
         let port = self.stage.free_port(Side::A)?;
         let words = |side: Side| {
             let line = line.replace("{dev}", &self.stage.device(side)).replace("{port}", &port.to_string());
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
-        let mut client = self.weir(Side::B, options, words(Side::B));
+        let mut client = self.weir(Side::B, options[1], words(Side::B));
         client.arg(self.stage.address(Side::A).to_string());
-        pair::run(&mut self.weir(Side::A, options, words(Side::A)), &mut client, port, timeout)?.success()
+        pair::run(&mut self.weir(Side::A, options[0], words(Side::A)), &mut client, port, timeout)?.success()
     }
 
     /// The GID index of an address of a side.

@@ -30,9 +30,12 @@ pub fn trials() -> Vec<Trial> {
 fn agrees(bed: &Bed, program: &str, faults: Option<&str>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("weir-%p.pcapng");
-    let mut options = vec!["--icrc", "always", "--capture", file.to_str().context("an odd temporary folder")?];
-    options.extend(faults.iter().flat_map(|faults| ["--faults", faults]));
-    bed.pair(&options, &format!("{program} -F -d {{dev}} -p {{port}} -n 50"), Duration::from_secs(30))?;
+    let options = ["--icrc", "always", "--capture", file.to_str().context("an odd temporary folder")?];
+    let (line, timeout) = (format!("{program} -F -d {{dev}} -p {{port}} -n 50"), Duration::from_secs(30));
+    match faults {
+        Some(faults) => bed.faulty_pair(&options, faults, &line, timeout)?,
+        None => bed.pair(&options, &line, timeout)?,
+    };
 
     let files: Vec<PathBuf> =
         std::fs::read_dir(folder.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;

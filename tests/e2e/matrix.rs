@@ -78,10 +78,12 @@ fn one(place: Place, program: &'static str, options: &'static str, number: Optio
     }
     trial(place, &name, move |bed| {
         let spec = number.map(|number| faults::certain(FAULTS, number));
-        let weir: Vec<&str> = spec.iter().flat_map(|spec| ["--faults", spec, "--log", "info"]).collect();
         // -F: perftest would warn of changing CPU frequencies.
         let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
-        let outcome = bed.pair(&weir, &line, WITHIN)?;
+        let outcome = match &spec {
+            Some(spec) => bed.faulty_pair(&["--log", "info"], spec, &line, WITHIN)?,
+            None => bed.pair(&[], &line, WITHIN)?,
+        };
         let rows = perftest::rows(&outcome.client.stdout);
         ensure!(
             rows.len() == if all_sizes { ALL_SIZES } else { 1 },
