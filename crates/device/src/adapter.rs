@@ -1,7 +1,7 @@
-//! One adapter: the engine of one device in one process, and who drives it.
+//! One adapter: the engine of one device in one process, and the threads that drive it.
 //!
-//! Whoever posts or polls drives the engine inline; nobody waits for it. A thread takes over while nobody polls: see
-//! [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none and makes its own.
+//! A thread that posts or polls drives the engine inline if no other thread holds it. A thread of its own drives it
+//! while no program polls: see [`crate::engine::pace`]. Contexts of one device share an adapter, a forked child has none.
 
 use crate::address::Addresses;
 use crate::cancel::Uncancelled;
@@ -49,55 +49,55 @@ pub(crate) struct Adapter {
     /// Whether it has failed.
     pub condition: Condition,
     pub profile: Arc<Profile>,
-    /// The profile was given by who opened it, not by the environment.
+    /// The profile was given by the caller of [`Adapter::open`], not by the environment.
     own_profile: bool,
     pub regions: Regions,
     pub addresses: Addresses,
     pub device_memory: Budget,
-    /// What went wrong on the way out, for the log.
+    /// Failed sends, for the log.
     pub complaints: Complaints,
     pub pace: Arc<Owned<Pace>>,
-    /// Descriptors of slot and ports.
+    /// Descriptors of the slot and the ports. A forked child closes them.
     sockets: Mutex<Vec<RawFd>>,
-    /// CQs that hold an event back.
+    /// CQs whose events are held back by moderation.
     pub moderated: Moderated,
-    /// A CQ has overflowed, and its QPs are still to be ended.
+    /// A CQ has overflowed, and its QPs are not yet in the error state.
     pub overflown: AtomicBool,
-    /// Who brings in pages, once there was an on-demand region.
+    /// Resolves page faults; set when there is an on-demand region.
     resolver: OnceLock<Arc<Resolver>>,
-    /// Sides of QPs whose pages have come.
+    /// Sides of QPs whose pages are there, for the engine's next turn.
     resolved: Mutex<Vec<(u32, Side)>>,
     any_resolved: AtomicBool,
-    /// Where the profile limits the READs of all QPs together, once there is a QP.
+    /// The limit of the READs of all QPs together, set with the first QP; `None` if the profile has none.
     reads: OnceLock<Option<Arc<Reads>>>,
     engine: Owned<Handover<Engine>>,
-    /// QPs with something new, each once.
+    /// QPs with new work, each once.
     doorbells: Doorbells,
     pds: AtomicU32,
     home: Home,
-    /// What others see of the device.
+    /// The device's part of the statistics sheet, which other processes read.
     shown: &'static sheet::Device,
-    /// Until the descriptors are closed. The last member: members are dropped in their order.
+    /// Held while the descriptors are closed. The last member: members are dropped in this order.
     closing: Option<Steady>,
 }
 
 static OPEN: PerProcess<Mutex<Vec<Weak<Adapter>>>> = PerProcess::new();
 
 thread_local! {
-    /// This thread holds an engine. A memory hook of the program may call back into us then.
+    /// This thread holds an engine. A memory hook of the program may call back into the library then.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Polls in vain while one turn goes on, before the poller sleeps: some 100 µs, longer than nearly all turns.
+/// Failed polls within one turn of the holder before a poll sleeps: about 100 µs, longer than nearly all turns.
 const MISSES: u32 = 2048;
-/// How long it sleeps then, if the turn still goes on.
+/// How long such a poll sleeps at most.
 const ASLEEP: Duration = Duration::from_millis(1);
 
 /// A posted burst of this many bytes goes out at once.
 const FULL_BURST: u32 = 64 << 10;
 
 impl Adapter {
-    /// The adapter of a device, made if this process has none. There may be others, each with a profile of its own.
+    /// The adapter of a device, made if this process has none. A device may have several, each with its own profile.
     pub fn open(name: &str, profile: Option<&Profile>) -> Result<Arc<Adapter>, Errno> {
         let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|adapter| adapter.strong_count() > 0);
@@ -177,7 +177,7 @@ impl Adapter {
         })
     }
 
-    /// What a forked child must not hold on to.
+    /// Descriptors that a forked child must close.
     fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.pace.descriptors();
         descriptors.extend(self.watch.descriptors());
@@ -185,20 +185,20 @@ impl Adapter {
         descriptors
     }
 
-    /// Further sockets: a forked child must not hold on to them either.
+    /// Adds sockets that a forked child must close too.
     pub fn add_sockets(&self, sockets: &[RawFd]) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).extend(sockets);
         fork::register(sockets);
     }
 
-    /// One that is about to be closed.
+    /// Removes a socket that is about to be closed.
     pub fn forget_socket(&self, socket: RawFd) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != socket);
         self.pace.forget(socket);
         fork::forget(&[socket]);
     }
 
-    /// EIO where it has failed, and in a forked child: its parent's adapter is not its own.
+    /// EIO if the adapter has failed, and in a forked child, which must not use its parent's adapter.
     #[inline]
     pub fn check(&self) -> Result<(), Errno> {
         if self.is_ours() && self.condition.works() { Ok(()) } else { Err(Errno(libc::EIO)) }
@@ -210,7 +210,7 @@ impl Adapter {
         !self.home.is_left()
     }
 
-    /// It cannot be trusted any more, and fails: the engine's next turn, or another one of the thread that is at it.
+    /// Marks the adapter as untrusted: it fails in a turn of this thread, or in another turn of the holder.
     #[cold]
     pub fn doom(&self) {
         if self.is_ours() {
@@ -219,7 +219,7 @@ impl Adapter {
         }
     }
 
-    /// Packets of another partition that were dropped.
+    /// Number of packets dropped because of their P_Key.
     pub fn pkey_violations(&self) -> u64 {
         self.shown.traffic.pkey_violations.get()
     }
@@ -228,17 +228,17 @@ impl Adapter {
         self.pds.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where an address vector leads. EINVAL if it has no GRH or an index without a GID.
+    /// The route of an address vector. EINVAL if it has no GRH or an index without a GID.
     pub fn route(&self, av: &AddressVector) -> Result<Route, Errno> {
         Route::resolve(&self.device, self.watch.device().as_ref(), av)
     }
 
-    /// Enters a QP; `make` gets its number. ENOMEM if the table is full.
+    /// Adds a QP; `make` gets its number. ENOMEM if the table is full.
     pub fn add_qp(&self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
         let (shared, count) = self.with_engine(|engine| {
             self.check()?;
             let shared = engine.add_qp(make)?;
-            // No turn comes between the one place and the other, which take turns.
+            // No turn comes between growing the one list and the other: each turn swaps them.
             self.doorbells.reserve(engine.qps());
             Ok::<_, Errno>((shared, engine.qps()))
         })?;
@@ -251,7 +251,7 @@ impl Adapter {
         Ok(shared)
     }
 
-    /// Who resolves page faults here; started by the first to ask. EAGAIN if the system gives no threads.
+    /// The resolver of page faults, started by the first call. EAGAIN if the system gives no threads.
     pub fn resolver(self: &Arc<Self>) -> Result<Arc<Resolver>, Errno> {
         let owner: Weak<Adapter> = Arc::downgrade(self);
         let resolver = self.resolver.get_or_init(|| Resolver::new(owner, &self.profile));
@@ -265,7 +265,7 @@ impl Adapter {
 
     fn make_room_for_faults(&self, resolver: &Resolver, qps: usize) -> Result<(), Errno> {
         resolver.reserve(qps)?;
-        // Made outside of the locks. The two lists take turns, so that no turn may come between the one and the other.
+        // Allocated outside of the locks. Each turn swaps the lists: no turn may come between growing the two.
         let room = 4 * qps + 64;
         let mut larger = [Vec::for_capacity(room)?, Vec::for_capacity(room)?];
         let [one, two] = &mut larger;
@@ -280,13 +280,13 @@ impl Adapter {
         self.resolved.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whether a QP's pages have come since they were last taken.
+    /// Whether pages of a QP have come since the last `take_resolved`.
     #[inline]
     pub fn has_resolved(&self) -> bool {
         self.any_resolved.load(Ordering::Acquire)
     }
 
-    /// Takes the sides of QPs whose pages have come by `now` (nanoseconds). When to look again, where pages come late.
+    /// Takes QP sides whose pages have come by `now` (nanoseconds). When to look again, where pages come late.
     pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>, now: u64) -> Option<u64> {
         self.any_resolved.store(false, Ordering::Release);
         std::mem::swap(&mut *self.resolved(), into);
@@ -296,55 +296,55 @@ impl Adapter {
         self.resolver.get()?.announce(now, |num, side| into.push((num, side)))
     }
 
-    /// Whether page faults take a time of their own, and not just what memory takes.
+    /// Whether page faults take a time drawn from the profile, rather than as long as populating memory takes.
     pub fn resolves_late(&self) -> bool {
         !self.profile.page_faults.resolve.high.is_zero()
     }
 
-    /// Takes the QPs whose requesters have met page faults since, in that order.
+    /// Takes the QPs whose requesters have met page faults since the last call, in that order.
     pub fn take_unaware(&self, tell: impl FnMut(u32)) {
         if let Some(resolver) = self.resolver.get() {
             resolver.take_begun(tell);
         }
     }
 
-    /// The limit to the READs of all QPs together.
+    /// The limit of the READs of all QPs together.
     pub fn reads(self: &Arc<Self>) -> Option<Arc<Reads>> {
         let reads = || Reads::new(&self.profile, Arc::downgrade(self)).map(Arc::new);
         self.reads.get_or_init(reads).clone()
     }
 
-    /// Whether there is one.
+    /// Whether there is a limit of the READs of all QPs together.
     pub fn limits_reads(&self) -> bool {
         self.profile.outstanding_reads.is_some()
     }
 
-    /// Has the engine look at what was resolved.
+    /// Has the engine process resolved pages in a turn.
     pub fn look_at_resolved(&self) {
         self.any_resolved.store(true, Ordering::Release);
         self.engine.want(|engine| self.another(engine));
     }
 
-    /// Takes a QP out, and says to its peer what is owed.
+    /// Removes a QP, and sends its peer the ACKs that it owes.
     pub fn remove_qp(&self, shared: &Shared) {
         if self.is_ours() {
             self.with_engine(|engine| engine.remove_qp(self, shared.num));
         }
     }
 
-    /// Binds a QP to where its packets go.
-    /// `rq_psn`: it begins anew.
+    /// Binds a QP to a route and a destination QPN. With `rq_psn`, a new connection begins, whose first received PSN
+    /// that is.
     pub fn connect(&self, shared: &Shared, route: Route, dest: u32, rq_psn: Option<Psn>) {
         self.with_engine(|engine| engine.connect(self, shared.num, route, dest, rq_psn, clock::now()));
         self.ring(shared, true);
     }
 
-    /// A connected QP will send, beginning with this PSN.
+    /// A connected QP will send, and `psn` is the PSN of its first packet.
     pub fn send_from(&self, shared: &Shared, psn: Psn) {
         self.with_engine(|engine| engine.send_from(self, shared.num, psn, clock::now()));
     }
 
-    /// Forgets where a QP's packets went.
+    /// Unbinds a QP from its route.
     pub fn disconnect(&self, shared: &Shared) {
         self.with_engine(|engine| engine.disconnect(shared.num));
     }
@@ -356,14 +356,14 @@ impl Adapter {
         self.with_engine(|engine| engine.welcome_strangers(self, clock::now()));
     }
 
-    /// A QP wants what is sent to a multicast group. ENOMEM beyond the limit; EADDRINUSE where somebody has port 4791
-    /// for himself.
+    /// Attaches a QP to a multicast group. ENOMEM beyond the limit; EADDRINUSE where another socket has port 4791
+    /// exclusively.
     pub fn attach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
         self.check()?;
         self.with_engine(|engine| engine.attach(self, shared.num, group))
     }
 
-    /// It does not any more. EINVAL if it did not.
+    /// Detaches a QP from a multicast group. EINVAL if it is not attached.
     pub fn detach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
         if !self.is_ours() {
             return Err(Errno(libc::EIO));
@@ -376,15 +376,15 @@ impl Adapter {
         self.is_ours() && self.with_engine(|engine| engine.is_attached(shared.num))
     }
 
-    /// Takes a QP out of all its multicast groups.
+    /// Detaches a QP from all its multicast groups.
     pub fn detach_all(&self, shared: &Shared) {
         if self.is_ours() {
             self.with_engine(|engine| engine.detach_all(self, shared.num));
         }
     }
 
-    /// A doorbell. Requests go out at once when nothing is in flight, a full burst has gathered or nobody polls;
-    /// otherwise they wait for company until the next poll.
+    /// Rings a QP's doorbell. Takes a turn at once if `now` is set, nothing of the QP is in flight, a full burst has
+    /// gathered or no program polls. Otherwise requests wait for the next poll, so that they leave in larger bursts.
     pub fn ring(&self, shared: &Shared, now: bool) {
         if self.check().is_err() {
             return;
@@ -399,14 +399,14 @@ impl Adapter {
         }
     }
 
-    /// An empty CQ was polled: one turn, unless another thread is at it. Whether there was work then. Sleeps for a moment
-    /// now and then while that thread does not get on.
+    /// An empty CQ was polled: takes one turn. Whether there was work; `None` if another thread holds the engine or
+    /// the adapter does not work. After [`MISSES`] such polls in one turn of the holder, sleeps up to [`ASLEEP`].
     pub fn drive_for_poll(&self) -> Option<bool> {
         if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
     }
 
-    /// Turns until there was no work for a moment, in which a peer on this machine would have answered: for control
-    /// paths that want to see what is on its way.
+    /// Takes turns until there was no work for 300 µs, in which a peer on this machine would have answered, for 5 ms
+    /// at most: for control paths that need what is under way.
     pub fn settle(&self) {
         const MOMENT: Duration = Duration::from_micros(300);
         const AT_MOST: Duration = Duration::from_millis(5);
@@ -420,12 +420,12 @@ impl Adapter {
         }
     }
 
-    /// A program armed a CQ: it will sleep, and the thread must not.
+    /// A program armed a CQ and will sleep: the engine's thread must watch the sockets.
     pub fn expects_events(&self) {
         self.pace.hand_to_thread();
     }
 
-    /// One turn unless somebody else is at it. Whether there was work, or somebody is.
+    /// One turn unless another thread holds the engine. Returns whether there was work; true if the engine is held.
     pub fn drive(&self, turn: Turn) -> bool {
         self.attempt(turn).unwrap_or(true)
     }
@@ -434,54 +434,54 @@ impl Adapter {
         self.engine.attempt_or_sleep(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another(engine))
     }
 
-    /// Whether there was work.
+    /// Returns whether there was work.
     fn turn(&self, engine: &mut Engine, turn: Turn) -> bool {
         self.guarded(engine, |engine| engine.turn(self, turn)).unwrap_or(false)
     }
 
-    /// Sends what is owed. Waits for the engine.
+    /// Sends owed ACKs. Waits for the engine.
     pub fn flush(&self) {
         if self.check().is_ok() {
             self.with_engine(|engine| engine.turn(self, Turn::FLUSH));
         }
     }
 
-    /// A turn for somebody who has rung.
+    /// Another turn of the holder, for a doorbell that rang meanwhile.
     fn another(&self, engine: &mut Engine) {
         self.turn(engine, Turn::SEND);
     }
 
-    /// Whether this thread is at an engine: whatever that uses must stay.
+    /// Whether this thread holds an engine: what the engine uses must not be freed then.
     pub fn is_inside() -> bool {
         INSIDE.get()
     }
 
-    /// Returns when no access that began before is still under way.
+    /// Returns when no access that began before this call is still under way.
     pub fn quiesce(&self) {
         if !INSIDE.get() && self.is_ours() {
             self.with_engine(|_| ());
         }
     }
 
-    /// As [`quiesce`](Self::quiesce), but for a while only: who unmaps memory may hold what the engine waits for, as a
-    /// lock of malloc's.
+    /// As [`quiesce`](Self::quiesce), but waits for `patience` at most: the thread that unmaps memory may hold what
+    /// the engine waits for, such as a lock of malloc.
     fn quiesce_within(&self, patience: Duration) {
         if !INSIDE.get() && self.is_ours() {
             self.engine.wait_within(patience, |_| (), |engine| self.another(engine));
         }
     }
 
-    /// Work while nothing is staged: all that was sent has left application memory.
+    /// Runs `work` while nothing is staged: all that was sent has left application memory.
     pub fn between_turns<T>(&self, work: impl FnOnce() -> T) -> T {
         if INSIDE.get() { work() } else { self.with_engine(|_| work()) }
     }
 
-    /// Takes the QPs that have rung.
+    /// Takes the QPs whose doorbells have rung.
     pub fn take_doorbells(&self, into: &mut Vec<u32>) {
         self.doorbells.take(into);
     }
 
-    /// Waits for the engine; control paths only. A panic in `work` goes on to the caller when the engine is free again.
+    /// Waits for the engine; control paths only. A panic in `work` is passed on after the engine is released.
     pub fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
         let done = self.engine.wait(|engine| self.guarded(engine, work), |engine| self.another(engine));
         done.unwrap_or_else(|failed: Failed| std::panic::resume_unwind(Box::new(failed)))
@@ -490,15 +490,15 @@ impl Adapter {
 
 impl Owner for Adapter {
     fn quiesce(&self) {
-        /// Long enough for a turn on a busy machine. Whoever unmaps memory goes on then: what an access that is still
-        /// under way finds there is the processor's page tables' to say.
+        /// Long enough for a turn on a busy machine. The thread that unmaps memory goes on after it: an access that is
+        /// still under way then finds whatever the processor's page tables map there.
         const PATIENCE: Duration = Duration::from_millis(100);
         self.quiesce_within(PATIENCE);
     }
 
-    fn resolved(&self, whom: &[(u32, Side)]) {
+    fn resolved(&self, sides: &[(u32, Side)]) {
         if self.check().is_ok() {
-            Adapter::resolved(self).extend_from_slice(whom);
+            Adapter::resolved(self).extend_from_slice(sides);
             self.look_at_resolved();
         }
     }
@@ -516,7 +516,7 @@ impl Owner for Adapter {
 
 impl Drop for Adapter {
     fn drop(&mut self) {
-        // In a forked child the descriptors are closed, and no thread is there to be ended.
+        // In a forked child the descriptors are closed, and the engine's thread does not exist.
         if self.is_ours() {
             self.closing = Some(Steady::begin());
             if let Some(resolver) = self.resolver.get() {
@@ -529,13 +529,13 @@ impl Drop for Adapter {
     }
 }
 
-/// Whether a profile has times of some hundred microseconds on the wire: too short for a thread that keeps away.
+/// Whether a profile has times of some hundred microseconds on the wire: too short for a thread that ticks.
 fn keeps_times(profile: &Profile) -> bool {
     let PageFaults { requester, responder, .. } = profile.page_faults;
     requester != RequesterFaults::Wait || responder != ResponderFaults::Wait
 }
 
-/// Puts a longer list in a list's place.
+/// Replaces a list by one with a larger capacity, and keeps its items.
 fn exchange(list: &mut Vec<(u32, Side)>, longer: &mut Vec<(u32, Side)>) {
     if list.capacity() < longer.capacity() {
         longer.append(list);
@@ -543,13 +543,13 @@ fn exchange(list: &mut Vec<(u32, Side)>, longer: &mut Vec<(u32, Side)>) {
     }
 }
 
-/// The adapters of this process.
+/// All adapters that this process made.
 pub(crate) fn all() -> Vec<Arc<Adapter>> {
     let open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
     open.iter().filter_map(Weak::upgrade).filter(|adapter| adapter.is_ours()).collect()
 }
 
-/// Work with an engine in this thread's hands, which is not cancelled meanwhile.
+/// Runs `work` while this thread holds an engine. The thread is not cancelled meanwhile.
 pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> T {
     struct Outside;
     impl Drop for Outside {
@@ -565,7 +565,7 @@ pub(crate) fn inside<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Works with each open adapter, unless a thread is opening one just now. A signal handler may call it.
+/// Calls `work` for each open adapter, unless a thread is opening one now. A signal handler may call it.
 pub(crate) fn each_open(work: impl Fn(&Adapter)) {
     if INSIDE.get() {
         return;
@@ -578,8 +578,8 @@ pub(crate) fn each_open(work: impl Fn(&Adapter)) {
     }
 }
 
-/// At exit, ACKs that are owed go out (the peer would otherwise wait for a process that is gone), and captures are
-/// completed.
+/// Registers an exit handler that sends owed ACKs, which the peer would otherwise wait for until it times out, and
+/// completes captures.
 fn at_exit() {
     static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn flush() {
@@ -591,7 +591,7 @@ fn at_exit() {
         };
         for adapter in open.iter().filter_map(Weak::upgrade) {
             if adapter.is_ours() && !INSIDE.get() {
-                // A panic would end the process by SIGABRT, and has had the adapter fail.
+                // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.
                 failure::quietly(|| {
                     adapter.with_engine(|engine| {
                         engine.turn(&adapter, Turn::FLUSH);

@@ -1,16 +1,17 @@
-//! `pthread_cancel` of a thread of the program that is at work here: the cancel waits until that work is done.
+//! `pthread_cancel` of a program's thread while it runs code of this library: the cancel is deferred until that code
+//! returns.
 //!
-//! The C library cancels by unwinding the thread's stack, from any call that is a cancellation point (read, write, open,
-//! poll …). Rust frames must not be unwound so: the process would end with "FATAL: exception not rethrown". Kernel
-//! adapters have few cancellation points in their verbs: the two calls that wait for an event.
+//! The C library cancels by unwinding the thread's stack from any call that is a cancellation point (read, write,
+//! open, poll …). Rust frames must not be unwound that way: the process would end with "FATAL: exception not
+//! rethrown". Kernel adapters have few cancellation points in their verbs: the two calls that wait for an event.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
-/// As long as it lives, this thread is not cancelled. What was in force before is in force afterwards.
+/// While it exists, this thread is not cancelled. Dropping it restores the previous state.
 pub struct Uncancelled {
     before: c_int,
-    /// Of this thread.
+    /// Bound to this thread.
     _here: PhantomData<*mut ()>,
 }
 
@@ -21,9 +22,9 @@ unsafe extern "C-unwind" {
 const DISABLE: c_int = 1;
 
 impl Uncancelled {
-    /// From now on. Some three nanoseconds, and as much again at its end.
+    /// Disables cancellation. About three nanoseconds, and the same again when it is dropped.
     #[inline]
-    #[allow(clippy::new_without_default)] // It is not a value but a time.
+    #[allow(clippy::new_without_default)] // It is a scope guard, not a value.
     pub fn new() -> Uncancelled {
         let mut before = 0;
         // SAFETY: one integer on the stack.
@@ -35,7 +36,7 @@ impl Uncancelled {
 impl Drop for Uncancelled {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: as above; the state is one that the thread had.
+        // SAFETY: as above; the state is the previous one of this thread.
         unsafe { pthread_setcancelstate(self.before, &mut self.before) };
     }
 }

@@ -1,4 +1,4 @@
-//! The carrier of an adapter: its ports, and around them what the environment asks for.
+//! The carrier of an adapter: its ports, wrapped for capture and fault injection as the environment asks.
 
 use crate::Errno;
 use crate::config::Config;
@@ -11,7 +11,8 @@ use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
 
-/// Ports, captured if wanted, damaged if wanted: the capture sees what fault injection did. Error: the capture file.
+/// The ports, with capture and fault injection around them if configured; the capture records packets after fault
+/// injection. Error: the capture file.
 pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dyn Carrier>, Errno> {
     let mut carrier: Box<dyn Carrier> = match &config.capture {
         None => Box::new(ports),
@@ -39,8 +40,8 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
             let (name, seed, process) = (device.name.clone(), faults.seed(), std::process::id());
             faults.at_end(move |outgoing, incoming| {
                 let tell = move || tracing::info!("{name}: faults of seed {seed}, in {}", outgoing.plus(incoming));
-                // A forked child has a copy of the carrier, and nothing to tell. A thread of its own, because at exit the
-                // storage of the thread that exits is gone, which a log needs.
+                // A forked child has a copy of the carrier, and must not log. The log runs on its own thread, because
+                // at exit the thread-local storage that it needs is gone on the exiting thread.
                 if process == std::process::id() {
                     let _ = std::thread::Builder::new().spawn(tell).map(std::thread::JoinHandle::join);
                 }
@@ -51,10 +52,10 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
     Ok(carrier)
 }
 
-/// The path with `%p` as the pid. If somebody else writes that file, or we do for another device, it gets the pid and
-/// the interface before its ending.
+/// The path with `%p` replaced by the pid. If another process writes that file, or this process does for another
+/// device, the pid and the interface are inserted before its extension.
 fn unused(path: &Path, interface: &str) -> PathBuf {
-    /// A lock file's lock lasts as long as the process.
+    /// The lock on a file lasts until the process ends.
     static CLAIMED: PerProcess<Mutex<Vec<File>>> = PerProcess::new();
     let pid = std::process::id();
     let path = PathBuf::from(path.to_string_lossy().replace("%p", &pid.to_string()));
@@ -70,7 +71,7 @@ fn unused(path: &Path, interface: &str) -> PathBuf {
             let ending = path.extension().unwrap_or("pcapng".as_ref()).to_string_lossy();
             return path.with_file_name(format!("{stem}.{pid}.{interface}.{ending}"));
         }
-        // Creating the capture will say what is wrong.
+        // Creating the capture reports this error.
         Err(_) => {}
     }
     path

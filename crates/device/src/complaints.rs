@@ -1,5 +1,5 @@
-//! What goes wrong on the way out, as the log tells it: what was lost, why, and what to do. The carrier says each thing
-//! once a minute; the engine's thread writes it, so that a slow terminal keeps no program waiting.
+//! Log messages about failed sends: what was lost, why, and what to do. The carrier reports each kind once a minute.
+//! The engine's thread writes the log, so that a slow terminal delays no program.
 
 use crate::interfaces::{DeviceInfo, interface_mtu};
 use std::io;
@@ -8,14 +8,14 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard};
 use weir_link::{Trouble, TroubleKind, Without};
 
-/// Troubles that wait for the log. What finds no place is not said.
+/// Troubles that wait for the log. Those beyond `PLACES` are not reported.
 #[derive(Default)]
 pub struct Complaints(Mutex<[Option<Trouble>; PLACES]>);
 
 const PLACES: usize = 8;
-/// Most that stands before a UDP payload, for messages: headers of IPv4 or IPv6, and UDP.
+/// Longest headers before a UDP payload, for messages: IPv4 or IPv6, and UDP.
 const HEADERS: [usize; 2] = [20 + 8, 40 + 8];
-/// What a packet of RDMA adds to its payload, from the UDP header's end: BTH, RETH, immediate data and ICRC.
+/// What an RDMA packet adds to its payload after the UDP header: BTH, RETH, immediate data and ICRC.
 const RDMA_HEADERS: usize = 36;
 
 impl Complaints {
@@ -44,22 +44,22 @@ impl Complaints {
     }
 }
 
-/// What the way to a destination carries: bytes of an IP packet.
+/// Largest IP packets, in bytes, on the way to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Carried {
-    /// The interface.
+    /// The interface's MTU.
     interface: u32,
-    /// The path, which may be narrower further on.
+    /// The path MTU, which may be smaller.
     path: u32,
 }
 
 fn carried(trouble: &Trouble, device: &DeviceInfo) -> Carried {
-    // No packet of IP is longer, whatever the interface could carry.
+    // No IP packet is longer, even if the interface's MTU is larger.
     let interface = interface_mtu(&device.ifname).unwrap_or(device.if_mtu).min(65_535);
     Carried { interface, path: path_mtu(trouble).unwrap_or(interface) }
 }
 
-/// What the kernel believes that the path carries.
+/// The kernel's path MTU.
 fn path_mtu(trouble: &Trouble) -> io::Result<u32> {
     let socket = UdpSocket::bind(SocketAddr::new(trouble.from, 0))?;
     socket.connect(trouble.to)?;
@@ -73,13 +73,13 @@ fn path_mtu(trouble: &Trouble) -> io::Result<u32> {
     if done == 0 { Ok(mtu as u32) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A line for people.
+/// The text of a log line.
 fn text(trouble: &Trouble, device: &DeviceInfo, carried: &dyn Fn(&Trouble) -> Carried) -> String {
     let (name, interface, to) = (&device.name, &device.ifname, trouble.to.ip());
     let error = io::Error::from_raw_os_error(trouble.errno);
     if trouble.kind == TroubleKind::Segments {
         return format!(
-            "{name}: the kernel refuses UDP_SEGMENT towards {to} ({error}): from now on packets leave one by one, which \
+            "{name}: the kernel refuses UDP_SEGMENT towards {to} ({error}): packets now leave one at a time, which \
              costs throughput. Before Linux 6.11 it does so for interfaces that compute no checksums (ethtool -K \
              {interface} tx on), and always where IPsec is on the way"
         );
@@ -95,9 +95,9 @@ fn text(trouble: &Trouble, device: &DeviceInfo, carried: &dyn Fn(&Trouble) -> Ca
         }
         libc::EAFNOSUPPORT => "this machine has no sockets of that family: use a GID of the other".to_owned(),
         libc::ENOBUFS | libc::ENOMEM => "the system has no memory for packets".to_owned(),
-        _ => "QPs that wait for answers will end in IBV_WC_RETRY_EXC_ERR".to_owned(),
+        _ => "QPs that wait for ACKs will end in IBV_WC_RETRY_EXC_ERR".to_owned(),
     };
-    format!("{name}: packets to {to} are lost, for the kernel does not send them ({error}): {advice}")
+    format!("{name}: packets to {to} are lost because the kernel does not send them ({error}): {advice}")
 }
 
 fn too_long(trouble: &Trouble, device: &DeviceInfo, carried: Carried) -> String {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_names_interface_size_mtu_and_remedy() {
+    fn a_packet_too_long_names_interface_size_mtu_and_remedy() {
         let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 1500, 1500);
         for part in
             ["weir_eth0", "4164 bytes to 10.0.0.2", "interface eth0 has an MTU of 1500", "mtu 4164", "path MTU of 1024"]
@@ -162,7 +162,7 @@ mod tests {
         let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 9000, 1400);
         assert!(text.contains("carries 1400") && text.contains("eth0 carries 9000"), "{text}");
         let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 280, 280);
-        assert!(!text.contains("path MTU"), "there is none so small: {text}");
+        assert!(!text.contains("path MTU"), "no path MTU is small enough: {text}");
     }
 
     #[test]

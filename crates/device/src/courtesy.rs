@@ -1,12 +1,13 @@
-//! Offering the core to others while one spins: whom one waits for may have none. Not to those who keep it: a program
-//! that computes takes a whole time slice for each offer, and who makes one every microsecond would never run.
+//! Yield back-off: a spinning thread offers its core to others, because the thread that it waits for may have none. It
+//! stops offering for a while when another thread kept the core: a thread that computes takes a whole time slice at
+//! each offer, and a poller that offered every microsecond would hardly run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds. Who answers and waits in turn is back by then; whoever takes longer computes.
+/// Nanoseconds. A thread that answers and waits in turn gives the core back by then; one that takes longer computes.
 const ANSWER: u64 = 1_000_000;
-/// Nanoseconds without a further offer after one that was taken for longer: some time slices, of which the scheduler
-/// gives everybody a fair share.
+/// Nanoseconds without an offer after one that took longer than `ANSWER`: some time slices, which the scheduler
+/// divides fairly.
 const KEPT: u64 = 50_000_000;
 
 /// When the core is offered again.
@@ -15,12 +16,13 @@ pub struct Courtesy {
 }
 
 impl Courtesy {
-    /// From now on.
+    /// Offers at once.
     pub fn new() -> Courtesy {
         Courtesy { not_before: AtomicU64::new(0) }
     }
 
-    /// Offers the core by `give` (such as sched_yield), if that has not cost too much lately. `clock` tells nanoseconds.
+    /// Offers the core by `give` (such as sched_yield), unless a recent offer took too long. `clock` returns
+    /// nanoseconds.
     #[inline]
     pub fn offer(&self, clock: impl Fn() -> u64, give: impl FnOnce()) {
         let before = clock();
@@ -42,7 +44,7 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn who_keeps_the_core_is_not_offered_it_for_a_while() {
+    fn no_offers_for_a_while_after_another_thread_kept_the_core() {
         let (courtesy, now, given) = (Courtesy::new(), Cell::new(1), Cell::new(0));
         let offer = |takes: u64| {
             let before = given.get();
@@ -56,7 +58,7 @@ mod tests {
             given.get() > before
         };
         assert!(offer(20_000) && offer(ANSWER) && offer(20_000));
-        assert!(offer(ANSWER + 1), "who takes it does not say for how long");
+        assert!(offer(ANSWER + 1), "an offer is made before its cost is known");
         assert!(!offer(0) && !offer(0));
         now.set(now.get() + KEPT - 1);
         assert!(!offer(0));

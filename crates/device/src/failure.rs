@@ -1,12 +1,12 @@
-//! What a panic does to an adapter: the adapter fails, as a real one does that is broken, and says so.
+//! What a panic does to an adapter: the adapter fails as a broken hardware adapter does, and reports that.
 //!
-//! A panic is a bug of ours. What it has left behind is not to be trusted, but programs wait for it: so every QP goes to
-//! the error state and its work requests are flushed, the contexts get `DeviceFatal`, and the log says why. From then on
-//! the adapter moves no packets, calls answer EIO, and objects can be destroyed. Locks are usable after a panic: what
-//! the panic left half done under them is of an adapter that has failed.
+//! A panic is a bug of Weir. The state that it leaves is not trusted, but programs wait for it: so every QP goes to
+//! the error state and its work requests are flushed, the contexts get `DeviceFatal`, and the log gives the reason.
+//! After that the adapter moves no packets, calls return EIO, and objects can be destroyed. Locks ignore poisoning:
+//! inconsistent state under them belongs to an adapter that has failed.
 //!
-//! Engine work is caught while the engine is still held ([`Adapter::guarded`]), so that the engine is never left held.
-//! A panic elsewhere dooms the adapter ([`Adapter::doom`]): the next turn, or the one under way, makes it fail.
+//! A panic in engine work is caught while the engine is held ([`Adapter::guarded`]), so that the engine is always
+//! released. A panic elsewhere dooms the adapter ([`Adapter::doom`]): the current or next turn makes it fail.
 
 use crate::adapter::{self, Adapter};
 use crate::engine::Engine;
@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub struct Condition(AtomicU8);
 
 const WORKS: u8 = 0;
-/// It is to fail as soon as the engine is free.
+/// It fails as soon as the engine is free.
 const DOOMED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What a panic carries on to the caller when its adapter has failed by it already.
+/// The panic payload for a caller whose adapter has already failed because of the panic.
 pub struct Failed;
 
 impl Condition {
@@ -37,7 +37,7 @@ impl Condition {
         self.0.load(Ordering::Acquire) == WORKS
     }
 
-    /// It must not go on.
+    /// It must fail.
     pub fn doom(&self) {
         let _ = self.0.compare_exchange(WORKS, DOOMED, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -49,7 +49,7 @@ impl Condition {
 }
 
 impl Adapter {
-    /// Work with the engine, which this thread holds. After a panic in it the adapter has failed.
+    /// Runs work with the engine, which this thread holds. After a panic in it the adapter has failed.
     #[inline]
     pub fn guarded<T>(&self, engine: &mut Engine, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Failed> {
         let done = inside(|| {
@@ -62,7 +62,7 @@ impl Adapter {
         done.map_err(|_| Failed)
     }
 
-    /// Once; with the engine in this thread's hands.
+    /// Makes the adapter fail, once; this thread holds the engine.
     #[cold]
     fn fail(&self, engine: &mut Engine) {
         if self.condition.0.swap(FAILED, Ordering::AcqRel) == FAILED {
@@ -74,27 +74,27 @@ impl Adapter {
              open it again; please report what the log says above"
         );
         engine.fail(self);
-        // What is held back until a deadline would be held back for ever.
+        // No later turn would fire events that are held back until a deadline.
         quietly(|| self.moderated.fire(u64::MAX));
         quietly(|| self.watch.tell_all(AsyncEvent::DeviceFatal));
         self.pace.end();
     }
 }
 
-/// There was a panic outside of an engine, under an entry point of the library or on a thread of its own: nobody can
-/// tell what it has touched, so that all adapters of the process fail.
+/// A panic occurred outside of an engine, in an entry point of the library or on one of its threads. It is unknown
+/// what state it has damaged, so all adapters of the process fail.
 pub fn panicked() {
     for adapter in adapter::all() {
         adapter.doom();
     }
 }
 
-/// Whether a panic with this payload has had its adapter fail already.
+/// Whether a panic with this payload has already made its adapter fail.
 pub fn is_known(payload: &(dyn std::any::Any + Send)) -> bool {
     payload.is::<Failed>()
 }
 
-/// Runs the body of a thread of ours; after a panic, all adapters fail.
+/// Runs the body of a library thread; after a panic, all adapters fail.
 pub fn watched(body: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
         && !is_known(&*payload)
@@ -103,7 +103,7 @@ pub fn watched(body: impl FnOnce()) {
     }
 }
 
-/// A step of failing, which goes on whatever becomes of it. Whether there was no panic.
+/// A step of failing; a panic in it does not stop the next step. Whether there was no panic.
 pub fn quietly(step: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(step)).is_ok()
 }

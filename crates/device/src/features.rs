@@ -1,4 +1,4 @@
-//! Features of the kernel that a device uses where they are there, for people: which are used here, and why others are not.
+//! Optional kernel features of a device, as users see them: which are in use here, and why others are not.
 
 use crate::config::{Config, Userfaultfd};
 use crate::memory::populate;
@@ -9,7 +9,7 @@ use weir_link::{Udp, Without};
 /// A feature of the kernel that has a fallback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// As `WEIR_WITHOUT` takes it.
+    /// The name that `WEIR_WITHOUT` takes.
     pub name: &'static str,
     /// Why it is not used; `None` if it is.
     pub unused: Option<String>,
@@ -17,8 +17,8 @@ pub struct Feature {
     pub fallback: &'static str,
 }
 
-/// What holds for programs that start here, with this environment. The error names a `WEIR_*` variable that makes no
-/// sense, and what it takes.
+/// The features for programs that start with this environment. The error names an invalid `WEIR_*` variable and the
+/// values that it takes.
 pub fn features() -> Result<Vec<Feature>, String> {
     let config = Config::from_env()?;
     let (without, no_userfaultfd) = (config.without, config.userfaultfd == Userfaultfd::Off);
@@ -37,7 +37,7 @@ pub fn features() -> Result<Vec<Feature>, String> {
     Ok(Without::each().map(feature).collect())
 }
 
-/// Why the kernel does not give it.
+/// Why the kernel does not offer a feature.
 fn refusal(feature: Without) -> Option<io::Error> {
     match feature {
         Without::USERFAULTFD => userfault::available().err().map(|error| io::Error::from_raw_os_error(error.0)),
@@ -50,9 +50,9 @@ fn refusal(feature: Without) -> Option<io::Error> {
 
 fn fallback(feature: Without) -> &'static str {
     match feature {
-        Without::UDP_SEGMENT => "each packet leaves by itself",
-        Without::UDP_GRO => "each packet comes, and leaves, by itself",
-        Without::IPV6 => "IPv4 alone",
+        Without::UDP_SEGMENT => "each packet leaves alone",
+        Without::UDP_GRO => "each packet arrives and leaves alone",
+        Without::IPV6 => "only IPv4",
         Without::USERFAULTFD => "free() and raw system calls on on-demand memory are not seen",
         _ => "pages are touched one by one",
     }
@@ -63,13 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_kernel_has_none_of_them_and_says_why() {
+    fn an_old_kernel_has_no_feature_and_each_has_a_reason() {
         let found = std::thread::spawn(|| {
             weir_stage::old_kernel::install(false).unwrap();
             features()
         });
         for feature in found.join().unwrap().unwrap() {
-            // The filter cannot hide what the kernel below says of its userfaultfd(2), only refuse to use it.
+            // The filter can refuse userfaultfd(2), but it cannot hide that the kernel has it.
             if feature.name != "userfaultfd" {
                 assert!(feature.unused.is_some(), "{feature:?}");
             }

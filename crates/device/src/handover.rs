@@ -1,46 +1,50 @@
-//! Who is at the engine: one at a time. Who only wants a turn never waits: the one who is at it takes another for him.
+//! Which thread holds the engine: at most one at a time. A thread that only wants a turn does not wait: the holder
+//! takes another turn for it.
 //!
-//! All of it is one word, so that whoever leaves sees every wish that came before, on any processor. A turn that nobody
-//! disputes costs two changes of that word. Model-checked in `tests/handover.rs`.
+//! The whole state is one atomic word, so that the leaving holder sees every request that was made before, on any
+//! processor. An uncontended turn costs two changes of that word. Model-checked in `tests/handover.rs`.
 
 use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Something that one thread at a time is at.
+/// A value that at most one thread at a time holds.
 pub struct Handover<T> {
     state: AtomicU8,
-    /// Attempts in vain since the holder took it, or took another turn. Roughly: threads may overwrite each other's.
+    /// Failed attempts since the holder took it, or took another turn. Approximate: threads may overwrite each other's
+    /// counts.
     missed: AtomicU32,
-    /// So many of them, and a thread that tries again and again sleeps.
+    /// A thread that polls repeatedly sleeps after this many failed attempts.
     patient: u32,
-    /// Locked from before a control path says that it sleeps (`AWAITED`) until it does, and by who leaves it to sleepers.
+    /// Locked from before a thread sets `AWAITED` until it sleeps, and by the holder while it hands over to sleepers.
     asleep: Mutex<Asleep>,
     free: Condvar,
     inner: UnsafeCell<T>,
 }
 
-/// The control paths that sleep until it is free.
+/// The threads that sleep until it is free.
 struct Asleep {
     count: u32,
-    /// One of them was woken, and others were faster. Busy pollers always are: so it is passed on next time.
+    /// A woken sleeper found it held again. Busy pollers usually win that race: so the holder passes it on the next
+    /// time.
     overtaken: bool,
-    /// It is held for whichever of them looks first.
+    /// It stays `HELD` for the sleeper that looks first.
     passed: bool,
 }
 
-/// Somebody is at it.
+/// A thread holds it.
 const HELD: u8 = 1;
-/// Somebody wants a turn: the holder takes another before he leaves.
+/// A thread wants a turn: the holder takes another turn before it leaves.
 const WANTED: u8 = 2;
-/// Somebody sleeps until it is free.
+/// A thread sleeps until it is free.
 const AWAITED: u8 = 4;
 
-// SAFETY: only the holder touches `inner`, and there is one at a time.
+// SAFETY: only the holder touches `inner`, and there is one holder at a time.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
-    /// Free. Threads that try again and again do so `patient` times within one turn of the holder before they sleep.
+    /// A free one. Threads that poll repeatedly may fail `patient` times within one turn of the holder before they
+    /// sleep.
     pub fn new(inner: T, patient: u32) -> Self {
         let asleep = Mutex::new(Asleep { count: 0, overtaken: false, passed: false });
         Handover {
@@ -53,16 +57,16 @@ impl<T> Handover<T> {
         }
     }
 
-    /// `first` unless somebody else is at it (`None` then), and `another` for whoever wants a turn meanwhile.
+    /// Runs `first` unless another thread holds it (`None` then), and `another` for turns wanted meanwhile.
     #[inline]
     pub fn attempt<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> Option<R> {
         let free = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0;
         free.then(|| self.work(first, another))
     }
 
-    /// As [`attempt`](Self::attempt), for threads that try again and again: the holder may need the core that such a
-    /// thread is on, and gets it by no other means where that thread has a real-time priority. So after many attempts in
-    /// vain within one turn of the holder, one sleeps until it is free, at most for `patience`.
+    /// As [`attempt`](Self::attempt), for threads that poll repeatedly. The holder may need the core of such a thread,
+    /// and cannot get it otherwise if that thread has a real-time priority. So after `patient` failed attempts within
+    /// one turn of the holder, the thread sleeps until it is free, for `patience` at most.
     #[inline]
     pub fn attempt_or_sleep<R>(
         &self,
@@ -82,16 +86,17 @@ impl<T> Handover<T> {
         often
     }
 
-    /// A turn that begins after this call did: ours, or another of the one who is at it.
+    /// Ensures a turn that begins after this call began: on this thread, or as another turn of the holder.
     #[inline]
     pub fn want(&self, turn: impl Fn(&mut T)) {
         if self.attempt(&turn, &turn).is_none() && self.state.fetch_or(HELD | WANTED, Ordering::AcqRel) & HELD == 0 {
-            // He left in between. Our own wish stands there too, and costs a turn more.
+            // The holder left in between. WANTED, which was set here, is still set, and costs one more turn.
             self.work(&turn, &turn);
         }
     }
 
-    /// `first` as soon as nobody else is at it, and `another` for whoever wants a turn meanwhile. Not from within.
+    /// Runs `first` as soon as no other thread holds it, and `another` for turns wanted meanwhile. The holder must not
+    /// call it.
     pub fn wait<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         if self.state.fetch_or(HELD, Ordering::AcqRel) & HELD != 0 {
             self.sleep();
@@ -99,7 +104,7 @@ impl<T> Handover<T> {
         self.work(first, another)
     }
 
-    /// As [`wait`](Self::wait), but only so long; `None` then.
+    /// As [`wait`](Self::wait), but waits for `patience` at most; `None` then.
     pub fn wait_within<R>(
         &self,
         patience: Duration,
@@ -110,7 +115,7 @@ impl<T> Handover<T> {
         held.then(|| self.work(first, another))
     }
 
-    /// Returns when it is ours.
+    /// Returns when this thread holds it.
     #[cold]
     fn sleep(&self) {
         let mut asleep = self.lie_down();
@@ -122,7 +127,7 @@ impl<T> Handover<T> {
         self.get_up(&mut asleep);
     }
 
-    /// Whether it came free in time, and is ours.
+    /// Sleeps for `patience` at most. Whether this thread holds it then.
     #[cold]
     fn sleep_within(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
@@ -149,7 +154,7 @@ impl<T> Handover<T> {
         asleep
     }
 
-    /// Takes it if it is free or was passed on; otherwise asks to be woken.
+    /// Takes it if it is free or was passed on; otherwise sets `AWAITED`.
     fn take(&self, asleep: &mut Asleep, woken: bool) -> bool {
         let taken =
             std::mem::take(&mut asleep.passed) || self.state.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0;
@@ -157,7 +162,7 @@ impl<T> Handover<T> {
         taken
     }
 
-    /// Whether it was taken or not: a wish must not be left to somebody who sleeps when nobody does.
+    /// Called whether it was taken or not: `AWAITED` must not stay set when no thread sleeps.
     fn get_up(&self, asleep: &mut Asleep) {
         asleep.count -= 1;
         if asleep.count == 0 {
@@ -166,12 +171,12 @@ impl<T> Handover<T> {
         }
     }
 
-    /// The holder's work, until nobody wants more of it.
+    /// Runs `first`, then `another` until no further turn is wanted.
     #[inline]
     fn work<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         let held = Held(self);
         self.missed.store(0, Ordering::Relaxed);
-        // SAFETY: we hold it, and lend it for this call only.
+        // SAFETY: this thread holds it, and lends it for this call only.
         let result = self.inner.with_mut(|inner| first(unsafe { &mut *inner }));
         while !self.leave() {
             self.missed.store(0, Ordering::Relaxed);
@@ -182,8 +187,8 @@ impl<T> Handover<T> {
         result
     }
 
-    /// False if another turn is wanted: then it is still held. Who sleeps comes before who wants, and finds the wish
-    /// when he leaves.
+    /// Releases it; false if another turn is wanted: then it is still held. Sleepers have precedence over a wanted
+    /// turn: WANTED stays set, and the sleeper that takes it runs that turn when it leaves.
     #[inline]
     fn leave(&self) -> bool {
         let mut before = HELD;
@@ -191,7 +196,7 @@ impl<T> Handover<T> {
             if before & AWAITED != 0 && self.leave_to_sleepers() {
                 return true;
             }
-            // No sleeper is there, or he has given up just now.
+            // There is no sleeper, or it has just timed out.
             let after = if before & WANTED != 0 { HELD } else { 0 };
             match self.state.compare_exchange(before & !AWAITED, after, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return after == 0,
@@ -200,7 +205,7 @@ impl<T> Handover<T> {
         }
     }
 
-    /// False if nobody sleeps any more.
+    /// False if no thread sleeps any more.
     #[cold]
     fn leave_to_sleepers(&self) -> bool {
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +223,7 @@ impl<T> Handover<T> {
     }
 }
 
-/// Lets go when the holder panics.
+/// Releases it when the holder panics.
 struct Held<'a, T>(&'a Handover<T>);
 
 impl<T> Drop for Held<'_, T> {
@@ -229,14 +234,14 @@ impl<T> Drop for Held<'_, T> {
     }
 }
 
-/// Numbers of those who have rung, each once.
+/// Numbers of the QPs that have rung, each once.
 pub struct Doorbells {
-    /// There may be some: who takes them looks here first, for as a rule nobody has rung.
+    /// The list may have entries. `take` checks this first, because usually no QP has rung.
     any: AtomicBool,
     rung: Mutex<Vec<u32>>,
 }
 
-/// One's own doorbell.
+/// A QP's own doorbell.
 pub struct Bell(AtomicBool);
 
 impl Doorbells {
@@ -244,7 +249,7 @@ impl Doorbells {
         Doorbells { any: AtomicBool::new(false), rung: Mutex::new(Vec::with_capacity(64)) }
     }
 
-    /// Rings. Whatever was done before is seen by whoever answers.
+    /// Rings. What was done before is visible to the thread that answers.
     #[inline]
     pub fn ring(&self, bell: &Bell, number: u32) {
         if !bell.0.swap(true, Ordering::AcqRel) {
@@ -254,7 +259,8 @@ impl Doorbells {
         }
     }
 
-    /// Takes all that have rung, and leaves `into` in their place, with its room. Each has to be answered *before* one looks at what it rang for.
+    /// Takes all that have rung; the emptied `into` becomes the list, with its capacity. The caller answers each bell
+    /// *before* it looks for the work that it rang for.
     #[inline]
     pub fn take(&self, into: &mut Vec<u32>) {
         if self.any.load(Ordering::Acquire) {
@@ -264,8 +270,8 @@ impl Doorbells {
         }
     }
 
-    /// Makes room for so many, so that ringing does not allocate. Nor does this under the lock, for memory hooks of the
-    /// program may want the engine, and who is at it the lock.
+    /// Makes room for `count` numbers, so that ringing does not allocate. This does not allocate under the lock
+    /// either: a memory hook of the program may wait for the engine, and its holder for the lock.
     pub fn reserve(&self, count: usize) {
         if self.lock().capacity() < count {
             let mut larger = Vec::with_capacity(2 * count);
@@ -287,7 +293,8 @@ impl Bell {
         Bell(AtomicBool::new(false))
     }
 
-    /// It was heard, and may ring again. A swap, for it must see what was done before the ring that it swallows.
+    /// Clears the bell, so that it may ring again. A swap, because a ring that found the bell set did not enter the
+    /// list: the swap makes what was done before that ring visible.
     #[inline]
     pub fn answer(&self) {
         self.0.swap(false, Ordering::AcqRel);

@@ -1,24 +1,25 @@
-//! Whether there is memory for a call that makes something.
+//! Checks before a call that creates an object whether there is memory for it.
 //!
-//! What a call allocates falls into two parts. The large part depends on its arguments or on how many objects there are:
-//! rings, tables. It is asked for by `try_reserve`, and is ENOMEM where there is not enough. The small part, a few
-//! kilobytes in many pieces, is asked for as any Rust code does, which aborts the program. So a call begins only where
-//! there is room for more than all of that; then it ends well, and nothing is to be undone.
+//! What a call allocates falls into two parts. The large part depends on its arguments or on the number of objects:
+//! rings and tables. It is allocated by `try_reserve`, which yields ENOMEM if there is not enough. The small part, a
+//! few kilobytes in many allocations, is allocated as in any Rust code, where a failure aborts the program. So a call
+//! begins only if there is room for more than all of the small part, and then has nothing to undo.
 
 use crate::Errno;
 
-/// Bytes that must be free for a call that makes one object: far more than it takes, for the C library may want a whole
-/// megabyte to give a few bytes of, and tables of as many objects as there may be double at some time.
+/// Bytes that must be free for a call that creates one object. That is far more than it takes, because the C library
+/// may map a whole megabyte for a small allocation, and a table of the maximum number of objects may exist twice while
+/// it grows.
 pub const OBJECT: usize = 8 << 20;
-/// The same for opening a device: buffers, tables and stacks of threads.
+/// The same for opening a device: buffers, tables and thread stacks.
 pub const DEVICE: usize = 32 << 20;
 
-/// ENOMEM if this process cannot have so many bytes more, by its limits or the system's.
+/// ENOMEM if this process cannot have `bytes` more, by its own limits or the system's.
 pub fn check(bytes: usize) -> Result<(), Errno> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-    // SAFETY: a new mapping where the kernel likes it, which is touched by nothing and taken away again. The system calls
-    // themselves, for functions of those names look for on-demand memory.
+    // SAFETY: a new mapping at an address that the kernel chooses, which is never touched and is unmapped again. Raw
+    // system calls, because the library's own mmap and munmap look for on-demand memory.
     unsafe {
         let mapping = libc::syscall(libc::SYS_mmap, 0usize, bytes, protection, flags, -1, 0usize);
         if mapping == -1 {
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_process_can_have_is_not_there() {
+    fn a_size_that_no_process_can_have_is_refused() {
         assert_eq!(check(OBJECT), Ok(()));
         assert_eq!(check(1 << 50), Err(Errno(libc::ENOMEM)));
     }

@@ -1,49 +1,50 @@
-//! What two Weir processes tell each other before and beside their packets, from slot port to slot port.
+//! Hellos: the control messages between two Weir processes, from slot port to slot port.
 //!
-//! A hello may *ask* (it carries a nonce) and may *answer* (it repeats the other side's nonce). What a hello says of its
-//! sender is believed only if it answers: a sender that never saw the nonce cannot, so that forged source addresses
-//! change nothing. An answer also carries a [`Proof`] for each QP that its sender has towards the asker.
+//! A hello may *ask* (it carries a nonce) and may *answer* (it repeats the other side's nonce). What a hello says
+//! about its sender is believed only if it answers: a sender that never saw the nonce cannot answer, so forged source
+//! addresses change nothing. An answer also carries a [`Proof`] for each QP that its sender has towards the asker.
 
 use crate::Errno;
 use crate::proof::{PROOF_LEN, Proof, checksum};
 use std::time::Duration;
 
-/// First bytes of a hello. As a BTH opcode `W` would be of the RD service, which no adapter speaks.
+/// First bytes of a hello. As a BTH opcode, `W` belongs to the RD service, which no adapter implements.
 pub const MAGIC: [u8; 4] = *b"WEIR";
-/// Version of what follows. A peer with another one is treated as a foreign adapter.
+/// Version of the format. A peer with another version is treated as a foreign adapter.
 const VERSION: u8 = 2;
 /// Bytes before the proofs.
 const HEAD: usize = 64;
-/// Bytes of the checksum at the end: fault injection damages hellos, too.
+/// Bytes of the checksum at the end, because fault injection damages hellos too.
 const TAIL: usize = 8;
-/// The most proofs in one hello: it then fits into the smallest packet that IPv6 carries.
+/// The most proofs in one hello: it then fits into the minimum IPv6 MTU.
 pub const MAX_PROOFS: usize = 48;
 /// The longest hello, bytes.
 pub const MAX_LEN: usize = HEAD + MAX_PROOFS * PROOF_LEN + TAIL;
 
-/// What a process says of itself.
+/// What a process says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The nonce that the answer must repeat; 0: no answer is asked for.
+    /// The nonce that the answer must repeat; 0: no answer is requested.
     pub ask: u64,
-    /// The nonce of the hello that this one answers; 0: it answers none.
+    /// The nonce of the hello that this one answers; 0: it is no answer.
     pub answer: u64,
-    /// Shows that the answer comes from the same process as earlier ones (`Secret::alive`).
+    /// Shows that the answer comes from the same process as earlier answers (`proof::alive`).
     pub alive: u64,
     /// The sender agrees to packets without ICRC on one machine.
     pub icrc_auto: bool,
     /// Identifies the running kernel.
     pub boot_id: [u8; 16],
-    /// Bytes that the receiver of this may have in flight towards its sender.
+    /// Bytes that the receiver of this hello may have in flight towards its sender.
     pub window: u32,
-    /// How long to keep trying while the sender of this does not answer.
+    /// How long the receiver of this hello keeps trying while its sender does not answer.
     pub patience: Duration,
-    /// An answer repeats that of its question: by then all that came before the question was taken in. 0: none.
+    /// The number of a flow-control question (UC, UD); an answer repeats it, and its sender has taken in all packets
+    /// that came before the question. 0: none.
     pub mark: u32,
 }
 
 impl Hello {
-    /// As bytes, with as many proofs as fit; how many bytes. `out` has at least [`MAX_LEN`].
+    /// Encodes the hello with as many proofs as fit; returns the length in bytes. `out` has at least [`MAX_LEN`].
     pub fn encode(&self, proofs: &[Proof], out: &mut [u8]) -> usize {
         let proofs = &proofs[..proofs.len().min(MAX_PROOFS)];
         let head = &mut out[..HEAD];
@@ -67,7 +68,7 @@ impl Hello {
         len + TAIL
     }
 
-    /// From bytes: the hello and its proofs. `None` if they are no whole hello of our version.
+    /// Decodes a hello and its proofs. `None` if the bytes are no undamaged hello of this version.
     pub fn decode(bytes: &[u8]) -> Option<(Hello, impl Iterator<Item = Proof> + Clone)> {
         let count = usize::from(*bytes.get(6)?);
         let end = HEAD + count * PROOF_LEN;
@@ -94,7 +95,7 @@ impl Hello {
     }
 }
 
-/// The running kernel's identity; zeros if it does not tell. Error: EMFILE, ENFILE.
+/// The running kernel's identity; zeros if it is not available. Error: EMFILE, ENFILE.
 pub fn boot_id() -> Result<[u8; 16], Errno> {
     let text = match std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(Errno::from) {
         Err(error) if error.is_out_of_descriptors() => return Err(error),
@@ -138,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_is_no_panic() {
+    fn random_bytes_cause_no_panic() {
         let seed = getrandom::u64().unwrap();
         println!("seed {seed}");
         let mut state = seed;
         for _ in 0..20_000 {
             let mut bytes: Vec<u8> = (0..next(&mut state) % 200).map(|_| next(&mut state) as u8).collect();
             if bytes.len() > HEAD {
-                // What gets past the first checks, some of it whole.
+                // Bytes that pass the first checks, some of them as valid hellos.
                 bytes[..4].copy_from_slice(&MAGIC);
                 (bytes[4], bytes[6]) = (VERSION, bytes[6] % 8);
                 let end = HEAD + usize::from(bytes[6]) * PROOF_LEN;
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// The next number of a sequence that the seed decides.
+    /// The next number of a pseudo-random sequence.
     fn next(state: &mut u64) -> u64 {
         *state = crate::proof::alive(*state, 1);
         *state

@@ -1,43 +1,44 @@
-//! Whether a program polls: then it drives the engine, and the engine's thread keeps away (*ticking*); otherwise the
-//! thread does (*watching*). Model-checked in `tests/polling.rs`.
+//! Whether a program polls. If so, it drives the engine, and the engine's thread leaves the sockets alone (*ticking*);
+//! otherwise the thread drives it (*watching*). Model-checked in `tests/polling.rs`.
 //!
-//! Only polls count that found nothing and so looked for arrivals: a program that finds its completions there at once
-//! moves no packets, however often it polls.
+//! Only polls that found the CQ empty count, because only they look for arrivals: a program that finds its completions
+//! in the CQ at once moves no packets, however often it polls.
 
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// Empty polls that make a program a poller if they come within `PERIOD`: one that takes an event and drains its CQ
-/// stays below, and so does one that polls now and then.
+/// Empty polls within `PERIOD` that make a program a poller. A program that takes an event and drains its CQ stays
+/// below, as does one that polls occasionally.
 pub const POLLER_AFTER: u32 = 24;
-/// Nanoseconds: two of the thread's looks.
+/// Nanoseconds: two of the thread's checks.
 const PERIOD: u64 = 2 * TICK;
-/// How often the thread looks after a poller (nanoseconds).
+/// How often the thread checks whether a poller still polls (nanoseconds).
 pub const TICK: u64 = 500_000;
-/// What a poller does at least between two looks, in polls without work.
+/// What a poller does at least between two checks, in polls without work.
 const STILL_POLLS: u32 = POLLER_AFTER / 2;
-/// A turn with work takes as long as so many without.
+/// A turn with work takes as long as this many without.
 const WORTH_OF_WORK: u32 = 8;
 
 const WATCHING: u8 = 0;
 const TICKING: u8 = 1;
 
-/// Shared between those who poll and the engine's thread.
+/// Shared between polling threads and the engine's thread.
 pub struct Polling {
     mode: AtomicU8,
     /// Empty polls since `counted_from`.
     empty: AtomicU32,
     counted_from: AtomicU64,
-    /// Polls that looked for arrivals, and those of them that found work. Roughly: threads may overwrite each other's.
+    /// Polls that looked for arrivals, and how many of them found work. Approximate: threads may overwrite each
+    /// other's counts.
     polls: AtomicU32,
     works: AtomicU32,
-    /// What these were worth at the thread's last look.
+    /// Their worth at the thread's last check.
     seen: AtomicU32,
-    /// The thread never keeps away, whoever polls.
+    /// The thread never ticks, even if a program polls.
     watchful: bool,
 }
 
 impl Polling {
-    /// Nobody polls. `watchful`: the thread never keeps away, so that times are kept when a program that polled stops.
+    /// No program polls. `watchful`: the thread never ticks, so that deadlines are met when a program stops polling.
     pub fn new(watchful: bool) -> Polling {
         Polling {
             mode: AtomicU8::new(WATCHING),
@@ -50,13 +51,13 @@ impl Polling {
         }
     }
 
-    /// Whether a program polls again and again.
+    /// Whether a program polls repeatedly.
     #[inline]
     pub fn somebody_polls(&self) -> bool {
         self.mode.load(Ordering::Relaxed) == TICKING
     }
 
-    /// A poll looked for arrivals, and there was work or not. Returns how many such polls there were, wrapping.
+    /// A poll looked for arrivals; `worked`: it found work. Returns how many such polls there were, wrapping.
     #[inline]
     pub fn drove(&self, worked: bool) -> u32 {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
@@ -67,7 +68,8 @@ impl Polling {
         polls
     }
 
-    /// A poll drove the engine in vain, at a time (nanoseconds). True: that made the program a poller, and the thread must hear of it.
+    /// A poll drove the engine and found nothing, at the time `now` (nanoseconds). True: that made the program a
+    /// poller, and the caller must wake the thread.
     #[inline]
     pub fn in_vain(&self, now: impl FnOnce() -> u64) -> bool {
         if self.somebody_polls() || self.empty.fetch_add(1, Ordering::Relaxed) < POLLER_AFTER {
@@ -83,14 +85,14 @@ impl Polling {
         often
     }
 
-    /// A program is about to sleep until an event comes. True: it was a poller, and the thread must hear of it.
+    /// A program is about to sleep until an event comes. True: it was a poller, and the caller must wake the thread.
     pub fn hand_over(&self) -> bool {
         self.empty.store(0, Ordering::Relaxed);
         self.mode.swap(WATCHING, Ordering::SeqCst) == TICKING
     }
 
-    /// The thread looks whether somebody still polls, a `TICK` after it heard of it or looked last. If not, it watches
-    /// from here on.
+    /// The thread checks whether a program still polls, a `TICK` after the switch or the last check. If not, the
+    /// thread watches again.
     pub fn look(&self) -> bool {
         let worth = self.worth();
         let since = worth.wrapping_sub(self.seen.swap(worth, Ordering::Relaxed));

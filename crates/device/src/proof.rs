@@ -1,28 +1,28 @@
 //! How a process proves that it owns the QP at the other end of a connection.
 //!
-//! Both QPs know what their programs exchanged out of band: the two QPNs and the first PSN of each direction. From that
-//! follows a key ([`PairKey`]). The answer to a hello carries, for each QP towards the asker, a [`Proof`] under that
-//! key. The proof seals what the prover demands from then on: a *tag* that packets to its QP carry in place of an ICRC
-//! that is left out, and the prover's *life*, by which later answers show that they come from the same process. A
-//! process that takes a dead peer's port knows neither.
+//! Both QPs know what their programs exchanged out of band: the two QPNs and the first PSN of each direction. A key
+//! ([`PairKey`]) is derived from them. The answer to a hello carries, for each QP towards the asker, a [`Proof`] under
+//! that key. The proof seals what the prover demands: a *tag* that packets to its QP carry in place of an omitted
+//! ICRC, and the prover's *life* (its incarnation), by which later answers show that they come from the same process.
+//! A process that takes the port of a dead peer has neither.
 //!
-//! A hello itself tells nothing of QPNs and PSNs, so that a program that answers at the port of a peer that is no Weir
-//! process has to guess them. SECURITY.md says what that is worth.
+//! A hello itself contains no QPNs and PSNs, so that a program that answers at the port of a foreign peer has to guess
+//! them. SECURITY.md says what protection that gives.
 
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24To128};
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-/// Our address, the other one and its slot's port.
+/// The local address, the remote address and the remote slot's port.
 pub type PeerKey = (IpAddr, IpAddr, u16);
 
-/// Bytes of a proof: which QP it is of, and what it seals.
+/// Bytes of a proof: an ID of its QP, and the sealed demand.
 pub const PROOF_LEN: usize = ID + SEALED;
 const ID: usize = 8;
 const SEALED: usize = 4 + 8;
 
-/// Known to this process alone. What is told to different peers is different, and follows from it without memory.
+/// A secret of this process. The values for different peers differ and are derived from it, so that none is stored.
 pub struct Secret([u8; 16]);
 
 impl Secret {
@@ -38,12 +38,12 @@ impl Secret {
         self.of_peer(b'n', peer).max(1)
     }
 
-    /// Identifies this process to a peer, as long as it lives.
+    /// Identifies this process to a peer until it ends.
     pub fn life(&self, peer: &PeerKey) -> u64 {
         self.of_peer(b'l', peer)
     }
 
-    /// What the packets of a peer must carry that are for a QP, for the QP's `connection`-th connection.
+    /// The tag that a peer's packets to a QP must carry in the QP's `connection`-th connection.
     pub fn tag(&self, qpn: u32, connection: u64) -> u32 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write_u8(b't');
@@ -66,31 +66,31 @@ impl Secret {
     }
 }
 
-/// What the process of a `life` answers to a nonce.
+/// The answer of the process with a `life` to a nonce.
 pub fn alive(life: u64, nonce: u64) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(life, u64::from(b'a'));
     hasher.write_u64(nonce);
     hasher.finish()
 }
 
-/// What a proof tells its verifier.
+/// What a proof seals for its verifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Packets to the prover's QP carry this where the ICRC is left out.
+    /// Packets to the prover's QP carry this where the ICRC is omitted.
     pub tag: u32,
-    /// The prover's life.
+    /// The prover's incarnation.
     pub life: u64,
 }
 
-/// A proof as it lies on the wire.
+/// A proof in its wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof(pub [u8; PROOF_LEN]);
 
-/// What only the two QPs of a connection know, of one of its directions.
+/// A key that only the two QPs of a connection can derive, for one direction.
 pub struct PairKey([u8; 16]);
 
 impl PairKey {
-    /// Of the direction in which the QP `from` sends to the QP `to`, beginning with `psn`.
+    /// The key of the direction in which the QP `from` sends to the QP `to`, with `psn` as the first PSN.
     pub fn new(from: u32, to: u32, psn: u32) -> PairKey {
         let mut hasher = SipHasher24To128::new_with_key(b"weir pair of QPs");
         for number in [from, to, psn] {
@@ -99,8 +99,8 @@ impl PairKey {
         PairKey(hasher.finish128().as_bytes())
     }
 
-    /// The proof of the QP `prover` for an asker's nonce. The prover's number stands in it: what the verifier itself
-    /// once proved is no proof for it.
+    /// The proof of the QP `prover` for an asker's nonce. It depends on the prover's number, so that a proof that the
+    /// verifier itself made is not valid when reflected.
     pub fn prove(&self, prover: u32, nonce: u64, demand: Demand) -> Proof {
         let mut proof = [0; PROOF_LEN];
         let mask = self.mask(prover, nonce);
@@ -111,7 +111,7 @@ impl PairKey {
         Proof(proof)
     }
 
-    /// What the proof of the QP `prover` for this nonce demands; `None` if it is not among `proofs`.
+    /// What the proof of the QP `prover` for this nonce demands; `None` if no such proof is among `proofs`.
     pub fn find(&self, prover: u32, nonce: u64, mut proofs: impl Iterator<Item = Proof>) -> Option<Demand> {
         let id = self.id(prover, nonce);
         let proof = proofs.find(|proof| proof.0[..ID] == id)?;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_different_things() {
+    fn values_differ_between_peers_and_secrets() {
         let (secret, other) = (Secret::new().unwrap(), Secret::new().unwrap());
         let peer = |port| ([127, 0, 0, 1].into(), [127, 0, 0, 1].into(), port);
         assert_eq!(secret.life(&peer(1)), secret.life(&peer(1)));

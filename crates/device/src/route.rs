@@ -1,4 +1,4 @@
-//! Where the packets of a QP go: from a GID index and a GID to addresses.
+//! Routes of QPs' packets: from a GID index and a GID to addresses.
 
 use crate::Errno;
 use crate::interfaces::DeviceInfo;
@@ -8,19 +8,19 @@ use weir_transport::AddressVector;
 /// A pair of addresses of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// Ours.
+    /// This side's address.
     pub local: IpAddr,
-    /// The peer's.
+    /// The peer's address.
     pub remote: IpAddr,
-    /// Interface to leave by; 0 where routing decides.
+    /// Index of the outgoing interface; 0 where routing decides.
     pub ifindex: u32,
-    /// To a multicast group, how far: its hop limit. 0: the system's.
+    /// Hop limit of packets to a multicast group; 0: the system's.
     pub hops: u8,
 }
 
 impl Route {
-    /// EINVAL if the vector has no GRH, its index no GID, or the GIDs are of different families.
-    /// `now` is the device as it is now, if it is there.
+    /// EINVAL if the vector has no GRH, its index has no GID, or the GIDs are of different families. `now` is the
+    /// current state of the device, if it still exists.
     pub fn resolve(device: &DeviceInfo, now: Option<&DeviceInfo>, av: &AddressVector) -> Result<Route, Errno> {
         let refuse = |why: &str| {
             tracing::warn!("{}: address handle: {why}", device.name);
@@ -34,12 +34,12 @@ impl Route {
             return refuse("there is no GID at this index");
         };
         let remote = Ipv6Addr::from(av.dgid).to_canonical();
-        // `::1` and IPv4-mapped addresses stay what they are; canonical form only unmaps IPv4.
+        // Canonical form only unmaps IPv4-mapped addresses; `::1` stays as it is.
         if local.is_ipv4() != remote.is_ipv4() || remote.is_unspecified() {
             return refuse("source and destination GID are of different kinds");
         }
         let bound = remote.is_multicast() || needs_scope(remote);
-        // A datagram to a group leaves the link only where its handle says so.
+        // A datagram to a group leaves the link only if its address handle has a hop limit above 1.
         let hops = if remote.is_multicast() { av.hop_limit.max(1) } else { 0 };
         Ok(Route { local, remote, ifindex: if bound { device.ifindex } else { 0 }, hops })
     }
@@ -53,7 +53,7 @@ impl Route {
     }
 }
 
-/// Whether an address means something on one interface only.
+/// Whether an address is valid on one interface only.
 pub fn needs_scope(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

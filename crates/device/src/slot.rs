@@ -1,8 +1,8 @@
-//! Slots: which process of a host a QPN belongs to.
+//! Slots: which process of a network namespace a QPN belongs to.
 //!
 //! A QPN is a slot (10 bits) and an index (14 bits). A process claims a slot by binding the abstract unix socket
-//! `@weir/slot/N`: exclusive within the network namespace, across users, and gone with the process. Slot N listens on
-//! UDP port 20480 + N. By the same socket come packets that the holder of port 4791 hands over (`relay`).
+//! `@weir/slot/N`, which is exclusive within the network namespace, across users, and vanishes with the process. Slot
+//! N listens on UDP port 20480 + N. The holder of port 4791 hands packets over by the same unix socket (`relay`).
 
 use crate::Errno;
 use crate::relay::incoming::Incoming;
@@ -11,7 +11,7 @@ use weir_link::{Ports, Without};
 
 /// Bits of a QPN that count QPs within a process.
 pub const INDEX_BITS: u32 = 14;
-/// Slots of a network namespace.
+/// Number of slots in a network namespace.
 pub const SLOTS: u16 = 1 << (24 - INDEX_BITS);
 /// UDP port of slot 0.
 pub const FIRST_PORT: u16 = 20480;
@@ -21,8 +21,8 @@ pub fn slot_of(qpn: u32) -> u16 {
     (qpn >> INDEX_BITS) as u16
 }
 
-/// Whether a process can have this slot: 0 and 0xffffff are reserved QPNs, and 1 is the GSI, so the first slot and the
-/// last stay free. QPNs of other adapters often lie there.
+/// Whether a process can have this slot. QPNs 0, 1 (GSI) and 0xffffff are reserved, so the first and the last slot
+/// stay free. QPNs of other adapters often lie there.
 pub fn is_used(slot: u16) -> bool {
     slot != 0 && slot < SLOTS - 1
 }
@@ -37,17 +37,17 @@ pub fn name(slot: u16) -> String {
     format!("weir/slot/{slot}")
 }
 
-/// A claimed slot; dropping it gives it back.
+/// A claimed slot; dropping it releases it.
 pub struct Slot {
     number: u16,
-    /// Where packets are handed over.
+    /// The socket by which packets are handed over.
     pub incoming: Incoming,
 }
 
 /// Why a process has no slot, and so no device.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// Each one belongs to another process, by its name or by its UDP port.
+    /// Every slot is taken: its name by a Weir process, or its UDP port by another program.
     #[error(
         "all {} slots of this network namespace are taken: {names} by processes that have a Weir device open, {ports} \
          because another program has the UDP port (one of {FIRST_PORT} to {}). End some of them, or run this program in \
@@ -79,9 +79,9 @@ impl From<ClaimError> for Errno {
 }
 
 impl Slot {
-    /// Claims a free slot, and its port with it.
+    /// Claims a free slot and its UDP port.
     pub fn claim(without: Without) -> Result<(Slot, Ports), ClaimError> {
-        // Starting anywhere keeps a new process from inheriting the packets of one that just died.
+        // A random start keeps a new process from receiving packets for one that has just ended.
         let start = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))? as u16;
         Self::claim_one_of((0..SLOTS).map(|step| start.wrapping_add(step) % SLOTS), without)
     }
@@ -133,7 +133,7 @@ mod tests {
         let (a, _ports) = Slot::claim(Without::empty()).unwrap();
         let (b, more) = Slot::claim(Without::empty()).unwrap();
         let slots = [0, a.number(), b.number(), SLOTS - 1];
-        // The name is free, the port is not.
+        // The name of slot `b` is free, its port is not.
         drop(b);
         let error = Slot::claim_one_of(slots.into_iter(), Without::empty()).map(|_| ()).unwrap_err();
         assert!(matches!(error, ClaimError::Exhausted { names: 1, ports: 1 }), "{error}");
@@ -145,12 +145,12 @@ mod tests {
         drop(more);
     }
 
-    /// In a child, for the limit is a process's.
+    /// In a child process, because the limit applies to the whole process.
     #[test]
-    fn no_file_left_is_not_a_taken_slot() {
+    fn emfile_is_not_reported_as_a_taken_slot() {
         use nix::sys::resource::{Resource, setrlimit};
         use nix::sys::wait::{WaitStatus, waitpid};
-        // SAFETY: the child makes a few system calls and ends without running anything of this process's.
+        // SAFETY: the child makes a few system calls and ends without running anything else of this process.
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Child => {
                 let limited = setrlimit(Resource::RLIMIT_NOFILE, 0, 0).is_ok();

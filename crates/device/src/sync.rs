@@ -1,5 +1,5 @@
-//! The primitives of what is model-checked: `tests/handover.rs` and `tests/polling.rs` put loom's in
-//! their place.
+//! The synchronization primitives of the model-checked modules: `tests/handover.rs` and `tests/polling.rs` replace
+//! them by those of loom.
 
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub use std::sync::{Condvar, Mutex, MutexGuard};
@@ -12,7 +12,8 @@ impl<T> UnsafeCell<T> {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
-    /// Calls `work` with a pointer to the value. Whoever dereferences it answers for nobody else having it.
+    /// Calls `work` with a pointer to the value. A caller that dereferences it must ensure that no other thread
+    /// accesses it.
     #[inline]
     pub fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
         work(self.0.get())

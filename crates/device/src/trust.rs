@@ -1,8 +1,9 @@
-//! Whose packets of port 4791 are believed.
+//! Which processes may hand over packets of port 4791.
 //!
-//! The name of the socket that hands packets over is exclusive, but any user may be the first to take it; the kernel
-//! says who really sent. Our own user and root could do worse than forge packets. Another user is believed if he has
-//! UDP port 4791: then packets of foreign adapters do arrive at his process, and nobody else could hand them over.
+//! The name of the handing-over socket is exclusive, but any user may be the first to take it; the kernel says which
+//! user connected. This process's own user and root are believed: they could do more harm than forging packets.
+//! Another user is believed if it has UDP port 4791: packets of foreign adapters arrive at its process, and no other
+//! process could hand them over.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,36 +13,37 @@ use weir_wire::ROCE_PORT;
 /// Remembers which users have the port.
 pub struct Trust {
     own: u32,
-    /// By family.
+    /// One table for each IP family.
     tables: [Table; 2],
     told: Option<Instant>,
 }
 
-/// The users that have the port on all addresses of a family.
+/// The users that have the port on all addresses of one family.
 #[derive(Default)]
 struct Table {
     owners: Vec<u32>,
     read: Option<Instant>,
 }
 
-/// How long a finding holds: the port may become another's.
+/// How long an entry is valid: the port may pass to another user.
 const HOLDS: Duration = Duration::from_secs(1);
-/// How soon a user that was not found is looked for again. The kernel's table is long on some machines, and any user may
-/// have us look.
+/// How soon the table is read again for a user that is not in it. The kernel's table is long on some machines, and any
+/// user can cause it to be read.
 const AGAIN: Duration = Duration::from_millis(50);
-/// How often a user that is not believed is told of.
+/// How often a user that is not believed is reported.
 const TELL: Duration = Duration::from_secs(60);
-/// The number that the kernel shows for users without a number here: two of them need not be one.
-const NOBODY: u32 = 65534;
+/// The overflow UID, which the kernel shows for users without a UID here. Several users may share it, so it is never
+/// believed.
+const OVERFLOW_UID: u32 = 65534;
 
 impl Trust {
-    /// Of this process's user.
+    /// For this process's user.
     pub fn new() -> Self {
-        // SAFETY: asks for a number.
+        // SAFETY: a call without arguments that cannot fail.
         Trust { own: unsafe { libc::getuid() }, tables: Default::default(), told: None }
     }
 
-    /// Whether a user's process may hand packets over at all.
+    /// Whether a process of a user may connect at all.
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
         let may = self.is_above(user) || self.has_port(user, false, now) || self.has_port(user, true, now);
         if !may {
@@ -68,11 +70,11 @@ impl Trust {
         let found = table.owners.contains(&user);
         let holds = if found { HOLDS } else { AGAIN };
         if table.read.is_some_and(|read| now - read < holds) {
-            return found && user != NOBODY;
+            return found && user != OVERFLOW_UID;
         }
         table.owners = port_owners(v6);
         table.read = Some(now);
-        user != NOBODY && table.owners.contains(&user)
+        user != OVERFLOW_UID && table.owners.contains(&user)
     }
 
     fn tell(&mut self, user: u32, now: Instant) {
@@ -85,7 +87,7 @@ impl Trust {
 
 /// The users that have port 4791 on all addresses of a family.
 fn port_owners(v6: bool) -> Vec<u32> {
-    // The process may have threads in several network namespaces.
+    // The threads of the process may be in several network namespaces.
     let table = if v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
     std::fs::read_to_string(table).map_or(Vec::new(), |table| owners(&table, ROCE_PORT).collect())
 }
