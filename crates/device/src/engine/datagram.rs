@@ -1,4 +1,4 @@
-//! Datagrams: a QP that talks to many peers, and hears anybody.
+//! Datagrams (UD): one QP sends to many peers, and receives from any peer.
 
 use crate::adapter::Adapter;
 use crate::engine::host::QpHost;
@@ -17,10 +17,10 @@ use weir_link::{Arrival, Outbox};
 use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, Refused, Side};
 use weir_wire::ROCE_PORT;
 
-/// What a datagram costs a receive buffer beyond its bytes.
+/// The receive buffer space that a datagram takes beyond its bytes.
 pub const PACKET_COST: usize = 512;
 
-/// Datagrams of one QP on their way out, each to a peer of its own.
+/// Stages the datagrams of one QP, each for its own peer.
 struct Staged<'a> {
     outbox: &'a mut Outbox,
     segments: usize,
@@ -34,14 +34,14 @@ struct Staged<'a> {
     cached: &'a mut Cached,
     lost: &'a Lost,
     now: Instant,
-    /// Peers that got something, the last one only once in a row.
+    /// Peers that got a datagram; consecutive duplicates are omitted.
     served: &'a mut Vec<PeerId>,
-    /// Who must answer, or take in more, before the next datagram can go.
+    /// The peer that must answer, or take in more, before the next datagram can go.
     blocked: Option<PeerId>,
 }
 
 impl Engine {
-    /// Sends what a QP has for anybody. Whether it has more than the outbox holds.
+    /// Sends the datagrams of a QP. Returns whether it has more than the outbox holds.
     pub(super) fn transmit_datagrams(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return false };
         let routes = adapter.addresses.read();
@@ -74,7 +74,7 @@ impl Engine {
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staged);
         let blocked = staged.blocked;
         if let Some(peer) = blocked {
-            // Before `after` looks whether it wants to send.
+            // Before `after`, which checks whether the QP waits.
             self.wait_for(peer, index);
         }
         self.after(index, &mut protocol);
@@ -87,7 +87,7 @@ impl Engine {
         progress == Progress::Full && blocked.is_none()
     }
 
-    /// Asks a peer how far it has come, if it is time.
+    /// Asks a peer how much it has taken in, if a question is due.
     pub(super) fn ask(&mut self, peer: PeerId, now: Instant) {
         if let Some(note) = self.peers.ask(peer, now) {
             self.send_hello(&note, &[]);
@@ -96,7 +96,7 @@ impl Engine {
 }
 
 impl Staged<'_> {
-    /// Stages a datagram: on its way out, or among the parked ones.
+    /// Stages a datagram in the outbox, or among the parked ones.
     fn stage(
         &mut self,
         parked: Option<&mut Parked>,
@@ -128,7 +128,7 @@ impl Staged<'_> {
         staging.push(packet)
     }
 
-    /// Keeps a datagram until it is known what its peer is; without room for it, the QP waits.
+    /// Keeps a datagram until its peer's state is known; if there is no room for it, the QP waits.
     #[cold]
     fn park(&mut self, id: PeerId, packet: &Outgoing<'_>) -> Result<(), Refused> {
         let (route, to) = (self.peers.get(id).route, self.peers.get(id).to(false));
@@ -152,10 +152,10 @@ impl Staged<'_> {
 impl Egress for Staged<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
         let Some(to) = packet.to else { return Ok(()) };
-        // The handle was destroyed too early: its datagrams lead nowhere.
+        // The address handle was destroyed before the datagram left: it is dropped.
         let Some(route) = self.routes.get(to.address as usize).copied().flatten() else { return Ok(()) };
         if route.remote.is_multicast() {
-            // A group is nobody in particular: adapters of any kind may have joined it.
+            // Adapters of any kind may have joined a group: its packets go to port 4791 with an ICRC.
             return self.stage(None, &route, &route.to(ROCE_PORT), None, packet);
         }
         let id = self.peers.greet_datagram(route, to.dest_qp, self.now);
@@ -180,8 +180,8 @@ impl Egress for Staged<'_> {
     }
 }
 
-/// The header that stands before a received datagram: that of IPv6, or 20 zeros and that of IPv4 (annex A17.4.5.1).
-/// What the socket does not tell is as most senders set it.
+/// The network header before a received datagram: that of IPv6, or 20 zeros and that of IPv4 (annex A17.4.5.1). Fields
+/// that the socket does not report have the values that most senders set.
 pub fn network_header(arrival: &Arrival, datagram: usize) -> [u8; 40] {
     const UDP_HEADER: usize = 8;
     const UDP: u8 = 17;
@@ -229,7 +229,7 @@ mod tests {
         let v4 = network_header(&arrival("10.0.0.1", "10.0.0.2"), 100);
         assert_eq!(v4[..20], [0; 20]);
         assert_eq!((v4[20], &v4[22..24], &v4[32..]), (0x45, &[0, 128][..], &[10, 0, 0, 1, 10, 0, 0, 2][..]));
-        // A header with its checksum sums up to all ones.
+        // A valid IPv4 header, checksum included, sums up to all ones.
         let sum: u32 = v4[20..].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
         let v6 = network_header(&arrival("::1", "::2"), 100);

@@ -1,4 +1,4 @@
-//! The last thing that the engine of an adapter does which has failed: no completion is left to be waited for.
+//! Failing: the last step of the engine of an adapter that has failed, after which no completion is outstanding.
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
@@ -10,7 +10,7 @@ use weir_transport::Side;
 impl Engine {
     /// Moves every QP to the error state and flushes its work requests.
     pub fn fail(&mut self, adapter: &Adapter) {
-        // Those of a turn that did not end.
+        // Completions of a turn that did not end.
         quietly(|| self.done.publish());
         for index in self.table.indices() {
             let Some(entry) = self.table.get(index) else { continue };
@@ -38,7 +38,7 @@ impl Engine {
 
 #[cfg(test)]
 impl Engine {
-    /// Puts a carrier around the one that is there; `wrap` is first called without it.
+    /// Wraps the present carrier; `wrap` is first called with `None`.
     pub fn replace_carrier<C: weir_link::Carrier + 'static>(
         &mut self,
         wrap: impl Fn(Option<Box<dyn weir_link::Carrier>>) -> Box<C>,

@@ -1,4 +1,4 @@
-//! A QP's side of the adapter: memory within its protection domain, its CQs, its events.
+//! A QP's access to the adapter: memory within its protection domain, its CQs, its events.
 
 use crate::AsyncEvent;
 use crate::engine::done::Done;
@@ -11,18 +11,18 @@ use std::sync::Arc;
 use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
 use weir_wire::Opcode;
 
-/// What the protocol sees of the adapter while it works on one QP.
+/// The adapter as the protocol sees it while it works on one QP.
 pub struct QpHost<'a> {
     pub shared: &'a Arc<Shared>,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
-    /// Where its completions wait for the end of the turn. `None`: outside of turns they enter their CQs at once.
+    /// Collects completions until the end of the turn. `None`: outside of turns they enter their CQs at once.
     pub done: Option<&'a mut Done>,
-    /// Which of its sides is worked on.
+    /// The side that is worked on.
     pub side: Side,
 }
 
-/// Where an access goes: its address, and its region's pages if they are brought in on demand.
+/// The address of an access, and its region's on-demand pages.
 #[derive(Clone, Copy)]
 struct Spot {
     addr: u64,
@@ -31,7 +31,7 @@ struct Spot {
 }
 
 impl QpHost<'_> {
-    /// Which side's packet the protocol is given: responses are the requester's.
+    /// The side that a packet is for: responses are for the requester.
     pub fn side_of(opcode: Opcode) -> Side {
         if opcode.is_response() { Side::Requester } else { Side::Responder }
     }
@@ -54,25 +54,25 @@ impl QpHost<'_> {
         Ok(Spot { addr, len, paged: region.paged })
     }
 
-    fn who(&self) -> Who<'_> {
+    fn faulting(&self) -> Who<'_> {
         Who { faults: &self.shared.faults, side: self.side }
     }
 
-    /// Whether a spot can be written now; `left` bytes of the message belong there and behind it.
+    /// Checks whether a spot can be written now; `left` bytes of the message begin at its address.
     #[inline]
     fn admit(&self, spot: Spot, left: u64) -> Result<(), Denied> {
         match spot.paged {
             None => Ok(()),
-            Some(paged) => paged.admit(spot.addr, spot.len, left, true, self.who()),
+            Some(paged) => paged.admit(spot.addr, spot.len, left, true, self.faulting()),
         }
     }
 
-    /// A spot that could be written has not been.
+    /// Writing a spot failed although it was admitted.
     #[cold]
     fn missed(&self, spot: Spot) -> Denied {
         match spot.paged {
             None => Denied::Unmapped,
-            Some(paged) => paged.missed(spot.addr, spot.len, true, self.who()),
+            Some(paged) => paged.missed(spot.addr, spot.len, true, self.faulting()),
         }
     }
 
@@ -100,7 +100,7 @@ impl Host for QpHost<'_> {
             let spot = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, Access::LOCAL_WRITE)?;
             if let Some(spot) = spot {
                 self.admit(spot, u64::from(sge.length) - at)?;
-                // SAFETY: `now` is ours; the application's side may be in any state.
+                // SAFETY: `now` is a slice of the caller; the application's side may be in any state.
                 unsafe { copy::copy(spot.addr as *mut u8, now.as_ptr(), len) }.map_err(|_| self.missed(spot))?;
             }
             rest = later;
@@ -111,7 +111,7 @@ impl Host for QpHost<'_> {
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
         let spot = self.remote(rkey, va, bytes.len() as u64, Access::REMOTE_WRITE)?;
         self.admit(spot, spot.len)?;
-        // SAFETY: `bytes` is ours; the application's side may be in any state.
+        // SAFETY: `bytes` is a slice of the caller; the application's side may be in any state.
         unsafe { copy::copy(spot.addr as *mut u8, bytes.as_ptr(), bytes.len()) }.map_err(|_| self.missed(spot))
     }
 
@@ -191,7 +191,7 @@ impl Host for QpHost<'_> {
     }
 
     fn event(&mut self, event: QpEvent) {
-        // An event may say that no completion comes after it.
+        // The event may mean that no completion comes after it, so pending ones are published first.
         if let Some(done) = &mut self.done {
             done.publish();
         }
@@ -199,7 +199,7 @@ impl Host for QpHost<'_> {
     }
 }
 
-/// The parts of a list that bytes `offset .. offset + len` of its sum lie in: element, offset in it, length.
+/// The SGEs that hold bytes `offset .. offset + len` of the whole list: element, offset in it, length.
 pub fn pieces(sges: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = (&Sge, u64, usize)> {
     let mut skip = offset;
     let mut left = len as u64;

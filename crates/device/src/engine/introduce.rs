@@ -1,8 +1,8 @@
-//! Hellos: which are sent and answered when, what they prove of QPs.
+//! Hellos: when they are sent and answered, and the proofs of QPs in them.
 //!
-//! A QP that is connected asks the process at its peer's slot for a proof ([`crate::proof`]), and sends requests there
-//! only when it has it. What does not prove itself in time counts as a foreign adapter at port 4791, and is still taken
-//! for a Weir process if it proves itself later.
+//! A connected QP asks the process at its peer's slot for a proof ([`crate::proof`]), and sends requests there only
+//! when it has the proof. A peer that does not prove itself in time is treated as a foreign adapter at port 4791, and
+//! still becomes a Weir process if it proves itself later.
 
 use crate::engine::connection::{Connection, Link};
 use crate::engine::peer::PeerId;
@@ -16,7 +16,7 @@ use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
 impl Engine {
-    /// Takes a hello.
+    /// Handles a received hello.
     pub(super) fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
         let Some((hello, proofs)) = Hello::decode(datagram) else { return };
         let full = proofs.clone().count() == MAX_PROOFS;
@@ -35,14 +35,14 @@ impl Engine {
             // An answer has room for some of the proofs only.
             self.ask_for_more(id, progress, now);
         } else if unproven && hello.ask != 0 && self.peers.get(id).next_attempt.is_none() {
-            // The peer has come late.
+            // The peer started or connected late.
             self.peers.ask_soon(id, now);
         }
         if let Some(mut note) = heard.reply {
             if unproven || unconfirmed {
                 self.peers.ask_back(id, &hello, &mut note);
             }
-            // A question how far we have come is not one for proofs.
+            // A flow-control question asks for no proofs.
             if hello.mark != 0 {
                 self.send_hello(&note, &[]);
             } else {
@@ -63,7 +63,7 @@ impl Engine {
         self.send_hello(note, &proofs[..count]);
     }
 
-    /// Asks again at once. QPs that still wait have their full time again if others were proven.
+    /// Asks again at once. If some QPs were proven, the time limit of those that still wait starts again.
     fn ask_for_more(&mut self, id: PeerId, progress: bool, now: Instant) {
         for at in 0..if progress { self.peers.get(id).members.len() } else { 0 } {
             let index = self.peers.get(id).members[at];
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// A QP's peer was asked once more. Whether it counts as foreign from now on.
+    /// Counts a hello to a QP's peer. Whether the peer is treated as foreign because of it.
     fn count_try(&mut self, peer: PeerId, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
         let peer = self.peers.get(peer);
@@ -107,7 +107,7 @@ impl Engine {
         if foreign && peer.weir().is_some() {
             tracing::warn!(
                 "QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to port \
-                 {ROCE_PORT}, as to an adapter that is not Weir's",
+                 {ROCE_PORT}, as to a foreign adapter",
                 entry.shared.num,
                 peer.to(false),
             );
@@ -115,14 +115,14 @@ impl Engine {
         foreign
     }
 
-    /// Takes the proofs of an answer. Whether a QP was proven by them.
+    /// Checks the proofs of an answer. Whether they proved a QP.
     fn verify(&mut self, id: PeerId, proofs: impl Iterator<Item = Proof> + Clone) -> bool {
         let (nonce, mut progress) = (self.peers.nonce(id), false);
         for at in 0..self.peers.get(id).members.len() {
             let index = self.peers.get(id).members[at];
             let Some(entry) = self.table.get_mut(index) else { continue };
             let before = entry.connection.link;
-            // The other side may have begun anew, with another tag, before it sent anything.
+            // The peer may have connected anew, with another tag, and has sent nothing yet.
             let again = matches!(before, Link::Weir(_)) && entry.connection.is_unconfirmed();
             if !entry.connection.wants_proof() && !again {
                 continue;
@@ -139,7 +139,8 @@ impl Engine {
         progress
     }
 
-    /// The proofs of QPs towards a peer that may not have them yet; how many. Other QPs come first the next time.
+    /// Makes proofs of QPs whose peer may not have them yet; returns their number. The next call begins with other
+    /// QPs.
     fn prove(&mut self, id: PeerId, nonce: u64, into: &mut [Proof; MAX_PROOFS]) -> usize {
         let life = self.peers.own_life(id);
         let peer = self.peers.get_mut(id);

@@ -1,5 +1,5 @@
-//! The engine: moves packets between the QPs of a device and its carrier. Whoever holds it drives it, one turn at a
-//! time: doorbells, arrivals, deadlines, departures.
+//! The engine: moves packets between the QPs of a device and its carrier. The thread that holds it drives it, one turn
+//! at a time: doorbells, arrivals, deadlines, departures.
 
 mod connection;
 mod datagram;
@@ -55,17 +55,17 @@ use timers::Timers;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
 use weir_transport::{Announcer, Instant, Profile, Psn, Side};
 
-/// What a turn does beside doorbells, deadlines and departures.
+/// What a turn does besides doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     /// Looks for arrivals.
     receive: bool,
-    /// Sends ACKs that waited for company since an earlier turn.
+    /// Sends ACKs that were delayed in an earlier turn.
     earlier_acks: bool,
 }
 
 impl Turn {
-    /// Something was posted.
+    /// A work request was posted.
     pub const SEND: Turn = Turn { receive: false, earlier_acks: false };
     /// An empty CQ was polled.
     pub const POLL: Turn = Turn { receive: true, earlier_acks: true };
@@ -75,12 +75,12 @@ impl Turn {
     pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true };
 }
 
-/// Staged bytes on their way out: a few bursts, so that one system call takes them all and they stay in the cache.
+/// Staged bytes: a few bursts, so that one system call takes them all and they stay in the cache.
 const OUTBOX_BYTES: usize = 256 << 10;
 const OUTBOX_GROUPS: usize = 32;
-/// Receive slots of 64 KiB.
+/// Receive buffers of 64 KiB each.
 const INBOX_SLOTS: usize = 8;
-/// Receives in one turn, so that departures are not starved.
+/// Receive calls in one turn, so that departures are not starved.
 const RECEIVES: usize = 4;
 
 /// The state that only the holder touches.
@@ -94,34 +94,34 @@ pub struct Engine {
     table: Table,
     peers: Peers,
     timers: Timers,
-    /// QPs that want to send, each once.
+    /// QPs with something to send, each once.
     ready: VecDeque<u16>,
-    /// QPs that owe an ACK which waits for company, each once.
+    /// QPs that owe a delayed (lazy) ACK, each once.
     lazy: Vec<u16>,
     rung: Vec<u32>,
-    /// Peers that a QP's datagrams went to, while it is worked on.
+    /// Peers that got datagrams of the QP that is worked on.
     served: Vec<peer::PeerId>,
     cached: Cached,
     payload_cached: Cached,
-    /// Datagrams that wait for an answer of their peers, once a QP sends any.
+    /// Datagrams that wait for their peers' hellos; made when a QP that sends datagrams is ready.
     parked: Option<Box<Parked>>,
-    /// Packets that wait for pages, if there are on-demand regions.
+    /// Packets that wait for pages, once there are on-demand regions.
     held: Option<Box<Places>>,
-    /// QPs whose pages have come, while they are worked on.
+    /// Sides of QPs whose pages have come, while these are worked on.
     resolved: Vec<(u32, Side)>,
     /// Completions of this turn.
     done: Done,
-    /// Whom to tell that a page is there, where the profile has packet flood.
+    /// The fault notifier, where the profile has packet flood.
     announcer: Option<Box<Announcer>>,
-    /// Where packets are noted that the adapter itself loses.
+    /// Records packets that the adapter itself loses.
     lost: Lost,
-    /// Long payload without ICRC is sent from where it lies.
+    /// Long payload without ICRC is sent from application memory in place.
     in_place: bool,
-    /// Receives in a row that found nothing.
+    /// Consecutive receives that found nothing.
     empty_receives: u32,
-    /// No deadline is earlier: until then an empty poll has nothing to do but to look for arrivals.
+    /// No deadline is earlier (nanoseconds): until then an empty poll only looks for arrivals.
     next_due: u64,
-    /// Where traffic is counted, for all to see.
+    /// The published traffic counters.
     shown: &'static sheet::Device,
 }
 
@@ -135,7 +135,7 @@ impl Engine {
         ports: Ports,
         shown: &'static sheet::Device,
     ) -> Result<Engine, Errno> {
-        // Who looks at packets, or damages them, needs their ICRC.
+        // Captures and fault injection need the packets' ICRC.
         let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
         let own = Hello {
             ask: 0,
@@ -182,7 +182,7 @@ impl Engine {
         })
     }
 
-    /// What becomes readable when something arrives.
+    /// Descriptors that become readable when a packet arrives.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.carrier.fds();
         descriptors.push(self.slot.incoming.as_raw_fd());
@@ -194,7 +194,7 @@ impl Engine {
         self.carrier.close();
     }
 
-    /// Enters a QP under a new number. ENOMEM if there are as many as there may be.
+    /// Adds a QP under a new number. ENOMEM if the table is full.
     pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
         if let Some(oldest) = self.table.must_give_way() {
             self.give_way(oldest);
@@ -214,7 +214,7 @@ impl Engine {
         self.table.len()
     }
 
-    /// Takes a QP out. For a moment it goes on to acknowledge duplicates: the peer may have missed our last ACK.
+    /// Removes a QP. It acknowledges duplicates for 300 ms more: the peer may have missed its last ACK.
     pub fn remove_qp(&mut self, adapter: &Adapter, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         if !adapter.condition.works() {
@@ -225,7 +225,7 @@ impl Engine {
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();
-            // Its requests end here; what is booked for them is settled by `after`.
+            // Its requests end here; the turn below removes them from its peer's account.
             let places = protocol.abandon();
             if let Some(reads) = &entry.shared.reads {
                 reads.give_back(places);
@@ -236,12 +236,13 @@ impl Engine {
         self.table_timer(index);
     }
 
-    /// Binds a QP to where its packets go. `rq_psn`: it begins anew, and the first packet from there carries this PSN.
+    /// Binds a QP to a route. With `rq_psn`, a new connection begins, and the first packet from the peer carries this
+    /// PSN.
     pub fn connect(&mut self, adapter: &Adapter, num: u32, route: Route, dest: u32, rq_psn: Option<Psn>, now: Instant) {
         let Some(index) = self.table.index(num) else { return };
         let key = (route.local, route.remote, FIRST_PORT + slot_of(dest));
         if rq_psn.is_none() && entry_peer(&self.table, index).is_some_and(|peer| self.peers.get(peer).key() == key) {
-            // The way is another, the connection is the same.
+            // Only the way to the same peer was set again: the connection stays.
             return;
         }
         self.disconnect(num);
@@ -256,19 +257,19 @@ impl Engine {
             entry.connection.ask(now);
             self.peers.ask_soon(peer, now);
         } else {
-            // No Weir process has such numbers.
+            // No Weir process has QPNs of this slot.
             entry.connection.link = Link::Foreign;
             self.foreign.wanted(now);
         }
         if self.peers.get(peer).weir().is_none() {
-            // The peer may be a foreign adapter and send at once.
+            // The peer may be a foreign adapter, which may send at once.
             self.expect_foreign(adapter);
         }
         self.ready(index);
         self.turn(adapter, Turn::SEND);
     }
 
-    /// A connected QP will send, its first packet with this PSN: with that, too, its peer can prove itself.
+    /// A connected QP will send, and `psn` is its first PSN: with that, too, its peer can prove itself.
     pub fn send_from(&mut self, adapter: &Adapter, num: u32, psn: Psn, now: Instant) {
         let Some(index) = self.table.index(num) else { return };
         let Some(entry) = self.table.get_mut(index) else { return };
@@ -276,14 +277,14 @@ impl Engine {
         if let Some(peer) = entry.peer
             && entry.connection.wants_proof()
         {
-            // However long it was ready to receive before: nothing has been sent yet.
+            // The time limit of the proof starts again, however long the QP was in RTR: nothing has been sent yet.
             entry.connection.ask(now);
             self.peers.ask_soon(peer, now);
         }
         self.turn(adapter, Turn::SEND);
     }
 
-    /// Forgets where a QP's packets went.
+    /// Unbinds a QP from its route.
     pub fn disconnect(&mut self, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         self.drop_held(index);
@@ -305,7 +306,7 @@ impl Engine {
             self.go_on(adapter, now);
             worked = true;
         }
-        // An ACK waits for company where the program answers each message: its next post or poll takes the ACK along.
+        // A delayed ACK waits for the program's next post or poll, because the program answers each message.
         if turn.earlier_acks {
             self.hurry_acks();
         }
@@ -313,17 +314,17 @@ impl Engine {
             for _ in 0..RECEIVES {
                 let arrived = self.receive(adapter, now);
                 worked |= arrived > 0;
-                // Where one comes alone, another is not looked for before the answer to it is out.
+                // After a single buffer, its response is sent before another buffer is looked for.
                 if arrived < 2 {
                     break;
                 }
             }
-            // However busy the carrier is: what a foreign adapter sends comes this way only.
+            // Even if the carrier is busy: packets of foreign adapters may come this way only.
             if self.expects_handed_over(now) {
                 worked |= self.receive_handed_over(adapter, now) > 0;
             }
         }
-        // What receivers could not take earlier.
+        // Handed over packets that their receivers could not take earlier.
         self.foreign.flush(now);
         if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.somebody_polls() {
             return false;
@@ -333,7 +334,7 @@ impl Engine {
         self.done.publish();
         self.fail_overflown(adapter, now);
         self.done.publish();
-        // What a long turn left over is somebody's next turn.
+        // If a long turn left work over, the next turn is due at once.
         let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };
         self.next_due = next.unwrap_or(u64::MAX);
         adapter.pace.wake_by(next);
@@ -373,7 +374,7 @@ impl Engine {
         next.into_iter().chain([adapter.moderated.next()]).flatten().min()
     }
 
-    /// Puts a QP among those that want to send.
+    /// Puts a QP on the ready list.
     fn ready(&mut self, index: u16) {
         if let Some(entry) = self.table.get_mut(index)
             && !entry.ready
@@ -383,7 +384,7 @@ impl Engine {
         }
     }
 
-    /// Books what changed in a QP while it was worked on.
+    /// Updates the bookkeeping after a QP was worked on: counters, bytes in flight, deadline, ready list.
     fn after(&mut self, index: u16, protocol: &mut weir_transport::Qp) {
         let Some(entry) = self.table.get_mut(index) else { return };
         let flight = protocol.in_flight();
@@ -408,7 +409,7 @@ impl Engine {
             entry.deadline = due.0;
             self.timers.set(due.0, index);
         }
-        // What waits for a window or an answer are requests; responses go out all the same.
+        // Only requests wait for a window or a hello; responses are sent nevertheless.
         let wants = if entry.waiting { protocol.wants_respond() } else { protocol.wants_transmit() };
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
@@ -431,8 +432,8 @@ impl Engine {
         }
     }
 
-    /// A QP has missed an acknowledgement. Where packets carry an ICRC, an acknowledgement does not show which process
-    /// sent it: the peer has to show that it is still the one that proved itself.
+    /// A QP has missed an ACK. Where packets carry an ICRC, an ACK does not show which process sent it: the peer has
+    /// to show that it is still the process that proved itself.
     #[cold]
     fn missed_ack(&mut self, index: u16) {
         let Some(entry) = self.table.get(index) else { return };
@@ -440,7 +441,7 @@ impl Engine {
         let at = self.peers.get(peer);
         match entry.connection.link {
             Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.doubt(peer, clock::now()),
-            // It may be a Weir process that has come late.
+            // It may be a Weir process that started late.
             Link::Foreign if entry.connection.wants_proof() && at.next_attempt.is_none() => {
                 self.peers.ask_soon(peer, clock::now());
             }
@@ -448,7 +449,7 @@ impl Engine {
         }
     }
 
-    /// Takes what a QP has under way off its peer's account.
+    /// Removes a QP's bytes in flight from its peer's account.
     fn settle(&mut self, index: u16) {
         let Some(entry) = self.table.get_mut(index) else { return };
         let counted = std::mem::take(&mut entry.counted);
@@ -460,7 +461,7 @@ impl Engine {
         }
     }
 
-    /// QPs that waited for a peer's answer or window may try again.
+    /// QPs that waited for a peer's hello or window try again.
     fn wake_waiting(&mut self, peer: Option<peer::PeerId>) {
         let Some(peer) = peer else { return };
         if self.parked.is_some() {
@@ -481,12 +482,12 @@ fn entry_peer(table: &Table, index: u16) -> Option<peer::PeerId> {
     table.get(index).and_then(|entry| entry.peer)
 }
 
-/// Our UDP port.
+/// This process's UDP port.
 fn own_port(slot: &Slot) -> u16 {
     FIRST_PORT + slot.number()
 }
 
-/// The index in a QPN, if it is one of this slot.
+/// The index in a QPN, if the QPN belongs to this slot.
 fn index_in(slot: &Slot, qpn: u32) -> Option<u16> {
     (slot_of(qpn) == slot.number()).then_some((qpn & ((1 << INDEX_BITS) - 1)) as u16)
 }

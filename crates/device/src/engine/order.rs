@@ -1,9 +1,9 @@
-//! The order in which the numbers of QPs are given: each of them once before one comes again, and none to be guessed
-//! from its neighbours.
+//! The order in which QP numbers are assigned: each once before any is assigned again, and a number cannot be guessed
+//! from the previous ones.
 //!
-//! A number that comes again late is one whose packets have left the wire. And that a packet names a QP of this process
-//! must not be easy to arrange for a sender that knows another QP's number. So a counter goes through a permutation of
-//! 14 bits that a key decides: a Feistel network of two halves of 7 bits.
+//! When a number is assigned again late, the packets for its previous QP have left the wire. A sender that knows the
+//! number of one QP must not easily find that of another QP of the process. So a counter goes through a keyed
+//! permutation of 14 bits: a Feistel network of two halves of 7 bits.
 
 /// Bits of a number.
 const BITS: u32 = 14;
@@ -12,17 +12,17 @@ const MASK: u16 = (1 << HALF) - 1;
 /// How many numbers there are.
 pub const NUMBERS: u16 = 1 << BITS;
 
-/// A key for each round. Seven rounds: with small halves, a few more than the four that theory asks for.
+/// A key for each round. Seven rounds: with small halves, a few more than the four that theory requires.
 pub type Keys = [u64; 7];
 
-/// The numbers from 0 to 16,383 in an order that a key decides, again and again.
+/// The numbers from 0 to 16,383 in an order determined by the keys, repeated.
 pub struct Order {
     keys: Keys,
     counter: u16,
 }
 
 impl Order {
-    /// That of a key.
+    /// The order of these keys.
     pub fn new(keys: Keys) -> Order {
         Order { keys, counter: 0 }
     }
@@ -64,22 +64,23 @@ mod tests {
         let first: Vec<u16> = (0..COUNT).map(|_| order.take()).collect();
         assert_eq!(first.iter().collect::<HashSet<_>>().len(), COUNT);
         assert!(first.iter().all(|number| *number < NUMBERS));
-        // The second time round is as the first: what comes again is as far away as can be.
+        // The second pass is the same as the first, so a number is repeated as late as possible.
         assert!(first.iter().all(|number| order.take() == *number));
     }
 
     #[test]
-    fn neighbours_do_not_tell_of_each_other() {
+    fn consecutive_numbers_are_unrelated() {
         let mut order = Order::new(keys());
         let numbers: Vec<u16> = (0..COUNT).map(|_| order.take()).collect();
-        // Whatever the step from one to the next is, it is hardly ever the same. In a random order the commonest of
-        // 16,384 steps is taken some 8 times, and by 40 pairs once in 10^40.
+        // The difference between consecutive numbers is hardly ever the same. In a random order the commonest of
+        // 16,384 differences occurs about 8 times, and 40 times with a probability of 10^-40.
         let mut steps = vec![0u32; COUNT];
         for pair in numbers.windows(2) {
             steps[usize::from(pair[1].wrapping_sub(pair[0]) % NUMBERS)] += 1;
         }
         assert!(*steps.iter().max().unwrap() < 40, "{:?}", steps.iter().max());
-        // Nor do they share bits: each bit differs between neighbours half of the time, give or take ten deviations.
+        // They share no bits either: each bit differs between neighbours half of the time, within ten standard
+        // deviations.
         for bit in 0..BITS {
             let differ = numbers.windows(2).filter(|pair| (pair[0] ^ pair[1]) >> bit & 1 == 1).count();
             assert!(differ.abs_diff(COUNT / 2) < 640, "bit {bit}: {differ}");
@@ -90,7 +91,7 @@ mod tests {
     fn another_key_is_another_order() {
         let [mut one, mut other] = [(); 2].map(|()| Order::new(keys()));
         let same = (0..COUNT).filter(|_| one.take() == other.take()).count();
-        // One is to be expected.
+        // One equal number is expected.
         assert!(same < 40, "{same}");
     }
 }

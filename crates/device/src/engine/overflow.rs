@@ -1,4 +1,4 @@
-//! A CQ that has overflowed takes the QPs that complete to it along.
+//! CQ overflow: the QPs that complete to the CQ go to the error state.
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use weir_transport::{AttrMask, Host, Instant, QpAttr, QpEvent, QpState, Side};
 
 impl Engine {
-    /// Moves the QPs of overflown CQs to the error state, each with an event of its own (IBTA 11.6.3.2).
+    /// Moves the QPs of overflowed CQs to the error state, each with an event (IBTA 11.6.3.2).
     pub(super) fn fail_overflown(&mut self, adapter: &Adapter, now: Instant) {
         if !adapter.overflown.load(Ordering::Relaxed) || !adapter.overflown.swap(false, Ordering::AcqRel) {
             return;

@@ -1,5 +1,5 @@
-//! Datagrams to processes that have not answered yet. They are copied here, so that what is posted after them to other
-//! processes does not wait for the answer.
+//! Datagrams to processes that have not answered a hello yet. They are copied here, so that what is posted after them
+//! to other processes does not wait for that answer.
 
 use crate::engine::Engine;
 use crate::engine::peer::{PeerId, State};
@@ -10,17 +10,17 @@ use weir_transport::Instant;
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
-/// Bytes of all datagrams that wait.
+/// Bytes of all parked datagrams together.
 const BYTES: usize = 256 << 10;
-/// How many wait at a time, for all peers and for one.
+/// The most parked datagrams, for all peers together and for one peer.
 pub const DATAGRAMS: usize = 512;
 const DATAGRAMS_OF_ONE: usize = 64;
 
-/// Datagrams that wait, in the order of their posting.
+/// Parked datagrams, in the order of their posting.
 pub struct Parked {
-    /// A group is one datagram, without ICRC. Released ones have no bytes.
+    /// Each group is one datagram, without ICRC. Released datagrams have length 0.
     pub outbox: Outbox,
-    /// Which peer each group waits for.
+    /// The peer that each group waits for.
     peers: Vec<PeerId>,
 }
 
@@ -29,7 +29,7 @@ impl Parked {
         Parked { outbox: Outbox::new(BYTES, DATAGRAMS), peers: Vec::with_capacity(DATAGRAMS) }
     }
 
-    /// Whether a further datagram may wait for a peer.
+    /// Whether another datagram may wait for a peer.
     pub fn admits(&self, peer: PeerId) -> bool {
         self.peers.iter().filter(|other| **other == peer).count() < DATAGRAMS_OF_ONE
     }
@@ -47,12 +47,12 @@ impl Parked {
 }
 
 impl Engine {
-    /// There are QPs that send datagrams.
+    /// Called when there is a QP that sends datagrams.
     pub fn equip_for_datagrams(&mut self, parked: Box<Parked>) {
         self.parked.get_or_insert(parked);
     }
 
-    /// Sends what waited for a peer of which it is now known what it is.
+    /// Sends what waited for a peer, if the peer's state is known now.
     pub(super) fn release(&mut self, id: PeerId, now: Instant) {
         let known = self.peers.get(id).state != State::Unknown;
         let Some(mut parked) = self.parked.take_if(|parked| known && parked.peers.contains(&id)) else { return };
@@ -61,7 +61,7 @@ impl Engine {
                 self.send_parked(id, &mut parked.outbox, at);
             }
         }
-        // A place is free again when all that came after it has gone.
+        // Room is freed at the end of the outbox only, when all later datagrams have gone too.
         while parked.outbox.groups.last().is_some_and(|last| last.len == 0) {
             parked.outbox.len = parked.outbox.groups.pop().map_or(0, |last| last.start);
             parked.peers.pop();
@@ -122,14 +122,14 @@ mod tests {
         qp
     }
 
-    /// QPNs of slots that no process has.
+    /// QPNs of slots without a process.
     fn silent_slots() -> Vec<u32> {
         let free = |slot: &u32| std::net::UdpSocket::bind(("0.0.0.0", crate::slot::FIRST_PORT + *slot as u16)).is_ok();
         (1..1000u32).filter(free).take(24).map(|slot| slot << 14 | 5).collect()
     }
 
     #[test]
-    fn datagrams_to_silent_processes_hold_up_no_others() {
+    fn datagrams_to_silent_processes_do_not_delay_others() {
         let context = Context::open("weir_lo").unwrap();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(128, None, 0).unwrap();
@@ -141,7 +141,7 @@ mod tests {
             ..AddressVector::default()
         };
         let address = pd.create_ah(&here).unwrap();
-        // Where this process loses its core for longer than an answer is waited for, it tells nothing.
+        // If this process loses its core for longer than the time limit of an answer, a round proves nothing.
         let overtook = (0..20).any(|_| {
             let qps = [(); 2].map(|()| datagram_qp(&pd, &cq));
             let mut memory = [0u8; 128];

@@ -1,4 +1,4 @@
-//! One process at the other end, or a foreign adapter: what is known of it, and what is under way to it.
+//! A peer, which is a Weir process or a foreign adapter: its state, and what is under way to it.
 
 use crate::engine::connection::TRIES;
 use crate::engine::flow::Flow;
@@ -12,49 +12,49 @@ use weir_wire::ROCE_PORT;
 /// Index of a peer.
 pub type PeerId = usize;
 
-/// A process at the other end, or a foreign adapter.
+/// A Weir process at the other end, or a foreign adapter.
 pub struct Peer {
-    /// How packets get there.
+    /// The route to it.
     pub route: Route,
-    /// Its slot's port, where hellos go, and packets if it is a Weir process.
+    /// The port of its slot, for hellos, and for packets if it is a Weir process.
     pub slot_port: u16,
-    /// What is known of it.
+    /// What it was found to be.
     pub state: State,
-    /// The process that QPs here were last proven to belong to; another one may answer at its port by now.
+    /// The incarnation that QPs were last proven to belong to; another process may have its port by now.
     pub life: Option<u64>,
     /// Indices of the QPs that are bound to it, each once.
     pub members: Vec<u16>,
-    /// Which of them is proven next to it.
+    /// The member that the next answer's proofs begin with.
     pub next_to_prove: usize,
-    /// How often it was asked since a QP with ICRC missed an acknowledgement: it may have died, and another process may
-    /// have its port.
+    /// Hellos sent since a QP with ICRC missed an ACK: the peer is suspected to be dead, and another process may have
+    /// its port. `None`: it is not suspected.
     pub doubts: Option<u32>,
     /// Cost in bytes of requests under way to it.
     pub in_flight: usize,
     /// Bytes of READ responses under way from it.
     pub reading: usize,
-    /// What went there without being acknowledged: UC and UD.
+    /// Bytes sent without acknowledgement: UC and UD.
     pub flow: Flow,
-    /// QPs that wait for its state or its window to open, each once.
+    /// QPs that wait for its state to be known or its window to open, each once.
     pub waiting: Vec<u16>,
-    /// Hellos since it was last decided to ask.
+    /// Hellos sent in the current series.
     pub attempts: u32,
-    /// When it is asked next.
+    /// When the next hello is due.
     pub next_attempt: Option<Instant>,
-    /// Questions in a row that were asked at once because an answer was full.
+    /// Consecutive hellos sent at once because an answer was full of proofs.
     pub rounds: u32,
-    /// When it last answered.
+    /// When it last answered a hello.
     pub confirmed: Option<Instant>,
-    /// The window that it was told.
+    /// The window that the last hello told it.
     pub told: usize,
-    /// When a datagram last went there: they do without being bound to it.
+    /// When a datagram last went there; a QP sends datagrams without being bound to the peer.
     pub datagrams: Option<Instant>,
 }
 
 /// What is known of a peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
-    /// Asked, not answered yet.
+    /// It has not answered yet.
     Unknown,
     /// Another Weir process.
     Weir(Weir),
@@ -67,7 +67,7 @@ pub enum State {
 pub struct Weir {
     /// It runs under the same kernel: a burst arrives as it was sent.
     pub near: bool,
-    /// Packets between us carry an ICRC.
+    /// Packets in both directions carry an ICRC.
     pub icrc: bool,
     /// Bytes that may be under way to it.
     pub window: usize,
@@ -76,7 +76,7 @@ pub struct Weir {
 }
 
 impl Peer {
-    /// What is known of the Weir process there.
+    /// The peer's parameters if it is a Weir process.
     pub fn weir(&self) -> Option<Weir> {
         match self.state {
             State::Weir(weir) => Some(weir),
@@ -84,27 +84,27 @@ impl Peer {
         }
     }
 
-    /// Where its packets go if it is a Weir process, or a foreign adapter.
+    /// The destination of its packets, as a foreign adapter or as a Weir process.
     pub fn to(&self, foreign: bool) -> SocketAddr {
         self.route.to(if foreign { ROCE_PORT } else { self.slot_port })
     }
 
-    /// Whether requests to it are held back until it has shown that it lives.
+    /// Whether requests to it are held back until it shows that it is alive.
     pub fn is_doubted(&self) -> bool {
         self.doubts.is_some_and(|asked| asked <= TRIES)
     }
 
-    /// Whether it was asked in vain whether it lives.
+    /// Whether it is suspected and has not answered `TRIES` hellos.
     pub fn is_silent(&self) -> bool {
         self.doubts.is_some_and(|asked| asked > TRIES)
     }
 
-    /// What it is found by.
+    /// The key under which it is found.
     pub fn key(&self) -> PeerKey {
         (self.route.local, self.route.remote, self.slot_port)
     }
 
-    /// It is asked once more whether it lives.
+    /// Counts a hello that asks a suspected peer.
     pub fn ask_again(&mut self) {
         self.doubts = self.doubts.map(|asked| asked + 1);
     }

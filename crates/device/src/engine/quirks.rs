@@ -1,12 +1,13 @@
-//! What an adapter with flaws keeps for all its QPs: whom it has still to tell that a page is there, and how many READs
-//! they have outstanding together. An adapter without has none of it.
+//! The state that an adapter with flaws keeps for all its QPs: the fault notifier, and the count of their outstanding
+//! READs. An ideal adapter has neither.
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
 use std::sync::{Mutex, MutexGuard, Weak};
 use weir_transport::{Announcer, Instant, Outstanding, Profile, ResponderFaults, Side};
 
-/// A limit to the READs and atomics of all QPs together. Whoever holds the engine asks it; ending a QP gives places back.
+/// A limit of the READs and atomics of all QPs together. The holder of the engine takes credits; ending a QP returns
+/// them.
 pub struct Reads {
     places: Mutex<Outstanding>,
     adapter: Weak<Adapter>,
@@ -19,12 +20,12 @@ impl Reads {
         Some(Reads { places: Mutex::new(Outstanding::new(Some(limit))), adapter })
     }
 
-    /// A place for one more, if there is one.
+    /// Takes one READ credit, if there is one.
     pub fn take(&self) -> bool {
         self.places().take()
     }
 
-    /// So many are over. QPs that waited for a place try again.
+    /// Returns `count` credits. QPs that waited for a credit try again.
     pub fn give_back(&self, count: u32) {
         if self.places().give_back(count)
             && let Some(adapter) = self.adapter.upgrade()
@@ -38,18 +39,18 @@ impl Reads {
     }
 }
 
-/// Whether peers may have to repeat all that they have under way, time and again.
+/// Whether page faults may make peers repeat all that they have under way.
 pub(super) fn has_peers_repeat(profile: &Profile) -> bool {
     profile.page_faults.responder != ResponderFaults::Wait
 }
 
-/// Whom to tell that a page is there, where the profile has packet flood.
+/// The fault notifier, where the profile has packet flood.
 pub(super) fn announcer(profile: &Profile) -> Option<Box<Announcer>> {
     profile.flood.map(|flood| Box::new(Announcer::new(Some(flood))))
 }
 
 impl Engine {
-    /// Of those whose pages are there, leaves the ones that hear of it now. When to look again.
+    /// Keeps in `resolved` only the sides that are notified now; requesters may be later. Returns when to look again.
     pub(super) fn announce(&mut self, adapter: &Adapter, now: Instant, resolved: &mut Vec<(u32, Side)>) -> Option<u64> {
         let mut announcer = self.announcer.take()?;
         adapter.take_unaware(|num| {
@@ -72,14 +73,14 @@ impl Engine {
         next.map(|next| next.0)
     }
 
-    /// A QP is no more, or begins afresh.
+    /// A QP was removed or reconnected.
     pub(super) fn forget_unaware(&mut self, num: u32) {
         if let Some(announcer) = &mut self.announcer {
             announcer.forget(num);
         }
     }
 
-    /// All QPs that wait for a window, or for a place for a READ, try again.
+    /// All QPs that wait for a window or for a READ credit try again.
     pub(super) fn wake_all(&mut self) {
         for peer in self.peers.ids() {
             self.wake_waiting(Some(peer));

@@ -1,6 +1,6 @@
-//! Packets on their way out: header, payload and ICRC are put together in the staging buffer, where the ICRC is of the
-//! same bytes that leave. (Taken over application memory in place it would race with programs that write there.)
-//! Where there is no ICRC, long payload stays where it is, and the kernel takes it from there.
+//! Staging of outgoing packets: header, payload and ICRC are assembled in the staging buffer, and the ICRC covers the
+//! bytes that leave. (Computed over application memory in place, it would race with programs that write there.) Where
+//! the ICRC is omitted, long payload stays in application memory, and the kernel reads it there.
 
 use crate::engine::host::pieces;
 use crate::memory::copy;
@@ -16,43 +16,43 @@ use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Remote,
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
-/// The most bytes in one UDP_SEGMENT send: what fits into an IP packet, and some room.
+/// The most bytes in one UDP_SEGMENT send: an IP packet, less some margin.
 const GROUP_BYTES: usize = 65_000;
 
-/// Puts packets of one QP into the outbox.
+/// Stages packets of one QP in the outbox.
 pub struct Staging<'a> {
     pub outbox: &'a mut Outbox,
     pub groups: usize,
     pub segments: usize,
     pub route: &'a Route,
-    /// The port at the other end.
+    /// The remote socket address.
     pub to: &'a SocketAddr,
     pub port: u16,
-    /// What stands in place of an ICRC that is left out; `None`: there is an ICRC.
+    /// The tag in place of an omitted ICRC; `None`: there is an ICRC.
     pub tag: Option<u32>,
     /// The QP and its PD.
     pub user: User,
     pub faults: &'a Arc<QpFaults>,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
-    /// The process at the other end is gone: packets lead nowhere.
+    /// The peer process is gone: packets are discarded.
     pub discard: bool,
-    /// What becomes of packets that the adapter itself loses.
+    /// Records packets that the adapter itself loses.
     pub lost: &'a Lost,
-    /// Payload may stay where it is: its owner hears of the end of the operation only after the burst has left.
+    /// Payload may be sent in place: the operation completes only after the burst has left.
     pub in_place: bool,
 }
 
-/// Where packets are noted that the adapter itself loses.
+/// Records packets that the adapter itself loses.
 pub struct Lost {
     pub shown: &'static sheet::Device,
-    /// A capture shows them.
+    /// There is a capture, which shows them.
     pub captured: bool,
 }
 
-/// Payload from which on leaving it in place is cheaper than copying it.
+/// The smallest payload for which sending in place is cheaper than copying.
 const IN_PLACE: usize = 1024;
-/// The most pieces of one packet: headers, a piece for each scatter/gather element, the rest.
+/// The most pieces of one packet: headers, one piece for each SGE, the tail.
 const PACKET_PIECES: usize = 2 + 32;
 
 impl Egress for Staging<'_> {
@@ -111,7 +111,7 @@ impl Egress for Staging<'_> {
 }
 
 impl Staging<'_> {
-    /// Stages a packet for the capture alone, as a group of its own. Without a place for it, it is not shown.
+    /// Stages a packet for the capture alone, as a group of its own. If there is no room, it is not shown.
     fn show_lost(&mut self, packet: &Outgoing<'_>) {
         let headers = packet.headers.len();
         let body = headers + packet.payload.len() + usize::from(packet.headers.bth.pad);
@@ -125,21 +125,21 @@ impl Staging<'_> {
         place[headers..].fill(0);
         let payload = &mut place[headers..headers + packet.payload.len()];
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
-        // What is not there is not worth a page fault: zeros are shown.
+        // A missing page is not worth a page fault: zeros are shown.
         memory.peek(&packet.payload, payload);
         let icrc = icrc::compute(&envelope, &place[..body]);
         place[body..].copy_from_slice(&icrc.to_le_bytes());
         self.outbox.len += len;
-        // One that is not full is joined by no other.
+        // The segment is longer than the datagram, so that no other datagram joins the group.
         let group = Group { len, fate: Fate::LOST | Fate::DAMMED, ..self.group(start, len + 1) };
         self.outbox.groups.push(group);
     }
 
-    /// A denial ends the QP's work requests at once. Where parts of them are still to leave from application memory,
-    /// they leave first; then it is denied again.
+    /// A denial ends the QP's work requests at once. If staged payload of them is still to leave from application
+    /// memory, the burst leaves first (`Full`); then the access is denied again.
     #[cold]
     fn refusal(&self, denied: Denied) -> Refused {
-        // Who waits for a page ends nothing.
+        // A page fault ends no work request.
         let leaves_first = denied != Denied::PageFault && self.in_place && !self.outbox.pieces.is_empty();
         if !leaves_first {
             return Refused::Denied(denied);
@@ -148,13 +148,13 @@ impl Staging<'_> {
         Refused::Full
     }
 
-    /// Inline data is copied all the same: its place may be posted to again before the burst leaves.
+    /// Inline data is always copied: its buffer in the send queue may be reused before the burst leaves.
     fn leaves_in_place(&self, payload: &Payload<'_>) -> bool {
         let registered = matches!(payload, Payload::Gather { .. } | Payload::Remote(_));
         self.in_place && self.tag.is_some() && !self.discard && registered && payload.len() >= IN_PLACE
     }
 
-    /// Stages what is around the payload, and notes where that lies.
+    /// Stages the headers and the tail of a packet, and refers to its payload in place.
     fn push_in_place(&mut self, packet: &Outgoing<'_>, joins: bool) -> Result<(), Refused> {
         let mut found = [Piece { addr: 0, len: 0 }; PACKET_PIECES];
         let count = self.locate(&packet.payload, &mut found).map_err(|denied| self.refusal(denied))?;
@@ -177,7 +177,7 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// The pieces of application memory that a payload consists of; their number.
+    /// Finds the pieces of application memory that a payload consists of; returns their number.
     fn locate(&mut self, payload: &Payload<'_>, found: &mut [Piece; PACKET_PIECES]) -> Result<usize, Denied> {
         let mut count = 0;
         let mut add = |addr: u64, len: usize| {
@@ -200,13 +200,13 @@ impl Staging<'_> {
         Ok(count)
     }
 
-    /// A new group for this destination, of datagrams of `segment` bytes.
+    /// A new group for this destination, with datagrams of `segment` bytes.
     fn group(&self, start: usize, segment: usize) -> Group {
         let route = self.route;
         Group { start, segment, hops: route.hops, ..Group::new(*self.to, route.local, route.ifindex) }
     }
 
-    /// UDP_SEGMENT wants datagrams of one size, the last of which may be shorter.
+    /// UDP_SEGMENT requires datagrams of one size; only the last may be shorter.
     fn joins(&self, group: &Group, len: usize) -> bool {
         group.to == *self.to
             && group.from == self.route.local
@@ -231,13 +231,13 @@ impl Staging<'_> {
     }
 }
 
-/// What a null region reads as.
+/// The payload of a null region: zeros.
 fn zeros(len: usize, add: &mut impl FnMut(u64, usize)) {
     static ZEROS: [u8; 4096] = [0; 4096];
     add(ZEROS.as_ptr().addr() as u64, len.min(ZEROS.len()));
 }
 
-/// Application memory that payload comes from.
+/// The application memory that payload is copied from.
 struct Memory<'a> {
     user: User,
     faults: &'a Arc<QpFaults>,
@@ -245,7 +245,7 @@ struct Memory<'a> {
     cached: &'a mut Cached,
 }
 
-/// Where payload lies.
+/// The address of payload, and its on-demand pages.
 #[derive(Clone, Copy)]
 struct Source {
     addr: u64,
@@ -280,7 +280,7 @@ impl Memory<'_> {
         }
     }
 
-    /// What a peer READs. Its pages are there.
+    /// The source of a READ response. Its pages are present.
     fn remote(&mut self, range: &Remote) -> Result<Source, Denied> {
         let &Remote { pd, rkey, va, len } = range;
         let region = self.regions.find(rkey, self.cached)?;
@@ -288,7 +288,7 @@ impl Memory<'_> {
         self.admit(Source { addr, paged: region.paged, side: Side::Responder }, len, len)
     }
 
-    /// `len` bytes from byte `at` of a piece of a work request; none if it is of a null region. Their pages are there.
+    /// `len` bytes from byte `at` of an SGE; `None` if it is of a null region. Their pages are present.
     fn local(&mut self, sge: &Sge, at: u64, len: usize) -> Result<Option<Source>, Denied> {
         let region = self.regions.find(sge.lkey, self.cached)?;
         match region.local(self.user.pd, sge.addr.wrapping_add(at), len as u64, Access::empty())? {
@@ -300,7 +300,7 @@ impl Memory<'_> {
         }
     }
 
-    /// The same without asking for pages: what is not there is left out.
+    /// Copies payload without raising page faults: bytes of missing pages are left out.
     fn peek(&mut self, payload: &Payload<'_>, to: &mut [u8]) {
         let Payload::Gather { sges, offset, len } = *payload else {
             if let Payload::Bytes(bytes) = payload {
@@ -317,7 +317,7 @@ impl Memory<'_> {
             if let Ok(Place::Memory(addr)) = place
                 && region.paged.is_none_or(|paged| paged.is_there(addr, take as u64))
             {
-                // SAFETY: `now` is ours; the application's side may be in any state.
+                // SAFETY: `now` is a slice of this function; the application's side may be in any state.
                 let _ = unsafe { copy::copy(now.as_mut_ptr(), addr as *const u8, take) };
             }
         }
@@ -332,7 +332,7 @@ impl Memory<'_> {
     }
 
     fn fetch(&self, from: Source, to: &mut [u8]) -> Result<(), Denied> {
-        // SAFETY: `to` is ours; the application's side may be in any state.
+        // SAFETY: `to` is a slice of the caller; the application's side may be in any state.
         unsafe { copy::copy(to.as_mut_ptr(), from.addr as *const u8, to.len()) }.map_err(|_| match from.paged {
             None => Denied::Unmapped,
             Some(paged) => {

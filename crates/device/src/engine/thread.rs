@@ -9,10 +9,10 @@ use crate::{Errno, clock};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long the thread looks for more before it sleeps: about what a wake-up costs.
+/// How long the thread spins before it sleeps: about the cost of a wake-up.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Starts it, with all signals blocked: they are the program's. Error: EAGAIN.
+/// Starts the thread with the program's signals blocked, so that no handler runs on it. Error: EAGAIN.
 pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     let pace = adapter.pace.clone();
     let adapter = Arc::downgrade(adapter);
@@ -29,7 +29,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Until the adapter is gone or has failed.
+/// Runs until the adapter is gone or has failed.
 fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         let mine = pace.wait();
@@ -66,15 +66,15 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             if pace.flush_wanted().is_some() {
                 break;
             }
-            // The program may have the same core, and be the one that we wait for.
+            // The program that the thread waits for may need this core.
             adapter.pace.offer_core();
         }
     }
 }
 
-/// Threads inherit the mask.
+/// Runs `work`, whose new threads inherit the blocked signals.
 pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: masks on the stack; SIGSEGV and SIGBUS stay open, for the guarded copy needs them.
+    // SAFETY: masks on the stack. SIGSEGV and SIGBUS stay unblocked, because the guarded copy needs them.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();

@@ -1,4 +1,4 @@
-//! Departures: ready QPs in turn, until they or their peers' windows are exhausted.
+//! Departures: the ready QPs take turns until they have sent everything or their peers' windows are full.
 
 use crate::adapter::Adapter;
 use crate::engine::connection::Link;
@@ -39,7 +39,7 @@ impl Engine {
         sent
     }
 
-    /// Notes what went wrong on the way out: another thread says it.
+    /// Keeps failed sends for the log, which another thread writes.
     fn complain(&mut self, adapter: &Adapter) {
         let mut any = false;
         while let Some(trouble) = self.carrier.take_trouble() {
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Whether it has more than the outbox holds.
+    /// Returns whether the QP has more to send than the outbox holds.
     fn transmit_one(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
         entry.ready = false;
@@ -60,7 +60,7 @@ impl Engine {
             return self.transmit_datagrams(adapter, index, now);
         }
         let Some(peer) = entry.peer else {
-            // Nowhere to send to, but an error state flushes all the same.
+            // There is no route, but in the error state the work requests are flushed.
             let mut protocol = shared.lock();
             if protocol.state() == QpState::Error {
                 self.flush_queues(adapter, index, &mut protocol, now);
@@ -70,7 +70,7 @@ impl Engine {
         let at = self.peers.get(peer);
         let icrc = at.weir().is_none_or(|weir| weir.icrc);
         let (tag, discard, foreign) = match entry.connection.link {
-            // What an ICRC is right for may come from any process: nothing is sent to one that may not be the peer.
+            // Any process can compute an ICRC: nothing is sent to a process that may not be the peer.
             Link::Weir(_) | Link::Asking { .. } if waits(entry.connection.link, at, icrc) => {
                 let mut protocol = shared.lock();
                 if protocol.state() == QpState::Error {
@@ -82,7 +82,7 @@ impl Engine {
                 return false;
             }
             Link::Weir(demand) => {
-                // The process that the QP belongs to has died, or does not show that it lives.
+                // The process that owned the peer QP has died, or does not show that it is alive.
                 let dead = at.life != Some(demand.life) || icrc && at.is_silent();
                 ((!icrc).then_some(demand.tag), dead, false)
             }
@@ -129,7 +129,7 @@ impl Engine {
             let Metered { sent, refused, .. } = metered;
             self.peers.get_mut(peer).flow.sent(sent);
             if refused {
-                // Before `after` looks whether it wants to send.
+                // Before `after`, which checks whether the QP waits.
                 self.wait_for(peer, index);
             }
             self.after(index, &mut protocol);
@@ -139,14 +139,14 @@ impl Engine {
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
         let limited = progress == Progress::Limited;
         if limited {
-            // Before `after` looks whether it wants to send.
+            // Before `after`, which checks whether the QP waits.
             self.wait_for(peer, index);
         }
         self.after(index, &mut protocol);
         progress == Progress::Full
     }
 
-    /// Completes what is posted to a QP in error that has no peer.
+    /// Flushes what is posted to a QP in the error state that has no peer.
     fn flush_queues(&mut self, adapter: &Adapter, index: u16, protocol: &mut weir_transport::Qp, now: Instant) {
         struct Nowhere;
         impl weir_transport::Egress for Nowhere {
@@ -180,7 +180,8 @@ impl Engine {
             self.shown.traffic.sent(&self.outbox.groups);
             let missing = self.carrier.send(&self.outbox).is_err();
             if missing && self.missing_in_place() {
-                // Memory was unmapped under a region. Sent again, it is copied by the routine that tells whose it is.
+                // Memory of a region was unmapped. The next attempt copies it, and the guarded copy finds the QP that
+                // it belongs to.
                 self.in_place = false;
             }
         }
@@ -188,7 +189,7 @@ impl Engine {
     }
 }
 
-/// Whether packets to a peer wait until it has proven that it owns the QP there, or shown that it still lives.
+/// Whether requests to a peer wait until it has proven that it owns the QP there, or that it is still alive.
 fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
     match link {
         Link::Asking { .. } => true,
@@ -197,7 +198,7 @@ fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
     }
 }
 
-/// Counts what goes to a peer that does not acknowledge it.
+/// Counts the bytes sent to a peer that does not acknowledge them, and stops at its window.
 struct Metered<'a> {
     staging: Staging<'a>,
     room: usize,
