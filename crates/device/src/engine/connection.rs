@@ -1,23 +1,23 @@
-//! A QP's connection: where its packets go, and what shows that the right process is there.
+//! The connection of a QP: the destination of its packets, and the proof that the right process is there.
 
 use crate::proof::{Demand, PairKey, Proof};
 use crate::slot::{is_used, slot_of};
 use std::time::Duration;
 use weir_transport::{Instant, Psn};
 
-/// Where a QP's packets go.
+/// The destination of a QP's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// The process at the slot's port is still to prove that it owns the QP.
+    /// The process at the slot's port has not yet proven that it owns the QP.
     Asking { since: Instant, tries: u32 },
-    /// It has.
+    /// It has proven that.
     Weir(Demand),
-    /// It has not, in time: the packets go to port 4791.
+    /// It has not proven that in time: the packets go to port 4791.
     Foreign,
 }
 
-/// A QP asks so often and waits so long for a proof before it takes the peer for a foreign adapter; longer where a Weir
-/// process answers that may not have connected its QP yet.
+/// The number of hellos, and the time, after which an unproven peer is treated as a foreign adapter. The time is
+/// longer if a Weir process answers, which may not have connected its QP yet.
 pub const TRIES: u32 = 6;
 const SILENT: Duration = Duration::from_millis(60);
 const UNPROVEN: Duration = Duration::from_millis(400);
@@ -26,54 +26,54 @@ const UNPROVEN: Duration = Duration::from_millis(400);
 #[derive(Debug)]
 pub struct Connection {
     pub link: Link,
-    /// What packets to this QP carry in place of an ICRC that is left out.
+    /// The tag that packets to this QP carry in place of an omitted ICRC.
     pub tag: u32,
-    /// A packet came that only the proven peer sends: it knows what it needs, and nothing more is told of the QP.
+    /// A packet came that only the proven peer sends: it has our proof, and no more proofs of this QP are sent.
     confirmed: bool,
-    /// A packet of a foreign adapter came: that is what the peer is, and no proof changes it.
+    /// A packet of a foreign adapter came: the peer stays foreign, and no proof changes that.
     settled: bool,
     own: u32,
     dest: u32,
-    /// The first PSN from the peer, and to it.
+    /// The first PSN from the peer, and the first PSN to it.
     first_psns: [Option<Psn>; 2],
     /// How often the QP was connected.
     pub count: u64,
 }
 
 impl Connection {
-    /// Of the QP `own`, not connected yet.
+    /// Of the QP `own`, which is not connected yet.
     pub fn new(own: u32) -> Connection {
         let link = Link::Foreign;
         Connection { link, tag: 0, confirmed: false, settled: false, own, dest: 0, first_psns: [None; 2], count: 0 }
     }
 
-    /// The QP is connected to the QP `dest`, whose first packet carries `rq_psn`. Packets to it are to carry `tag`.
+    /// The QP is connected to the QP `dest`, whose first packet carries `rq_psn`. Packets to the QP must carry `tag`.
     pub fn begin(&mut self, dest: u32, rq_psn: Psn, tag: u32) {
         (self.dest, self.tag) = (dest, tag);
         self.first_psns = [Some(rq_psn), None];
     }
 
-    /// The peer is to prove itself, anew if it has.
+    /// The peer must prove itself, or prove itself again.
     pub fn ask(&mut self, now: Instant) {
         self.link = Link::Asking { since: now, tries: 0 };
         (self.confirmed, self.settled) = (false, false);
     }
 
-    /// A whole packet came for the QP, by the ports of slots or by port 4791. `tagged`: it carries the tag.
+    /// An undamaged packet came for the QP, by slot ports or by port 4791. `tagged`: it carries the tag.
     #[inline]
     pub fn heard(&mut self, by_slots: bool, from_slot: bool, tagged: bool) {
         match self.link {
             _ if self.confirmed => {}
-            // The peer sends by slots only when it has our proof.
+            // The peer sends by slot ports only when it has our proof.
             Link::Weir(_) => self.confirmed |= by_slots,
             _ if tagged => self.confirmed = true,
-            // A Weir process sends from its slot's port, to wherever.
+            // A Weir process always sends from its slot's port.
             Link::Foreign => self.settled |= !from_slot,
             Link::Asking { .. } => {}
         }
     }
 
-    /// Whether a proof of the peer would change something.
+    /// Whether a proof of the peer would change anything.
     pub fn wants_proof(&self) -> bool {
         match self.link {
             Link::Asking { .. } => true,
@@ -82,34 +82,34 @@ impl Connection {
         }
     }
 
-    /// Whether the peer may be in a connection that is over, and its proof of that.
+    /// Whether the peer may still be in an earlier connection and hold the proof of that one.
     pub fn is_unconfirmed(&self) -> bool {
         !self.confirmed
     }
 
-    /// The QP will send, beginning with `sq_psn`.
+    /// The QP will send, and its first PSN is `sq_psn`.
     pub fn send_from(&mut self, sq_psn: Psn) {
         self.first_psns[1] = Some(sq_psn);
     }
 
     /// The proof that this process owns the QP, for an asker's nonce. `None` once the peer is known to have it, and
-    /// before there is a PSN.
+    /// before a PSN is known.
     pub fn prove(&self, nonce: u64, life: u64) -> Option<Proof> {
         if self.confirmed || self.settled {
             return None;
         }
-        // A peer that is connected knows the first PSN that comes from here; the other only if it sends itself.
+        // A connected peer knows the first PSN from here; it knows the other one only if it sends itself.
         let [incoming, outgoing] = self.keys();
         let key = outgoing.or(incoming)?;
         Some(key.prove(self.own, nonce, Demand { tag: self.tag, life }))
     }
 
-    /// Looks among proofs for the peer's.
+    /// Looks for the peer's proof among `proofs`.
     pub fn verify(&self, nonce: u64, proofs: impl Iterator<Item = Proof> + Clone) -> Option<Demand> {
         self.keys().into_iter().flatten().find_map(|key| key.find(self.dest, nonce, proofs.clone()))
     }
 
-    /// It was asked once more; `answers`: a process does, but has not proven itself. Whether that makes the peer foreign.
+    /// A hello was sent; `answers`: a process answers, but has proven nothing. Whether that makes the peer foreign.
     pub fn asked(&mut self, now: Instant, answers: bool) -> bool {
         let Link::Asking { since, tries } = &mut self.link else { return false };
         *tries += 1;
@@ -120,7 +120,7 @@ impl Connection {
         foreign
     }
 
-    /// Of both directions, as far as their PSNs are known.
+    /// The keys of both directions, if their PSNs are known.
     fn keys(&self) -> [Option<PairKey>; 2] {
         let [incoming, outgoing] = self.first_psns;
         [
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn both_sides_prove_themselves_whatever_their_states() {
-        // Both send; only one does, and the other is RTR.
+        // Both send; only one sends, and the other is in RTR.
         for (a, b) in [(Some(7), Some(8)), (Some(7), None), (None, Some(8))] {
             let (a, b) = (connected(1, 2, 8, a), connected(2, 1, 7, b));
             for (prover, verifier) in [(&a, &b), (&b, &a)] {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_once_the_peer_has_it() {
+    fn a_confirmed_peer_gets_no_more_proofs() {
         let mut connection = connected(1, 2, 8, Some(7));
         connection.ask(Instant(0));
         connection.heard(true, true, true);
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_adapter_that_was_heard_stays_one() {
+    fn a_peer_that_sent_as_a_foreign_adapter_stays_foreign() {
         let mut connection = connected(1, 5 << 14, 8, Some(7));
         connection.ask(Instant(0));
         connection.heard(false, false, false);
         assert!(connection.wants_proof(), "it is still asked");
         connection.link = Link::Foreign;
         connection.heard(false, true, false);
-        assert!(connection.wants_proof() && connection.prove(5, 99).is_some(), "a Weir process that got no proof yet");
+        assert!(connection.wants_proof() && connection.prove(5, 99).is_some(), "a Weir process without our proof");
         connection.heard(false, false, false);
         assert!(!connection.wants_proof() && connection.prove(5, 99).is_none());
     }

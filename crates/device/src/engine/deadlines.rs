@@ -1,7 +1,7 @@
-//! What is due: retransmissions, lazy ACKs, hellos, delayed datagrams, the ends of retired QPs.
+//! Due work: retransmissions, delayed ACKs, hellos, delayed datagrams, the removal of retired QPs.
 //!
-//! This process may have been off its core for longer than it meant to wait. What it waited for then lies in its
-//! sockets, so these are emptied before anybody is found to have been silent.
+//! This process may have been off its core for longer than its timeouts. Packets that it waited for are then in its
+//! sockets, so these are emptied before any peer is found to have been silent.
 
 use crate::adapter::Adapter;
 use crate::clock;
@@ -11,11 +11,11 @@ use crate::engine::host::QpHost;
 use weir_link::SILENT_CALLS;
 use weir_transport::{Instant, Side};
 
-/// Receives before a judgement, at most: some socket buffers full of the shortest packets.
+/// The most receives before a timeout is handled: several socket buffers full of the shortest packets.
 const CATCH_UP: usize = 4096;
 
 impl Engine {
-    /// Does what is due by `now`. Returns the time, which may have gone on.
+    /// Does what is due by `now`. Returns the current time, which may be later.
     pub(super) fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) -> Instant {
         let mut caught_up = false;
         while let Some(index) = self.timers.pop_due(now.0) {
@@ -33,14 +33,14 @@ impl Engine {
             self.catch_up(adapter, now);
             caught_up = true;
         }
-        // What is sent now is waited for from now on.
+        // The timeouts of what is sent now begin now.
         let now = if caught_up { clock::now() } else { now };
         self.greet(now);
         self.foreign_turn(adapter, now);
         now
     }
 
-    /// Does what was due before pages came (late): an RNR NAK that was to go out before them goes out.
+    /// Does what was due before late pages came: an RNR NAK that was due before them leaves before them.
     #[cold]
     #[inline(never)]
     pub(super) fn handle_earlier(&mut self, adapter: &Adapter, now: Instant) {
@@ -51,7 +51,7 @@ impl Engine {
         self.transmit(adapter, now);
     }
 
-    /// A QP's deadline is over.
+    /// A QP's deadline has passed.
     fn expire(&mut self, adapter: &Adapter, index: u16, now: Instant, caught_up: &mut bool) {
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.deadline = u64::MAX;
@@ -77,20 +77,20 @@ impl Engine {
         self.table_timer(index);
     }
 
-    /// Takes in all that has come.
+    /// Handles everything that is in the sockets.
     #[cold]
     fn catch_up(&mut self, adapter: &Adapter, now: Instant) {
         let mut empty = 0;
         for _ in 0..CATCH_UP {
             empty = if self.receive(adapter, now) == 0 { empty + 1 } else { 0 };
-            // Each of the sockets has been looked at.
+            // Each socket was looked at.
             if empty > SILENT_CALLS {
                 break;
             }
         }
     }
 
-    /// Lets a QP's number go.
+    /// Removes a QP, so that its number is free.
     fn forget(&mut self, index: u16) {
         if let Some(num) = self.table.get_mut(index).map(|entry| entry.shared.num) {
             self.disconnect(num);
@@ -99,15 +99,15 @@ impl Engine {
         self.shown.qps.set(self.table.len() as u64);
     }
 
-    /// A retired QP's number is needed.
+    /// Removes a retired QP whose number is needed.
     pub(super) fn give_way(&mut self, index: u16) {
         self.forget(index);
-        // Another QP will have that index: it must not stand in a list twice.
+        // A new QP will have that index, and must not be in a list twice.
         self.ready.retain(|ready| *ready != index);
         self.lazy.retain(|lazy| *lazy != index);
     }
 
-    /// A retired QP is forgotten by a deadline of its own.
+    /// Sets the deadline at which a retired QP is removed.
     pub(super) fn table_timer(&mut self, index: u16) {
         if let Some(entry) = self.table.get_mut(index)
             && let Some(until) = entry.retired
@@ -128,7 +128,7 @@ mod tests {
     use std::time::{Duration, Instant};
     use weir_transport::*;
 
-    /// Sends nothing to nowhere, which the peer acknowledges, and says so to the adapter.
+    /// Posts a WRITE of 0 bytes, which the peer acknowledges, and rings the doorbell.
     fn post(qp: &Qp, wr_id: u64) {
         let (op, flags, data) = (SendOp::Write { remote_addr: 0, rkey: 0 }, SendFlags::SIGNALED, Data::Inline(&[]));
         qp.post_send(&SendWr { wr_id, op, flags, data }).unwrap();
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_waits_in_the_socket_is_no_silence() {
+    fn an_ack_that_waits_in_the_socket_prevents_a_timeout() {
         let context = Context::open("weir_lo").unwrap();
         let cq = context.create_cq(8, None, 0).unwrap();
         let qps = pair(&context, &cq);
         post(&qps[0], 1);
         assert_eq!(ended(&cq), (1, Status::Success));
-        // Each time that this process has its core it posts, and is away again for longer than an answer is waited for.
+        // Each time that this process gets its core it posts, and then loses it for longer than the ACK timeout.
         let adapter = &context.adapter;
         adapter.with_engine(|engine| {
             post(&qps[0], 2);

@@ -1,16 +1,16 @@
-//! Completions of a turn, which enter their CQs when the turn has sent what it has to send.
+//! The completions of a turn, which enter their CQs when the turn has sent its packets.
 //!
 //! A program may end as soon as it sees a completion. The peer's send must have succeeded then, so the ACK leaves
-//! first: a thread that polls meanwhile, or sleeps until an event comes, sees the completion when the ACK is out.
+//! first: a thread that polls meanwhile, or sleeps until an event, sees the completion only after the ACK has left.
 
 use crate::qp::Shared;
 use std::sync::Arc;
 use weir_transport::{Completion, Queue};
 
-/// Completions that wait, in order.
+/// Pending completions, in order.
 pub struct Done {
     items: Vec<Item>,
-    /// Whose they are: QPs, and how many items of each come next.
+    /// The QPs of the items: each QP with the number of its consecutive items.
     runs: Vec<(Arc<Shared>, usize)>,
 }
 
@@ -20,7 +20,7 @@ struct Item {
     solicited: bool,
 }
 
-/// What is beyond enters its CQ before the end of the turn, for the list does not grow.
+/// The lists do not grow: when they are full, completions enter their CQs before the end of the turn.
 const ITEMS: usize = 512;
 const RUNS: usize = 64;
 
@@ -33,7 +33,8 @@ impl Done {
     #[inline]
     pub fn add(&mut self, shared: &Arc<Shared>, queue: Queue, completion: Completion, solicited: bool) {
         if queue == Queue::Receive && shared.receives_vary() {
-            // Where it belongs may be another CQ at the end of the turn. An XRC target's ACKs do not wait either way.
+            // Its CQ is that of the SRQ named last, which may change before the turn ends. An XRC target's ACKs are
+            // never delayed.
             self.publish();
             shared.complete(queue, completion, solicited);
             return;
@@ -48,7 +49,7 @@ impl Done {
         }
     }
 
-    /// All that wait enter their CQs.
+    /// Moves all pending completions to their CQs.
     #[inline]
     pub fn publish(&mut self) {
         if !self.items.is_empty() {

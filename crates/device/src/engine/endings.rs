@@ -1,10 +1,11 @@
-//! What is said of a QP that ended by itself: one line, whatever number of work requests it takes along.
+//! The log message about a QP that went to the error state because of a request: one line, however many work requests
+//! it flushes.
 
 use std::fmt;
 use std::net::IpAddr;
 use weir_transport::{Ending, QpAttr, Side, Status};
 
-/// Warns of a QP that went to the error state because of a request.
+/// Logs that a QP went to the error state because of a request.
 #[cold]
 #[inline(never)]
 pub fn tell(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {

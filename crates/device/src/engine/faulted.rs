@@ -1,4 +1,4 @@
-//! The engine's part in network page faults: packets that wait for pages, and what goes on when they are there.
+//! Network page faults in the engine: packets that wait for pages, and their handling when the pages are there.
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
@@ -13,11 +13,11 @@ use weir_wire::{Packet, Psn};
 
 const PAGE: usize = 4096;
 
-/// In the timers, beside QPs: pages that come late, or are told of late.
+/// Stands in the timers beside the indices of QPs: the deadline for late pages and late notifications.
 pub(super) const PAGES: u16 = INDICES as u16;
 
 impl Engine {
-    /// Gives it places for packets that wait; those that it does not need are returned.
+    /// Gives the engine buffers for packets that wait; returns them if it has some already.
     pub fn equip(&mut self, places: Box<Places>) -> Option<Box<Places>> {
         if self.held.is_some() {
             return Some(places);
@@ -26,7 +26,7 @@ impl Engine {
         None
     }
 
-    /// QPs whose pages have come, while they are worked on.
+    /// Sides of QPs whose pages have come, while these are worked on.
     pub fn resolved(&mut self) -> &mut Vec<(u32, Side)> {
         &mut self.resolved
     }
@@ -42,7 +42,7 @@ impl Engine {
         }
     }
 
-    /// Forgets the packets that a QP was to get.
+    /// Drops the packets that a QP holds until their pages come.
     pub(super) fn drop_held(&mut self, index: u16) {
         if let Some(places) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Those whose pages are there, or never will be, go on.
+    /// Continues the QPs whose pages are there, or never will be.
     #[cold]
     #[inline(never)]
     pub(super) fn go_on(&mut self, adapter: &Adapter, now: Instant) {
@@ -108,8 +108,8 @@ impl Engine {
         self.ready(index);
     }
 
-    /// What was sent in place is not all there. On-demand pages are not there any more, and will be brought in when
-    /// they are sent again. Whether there was anything else that is missing.
+    /// Payload sent in place was missing. On-demand pages leave their table, and are brought in when the packets are
+    /// sent again. Returns whether other memory is missing too.
     #[cold]
     #[inline(never)]
     pub(super) fn missing_in_place(&self) -> bool {
@@ -130,6 +130,6 @@ impl Engine {
 
 fn is_there(addr: usize) -> bool {
     let mut byte = 0u8;
-    // SAFETY: `byte` is ours; the other side may be in any state.
+    // SAFETY: `byte` is a local variable; the other side may be in any state.
     unsafe { copy::copy(&mut byte, addr as *const u8, 1) }.is_ok()
 }

@@ -1,18 +1,18 @@
-//! Pacing what nobody acknowledges: UC and UD packets to another Weir process.
+//! Flow control of unacknowledged packets: UC and UD to another Weir process.
 //!
-//! An adapter's link holds a sender back while the receiver is busy; UDP does not, and drops. So a sender asks now and
-//! then, by a numbered hello, how far the receiver has come: the welcome is written when everything before the hello
-//! was taken in. Between the two, no more than the receiver's window is on its way. Whoever does not answer is not
-//! waited for: this is manners, not a promise.
+//! The link of a real adapter holds a sender back while the receiver is busy; UDP does not, and drops. So a sender
+//! asks at intervals, by a numbered hello, how much the receiver has taken in: the answer is written when everything
+//! before the hello was taken in. No more than the receiver's window is under way meanwhile. A receiver that does not
+//! answer is not waited for: flow control is best effort.
 
 use std::time::Duration;
 use weir_transport::Instant;
 
-/// How long an answer is waited for: doubled with each of `TRIES`.
+/// Wait before a question is repeated: doubled with each of `TRIES`.
 const WAIT: Duration = Duration::from_millis(2);
 const TRIES: u32 = 5;
 
-/// What has been sent to a peer and what it has taken in, bytes.
+/// Bytes sent to a peer, and bytes that it has taken in.
 #[derive(Debug, Default)]
 pub struct Flow {
     sent: u64,
@@ -25,29 +25,29 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     number: u32,
-    /// What had been sent before it.
+    /// Bytes that had been sent before it.
     sent: u64,
     tries: u32,
     due: Instant,
 }
 
 impl Flow {
-    /// Bytes that may go now.
+    /// Bytes that may be sent now.
     pub fn room(&self, window: usize) -> usize {
         window.saturating_sub((self.sent - self.taken) as usize)
     }
 
-    /// Some have gone.
+    /// Counts sent bytes.
     pub fn sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
 
-    /// The number of a question to ask now: half a window has gone since the last one.
+    /// The number of a question to ask now, if half a window was sent since the last one.
     pub fn ask(&mut self, window: usize, now: Instant) -> Option<u32> {
         if self.mark.is_some() || self.sent - self.taken < window as u64 / 2 {
             return None;
         }
-        // 0 is no question.
+        // 0 means no question.
         self.number = self.number.wrapping_add(1).max(1);
         self.mark = Some(Mark { number: self.number, sent: self.sent, tries: 1, due: now + WAIT });
         Some(self.number)
@@ -58,7 +58,7 @@ impl Flow {
         self.mark.map(|mark| mark.due)
     }
 
-    /// The number of a question to repeat, or none: it was asked in vain, and nothing is waited for any more.
+    /// The number of a question to repeat. `None`: all tries are used up, and nothing is waited for any more.
     pub fn repeat(&mut self, now: Instant) -> Option<u32> {
         let mark = self.mark.as_mut()?;
         if mark.tries == TRIES {
@@ -71,7 +71,7 @@ impl Flow {
         Some(mark.number)
     }
 
-    /// An answer. Whether it is the one that was waited for.
+    /// Handles an answer. Whether it is the expected one.
     pub fn answered(&mut self, number: u32) -> bool {
         let Some(mark) = self.mark.filter(|mark| mark.number == number) else { return false };
         self.taken = mark.sent;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_a_window_is_on_its_way() {
+    fn no_more_than_a_window_is_under_way() {
         let mut flow = Flow::default();
         flow.sent(400);
         assert_eq!((flow.room(1000), flow.ask(1000, Instant(0))), (600, None));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_not_waited_for() {
+    fn a_silent_peer_blocks_only_for_the_tries() {
         let mut flow = Flow::default();
         flow.sent(1000);
         let number = flow.ask(1000, Instant(0));

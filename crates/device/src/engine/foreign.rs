@@ -1,4 +1,5 @@
-//! Port 4791, where foreign adapters send to: one process of a host holds it and hands packets to the others.
+//! Port 4791, to which foreign adapters send: one process of a network namespace holds it and hands packets over to
+//! the others.
 
 use crate::adapter::Adapter;
 use crate::engine::Engine;
@@ -13,28 +14,28 @@ use weir_link::{Arrival, Inbox};
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// How often a process with foreign peers tries to become the holder, for the one that is may end.
+/// How often a process with foreign peers tries to become the holder, because the present holder may end.
 const RETRY: Duration = Duration::from_millis(50);
-/// Messages of handed over packets in one turn.
+/// Handed over messages that one turn takes.
 const MESSAGES: usize = 8;
-/// A process that handed packets over so recently is listened to in each turn.
+/// For this long after a handed over packet, each turn looks for more.
 const LATELY: Duration = Duration::from_secs(1);
-/// How many looks for messages go by before the next look for a connection, where there is one.
+/// With connections, a new one is looked for only after this many looks for messages.
 const LOOKS: u32 = 16;
-/// How long connections wait when the process has no descriptor left.
+/// How long no connection is accepted when the process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Our part in port 4791.
+/// This process's part in sharing port 4791.
 #[derive(Default)]
 pub struct Foreign {
     holder: Option<Holder>,
     next_try: Option<Instant>,
-    /// A QP of ours has a foreign peer.
+    /// A QP of this process has a foreign peer.
     peers: bool,
-    /// When packets were last handed over to us.
+    /// When packets were last handed over to this process.
     heard: Option<Instant>,
     looks: u32,
-    /// When connections are taken again.
+    /// When connections are accepted again.
     resume: Option<Instant>,
     told: bool,
 }
@@ -46,21 +47,21 @@ impl Foreign {
         self.welcome(now);
     }
 
-    /// Strangers may send, as they may to UD QPs: it is as well that some process listens.
+    /// A UD QP may get packets of foreign adapters: some process should listen.
     pub fn welcome(&mut self, now: Instant) {
         if self.holder.is_none() && self.next_try.is_none() {
             self.next_try = Some(now);
         }
     }
 
-    /// When to try again, or to flush.
+    /// The next try or flush (nanoseconds).
     pub fn next(&self) -> Option<u64> {
         let flush = self.holder.as_ref().and_then(Holder::next);
         let due = [self.next_try, self.resume].into_iter().flatten().map(|instant| instant.0);
         due.chain(flush).min()
     }
 
-    /// Gives a packet to the slot that it is for, by the next [`flush`](Self::flush).
+    /// Queues a packet for the slot that it is for; the next [`flush`](Self::flush) sends it.
     pub fn hand_over(&mut self, dest: u32, arrival: &Arrival, packet: &[u8]) {
         let slot = slot_of(dest);
         if let Some(holder) = &mut self.holder
@@ -70,7 +71,7 @@ impl Foreign {
         }
     }
 
-    /// Sends what is to be handed over.
+    /// Sends the queued packets.
     #[inline]
     pub fn flush(&mut self, now: Instant) {
         if let Some(holder) = &mut self.holder {
@@ -78,7 +79,8 @@ impl Foreign {
         }
     }
 
-    /// Says once why no packet of a foreign adapter gets here. Most processes have no foreign peers: they are not told.
+    /// Logs once why no packet of a foreign adapter gets here; for a process without foreign peers, at the debug level
+    /// only.
     fn tell(&mut self, device: &str, error: &io::Error) {
         let matters = self.peers || self.next_try.is_some();
         if !matters || std::mem::replace(&mut self.told, true) {
@@ -100,22 +102,22 @@ impl Foreign {
 }
 
 impl Engine {
-    /// A UD QP is ready to receive, from any adapter.
+    /// A UD QP is ready to receive from any adapter.
     pub fn welcome_strangers(&mut self, adapter: &Adapter, now: Instant) {
         self.foreign.welcome(now);
         self.foreign_turn(adapter, now);
     }
 
-    /// A peer is not known yet. If it is a foreign adapter it may send before it counts as one, and a closed port would
-    /// be news to it that ends its attempts. One try and no more: no process whose peers are all Weir's wakes up for
-    /// the port.
+    /// The state of a peer is not known yet. A foreign adapter may send before it is recognized as one, and a closed
+    /// port would end its attempts by an ICMP error. There is only one try, so that a process with Weir peers only
+    /// never wakes up for the port.
     pub(super) fn expect_foreign(&mut self, adapter: &Adapter) {
         if self.foreign.holder.is_none() {
             self.try_to_hold(adapter);
         }
     }
 
-    /// Tries to become the holder if that is wanted and due.
+    /// Tries to become the holder if a try is due.
     pub(super) fn foreign_turn(&mut self, adapter: &Adapter, now: Instant) {
         if self.foreign.resume.is_some_and(|due| due <= now) {
             self.foreign.resume = None;
@@ -132,7 +134,7 @@ impl Engine {
         let name = &adapter.device.name;
         let holder = match Holder::claim() {
             Ok(holder) => holder,
-            // Another process of Weir's has the port, and hands over what is for us.
+            // Another Weir process has the port, and hands over packets for this one.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return,
             Err(error) => return self.foreign.tell(name, &error),
         };
@@ -155,13 +157,13 @@ impl Engine {
         }
     }
 
-    /// Whether packets are to be expected from another process that holds the port.
+    /// Whether another process that holds the port may hand packets over.
     pub(super) fn expects_handed_over(&self, now: Instant) -> bool {
         let lately = self.foreign.heard.is_some_and(|heard| now - heard < LATELY);
         lately || self.foreign.peers && self.foreign.holder.is_none()
     }
 
-    /// Takes packets that the holder of port 4791 handed over; how many messages and changes there were.
+    /// Takes packets that the holder of port 4791 handed over; returns the number of messages and ended connections.
     pub(super) fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
         for count in 0..MESSAGES {
             match self.slot.incoming.receive(&mut self.inbox.bytes) {
@@ -193,7 +195,7 @@ impl Engine {
         self.inbox = inbox;
     }
 
-    /// Takes a connection of the holder. Whether there was one.
+    /// Accepts a connection of the holder. Whether there was one.
     fn accept_holder(&mut self, adapter: &Adapter, now: Instant) -> bool {
         if self.foreign.resume.is_some() {
             return false;
@@ -202,8 +204,8 @@ impl Engine {
             Ok(Some(accepted)) => accepted,
             Ok(None) => return false,
             Err(error) => {
-                // It stays readable, and would keep the thread awake.
-                tracing::warn!("{}: packets of foreign adapters have to wait: {error}", adapter.device.name);
+                // The socket stays readable, and would keep the thread awake.
+                tracing::warn!("{}: packets of foreign adapters are delayed: {error}", adapter.device.name);
                 adapter.pace.forget(self.slot.incoming.as_raw_fd());
                 self.foreign.resume = Some(now + PAUSE);
                 return false;
@@ -226,7 +228,7 @@ impl Engine {
     }
 }
 
-/// Closes a connection, which the thread watches no more.
+/// Closes a connection and stops watching it.
 fn end(adapter: &Adapter, link: Link) {
     adapter.forget_socket(link.as_raw_fd());
     drop(link);
@@ -243,7 +245,7 @@ mod tests {
     use std::os::fd::RawFd;
     use weir_link::{Carrier, Inbox, Outbox};
 
-    /// Always has more than one turn takes.
+    /// A carrier that always has more than one turn takes.
     struct Busy;
 
     impl Carrier for Busy {
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_over_does_not_wait_for_a_quiet_moment() {
+    fn handed_over_packets_are_taken_while_the_carrier_is_busy() {
         let adapter = Adapter::open("weir_lo", None).unwrap();
         let (slot, ports) = Slot::claim(weir_link::Without::empty()).unwrap();
         let shown = publish::device(&adapter.device.name, 0).unwrap();

@@ -1,5 +1,5 @@
-//! Multicast: datagrams to a group go to every QP that is attached to it. The kernel gives each process that has joined
-//! a group a copy, from port 4791, where foreign adapters send to as well; here each attached QP gets one.
+//! Multicast: datagrams to a group go to every QP that is attached to it. They come to port 4791, as those of foreign
+//! adapters do. The kernel gives a copy to each process that has joined the group, and the engine to each attached QP.
 
 use crate::Errno;
 use crate::adapter::Adapter;
@@ -14,7 +14,7 @@ use weir_wire::{Packet, ROCE_PORT};
 
 /// The destination QP of a packet to a group (IBTA 10.5.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
-/// Groups of one adapter: each has a socket.
+/// The most groups of one adapter: each has a socket.
 pub const MAX_GROUPS: usize = 64;
 
 /// The groups that QPs are attached to.
@@ -43,8 +43,8 @@ impl Groups {
 }
 
 impl Engine {
-    /// A QP wants what is sent to a group; it may want it already. ENOMEM beyond [`MAX_GROUPS`]; EADDRINUSE where
-    /// somebody has port 4791 for himself; what the kernel says of the membership.
+    /// Attaches a QP to a group, if it is not attached yet. ENOMEM beyond [`MAX_GROUPS`]; EADDRINUSE where another
+    /// socket has port 4791 exclusively; other errors of the kernel for the membership.
     pub fn attach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
         let index = self.table.index(num).ok_or(Errno(libc::EINVAL))?;
         if let Some(group) = self.groups.find(address) {
@@ -65,7 +65,7 @@ impl Engine {
         Ok(())
     }
 
-    /// It does not any more. EINVAL if it did not.
+    /// Detaches a QP from a group. EINVAL if it is not attached.
     pub fn detach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
         let refused = Errno(libc::EINVAL);
         let index = self.table.index(num).ok_or(refused)?;
@@ -83,7 +83,7 @@ impl Engine {
         self.table.index(num).is_some_and(|index| self.groups.has_member(index))
     }
 
-    /// Takes a QP out of all its groups.
+    /// Detaches a QP from all its groups.
     pub fn detach_all(&mut self, adapter: &Adapter, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         let of = |group: &&Group| group.members.contains(&index);
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// Gives a datagram to the QPs of its group. It always has an ICRC, and comes to the port of all adapters.
+    /// Delivers a datagram to the QPs of its group. It always has an ICRC and comes to port 4791.
     pub(super) fn deliver_to_group(
         &mut self,
         adapter: &Adapter,
@@ -100,7 +100,7 @@ impl Engine {
         (position, datagram): (usize, &[u8]),
         now: Instant,
     ) {
-        // A socket may be told of what another interface took in.
+        // The socket may also get packets that another interface received.
         let ours = arrival.to_port == ROCE_PORT && arrival.ifindex == adapter.device.ifindex;
         if !ours || self.groups.member(arrival.to, 0).is_none() {
             return;
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Whether a QP has sent it itself: its number is one of this network namespace.
+    /// Whether the QP itself has sent the packet: its QPN is unique in this network namespace.
     fn is_own(&self, adapter: &Adapter, packet: &Packet<'_>, arrival: &Arrival, num: u32) -> bool {
         packet.headers.get::<weir_wire::Deth>().is_some_and(|deth| deth.src_qp.get() & 0xff_ffff == num)
             && arrival.from.port() == super::own_port(&self.slot)

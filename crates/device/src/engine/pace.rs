@@ -1,7 +1,7 @@
-//! Who drives the engine, and when its thread sleeps.
+//! Which thread drives the engine, and when the engine's thread sleeps.
 //!
-//! *Watching*: the thread waits for packets and deadlines. *Ticking*: a program polls, so the thread keeps away from
-//! the sockets (waking it for each packet would cost the poller its core) and only looks now and then whether the
+//! *Watching*: the thread waits for packets and deadlines. *Ticking*: a program polls, so the thread leaves the
+//! sockets alone (waking it for each packet would cost the poller its core) and only checks at intervals whether the
 //! program still polls.
 
 use crate::courtesy::Courtesy;
@@ -12,10 +12,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A poller offers its core to others this often: some 50 µs of polling.
+/// Polls between two offers of a poller's core to other threads: some 50 µs.
 const POLLS_PER_YIELD: u32 = 64;
 
-/// Shared between the engine's drivers and its thread.
+/// Shared between the threads that drive the engine and its own thread.
 pub struct Pace {
     epoll: OwnedFd,
     kick: OwnedFd,
@@ -23,22 +23,23 @@ pub struct Pace {
     packets: Mutex<Packets>,
     polling: Polling,
     courtesy: Courtesy,
-    /// When the timer fires; `u64::MAX` if not at all.
+    /// When the timer fires (nanoseconds); `u64::MAX` if it is not armed.
     armed: AtomicU64,
-    /// Becomes readable when the interface changes; -1 if that cannot be watched.
+    /// Becomes readable when the interface changes; -1 if that is not watched.
     interface: RawFd,
     interface_changed: AtomicBool,
     complains: AtomicBool,
     ended: AtomicBool,
-    /// How often a thread asked for a flush, and how many of these the engine's thread has done.
+    /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
     flushes_done: AtomicU32,
 }
 
-/// Descriptors by which packets come.
+/// Descriptors of the sockets that receive packets.
 struct Packets {
     descriptors: Vec<RawFd>,
-    /// They are in the epoll set. While a program polls they are not: each packet would look for a sleeper there.
+    /// They are in the epoll set. While a program polls they are not: each packet would cost a search for a sleeper
+    /// there.
     watched: bool,
 }
 
@@ -49,10 +50,10 @@ const TOKEN_PACKETS: u64 = 3;
 const TOKEN_INTERFACE: u64 = 4;
 
 impl Pace {
-    /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter lives. `watchful`:
-    /// whoever polls. Error: EMFILE.
+    /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter exists.
+    /// `watchful`: the thread never ticks. Error: EMFILE.
     pub fn new(packets: Vec<RawFd>, interface: Option<RawFd>, watchful: bool) -> Result<Pace, Errno> {
-        // SAFETY: each call makes a descriptor, owned from here on if it is one.
+        // SAFETY: each call creates a descriptor, owned from here on if the call succeeds.
         let (epoll, kick, timer) = unsafe {
             (
                 own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
@@ -86,7 +87,7 @@ impl Pace {
         Ok(pace)
     }
 
-    /// Descriptors of its own.
+    /// Its own descriptors.
     pub fn descriptors(&self) -> Vec<RawFd> {
         [&self.epoll, &self.kick, &self.timer].map(|fd| fd.as_raw_fd()).into()
     }
@@ -101,7 +102,7 @@ impl Pace {
         Ok(())
     }
 
-    /// Watches it no longer: it is about to be closed.
+    /// Stops watching a descriptor, which is about to be closed.
     pub fn forget(&self, descriptor: RawFd) {
         let mut packets = self.packets();
         packets.descriptors.retain(|other| *other != descriptor);
@@ -110,7 +111,7 @@ impl Pace {
         }
     }
 
-    /// Puts the descriptors of packets into the epoll set, or takes them out.
+    /// Adds the descriptors of `packets` to the epoll set, or removes them.
     fn watch_packets(&self, watched: bool) {
         let mut packets = self.packets();
         if packets.watched == watched {
@@ -131,7 +132,7 @@ impl Pace {
     }
 
     fn remove(&self, descriptor: RawFd) {
-        // SAFETY: no event is needed; a descriptor that is not in the set is an error that says so.
+        // SAFETY: no event is needed; for a descriptor that is not in the set the call returns an error.
         unsafe {
             libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor, std::ptr::null_mut());
         }
@@ -144,30 +145,30 @@ impl Pace {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Whether the interface has changed since the last call. It must be looked at then.
+    /// Whether the interface has changed since the last call. The caller must then check it.
     pub fn interface_has_changed(&self) -> bool {
         self.interface_changed.swap(false, Ordering::Relaxed)
     }
 
-    /// There is something for the log, which the thread writes: the engine's holder must not wait for a terminal.
+    /// There are messages for the log, which the thread writes: the holder of the engine must not wait for a terminal.
     pub fn complain(&self) {
         self.complains.store(true, Ordering::Release);
         self.kick();
     }
 
-    /// Whether there is something for the log since the last call.
+    /// Whether there were messages for the log since the last call.
     pub fn has_complaints(&self) -> bool {
         self.complains.swap(false, Ordering::Acquire)
     }
 
-    /// Whether a program polls again and again.
+    /// Whether a program polls repeatedly.
     #[inline]
     pub fn somebody_polls(&self) -> bool {
         self.polling.somebody_polls()
     }
 
-    /// A program's poll looked for arrivals: there was work or not, or somebody else was at it (`None`). Then it found a
-    /// completion or was `empty`.
+    /// A program polled and drove the engine; `worked`: whether there was work, `None` if another thread held the engine.
+    /// `empty`: the poll found no completion.
     #[inline]
     pub fn polled(&self, empty: bool, worked: Option<bool>) {
         let polls = self.polling.drove(worked == Some(true));
@@ -175,7 +176,7 @@ impl Pace {
             return;
         }
         if polls.is_multiple_of(POLLS_PER_YIELD) {
-            // With fewer cores than pollers the peer that we wait for may have none.
+            // With fewer cores than pollers, the peer that this program waits for may have no core.
             self.offer_core();
         }
         if worked.is_some() && self.polling.in_vain(|| clock::now().0) {
@@ -183,7 +184,7 @@ impl Pace {
         }
     }
 
-    /// Lets others have the core for a moment, if there are any who give it back.
+    /// Offers the core to other threads, unless they kept it for long lately.
     pub fn offer_core(&self) {
         self.courtesy.offer(|| clock::now().0, std::thread::yield_now);
     }
@@ -195,7 +196,7 @@ impl Pace {
         }
     }
 
-    /// Wakes the thread by `deadline` (nanoseconds), if it watches.
+    /// Wakes the thread by `deadline` (nanoseconds), if it is watching.
     pub fn wake_by(&self, deadline: Option<u64>) {
         let Some(deadline) = deadline else { return };
         if self.somebody_polls() || deadline >= self.armed.load(Ordering::Relaxed) {
@@ -206,7 +207,7 @@ impl Pace {
             it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
             it_value: libc::timespec {
                 tv_sec: (deadline / 1_000_000_000) as libc::time_t,
-                // Zero would switch it off.
+                // Zero would disarm the timer.
                 tv_nsec: (deadline % 1_000_000_000).max(1) as libc::c_long,
             },
         };
@@ -219,7 +220,7 @@ impl Pace {
     /// Wakes the thread.
     pub fn kick(&self) {
         let one = 1u64;
-        // Threads of the program come here with no engine in their hands: as a plain system call it is no cancellation
+        // A thread of the program may call this without holding the engine: as a raw system call it is no cancellation
         // point.
         // SAFETY: eight bytes from the stack.
         unsafe { libc::syscall(libc::SYS_write, self.kick.as_raw_fd(), &raw const one, 8usize) };
@@ -231,26 +232,26 @@ impl Pace {
         self.kick();
     }
 
-    /// Asks the engine's thread to send what is owed. A ticket for [`has_flushed`](Self::has_flushed). A signal handler
-    /// may call both.
+    /// Asks the engine's thread to send owed ACKs. Returns a ticket for [`has_flushed`](Self::has_flushed). A signal
+    /// handler may call both.
     pub fn ask_flush(&self) -> u32 {
         let ticket = self.flushes_asked.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         self.kick();
         ticket
     }
 
-    /// Whether that was done.
+    /// Whether the flush of a ticket is done.
     pub fn has_flushed(&self, ticket: u32) -> bool {
         self.flushes_done.load(Ordering::SeqCst).wrapping_sub(ticket) as i32 >= 0
     }
 
-    /// The ticket of a flush that is still to be done.
+    /// The ticket of a flush that is not done yet.
     pub fn flush_wanted(&self) -> Option<u32> {
         let asked = self.flushes_asked.load(Ordering::SeqCst);
         (!self.has_flushed(asked)).then_some(asked)
     }
 
-    /// The engine's thread did it.
+    /// The engine's thread has done a flush.
     pub fn flushed(&self, ticket: u32) {
         self.flushes_done.store(ticket, Ordering::SeqCst);
     }
@@ -260,7 +261,8 @@ impl Pace {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// The thread's wait: until there is something to do. Returns false if there is not: the program still polls.
+    /// The thread waits until there is something to do. False: there is nothing to do, because the program still
+    /// polls.
     pub fn wait(&self) -> bool {
         if self.somebody_polls() {
             self.watch_packets(false);
@@ -276,7 +278,7 @@ impl Pace {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut poll = [watched(self.kick.as_raw_fd()), watched(self.interface)];
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
-        // What it was kicked for until now it sees itself.
+        // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
         if self.somebody_polls() && self.flush_wanted().is_none() {
             // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
@@ -308,12 +310,12 @@ impl Pace {
 }
 
 /// # Safety
-/// `descriptor` is new and nobody else's, or an error's -1.
+/// `descriptor` is new and has no other owner, or is -1 for an error.
 unsafe fn own(descriptor: RawFd) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -327,7 +329,7 @@ fn drain(descriptor: &OwnedFd) {
 mod tests {
     use crate::polling::{POLLER_AFTER, Polling};
 
-    /// Polls in vain every `gap` nanoseconds from `from` on; when that makes a poller.
+    /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
     fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
         (0..1000).map(|n| from + n * gap).find(|now| {
             polling.drove(false);
@@ -336,26 +338,26 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_again_and_again_is_a_poller_soon() {
+    fn frequent_polls_make_a_poller() {
         let polling = Polling::new(false);
         assert!(!polling.somebody_polls());
         let at = poller_at(&polling, 1_000_000_000, 500).unwrap();
         assert!(at <= 1_000_000_000 + 30_000, "after {at}");
         assert!(polling.somebody_polls());
-        assert!(!polling.in_vain(|| unreachable!("it is known")));
+        assert!(!polling.in_vain(|| unreachable!("it is a poller already")));
     }
 
     #[test]
-    fn a_watchful_thread_does_not_keep_away() {
+    fn a_watchful_thread_never_ticks() {
         let polling = Polling::new(true);
         assert_eq!(poller_at(&polling, 1_000_000_000, 500), None);
         assert!(!polling.somebody_polls() && !polling.hand_over());
     }
 
     #[test]
-    fn who_polls_now_and_then_is_none() {
+    fn occasional_polls_make_no_poller() {
         assert_eq!(poller_at(&Polling::new(false), 1_000_000_000, 100_000), None);
-        // Nor is one that sleeps in between, however often it polls before.
+        // A program that sleeps in between is no poller either, however often it polls before.
         let polling = Polling::new(false);
         for event in 0..1000 {
             for _ in 0..POLLER_AFTER / 2 {
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_is_told_once_by_whoever_sleeps() {
+    fn a_hand_over_is_reported_once() {
         let polling = Polling::new(false);
         poller_at(&polling, 1_000_000_000, 500).unwrap();
         assert!(polling.hand_over() && !polling.somebody_polls());

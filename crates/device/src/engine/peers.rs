@@ -1,8 +1,8 @@
-//! The processes that QPs talk to: hello, ICRC agreement, windows. A process that says hello and has nothing to do with
-//! our QPs yet, or any more, is among the [`Strangers`].
+//! The peers of QPs: hellos, ICRC agreement, windows. A process that says hello without a QP here that is bound to it
+//! is an unbound peer, among the [`Strangers`].
 //!
-//! What a process says of itself is believed only as the answer to our nonce. That it owns the QP at the other end of a
-//! connection is for each QP to prove: see [`crate::engine::introduce`].
+//! What a process says about itself is believed only in an answer to our nonce. Each QP's ownership is proven
+//! separately: see [`crate::engine::introduce`].
 
 use crate::engine::connection::TRIES;
 use crate::engine::flow::Flow;
@@ -17,8 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_transport::Instant;
 
-/// Waits before hellos are repeated. After the sixth the peer counts as foreign; the rest are for a process that was
-/// stopped or very busy.
+/// Waits before hellos are repeated. After the sixth the peer is treated as foreign; the others are for a process that
+/// was stopped or very busy.
 const ATTEMPTS: [Duration; 10] = [
     Duration::from_millis(1),
     Duration::from_millis(2),
@@ -31,51 +31,51 @@ const ATTEMPTS: [Duration; 10] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
 ];
-/// As many answers as the proofs of all QPs that a process can have fill.
+/// The number of answers that hold the proofs of all QPs that a process can have.
 const ROUNDS: u32 = (1 << INDEX_BITS) / MAX_PROOFS as u32 + 1;
 
-/// A peer that was heard of so recently needs no new hello.
+/// A peer that answered a hello within this time needs no new one.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// What a foreign adapter is trusted to hold; Soft-RoCE has a socket buffer of about 200 KiB.
+/// The window of a foreign adapter; Soft-RoCE has a socket buffer of about 200 KiB.
 const FOREIGN_WINDOW: usize = 128 << 10;
 
-/// So many peers are not worth a look.
+/// With fewer peers than this, idle ones are not looked for.
 const FEW: usize = 64;
 
-/// Who got no datagram for so long is not talked to any more.
+/// A peer that got no datagram for this long, and has no QP bound to it, is idle.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// All peers, and how our receive buffer is divided among them.
+/// All peers, and the division of the receive buffer among them.
 pub struct Peers {
     peers: Vec<Peer>,
-    /// Places of peers that are gone.
+    /// Free entries of `peers`.
     vacant: Vec<PeerId>,
     strangers: Strangers,
     by_key: HashMap<Key, Place>,
-    /// With so many peers it is time to look for those that got no datagram for long.
+    /// The number of peers at which idle ones are looked for next.
     sweep_at: usize,
     secret: Secret,
-    /// What we say of ourselves; what depends on the peer is filled in.
+    /// What hellos say about this process; fields that depend on the peer are filled in later.
     own: Hello,
-    /// Bytes that all peers together may have under way to us.
+    /// Bytes that all peers together may have under way to this process.
     budget: usize,
-    /// The most that one of them gets.
+    /// The largest window of one peer.
     most: usize,
-    /// What each of those that our QPs talk to gets of it.
+    /// The window of each peer that QPs here talk to.
     share: usize,
-    /// How many they are.
+    /// The number of these peers.
     known: usize,
 }
 
-/// Where the entry of a process is.
+/// The entry of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Peer(PeerId),
     Stranger(usize),
 }
 
-/// The least and the most that one peer gets of the receive buffer: one burst; what stays in the cache.
+/// The smallest and the largest window of one peer: one burst; what stays in the cache.
 const SHARE: std::ops::RangeInclusive<usize> = (64 << 10)..=(512 << 10);
 
 /// A hello to send.
@@ -86,20 +86,20 @@ pub struct Note {
     pub hello: Hello,
 }
 
-/// What a hello has told.
+/// The result of a hello.
 pub struct Heard {
-    /// The peer that it came from, if QPs or datagrams of ours go there.
+    /// The sender's entry, if QPs or datagrams here go to it.
     pub peer: Option<PeerId>,
     /// It answers our nonce.
     pub answers: bool,
-    /// What to answer.
+    /// The answer to send.
     pub reply: Option<Note>,
 }
 
 impl Peers {
-    /// `receive_buffer`: what the kernel holds for us.
+    /// `receive_buffer`: the size of the socket's receive buffer in the kernel.
     pub fn new(secret: Secret, own: Hello, receive_buffer: usize) -> Self {
-        // The kernel counts its own structures too: a part stays free for them.
+        // The kernel counts its own structures too: half of the buffer is left for them.
         let budget = receive_buffer / 2;
         Peers {
             peers: Vec::new(),
@@ -116,8 +116,8 @@ impl Peers {
         }
     }
 
-    /// One peer may get all of the buffer: adapters know no windows, and who repeats all that he has sent is to have it
-    /// under way. Before anything else.
+    /// One peer may get all of the buffer: real adapters know no windows, and a peer that repeats all its requests
+    /// must be able to have them under way. To be called before anything else.
     pub fn widen(&mut self) {
         self.most = self.budget.max(*SHARE.end());
         self.share = share(self.budget, 1, self.most);
@@ -131,12 +131,12 @@ impl Peers {
         &mut self.peers[id]
     }
 
-    /// All places of peers.
+    /// The indices of all entries, free ones too.
     pub fn ids(&self) -> std::ops::Range<PeerId> {
         0..self.peers.len()
     }
 
-    /// The peer that a QPN at an address belongs to, with the QP `index` bound to it.
+    /// The peer at an address whose slot a QPN belongs to; the QP `index` is bound to it.
     pub fn bind(&mut self, route: Route, dest_qpn: u32, index: u16, now: Instant) -> PeerId {
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
         self.peers[id].members.push(index);
@@ -144,14 +144,14 @@ impl Peers {
         id
     }
 
-    /// Asks a peer at the next opportunity, and again for a while if it does not answer.
+    /// Sends a hello at the next opportunity, and repeats it for a while if it is not answered.
     pub fn ask_soon(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
         (peer.attempts, peer.rounds) = (0, 0);
         peer.next_attempt = Some(now);
     }
 
-    /// Asks at once for the proofs that an answer had no room for. Answers that prove nothing end that at some time.
+    /// Asks at once for proofs that an answer had no room for. After `ROUNDS` answers that prove nothing it stops.
     pub fn ask_for_more(&mut self, id: PeerId, progress: bool, now: Instant) {
         let peer = &mut self.peers[id];
         peer.rounds = if progress { 0 } else { peer.rounds + 1 };
@@ -161,7 +161,7 @@ impl Peers {
         }
     }
 
-    /// A QP has missed an acknowledgement: the peer is to show that it still lives.
+    /// A QP has missed an ACK: the peer must show that it is still alive.
     pub fn doubt(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
         peer.doubts.get_or_insert(0);
@@ -170,7 +170,7 @@ impl Peers {
         }
     }
 
-    /// A QP was proven to belong to a process.
+    /// A QP was proven to belong to the process of the incarnation `life`.
     pub fn proven(&mut self, id: PeerId, life: u64) {
         let peer = &mut self.peers[id];
         (peer.life, peer.doubts) = (Some(life), None);
@@ -181,27 +181,27 @@ impl Peers {
         self.secret.life(&self.peers[id].key())
     }
 
-    /// What a peer's answers repeat.
+    /// The nonce that a peer's answers repeat.
     pub fn nonce(&self, id: PeerId) -> u64 {
         self.secret.nonce(&self.peers[id].key())
     }
 
-    /// What packets to a QP must carry in its `connection`-th connection.
+    /// The tag that packets to a QP must carry in its `connection`-th connection.
     pub fn tag(&self, qpn: u32, connection: u64) -> u32 {
         self.secret.tag(qpn, connection)
     }
 
-    /// Whether packets may come without ICRC if the other side agrees.
+    /// Whether packets may omit the ICRC if the peer agrees.
     pub fn leaves_icrc_out(&self) -> bool {
         self.own.icrc_auto
     }
 
-    /// The peer that a datagram goes to. It is greeted when it is new, and now and then: it may have been restarted.
+    /// The peer that a datagram goes to. It gets a hello if it is new, and now and then, as it may have restarted.
     pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
         let peer = &mut self.peers[id];
         if !is_slot_port(peer.slot_port) {
-            // No Weir process has such numbers.
+            // No Weir process has QPNs of this slot.
             peer.state = State::Foreign;
             return id;
         }
@@ -214,7 +214,7 @@ impl Peers {
         id
     }
 
-    /// Bytes that nobody acknowledges and that may still go to a peer.
+    /// Bytes of unacknowledged packets (UC, UD) that may still go to a peer.
     pub fn unreliable_room(&self, id: PeerId) -> usize {
         let peer = &self.peers[id];
         match peer.state {
@@ -224,7 +224,7 @@ impl Peers {
         }
     }
 
-    /// A question how far a peer has come, if it is time for one.
+    /// A flow-control question to a peer, if one is due.
     pub fn ask(&mut self, id: PeerId, now: Instant) -> Option<Note> {
         let peer = &mut self.peers[id];
         let State::Weir(weir) = peer.state else { return None };
@@ -232,14 +232,14 @@ impl Peers {
         Some(self.note(id, Ask::Yes, 0, mark))
     }
 
-    /// A question that is to be repeated, one a call; or a peer that is no longer waited for.
+    /// A flow-control question that is due again, one per call; or a peer that is no longer waited for.
     pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<Note>)> {
         let id = self.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
         let mark = self.peers[id].flow.repeat(now);
         Some((id, mark.map(|mark| self.note(id, Ask::Yes, 0, mark))))
     }
 
-    /// A QP no longer talks to it.
+    /// Unbinds a QP from a peer.
     pub fn unbind(&mut self, id: PeerId, index: u16, now: Instant) {
         let members = &mut self.peers[id].members;
         if let Some(at) = members.iter().rposition(|member| *member == index) {
@@ -295,7 +295,7 @@ impl Peers {
         id
     }
 
-    /// Makes a stranger of a peer that nothing of ours talks to any more.
+    /// Turns a peer without bound QPs and recent datagrams into an unbound peer.
     fn leave_if_idle(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
         let key = peer.key();
@@ -317,7 +317,7 @@ impl Peers {
         }
     }
 
-    /// Finds a place for a stranger.
+    /// Enters an unbound peer, if there is an entry for it.
     fn remember(&mut self, stranger: Stranger) -> Option<usize> {
         let (place, gone) = self.strangers.enter(stranger)?;
         if let Some(gone) = gone {
@@ -327,13 +327,13 @@ impl Peers {
         Some(place)
     }
 
-    /// The earliest hello that is due, nanoseconds.
+    /// When the next hello is due (nanoseconds).
     pub fn next_attempt(&self) -> Option<u64> {
         let due = |peer: &Peer| [peer.next_attempt, peer.flow.due()].into_iter().flatten().min();
         self.peers.iter().filter_map(due).map(|instant| instant.0).min()
     }
 
-    /// A hello that is due, one a call: its peer, and whether datagrams find the peer to be foreign thereby.
+    /// A hello that is due, one per call: its peer, and whether the peer now counts as foreign for datagrams.
     pub fn greet(&mut self, now: Instant) -> Option<(PeerId, Note, bool)> {
         let id = self.peers.iter().position(|peer| peer.next_attempt.is_some_and(|at| at <= now))?;
         let peer = &mut self.peers[id];
@@ -349,14 +349,14 @@ impl Peers {
         Some((id, self.note(id, Ask::Yes, 0, 0), foreign))
     }
 
-    /// All QPs that are bound to a peer are proven, or need no proof: it is asked no further.
+    /// All QPs bound to a peer are proven or need no proof: no more hellos are sent.
     pub fn satisfied(&mut self, id: PeerId) {
         if self.peers[id].weir().is_some() && self.peers[id].doubts.is_none() {
             self.peers[id].next_attempt = None;
         }
     }
 
-    /// Takes a hello from a port of an address.
+    /// Handles a hello from a port of an address.
     pub fn heard(&mut self, route: Route, from_port: u16, hello: &Hello, now: Instant) -> Heard {
         let nothing = Heard { peer: None, answers: false, reply: None };
         if !is_slot_port(from_port) {
@@ -381,7 +381,7 @@ impl Peers {
             peer.confirmed = Some(now);
             match peer.life {
                 Some(life) if hello.alive == alive(life, hello.answer) => peer.doubts = None,
-                // Another process answers than the one that the QPs belong to, or pretends to.
+                // Not the process that the QPs belong to, or one that pretends to be the peer.
                 Some(_) => {
                     peer.doubts.get_or_insert(0);
                     if peer.is_doubted() && peer.next_attempt.is_none() {
@@ -395,34 +395,34 @@ impl Peers {
             }
             self.divide(now);
         }
-        // A question that stands alone may be answered by a question: what it tells is not believed otherwise.
+        // A hello that only asks may be answered with a question: what it says is not believed otherwise.
         let asks = if hello.answer == 0 && news { Ask::Yes } else { Ask::No };
         let reply = (hello.ask != 0).then(|| self.note(id, asks, hello.ask, hello.mark));
         Heard { peer: Some(id), answers, reply }
     }
 
-    /// Adds a question of our own to an answer, if what it answers is not an answer itself: two processes that have
-    /// questions must not go on for ever.
+    /// Adds a question to an answer, unless the hello that it answers is an answer itself: two processes with
+    /// questions must not exchange hellos endlessly.
     pub fn ask_back(&self, id: PeerId, hello: &Hello, reply: &mut Note) {
         if hello.answer == 0 {
             reply.hello.ask = self.nonce(id);
         }
     }
 
-    /// What a hello says of its sender.
+    /// The parameters in a hello.
     fn told_by(&self, hello: &Hello) -> Weir {
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
         Weir {
             near: one_machine,
             icrc: !(one_machine && hello.icrc_auto && self.own.icrc_auto),
-            // One burst may always go: a peer that allows nothing would hold up what is for others.
+            // At least one burst: a peer with window 0 would block a UD QP's datagrams to others.
             window: (hello.window as usize).max(*SHARE.start()),
             patience: hello.patience,
         }
     }
 
-    /// A stranger says hello: what to say to it, and whether it is to be asked. Its window comes out of what is there
-    /// beside our peers'. What it says counts from when it `answers`.
+    /// Handles a hello of an unbound peer: returns the reply, and whether it should ask. The peer's window comes out
+    /// of what bound peers leave. What the hello says is believed only if it `answers`.
     fn greeted(
         &mut self,
         place: Option<Place>,
@@ -453,14 +453,14 @@ impl Peers {
         if let Some(place) = place {
             self.strangers.tell(place, window);
         }
-        // The packets of a stranger that is not remembered would come without ICRC, and not be believed.
+        // An unbound peer without an entry would omit the ICRC, and its packets would be dropped.
         let icrc_auto = self.own.icrc_auto && place.is_some();
         let hello = Hello { icrc_auto, window: window as u32, ..self.own };
         let asks = if news && place.is_some() { Ask::Yes } else { Ask::No };
         (Note { to: route.to(key.2), route, hello }, asks)
     }
 
-    /// Makes an answer of what is to be said to a stranger.
+    /// Turns a note to an unbound peer into an answer.
     fn reply(&self, key: Key, mut note: Note, hello: &Hello, asks: Ask) -> Note {
         note.hello.ask = if asks == Ask::Yes && hello.answer == 0 { self.secret.nonce(&key) } else { 0 };
         note.hello.answer = hello.ask;
@@ -469,7 +469,7 @@ impl Peers {
         note
     }
 
-    /// Divides the buffer anew among those that we talk to.
+    /// Divides the receive buffer anew among the peers that QPs here talk to.
     fn divide(&mut self, now: Instant) {
         let talks = |peer: &&Peer| {
             let lately = peer.datagrams.is_some_and(|last| now - last < PRESENT);
@@ -505,7 +505,7 @@ impl Peers {
         window.saturating_sub(peer.in_flight)
     }
 
-    /// What was agreed with the process at a port of an address, if it has shown to be there.
+    /// The agreed parameters of the process at a port of an address, if it has answered our nonce.
     pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
         match *self.by_key.get(&(local, remote, port))? {
             Place::Peer(id) => self.peers[id].weir(),
@@ -513,7 +513,7 @@ impl Peers {
         }
     }
 
-    /// Bytes that may still be read from a peer.
+    /// Bytes of READ responses that may still be requested from a peer.
     pub fn read_room(&self, id: PeerId) -> usize {
         self.share.min(*SHARE.end()).saturating_sub(self.peers[id].reading)
     }
@@ -526,7 +526,7 @@ enum Ask {
     No,
 }
 
-/// What each of `count` gets of a budget, `most` at the most.
+/// The share of each of `count` peers in a budget, `most` at the most.
 fn share(budget: usize, count: usize, most: usize) -> usize {
     (budget / count.max(1)).clamp(*SHARE.start(), most)
 }

@@ -1,4 +1,4 @@
-//! Arrivals: whose they are, whether they are whole, and what the protocol makes of them.
+//! Arrivals: the QP of each packet, the checks of address and ICRC, and the call of the protocol.
 
 use crate::adapter::Adapter;
 use crate::engine::connection::Link;
@@ -15,20 +15,20 @@ use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
 
-/// A BTH and an ICRC.
+/// The length of a BTH and an ICRC.
 const SHORTEST: usize = 16;
-/// A Weir peer's kernel numbers the segments of one send from 0.
+/// A Weir peer's kernel numbers the segments of one send from 0, so their Identification is below this.
 const IDS_OF_WEIR: u16 = 128;
 
 impl Engine {
-    /// Takes what has arrived. Returns the number of buffers.
+    /// Handles what has arrived. Returns the number of buffers.
     pub(super) fn receive(&mut self, adapter: &Adapter, now: Instant) -> usize {
         let arrived = self.carrier.receive(&mut self.inbox).unwrap_or(0);
         if arrived == 0 {
             return self.receive_seldom(adapter, now);
         }
         self.empty_receives = 0;
-        // The inbox is lent out while its packets are worked on; nothing else fills it meanwhile.
+        // The inbox is taken out while its packets are worked on; nothing else fills it meanwhile.
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         self.shown.traffic.received(&inbox.arrivals);
         for arrival in &inbox.arrivals {
@@ -39,9 +39,10 @@ impl Engine {
         arrived
     }
 
-    /// Nothing came by the carrier: perhaps by the slot's socket, which each turn looks at where that is expected.
+    /// The carrier has received nothing: looks at the slot's socket now and then; each turn does that where packets
+    /// are expected.
     fn receive_seldom(&mut self, adapter: &Adapter, now: Instant) -> usize {
-        // A system call that finds nothing, as a rule.
+        // The system call usually finds nothing.
         self.empty_receives = self.empty_receives.wrapping_add(1);
         let leave = self.expects_handed_over(now) || !self.empty_receives.is_multiple_of(64);
         if leave { 0 } else { self.receive_handed_over(adapter, now) }
@@ -49,8 +50,9 @@ impl Engine {
 
     pub(super) fn deliver(&mut self, adapter: &Adapter, inbox: &Inbox, arrival: &Arrival, now: Instant) {
         let mut rest = inbox.datagrams(arrival).enumerate();
-        // An ACK that ends a burst stands there for its length only: what it acknowledges came before what it follows,
-        // and programs may count on hearing of it first.
+        // An ACK ends a burst only because of its length: it acknowledges requests that came before those that it
+        // follows, and programs may expect that order. So it is handled first, unless other responses are in the
+        // burst.
         let ack = rest.clone().next_back().filter(|(at, last)| *at > 0 && is_ack(last));
         let ack = ack.filter(|(at, _)| rest.clone().take(*at).all(|(_, datagram)| !is_response(datagram)));
         if ack.is_some() {
@@ -59,7 +61,7 @@ impl Engine {
         let mut datagrams = ack.into_iter().chain(rest).peekable();
         while let Some((position, datagram)) = datagrams.next() {
             if datagram.starts_with(&MAGIC) {
-                // Weir peers talk from slot port to slot port: by 4791, and so by whoever hands over, come others.
+                // Hellos go from slot port to slot port: those by port 4791, and handed over ones, are ignored.
                 if arrival.to_port != ROCE_PORT {
                     self.control(arrival, datagram, now);
                 }
@@ -73,7 +75,7 @@ impl Engine {
                 continue;
             };
             let Some((shared, checks)) = self.checks(index, arrival) else { continue };
-            // A burst is of one QP, as a rule: it is locked once.
+            // A burst is usually for one QP, which is locked once.
             let mut protocol = shared.lock();
             let mut next = Some((position, datagram));
             while let Some((position, datagram)) = next {
@@ -105,7 +107,8 @@ impl Engine {
         }
     }
 
-    /// The QP that a packet is for, if it is ours. What came by port 4791 for others is handed to them.
+    /// The index of the QP that a packet is for, if it is of this process. A packet by port 4791 for another slot is
+    /// handed over.
     fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8]) -> Option<u16> {
         let index = index_in(&self.slot, dest);
         if index.is_none() && arrival.to_port == ROCE_PORT && dest != MULTICAST_QPN {
@@ -114,16 +117,16 @@ impl Engine {
         index.filter(|index| self.table.index(dest) == Some(*index))
     }
 
-    /// How packets for a QP are checked, if they may come from there at all.
+    /// The checks for packets of a QP; `None` if packets with these addresses are not accepted.
     fn checks(&self, index: u16, arrival: &Arrival) -> Option<(std::sync::Arc<crate::qp::Shared>, Checks)> {
         let entry = self.table.get(index)?;
         let service = entry.shared.service;
         if entry.retired.is_some() && matches!(service, Service::Uc | Service::Ud) {
-            // There is nothing that it could acknowledge.
+            // A retired QP acknowledges duplicates only, and these services have no ACKs.
             return None;
         }
         if service == Service::Ud {
-            // To a group, and not to its QPs.
+            // Packets to a group address must have the multicast QPN.
             if arrival.to.is_multicast() {
                 return None;
             }
@@ -133,7 +136,7 @@ impl Engine {
         if arrival.from.ip() != peer.route.remote || arrival.to != peer.route.local {
             return None;
         }
-        // Weir processes talk from slot port to slot port.
+        // Weir processes send from slot port to slot port.
         let from_slot = arrival.from.port() == peer.slot_port;
         let by_slots = from_slot && arrival.to_port != ROCE_PORT;
         let tag = (by_slots && self.peers.leaves_icrc_out()).then_some(entry.connection.tag);
@@ -148,7 +151,7 @@ impl Engine {
         Some((entry.shared.clone(), checks))
     }
 
-    /// Datagrams may come from anybody; whether they carry an ICRC was agreed, or they do.
+    /// The checks for datagrams, which any peer may send. They carry an ICRC, unless its omission was agreed.
     pub(super) fn datagram_checks(&self, arrival: &Arrival) -> Checks {
         let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
         let (icrc, ids) = match peer {
@@ -187,22 +190,23 @@ fn destination(datagram: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, datagram[5], datagram[6], datagram[7]]))
 }
 
-/// What a packet must pass before the protocol sees it.
+/// The checks that a packet must pass before the protocol gets it.
 pub(super) struct Checks {
-    /// An ICRC will do.
+    /// A correct ICRC is sufficient.
     icrc: bool,
-    /// What a packet of the QP's peer carries in place of an ICRC that is left out.
+    /// The tag that a packet of the QP's peer carries in place of an omitted ICRC.
     tag: Option<u32>,
-    /// A whole packet came; whether it carried the tag.
+    /// Set when a packet passed; whether it carried the tag.
     came: Cell<Option<bool>>,
-    /// It came from the port of its peer's slot to that of ours, or at least from there.
+    /// The packet came from the port of the peer's slot to that of this slot (`by_slots`), or to any port
+    /// (`from_slot`).
     by_slots: bool,
     from_slot: bool,
     ids: u16,
     envelope: Envelope,
     retired: bool,
     datagram: bool,
-    /// Where violations are counted.
+    /// The counters of violations.
     shown: &'static sheet::Device,
 }
 
@@ -216,7 +220,7 @@ impl Checks {
             self.came.set(Some(false));
         }
         let packet = Packet::parse(datagram).ok()?;
-        // IBTA 9.6.1.1.3: it is dropped without a word, and counted.
+        // IBTA 9.6.1.1.3: it is dropped silently, and counted.
         if !packet.headers.bth.is_in_partition_of(DEFAULT_PKEY) {
             self.shown.traffic.pkey_violations.bump(1);
             return None;
@@ -232,7 +236,7 @@ impl Checks {
         match icrc::verify(&envelope, datagram) {
             Verdict::Good => true,
             Verdict::GoodWithId(id) => id < self.ids,
-            // An adapter that lets routers fragment.
+            // A foreign adapter may leave Don't Fragment clear.
             Verdict::Bad if self.ids == u16::MAX => {
                 let fragmentable = Envelope { dont_fragment: false, ..envelope };
                 icrc::verify(&fragmentable, datagram) != Verdict::Bad
@@ -241,7 +245,7 @@ impl Checks {
         }
     }
 
-    /// A retired QP only acknowledges again what it has acknowledged before, and refuses again what it has refused.
+    /// A retired QP only repeats ACKs and NAKs that it has sent before.
     fn wanted(&self, protocol: &weir_transport::Qp, packet: &Packet<'_>) -> bool {
         if !self.retired {
             return true;

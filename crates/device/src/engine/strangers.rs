@@ -1,35 +1,36 @@
-//! Processes that said hello while nothing of ours talks to them: a client that is earlier than our QP, a sender of
-//! datagrams, a peer whose last QP is gone. Or a flood of made-up addresses, so there are only so many places.
+//! Unbound peers: processes that said hello and have no QP here bound to them. Such a process is a client that is
+//! earlier than our QP, a sender of datagrams, or a peer whose last QP here is gone. It may also be a made-up address
+//! in a flood of hellos, so the number of entries is limited.
 
 use crate::engine::peer::Weir;
 use crate::proof::PeerKey as Key;
 use std::time::Duration;
 use weir_transport::Instant;
 
-/// As many as an address has slots.
+/// As many as a network namespace has slots.
 pub const PLACES: usize = crate::slot::SLOTS as usize;
 
-/// Who was heard of so recently keeps his place, and counts when windows are divided. Senders of datagrams say hello
-/// several times as often.
+/// A process that said hello within this time keeps its entry, and counts when windows are divided. Senders of
+/// datagrams say hello several times as often.
 pub const PRESENT: Duration = Duration::from_secs(1);
 
-/// What is known of one.
+/// An unbound peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Stranger {
     pub key: Key,
     pub weir: Weir,
     pub heard: Instant,
-    /// The window that it was told.
+    /// The window that the last hello told it.
     pub told: usize,
-    /// It has answered our nonce: what it says of itself is believed.
+    /// It has answered our nonce: what it says about itself is believed.
     pub proven: bool,
 }
 
-/// All that are remembered.
+/// All unbound peers that have an entry.
 pub struct Strangers {
     places: Vec<Option<Stranger>>,
     free: Vec<usize>,
-    /// Whose turn it is to go.
+    /// The entry that a new peer may replace next.
     hand: usize,
     census: Census,
 }
@@ -44,24 +45,25 @@ impl Strangers {
         self.places.get(place)?.as_ref()
     }
 
-    /// One that has a place says hello again.
+    /// The peer of an entry says hello again.
     pub fn renew(&mut self, place: usize, stranger: Stranger) {
         self.places[place] = Some(stranger);
     }
 
-    /// Somebody says hello, and did so `before`: he counts once while he is present.
+    /// A process says hello, and did so last at `before`: it is counted once in each period.
     pub fn count(&mut self, before: Option<Instant>, now: Instant) {
         self.census.count(before, now);
     }
 
-    /// It was told a window.
+    /// A peer was told a window.
     pub fn tell(&mut self, place: usize, window: usize) {
         if let Some(stranger) = self.places.get_mut(place).and_then(Option::as_mut) {
             stranger.told = window;
         }
     }
 
-    /// A place for a new one, and who lost it; `None` if all that have one are present.
+    /// Enters a new peer: its index, and the key of the peer that it replaces. `None` if the next entry's peer is
+    /// present.
     pub fn enter(&mut self, stranger: Stranger) -> Option<(usize, Option<Key>)> {
         if let Some(place) = self.free.pop() {
             self.places[place] = Some(stranger);
@@ -71,7 +73,7 @@ impl Strangers {
             self.places.push(Some(stranger));
             return Some((self.places.len() - 1, None));
         }
-        // One look each: a flood must not cost more than that.
+        // One entry is checked for each hello, so that a flood of hellos costs no more.
         let place = self.hand;
         self.hand = (self.hand + 1) % PLACES;
         let known = self.get(place)?;
@@ -83,20 +85,20 @@ impl Strangers {
         Some((place, Some(gone)))
     }
 
-    /// It is no stranger any more.
+    /// Removes an entry: the peer is no longer unbound.
     pub fn take(&mut self, place: usize) -> Option<Stranger> {
         let taken = self.places.get_mut(place)?.take()?;
         self.free.push(place);
         Some(taken)
     }
 
-    /// How many have been heard of lately, at least those of this moment.
+    /// How many peers said hello lately, at least those of the current period.
     pub fn present(&self, now: Instant) -> usize {
         self.census.present(now)
     }
 }
 
-/// Counts who was heard of, without looking at all of them: by periods, the one that runs and the last.
+/// Counts recent hellos without looking at all entries: by periods, the current one and the last one.
 #[derive(Debug, Default)]
 struct Census {
     period: u64,
@@ -139,14 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_kept_by_who_is_present() {
+    fn a_present_peer_keeps_its_entry() {
         let mut strangers = Strangers::new();
         for number in 0..PLACES as u32 {
             assert_eq!(strangers.enter(stranger(number, 0)), Some((number as usize, None)));
         }
         let second = PRESENT.as_nanos() as u64;
         strangers.renew(0, stranger(0, second));
-        assert_eq!(strangers.enter(stranger(5000, second)), None, "0 was heard of just now");
+        assert_eq!(strangers.enter(stranger(5000, second)), None, "peer 0 said hello just now");
         let gone = stranger(1, 0).key;
         assert_eq!(strangers.enter(stranger(5001, second)), Some((1, Some(gone))));
         assert_eq!(strangers.take(7).map(|taken| taken.key), Some(stranger(7, 0).key));
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_heard_of_lately_does_not_count() {
+    fn a_peer_without_a_recent_hello_is_not_counted() {
         let mut strangers = Strangers::new();
         let second = PRESENT.as_nanos() as u64;
         for at in 0..10 {

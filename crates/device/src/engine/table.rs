@@ -14,53 +14,53 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_transport::{InFlight, Instant, Setbacks};
 
-/// QPs that live or have just been retired.
+/// QPs that exist, and QPs that were destroyed a short time ago (retired).
 pub struct Table {
     slot: u16,
     entries: Vec<Option<Box<Entry>>>,
     count: usize,
     order: Order,
-    /// Those that were retired, the oldest first, and until when they stay. Some of them may be gone.
+    /// Retired QPs, the oldest first, and when they are removed. Some of them may have been removed already.
     retired: VecDeque<(u16, Instant)>,
-    /// How many of them are there.
+    /// Number of retired QPs that are still there.
     resting: usize,
 }
 
-/// What the engine knows of a QP.
+/// A QP's entry.
 pub struct Entry {
     pub shared: Arc<Shared>,
-    /// Where its packets go.
+    /// Its peer, if it is bound.
     pub peer: Option<PeerId>,
-    /// What shows that the right process is there.
+    /// Its connection, with the proof of its peer.
     pub connection: Connection,
-    /// What is on its peer's account.
+    /// Its bytes in flight that are on its peer's account.
     pub counted: InFlight,
-    /// What of its troubles is counted already.
+    /// Its retransmission counters that are counted already.
     pub setbacks: Setbacks,
-    /// It stands in the ready list.
+    /// It is in the ready list.
     pub ready: bool,
-    /// It stands in its peer's waiting list.
+    /// It is in its peer's waiting list.
     pub waiting: bool,
-    /// It stands in the list of lazy ACKs.
+    /// It is in the list of delayed ACKs.
     pub lazy: bool,
-    /// The earliest deadline of it in the timers; `u64::MAX` if none.
+    /// Its earliest deadline in the timers (nanoseconds); `u64::MAX` if none.
     pub deadline: u64,
-    /// It was destroyed: until then it acknowledges duplicates.
+    /// It was destroyed, and acknowledges duplicates until then.
     pub retired: Option<Instant>,
     /// Packets that wait for a page.
     pub held: Held,
 }
 
-/// How long a retired QP acknowledges duplicates, unless numbers run out before.
+/// How long a retired QP acknowledges duplicates, unless the table is full before.
 const AFTERLIFE: Duration = Duration::from_millis(300);
 
-/// QPs that there may be at a time.
+/// The number of QP indices.
 pub const INDICES: usize = 1 << INDEX_BITS;
 const _: () = assert!(INDICES == NUMBERS as usize && (LIMITS.max_qp as usize) < INDICES);
 
 impl Table {
-    /// An empty table. Numbers come in an order of this process's own, so that it does not inherit the packets of an
-    /// old one.
+    /// An empty table. The order of QP numbers is random for each process, so that a new process does not get packets
+    /// for an old one.
     pub fn new(slot: u16) -> Result<Table, Errno> {
         let mut keys = Keys::default();
         for key in &mut keys {
@@ -72,17 +72,17 @@ impl Table {
         Ok(Table { slot, entries, count: 0, order: Order::new(keys), retired, resting: 0 })
     }
 
-    /// All that there could be.
+    /// All indices.
     pub fn indices(&self) -> std::ops::Range<u16> {
         0..INDICES as u16
     }
 
-    /// Number of QPs, retired ones among them.
+    /// Number of QPs, including retired ones.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// The QP that was retired first, where it must give way to the next that is inserted.
+    /// The oldest retired QP, if it must be removed so that another QP can be added.
     pub fn must_give_way(&mut self) -> Option<u16> {
         if self.count < INDICES {
             return None;
@@ -95,8 +95,8 @@ impl Table {
         None
     }
 
-    /// Enters the QP that `make` makes for its number. ENOMEM if there are as many QPs as there may be, or no number is
-    /// left, retired QPs being asked to give way before. Else the error of `make`.
+    /// Adds the QP that `make` creates for its number. ENOMEM if the table or the limit of QPs is reached; retired QPs
+    /// must have been removed before. Otherwise the error of `make`.
     pub fn insert(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
         if self.count == INDICES || self.count - self.resting >= LIMITS.max_qp as usize {
             return Err(Errno(libc::ENOMEM));
@@ -123,7 +123,7 @@ impl Table {
         Ok(shared)
     }
 
-    /// The index of a number that is there.
+    /// The index of a number, if there is a QP of that number.
     pub fn index(&self, num: u32) -> Option<u16> {
         let index = (num & (INDICES as u32 - 1)) as u16;
         self.get(index).filter(|entry| entry.shared.num == num).map(|_| index)
@@ -137,14 +137,14 @@ impl Table {
         self.entries.get_mut(usize::from(index))?.as_deref_mut()
     }
 
-    /// Its owner is done with it.
+    /// A QP was destroyed by its owner.
     pub fn retire(&mut self, index: u16, now: Instant) {
         if let Some(entry) = self.get_mut(index) {
             let until = now + AFTERLIFE;
             if entry.retired.replace(until).is_none() {
                 self.resting += 1;
             }
-            // What is beyond the room are such as are gone.
+            // The list is full only if it has entries of removed QPs.
             if self.retired.len() == INDICES {
                 let entries = &self.entries;
                 self.retired.retain(|(index, until)| {
@@ -164,7 +164,7 @@ impl Table {
 }
 
 impl Entry {
-    /// Its doorbell was heard: it may ring again.
+    /// Clears its doorbell, which may ring again.
     pub fn answer(&mut self) {
         self.shared.bell.answer();
         self.shared.unsent.store(0, Ordering::Relaxed);

@@ -1,18 +1,18 @@
-//! Deadlines of QPs, one of each QP. Most move later with every ACK: then the old one stays, and is looked at again when
-//! it is over. One that comes earlier takes the place of the old one.
+//! Deadlines of QPs, one for each QP. Most ACKs move a deadline to a later time: the earlier entry then stays, and the
+//! QP is checked when it is due. An earlier deadline replaces the entry.
 
-/// QPs by their deadlines: a heap whose entries know their places.
+/// QPs by deadline: a heap, with the position of each QP in it.
 pub struct Timers {
-    /// Deadline (nanoseconds) and index of a QP; none is later than the two at twice its place and one or two more.
+    /// Deadline (nanoseconds) and index of a QP. The entry at position n is not later than those at 2n + 1 and 2n + 2.
     heap: Vec<(u64, u16)>,
-    /// Where in the heap a QP stands.
+    /// The position of each QP in the heap.
     places: Box<[u16]>,
 }
 
 const NOWHERE: u16 = u16::MAX;
 
 impl Timers {
-    /// None, for QPs with an index below `indices`, which is below 65535.
+    /// An empty heap for QPs with an index below `indices`, which is below 65535.
     pub fn new(indices: usize) -> Timers {
         Timers { heap: Vec::new(), places: vec![NOWHERE; indices].into() }
     }
@@ -22,7 +22,7 @@ impl Timers {
         self.heap.reserve(qps.saturating_sub(self.heap.len()));
     }
 
-    /// A QP is to be looked at by then, or earlier if that was said before.
+    /// Sets a QP's deadline, unless it has an earlier one.
     pub fn set(&mut self, deadline: u64, index: u16) {
         let place = self.places[usize::from(index)];
         let at = if place == NOWHERE {
@@ -37,7 +37,7 @@ impl Timers {
         }
     }
 
-    /// Takes a QP whose deadline is over.
+    /// Takes a QP whose deadline has passed.
     #[inline(always)]
     pub fn pop_due(&mut self, now: u64) -> Option<u16> {
         if self.next()? > now { None } else { Some(self.take_first()) }
@@ -52,13 +52,13 @@ impl Timers {
         index
     }
 
-    /// The earliest.
+    /// The earliest deadline.
     #[inline]
     pub fn next(&self) -> Option<u64> {
         self.heap.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Moves an entry up to where it belongs, and notes its place.
+    /// Moves an entry up to its position, and notes that.
     fn rise(&mut self, mut at: usize) {
         while at > 0 && self.heap[at] < self.heap[(at - 1) / 2] {
             self.heap.swap(at, (at - 1) / 2);
@@ -68,7 +68,7 @@ impl Timers {
         self.note(at);
     }
 
-    /// Moves an entry down to where it belongs, and notes its place.
+    /// Moves an entry down to its position, and notes that.
     fn sink(&mut self, mut at: usize) {
         loop {
             let below = 2 * at + 1..(2 * at + 3).min(self.heap.len());

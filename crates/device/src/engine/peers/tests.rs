@@ -1,4 +1,4 @@
-//! Which processes are known, what of their words is believed, and what windows they get.
+//! Which processes are known, what is believed of their hellos, and which windows they get.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn peers(receive_buffer: usize) -> Peers {
     Peers::new(Secret::new().unwrap(), hello(), receive_buffer)
 }
 
-/// Neither asks nor answers.
+/// A hello that neither asks nor answers.
 fn hello() -> Hello {
     Hello {
         ask: 0,
@@ -27,7 +27,7 @@ fn asks() -> Hello {
     Hello { ask: 42, ..hello() }
 }
 
-/// The true answer of a port of an address.
+/// The correct answer from a port of an address.
 fn answers(peers: &Peers, route: Route, port: u16) -> Hello {
     Hello { answer: peers.secret.nonce(&(route.local, route.remote, port)), ..hello() }
 }
@@ -68,7 +68,7 @@ fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
 }
 
 #[test]
-fn what_does_not_answer_our_nonce_changes_nothing() {
+fn a_hello_without_our_nonce_changes_nothing() {
     let mut peers = peers(1 << 20);
     let id = known(&mut peers);
     peers.proven(id, 77);
@@ -82,7 +82,7 @@ fn what_does_not_answer_our_nonce_changes_nothing() {
             assert_eq!((peers.get(id).state, peers.get(id).life, peers.share), before);
         }
     }
-    // What asks and tells news is asked itself.
+    // A hello that asks and brings new parameters is asked in return.
     let reply = peers.heard(route(), PORT, &Hello { ask: 42, ..forged }, Instant(1)).reply.unwrap().hello;
     assert_eq!((reply.answer, reply.ask), (42, peers.nonce(id)));
     let heard = peers.heard(route(), PORT, &Hello { answer: reply.ask, ..forged }, Instant(1));
@@ -92,7 +92,7 @@ fn what_does_not_answer_our_nonce_changes_nothing() {
 }
 
 #[test]
-fn two_processes_with_questions_do_not_go_on_for_ever() {
+fn two_processes_that_ask_each_other_stop_after_three_hellos() {
     let (mut here, mut there) = (peers(1 << 20), peers(1 << 21));
     let back = Route { local: route().remote, remote: route().local, ..route() };
     let id = here.bind(route(), QPN, 0, Instant(0));
@@ -100,7 +100,7 @@ fn two_processes_with_questions_do_not_go_on_for_ever() {
     let other = there.bind(back, 6 << 14 | 3, 0, Instant(0));
     let mut note = here.greet(Instant(0)).unwrap().1;
     let mut hellos = 1;
-    // Each asks back, for both have QPs without a proof.
+    // Each asks back, because both have QPs without a proof.
     for turn in 0..10 {
         let (peers, route, port, id) = match turn % 2 {
             0 => (&mut there, back, 6, other),
@@ -125,10 +125,10 @@ fn another_process_at_the_port_is_not_the_one_that_was_proven() {
     assert_eq!(peers.get(id).life, Some(77));
     peers.heard(route(), PORT, &from(78), Instant(2));
     assert!(peers.get(id).is_doubted() && peers.get(id).life == Some(77));
-    // The first one may have been alive all the time.
+    // The first process may have been alive all the time.
     peers.heard(route(), PORT, &from(77), Instant(3));
     assert!(!peers.get(id).is_doubted());
-    // It is dead for good when another one has proven itself.
+    // It is dead when another process has proven itself.
     peers.proven(id, 78);
     assert_eq!(peers.get(id).life, Some(78));
     peers.heard(route(), PORT, &from(77), Instant(3));
@@ -136,7 +136,7 @@ fn another_process_at_the_port_is_not_the_one_that_was_proven() {
 }
 
 #[test]
-fn a_peer_in_doubt_is_asked_until_it_shows_that_it_lives() {
+fn a_suspected_peer_is_asked_until_it_shows_that_it_is_alive() {
     let mut peers = peers(1 << 20);
     let id = known(&mut peers);
     peers.proven(id, 77);
@@ -151,7 +151,7 @@ fn a_peer_in_doubt_is_asked_until_it_shows_that_it_lives() {
         assert_eq!(peers.greet(at).unwrap().1.hello.ask, nonce);
         assert!(at.0 < 100_000_000);
     }
-    // Its last hello was long ago, and it misses another acknowledgement: it is asked again.
+    // The last hello was long ago, and the peer misses another ACK: it is asked again.
     while let Some(at) = peers.next_attempt() {
         peers.greet(Instant(at));
     }
@@ -162,14 +162,14 @@ fn a_peer_in_doubt_is_asked_until_it_shows_that_it_lives() {
 }
 
 #[test]
-fn datagrams_to_numbers_that_no_weir_process_has_ask_no_questions() {
+fn datagrams_to_qpns_outside_of_weir_slots_send_no_hello() {
     let mut peers = peers(1 << 20);
     let id = peers.greet_datagram(route(), 17, Instant(0));
     assert_eq!((peers.get(id).state, peers.next_attempt()), (State::Foreign, None));
 }
 
 #[test]
-fn full_answers_that_prove_nothing_are_not_followed_up_for_ever() {
+fn full_answers_that_prove_nothing_are_followed_up_a_limited_time() {
     let mut peers = peers(1 << 20);
     let id = known(&mut peers);
     peers.satisfied(id);
@@ -196,7 +196,7 @@ fn the_receive_buffer_is_shared() {
 }
 
 #[test]
-fn clients_that_are_gone_take_nothing_of_it() {
+fn clients_that_left_keep_no_share_of_the_receive_buffer() {
     let mut peers = peers(1 << 20);
     let second = 1_000_000_000;
     for n in 0..1000u64 {
@@ -214,7 +214,7 @@ fn clients_that_are_gone_take_nothing_of_it() {
 }
 
 #[test]
-fn datagrams_that_ended_long_ago_are_forgotten() {
+fn peers_without_recent_datagrams_are_forgotten() {
     let mut peers = peers(1 << 20);
     for n in 0..1000u64 {
         let to = Route { remote: [10, 1, (n >> 8) as u8, n as u8].into(), ..route() };
@@ -237,7 +237,7 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
     let late = Route { remote: [10, 0, 0, 4].into(), ..route() };
     let mut now = Instant(0);
     for n in 0..200_000u32 {
-        // Half a minute of it; an honest sender of datagrams says hello every 100 ms meanwhile.
+        // 30 seconds of it; meanwhile a genuine sender of datagrams says hello every 100 ms.
         now = Instant(u64::from(n) * 150_000);
         if n % 666 == 0 {
             let reply = peers.heard(honest, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
@@ -257,7 +257,7 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
     assert!(peers.by_key.len() <= PLACES + 1);
     let reply = peers.heard(route(), PORT, &asks(), now).reply;
     assert_eq!(reply.unwrap().hello.window, 524_288);
-    // A stranger that is not remembered sends with ICRC, until a QP of ours goes there: then it hears the better news.
+    // An unbound peer without an entry sends with ICRC, until a QP here is bound to it: its next hello allows more.
     let reply = peers.heard(late, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
     assert_eq!((reply.icrc_auto, reply.window), (false, 64 << 10));
     let id = peers.bind(late, 1 << 14 | 5, 1, now);
@@ -269,7 +269,7 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
 }
 
 #[test]
-fn a_stranger_that_answers_is_believed_and_keeps_that_as_a_peer() {
+fn an_unbound_peer_that_answers_is_believed_and_stays_so_when_bound() {
     let mut peers = peers(2 << 20);
     let reply = peers.heard(route(), PORT, &asks(), Instant(0)).reply.unwrap().hello;
     assert_eq!((reply.ask, reply.answer), (answers(&peers, route(), PORT).answer, 42));
@@ -277,7 +277,7 @@ fn a_stranger_that_answers_is_believed_and_keeps_that_as_a_peer() {
     let answer = answers(&peers, route(), PORT);
     assert!(peers.heard(route(), PORT, &answer, Instant(0)).reply.is_none());
     assert!(peers.find(route().local, route().remote, PORT).is_some());
-    // A forged question of the same address is answered, and asked; what was believed stays.
+    // A forged question from the same address is answered, and asked in return; what was believed stays.
     let forged = Hello { icrc_auto: false, ..asks() };
     let reply = peers.heard(route(), PORT, &forged, Instant(1)).reply.unwrap().hello;
     assert_ne!(reply.ask, 0);
@@ -289,7 +289,7 @@ fn a_stranger_that_answers_is_believed_and_keeps_that_as_a_peer() {
 }
 
 #[test]
-fn other_machines_and_wishes_keep_the_icrc() {
+fn another_machine_or_setting_keeps_the_icrc() {
     let mut peers = peers(1 << 20);
     for change in [|h: &mut Hello| h.boot_id = [2; 16], |h: &mut Hello| h.icrc_auto = false] {
         let mut other = answers(&peers, route(), FIRST_PORT + 1);
@@ -304,7 +304,7 @@ fn other_machines_and_wishes_keep_the_icrc() {
 }
 
 #[test]
-fn a_wide_window_is_the_whole_budget_and_is_divided_all_the_same() {
+fn a_widened_window_is_the_whole_budget_and_is_still_divided() {
     let mut peers = peers(8 << 20);
     peers.widen();
     let window = |peers: &mut Peers, port| {
@@ -313,5 +313,5 @@ fn a_wide_window_is_the_whole_budget_and_is_divided_all_the_same() {
     };
     assert_eq!([window(&mut peers, 1), window(&mut peers, 2)], [4 << 20, 2 << 20]);
     let id = peers.bind(route(), QPN, 0, Instant(0));
-    assert_eq!(peers.read_room(id), *SHARE.end(), "what we ask for is as ever");
+    assert_eq!(peers.read_room(id), *SHARE.end(), "the limit of READs is unchanged");
 }
