@@ -1,4 +1,4 @@
-//! Panics on purpose: in a carrier, under the engine, under locks.
+//! Deliberate panics: in a carrier, under the engine, under locks.
 
 use super::*;
 use crate::context::Context;
@@ -16,13 +16,13 @@ use weir_transport::{
     SendOp, SendWr, Service, Status,
 };
 
-/// The carrier of an adapter until it panics, once, when it is to receive.
+/// A wrapper of the adapter's carrier that panics once, in `receive`.
 struct Broken {
     inner: Option<Box<dyn Carrier>>,
     when: When,
 }
 
-/// On which threads it panics, once it is armed.
+/// The thread on which it panics, once it is armed.
 #[derive(Clone)]
 struct When {
     armed: Arc<AtomicBool>,
@@ -38,7 +38,7 @@ impl When {
 
 impl Broken {
     fn inner(&mut self) -> &mut dyn Carrier {
-        self.inner.as_deref_mut().expect("it was put around a carrier")
+        self.inner.as_deref_mut().expect("it wraps a carrier")
     }
 }
 
@@ -64,7 +64,7 @@ impl Carrier for Broken {
     }
 }
 
-/// An adapter of its own, and two QPs of it that are connected.
+/// An adapter for this test alone, and two connected QPs of it.
 struct Bed {
     context: Arc<Context>,
     pd: Arc<Pd>,
@@ -74,7 +74,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// `number` is another one in each test, so that each has an adapter of its own.
+    /// `number` differs between tests, so that each has its own adapter.
     fn new(number: u64) -> Bed {
         let profile = Profile { seed: 0xfa11_0000 + number, ..Profile::ideal() };
         let context = Context::open_as("weir_lo", &profile).expect("the loopback interface is there");
@@ -114,7 +114,7 @@ impl Bed {
         Ok(())
     }
 
-    /// Polls until there were so many completions.
+    /// Polls until there are `count` completions.
     fn completions(&self, count: usize) -> Vec<Completion> {
         let mut found = Vec::new();
         let end = Instant::now() + Duration::from_secs(20);
@@ -125,7 +125,7 @@ impl Bed {
         found
     }
 
-    /// What a program sees of an adapter that has failed, once its completions were polled.
+    /// Checks what a program sees of an adapter that has failed, after its completions were polled.
     fn has_failed(self) {
         assert_eq!(self.context.get_async_event(), Ok(AsyncEvent::DeviceFatal));
         assert_eq!(self.cq.poll(16, |_| ()), Ok(0));
@@ -149,7 +149,7 @@ impl Bed {
     }
 }
 
-/// Nothing keeps it alive, but for a moment its own thread.
+/// Checks that nothing keeps the adapter alive, except its own thread for a moment.
 fn is_gone(adapter: &Weak<Adapter>) {
     let end = Instant::now() + Duration::from_secs(20);
     while adapter.strong_count() > 0 {
@@ -177,7 +177,7 @@ fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
     qp.modify(&attr(QpState::Rts), M::STATE | requester).unwrap();
 }
 
-/// A test that hangs fails.
+/// Fails a test that hangs.
 fn bounded(test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -210,17 +210,17 @@ fn a_panic_on_a_polling_thread_fails_the_adapter() {
 }
 
 #[test]
-fn a_panic_on_the_engines_thread_wakes_whom_it_leaves_waiting() {
+fn a_panic_on_the_engines_thread_wakes_waiting_threads() {
     bounded(|| {
         let bed = Bed::new(2);
         let armed = bed.breaks(true);
         bed.receive(3).unwrap();
         bed.cq.arm(false).unwrap();
         armed.store(true, Ordering::Release);
-        // Its packet is for the thread to take in, since no thread of the program polls.
+        // The engine's thread receives this packet, because no thread of the program polls.
         bed.send().unwrap();
         assert_eq!(bed.channel.get_event(), Ok(7));
-        // They are of two QPs, whose numbers have no order.
+        // They are of two QPs, whose order is not defined.
         let mut completions = bed.completions(2);
         completions.sort_by_key(|completion| completion.wr_id);
         all_flushed(&completions, &[1, 3]);
@@ -229,7 +229,7 @@ fn a_panic_on_the_engines_thread_wakes_whom_it_leaves_waiting() {
 }
 
 #[test]
-fn a_panic_of_a_control_call_goes_on_to_the_caller_and_leaves_the_engine_free() {
+fn a_panic_of_a_control_call_reaches_the_caller_and_frees_the_engine() {
     bounded(|| {
         let bed = Bed::new(3);
         bed.receive(3).unwrap();
@@ -257,9 +257,9 @@ fn an_adapter_is_doomed_by_a_panic_under_any_lock() {
     });
 }
 
-/// From within the engine, where waiting for the engine would be waiting for itself.
+/// Dooms the adapter while this thread holds the engine, where waiting for the engine would be a deadlock.
 #[test]
-fn an_adapter_can_be_doomed_from_within() {
+fn an_adapter_can_be_doomed_by_the_holder_of_its_engine() {
     bounded(|| {
         let bed = Bed::new(5);
         bed.receive(3).unwrap();
@@ -283,7 +283,7 @@ fn a_failed_adapter_is_not_opened_again() {
     });
 }
 
-/// As an entry point of the library does, for one adapter.
+/// Catches a panic as an entry point of the library does, for one adapter.
 fn watched_by(adapter: &Adapter, body: impl FnOnce()) {
     if !quietly(body) {
         adapter.doom();

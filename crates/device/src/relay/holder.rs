@@ -11,17 +11,18 @@ use std::time::Duration;
 use weir_link::Arrival;
 use weir_transport::Instant;
 
-/// Its name is exclusive, but any local user may be the one that has it: what it hands over counts as a foreign
-/// adapter's, never as a Weir peer's, and only from a user that [`Trust`](crate::trust::Trust) believes.
+/// The name is exclusive, but any local user may be the first to claim it. So packets that are handed over count as
+/// those of a foreign adapter, never of a Weir peer, and only from a user that [`Trust`](crate::trust::Trust)
+/// believes.
 const NAME: &str = "weir/roce";
 
-/// Connections at a time, each a descriptor of this process; and how many of them one user's receivers get.
+/// The most connections, each a descriptor of this process; and the most for the receivers of one user.
 const LINKS: usize = 128;
 const LINKS_OF_USER: usize = 64;
-/// What waits for a receiver is tried again after this, and after twice that, up to the longest.
+/// The first wait before a blocked receiver is tried again; the wait doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(64);
-/// A receiver that has taken nothing for so long loses what waits for it: it is stopped, or hangs.
+/// A receiver that has taken nothing for this long loses what waits for it: it is stopped, or hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The holder of the name, and its connections to other processes.
@@ -35,27 +36,27 @@ pub struct Holder {
     told: bool,
 }
 
-/// The way to a slot.
+/// The connection to a slot.
 struct Link {
     slot: u16,
     socket: Socket,
-    /// The receiver's.
+    /// The user of the receiver.
     user: u32,
     queue: Queue,
-    /// When to try again; until then more is not tried.
+    /// When sending is tried again, and not before.
     retry: Option<Instant>,
     wait: Duration,
-    /// Since when it has taken nothing.
+    /// When it began to take nothing.
     stuck: Option<Instant>,
-    /// The larger, the later it was used.
+    /// The number of its last use: the larger, the later.
     used: u64,
 }
 
-/// A connection, which a forked child must not hold on to.
+/// A connected socket, which a forked child must close.
 struct Socket(OwnedFd);
 
 impl Socket {
-    /// To a slot; and the user of the process that has the slot.
+    /// Connects to a slot; returns the user of the process that has the slot, too.
     fn connect(slot: u16) -> io::Result<(Socket, u32)> {
         let socket = sys::connect(&slot::name(slot))?;
         fork::register(&[socket.as_raw_fd()]);
@@ -71,10 +72,10 @@ impl Drop for Socket {
     }
 }
 
-/// How sending went.
+/// The result of sending.
 enum Sent {
     All,
-    /// The receiver is behind.
+    /// The receiver does not keep up.
     Later,
     /// No process has the slot.
     Nowhere,
@@ -86,15 +87,15 @@ impl Holder {
         Self::claim_name(NAME)
     }
 
-    /// The same of another name, for tests beside processes that have this one.
+    /// Claims another name, for tests on machines where a process has the real one.
     pub fn claim_name(name: &str) -> io::Result<Holder> {
         let name = sys::claim(name)?;
         let links = Vec::with_capacity(LINKS);
         Ok(Holder { name, stock: Stock::new()?, links, pending: 0, uses: 0, told: false })
     }
 
-    /// Has a packet handed over by the next [`flush`](Self::flush). It is lost, as on a wire, where its receiver's user
-    /// has let too much wait already.
+    /// Queues a packet; the next [`flush`](Self::flush) sends it. The packet is lost, as on a wire, if too much waits
+    /// already for receivers of the same user.
     pub fn hand_over(&mut self, slot: u16, arrival: &Arrival, packet: &[u8]) {
         let Some(at) = self.link(slot) else { return };
         let user = self.links[at].user;
@@ -112,7 +113,7 @@ impl Holder {
         }
     }
 
-    /// Sends what waits, as far as receivers take it.
+    /// Sends queued messages, as far as receivers take them.
     #[inline]
     pub fn flush(&mut self, now: Instant) {
         if self.pending > 0 {
@@ -147,7 +148,7 @@ impl Holder {
         }
     }
 
-    /// When to flush again, where a receiver is behind.
+    /// When to flush again (nanoseconds), if a receiver does not keep up.
     pub fn next(&self) -> Option<u64> {
         if self.pending == 0 {
             return None;
@@ -155,7 +156,8 @@ impl Holder {
         self.links.iter().filter(|link| !link.queue.is_empty()).map(|link| link.retry.map_or(0, |retry| retry.0)).min()
     }
 
-    /// The link to a slot, made if there is none; `None` if no process has the slot, or there is no place for another.
+    /// The index of the link to a slot, made if there is none; `None` if no process has the slot, or no link can be
+    /// ended for it.
     fn link(&mut self, slot: u16) -> Option<usize> {
         self.uses += 1;
         let used = self.uses;
@@ -181,8 +183,8 @@ impl Holder {
         Some(self.links.len() - 1)
     }
 
-    /// Ends the link that has been idle for longest, or one whose receiver takes nothing. What a receiver has not read
-    /// yet stays with the receiver.
+    /// Ends the least recently used idle link, or one whose receiver takes nothing. Messages that are in its
+    /// receiver's socket already can still be read.
     fn end_one(&mut self, which: impl Fn(&Link) -> bool) -> Option<()> {
         let idle = |link: &Link| link.queue.is_empty();
         let may_end = |(_, link): &(usize, &Link)| which(link) && (idle(link) || link.stuck.is_some());
@@ -218,7 +220,7 @@ impl Link {
             };
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Sent::Later,
-                // The process that had the slot is gone; another may have it now.
+                // The process that had the slot has ended; another may have it now.
                 Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) if !tried => {
                     let Ok((socket, user)) = Socket::connect(self.slot) else { return Sent::Nowhere };
                     (self.socket, self.user, tried) = (socket, user, true);
@@ -229,7 +231,7 @@ impl Link {
         Sent::All
     }
 
-    /// Puts the next attempt off. Whether the receiver is given up for now.
+    /// Postpones the next attempt. Whether the receiver is given up for now.
     fn is_stuck(&mut self, now: Instant) -> bool {
         self.retry = Some(now + self.wait);
         self.wait = (2 * self.wait).min(LONGEST_WAIT);
@@ -246,7 +248,7 @@ mod tests {
     use crate::relay::stock::MESSAGES;
     use weir_wire::ROCE_PORT;
 
-    /// A test's own network namespace has its own names. Only this thread is in it.
+    /// Runs a test in its own network namespace, which has its own socket names. Only this thread is in it.
     fn alone(work: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -264,7 +266,7 @@ mod tests {
         number.to_be_bytes().repeat(135)
     }
 
-    /// Takes connections, and one message; the packets in it.
+    /// Accepts connections and receives one message; returns the packets in it.
     fn take(incoming: &mut Incoming) -> Vec<Vec<u8>> {
         while incoming.accept(clock::now()).is_ok_and(|link| link.is_some()) {}
         let mut buffer = vec![0; 1 << 16];
@@ -285,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Flushes and takes until so many packets have come.
+    /// Flushes and receives until `count` packets have come.
     fn take_all(holder: &mut Holder, incoming: &mut Incoming, count: usize) -> Vec<Vec<u8>> {
         let (mut got, began) = (Vec::new(), clock::now());
         while got.len() < count && clock::now() - began < Duration::from_secs(10) {
@@ -302,7 +304,7 @@ mod tests {
         alone(|| {
             let mut incoming = Incoming::claim(&slot::name(5)).unwrap();
             let mut holder = Holder::claim().unwrap();
-            // Some four MiB, before the receiver has its core.
+            // Some four MiB, before the receiver runs.
             send(&mut holder, 5, 0..BURST);
             let got = take_all(&mut holder, &mut incoming, BURST);
             assert_eq!(got.len(), BURST);
@@ -315,7 +317,8 @@ mod tests {
     fn of_user(user: u32, slots: std::ops::Range<u16>) -> Vec<Incoming> {
         std::thread::scope(|scope| {
             let claim = || {
-                // SAFETY: changes the user of this thread only, where the library's call would change all.
+                // SAFETY: changes the user of this thread only, where the library's call would change that of all
+                // threads.
                 assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
                 slots.map(|slot| Incoming::claim(&slot::name(slot)).unwrap()).collect()
             };
@@ -325,7 +328,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn receivers_that_take_nothing_cost_other_users_nothing() {
+    fn receivers_that_take_nothing_do_not_affect_other_users() {
         alone(|| {
             let stopped = of_user(12345, 5..105);
             let mut incoming = Incoming::claim(&slot::name(200)).unwrap();
@@ -336,10 +339,10 @@ mod tests {
             holder.flush(clock::now());
             assert_eq!(holder.links.len(), LINKS_OF_USER);
             assert_eq!(holder.links.iter().map(|link| link.queue.count).sum::<usize>(), MESSAGES / 2);
-            // Some four MiB for another user's process still arrive whole.
+            // Some four MiB for another user's process still arrive complete.
             send(&mut holder, 200, 0..4000);
             assert_eq!(take_all(&mut holder, &mut incoming, 4000).len(), 4000);
-            // The stopped ones are given up in the end, and nothing is left to wake up for.
+            // The stopped receivers are given up in the end, and no deadline is left.
             let mut now = clock::now();
             for _ in 0..100 {
                 now = now + LONGEST_WAIT;
@@ -352,7 +355,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn there_is_one_holder() {
+    fn only_one_process_is_the_holder() {
         alone(|| {
             let holder = Holder::claim().unwrap();
             assert_eq!(Holder::claim().map(|_| ()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -369,11 +372,11 @@ mod tests {
             send(&mut holder, 5, 0..10);
             holder.flush(clock::now());
             assert_eq!((holder.links.len(), holder.pending), (0, 0), "no process has the slot");
-            for life in 0..3 {
+            for process in 0..3 {
                 let mut incoming = Incoming::claim(&slot::name(5)).unwrap();
-                send(&mut holder, 5, life..life + 10);
+                send(&mut holder, 5, process..process + 10);
                 let got = take_all(&mut holder, &mut incoming, 10);
-                assert_eq!(got[0], packet(life));
+                assert_eq!(got[0], packet(process));
                 assert_eq!((got.len(), holder.links.len()), (10, 1));
             }
         });

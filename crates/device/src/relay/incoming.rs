@@ -1,7 +1,7 @@
-//! The receiving side: a slot's socket, and the connections of the process that holds port 4791.
+//! The receiving side: a slot's socket, and connections from the process that holds port 4791.
 //!
-//! Any user may connect. A connection of a user that is not believed ends at once, and others are not kept from theirs:
-//! what came by another connection is read first.
+//! Any user may connect. A connection of a user that is not believed is closed at once, and does not keep others from
+//! theirs: connections are read in turn.
 
 use super::sys;
 use crate::trust::Trust;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use weir_transport::Instant;
 
-/// Connections at a time: of the holder, of the one before it, and of one that only pretends.
+/// The most connections: of the holder, of the previous holder, and of a process that only pretends to be the holder.
 const LINKS: usize = 4;
 
 /// The socket of a name, and its connections.
@@ -32,19 +32,19 @@ impl AsRawFd for Link {
     }
 }
 
-/// What came.
+/// The result of receiving.
 pub enum Received {
-    /// A message, from a process of a user.
+    /// A message, and the user of the process that sent it.
     Message {
         len: usize,
         user: u32,
     },
-    /// A connection has ended. Its descriptor is open still.
+    /// A connection has ended. Its descriptor is still open.
     Ended(Link),
     Nothing,
 }
 
-/// A new connection, and the one that had to go for it.
+/// A new connection, and the one that was ended for it.
 pub struct Accepted {
     pub new: RawFd,
     pub ended: Option<Link>,
@@ -61,14 +61,14 @@ impl Incoming {
         !self.links.is_empty()
     }
 
-    /// Takes a connection, if there is one of a user that is believed. Error: the process has no descriptor left.
+    /// Accepts a connection, if there is one of a user that is believed. Error: the process has no descriptor left.
     pub fn accept(&mut self, now: Instant) -> io::Result<Option<Accepted>> {
         for _ in 0..FORGERIES {
             let socket = match sys::accept(&self.listener) {
                 Ok(socket) => socket,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => return Err(error),
-                    // There is none, or it has gone meanwhile.
+                    // There is none, or it was closed meanwhile.
                     _ => return Ok(None),
                 },
             };
@@ -77,7 +77,7 @@ impl Incoming {
                 continue;
             }
             let ended = (self.links.len() == LINKS).then(|| {
-                // They stand in the order in which they were read last.
+                // The first was read longest ago.
                 let of_user = self.links.iter().position(|link| link.user == user);
                 self.links.remove(of_user.unwrap_or(0))
             });
@@ -88,20 +88,20 @@ impl Incoming {
         Ok(None)
     }
 
-    /// Takes a message of a connection. Each packet in it is to be taken only if its user is believed still.
+    /// Receives a message. The caller must check for each packet in it whether its user is still believed.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
         for at in 0..self.links.len() {
             let link = &self.links[at];
             match sys::receive(&link.socket, buffer) {
-                // The holder sends none without a packet, so it is the end.
+                // The holder sends no message without a packet, so the connection has ended.
                 Ok(0) => return Received::Ended(self.links.remove(at)),
                 Ok(len) if len <= buffer.len() => {
                     let user = link.user;
-                    // Another's turn comes first now.
+                    // The other connections come first at the next call.
                     self.links[at..].rotate_left(1);
                     return Received::Message { len, user };
                 }
-                // Longer than any of the holder's.
+                // It is longer than any message of the holder.
                 Ok(_) => return Received::Ended(self.links.remove(at)),
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {}
                 Err(_) => return Received::Ended(self.links.remove(at)),
@@ -110,7 +110,7 @@ impl Incoming {
         Received::Nothing
     }
 
-    /// Whether packets from an address are believed if a user hands them over.
+    /// Whether packets from an address are believed if a process of a user hands them over.
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
         self.trust.believes(user, from, now)
     }
@@ -122,7 +122,7 @@ impl AsRawFd for Incoming {
     }
 }
 
-/// Connections that are refused at a time: a flood of them must not keep the engine.
+/// The most connections that one call refuses: a flood of them must not delay the engine.
 const FORGERIES: usize = 16;
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_that_come_along_are_not_taken() {
+    fn descriptors_in_a_message_are_not_received() {
         let (name, mut incoming) = claimed("descriptors");
         let connection = sys::connect(&name).unwrap();
         assert!(incoming.accept(clock::now()).unwrap().is_some());
@@ -199,7 +199,7 @@ mod tests {
         drop(writer);
         assert_eq!(message(&mut incoming, &mut [0; 100]), Some(9));
         let mut poll = libc::pollfd { fd: reader.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd, on the stack.
+        // SAFETY: one pollfd on the stack.
         unsafe { libc::poll(&mut poll, 1, 0) };
         assert_eq!(poll.revents, libc::POLLHUP, "the pipe has no writer left");
     }
@@ -232,12 +232,12 @@ mod tests {
             connections.push(socket);
         }
         std::fs::remove_file(&path).unwrap();
-        // What needs no connection does not get there at all.
+        // Datagram sockets, which need no connection, cannot send to it.
         let datagrams = std::os::unix::net::UnixDatagram::unbound().unwrap();
         assert!(nix::sys::socket::sendto(datagrams.as_raw_fd(), b"", &to, MsgFlags::empty()).is_err());
     }
 
-    /// In a network namespace of its own, and with a user of its own: both are a thread's.
+    /// In its own network namespace and with its own user, both of which are properties of a thread.
     #[test]
     #[ignore = "needs root"]
     fn another_user_is_believed_with_the_port() {
@@ -248,7 +248,8 @@ mod tests {
             let from: IpAddr = [10, 1, 2, 3].into();
             let mut believes = |port: Option<SocketAddr>, user: u32| {
                 let connect = || {
-                    // SAFETY: changes the user of this thread only, where the library's call would change all.
+                    // SAFETY: changes the user of this thread only, where the library's call would change that of all
+                    // threads.
                     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
                     (sys::connect(&name).unwrap(), port.map(|address| UdpSocket::bind(address).unwrap()))
                 };
@@ -267,7 +268,7 @@ mod tests {
         std::thread::spawn(test).join().unwrap();
     }
 
-    /// A flood of connections that are not believed keeps the holder's waiting, but not out.
+    /// A flood of connections that are not believed delays the holder's connection, but does not prevent it.
     #[test]
     #[ignore = "needs root"]
     fn connections_of_others_are_refused() {
@@ -275,13 +276,14 @@ mod tests {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let (name, mut incoming) = claimed("flood");
             let flood = || {
-                // SAFETY: changes the user of this thread only, where the library's call would change all.
+                // SAFETY: changes the user of this thread only, where the library's call would change that of all
+                // threads.
                 assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 12345, 12345, 12345) }, 0);
                 std::iter::from_fn(|| sys::connect(&name).ok()).take(1000).collect::<Vec<_>>()
             };
             let flood = std::thread::scope(|scope| scope.spawn(flood).join().unwrap());
-            assert!(flood.len() < 1000, "there is an end to them");
-            assert!(incoming.accept(clock::now()).unwrap().is_none(), "not one of them, nor all of them at once");
+            assert!(flood.len() < 1000, "the number of connections is limited");
+            assert!(incoming.accept(clock::now()).unwrap().is_none(), "none is accepted, and not all are refused in one call");
             let holder = sys::connect(&name).unwrap();
             let looks = (0..flood.len()).take_while(|_| incoming.accept(clock::now()).unwrap().is_none()).count();
             assert!(looks <= flood.len() / FORGERIES, "{looks}");

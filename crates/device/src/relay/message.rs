@@ -1,4 +1,5 @@
-//! A message of the holder to a slot: packets one after another, each with what the holder's socket told of it.
+//! A message of the holder to a slot: packets one after another, each with the addresses that the holder's socket
+//! reported.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use weir_link::Arrival;
@@ -6,12 +7,12 @@ use weir_wire::ROCE_PORT;
 
 /// Bytes of the longest message.
 pub const LONGEST: usize = 32 << 10;
-/// Bytes of the longest packet that is handed over.
+/// Bytes of the longest packet that can be handed over.
 const LONGEST_PACKET: usize = 9216;
-/// Source address and port, our address, interface, length.
+/// Source address and port, local address, interface, length.
 const HEADER: usize = 16 + 2 + 16 + 4 + 2;
 
-/// Appends a packet to a message of `len` bytes; how long it is then. `None` if there is no room for it.
+/// Appends a packet to a message of `len` bytes; returns the new length. `None` if there is no room for it.
 pub fn append(message: &mut [u8; LONGEST], len: usize, arrival: &Arrival, packet: &[u8]) -> Option<usize> {
     if packet.len() > LONGEST_PACKET {
         return None;
@@ -26,7 +27,7 @@ pub fn append(message: &mut [u8; LONGEST], len: usize, arrival: &Arrival, packet
     Some(len + HEADER + packet.len())
 }
 
-/// The packets of a message, and where in it each is. Ends where the message makes no sense.
+/// The packets of a message, each with its position in it. Ends at the first malformed one.
 pub fn packets(message: &[u8]) -> impl Iterator<Item = Arrival> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_come_out_as_they_went_in() {
+    fn packets_round_trip() {
         let sent = [
             (arrival("10.1.2.3:7777", "10.1.2.4", 3), vec![1; 5]),
             (arrival("[fe80::1]:4791", "fe80::2", 7), vec![2; LONGEST_PACKET]),
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_begun() {
+    fn a_packet_without_room_is_not_appended() {
         let (mut message, arrival) = (Box::new([0; LONGEST]), arrival("10.1.2.3:7777", "10.1.2.4", 3));
         assert_eq!(append(&mut message, LONGEST - HEADER - 4, &arrival, &[1; 4]), Some(LONGEST));
         assert_eq!(append(&mut message, LONGEST - HEADER - 4, &arrival, &[1; 5]), None);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_make_no_sense_end_early() {
+    fn parsing_ends_at_a_malformed_packet() {
         let (mut message, arrival) = (Box::new([0; LONGEST]), arrival("10.1.2.3:7777", "10.1.2.4", 3));
         let len = append(&mut message, 0, &arrival, &[1; 100]).unwrap();
         let len = append(&mut message, len, &arrival, &[1; 100]).unwrap();

@@ -1,9 +1,9 @@
-//! From the holder of port 4791 to the process that a packet is for.
+//! Hands packets over from the holder of port 4791 to the processes that they are for.
 //!
-//! One process of a network namespace holds the port, and foreign adapters send all their packets there. The holder
-//! connects to the socket of each slot that packets come for, a sequenced-packet socket, and sends [`message`]s of many
-//! packets. What is under way is bounded by the holder's own send buffer, and not by `net.unix.max_dgram_qlen`: ten
-//! datagrams as a rule, which a burst exceeds at once. What does not fit waits in the holder's [`stock`].
+//! One process of a network namespace holds the port, to which foreign adapters send all their packets. The holder
+//! connects to the sequenced-packet socket of each slot that gets packets, and sends [`message`]s of many packets
+//! each. What is under way is limited by the holder's own send buffer, rather than by `net.unix.max_dgram_qlen`:
+//! usually ten datagrams, which a burst exceeds at once. What does not fit waits in the holder's [`stock`].
 
 pub mod holder;
 pub mod incoming;

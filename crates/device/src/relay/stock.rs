@@ -1,33 +1,33 @@
-//! What waits at the holder because its receiver is behind: messages in one block of memory, made once, so that nothing
-//! is allocated on the way of a packet.
+//! Messages that wait at the holder because their receiver does not keep up. They are in one block of memory that is
+//! reserved once, so that the packet path allocates nothing.
 //!
-//! Each user's receivers together get as many messages as are free beside theirs, so that one user's have half of the
-//! stock at the most, and always leave some to others: a receiver that takes nothing hurts its own user only.
+//! The receivers of one user together get at most as many messages as are free: one user gets half of the stock at the
+//! most, and always leaves some to others. A receiver that takes nothing affects its own user only.
 
 use super::message::LONGEST;
 use std::io;
 
-/// Messages in all: 16 MiB.
+/// Number of all messages: 16 MiB.
 pub const MESSAGES: usize = 512;
-/// No message.
+/// Stands for no message.
 const NONE: u16 = u16::MAX;
 
 /// Memory for messages.
 pub struct Stock {
-    /// As many messages as were ever needed, with room for all.
+    /// The messages that were ever used, with capacity for all.
     bytes: Vec<u8>,
     lens: Box<[u16; MESSAGES]>,
-    /// The message behind each one in its queue, or among the free ones.
+    /// The next message in its queue, or in the list of free ones.
     next: Box<[u16; MESSAGES]>,
     free: u16,
     free_count: usize,
 }
 
-/// Messages in order; only the stock that they are of can give them back.
+/// Messages in order. Only the stock that they belong to can free them.
 pub struct Queue {
     first: u16,
     last: u16,
-    /// How many.
+    /// The number of messages.
     pub count: usize,
 }
 
@@ -50,8 +50,9 @@ impl Stock {
         Ok(Stock { bytes, lens: Box::new([0; MESSAGES]), next: Box::new(next), free: 0, free_count: MESSAGES })
     }
 
-    /// Writes into the last message of a queue, or a new one where that has no room: `write` gets a message and its
-    /// length, and tells its new length. `taken`: the messages of the queue's user. Whether there was room.
+    /// Appends to the last message of a queue, or to a new one where that has no room: `write` gets a message and its
+    /// length, and returns its new length. `taken`: the number of messages of the queue's user. Whether there was
+    /// room.
     pub fn write(
         &mut self,
         queue: &mut Queue,
@@ -70,7 +71,7 @@ impl Stock {
         }
         let new = self.free;
         if usize::from(new) * LONGEST == self.bytes.len() {
-            // What was used before is taken first, so a new one is the next.
+            // Messages that were used before come first in the list, so a new one is the next in the block.
             self.bytes.resize(self.bytes.len() + LONGEST, 0);
         }
         let Some(len) = write(self.message(new), 0) else { return false };
@@ -92,7 +93,7 @@ impl Stock {
         (!queue.is_empty()).then(|| &self.bytes[first * LONGEST..][..self.lens[first].into()])
     }
 
-    /// Takes the oldest message out.
+    /// Frees the oldest message.
     pub fn drop_first(&mut self, queue: &mut Queue) {
         if queue.is_empty() {
             return;
@@ -104,7 +105,7 @@ impl Stock {
         self.free_count += 1;
     }
 
-    /// Takes all messages out.
+    /// Frees all messages.
     pub fn clear(&mut self, queue: &mut Queue) {
         while !queue.is_empty() {
             self.drop_first(queue);
@@ -117,7 +118,7 @@ impl Stock {
     }
 }
 
-// A length is kept in 16 bits, and a message's number below the one that stands for none.
+// A length fits into 16 bits, and a message's number is below NONE.
 const _: () = assert!(LONGEST <= u16::MAX as usize && MESSAGES < NONE as usize);
 
 #[cfg(test)]
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_out_in_order_and_are_used_again() {
+    fn messages_come_out_in_order_and_are_reused() {
         let (mut stock, mut queue) = (Stock::new().unwrap(), Queue::new());
         for round in 0..3 * MESSAGES {
             let count = 1 + round % 7;
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_user_takes_all() {
+    fn no_user_gets_all_messages() {
         let (mut stock, mut queue, mut other) = (Stock::new().unwrap(), Queue::new(), Queue::new());
         let count = |stock: &mut Stock, queue: &mut Queue| (0..).take_while(|n| fill(stock, queue, *n, 0)).count();
         assert_eq!(count(&mut stock, &mut queue), MESSAGES / 2);

@@ -1,6 +1,6 @@
 //! Sequenced-packet sockets with names in the abstract namespace.
 //!
-//! Bare system calls where the engine sends and receives, for the library's functions are points of cancellation.
+//! The engine sends and receives by raw system calls, because the C library's functions are cancellation points.
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, UnixAddr, bind, getsockopt, listen, setsockopt, socket,
@@ -9,10 +9,10 @@ use nix::sys::socket::{
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What the send buffer is asked to be, which the kernel doubles: as much as net.core.wmem_max allows on most machines.
-/// A receiver that takes nothing costs the system so much.
+/// The requested size of the send buffer, which the kernel doubles: the limit net.core.wmem_max of most machines. A
+/// receiver that takes nothing costs the system this much memory.
 const WANTED_BUFFER: usize = 208 << 10;
-/// Connections that wait to be accepted. Any user may connect, so there is room for more than the holder's.
+/// The most connections that wait to be accepted. Any user may connect, so there is room for more than the holder's.
 const BACKLOG: i32 = 128;
 
 fn open() -> io::Result<OwnedFd> {
@@ -20,7 +20,7 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
-/// Claims a name, and has others connect to it. `AddrInUse` if another process has the name.
+/// Claims a name, and listens for connections to it. `AddrInUse` if another process has the name.
 pub fn claim(name: &str) -> io::Result<OwnedFd> {
     let socket = open()?;
     bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
@@ -28,13 +28,13 @@ pub fn claim(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to a name. `WouldBlock` if too many others wait to be accepted there; `ConnectionRefused` if no process has
-/// the name.
+/// Connects to a name. `WouldBlock` if too many connections wait to be accepted there; `ConnectionRefused` if no
+/// process has the name.
 pub fn connect(name: &str) -> io::Result<OwnedFd> {
     let socket = open()?;
     let _ = setsockopt(&socket, sockopt::SndBuf, &WANTED_BUFFER);
     let address = UnixAddr::new_abstract(name.as_bytes())?;
-    // SAFETY: a socket address with its length, alive during the call.
+    // SAFETY: a socket address with its length, valid during the call.
     check(unsafe { libc::syscall(libc::SYS_connect, socket.as_raw_fd(), address.as_ptr(), address.len()) })?;
     Ok(socket)
 }
@@ -49,25 +49,26 @@ pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(socket as i32) })
 }
 
-/// Sends one message whole. `WouldBlock` if the other side has not taken enough of the earlier ones.
+/// Sends one message completely or not at all. `WouldBlock` if the other side has not taken enough of the earlier
+/// ones.
 pub fn send(socket: &OwnedFd, message: &[u8]) -> io::Result<()> {
     let (flags, nowhere) = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL, std::ptr::null::<libc::sockaddr>());
     let (bytes, len) = (message.as_ptr(), message.len());
-    // SAFETY: `len` bytes, alive during the call, to no other address than the socket's.
+    // SAFETY: `len` bytes, valid during the call, to no other address than the socket's.
     check(unsafe { libc::syscall(libc::SYS_sendto, socket.as_raw_fd(), bytes, len, flags, nowhere, 0) })?;
     Ok(())
 }
 
-/// The length of the next message, whose first bytes are in `buffer` then; 0 at the end. Descriptors that come along do
-/// not become ours: there is no room for them. `WouldBlock` if there is no message.
+/// Receives a message into `buffer`, which gets its first bytes, and returns its whole length; 0 at the end.
+/// Descriptors in the message are not received: there is no room for them. `WouldBlock` if there is no message.
 pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let (flags, nowhere) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, std::ptr::null_mut::<libc::sockaddr>());
     let (bytes, len) = (buffer.as_mut_ptr(), buffer.len());
-    // SAFETY: room for `len` bytes, alive during the call; no address is asked for.
+    // SAFETY: room for `len` bytes, valid during the call; no address is asked for.
     check(unsafe { libc::syscall(libc::SYS_recvfrom, socket.as_raw_fd(), bytes, len, flags, nowhere, nowhere) })
 }
 
-/// The user at the other end: of the process that connected, or of the one that listens.
+/// The user at the other end: of the process that connected, or of the process that listens.
 pub fn user(socket: &OwnedFd) -> io::Result<u32> {
     let borrowed: BorrowedFd<'_> = std::os::fd::AsFd::as_fd(socket);
     Ok(getsockopt(&borrowed, sockopt::PeerCredentials)?.uid())
