@@ -1,7 +1,7 @@
 //! One adapter: the engine of one device in one process, and the threads that drive it.
 //!
-//! A thread that posts or polls drives the engine inline if no other thread holds it. A thread of its own drives it
-//! while no program polls: see [`crate::engine::pace`]. Contexts of one device share an adapter, a forked child has none.
+//! A thread that posts or polls drives the engine inline if no other thread holds it. While no program polls, the
+//! engine's thread does: see [`crate::engine::pace`]. Contexts of one device share an adapter; a forked child has none.
 
 use crate::address::Addresses;
 use crate::cancel::Uncancelled;
@@ -59,13 +59,13 @@ pub(crate) struct Adapter {
     pub pace: Arc<Owned<Pace>>,
     /// Descriptors of the slot and the ports. A forked child closes them.
     sockets: Mutex<Vec<RawFd>>,
-    /// CQs whose events are held back by moderation.
+    /// CQs with events held back by moderation.
     pub moderated: Moderated,
     /// A CQ has overflowed, and its QPs are not yet in the error state.
     pub overflown: AtomicBool,
     /// Resolves page faults; set when there is an on-demand region.
     resolver: OnceLock<Arc<Resolver>>,
-    /// Sides of QPs whose pages are there, for the engine's next turn.
+    /// Sides of QPs with resolved pages, for the engine's next turn.
     resolved: Mutex<Vec<(u32, Side)>>,
     any_resolved: AtomicBool,
     /// The limit of the READs of all QPs together, set with the first QP; `None` if the profile has none.
@@ -286,7 +286,7 @@ impl Adapter {
         self.any_resolved.load(Ordering::Acquire)
     }
 
-    /// Takes QP sides whose pages have come by `now` (nanoseconds). When to look again, where pages come late.
+    /// Takes the sides of QPs with pages resolved by `now` (nanoseconds). When to look again, where pages come late.
     pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>, now: u64) -> Option<u64> {
         self.any_resolved.store(false, Ordering::Release);
         std::mem::swap(&mut *self.resolved(), into);
@@ -301,7 +301,7 @@ impl Adapter {
         !self.profile.page_faults.resolve.high.is_zero()
     }
 
-    /// Takes the QPs whose requesters have met page faults since the last call, in that order.
+    /// Takes the QPs with requester page faults since the last call, in that order.
     pub fn take_unaware(&self, tell: impl FnMut(u32)) {
         if let Some(resolver) = self.resolver.get() {
             resolver.take_begun(tell);
@@ -332,8 +332,8 @@ impl Adapter {
         }
     }
 
-    /// Binds a QP to a route and a destination QPN. With `rq_psn`, a new connection begins, whose first received PSN
-    /// that is.
+    /// Binds a QP to a route and a destination QPN. With `rq_psn`, a new connection begins, and that is the first PSN
+    /// that it receives.
     pub fn connect(&self, shared: &Shared, route: Route, dest: u32, rq_psn: Option<Psn>) {
         self.with_engine(|engine| engine.connect(self, shared.num, route, dest, rq_psn, clock::now()));
         self.ring(shared, true);
@@ -400,7 +400,7 @@ impl Adapter {
     }
 
     /// An empty CQ was polled: takes one turn. Whether there was work; `None` if another thread holds the engine or
-    /// the adapter does not work. After [`MISSES`] such polls in one turn of the holder, sleeps up to [`ASLEEP`].
+    /// the adapter does not work. After `MISSES` such polls in one turn of the holder, sleeps up to `ASLEEP`.
     pub fn drive_for_poll(&self) -> Option<bool> {
         if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
     }
@@ -476,7 +476,7 @@ impl Adapter {
         if INSIDE.get() { work() } else { self.with_engine(|_| work()) }
     }
 
-    /// Takes the QPs whose doorbells have rung.
+    /// Takes the QPs that have rung their doorbells.
     pub fn take_doorbells(&self, into: &mut Vec<u32>) {
         self.doorbells.take(into);
     }

@@ -11,8 +11,8 @@ use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
 
-/// The ports, with capture and fault injection around them if configured; the capture records packets after fault
-/// injection. Error: the capture file.
+/// The ports, with capture and fault injection around them if configured; the capture records what fault
+/// injection did. Error: the capture file.
 pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dyn Carrier>, Errno> {
     let mut carrier: Box<dyn Carrier> = match &config.capture {
         None => Box::new(ports),

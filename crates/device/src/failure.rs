@@ -22,7 +22,7 @@ const WORKS: u8 = 0;
 const DOOMED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// The panic payload for a caller whose adapter has already failed because of the panic.
+/// The panic payload for a caller if its adapter has already failed because of the panic.
 pub struct Failed;
 
 impl Condition {

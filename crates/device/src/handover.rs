@@ -118,20 +118,20 @@ impl<T> Handover<T> {
     /// Returns when this thread holds it.
     #[cold]
     fn sleep(&self) {
-        let mut asleep = self.lie_down();
+        let mut asleep = self.begin_sleep();
         let mut woken = false;
         while !self.take(&mut asleep, woken) {
             asleep = self.free.wait(asleep).unwrap_or_else(PoisonError::into_inner);
             woken = true;
         }
-        self.get_up(&mut asleep);
+        self.end_sleep(&mut asleep);
     }
 
     /// Sleeps for `patience` at most. Whether this thread holds it then.
     #[cold]
     fn sleep_within(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let mut asleep = self.lie_down();
+        let mut asleep = self.begin_sleep();
         let mut woken = false;
         let taken = loop {
             if self.take(&mut asleep, woken) {
@@ -144,11 +144,11 @@ impl<T> Handover<T> {
             asleep = self.free.wait_timeout(asleep, left).unwrap_or_else(PoisonError::into_inner).0;
             woken = true;
         };
-        self.get_up(&mut asleep);
+        self.end_sleep(&mut asleep);
         taken
     }
 
-    fn lie_down(&self) -> MutexGuard<'_, Asleep> {
+    fn begin_sleep(&self) -> MutexGuard<'_, Asleep> {
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         asleep.count += 1;
         asleep
@@ -163,7 +163,7 @@ impl<T> Handover<T> {
     }
 
     /// Called whether it was taken or not: `AWAITED` must not stay set when no thread sleeps.
-    fn get_up(&self, asleep: &mut Asleep) {
+    fn end_sleep(&self, asleep: &mut Asleep) {
         asleep.count -= 1;
         if asleep.count == 0 {
             asleep.overtaken = false;

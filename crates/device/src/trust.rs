@@ -45,7 +45,7 @@ impl Trust {
 
     /// Whether a process of a user may connect at all.
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
-        let may = self.is_above(user) || self.has_port(user, false, now) || self.has_port(user, true, now);
+        let may = self.is_own_or_root(user) || self.has_port(user, false, now) || self.has_port(user, true, now);
         if !may {
             self.tell(user, now);
         }
@@ -54,14 +54,14 @@ impl Trust {
 
     /// Whether packets from `from` are believed if `user` hands them over.
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
-        let believed = self.is_above(user) || self.has_port(user, from.is_ipv6(), now);
+        let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6(), now);
         if !believed {
             self.tell(user, now);
         }
         believed
     }
 
-    fn is_above(&self, user: u32) -> bool {
+    fn is_own_or_root(&self, user: u32) -> bool {
         user == self.own || user == 0
     }
 

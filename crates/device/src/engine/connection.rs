@@ -22,7 +22,7 @@ pub const TRIES: u32 = 6;
 const SILENT: Duration = Duration::from_millis(60);
 const UNPROVEN: Duration = Duration::from_millis(400);
 
-/// What the engine knows of a connected QP.
+/// A connected QP's link and proofs.
 #[derive(Debug)]
 pub struct Connection {
     pub link: Link,
@@ -47,7 +47,8 @@ impl Connection {
         Connection { link, tag: 0, confirmed: false, settled: false, own, dest: 0, first_psns: [None; 2], count: 0 }
     }
 
-    /// The QP is connected to the QP `dest`, whose first packet carries `rq_psn`. Packets to the QP must carry `tag`.
+    /// The QP is connected to the QP `dest`; `rq_psn` is the PSN of the peer's first packet. Packets to the QP must
+    /// carry `tag`.
     pub fn begin(&mut self, dest: u32, rq_psn: Psn, tag: u32) {
         (self.dest, self.tag) = (dest, tag);
         self.first_psns = [Some(rq_psn), None];
@@ -156,14 +157,14 @@ mod tests {
                 assert_eq!(prover.verify(5, [proof].into_iter()), None, "its own proof comes back");
             }
         }
-        let stranger = connected(2, 1, 9, Some(8));
+        let other = connected(2, 1, 9, Some(8));
         assert_eq!(
-            connected(1, 2, 8, Some(7)).verify(5, stranger.prove(5, 99).into_iter()),
+            connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).into_iter()),
             Some(Demand { tag: 1002, life: 99 }),
             "one PSN is enough"
         );
-        let stranger = connected(2, 1, 9, Some(9));
-        assert_eq!(connected(1, 2, 8, Some(7)).verify(5, stranger.prove(5, 99).into_iter()), None, "other PSNs");
+        let other = connected(2, 1, 9, Some(9));
+        assert_eq!(connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).into_iter()), None, "other PSNs");
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl Engine {
         self.shown.qps.set(self.table.len() as u64);
     }
 
-    /// Removes a retired QP whose number is needed.
+    /// Removes a retired QP to free its number.
     pub(super) fn give_way(&mut self, index: u16) {
         self.forget(index);
         // A new QP will have that index, and must not be in a list twice.

@@ -45,22 +45,22 @@ fn advice(ending: &Ending) -> &'static str {
     let own = ending.side == Side::Requester;
     match ending.status {
         Status::RetryExceeded if ending.is_silence() => {
-            "no answer came. Look whether the peer process lives and its QP is in RTR or RTS with this QP's number, and \
-             whether a firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
+            "no response came. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, and \
+             that no firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
         }
         Status::RetryExceeded => {
-            "the peer missed packets again and again. Look for a path that loses packets, or an MTU on the way that is \
+            "the peer missed packets repeatedly. Look for a path that loses packets, or an MTU on the way that is \
              smaller than the path MTU"
         }
         Status::RnrRetryExceeded => {
-            "the peer had no receive posted. Post receives before the peer sends, or set rnr_retry to 7 (for ever)"
+            "the peer had no receive posted. Post receives before the peer sends, or set rnr_retry to 7 (unlimited)"
         }
         Status::RemoteAccess if own => {
             "the peer refused the key. Look at rkey, remote address, length and the access flags of the peer's region"
         }
         Status::RemoteAccess => "the key, the address, the length or the access flags of the region did not allow it",
         Status::RemoteInvalidRequest if own => {
-            "the peer found it invalid. Look whether its receives are long enough, its QP's access flags allow the \
+            "the peer found it invalid. Check that its receives are long enough, its QP's access flags allow the \
              operation, and max_rd_atomic is not above its max_dest_rd_atomic"
         }
         Status::RemoteInvalidRequest => {
@@ -68,7 +68,7 @@ fn advice(ending: &Ending) -> &'static str {
              max_dest_rd_atomic, or the packet was malformed"
         }
         Status::RemoteOperation if own => {
-            "the peer failed on its own side. Its memory may be unmapped, or the lkey of its receive be wrong"
+            "the peer failed on its own side. Its memory may be unmapped, or the lkey of its receive may be wrong"
         }
         Status::RemoteOperation => "memory of a region or a receive is unmapped, or the lkey of a receive is wrong",
         Status::LocalProtection => {
@@ -76,7 +76,7 @@ fn advice(ending: &Ending) -> &'static str {
              and whether the memory is still mapped"
         }
         Status::LocalQpOperation => "the QP does not allow it. READs and atomics need max_rd_atomic above 0",
-        Status::BadResponse => "the answer does not fit the request: the peer is no adapter that works by the book",
+        Status::BadResponse => "the response does not fit the request: the peer violates the protocol",
         _ => "see the status of the completion",
     }
 }

@@ -13,7 +13,7 @@ use weir_wire::{Packet, Psn};
 
 const PAGE: usize = 4096;
 
-/// Stands in the timers beside the indices of QPs: the deadline for late pages and late notifications.
+/// An index in the timers, beside those of QPs: the deadline for late pages and late notifications.
 pub(super) const PAGES: u16 = INDICES as u16;
 
 impl Engine {
@@ -26,7 +26,7 @@ impl Engine {
         None
     }
 
-    /// Sides of QPs whose pages have come, while these are worked on.
+    /// Sides of QPs with resolved pages, while these are worked on.
     pub fn resolved(&mut self) -> &mut Vec<(u32, Side)> {
         &mut self.resolved
     }
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Continues the QPs whose pages are there, or never will be.
+    /// Continues the QPs with resolved pages, and those with pages that will never be there.
     #[cold]
     #[inline(never)]
     pub(super) fn go_on(&mut self, adapter: &Adapter, now: Instant) {

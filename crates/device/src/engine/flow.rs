@@ -53,7 +53,7 @@ impl Flow {
         Some(self.number)
     }
 
-    /// When a question is to be repeated.
+    /// When a question is repeated.
     pub fn due(&self) -> Option<Instant> {
         self.mark.map(|mark| mark.due)
     }

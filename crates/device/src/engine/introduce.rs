@@ -139,8 +139,7 @@ impl Engine {
         progress
     }
 
-    /// Makes proofs of QPs whose peer may not have them yet; returns their number. The next call begins with other
-    /// QPs.
+    /// Makes the proofs that a peer may not have yet; returns their number. The next call begins with other QPs.
     fn prove(&mut self, id: PeerId, nonce: u64, into: &mut [Proof; MAX_PROOFS]) -> usize {
         let life = self.peers.own_life(id);
         let peer = self.peers.get_mut(id);

@@ -107,7 +107,7 @@ pub struct Engine {
     parked: Option<Box<Parked>>,
     /// Packets that wait for pages, once there are on-demand regions.
     held: Option<Box<Places>>,
-    /// Sides of QPs whose pages have come, while these are worked on.
+    /// Sides of QPs with resolved pages, while these are worked on.
     resolved: Vec<(u32, Side)>,
     /// Completions of this turn.
     done: Done,

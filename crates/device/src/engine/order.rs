@@ -1,7 +1,7 @@
 //! The order in which QP numbers are assigned: each once before any is assigned again, and a number cannot be guessed
 //! from the previous ones.
 //!
-//! When a number is assigned again late, the packets for its previous QP have left the wire. A sender that knows the
+//! When a number is assigned again late, the packets for its previous QP have left the wire. A sender that has the
 //! number of one QP must not easily find that of another QP of the process. So a counter goes through a keyed
 //! permutation of 14 bits: a Feistel network of two halves of 7 bits.
 

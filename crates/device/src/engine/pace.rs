@@ -38,8 +38,8 @@ pub struct Pace {
 /// Descriptors of the sockets that receive packets.
 struct Packets {
     descriptors: Vec<RawFd>,
-    /// They are in the epoll set. While a program polls they are not: each packet would cost a search for a sleeper
-    /// there.
+    /// They are in the epoll set. While a program polls they are not: each packet would look for a sleeping
+    /// thread.
     watched: bool,
 }
 
@@ -167,8 +167,8 @@ impl Pace {
         self.polling.somebody_polls()
     }
 
-    /// A program polled and drove the engine; `worked`: whether there was work, `None` if another thread held the engine.
-    /// `empty`: the poll found no completion.
+    /// A program polled and drove the engine. `worked`: whether there was work, `None` if another thread held the
+    /// engine. `empty`: the poll found no completion.
     #[inline]
     pub fn polled(&self, empty: bool, worked: Option<bool>) {
         let polls = self.polling.drove(worked == Some(true));

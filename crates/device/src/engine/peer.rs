@@ -45,7 +45,7 @@ pub struct Peer {
     pub rounds: u32,
     /// When it last answered a hello.
     pub confirmed: Option<Instant>,
-    /// The window that the last hello told it.
+    /// The window in the last hello to it.
     pub told: usize,
     /// When a datagram last went there; a QP sends datagrams without being bound to the peer.
     pub datagrams: Option<Instant>,
@@ -62,7 +62,7 @@ pub enum State {
     Foreign,
 }
 
-/// What a Weir peer has told.
+/// The parameters in the last hello of a Weir peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weir {
     /// It runs under the same kernel: a burst arrives as it was sent.

@@ -116,7 +116,7 @@ impl Peers {
         }
     }
 
-    /// One peer may get all of the buffer: real adapters know no windows, and a peer that repeats all its requests
+    /// One peer may get all of the buffer: real adapters have no windows, and a peer that repeats all its requests
     /// must be able to have them under way. To be called before anything else.
     pub fn widen(&mut self) {
         self.most = self.budget.max(*SHARE.end());
@@ -136,7 +136,7 @@ impl Peers {
         0..self.peers.len()
     }
 
-    /// The peer at an address whose slot a QPN belongs to; the QP `index` is bound to it.
+    /// The peer at an address, by the slot of a QPN; the QP `index` is bound to it.
     pub fn bind(&mut self, route: Route, dest_qpn: u32, index: u16, now: Instant) -> PeerId {
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
         self.peers[id].members.push(index);

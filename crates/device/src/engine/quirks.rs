@@ -50,7 +50,7 @@ pub(super) fn announcer(profile: &Profile) -> Option<Box<Announcer>> {
 }
 
 impl Engine {
-    /// Keeps in `resolved` only the sides that are notified now; requesters may be later. Returns when to look again.
+    /// Leaves in `resolved` the sides that are notified now: requesters may be notified later. When to look again.
     pub(super) fn announce(&mut self, adapter: &Adapter, now: Instant, resolved: &mut Vec<(u32, Side)>) -> Option<u64> {
         let mut announcer = self.announcer.take()?;
         adapter.take_unaware(|num| {

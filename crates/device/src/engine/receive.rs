@@ -61,7 +61,7 @@ impl Engine {
         let mut datagrams = ack.into_iter().chain(rest).peekable();
         while let Some((position, datagram)) = datagrams.next() {
             if datagram.starts_with(&MAGIC) {
-                // Hellos go from slot port to slot port: those by port 4791, and handed over ones, are ignored.
+                // Hellos go from slot port to slot port: those that came by port 4791 or were handed over are ignored.
                 if arrival.to_port != ROCE_PORT {
                     self.control(arrival, datagram, now);
                 }
@@ -214,7 +214,7 @@ impl Checks {
     pub(super) fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
         if self.tag.is_some() && datagram.last_chunk().copied().map(u32::from_le_bytes) == self.tag {
             self.came.set(Some(true));
-        } else if self.icrc && !self.whole(position, datagram) || !self.icrc && !self.datagram {
+        } else if self.icrc && !self.has_right_icrc(position, datagram) || !self.icrc && !self.datagram {
             return None;
         } else {
             self.came.set(Some(false));
@@ -228,7 +228,7 @@ impl Checks {
         Some(packet)
     }
 
-    fn whole(&self, position: usize, datagram: &[u8]) -> bool {
+    fn has_right_icrc(&self, position: usize, datagram: &[u8]) -> bool {
         if datagram.len() < SHORTEST + ICRC_LEN - 4 {
             return false;
         }

@@ -1,6 +1,6 @@
 //! Unbound peers: processes that said hello and have no QP here bound to them. Such a process is a client that is
-//! earlier than our QP, a sender of datagrams, or a peer whose last QP here is gone. It may also be a made-up address
-//! in a flood of hellos, so the number of entries is limited.
+//! earlier than our QP, a sender of datagrams, or a peer that has lost its last QP here. It may also be a made-up
+//! address in a flood of hellos, so the number of entries is limited.
 
 use crate::engine::peer::Weir;
 use crate::proof::PeerKey as Key;
@@ -20,7 +20,7 @@ pub struct Stranger {
     pub key: Key,
     pub weir: Weir,
     pub heard: Instant,
-    /// The window that the last hello told it.
+    /// The window in the last hello to it.
     pub told: usize,
     /// It has answered our nonce: what it says about itself is believed.
     pub proven: bool,
@@ -55,7 +55,7 @@ impl Strangers {
         self.census.count(before, now);
     }
 
-    /// A peer was told a window.
+    /// A hello with this window was sent to a peer.
     pub fn tell(&mut self, place: usize, window: usize) {
         if let Some(stranger) = self.places.get_mut(place).and_then(Option::as_mut) {
             stranger.told = window;

@@ -72,7 +72,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
     }
 }
 
-/// Runs `work`, whose new threads inherit the blocked signals.
+/// Runs `work` with signals blocked; threads that it creates inherit the mask.
 pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: masks on the stack. SIGSEGV and SIGBUS stay unblocked, because the guarded copy needs them.
     unsafe {

@@ -37,7 +37,7 @@ impl Timers {
         }
     }
 
-    /// Takes a QP whose deadline has passed.
+    /// Takes a QP if its deadline has passed.
     #[inline(always)]
     pub fn pop_due(&mut self, now: u64) -> Option<u16> {
         if self.next()? > now { None } else { Some(self.take_first()) }

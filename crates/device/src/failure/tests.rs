@@ -220,7 +220,7 @@ fn a_panic_on_the_engines_thread_wakes_waiting_threads() {
         // The engine's thread receives this packet, because no thread of the program polls.
         bed.send().unwrap();
         assert_eq!(bed.channel.get_event(), Ok(7));
-        // They are of two QPs, whose order is not defined.
+        // They are of two QPs, in no defined order.
         let mut completions = bed.completions(2);
         completions.sort_by_key(|completion| completion.wr_id);
         all_flushed(&completions, &[1, 3]);

@@ -183,7 +183,7 @@ impl Holder {
         Some(self.links.len() - 1)
     }
 
-    /// Ends the least recently used idle link, or one whose receiver takes nothing. Messages that are in its
+    /// Ends the least recently used idle link, or one with a receiver that takes nothing. Messages that are in its
     /// receiver's socket already can still be read.
     fn end_one(&mut self, which: impl Fn(&Link) -> bool) -> Option<()> {
         let idle = |link: &Link| link.queue.is_empty();

@@ -283,7 +283,7 @@ mod tests {
             };
             let flood = std::thread::scope(|scope| scope.spawn(flood).join().unwrap());
             assert!(flood.len() < 1000, "the number of connections is limited");
-            assert!(incoming.accept(clock::now()).unwrap().is_none(), "none is accepted, and not all are refused in one call");
+            assert!(incoming.accept(clock::now()).unwrap().is_none(), "none of them, and not all in one call");
             let holder = sys::connect(&name).unwrap();
             let looks = (0..flood.len()).take_while(|_| incoming.accept(clock::now()).unwrap().is_none()).count();
             assert!(looks <= flood.len() / FORGERIES, "{looks}");

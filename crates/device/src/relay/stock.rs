@@ -9,7 +9,7 @@ use std::io;
 
 /// Number of all messages: 16 MiB.
 pub const MESSAGES: usize = 512;
-/// Stands for no message.
+/// No message.
 const NONE: u16 = u16::MAX;
 
 /// Memory for messages.
