@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 /// A value that at most one thread at a time holds.
 pub struct Handover<T> {
     state: AtomicU8,
-    /// Failed attempts since the holder took it, or took another turn. Approximate: threads may overwrite each other's
-    /// counts.
+    /// Failed attempts since the holder's turn began. Approximate: threads may overwrite each other's counts.
     missed: AtomicU32,
     /// A thread that polls repeatedly sleeps after this many failed attempts.
     patient: u32,
@@ -25,8 +24,7 @@ pub struct Handover<T> {
 /// The threads that sleep until it is free.
 struct Asleep {
     count: u32,
-    /// A woken sleeper found it held again. Busy pollers usually win that race: so the holder passes it on the next
-    /// time.
+    /// A woken sleeper found it held again, as busy pollers usually win that race: the holder passes it on next time.
     overtaken: bool,
     /// It stays `HELD` for the sleeper that looks first.
     passed: bool,
@@ -43,8 +41,7 @@ const AWAITED: u8 = 4;
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
-    /// A free one. Threads that poll repeatedly may fail `patient` times within one turn of the holder before they
-    /// sleep.
+    /// A free one. Threads that poll repeatedly sleep after `patient` failed attempts in one turn of the holder.
     pub fn new(inner: T, patient: u32) -> Self {
         let asleep = Mutex::new(Asleep { count: 0, overtaken: false, passed: false });
         Handover {
@@ -95,8 +92,7 @@ impl<T> Handover<T> {
         }
     }
 
-    /// Runs `first` as soon as no other thread holds it, and `another` for turns wanted meanwhile. The holder must not
-    /// call it.
+    /// Runs `first` as soon as no other thread holds it, and `another` for turns wanted meanwhile. Not for the holder.
     pub fn wait<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         if self.state.fetch_or(HELD, Ordering::AcqRel) & HELD != 0 {
             self.sleep();

@@ -45,8 +45,8 @@ fn advice(ending: &Ending) -> &'static str {
     let own = ending.side == Side::Requester;
     match ending.status {
         Status::RetryExceeded if ending.is_silence() => {
-            "no response came. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, and \
-             that no firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
+            "no response came. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, \
+             and that no firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
         }
         Status::RetryExceeded => {
             "the peer missed packets repeatedly. Look for a path that loses packets, or an MTU on the way that is \
