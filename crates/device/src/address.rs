@@ -68,8 +68,8 @@ impl Addresses {
     }
 
     fn remove(&self, number: u32) {
-        if let Some(place) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
-            *place = None;
+        if let Some(entry) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
+            *entry = None;
         }
     }
 }

@@ -170,7 +170,7 @@ pub fn register(descriptors: &[RawFd]) {
     for descriptor in descriptors {
         let free = DESCRIPTORS
             .iter()
-            .find(|place| place.compare_exchange(-1, *descriptor, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+            .find(|entry| entry.compare_exchange(-1, *descriptor, Ordering::AcqRel, Ordering::Relaxed).is_ok());
         debug_assert!(free.is_some(), "the table of descriptors is full");
     }
 }
@@ -178,8 +178,8 @@ pub fn register(descriptors: &[RawFd]) {
 /// Unregisters descriptors that this process has closed.
 pub fn forget(descriptors: &[RawFd]) {
     for descriptor in descriptors {
-        for place in &DESCRIPTORS {
-            if place.compare_exchange(*descriptor, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        for entry in &DESCRIPTORS {
+            if entry.compare_exchange(*descriptor, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 break;
             }
         }
@@ -193,8 +193,8 @@ extern "C" fn in_child() {
     invalidate::forget_in_child();
     userfault::forget_in_child();
     handlers::inherited();
-    for place in &DESCRIPTORS {
-        let descriptor = place.swap(-1, Ordering::AcqRel);
+    for entry in &DESCRIPTORS {
+        let descriptor = entry.swap(-1, Ordering::AcqRel);
         if descriptor >= 0 {
             // SAFETY: a descriptor of the library; every later use of it in this process is refused.
             unsafe { libc::close(descriptor) };

@@ -102,11 +102,11 @@ impl Netlink {
 
     /// Receives a dump. `None` if the list changed during the dump.
     fn take(&mut self, wanted: u16) -> Result<Option<Vec<Vec<u8>>>, Errno> {
-        let (mut found, mut whole) = (Vec::new(), true);
-        let mut piece = vec![0u8; ROOM];
+        let (mut found, mut complete) = (Vec::new(), true);
+        let mut buffer = vec![0u8; ROOM];
         loop {
             // SAFETY: receives at most `ROOM` bytes into a buffer of that length.
-            let count = unsafe { libc::recv(self.descriptor(), piece.as_mut_ptr().cast(), ROOM, libc::MSG_TRUNC) };
+            let count = unsafe { libc::recv(self.descriptor(), buffer.as_mut_ptr().cast(), ROOM, libc::MSG_TRUNC) };
             let count = match usize::try_from(count) {
                 Ok(count) if count <= ROOM => count,
                 Ok(_) => return Err(Errno(libc::EMSGSIZE)),
@@ -116,10 +116,10 @@ impl Netlink {
                 },
             };
             // Messages of an earlier dump may still arrive if its end was not received.
-            for message in messages(&piece[..count]).filter(|message| message.sequence == self.sequence) {
-                whole &= message.flags & DUMP_INTERRUPTED == 0;
+            for message in messages(&buffer[..count]).filter(|message| message.sequence == self.sequence) {
+                complete &= message.flags & DUMP_INTERRUPTED == 0;
                 match i32::from(message.kind) {
-                    libc::NLMSG_DONE => return Ok(whole.then_some(found)),
+                    libc::NLMSG_DONE => return Ok(complete.then_some(found)),
                     libc::NLMSG_ERROR => {
                         let error = word(message.body).map_or(libc::EPROTO, |error| -(error as i32));
                         return Err(Errno(error));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// A value of this process, created at its first use. A child creates a new value; the parent's value is left
 /// unchanged.
 pub struct PerProcess<T: 'static> {
-    place: AtomicPtr<Stamped<T>>,
+    pointer: AtomicPtr<Stamped<T>>,
 }
 
 struct Stamped<T> {
@@ -22,12 +22,12 @@ struct Stamped<T> {
 impl<T: Default + Send + Sync> PerProcess<T> {
     #[allow(clippy::new_without_default)] // For statics: `Default` is not const.
     pub const fn new() -> Self {
-        PerProcess { place: AtomicPtr::new(std::ptr::null_mut()) }
+        PerProcess { pointer: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The value of this process.
     pub fn get(&self) -> &'static T {
-        let found = self.place.load(Ordering::Acquire);
+        let found = self.pointer.load(Ordering::Acquire);
         // SAFETY: NULL, or made by `make` and never freed.
         match unsafe { found.as_ref() } {
             Some(stamped) if stamped.generation == generation() => &stamped.value,
@@ -38,14 +38,14 @@ impl<T: Default + Send + Sync> PerProcess<T> {
     /// The value if it exists already. Allocates nothing: for signal handlers and for code that runs at exit.
     pub fn existing(&self) -> Option<&'static T> {
         // SAFETY: NULL, or made by `make` and never freed.
-        let found = unsafe { self.place.load(Ordering::Acquire).as_ref() };
+        let found = unsafe { self.pointer.load(Ordering::Acquire).as_ref() };
         found.filter(|stamped| stamped.generation == generation()).map(|stamped| &stamped.value)
     }
 
     #[cold]
     fn make(&self, before: *mut Stamped<T>) -> &'static T {
         let new = Box::into_raw(Box::new(Stamped { generation: generation(), value: T::default() }));
-        let found = match self.place.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire) {
+        let found = match self.pointer.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => new,
             Err(found) => {
                 // SAFETY: no other thread has seen the new value.

@@ -56,7 +56,7 @@ struct Ring {
 #[derive(Clone, Copy, Default)]
 struct Slot {
     wr_id: u64,
-    pieces: u32,
+    sge_count: u32,
 }
 
 /// An XRC domain: the peers of its target QPs may name its SRQs.
@@ -140,7 +140,7 @@ impl Srq {
         }
         drop(ring);
         if reached {
-            self.shared.tell_limit();
+            self.shared.raise_limit_event();
         }
         Ok(())
     }
@@ -201,12 +201,12 @@ impl SrqShared {
         let reached = ring.check_limit();
         drop(ring);
         if reached {
-            self.tell_limit();
+            self.raise_limit_event();
         }
         Some(taken)
     }
 
-    fn tell_limit(&self) {
+    fn raise_limit_event(&self) {
         self.events.push(AsyncEvent::SrqLimit { cookie: self.cookie });
     }
 
@@ -218,10 +218,10 @@ impl SrqShared {
 impl Ring {
     /// An empty ring. ENOMEM if there is no memory for it.
     fn new(max_wr: u32, max_sge: u32, limit: u32) -> Result<Ring, Errno> {
-        let places = max_wr.next_power_of_two() as usize;
-        let (mut slots, mut sges) = (Vec::for_capacity(places)?, Vec::for_capacity(places * max_sge as usize)?);
-        slots.resize(places, Slot::default());
-        sges.resize(places * max_sge as usize, Sge::default());
+        let slot_count = max_wr.next_power_of_two() as usize;
+        let (mut slots, mut sges) = (Vec::for_capacity(slot_count)?, Vec::for_capacity(slot_count * max_sge as usize)?);
+        slots.resize(slot_count, Slot::default());
+        sges.resize(slot_count * max_sge as usize, Sge::default());
         Ok(Ring { slots: slots.into(), sges: sges.into(), max_sge: max_sge as usize, head: 0, tail: 0, max_wr, limit })
     }
 
@@ -236,9 +236,9 @@ impl Ring {
         if wr.sges.len() > self.max_sge {
             return Err(PostError::TooManySges);
         }
-        let place = self.tail as usize & (self.slots.len() - 1);
-        self.slots[place] = Slot { wr_id: wr.wr_id, pieces: wr.sges.len() as u32 };
-        self.sges[place * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
+        let slot = self.tail as usize & (self.slots.len() - 1);
+        self.slots[slot] = Slot { wr_id: wr.wr_id, sge_count: wr.sges.len() as u32 };
+        self.sges[slot * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -247,12 +247,12 @@ impl Ring {
         if self.len() == 0 {
             return None;
         }
-        let place = self.head as usize & (self.slots.len() - 1);
-        let Slot { wr_id, pieces } = self.slots[place];
-        let pieces = pieces as usize;
-        sges[..pieces].copy_from_slice(&self.sges[place * self.max_sge..][..pieces]);
+        let slot = self.head as usize & (self.slots.len() - 1);
+        let Slot { wr_id, sge_count } = self.slots[slot];
+        let sge_count = sge_count as usize;
+        sges[..sge_count].copy_from_slice(&self.sges[slot * self.max_sge..][..sge_count]);
         self.head = self.head.wrapping_add(1);
-        Some((wr_id, pieces))
+        Some((wr_id, sge_count))
     }
 
     /// True if fewer receives are left than the armed limit; the limit is disarmed then (IBTA 11.2.3.3).
@@ -268,9 +268,9 @@ impl Ring {
     fn move_to(&mut self, new: &mut Ring) {
         new.limit = self.limit;
         while self.len() > 0 {
-            let place = self.head as usize & (self.slots.len() - 1);
-            let Slot { wr_id, pieces } = self.slots[place];
-            let sges = &self.sges[place * self.max_sge..][..pieces as usize];
+            let slot = self.head as usize & (self.slots.len() - 1);
+            let Slot { wr_id, sge_count } = self.slots[slot];
+            let sges = &self.sges[slot * self.max_sge..][..sge_count as usize];
             // It fits: the caller has compared the sizes.
             let _ = new.post(&RecvWr { wr_id, sges });
             self.head = self.head.wrapping_add(1);
@@ -370,10 +370,10 @@ mod tests {
         for id in 0..4 {
             assert_eq!(post(&mut ring, id), Ok(()));
         }
-        let told = [(); 4].map(|()| {
+        let reached = [(); 4].map(|()| {
             ring.take(&mut sges);
             ring.check_limit()
         });
-        assert_eq!((told, ring.limit), ([false, false, true, false], 0));
+        assert_eq!((reached, ring.limit), ([false, false, true, false], 0));
     }
 }

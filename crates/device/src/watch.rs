@@ -113,7 +113,7 @@ impl Watch {
 
     /// Reads the kernel's notifications, logs losses and raises the events of the changes.
     pub fn look(&self) {
-        if !self.concerns_us() {
+        if !self.concerns_interface() {
             return;
         }
         let now = self.state();
@@ -150,7 +150,7 @@ impl Watch {
     }
 
     /// Reads all pending notifications. True if any is about the watched interface, or if some were lost (ENOBUFS).
-    fn concerns_us(&self) -> bool {
+    fn concerns_interface(&self) -> bool {
         let Some(socket) = self.descriptor() else { return false };
         let mut ours = false;
         let mut bytes = [0u8; 8192];

@@ -176,7 +176,7 @@ impl Slow {
         }
     }
 
-    fn come(&self, addr: u64, bytes: &[u8; PAGE]) {
+    fn bring_in(&self, addr: u64, bytes: &[u8; PAGE]) {
         const COPY: libc::c_ulong = 0xc028_aa03;
         let mut copy = CopyIn { dst: addr, src: bytes.as_ptr() as u64, len: PAGE as u64, mode: 0, copied: 0 };
         // SAFETY: as above; the kernel reads `bytes`.
@@ -220,7 +220,7 @@ fn faults_on_a_pending_page_merge_and_do_not_delay_other_qps() {
     let values = target.values();
     assert_eq!((values.page_faults, values.page_faults_merged), (WAITING as u64, WAITING as u64 - 1));
     assert_eq!((values.page_faults_handled, values.page_fault_pages), (0, 0));
-    slow.come(target.addr, &[0x5a; PAGE]);
+    slow.bring_in(target.addr, &[0x5a; PAGE]);
     for [a, _] in &waiting {
         assert_eq!(next(a, LONG), Some(Status::Success));
     }
@@ -251,7 +251,7 @@ fn more_slow_pages_than_initial_resolver_threads() {
     assert_eq!(next(&moving, LONG), Some(Status::Success));
     for (number, [a, _]) in waiting.iter().enumerate() {
         assert_eq!(next(a, Duration::from_millis(1)), None);
-        slow.come(target.addr + (number * PAGE) as u64, &[1; PAGE]);
+        slow.bring_in(target.addr + (number * PAGE) as u64, &[1; PAGE]);
         assert_eq!(next(a, LONG), Some(Status::Success));
     }
 }

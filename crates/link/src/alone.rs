@@ -67,8 +67,8 @@ impl Alone {
         for piece in &outbox.pieces[first..first + count] {
             let (from, to) = (range.start.max(at), range.end.min(at + piece.len));
             if from < to {
-                let place = self.parts.get_mut(self.count)?;
-                *place = part(std::ptr::with_exposed_provenance(piece.addr + (from - at)), to - from);
+                let entry = self.parts.get_mut(self.count)?;
+                *entry = part(std::ptr::with_exposed_provenance(piece.addr + (from - at)), to - from);
                 self.count += 1;
             }
             at += piece.len;
@@ -125,15 +125,15 @@ mod tests {
         let envelope =
             |ip_id| Envelope { src: from, dst: to.ip(), src_port: 20500, dst_port: 4791, ip_id, dont_fragment: true };
         let (body, mut outbox) = ([7; 100], Outbox::new(4096, 4));
-        for (without, place) in outbox.bytes.chunks_mut(104).take(10).enumerate() {
-            place[..100].copy_from_slice(&body);
+        for (without, entry) in outbox.bytes.chunks_mut(104).take(10).enumerate() {
+            entry[..100].copy_from_slice(&body);
             // The last three carry a tag or zeros in place of the ICRC.
             let icrc = match without {
                 0..7 => icrc::compute(&envelope(without as u16), &body),
                 7 => 0,
                 _ => 0x1234_5678,
             };
-            place[100..].copy_from_slice(&icrc.to_le_bytes());
+            entry[100..].copy_from_slice(&icrc.to_le_bytes());
         }
         let group = Group { len: 1040, segment: 104, ..Group::new(to, from, 0) };
         let mut alone = Alone::new();

@@ -37,7 +37,7 @@ const AGAIN: u64 = 60_000_000_000;
 #[derive(Default)]
 pub(crate) struct Troubles {
     entries: [Option<Entry>; REMEMBERED],
-    untold: usize,
+    unreported: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ struct Entry {
     trouble: Trouble,
     /// When it was recorded, nanoseconds.
     at: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Troubles {
@@ -57,32 +57,32 @@ impl Troubles {
             let known = &entry.trouble;
             (known.kind, known.errno, known.to.ip()) == (trouble.kind, trouble.errno, trouble.to.ip())
         };
-        let place = match self.entries.iter().position(|entry| entry.as_ref().is_some_and(same)) {
+        let index = match self.entries.iter().position(|entry| entry.as_ref().is_some_and(same)) {
             Some(known) => known,
             // A free entry is used first, then the oldest reported entry, then the oldest unreported entry.
             None => {
-                let age = |at: &usize| self.entries[*at].map(|entry| (!entry.told, entry.at));
-                (0..REMEMBERED).min_by_key(age).expect("there are places")
+                let age = |at: &usize| self.entries[*at].map(|entry| (!entry.reported, entry.at));
+                (0..REMEMBERED).min_by_key(age).expect("the table is not empty")
             }
         };
-        let entry = &mut self.entries[place];
+        let entry = &mut self.entries[index];
         match entry {
             // All entries wait to be reported: drop this trouble, which will occur again.
-            Some(other) if !other.told => return,
+            Some(other) if !other.reported => return,
             Some(other) if same(other) && now.saturating_sub(other.at) < AGAIN => return,
-            _ => *entry = Some(Entry { trouble, at: now, told: false }),
+            _ => *entry = Some(Entry { trouble, at: now, reported: false }),
         }
-        self.untold += 1;
+        self.unreported += 1;
     }
 
     /// The next trouble that was not yet reported.
     pub fn take(&mut self) -> Option<Trouble> {
-        if self.untold == 0 {
+        if self.unreported == 0 {
             return None;
         }
-        let entry = self.entries.iter_mut().flatten().find(|entry| !entry.told)?;
-        entry.told = true;
-        self.untold -= 1;
+        let entry = self.entries.iter_mut().flatten().find(|entry| !entry.reported)?;
+        entry.reported = true;
+        self.unreported -= 1;
         Some(entry.trouble)
     }
 }
