@@ -1,4 +1,4 @@
-//! Address handles: where datagrams go, resolved once.
+//! Address handles: destinations of datagrams, resolved once at creation.
 
 use crate::Errno;
 use crate::adapter::Adapter;
@@ -8,14 +8,14 @@ use crate::route::Route;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use weir_transport::AddressVector;
 
-/// An address that datagrams are sent to, resolved when it is made.
+/// A destination of datagrams, resolved when it is created.
 pub struct AddressHandle {
     pd: Arc<Pd>,
     number: u32,
 }
 
 impl Pd {
-    /// An address handle. EINVAL without a GRH, or where its GIDs do not fit each other or are not there.
+    /// Creates an address handle. EINVAL without a GRH, if a GID does not exist, or if the two GIDs do not match.
     pub fn create_ah(self: &Arc<Self>, av: &AddressVector) -> Result<AddressHandle, Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
@@ -26,7 +26,7 @@ impl Pd {
 }
 
 impl AddressHandle {
-    /// As [`weir_transport::Datagram::address`] wants it.
+    /// The number that [`weir_transport::Datagram::address`] takes.
     pub fn number(&self) -> u32 {
         self.number
     }
@@ -47,7 +47,7 @@ impl Drop for AddressHandle {
 pub struct Addresses(RwLock<Vec<Option<Route>>>);
 
 impl Addresses {
-    /// All of them; whoever makes or ends one waits meanwhile.
+    /// All routes; threads that create or destroy an address handle wait meanwhile.
     pub fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Route>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,8 +68,8 @@ impl Addresses {
     }
 
     fn remove(&self, number: u32) {
-        if let Some(place) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
-            *place = None;
+        if let Some(entry) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
+            *entry = None;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The one clock: CLOCK_MONOTONIC.
+//! The clock of the device: CLOCK_MONOTONIC.
 
 use weir_transport::Instant;
 

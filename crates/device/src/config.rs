@@ -1,4 +1,4 @@
-//! What the environment asks for: the `WEIR_*` variables that `weir run` sets.
+//! Settings from the environment: the `WEIR_*` variables that `weir run` sets.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,19 +13,19 @@ pub struct Config {
     pub interface: Option<String>,
     /// `WEIR_PROFILE`: how the adapter behaves.
     pub profile: Profile,
-    /// `WEIR_ICRC`: `always`, or `auto` = agreed away between Weir peers on one machine.
+    /// `WEIR_ICRC`: `always`, or `auto`: Weir peers on one machine agree to omit it.
     pub icrc: Icrc,
-    /// `WEIR_FAULTS`: what the carrier does to packets.
+    /// `WEIR_FAULTS`: the faults that the carrier injects.
     pub faults: Option<FaultSpec>,
-    /// `WEIR_CAPTURE`: the file that gets every packet.
+    /// `WEIR_CAPTURE`: the file that every packet is recorded in.
     pub capture: Option<PathBuf>,
     /// `WEIR_MEMLOCK`: whether registration fails beyond RLIMIT_MEMLOCK.
     pub memlock: Memlock,
-    /// `WEIR_USERFAULTFD`: whether the kernel is asked to tell of on-demand memory that is unmapped.
+    /// `WEIR_USERFAULTFD`: whether userfaultfd events report the unmapping of on-demand memory.
     pub userfaultfd: Userfaultfd,
-    /// `WEIR_WITHOUT`: features of the kernel that are not to be used.
+    /// `WEIR_WITHOUT`: features of the kernel that must not be used.
     pub without: Without,
-    /// `WEIR_PATIENCE`: how long peers keep trying while this process does not answer.
+    /// `WEIR_PATIENCE`: how long peers keep retrying while this process does not respond.
     pub patience: Duration,
 }
 
@@ -36,16 +36,16 @@ pub enum Icrc {
     Always,
 }
 
-/// What happens beyond RLIMIT_MEMLOCK.
+/// What happens to memory beyond RLIMIT_MEMLOCK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memlock {
-    /// The rest is not locked.
+    /// It is not locked.
     Lax,
     /// Registration fails with ENOMEM.
     Strict,
 }
 
-/// Whether invalidation has a net under the functions that are interposed.
+/// Whether userfaultfd catches changes of on-demand memory that the interposed functions miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Userfaultfd {
     /// Where the kernel allows it.
@@ -55,7 +55,7 @@ pub enum Userfaultfd {
 }
 
 impl Config {
-    /// Reads the environment. The error names the variable, its value and what it takes.
+    /// Reads the environment. The error names the variable, its value and the valid values.
     pub fn from_env() -> Result<Config, String> {
         Ok(Config {
             interface: variable("WEIR_INTERFACE"),
@@ -78,13 +78,13 @@ impl Config {
                     .parse()
                     .ok()
                     .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                    .ok_or_else(|| format!("WEIR_PATIENCE={text}: a number of seconds is wanted"))?,
+                    .ok_or_else(|| format!("WEIR_PATIENCE={text}: must be a number of seconds"))?,
             },
         })
     }
 }
 
-/// `WEIR_WITHOUT` alone. The error is the variable's.
+/// Reads only `WEIR_WITHOUT`. The error describes what is wrong with its value.
 pub fn without() -> Result<Without, String> {
     match variable("WEIR_WITHOUT") {
         None => Ok(Without::empty()),
@@ -96,7 +96,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// One of several words; the first if the variable is not set.
+/// One of several words; the first word if the variable is not set.
 fn choice<T: Copy>(name: &str, choices: &[(&str, T)]) -> Result<T, String> {
     let Some(value) = variable(name) else { return Ok(choices[0].1) };
     choices.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice).ok_or_else(|| {

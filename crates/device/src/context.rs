@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_transport::{Mtu, Profile};
 
-/// Limits of the adapter, as `ibv_device_attr` names them.
+/// Limits of the adapter, under the names of `ibv_device_attr`.
 #[derive(Clone, Debug)]
 pub struct DeviceLimits {
     pub max_mr_size: u64,
@@ -38,7 +38,7 @@ pub struct DeviceLimits {
     pub max_qp_init_rd_atom: u8,
 }
 
-/// What every Weir adapter can do.
+/// The limits of every Weir adapter.
 pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_mr_size: u64::MAX,
     max_qp: (1 << crate::slot::INDEX_BITS) - 2,
@@ -50,7 +50,7 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_cqe: 4_194_303,
     max_mr: MAX_KEYS_OF_A_KIND as u32,
     max_mw: MAX_KEYS_OF_A_KIND as u32,
-    // As much as a ConnectX-5 has.
+    // The size that a ConnectX-5 has.
     max_dm_size: 256 << 10,
     max_pd: 1 << 16,
     max_srq: 1 << 16,
@@ -59,18 +59,18 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_qp_init_rd_atom: 16,
 };
 
-/// State of the one port.
+/// State of the only port of a device.
 #[derive(Clone, Debug)]
 pub struct PortInfo {
     pub active: bool,
-    /// Largest path MTU that there is.
+    /// Largest path MTU that Weir supports.
     pub max_mtu: Mtu,
     /// Largest path MTU that the interface carries.
     pub active_mtu: Mtu,
     pub gid_table_len: u32,
-    /// Of the interface, Mbit/s; 0 where it does not tell.
+    /// Speed of the interface, Mbit/s; 0 if the interface does not report it.
     pub speed_mbps: u32,
-    /// Packets of another partition that came to QPs of this process (IBTA 14.2.5.6, P_KeyViolations).
+    /// Packets of another partition that arrived at QPs of this process (IBTA 14.2.5.6, P_KeyViolations).
     pub pkey_violations: u64,
 }
 
@@ -81,12 +81,12 @@ pub struct Context {
 }
 
 impl Context {
-    /// Opens by device name. ENODEV if there is no such device, EINVAL if a `WEIR_*` variable makes no sense.
+    /// Opens a device by name. ENODEV if there is no such device, EINVAL if a `WEIR_*` variable is invalid.
     pub fn open(name: &str) -> Result<Arc<Context>, Errno> {
         Self::of(Adapter::open(name, None)?)
     }
 
-    /// The same as an adapter of this profile, whatever `WEIR_PROFILE` says.
+    /// The same with this profile; `WEIR_PROFILE` is ignored.
     pub fn open_as(name: &str, profile: &Profile) -> Result<Arc<Context>, Errno> {
         Self::of(Adapter::open(name, Some(profile))?)
     }
@@ -97,17 +97,17 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// Whether it brings memory in on demand at all.
+    /// Whether the adapter supports on-demand paging.
     pub fn has_on_demand(&self) -> bool {
         self.adapter.profile.on_demand
     }
 
-    /// What the adapter can do.
+    /// The limits of the adapter.
     pub fn limits(&self) -> DeviceLimits {
         LIMITS
     }
 
-    /// The port as the interface is now, or was when it could last be looked at.
+    /// The port with the current state of the interface, or with its last known state if the query fails.
     pub fn port(&self) -> PortInfo {
         let device = self.device();
         PortInfo {
@@ -136,25 +136,25 @@ impl Context {
     }
 
     fn device(&self) -> Option<DeviceInfo> {
-        // A forked child has neither the descriptor nor the lock.
+        // A forked child has neither the descriptor nor the lock of its parent.
         if !self.adapter.is_ours() {
             return interfaces::device(&mut Netlink::open().ok()?, &self.adapter.device.name).ok().flatten();
         }
         self.adapter.watch.device()
     }
 
-    /// A protection domain.
+    /// Allocates a protection domain.
     pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, Errno> {
         let number = self.adapter.new_pd();
         Ok(Arc::new(Pd { context: self.clone(), number, users: Arc::default(), base: None }))
     }
 
-    /// A completion channel.
+    /// Creates a completion channel.
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<CompChannel>, Errno> {
         CompChannel::new().map(Arc::new)
     }
 
-    /// A completion queue of `cqe` ≥ 1 entries; `cookie` comes back with completion events.
+    /// Creates a completion queue of `cqe` ≥ 1 entries; `cookie` comes back with completion events.
     pub fn create_cq(
         self: &Arc<Self>,
         cqe: u32,
@@ -164,24 +164,24 @@ impl Context {
         self.create_cq_with(CqCreate { cqe, channel, cookie, ..CqCreate::default() })
     }
 
-    /// A completion queue with more to it.
+    /// Creates a completion queue with all options.
     pub fn create_cq_with(self: &Arc<Self>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
         self.adapter.check()?;
         Cq::new(self, create)
     }
 
-    /// Readable when an asynchronous event waits.
+    /// The descriptor that is readable while an asynchronous event is pending.
     pub fn async_fd(&self) -> RawFd {
         self.events.fd()
     }
 
-    /// Blocks unless the fd is non-blocking (EAGAIN then).
+    /// Takes the oldest asynchronous event. Blocks unless the fd is non-blocking (EAGAIN then).
     pub fn get_async_event(&self) -> Result<AsyncEvent, Errno> {
         self.events.take()
     }
 
-    /// The second half of [`Self::get_async_event`], after the caller has read eight bytes from the descriptor. `None`:
-    /// what the event was of is gone.
+    /// The second half of [`Self::get_async_event`], after the caller has read eight bytes from the descriptor.
+    /// `None`: the object of the event is gone.
     pub fn taken_async_event(&self) -> Option<AsyncEvent> {
         self.events.taken()
     }
@@ -191,14 +191,14 @@ impl Context {
 pub struct Pd {
     pub(crate) context: Arc<Context>,
     pub(crate) number: u32,
-    /// Objects made with it; one count for all that were imported of one.
+    /// Objects created in this domain; a domain and its imports share one count.
     users: Arc<AtomicU32>,
-    /// What a parent domain is of.
+    /// The domain that a parent domain is based on.
     base: Option<Arc<Pd>>,
 }
 
 impl Pd {
-    /// A queue pair in RESET. EINVAL beyond the limits, EOPNOTSUPP for a service that is not there.
+    /// Creates a queue pair in RESET. EINVAL beyond the limits, EOPNOTSUPP for a service that is not supported.
     pub fn create_qp(
         self: &Arc<Self>,
         create: &QpCreate,
@@ -209,7 +209,7 @@ impl Pd {
         Qp::create(self, create, send_cq, recv_cq, Receives::Own)
     }
 
-    /// A QP with shared receives, or of XRC.
+    /// Creates a QP with an SRQ, or an XRC QP.
     pub fn create_qp_with(
         self: &Arc<Self>,
         create: &QpCreate,
@@ -221,14 +221,14 @@ impl Pd {
         Qp::create(self, create, send_cq, recv_cq, receives)
     }
 
-    /// A parent domain: the same domain, with its own count of what was made with it.
+    /// Creates a parent domain: the same domain, with its own count of objects.
     pub fn parent_domain(self: &Arc<Self>) -> Arc<Pd> {
         self.attach();
         let (context, number) = (self.context.clone(), self.number);
         Arc::new(Pd { context, number, users: Arc::default(), base: Some(self.clone()) })
     }
 
-    /// The same domain for another context of the device; EINVAL for one of another device.
+    /// Imports the domain into another context of the device; EINVAL for a context of another device.
     pub fn import(&self, context: &Arc<Context>) -> Result<Arc<Pd>, Errno> {
         if !Arc::ptr_eq(&self.context.adapter, &context.adapter) {
             return Err(Errno(libc::EINVAL));
@@ -237,7 +237,7 @@ impl Pd {
         Ok(Arc::new(Pd { context: context.clone(), number, users, base: None }))
     }
 
-    /// EBUSY while something of it is alive. Once only.
+    /// Deallocates the domain. EBUSY while an object of it exists. Call it once only.
     pub fn dealloc(&self) -> Result<(), Errno> {
         if self.users.load(Ordering::Acquire) > 0 {
             return Err(Errno(libc::EBUSY));

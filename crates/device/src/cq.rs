@@ -21,7 +21,7 @@ impl CompChannel {
         Ok(CompChannel { events: Notify::new()? })
     }
 
-    /// Readable when an event waits; applications may make it non-blocking and poll it.
+    /// The descriptor that is readable while an event is pending; applications may make it non-blocking and poll it.
     pub fn fd(&self) -> RawFd {
         self.events.fd()
     }
@@ -38,18 +38,18 @@ impl CompChannel {
     }
 }
 
-/// What a CQ is made with.
+/// Attributes of a new CQ.
 #[derive(Clone, Default)]
 pub struct CqCreate {
     /// Entries, at least 1.
     pub cqe: u32,
-    /// Where its events go.
+    /// The channel that receives its events.
     pub channel: Option<Arc<CompChannel>>,
-    /// Comes back with events.
+    /// The number that comes back with events.
     pub cookie: u64,
     /// Each completion is stamped with the adapter's clock.
     pub timestamps: bool,
-    /// A full CQ forgets its oldest entry instead of failing.
+    /// A full CQ drops its oldest entry instead of failing.
     pub ignore_overrun: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct Cq {
     users: AtomicU32,
     overflown: AtomicBool,
     ring: Mutex<Ring>,
-    /// Whether the ring has entries, for polls that find none.
+    /// Whether the ring has entries, so that an empty poll takes no lock.
     filled: AtomicBool,
-    /// For timers, which do not keep it alive.
+    /// For moderation timers, which do not keep the CQ alive.
     me: Weak<Cq>,
 }
 
@@ -87,12 +87,12 @@ struct Entry {
     completion: Completion,
     queue: Queue,
     places: Arc<Places>,
-    /// The adapter's clock when the completion was made; 0 where nobody asks for it.
+    /// The adapter's clock when the completion was created; 0 for a CQ without time stamps.
     stamp: u64,
 }
 
-/// Places of a QP's work queues, which come back when completions are polled, as they do on an adapter: a program
-/// that does not poll sees a full queue.
+/// Counts of retired WQEs of a QP: their slots become free when completions are polled, as on an adapter. A program
+/// that does not poll finds its queue full.
 #[derive(Default)]
 pub(crate) struct Places {
     pub send_retired: AtomicU32,
@@ -131,12 +131,12 @@ impl Cq {
         }))
     }
 
-    /// Entries that it holds, at least what was asked for.
+    /// Number of entries, at least what was requested.
     pub fn cqe(&self) -> u32 {
         self.ring().capacity
     }
 
-    /// Takes up to `max` completions, handing each to `each`; drives the engine if there is none. Err: it has
+    /// Takes up to `max` completions and hands each to `each`; drives the engine if there is none. Err: the CQ has
     /// overflowed.
     pub fn poll(&self, max: usize, mut each: impl FnMut(&Completion)) -> Result<usize, Errno> {
         let mut taken = self.take(max, |entry| each(&entry.completion))?;
@@ -148,8 +148,8 @@ impl Cq {
         Ok(taken)
     }
 
-    /// Takes one completion and its time stamp; `first` of a series drives the engine if there is none. Err: it has
-    /// overflowed.
+    /// Takes one completion and its time stamp; the `first` call of a series drives the engine if there is none. Err:
+    /// the CQ has overflowed.
     pub fn poll_one(&self, first: bool) -> Result<Option<(Completion, u64)>, Errno> {
         let mut found = None;
         self.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
@@ -179,14 +179,14 @@ impl Cq {
         Ok(count)
     }
 
-    /// One event for the next completion (or the next solicited one). EIO where no more completions come, for the adapter
-    /// has failed.
+    /// Requests one event for the next completion (or the next solicited one). EIO if the adapter has failed, because
+    /// no more completions come then.
     pub fn arm(&self, solicited_only: bool) -> Result<(), Errno> {
         if !self.context.adapter.condition.works() {
             return Err(Errno(libc::EIO));
         }
         let mut ring = self.ring();
-        // A request for any completion is not narrowed by a later one for solicited ones (IBTA 11.4.2.2).
+        // A later request for solicited completions does not narrow a request for any completion (IBTA 11.4.2.2).
         if !(solicited_only && ring.armed == Armed::Any) {
             ring.armed = if solicited_only { Armed::Solicited } else { Armed::Any };
         }
@@ -195,11 +195,11 @@ impl Cq {
         Ok(())
     }
 
-    /// Makes room for `cqe` entries. EINVAL if more are waiting.
+    /// Changes the capacity to `cqe` entries. EINVAL if more completions are pending.
     pub fn resize(&self, cqe: u32) -> Result<(), Errno> {
         let capacity = checked_size(&self.context, cqe)?;
         let mut entries = VecDeque::for_capacity(capacity as usize)?;
-        // A CQ that shrinks counts what an adapter would have completed by now.
+        // Before a CQ shrinks, deliver the completions that an adapter would have delivered by now.
         if capacity < self.cqe() {
             self.context.adapter.settle();
         }
@@ -215,8 +215,8 @@ impl Cq {
         Ok(())
     }
 
-    /// Gathers completions: an armed CQ raises its event after `count` of them or `period_us` microseconds after the
-    /// first, whichever is earlier. Zero for either of them, or one completion, switches it off. ENOMEM without memory.
+    /// Sets moderation: an armed CQ raises its event after `count` completions or `period_us` microseconds after the
+    /// first, whichever is earlier. A `count` of 0 or 1 or a period of 0 switches it off. ENOMEM without memory.
     pub fn moderate(&self, count: u16, period_us: u16) -> Result<(), Errno> {
         self.context.adapter.moderated.reserve()?;
         let mut ring = self.ring();
@@ -228,7 +228,7 @@ impl Cq {
         Ok(())
     }
 
-    /// The time is over that an event was held back for.
+    /// The deadline of a moderated event has passed.
     pub(crate) fn moderation_due(&self, now: u64) {
         let mut ring = self.ring();
         match ring.moderation.time_is_over(now) {
@@ -241,12 +241,12 @@ impl Cq {
         }
     }
 
-    /// A completion found no place: no QP can go on with it.
+    /// A completion did not fit into the CQ: no QP of this CQ can go on.
     pub(crate) fn has_overflown(&self) -> bool {
         self.overflown.load(Ordering::Acquire)
     }
 
-    /// EBUSY while a QP uses it. Pending channel events of it are dropped.
+    /// Destroys the CQ: EBUSY while a QP uses it. Its pending channel events are dropped.
     pub fn destroy(&self) -> Result<(), Errno> {
         if self.users.load(Ordering::Acquire) > 0 {
             return Err(Errno(libc::EBUSY));
@@ -265,7 +265,7 @@ impl Cq {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Takes a completion from a QP.
+    /// Adds a completion of a QP.
     pub(crate) fn push(&self, queue: Queue, completion: Completion, places: &Arc<Places>, solicited: bool) {
         let stamp = if self.timestamps { clock::now().0 } else { 0 };
         let mut ring = self.ring();
@@ -275,7 +275,7 @@ impl Cq {
                 self.overflow();
                 return;
             }
-            // Its place in the work queue comes back with a later completion.
+            // The WQE slot of the dropped entry comes back with a later completion of its queue.
             ring.entries.pop_front();
         }
         let failed = completion.status != Status::Success;
@@ -311,7 +311,7 @@ impl Cq {
         }
     }
 
-    /// The application hears of it, and the engine ends the QPs (IBTA 11.6.3.1, 11.6.3.2).
+    /// Raises IBV_EVENT_CQ_ERR, and lets the engine move the QPs to the error state (IBTA 11.6.3.1, 11.6.3.2).
     fn overflow(&self) {
         if !self.overflown.swap(true, Ordering::AcqRel) {
             self.context.events.push(AsyncEvent::CqError { cookie: self.cookie });
@@ -319,7 +319,7 @@ impl Cq {
         self.context.adapter.overflown.store(true, Ordering::Release);
     }
 
-    /// Drops the completions of a QP that is gone or reset.
+    /// Drops the completions of a QP that was destroyed or reset.
     pub(crate) fn purge(&self, qp_num: u32) {
         self.ring().entries.retain(|entry| entry.completion.qp_num != qp_num);
     }
@@ -331,7 +331,7 @@ impl Cq {
 
 #[cfg(test)]
 impl Cq {
-    /// Runs `work` under its lock.
+    /// Runs `work` under the lock of the CQ.
     pub(crate) fn hold_for_tests(&self, work: impl FnOnce()) {
         let _ring = self.ring();
         work();

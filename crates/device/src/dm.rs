@@ -1,4 +1,4 @@
-//! Device memory as the verbs see it.
+//! Device memory of the verbs.
 
 use crate::Errno;
 use crate::adapter::Adapter;
@@ -7,17 +7,17 @@ use crate::memory::device_memory::DeviceMemory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A piece of device memory.
+/// A block of device memory.
 pub struct Dm {
     adapter: Arc<Adapter>,
     pub(crate) memory: DeviceMemory,
-    /// Regions of it.
+    /// Number of memory regions registered on it.
     users: AtomicU32,
 }
 
 impl Context {
-    /// `len` bytes of device memory at a multiple of `1 << log_align`. ENOMEM if there are not so many left, EINVAL for
-    /// no bytes and for more than an address can be aligned to. A forked child may have some, too.
+    /// Allocates `len` bytes of device memory at a multiple of `1 << log_align`. ENOMEM if fewer bytes are free,
+    /// EINVAL for a length of 0 or an alignment above 1 GiB. A forked child may allocate too.
     pub fn alloc_dm(&self, len: u64, log_align: u32) -> Result<Arc<Dm>, Errno> {
         let align = 1usize.checked_shl(log_align).filter(|align| *align <= 1 << 30).ok_or(Errno(libc::EINVAL))?;
         if len == 0 {
@@ -29,18 +29,18 @@ impl Context {
 }
 
 impl Dm {
-    /// Copies from the application's memory. EFAULT out of bounds or if that is not there, EINVAL unless offset and
-    /// length are multiples of 4.
+    /// Copies from application memory. EFAULT out of bounds or if that memory is not accessible, EINVAL unless offset
+    /// and length are multiples of 4.
     pub fn write(&self, offset: u64, from: *const u8, len: u64) -> Result<(), Errno> {
         self.memory.write(offset, from, len)
     }
 
-    /// Copies to the application's memory; errors as [`Dm::write`].
+    /// Copies to application memory; errors as for [`Dm::write`].
     pub fn read(&self, to: *mut u8, offset: u64, len: u64) -> Result<(), Errno> {
         self.memory.read(to, offset, len)
     }
 
-    /// EBUSY while a region of it is registered.
+    /// Frees the block: EBUSY while a memory region is registered on it.
     pub fn free(&self) -> Result<(), Errno> {
         if self.users.load(Ordering::Acquire) > 0 { Err(Errno(libc::EBUSY)) } else { Ok(()) }
     }

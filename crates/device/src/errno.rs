@@ -8,12 +8,12 @@ use weir_transport::{ModifyError, PostError};
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// Of this thread's last failed call.
+    /// The errno of this thread's last failed call.
     pub fn last() -> Errno {
         std::io::Error::last_os_error().into()
     }
 
-    /// This process or the system has no free descriptor: what was to be looked at is neither there nor gone.
+    /// True if the process or the system has no free descriptor: whether the queried object exists is unknown then.
     pub fn is_out_of_descriptors(self) -> bool {
         matches!(self.0, libc::EMFILE | libc::ENFILE)
     }

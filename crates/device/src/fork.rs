@@ -1,6 +1,6 @@
-//! A forked child has its parent's memory but not its adapter: the child closes the descriptors, and every call on
-//! objects of the parent fails before it touches a lock of theirs. See [`crate::per_process`] for what is not an
-//! object's.
+//! A forked child has its parent's memory but not its adapter: the child closes the descriptors, and every call on an
+//! object of the parent fails before it touches a lock of the parent. [`crate::per_process`] handles state that
+//! belongs to no object.
 
 use crate::Errno;
 use crate::memory::handlers;
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Descriptors of open adapters, free places -1. Fixed, for the child of a fork may not allocate.
+/// Descriptors of open adapters; -1 marks a free entry. Fixed size, because the child of a fork may not allocate.
 static DESCRIPTORS: [AtomicI32; 1024] = [const { AtomicI32::new(-1) }; 1024];
 
-/// Counts the forks between the first process and this one.
+/// Counts the forks between the first process and this process.
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// The process that something belongs to.
+/// The process that an object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home(u32);
 
@@ -35,28 +35,29 @@ impl Home {
         Home(generation())
     }
 
-    /// Whether this is a forked child of that process. Locks of what belongs to the parent may be held there for ever.
+    /// Whether this process is a forked child of that process. Locks of the parent's objects may stay held for ever
+    /// in the child.
     #[inline]
     pub fn is_left(self) -> bool {
         self.0 != generation()
     }
 
-    /// EIO in a forked child.
+    /// EIO in a forked child of that process.
     #[inline]
     pub fn check(self) -> Result<(), Errno> {
         if self.is_left() { Err(Errno(libc::EIO)) } else { Ok(()) }
     }
 }
 
-/// What holds descriptors that a child closes, or state that a child has none of: dropped by the process that made it
-/// only. In a child the numbers of the descriptors may be those of the program's own files by then.
+/// A value with descriptors that a child closes, or with state that a child does not have: dropped only by the
+/// process that created it. In a child, the descriptor numbers may already belong to files of the program.
 pub struct Owned<T> {
     home: Home,
     inner: ManuallyDrop<T>,
 }
 
 impl<T> Owned<T> {
-    /// Of this process.
+    /// A value of this process.
     pub fn new(inner: T) -> Self {
         Owned { home: Home::here(), inner: ManuallyDrop::new(inner) }
     }
@@ -78,23 +79,23 @@ impl<T> DerefMut for Owned<T> {
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
         if !self.home.is_left() {
-            // SAFETY: once, and nothing looks at it afterwards.
+            // SAFETY: dropped once, and nothing accesses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
     }
 }
 
-/// Makes forked children count themselves. Once per process.
+/// Installs the fork handlers, which increment the generation in a child. Runs once per process.
 pub fn install_handlers() {
     static ONCE: OnceInherited = OnceInherited::new();
-    // SAFETY: the handlers do nothing but atomics, yield and close.
+    // SAFETY: the handlers use only atomics, yield and close.
     ONCE.call_once(|| unsafe {
         libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
     });
 }
 
-/// Installs the handlers when the code is loaded: no thread is in the middle of a call then that another one's fork
-/// would cut off.
+/// Installs the handlers when the code is loaded. No thread is inside a call of the library yet, so that no fork can
+/// interrupt a call before the handlers exist.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INSTALL: extern "C" fn() = install_at_load;
@@ -103,26 +104,27 @@ extern "C" fn install_at_load() {
     install_handlers();
 }
 
-/// While it lives, a fork waits for a moment: descriptors are open that are not registered yet, or registered that are
-/// closed already. A child would keep the former and close what has the number of the latter.
+/// While a thread holds it, a fork waits up to 50 ms: some open descriptors are not registered yet, or some
+/// registered descriptors are already closed. A child would keep the former, and close files that reuse the numbers
+/// of the latter.
 pub struct Steady(());
 
-/// How long a fork waits for descriptors to be steady, and the other way round. Not for ever: the thread that forks may
-/// hold what the other one waits for.
+/// How long a fork waits for a [`Steady`] to end, and a [`Steady`] for a fork. Bounded, because the forking thread
+/// may hold what the other thread waits for.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Threads between the two ends of a [`Steady`].
+/// Threads that hold a [`Steady`].
 static CHANGING: AtomicU32 = AtomicU32::new(0);
-/// Threads in the middle of a fork.
+/// Threads inside fork().
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// How many [`Steady`]s of this thread there are.
+    /// Number of nested [`Steady`]s of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Steady {
-    /// Begins to open or close descriptors.
+    /// Begins a section that opens or closes descriptors.
     pub fn begin() -> Steady {
         if DEPTH.replace(DEPTH.get() + 1) == 0 {
             let end = Instant::now() + PATIENCE;
@@ -151,7 +153,7 @@ impl Drop for Steady {
 
 extern "C" fn before() {
     FORKING.fetch_add(1, Ordering::SeqCst);
-    // A memory hook of the program may fork in the middle of a call of ours.
+    // A memory hook of the program may fork while this thread holds a [`Steady`], which the fork must not wait for.
     let own = u32::from(DEPTH.get() > 0);
     let end = Instant::now() + PATIENCE;
     while CHANGING.load(Ordering::SeqCst) > own && Instant::now() < end {
@@ -163,21 +165,21 @@ extern "C" fn in_parent() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Descriptors that a child must close, so that slot and ports go with this process.
+/// Registers descriptors that a child must close, so that slot and ports are free when this process ends.
 pub fn register(descriptors: &[RawFd]) {
     for descriptor in descriptors {
         let free = DESCRIPTORS
             .iter()
-            .find(|place| place.compare_exchange(-1, *descriptor, Ordering::AcqRel, Ordering::Relaxed).is_ok());
-        debug_assert!(free.is_some(), "more adapters than a process has use for");
+            .find(|entry| entry.compare_exchange(-1, *descriptor, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        debug_assert!(free.is_some(), "the table of descriptors is full");
     }
 }
 
-/// They are closed here now.
+/// Unregisters descriptors that this process has closed.
 pub fn forget(descriptors: &[RawFd]) {
     for descriptor in descriptors {
-        for place in &DESCRIPTORS {
-            if place.compare_exchange(*descriptor, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        for entry in &DESCRIPTORS {
+            if entry.compare_exchange(*descriptor, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 break;
             }
         }
@@ -191,10 +193,10 @@ extern "C" fn in_child() {
     invalidate::forget_in_child();
     userfault::forget_in_child();
     handlers::inherited();
-    for place in &DESCRIPTORS {
-        let descriptor = place.swap(-1, Ordering::AcqRel);
+    for entry in &DESCRIPTORS {
+        let descriptor = entry.swap(-1, Ordering::AcqRel);
         if descriptor >= 0 {
-            // SAFETY: ours; every use of it in this process is refused from now on.
+            // SAFETY: a descriptor of the library; every later use of it in this process is refused.
             unsafe { libc::close(descriptor) };
         }
     }

@@ -7,28 +7,28 @@ use std::net::IpAddr;
 use weir_link::Without;
 use weir_transport::Mtu;
 
-/// A device that could be opened.
+/// A device that can be opened.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// `weir_<interface>`.
     pub name: String,
-    /// The interface.
+    /// Name of the interface.
     pub ifname: String,
-    /// Its index.
+    /// Index of the interface.
     pub ifindex: u32,
-    /// EUI-64 made of its MAC address, or of its index where it has none.
+    /// EUI-64 of its MAC address, or of its interface index if it has no MAC.
     pub guid: u64,
-    /// Its MAC address, if it has one.
+    /// Its MAC address, if there is one.
     pub mac: Option<[u8; 6]>,
     /// MTU of the interface, bytes.
     pub if_mtu: u32,
-    /// Whether it is up.
+    /// Whether the interface is up.
     pub up: bool,
-    /// Whether it is the loopback interface.
+    /// Whether this is the loopback interface.
     pub loopback: bool,
-    /// GID table: index → address; `None` is an empty slot.
+    /// GID table: index → address; `None` is an empty entry.
     pub gids: Vec<Option<IpAddr>>,
-    /// What is not available here, and why, for people.
+    /// Text for users: what is not available on this device, and why.
     pub notes: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl DeviceInfo {
         path_mtu(self.if_mtu)
     }
 
-    /// Mbit/s; 0 where the interface does not tell. Error: there is no descriptor to look with.
+    /// Speed in Mbit/s; 0 if the interface does not report it. Error: there is no free descriptor for the query.
     pub fn speed_mbps(&self) -> Result<u32, Errno> {
         match std::fs::read_to_string(format!("/sys/class/net/{}/speed", self.ifname)).map_err(Errno::from) {
             Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
@@ -48,8 +48,7 @@ impl DeviceInfo {
     }
 }
 
-/// Bytes of headers that may come with a payload: IPv6, UDP, BTH, RETH, immediate data and ICRC take 40 + 8 + 12 + 16 +
-/// 4 + 4.
+/// Bytes of headers around a payload: IPv6, UDP, BTH, RETH, immediate data and ICRC take 40 + 8 + 12 + 16 + 4 + 4.
 pub(crate) const HEADERS: usize = 84;
 
 fn path_mtu(if_mtu: u32) -> Mtu {
@@ -59,8 +58,8 @@ fn path_mtu(if_mtu: u32) -> Mtu {
         .unwrap_or(Mtu::M256)
 }
 
-/// The devices of this network namespace, `weir_lo` last: programs take the first. `WEIR_INTERFACE` narrows it to one.
-/// Error: interfaces cannot be looked at, as EMFILE.
+/// The devices of this network namespace, `weir_lo` last, because programs take the first. `WEIR_INTERFACE` selects a
+/// single device. Error: the interfaces cannot be queried, for example EMFILE.
 pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
     let wanted = Config::from_env().ok().and_then(|config| config.interface);
     let mut devices = all(&mut Netlink::open()?)?;
@@ -72,8 +71,8 @@ pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
     Ok(devices)
 }
 
-/// What keeps interfaces of this network namespace from being devices, and what to do: `lo`, and where there is no
-/// device at all, all those with a MAC address. Error: as [`devices`].
+/// Why interfaces of this network namespace are not devices, and what to do: for `lo`, and if there is no device at
+/// all, for all interfaces with a MAC address. Error: as [`devices`].
 pub fn missing() -> Result<Vec<String>, Errno> {
     let mut links = Netlink::open()?.links()?;
     let any = links.iter().any(|link| !link.addresses.is_empty());
@@ -84,21 +83,21 @@ pub fn missing() -> Result<Vec<String>, Errno> {
 fn without_address(link: &Link) -> String {
     let name = &link.name;
     if is(link, libc::IFF_UP) {
-        format!("interface {name} has no address: `ip addr add ADDRESS/PREFIX dev {name}` gives it one")
+        format!("interface {name} has no address: run `ip addr add ADDRESS/PREFIX dev {name}`")
     } else {
         format!("interface {name} is down and has no address: `ip link set {name} up`")
     }
 }
 
-/// The device of this name as it is now, looked for by an open descriptor. Error: interfaces cannot be looked at, which
-/// says nothing of the device.
+/// The device of this name in its current state, queried over an open descriptor. Error: the interfaces cannot be
+/// queried; the device may still exist.
 pub fn device(netlink: &mut Netlink, name: &str) -> Result<Option<DeviceInfo>, Errno> {
     Ok(all(netlink)?.into_iter().find(|device| device.name == name))
 }
 
-/// All interfaces with an address.
+/// All interfaces that have an address.
 pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {
-    // The program that opens a device hears of a name that is wrong.
+    // Ignores an invalid name in `WEIR_WITHOUT`: opening a device reports it.
     let without = config::without().unwrap_or_default();
     let mut links = netlink.links()?;
     for link in &mut links {
@@ -140,14 +139,15 @@ impl DeviceInfo {
     }
 }
 
-/// What is wrong with an interface that is down, and what to do.
+/// Describes the state of an interface that is down, and the remedy.
 pub fn down(ifname: &str) -> String {
-    let cable = if ifname == "lo" { "" } else { ", or see to its cable" };
-    format!("interface {ifname} is down, no packet passes: `ip link set {ifname} up`{cable}")
+    let cable = if ifname == "lo" { "" } else { ", or check its cable" };
+    format!("interface {ifname} is down and passes no packets: `ip link set {ifname} up`{cable}")
 }
 
-/// As adapters lay it out: the link-local IPv6 address first (on loopback, `::1`), then IPv4, then other IPv6. One
-/// slot stays empty at the end, and slot 0 where there is no such address, so that IPv4 is always at 1.
+/// Lays out the GID table like adapters: the link-local IPv6 address first (on loopback, `::1`), then IPv4, then
+/// other IPv6. The last entry stays empty, and so does entry 0 if there is no such address, so that IPv4 always
+/// begins at index 1.
 fn gid_table(addresses: &[IpAddr]) -> Vec<Option<IpAddr>> {
     let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_loopback());
     let first = addresses.iter().find(|address| local(address)).copied();
@@ -159,7 +159,7 @@ fn gid_table(addresses: &[IpAddr]) -> Vec<Option<IpAddr>> {
     table
 }
 
-/// EUI-64 as IPv6 forms it of a MAC address; of the interface's index where there is no MAC.
+/// EUI-64 of a MAC address as in IPv6; of the interface index if there is no MAC.
 fn guid(mac: [u8; 6], ifindex: u32) -> u64 {
     if mac == [0; 6] {
         return 0x0200_0000_0000_0000 | u64::from(ifindex);
@@ -168,13 +168,13 @@ fn guid(mac: [u8; 6], ifindex: u32) -> u64 {
     u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// MTU of an interface of this network namespace, bytes. `None` where that cannot be told, as when it is gone.
+/// MTU of an interface of this network namespace, bytes. `None` if it cannot be queried or does not exist.
 pub(crate) fn interface_mtu(name: &str) -> Option<u32> {
     let links = Netlink::open().ok()?.links().ok()?;
     links.into_iter().find(|link| link.name == name).map(|link| link.mtu)
 }
 
-/// What holds for every device of this machine and user.
+/// Notes that apply to every device of this machine and user.
 fn shared_notes() -> Vec<String> {
     let mut notes = vec![];
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn what_is_down_keeps_its_mtu_and_is_named() {
-        // A network namespace of this thread alone, which ends with it.
+    fn an_interface_that_is_down_keeps_its_mtu_and_is_reported() {
+        // A network namespace of this thread only; it ends with the thread.
         std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
             assert_eq!(devices().unwrap().len(), 0);

@@ -1,8 +1,8 @@
 //! One RDMA adapter in one process: tables of QP, CQ and MR, memory, and the engine that moves packets.
 //!
-//! Everything that the verbs layer needs: [`devices`] → [`Context`] → [`Pd`], [`Cq`], [`Mr`], [`Qp`].
-//! Errors are [`Errno`], as the verbs report them. All objects are `Send + Sync`; any call from any thread.
-//! Cookies are the caller's own numbers (a pointer, as a rule), handed back with events.
+//! Exports what the verbs layer needs: [`devices`] → [`Context`] → [`Pd`], [`Cq`], [`Mr`], [`Qp`].
+//! Errors are [`Errno`], as the verbs report them. All objects are `Send + Sync`; any thread may make any call.
+//! Cookies are numbers of the caller (usually a pointer) that come back with events.
 
 mod adapter;
 mod address;
@@ -66,7 +66,7 @@ pub use qp::{Qp, QpCreate, Receives};
 pub use room::with_room;
 pub use srq::{Srq, SrqCreate, Xrcd};
 
-/// What the program's calls that change signal handlers and masks are told to, where they are seen.
+/// What the interposed functions that change signal handlers and signal masks call.
 pub mod signals {
     pub use crate::memory::handlers::change;
     pub use crate::memory::mask::{changes, watch};
@@ -75,25 +75,25 @@ pub mod signals {
 /// An asynchronous event and the cookie of what it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncEvent {
-    /// Of a QP.
+    /// An event of a QP.
     Qp { cookie: u64, event: weir_transport::QpEvent },
     /// A CQ has overflowed.
     CqError { cookie: u64 },
     /// An SRQ has fewer work requests than its limit.
     SrqLimit { cookie: u64 },
-    /// Of the port.
+    /// An event of the port.
     Port(PortEvent),
-    /// The interface behind the device is gone, or the adapter has failed by a bug of its own.
+    /// The interface behind the device is gone, or the adapter has failed because of a bug in Weir.
     DeviceFatal,
 }
 
-/// What has become of the port.
+/// How the port changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
     /// The interface is up and has an address.
     Active,
-    /// It is not any more.
+    /// The interface is down or has no address.
     Error,
-    /// The GID table is another one.
+    /// The GID table changed.
     GidChange,
 }

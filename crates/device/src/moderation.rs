@@ -1,4 +1,4 @@
-//! CQ moderation: events of an armed CQ that are held back until several completions have gathered, or some time has
+//! CQ moderation: an armed CQ holds its event back until several completions have gathered, or until some time has
 //! passed since the first of them.
 
 use crate::Errno;
@@ -7,40 +7,40 @@ use crate::room::with_room;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-/// A CQ's setting, and what has gathered since it was armed.
+/// A CQ's moderation setting, and the completions since it was armed.
 #[derive(Debug, Default)]
 pub struct Moderation {
     count: u32,
-    /// Nanoseconds.
+    /// Nanoseconds; 0: no moderation.
     period: u64,
     gathered: u32,
-    /// When the event comes at the latest.
+    /// The latest time of the event.
     due: Option<u64>,
-    /// It stands among the adapter's [`Moderated`], with this deadline or that of an earlier wait.
+    /// Whether the adapter's [`Moderated`] lists the CQ, with this deadline or that of an earlier wait.
     listed: bool,
 }
 
-/// What becomes of the event of one completion.
+/// What to do with the event of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Now.
+    /// Raise the event now.
     Fire,
-    /// The time runs already.
+    /// Wait: the period has already started.
     Gather,
-    /// The time, so many nanoseconds, starts now.
+    /// Wait: the period starts now and lasts this many nanoseconds.
     Start(u64),
 }
 
 impl Moderation {
-    /// Zero of either switches it off, as adapters have it.
+    /// Sets both limits. Zero in either of them switches moderation off, as on adapters.
     pub fn set(&mut self, count: u16, period_us: u16) {
         self.count = count.into();
         self.period = u64::from(period_us) * 1000;
-        // Where it stands may be too late by the new setting.
+        // A listed deadline may be too late for the new setting: the next wait lists the CQ again.
         self.listed = false;
     }
 
-    /// A completion came that the armed CQ is to tell of. Errors are told at once.
+    /// Counts a completion that the armed CQ must report. Errors are reported at once.
     pub fn completion(&mut self, failed: bool) -> Verdict {
         self.gathered += 1;
         if failed || self.period == 0 || self.gathered >= self.count {
@@ -52,21 +52,21 @@ impl Moderation {
         }
     }
 
-    /// The event comes at `due` (nanoseconds). Whether the CQ must be listed for that.
+    /// Sets the deadline of the event to `due` (nanoseconds). True if the CQ must be listed for it.
     pub fn start(&mut self, due: u64) -> bool {
         self.due = Some(due);
         !std::mem::replace(&mut self.listed, true)
     }
 
-    /// The deadline with which it was listed is over. A later one, with which it must be listed again, if that one was
-    /// of an earlier wait.
+    /// The listed deadline has passed. If it was that of an earlier wait, returns the current deadline, with which
+    /// the CQ must be listed again.
     pub fn time_is_over(&mut self, now: u64) -> Option<u64> {
         let later = self.due.filter(|due| *due > now);
         self.listed = later.is_some();
         later
     }
 
-    /// Nothing is held back any more. Whether something was.
+    /// Stops holding an event back. True if an event was held back.
     pub fn end(&mut self) -> bool {
         self.gathered = 0;
         self.due.take().is_some()
@@ -81,21 +81,21 @@ pub struct Moderated {
 }
 
 impl Moderated {
-    /// Makes room for one more, outside of the packet path. ENOMEM if there is none.
+    /// Reserves space for another CQ, outside of the packet path. ENOMEM if there is no memory.
     pub fn reserve(&self) -> Result<(), Errno> {
         let len = self.lock().len();
-        // One more than twice those that are: each stands here once, or twice if its setting was changed.
+        // More than twice the listed entries: each CQ is listed once, or twice if its setting was changed.
         with_room(len + 16, || self.lock(), |waiting| waiting).map(drop)
     }
 
-    /// An event of `cq` comes at `due`.
+    /// Lists `cq`: its event is due at `due`.
     pub fn wait(&self, due: u64, cq: Weak<Cq>) {
         let mut waiting = self.lock();
         waiting.push((due, cq));
         self.next.fetch_min(due, Ordering::Release);
     }
 
-    /// When `fire` is due.
+    /// The time when [`Self::fire`] is due.
     pub fn next(&self) -> Option<u64> {
         Some(self.next.load(Ordering::Acquire)).filter(|due| *due != u64::MAX)
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_setting_every_completion_is_told() {
+    fn without_moderation_every_completion_raises_an_event() {
         let mut moderation = Moderation::default();
         assert_eq!(moderation.completion(false), Verdict::Fire);
         for (count, period) in [(0, 5), (8, 0), (1, 5)] {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(moderation.completion(false), Verdict::Fire);
         assert!(moderation.end());
         assert_eq!(moderation.completion(false), Verdict::Start(2000));
-        assert!(!moderation.start(3000), "it is listed still");
+        assert!(!moderation.start(3000), "it is still listed");
         assert_eq!(moderation.time_is_over(2100), Some(3000));
         assert_eq!(moderation.completion(true), Verdict::Fire);
         assert_eq!(moderation.time_is_over(3000), None);

@@ -1,4 +1,4 @@
-//! Memory regions: registering, changing and ending them.
+//! Memory regions: registration, reregistration and deregistration.
 
 use crate::Errno;
 use crate::adapter::Adapter;
@@ -21,11 +21,11 @@ pub struct Mr {
 struct State {
     pd: Arc<Pd>,
     region: Region,
-    /// A forked child does not end what its parent holds.
+    /// Owned: a forked child does not release what its parent holds.
     backing: Owned<Backing>,
 }
 
-/// What a region holds on to.
+/// The memory that a region keeps alive.
 enum Backing {
     Memory {
         _pinned: Pinned,
@@ -33,25 +33,25 @@ enum Backing {
     OnDemand(Registered),
     Device(Arc<Dm>),
     Null,
-    /// It is deregistered.
+    /// The region is deregistered.
     Gone,
 }
 
-/// What `ibv_rereg_mr` is to change.
+/// What `ibv_rereg_mr` changes.
 #[derive(Clone, Default)]
 pub struct Rereg {
-    /// New address and length; peers know it by its address, or from 0 where it is zero-based.
+    /// New address and length; peers address the region by this address, or from 0 if it is zero-based.
     pub translation: Option<(u64, u64)>,
     pub pd: Option<Arc<Pd>>,
     pub access: Option<Access>,
-    /// Whether its memory is to be paged on demand.
+    /// Whether its memory is paged on demand.
     pub on_demand: Option<bool>,
 }
 
 impl Pd {
-    /// Registers `len` bytes at `addr`, known to peers as `iova` (as 0 if `access` is zero-based). EINVAL for remote
-    /// write or atomic without local write and for an impossible length, EFAULT for memory that is not there or may
-    /// not be used that way, ENOMEM beyond `max_mr` and beyond RLIMIT_MEMLOCK under `--memlock strict`.
+    /// Registers `len` bytes at `addr`; peers address them from `iova` (from 0 if `access` is zero-based). EINVAL for
+    /// remote write or atomic without local write and for an invalid length, EFAULT for memory that is not mapped or
+    /// does not allow the access, ENOMEM beyond `max_mr` and beyond RLIMIT_MEMLOCK under `--memlock strict`.
     pub fn reg_mr(self: &Arc<Self>, addr: u64, len: u64, iova: u64, access: Access) -> Result<Arc<Mr>, Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
@@ -61,9 +61,9 @@ impl Pd {
         Mr::enter(self, region, Backing::Memory { _pinned: pinned })
     }
 
-    /// Registers memory that need not be there, and is brought in when it is needed: `len` bytes at `addr`, or with 0
-    /// and `u64::MAX` all of it. EINVAL as [`Pd::reg_mr`], for `huge` where there are no huge pages, and for all of
-    /// memory known by another address; EOPNOTSUPP if the profile has no memory on demand; ENOMEM beyond `max_mr`.
+    /// Registers an ODP region: `len` bytes at `addr`, or all of memory for `addr` 0 and `len` `u64::MAX`. The memory
+    /// need not be mapped. EINVAL as [`Pd::reg_mr`], for `huge` where there are no huge pages, and for all of memory
+    /// with another `iova`; EOPNOTSUPP if the profile has no ODP; ENOMEM beyond `max_mr`.
     pub fn reg_on_demand_mr(
         self: &Arc<Self>,
         addr: u64,
@@ -83,7 +83,7 @@ impl Pd {
         Mr::enter(self, region, backing)
     }
 
-    /// A region without memory, for local keys: zeros are read from it, what is written to it is lost.
+    /// A region without memory, for local keys: reads return zeros, and writes are discarded.
     pub fn alloc_null_mr(self: &Arc<Self>) -> Result<Arc<Mr>, Errno> {
         self.context.adapter.check()?;
         let access = Access::LOCAL_WRITE;
@@ -92,8 +92,8 @@ impl Pd {
         Mr::enter(self, region, Backing::Null)
     }
 
-    /// Registers part of device memory, addressed from 0 on. EINVAL out of its bounds, without `ZERO_BASED`, or with
-    /// access that device memory does not have.
+    /// Registers part of device memory, addressed from 0. EINVAL out of its bounds, without `ZERO_BASED`, or with
+    /// access that device memory does not support.
     pub fn reg_dm_mr(self: &Arc<Self>, dm: &Arc<Dm>, offset: u64, len: u64, access: Access) -> Result<Arc<Mr>, Errno> {
         self.context.adapter.check()?;
         let allowed = access.contains(Access::ZERO_BASED) && !access.contains(Access::MW_BIND);
@@ -124,18 +124,18 @@ impl Mr {
         self.key
     }
 
-    /// Remote key; 0 for a null region, which peers do not reach.
+    /// Remote key; 0 for a null region, which peers cannot access.
     pub fn rkey(&self) -> u32 {
         if matches!(*self.state().backing, Backing::Null) { 0 } else { self.key }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn length(&self) -> u64 {
         self.state().region.len
     }
 
-    /// Changes what its keys stand for; the keys stay. On an error it is as it was: EINVAL for a region that is not of
-    /// memory of the process, for a PD of another device and as [`Pd::reg_mr`]; EBUSY while windows are bound to it.
+    /// Changes what the keys refer to; the keys stay. On an error the region is unchanged: EINVAL for a region that
+    /// is not process memory, for a PD of another device and as [`Pd::reg_mr`]; EBUSY while windows are bound to it.
     pub fn rereg(&self, change: &Rereg) -> Result<(), Errno> {
         self.adapter.check()?;
         let mut state = self.state();
@@ -160,7 +160,7 @@ impl Mr {
         region.pd = change.pd.as_ref().map_or(region.pd, |pd| pd.number);
         region.paged = None;
         let (region, backing) = if on_demand {
-            // A new table, empty again.
+            // A new, empty page table.
             demand(&self.adapter, region, false)?
         } else {
             (region, Backing::Memory { _pinned: populate(&self.adapter, &region)? })
@@ -181,8 +181,8 @@ impl Mr {
         Ok(())
     }
 
-    /// EBUSY while windows are bound to it. When it returns, nothing is read or written there any more. Nothing to do in
-    /// a forked child.
+    /// Deregisters the region. EBUSY while windows are bound to it. When it returns, no access to the region is under
+    /// way. Does nothing in a forked child.
     pub fn dereg(&self) -> Result<(), Errno> {
         if !self.adapter.is_ours() {
             return Ok(());
@@ -215,17 +215,17 @@ impl Drop for Mr {
     }
 }
 
-/// IBTA 10.6.3.1: peers may not write where the process may not.
+/// IBTA 10.6.3.1: remote write and atomic access require local write access.
 fn consistent(access: Access) -> bool {
     access.contains(Access::LOCAL_WRITE) || !access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
 }
 
-/// Checks what a region asks for, whose memory is brought in on demand.
+/// Checks the request for an ODP region and registers its pages.
 fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region, Backing), Errno> {
     if !consistent(region.access) {
         return Err(Errno(libc::EINVAL));
     }
-    // As the kernel answers for an adapter without (ib_check_mr_access).
+    // The kernel's error for an adapter without ODP (ib_check_mr_access).
     if !adapter.profile.on_demand {
         return Err(Errno(libc::EOPNOTSUPP));
     }
@@ -234,7 +234,7 @@ fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region,
     Ok((Region { paged: Some(registered.paged()), ..region }, Backing::OnDemand(registered)))
 }
 
-/// Checks what a region asks for and brings its memory in.
+/// Checks the request for a pinned region and brings its memory in.
 fn populate(adapter: &Adapter, region: &Region) -> Result<Pinned, Errno> {
     if !consistent(region.access) || region.len == 0 || region.addr.checked_add(region.len).is_none() {
         return Err(Errno(libc::EINVAL));

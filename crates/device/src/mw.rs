@@ -1,4 +1,4 @@
-//! Memory windows as the verbs see them: made and ended here, bound by work requests.
+//! Memory windows of the verbs: allocated and deallocated here, bound by work requests.
 
 use crate::Errno;
 use crate::context::Pd;
@@ -14,7 +14,7 @@ pub struct Mw {
 }
 
 impl Pd {
-    /// A window that is not bound. ENOMEM beyond `max_mw`.
+    /// Allocates a window that is not bound. ENOMEM beyond `max_mw`.
     pub fn alloc_mw(self: &Arc<Self>, window_type: WindowType) -> Result<Arc<Mw>, Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
@@ -25,12 +25,13 @@ impl Pd {
 }
 
 impl Mw {
-    /// The key that it has had at first; binding changes the low byte.
+    /// The first rkey of the window; binding changes the low byte.
     pub fn rkey(&self) -> u32 {
         self.key
     }
 
-    /// Ends it, bound or not. When it returns, no peer reaches anything through it. Nothing to do in a forked child.
+    /// Deallocates the window, bound or not. When it returns, no peer can access memory through it. Does nothing in a
+    /// forked child.
     pub fn dealloc(&self) -> Result<(), Errno> {
         let adapter = &self.pd.context.adapter;
         if adapter.is_ours() && !self.ended.swap(true, Ordering::AcqRel) {

@@ -1,11 +1,11 @@
-//! Asks the kernel for interfaces and their addresses, over one descriptor that may stay open: an answer needs no
-//! further one, so that a process at its limit of descriptors still knows its interfaces.
+//! Queries the kernel for interfaces and their addresses over a descriptor that may stay open. A query needs no
+//! further descriptor, so that a process at its descriptor limit can still query its interfaces.
 
 use crate::Errno;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// A routing socket of the network namespace of the thread that opened it.
+/// A routing socket in the network namespace of the thread that opened it.
 pub struct Netlink {
     socket: OwnedFd,
     sequence: u32,
@@ -20,17 +20,17 @@ pub struct Link {
     pub flags: u32,
     /// Bytes.
     pub mtu: u32,
-    /// Its MAC address; zeros where it has none.
+    /// MAC address; zeros if the interface has none.
     pub mac: [u8; 6],
-    /// In the order in which the kernel tells them: IPv4, then IPv6.
+    /// In the order of the kernel's list: IPv4, then IPv6.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Times that a list is asked for which changes while it is told.
+/// How often a list is requested that changes during the dump.
 const TRIES: usize = 8;
-/// The kernel tells lists in pieces of that many bytes at most.
+/// Receive buffer, bytes: the kernel sends a dump in messages of at most this size.
 const ROOM: usize = 32 << 10;
-/// Seconds after which an answer of the kernel is not waited for any longer.
+/// Timeout of a response of the kernel, seconds.
 const PATIENCE: libc::time_t = 1;
 
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
@@ -39,9 +39,10 @@ const LINK_HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 
 impl Netlink {
-    /// Errors: EMFILE, ENFILE, and what a sandbox says that forbids it.
+    /// Opens a socket. Errors: EMFILE, ENFILE, and the error of a sandbox that forbids it.
     pub fn open() -> Result<Netlink, Errno> {
-        // SAFETY: a new descriptor, owned from here on if it is one; a timeval of the length that is given.
+        // SAFETY: creates a descriptor, which `socket` owns if it is valid; setsockopt reads a timeval of the given
+        // length.
         unsafe {
             let socket = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE);
             if socket < 0 {
@@ -56,12 +57,12 @@ impl Netlink {
         }
     }
 
-    /// The descriptor that stays open.
+    /// The descriptor of the open socket.
     pub fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
-    /// All interfaces. Errors: what the kernel says; EBUSY if they change all the time.
+    /// All interfaces. Errors: those of the kernel; EBUSY if the list changes during every dump.
     pub fn links(&mut self) -> Result<Vec<Link>, Errno> {
         let mut links: Vec<Link> =
             self.list(libc::RTM_GETLINK, libc::RTM_NEWLINK)?.iter().filter_map(|body| link(body)).collect();
@@ -74,7 +75,7 @@ impl Netlink {
         Ok(links)
     }
 
-    /// The messages of a list, without their headers.
+    /// The bodies of the messages of a list.
     fn list(&mut self, request: u16, wanted: u16) -> Result<Vec<Vec<u8>>, Errno> {
         for _ in 0..TRIES {
             self.ask(request)?;
@@ -87,25 +88,25 @@ impl Netlink {
 
     fn ask(&mut self, request: u16) -> Result<(), Errno> {
         self.sequence = self.sequence.wrapping_add(1);
-        // A header and a family, which is none: all of them.
+        // A header and a family; family 0 requests all families.
         const LENGTH: usize = HEADER + 4;
         let mut message = [0u8; LENGTH];
         message[..4].copy_from_slice(&(LENGTH as u32).to_ne_bytes());
         message[4..6].copy_from_slice(&request.to_ne_bytes());
         message[6..8].copy_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
         message[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
-        // SAFETY: as many bytes as there are.
+        // SAFETY: sends `LENGTH` bytes of an array of that length.
         let sent = unsafe { libc::send(self.descriptor(), message.as_ptr().cast(), LENGTH, 0) };
         if sent < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 
-    /// `None` if the list has changed meanwhile.
+    /// Receives a dump. `None` if the list changed during the dump.
     fn take(&mut self, wanted: u16) -> Result<Option<Vec<Vec<u8>>>, Errno> {
-        let (mut found, mut whole) = (Vec::new(), true);
-        let mut piece = vec![0u8; ROOM];
+        let (mut found, mut complete) = (Vec::new(), true);
+        let mut buffer = vec![0u8; ROOM];
         loop {
-            // SAFETY: as many bytes as there are.
-            let count = unsafe { libc::recv(self.descriptor(), piece.as_mut_ptr().cast(), ROOM, libc::MSG_TRUNC) };
+            // SAFETY: receives at most `ROOM` bytes into a buffer of that length.
+            let count = unsafe { libc::recv(self.descriptor(), buffer.as_mut_ptr().cast(), ROOM, libc::MSG_TRUNC) };
             let count = match usize::try_from(count) {
                 Ok(count) if count <= ROOM => count,
                 Ok(_) => return Err(Errno(libc::EMSGSIZE)),
@@ -114,11 +115,11 @@ impl Netlink {
                     error => return Err(error),
                 },
             };
-            // Those of an earlier list may still come, whose end was not waited for.
-            for message in messages(&piece[..count]).filter(|message| message.sequence == self.sequence) {
-                whole &= message.flags & DUMP_INTERRUPTED == 0;
+            // Messages of an earlier dump may still arrive if its end was not received.
+            for message in messages(&buffer[..count]).filter(|message| message.sequence == self.sequence) {
+                complete &= message.flags & DUMP_INTERRUPTED == 0;
                 match i32::from(message.kind) {
-                    libc::NLMSG_DONE => return Ok(whole.then_some(found)),
+                    libc::NLMSG_DONE => return Ok(complete.then_some(found)),
                     libc::NLMSG_ERROR => {
                         let error = word(message.body).map_or(libc::EPROTO, |error| -(error as i32));
                         return Err(Errno(error));
@@ -180,7 +181,7 @@ fn link(body: &[u8]) -> Option<Link> {
     (!link.name.is_empty()).then_some(link)
 }
 
-/// An address and the index of its interface. On a link with two ends `IFA_ADDRESS` is the other one.
+/// An address and the index of its interface. On a point-to-point link `IFA_ADDRESS` is the address of the other end.
 fn address(body: &[u8]) -> Option<(u32, IpAddr)> {
     let index = word(body.get(4..)?)?;
     let find =
@@ -205,7 +206,7 @@ fn half(bytes: &[u8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// The kernel's answers are those of the C library, which asks in its own way.
+    /// The addresses must match those of getifaddrs, which sends its own netlink queries.
     #[test]
     fn interfaces_are_those_of_getifaddrs() {
         let mut netlink = Netlink::open().unwrap();
@@ -217,7 +218,7 @@ mod tests {
                     let storage = found.address?;
                     let v4 = storage.as_sockaddr_in().map(|v4| v4.ip().into());
                     let address = v4.or_else(|| storage.as_sockaddr_in6().map(|v6| v6.ip().into()))?;
-                    // IPv4 addresses may have labels of their own.
+                    // The interface name of an IPv4 address may carry a label.
                     Some((found.interface_name.split(':').next()?.to_owned(), address))
                 })
                 .collect();
@@ -228,7 +229,7 @@ mod tests {
             told.sort();
             ours.sort();
             assert_eq!(ours, told);
-            let lo = links.iter().find(|link| link.name == "lo").expect("every namespace has it");
+            let lo = links.iter().find(|link| link.name == "lo").expect("every namespace has a loopback interface");
             assert_eq!((lo.index, lo.mac), (1, [0; 6]));
             assert!(lo.mtu >= 1280 && lo.flags & libc::IFF_LOOPBACK as u32 != 0, "{lo:?}");
         }
@@ -243,7 +244,7 @@ mod tests {
             [(16, 16)]
         );
         assert_eq!(messages(&message[..31]).count(), 0);
-        assert_eq!(messages(&[0; 100]).count(), 0, "a length of zero does not keep it in place");
+        assert_eq!(messages(&[0; 100]).count(), 0, "a length of zero ends the iteration");
         assert_eq!(attributes(&[0; 100]).count(), 0);
         assert_eq!(attributes(&[5, 0, 1, 0, 7]).collect::<Vec<_>>(), [(1, &[7u8][..])]);
         for length in 0..32 {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Events, and an eventfd that counts them.
+/// A queue of events, and an eventfd that counts them.
 pub struct Notify<T> {
     fd: OwnedFd,
     events: Mutex<VecDeque<T>>,
@@ -15,7 +15,7 @@ pub struct Notify<T> {
 impl<T> Notify<T> {
     /// An empty queue. Error: EMFILE.
     pub fn new() -> Result<Self, Errno> {
-        // SAFETY: a new descriptor, owned from here on.
+        // SAFETY: creates a descriptor, which `OwnedFd` owns.
         let fd = unsafe {
             let fd = libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC);
             if fd < 0 {
@@ -26,7 +26,7 @@ impl<T> Notify<T> {
         Ok(Notify { fd, events: Mutex::new(VecDeque::with_capacity(16)) })
     }
 
-    /// Readable while there are events.
+    /// The descriptor that is readable while there are events.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -34,13 +34,13 @@ impl<T> Notify<T> {
     /// Adds an event.
     pub fn push(&self, event: T) {
         let Ok(mut events) = with_room(1, || self.events(), |events| events) else {
-            tracing::error!("an event is lost: no memory for it");
+            tracing::error!("an event is lost: out of memory");
             return;
         };
         events.push_back(event);
         drop(events);
         let one = 1u64;
-        // SAFETY: eight bytes from the stack. It blocks only at 2^64 - 2 events.
+        // SAFETY: writes eight bytes from the stack. It blocks only at 2^64 - 2 events.
         unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
     }
 
@@ -48,7 +48,7 @@ impl<T> Notify<T> {
     pub fn take(&self) -> Result<T, Errno> {
         loop {
             let mut count = 0u64;
-            // SAFETY: eight bytes onto the stack.
+            // SAFETY: reads eight bytes onto the stack.
             if unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) } != 8 {
                 return Err(std::io::Error::last_os_error().into());
             }
@@ -58,8 +58,8 @@ impl<T> Notify<T> {
         }
     }
 
-    /// The oldest event, after eight bytes were read from the descriptor. `None`: [`Notify::remove`] has taken it back
-    /// since it was told of.
+    /// Takes the oldest event, after the caller has read eight bytes from the descriptor. `None`: [`Notify::remove`]
+    /// has dropped the event since the descriptor was read.
     pub fn taken(&self) -> Option<T> {
         self.events().pop_front()
     }
@@ -68,7 +68,7 @@ impl<T> Notify<T> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops events that will concern nobody any more.
+    /// Drops the events for which `unwanted` is true.
     pub fn remove(&self, unwanted: impl Fn(&T) -> bool) {
         let mut events = self.events();
         let before = events.len();
@@ -76,8 +76,8 @@ impl<T> Notify<T> {
         for _ in events.len()..before {
             let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
             let mut count = 0u64;
-            // SAFETY: one pollfd and eight bytes on the stack. The read does not block unless somebody takes the
-            // count in between, who then finds the queue short and reads again.
+            // SAFETY: a pollfd and eight bytes on the stack. The read blocks only if another thread takes the count
+            // in between; that thread then finds no event and reads again.
             unsafe {
                 if libc::poll(&mut poll, 1, 0) == 1 {
                     libc::read(self.fd(), (&raw mut count).cast(), 8);
@@ -92,9 +92,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_in_order_and_can_be_withdrawn() {
+    fn events_come_in_order_and_can_be_removed() {
         let notify = Notify::new().unwrap();
-        // SAFETY: setting a flag of our own descriptor.
+        // SAFETY: sets a flag of a descriptor of this test.
         unsafe { libc::fcntl(notify.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         assert_eq!(notify.take(), Err(Errno(libc::EAGAIN)));
         for event in [1, 2, 3, 2] {

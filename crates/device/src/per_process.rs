@@ -1,16 +1,17 @@
-//! State that a process has once, and that a forked child begins anew.
+//! State that exists once per process, and that a forked child creates anew.
 //!
-//! At a fork another thread may hold any lock. That thread is not in the child, so that the lock stays locked there for
-//! ever. A child therefore never looks at its parent's state: it makes its own at the first use. The handlers of a fork
-//! take no lock for that, wait for nothing and allocate nothing.
+//! At a fork another thread may hold any lock. That thread does not exist in the child, so that the lock stays locked
+//! there for ever. A child therefore never accesses its parent's state: it creates its own state at the first use.
+//! The fork handlers need no lock for that, wait for nothing and allocate nothing.
 
 use crate::fork::generation;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// A value of this process, made by its first use. A child's value is a new one; the parent's stays behind as it was.
+/// A value of this process, created at its first use. A child creates a new value; the parent's value is left
+/// unchanged.
 pub struct PerProcess<T: 'static> {
-    place: AtomicPtr<Stamped<T>>,
+    pointer: AtomicPtr<Stamped<T>>,
 }
 
 struct Stamped<T> {
@@ -21,12 +22,12 @@ struct Stamped<T> {
 impl<T: Default + Send + Sync> PerProcess<T> {
     #[allow(clippy::new_without_default)] // For statics: `Default` is not const.
     pub const fn new() -> Self {
-        PerProcess { place: AtomicPtr::new(std::ptr::null_mut()) }
+        PerProcess { pointer: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The value of this process.
     pub fn get(&self) -> &'static T {
-        let found = self.place.load(Ordering::Acquire);
+        let found = self.pointer.load(Ordering::Acquire);
         // SAFETY: NULL, or made by `make` and never freed.
         match unsafe { found.as_ref() } {
             Some(stamped) if stamped.generation == generation() => &stamped.value,
@@ -34,31 +35,31 @@ impl<T: Default + Send + Sync> PerProcess<T> {
         }
     }
 
-    /// The same if there is one already. Allocates nothing: for signal handlers, and for what runs at an exit.
+    /// The value if it exists already. Allocates nothing: for signal handlers and for code that runs at exit.
     pub fn existing(&self) -> Option<&'static T> {
         // SAFETY: NULL, or made by `make` and never freed.
-        let found = unsafe { self.place.load(Ordering::Acquire).as_ref() };
+        let found = unsafe { self.pointer.load(Ordering::Acquire).as_ref() };
         found.filter(|stamped| stamped.generation == generation()).map(|stamped| &stamped.value)
     }
 
     #[cold]
     fn make(&self, before: *mut Stamped<T>) -> &'static T {
         let new = Box::into_raw(Box::new(Stamped { generation: generation(), value: T::default() }));
-        let found = match self.place.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire) {
+        let found = match self.pointer.compare_exchange(before, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => new,
             Err(found) => {
-                // SAFETY: no other thread has seen the new one.
+                // SAFETY: no other thread has seen the new value.
                 drop(unsafe { Box::from_raw(new) });
                 found
             }
         };
-        // SAFETY: never freed. Only threads of this process come here, so that it is of this generation.
+        // SAFETY: never freed. Only threads of this process run this code, so that the value is of this generation.
         unsafe { &(*found).value }
     }
 }
 
-/// What is done once and then holds for forked children too, as a handler that was set. A child does it again if its
-/// parent was in the middle of it: doing it twice must do no harm.
+/// An action that is done once and then holds for forked children too, for example a signal handler that was set. A
+/// child repeats the action if its parent forked during it: doing it twice must be harmless.
 pub struct OnceInherited {
     done: AtomicBool,
     running: PerProcess<Running>,
@@ -78,7 +79,7 @@ impl OnceInherited {
         OnceInherited { done: AtomicBool::new(false), running: PerProcess::new() }
     }
 
-    /// Returns when it is done.
+    /// Runs `work` if it was not done yet. Returns when it is done.
     pub fn call_once(&self, work: impl FnOnce()) {
         if self.done.load(Ordering::Acquire) {
             return;

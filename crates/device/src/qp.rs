@@ -1,4 +1,4 @@
-//! Queue pairs as the verbs see them: posting, modifying, ending.
+//! Queue pairs of the verbs: creation, posting, modification, destruction.
 
 use crate::context::{LIMITS, Pd};
 use crate::cq::{Cq, Places};
@@ -19,26 +19,26 @@ use weir_transport::{
     Service, Sge, Side, Target, Tuning,
 };
 
-/// What a QP is made with.
+/// Attributes of a new QP.
 #[derive(Clone, Copy, Debug)]
 pub struct QpCreate {
     pub service: Service,
-    /// Asked for; [`Qp::caps`] tells what was given (at least that). EINVAL beyond the limits.
+    /// Requested capabilities; [`Qp::caps`] returns the granted ones (at least these). EINVAL beyond the limits.
     pub caps: QpCaps,
     pub sq_sig_all: bool,
-    /// Comes back with events.
+    /// The number that comes back with events.
     pub cookie: u64,
 }
 
-/// Where a QP's receives come from.
+/// Where a QP takes its receives from.
 #[derive(Clone, Default)]
 pub enum Receives {
     /// Its own receive queue.
     #[default]
     Own,
-    /// A shared one.
+    /// A shared receive queue.
     Shared(Arc<Srq>),
-    /// XRC: those of a domain. The QP only responds.
+    /// XRC: the SRQs of a domain. The QP only responds.
     Domain(Arc<Xrcd>),
 }
 
@@ -47,14 +47,14 @@ pub struct Qp {
     pd: Arc<Pd>,
     caps: QpCaps,
     shared: Arc<Shared>,
-    /// Who has it open: the last one to end it ends it (XRC targets are opened several times).
+    /// How often the QP is open: the last `destroy` ends it (XRC targets are opened several times).
     handles: AtomicU32,
 }
 
-/// What the application's threads and the engine share of a QP. Lock order: engine, `protocol`, CQ.
+/// The part of a QP that the application's threads and the engine share. Lock order: engine, `protocol`, CQ.
 pub(crate) struct Shared {
     pub num: u32,
-    /// Protection domain; of an XRC target, that of the SRQ of the message in hand.
+    /// Protection domain; for an XRC target, that of the SRQ of the current message.
     pd: AtomicU32,
     pub cookie: u64,
     pub service: Service,
@@ -66,18 +66,18 @@ pub(crate) struct Shared {
     pub bell: Bell,
     /// Its network page faults.
     pub faults: Arc<QpFaults>,
-    /// Bytes posted since the engine last looked.
+    /// Bytes posted since the engine last read this counter.
     pub unsent: AtomicU32,
-    /// Requests are under way: new ones may wait for company.
+    /// Requests are in flight: new requests may wait to be sent together.
     pub busy: AtomicBool,
-    /// A datagram to a multicast group does not come back to the QP that sent it.
+    /// Datagrams of this QP to a multicast group are not delivered to the QP itself.
     blocks_own_multicast: AtomicBool,
-    /// A receive was posted in the error state: the engine is to flush it.
+    /// A receive was posted in the error state: the engine must flush it.
     flush_due: AtomicBool,
     receives: Receives,
-    /// Where the READs of all QPs together are limited.
+    /// The limit of outstanding READs over all QPs, if the profile limits them.
     pub reads: Option<Arc<Reads>>,
-    /// XRC: the SRQ that was named last.
+    /// XRC: the SRQ that the last message named.
     named: Mutex<Option<Arc<SrqShared>>>,
     posted: Posted,
 }
@@ -90,7 +90,7 @@ struct Posted {
 }
 
 impl Posted {
-    /// Whether one more fits between what was posted and what was polled.
+    /// Whether the queue is full: `max` work requests are posted and not yet polled.
     fn full(posted: &AtomicU32, retired: &AtomicU32, max: u32) -> bool {
         posted.load(Ordering::Relaxed).wrapping_sub(retired.load(Ordering::Acquire)) >= max
     }
@@ -107,7 +107,7 @@ impl Shared {
         self.pd.load(Ordering::Relaxed)
     }
 
-    /// Whether its own datagrams to a group stay away from it.
+    /// Whether its own datagrams to a multicast group are not delivered to it.
     pub fn blocks_own_multicast(&self) -> bool {
         self.blocks_own_multicast.load(Ordering::Relaxed)
     }
@@ -121,8 +121,8 @@ impl Shared {
         }
     }
 
-    /// A message that begins names an SRQ of the domain. Returns that SRQ's protection domain, `None` if there is no SRQ
-    /// of that number.
+    /// Selects the SRQ that a new message names. Returns the protection domain of the SRQ, `None` if the domain has
+    /// no SRQ of that number.
     pub fn name_srq(&self, number: u32) -> Option<u32> {
         let Receives::Domain(xrcd) = &self.receives else { return None };
         let srq = xrcd.domain.find(number)?;
@@ -132,12 +132,12 @@ impl Shared {
         Some(pd)
     }
 
-    /// Whether its receives complete where the SRQ says that was named last.
+    /// Whether the CQ of its receives depends on the SRQ that the message names.
     pub fn receives_vary(&self) -> bool {
         matches!(self.receives, Receives::Domain(_))
     }
 
-    /// Takes a completion to its CQ.
+    /// Adds a completion to its CQ.
     pub fn complete(&self, queue: Queue, completion: Completion, solicited: bool) {
         let push = |cq: &Cq| cq.push(queue, completion, &self.places, solicited);
         match queue {
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// A CQ that it completes to has overflowed.
+    /// Whether a CQ that it completes to has overflowed.
     pub fn has_overflown(&self) -> bool {
         let of_named = || self.named().as_ref().and_then(|srq| srq.cq.as_ref()).is_some_and(|cq| cq.has_overflown());
         self.send_cq.has_overflown() || self.recv_cq.has_overflown() || of_named()
@@ -163,7 +163,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Under the `protocol` lock.
+    /// Adds posted bytes; the caller holds the `protocol` lock.
     fn count_unsent(&self, bytes: u32) {
         let unsent = self.unsent.load(Ordering::Relaxed);
         self.unsent.store(unsent.saturating_add(bytes), Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl Qp {
         Ok(qp)
     }
 
-    /// One more has it open, and will end it.
+    /// Opens the QP once more; each open needs its own `destroy`.
     pub fn open(&self) {
         self.handles.fetch_add(1, Ordering::AcqRel);
     }
@@ -244,12 +244,12 @@ impl Qp {
         self.shared.num
     }
 
-    /// What was given.
+    /// The granted capabilities.
     pub fn caps(&self) -> QpCaps {
         self.caps
     }
 
-    /// EINVAL for transitions, masks and values that the standard does not know, or an address that is not ours.
+    /// EINVAL for transitions, masks and values that the IBTA does not allow, or for a missing source GID.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
         let adapter = &self.pd.context.adapter;
         adapter.check()?;
@@ -260,7 +260,7 @@ impl Qp {
         if route.is_some_and(|route| route.remote.is_multicast()) {
             return Err(Errno(libc::EINVAL));
         }
-        // What ends here may be on its way out, and then lies in the application's memory still.
+        // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
         if let Err(error) = result {
             tracing::warn!("QP {:#08x}: modify: {error}", self.shared.num);
@@ -282,8 +282,8 @@ impl Qp {
         Ok(())
     }
 
-    /// EINVAL for more than the port carries now, as adapters have it: peers would lose every full packet. An interface
-    /// whose MTU is not known is not held against the caller.
+    /// EINVAL for a path MTU above the port's, as on adapters: peers would drop every full packet. If the MTU of the
+    /// interface cannot be queried, any path MTU is accepted.
     fn check_path_mtu(&self, wanted: Mtu) -> Result<(), Errno> {
         let adapter = &self.pd.context.adapter;
         let device = &adapter.device;
@@ -293,7 +293,7 @@ impl Qp {
                 let (wanted, active) = (wanted.bytes(), active.bytes());
                 tracing::warn!(
                     "QP {num:#08x}: modify: path MTU {wanted} is above the {active} that {name} carries; \
-                     take the port's active_mtu, or give {name} an MTU of {} or more",
+                     use the port's active_mtu, or give {name} an MTU of {} or more",
                     wanted + HEADERS
                 );
                 Err(Errno(libc::EINVAL))
@@ -302,8 +302,8 @@ impl Qp {
         }
     }
 
-    /// UD: wants what is sent to a multicast group too. EINVAL for what is no group or no UD, ENOMEM beyond the limit,
-    /// EADDRINUSE where somebody has port 4791 for himself.
+    /// UD: attaches the QP to a multicast group. EINVAL for a unicast address or a QP that is not UD, ENOMEM beyond
+    /// the limit, EADDRINUSE if another socket has port 4791 exclusively.
     pub fn attach(&self, group: IpAddr) -> Result<(), Errno> {
         if self.shared.service != Service::Ud || !group.is_multicast() {
             return Err(Errno(libc::EINVAL));
@@ -311,17 +311,17 @@ impl Qp {
         self.pd.context.adapter.attach(&self.shared, group)
     }
 
-    /// Wants it no more. EINVAL if it was not attached.
+    /// Detaches the QP from the group. EINVAL if it was not attached.
     pub fn detach(&self, group: IpAddr) -> Result<(), Errno> {
         self.pd.context.adapter.detach(&self.shared, group)
     }
 
-    /// Its own datagrams to multicast groups do not come back to it.
+    /// Stops the delivery of its own multicast datagrams to itself.
     pub fn block_own_multicast(&self) {
         self.shared.blocks_own_multicast.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was done, the state that it has, and where its packets go.
+    /// Returns the result, the new state, and the destination QPN.
     fn modify_protocol(&self, attr: &QpAttr, mask: AttrMask) -> (Result<(), ModifyError>, QpState, u32) {
         let shared = &self.shared;
         let mut protocol = shared.lock();
@@ -331,7 +331,7 @@ impl Qp {
         let result = protocol.modify(clock::now(), attr, mask, &mut host);
         let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
         if state == QpState::Reset {
-            // Nothing of an earlier life is completed any more; first of all, so that no poll gives back its places.
+            // Purge the CQs before the counters are reset: a poll of an old completion would change the counters.
             shared.send_cq.purge(shared.num);
             shared.recv_cq.purge(shared.num);
             for posted in [&shared.posted.send, &shared.posted.recv] {
@@ -348,12 +348,12 @@ impl Qp {
         self.shared.lock().attr()
     }
 
-    /// Queues one send; call [`Qp::doorbell`] after the last of a list.
+    /// Posts one send; call [`Qp::doorbell`] after the last of a list.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
         self.post_send_to(wr, Target::Peer)
     }
 
-    /// The same, to somebody.
+    /// Posts one send to an explicit target: the peer, an SRQ of the peer (XRC), or an address (UD).
     #[inline]
     pub fn post_send_to(&self, wr: &SendWr<'_>, to: Target) -> Result<(), PostError> {
         let shared = &*self.shared;
@@ -368,7 +368,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Queues several sends with nobody else's between them, all or none; call [`Qp::doorbell`] then.
+    /// Posts sends as a unit, all or none, with no send of another thread between them; then call [`Qp::doorbell`].
     pub fn post_sends<'a>(&self, wrs: impl ExactSizeIterator<Item = (SendWr<'a>, Target)>) -> Result<(), PostError> {
         let shared = &*self.shared;
         let count = wrs.len() as u32;
@@ -392,7 +392,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Queues one receive; call [`Qp::doorbell_receive`] after the last of a list.
+    /// Posts one receive; call [`Qp::doorbell_receive`] after the last of a list.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let shared = &*self.shared;
         let mut protocol = shared.lock();
@@ -408,20 +408,20 @@ impl Qp {
         Ok(())
     }
 
-    /// An adapter that has failed flushes nothing more: its QPs are in the error state, and take nothing.
+    /// EIO after an adapter failure: the QPs are in the error state, nothing is flushed and no request is accepted.
     #[inline]
     fn check(&self, protocol: &weir_transport::Qp) -> Result<(), PostError> {
         let failed = protocol.state() == QpState::Error && !self.pd.context.adapter.condition.works();
         if failed { Err(PostError::Failed) } else { Ok(()) }
     }
 
-    /// Lets the engine see what was posted to the send queue.
+    /// Tells the engine that sends were posted.
     pub fn doorbell(&self) {
         let adapter = &self.pd.context.adapter;
         adapter.ring(&self.shared, false);
     }
 
-    /// Lets the engine see what was posted to the receive queue: it matters in the error state only, where it flushes.
+    /// Tells the engine that receives were posted: needed only in the error state, where the engine flushes them.
     pub fn doorbell_receive(&self) {
         let due = &self.shared.flush_due;
         if due.load(Ordering::Relaxed) && due.swap(false, Ordering::AcqRel) {
@@ -429,8 +429,8 @@ impl Qp {
         }
     }
 
-    /// Ends it: purges its completions, flushes owed ACKs. No event of it comes after the return. EBUSY while it is
-    /// attached to a multicast group.
+    /// Destroys the QP: purges its completions, sends owed ACKs. No event of it comes after the return. EBUSY while
+    /// it is attached to a multicast group.
     pub fn destroy(&self) -> Result<(), Errno> {
         if !self.pd.context.adapter.is_ours() {
             return Ok(());
@@ -461,7 +461,7 @@ impl Qp {
 
 #[cfg(test)]
 impl Qp {
-    /// What the engine sees of it.
+    /// The part that the engine uses.
     pub(crate) fn shared_for_tests(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -477,7 +477,7 @@ impl Drop for Qp {
     }
 }
 
-/// Bytes on the wire, roughly: a packet costs something however short it is.
+/// Approximate bytes on the wire: each packet has a cost beside its payload.
 fn cost(wr: &SendWr<'_>) -> u32 {
     let bytes = match wr.data {
         Data::Inline(bytes) => bytes.len() as u32,
@@ -486,7 +486,7 @@ fn cost(wr: &SendWr<'_>) -> u32 {
     bytes.saturating_add(1024)
 }
 
-/// What a QP gets for what it asks: never less.
+/// The granted capabilities: at least the requested ones. EINVAL beyond the limits.
 fn granted(wanted: &QpCaps) -> Result<QpCaps, Errno> {
     let fits = wanted.max_send_wr <= LIMITS.max_qp_wr
         && wanted.max_recv_wr <= LIMITS.max_qp_wr

@@ -1,7 +1,7 @@
-//! Collections behind a lock that grow outside of it.
+//! Collections behind a lock that grow outside of the lock.
 //!
-//! Memory hooks of the program run inside of malloc and free, and call back into `ibv_dereg_mr` from there, which waits
-//! for the engine: nothing may be allocated or freed under a lock that deregistering or the engine takes.
+//! Memory hooks of the program run inside malloc and free, and call `ibv_dereg_mr`, which waits for the engine. So
+//! nothing may be allocated or freed under a lock that deregistration or the engine takes.
 
 use crate::Errno;
 use std::alloc::{Layout, alloc_zeroed};
@@ -9,19 +9,20 @@ use std::collections::{HashMap, TryReserveError, VecDeque};
 use std::hash::{BuildHasher, Hash};
 use std::ops::DerefMut;
 
-/// A collection that may be moved to a larger place.
+/// A collection that can be moved to a larger allocation.
 pub trait Grow {
-    /// An empty one for so many. Error: there is no memory for it.
+    /// An empty collection for `capacity` elements. Error: there is no memory for it.
     fn for_capacity(capacity: usize) -> Result<Self, TryReserveError>
     where
         Self: Sized;
-    /// How many there are, and how many there may be without growing.
+    /// The number of elements, and the capacity.
     fn room(&self) -> (usize, usize);
-    /// Moves all of it to one that is empty and large enough.
+    /// Moves all elements to `larger`, which is empty and has the capacity.
     fn move_to(&mut self, larger: &mut Self);
 }
 
-/// Takes a lock so that `more` have room in the collection that `of` finds behind it. ENOMEM if there is none.
+/// Takes a lock, with capacity for `more` further elements in the collection that `of` returns. ENOMEM without
+/// memory.
 pub fn with_room<G: DerefMut, C: Grow>(
     more: usize,
     lock: impl Fn() -> G,
@@ -45,18 +46,18 @@ pub fn with_room<G: DerefMut, C: Grow>(
     }
 }
 
-/// So many zeros, which take memory when they are touched. ENOMEM if there is none.
+/// `bytes` zero bytes, which the kernel backs with memory when they are first touched. ENOMEM if there is no memory.
 pub fn zeroed(bytes: usize) -> Result<Box<[u8]>, Errno> {
     let layout = Layout::array::<u8>(bytes).map_err(|_| Errno(libc::ENOMEM))?;
     if bytes == 0 {
         return Ok(Box::default());
     }
-    // SAFETY: not of zero bytes.
+    // SAFETY: the layout is not of zero bytes.
     let at = unsafe { alloc_zeroed(layout) };
     if at.is_null() {
         return Err(Errno(libc::ENOMEM));
     }
-    // SAFETY: so many bytes of the allocator that boxes have, all of them zero, and nobody else's.
+    // SAFETY: `bytes` bytes of the global allocator, which boxes use, all of them zero, with no other owner.
     Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(at, bytes)) })
 }
 
@@ -105,13 +106,13 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn it_grows_and_keeps_what_is_in_it() {
+    fn a_collection_grows_and_keeps_its_elements() {
         let map = Mutex::new(HashMap::<u32, u32>::new());
         for n in 0..1000 {
             let mut held = with_room(1, || map.lock().unwrap(), |map| map).unwrap();
             let before = held.capacity();
             held.insert(n, n);
-            assert_eq!(held.capacity(), before, "room was there");
+            assert_eq!(held.capacity(), before, "the capacity was reserved");
         }
         assert!((0..1000).all(|n| map.lock().unwrap().get(&n) == Some(&n)));
         let queue = Mutex::new(VecDeque::from([1, 2, 3]));

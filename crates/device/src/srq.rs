@@ -1,4 +1,4 @@
-//! Shared receive queues, and the XRC domains that make them visible to peers.
+//! Shared receive queues, and the XRC domains that make them accessible to peers.
 
 use crate::context::{Context, LIMITS, Pd};
 use crate::cq::Cq;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use weir_transport::{PostError, QpCaps, RecvWr, Service, Sge};
 
-/// What an SRQ is made with.
+/// Attributes of a new SRQ.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqCreate {
-    /// Work requests that it holds. EINVAL beyond the limits, or for none.
+    /// Capacity in work requests. EINVAL beyond the limits, or for 0.
     pub max_wr: u32,
-    /// Pieces of each.
+    /// SGEs of each work request.
     pub max_sge: u32,
-    /// Comes back with events.
+    /// The number that comes back with events.
     pub cookie: u64,
 }
 
@@ -31,11 +31,11 @@ pub struct Srq {
     ended: AtomicBool,
 }
 
-/// What the application's threads and the engine share of an SRQ.
+/// The part of an SRQ that the application's threads and the engine share.
 pub(crate) struct SrqShared {
     pub number: u32,
     pub pd: u32,
-    /// XRC: where receives complete.
+    /// XRC: the CQ of its completions.
     pub cq: Option<Arc<Cq>>,
     cookie: u64,
     events: Arc<Notify<AsyncEvent>>,
@@ -46,7 +46,7 @@ struct Ring {
     slots: Box<[Slot]>,
     sges: Box<[Sge]>,
     max_sge: usize,
-    /// Taken so far, wrapping; posted so far, wrapping.
+    /// `head`: receives taken so far, `tail`: receives posted so far; both wrap.
     head: u32,
     tail: u32,
     max_wr: u32,
@@ -56,10 +56,10 @@ struct Ring {
 #[derive(Clone, Copy, Default)]
 struct Slot {
     wr_id: u64,
-    pieces: u32,
+    sge_count: u32,
 }
 
-/// An XRC domain: whose SRQs a target QP's peers may name.
+/// An XRC domain: the peers of its target QPs may name its SRQs.
 pub struct Xrcd {
     pub(crate) pd: Arc<Pd>,
     pub(crate) cq: Arc<Cq>,
@@ -67,7 +67,7 @@ pub struct Xrcd {
     users: AtomicU32,
 }
 
-/// The SRQs of a domain by number, and its target QPs.
+/// The SRQs and the target QPs of a domain, by number.
 #[derive(Default)]
 pub(crate) struct Domain {
     srqs: RwLock<HashMap<u32, Arc<SrqShared>>>,
@@ -75,7 +75,7 @@ pub(crate) struct Domain {
 }
 
 impl Pd {
-    /// A shared receive queue; of XRC, if its domain and the CQ of its completions are given.
+    /// Creates a shared receive queue; an XRC SRQ if a domain and a CQ are given.
     pub fn create_srq(
         self: &Arc<Self>,
         create: &SrqCreate,
@@ -106,23 +106,24 @@ impl Pd {
 }
 
 impl Srq {
-    /// Its number, which XRC peers name it by.
+    /// The SRQ number; XRC requests name the SRQ by it.
     pub fn number(&self) -> u32 {
         self.shared.number
     }
 
-    /// Work requests and pieces that it holds, and the limit, 0 once its event came.
+    /// Capacity in work requests, SGEs of each, and the limit; the limit is 0 after its event.
     pub fn query(&self) -> (u32, u32, u32) {
         let ring = self.shared.ring();
         (ring.max_wr, ring.max_sge as u32, ring.limit)
     }
 
-    /// Changes its size (EINVAL below what is posted), or arms its limit (EINVAL above its size).
+    /// Changes its capacity (EINVAL below the number of posted receives), or arms its limit (EINVAL above its
+    /// capacity).
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         let (old_size, max_sge, _) = self.query();
         let size = max_wr.unwrap_or(old_size);
         check_sizes(size, max_sge)?;
-        // Made before the lock, and what it replaces is freed after it: see `room`.
+        // Allocated before the lock is taken, and the old ring is freed after the lock is released: see `room`.
         let mut new = max_wr.map(|max_wr| Ring::new(max_wr, max_sge, 0)).transpose()?;
         let mut ring = self.shared.ring();
         if size < ring.len() || limit.is_some_and(|limit| limit > size) {
@@ -139,12 +140,12 @@ impl Srq {
         }
         drop(ring);
         if reached {
-            self.shared.tell_limit();
+            self.shared.raise_limit_event();
         }
         Ok(())
     }
 
-    /// Queues one receive.
+    /// Posts one receive.
     pub fn post(&self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         let mut ring = self.shared.ring();
         if !self.pd.context.adapter.condition.works() {
@@ -153,7 +154,7 @@ impl Srq {
         ring.post(wr)
     }
 
-    /// EBUSY while a QP uses it. No event of it comes after the return.
+    /// Destroys the SRQ: EBUSY while a QP uses it. No event of it comes after the return.
     pub fn destroy(&self) -> Result<(), Errno> {
         if !self.pd.context.adapter.is_ours() {
             return Ok(());
@@ -165,7 +166,7 @@ impl Srq {
             if let Some((xrcd, cq)) = &self.xrc {
                 let named = xrcd.domain.write().remove(&self.shared.number);
                 drop(named);
-                // Whoever is at it has found it before.
+                // An engine turn may have looked the SRQ up before its removal: wait for it.
                 self.pd.context.adapter.quiesce();
                 cq.detach();
                 xrcd.users.fetch_sub(1, Ordering::AcqRel);
@@ -193,19 +194,19 @@ impl Drop for Srq {
 }
 
 impl SrqShared {
-    /// Takes the oldest: its `wr_id` and the number of pieces, which go to the front of `sges`.
+    /// Takes the oldest receive: its `wr_id` and the number of SGEs, which are copied to the front of `sges`.
     pub fn take(&self, sges: &mut [Sge]) -> Option<(u64, usize)> {
         let mut ring = self.ring();
         let taken = ring.take(sges)?;
         let reached = ring.check_limit();
         drop(ring);
         if reached {
-            self.tell_limit();
+            self.raise_limit_event();
         }
         Some(taken)
     }
 
-    fn tell_limit(&self) {
+    fn raise_limit_event(&self) {
         self.events.push(AsyncEvent::SrqLimit { cookie: self.cookie });
     }
 
@@ -215,12 +216,12 @@ impl SrqShared {
 }
 
 impl Ring {
-    /// ENOMEM if there is no memory for it.
+    /// An empty ring. ENOMEM if there is no memory for it.
     fn new(max_wr: u32, max_sge: u32, limit: u32) -> Result<Ring, Errno> {
-        let places = max_wr.next_power_of_two() as usize;
-        let (mut slots, mut sges) = (Vec::for_capacity(places)?, Vec::for_capacity(places * max_sge as usize)?);
-        slots.resize(places, Slot::default());
-        sges.resize(places * max_sge as usize, Sge::default());
+        let slot_count = max_wr.next_power_of_two() as usize;
+        let (mut slots, mut sges) = (Vec::for_capacity(slot_count)?, Vec::for_capacity(slot_count * max_sge as usize)?);
+        slots.resize(slot_count, Slot::default());
+        sges.resize(slot_count * max_sge as usize, Sge::default());
         Ok(Ring { slots: slots.into(), sges: sges.into(), max_sge: max_sge as usize, head: 0, tail: 0, max_wr, limit })
     }
 
@@ -235,9 +236,9 @@ impl Ring {
         if wr.sges.len() > self.max_sge {
             return Err(PostError::TooManySges);
         }
-        let place = self.tail as usize & (self.slots.len() - 1);
-        self.slots[place] = Slot { wr_id: wr.wr_id, pieces: wr.sges.len() as u32 };
-        self.sges[place * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
+        let slot = self.tail as usize & (self.slots.len() - 1);
+        self.slots[slot] = Slot { wr_id: wr.wr_id, sge_count: wr.sges.len() as u32 };
+        self.sges[slot * self.max_sge..][..wr.sges.len()].copy_from_slice(wr.sges);
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -246,15 +247,15 @@ impl Ring {
         if self.len() == 0 {
             return None;
         }
-        let place = self.head as usize & (self.slots.len() - 1);
-        let Slot { wr_id, pieces } = self.slots[place];
-        let pieces = pieces as usize;
-        sges[..pieces].copy_from_slice(&self.sges[place * self.max_sge..][..pieces]);
+        let slot = self.head as usize & (self.slots.len() - 1);
+        let Slot { wr_id, sge_count } = self.slots[slot];
+        let sge_count = sge_count as usize;
+        sges[..sge_count].copy_from_slice(&self.sges[slot * self.max_sge..][..sge_count]);
         self.head = self.head.wrapping_add(1);
-        Some((wr_id, pieces))
+        Some((wr_id, sge_count))
     }
 
-    /// Whether fewer are left than an armed limit; it is armed once (IBTA 11.2.3.3).
+    /// True if fewer receives are left than the armed limit; the limit is disarmed then (IBTA 11.2.3.3).
     fn check_limit(&mut self) -> bool {
         let reached = self.len() < self.limit;
         if reached {
@@ -263,14 +264,14 @@ impl Ring {
         reached
     }
 
-    /// Moves all that is posted, in order, to one that it fits into.
+    /// Moves all posted receives, in order, to a ring that is large enough.
     fn move_to(&mut self, new: &mut Ring) {
         new.limit = self.limit;
         while self.len() > 0 {
-            let place = self.head as usize & (self.slots.len() - 1);
-            let Slot { wr_id, pieces } = self.slots[place];
-            let sges = &self.sges[place * self.max_sge..][..pieces as usize];
-            // It fits: the caller has compared.
+            let slot = self.head as usize & (self.slots.len() - 1);
+            let Slot { wr_id, sge_count } = self.slots[slot];
+            let sges = &self.sges[slot * self.max_sge..][..sge_count as usize];
+            // It fits: the caller has compared the sizes.
             let _ = new.post(&RecvWr { wr_id, sges });
             self.head = self.head.wrapping_add(1);
         }
@@ -278,25 +279,25 @@ impl Ring {
 }
 
 impl Xrcd {
-    /// A domain of its own.
+    /// Opens a new domain.
     pub fn open(context: &Arc<Context>) -> Result<Arc<Xrcd>, Errno> {
         let (pd, cq) = (context.alloc_pd()?, context.create_cq(1, None, 0)?);
         Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), users: AtomicU32::new(0) }))
     }
 
-    /// A target QP in it: it has no protection domain and no CQ of its own.
+    /// Creates a target QP in the domain: the QP has no protection domain and no CQ of its own.
     pub fn create_target(self: &Arc<Self>, cookie: u64) -> Result<Arc<Qp>, Errno> {
         let caps = QpCaps { max_send_sge: 1, ..QpCaps::default() };
         let create = QpCreate { service: Service::Xrc, caps, sq_sig_all: false, cookie };
         self.pd.create_qp_with(&create, &self.cq, &self.cq, Receives::Domain(self.clone()))
     }
 
-    /// Whether SRQs or QPs are in it.
+    /// Whether SRQs or QPs use the domain.
     pub fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// A target QP that lives in it, by number. EINVAL if there is none.
+    /// The target QP of this number. EINVAL if there is none.
     pub fn target(&self, qp_num: u32) -> Result<Arc<Qp>, Errno> {
         let targets = self.domain.targets.lock().unwrap_or_else(PoisonError::into_inner);
         targets.get(&qp_num).and_then(Weak::upgrade).ok_or(Errno(libc::EINVAL))
@@ -324,7 +325,7 @@ impl Domain {
     }
 }
 
-/// Numbers of 24 bits, used in turn; 0 is none.
+/// 24-bit numbers from 1 up, wrapping; 0 is not used.
 fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed) % 0xff_ffff + 1
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_is_taken_in_order_over_a_resize() {
+    fn receives_are_taken_in_order_across_a_resize() {
         let mut ring = Ring::new(3, 2, 0).unwrap();
         let mut sges = [Sge::default(); 2];
         for round in 0..10 {
@@ -363,16 +364,16 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_told_once() {
+    fn the_limit_is_reported_once() {
         let mut ring = Ring::new(4, 1, 2).unwrap();
         let mut sges = [Sge::default(); 1];
         for id in 0..4 {
             assert_eq!(post(&mut ring, id), Ok(()));
         }
-        let told = [(); 4].map(|()| {
+        let reached = [(); 4].map(|()| {
             ring.take(&mut sges);
             ring.check_limit()
         });
-        assert_eq!((told, ring.limit), ([false, false, true, false], 0));
+        assert_eq!((reached, ring.limit), ([false, false, true, false], 0));
     }
 }

@@ -1,6 +1,6 @@
-//! Watches the interface behind a device: port and GID events come from what the kernel tells of it.
+//! Watches the interface behind a device: notifications of the kernel become port and GID events.
 //!
-//! It looks by a descriptor that stays open. Where the kernel does not answer, the interface is what it was last.
+//! Queries use a descriptor that stays open. If the kernel does not respond, the last known state is used.
 
 use crate::interfaces::{self, DeviceInfo};
 use crate::netlink::Netlink;
@@ -11,24 +11,24 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A device's interface as it was last seen, and who wants to hear of it.
+/// The last known state of a device's interface, and the event queues to notify.
 pub struct Watch {
     name: String,
     ifname: String,
     ifindex: u32,
-    /// None where a sandbox forbids it: the port's state is right when asked for, but there are no events.
+    /// None where a sandbox forbids it: queries still return the port's current state, but there are no events.
     socket: Option<OwnedFd>,
     query: Mutex<Query>,
     seen: Mutex<Seen>,
-    /// Mbit/s, when it was last known.
+    /// Last known speed, Mbit/s.
     speed: AtomicU32,
     listeners: Mutex<Vec<Weak<Notify<AsyncEvent>>>>,
 }
 
-/// How to look, and what was seen.
+/// The socket for queries, and the last result.
 struct Query {
     netlink: Netlink,
-    /// None: there was no such interface, or it had no address.
+    /// None: there was no such interface, or the interface had no address.
     last: Option<DeviceInfo>,
 }
 
@@ -40,7 +40,7 @@ struct Seen {
 }
 
 impl Watch {
-    /// Watches the interface of `device` from now on, and looks by `netlink`. Error: EMFILE, ENFILE.
+    /// Watches the interface of `device`, with `netlink` for queries. Error: EMFILE, ENFILE.
     pub fn new(device: &DeviceInfo, netlink: Netlink) -> Result<Watch, Errno> {
         let socket = match subscribe() {
             Ok(socket) => Some(socket),
@@ -57,7 +57,7 @@ impl Watch {
             speed: AtomicU32::new(device.speed_mbps().unwrap_or(0)),
             listeners: Mutex::default(),
         };
-        // It may have changed before the kernel knew that we listen.
+        // The interface may have changed before the subscription.
         let now = watch.state();
         if !now.up {
             tracing::warn!("{}: {}", watch.name, interfaces::down(&watch.ifname));
@@ -66,20 +66,21 @@ impl Watch {
         Ok(watch)
     }
 
-    /// The device as it is now; as it was last, if that cannot be found out. `None` without an interface of its name
-    /// that has an address.
+    /// The current state of the device; its last known state if the query fails. `None` if no interface with its name
+    /// has an address.
     pub fn device(&self) -> Option<DeviceInfo> {
         let mut query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
         match interfaces::device(&mut query.netlink, &self.name) {
             Ok(now) => query.last = now,
             Err(error) => {
-                tracing::warn!("{}: interface {} is not seen now: errno {}", self.name, self.ifname, error.0);
+                tracing::warn!("{}: cannot query interface {} now: errno {}", self.name, self.ifname, error.0);
             }
         }
         query.last.clone()
     }
 
-    /// Mbit/s of what [`Watch::device`] returned, or of before if there is no descriptor to look with.
+    /// Speed of the device that [`Watch::device`] returned, Mbit/s; the last known speed if there is no free
+    /// descriptor.
     pub fn speed_mbps(&self, device: &DeviceInfo) -> u32 {
         if let Ok(speed) = device.speed_mbps() {
             self.speed.store(speed, Ordering::Relaxed);
@@ -87,32 +88,32 @@ impl Watch {
         self.speed.load(Ordering::Relaxed)
     }
 
-    /// Descriptors of its own.
+    /// All descriptors of the watch.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let query = self.query.lock().unwrap_or_else(PoisonError::into_inner).netlink.descriptor();
         self.descriptor().into_iter().chain([query]).collect()
     }
 
-    /// Readable when something has changed.
+    /// The descriptor that is readable when the kernel has reported a change.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.socket.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Events go to `events` too, as long as it lives.
+    /// Adds a queue of events, for as long as `events` lives.
     pub fn tell(&self, events: &Arc<Notify<AsyncEvent>>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(events));
     }
 
-    /// Whether the interface has an address, as far as is known.
+    /// Whether the last known state of the interface has this address.
     pub fn has(&self, address: IpAddr) -> bool {
         self.seen().gids.contains(&Some(address))
     }
 
-    /// Takes what the kernel said, and tells what has become of it.
+    /// Reads the kernel's notifications, logs losses and raises the events of the changes.
     pub fn look(&self) {
-        if !self.concerns_us() {
+        if !self.concerns_interface() {
             return;
         }
         let now = self.state();
@@ -125,7 +126,7 @@ impl Watch {
         }
     }
 
-    /// Tells all contexts of an event.
+    /// Raises an event in all contexts.
     pub fn tell_all(&self, event: AsyncEvent) {
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.push(event));
@@ -135,26 +136,26 @@ impl Watch {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is now; what there was, if the kernel does not answer.
+    /// The current state; the last known state if the kernel does not respond.
     fn state(&self) -> Seen {
         let links = self.query.lock().unwrap_or_else(PoisonError::into_inner).netlink.links();
         let Ok(links) = links else { return self.seen().clone() };
-        // Another interface may have got the name.
+        // Another interface may have the same name now.
         let exists = links.iter().any(|link| link.name == self.ifname && link.index == self.ifindex);
         match self.device().filter(|_| exists) {
             Some(device) => Seen { exists, up: device.up, gids: device.gids },
-            // Without an address there is nothing to send from.
+            // Without an address no packet can be sent.
             None => Seen { exists, up: false, gids: Vec::new() },
         }
     }
 
-    /// Reads all that waits. Whether some of it was of our interface, or was lost.
-    fn concerns_us(&self) -> bool {
+    /// Reads all pending notifications. True if any is about the watched interface, or if some were lost (ENOBUFS).
+    fn concerns_interface(&self) -> bool {
         let Some(socket) = self.descriptor() else { return false };
         let mut ours = false;
         let mut bytes = [0u8; 8192];
         loop {
-            // SAFETY: fills an array on the stack.
+            // SAFETY: receives into an array on the stack.
             let count = unsafe { libc::recv(socket, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
             match usize::try_from(count) {
                 Ok(0) => return ours,
@@ -171,7 +172,7 @@ impl Watch {
 
 fn subscribe() -> Result<OwnedFd, Errno> {
     const GROUPS: i32 = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-    // SAFETY: a new descriptor, owned from here on; zero is a valid address, of which its length is given.
+    // SAFETY: creates a descriptor, which `OwnedFd` owns; zero is a valid address, and its length is given.
     unsafe {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let socket = libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE);
@@ -188,7 +189,7 @@ fn subscribe() -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The interfaces that netlink messages are about: `ifinfomsg` and `ifaddrmsg` have the index at the same place.
+/// The interfaces that netlink messages are about: `ifinfomsg` and `ifaddrmsg` have the index at the same offset.
 fn indices(mut messages: &[u8]) -> impl Iterator<Item = u32> {
     const HEADER: usize = size_of::<libc::nlmsghdr>();
     const INDEX: std::ops::Range<usize> = HEADER + 4..HEADER + 8;
@@ -201,19 +202,20 @@ fn indices(mut messages: &[u8]) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What an interface has lost, and what to do, for people.
+/// Log lines: what an interface has lost, and what to do.
 fn losses(ifname: &str, before: &Seen, now: &Seen) -> Vec<String> {
     if !now.exists {
         let gone =
-            format!("interface {ifname} is gone, and the device with it: make it again, and start the program anew");
+            format!("interface {ifname} is gone, and so is its device: create {ifname} again and restart the program");
         return if before.exists { vec![gone] } else { vec![] };
     }
-    // Without an address an interface counts as down. One that is down has lost its IPv6 addresses for that alone.
+    // Without an address an interface counts as down. An interface that is down loses its IPv6 addresses as a
+    // consequence.
     if before.up && !now.up && !now.gids.is_empty() {
         return vec![interfaces::down(ifname)];
     }
     let lost = before.gids.iter().flatten().filter(|address| !now.gids.contains(&Some(**address)));
-    lost.map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` brings it back"))
+    lost.map(|address| format!("address {address} is gone: `ip addr add {address}/PREFIX dev {ifname}` restores it"))
         .collect()
 }
 
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn events_follow_the_interface() {
-        // A network namespace of this thread alone, which ends with it.
+        // A network namespace of this thread only; it ends with the thread.
         std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             ip("link set lo up");
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_gone_takes_the_device_along() {
+    fn an_interface_that_is_gone_is_a_fatal_event_of_the_device() {
         let up = Seen { exists: true, up: true, gids: vec![None] };
         let gone = Seen { exists: false, up: false, gids: Vec::new() };
         assert_eq!(changes(&up, &gone), [AsyncEvent::Port(PortEvent::Error), AsyncEvent::DeviceFatal]);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_said_with_what_to_do() {
+    fn losses_are_logged_with_a_remedy() {
         let seen = |exists, up, gids: &[&str]| Seen {
             exists,
             up,
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(indices(&message).next(), Some(7));
         assert_eq!(indices(&message[..23]).next(), None);
         assert_eq!(indices(&[]).count(), 0);
-        // A length of zero does not keep it in place.
+        // A length of zero does not stop the iteration from advancing.
         assert!(indices(&[0; 100]).count() <= 100 / 16);
     }
 

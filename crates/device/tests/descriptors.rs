@@ -1,4 +1,4 @@
-//! A process that is at its limit of descriptors: what is open goes on, and what cannot be opened says so.
+//! A process at its limit of descriptors: open devices keep working, and calls that need a new descriptor fail.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use weir_device::{AsyncEvent, Context, Errno, PortEvent, devices};
 use weir_transport::Profile;
 
-/// All descriptors that the process may have, but those that are given back.
+/// Holds all descriptors that the process may have, except those that were given back.
 struct Exhausted(Vec<File>);
 
-/// Tests of one process share its descriptors.
+/// Runs tests one at a time, because they share the descriptors of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -33,7 +33,7 @@ impl Exhausted {
     }
 }
 
-/// But the file of counters, which a process keeps from its first device on.
+/// Counts open descriptors, without the file of counters, which a process keeps open after its first device.
 fn open_descriptors() -> usize {
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
     links.filter(|link| !fs::read_link(link.path()).is_ok_and(|path| path.ends_with("counters"))).count()
@@ -58,8 +58,8 @@ fn opening_fails_cleanly_until_there_are_enough() {
             }
             Err(error) => assert_eq!(error, Errno(libc::EMFILE), "with {free} free descriptors"),
         }
-        assert_eq!(listed.is_err(), free == 0, "one is enough to list devices");
-        // The engine's thread, if there was one, ends by and by.
+        assert_eq!(listed.is_err(), free == 0, "one free descriptor is enough to list devices");
+        // The engine's thread, if it was started, ends asynchronously.
         let end = Instant::now() + Duration::from_secs(5);
         while open_descriptors() > before && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
@@ -75,7 +75,7 @@ fn opening_fails_cleanly_until_there_are_enough() {
 }
 
 #[test]
-fn an_open_port_stays_what_it_is() {
+fn an_open_port_keeps_its_attributes() {
     let _alone = alone();
     let context = Context::open("weir_lo").unwrap();
     let look = || {
@@ -92,9 +92,9 @@ fn an_open_port_stays_what_it_is() {
 
 #[test]
 #[ignore = "needs root"]
-fn an_address_that_comes_is_no_fatal_event() {
+fn a_new_address_is_not_a_fatal_event() {
     let _alone = alone();
-    // A network namespace of this thread alone, and of what it starts.
+    // A network namespace of this thread and of the programs that it starts.
     std::thread::spawn(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
         let sh = |script: &str| {
@@ -111,11 +111,11 @@ fn an_address_that_comes_is_no_fatal_event() {
         assert!(later.wait().unwrap().success());
         let mut poll = libc::pollfd { fd: context.async_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd on the stack.
-        assert_eq!(unsafe { libc::poll(&mut poll, 1, 10_000) }, 1, "an event comes");
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 10_000) }, 1, "an event arrives");
         assert_eq!(context.get_async_event(), Ok(AsyncEvent::Port(PortEvent::GidChange)));
         assert!(context.gids().contains(&Some("10.9.8.7".parse().unwrap())));
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::poll(&mut poll, 1, 100) }, 0, "and no other one");
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 100) }, 0, "and no further event");
         assert!(context.port().active);
         drop(exhausted);
     })

@@ -1,4 +1,4 @@
-//! What the log says of QPs that end by themselves.
+//! Log lines about QPs that enter the error state on their own.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
@@ -15,7 +15,7 @@ use weir_transport::{Data, QpAttr, SendFlags, SendOp, SendWr, Service, Status};
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps warnings.
+/// Collects warnings.
 struct Log;
 
 impl Subscriber for Log {
@@ -44,7 +44,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// Waits for so many completions.
+/// Waits for `count` completions.
 fn ended(cq: &Cq, count: usize) -> Vec<Status> {
     let (until, mut ended) = (Instant::now() + Duration::from_secs(20), vec![]);
     while ended.len() < count && Instant::now() < until {
@@ -53,7 +53,7 @@ fn ended(cq: &Cq, count: usize) -> Vec<Status> {
     ended
 }
 
-/// Waits for warnings that name a QP as the one in the error state; a completion may be polled just before its warning.
+/// Waits for warnings that the QP is in the error state; its completion may be visible just before the warning.
 fn warnings(num: u32) -> Vec<String> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -68,8 +68,8 @@ fn warnings(num: u32) -> Vec<String> {
 }
 
 #[test]
-fn one_line_says_why_and_what_to_do() {
-    tracing::subscriber::set_global_default(Log).expect("the only one");
+fn a_single_line_says_why_and_what_to_do() {
+    tracing::subscriber::set_global_default(Log).expect("no other subscriber is set");
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let post = |qp: &weir_device::Qp| {
@@ -81,7 +81,7 @@ fn one_line_says_why_and_what_to_do() {
         qp.doorbell();
     };
 
-    // The other QP is still in RESET: nothing answers.
+    // The other QP is still in RESET and does not respond.
     let cq = context.create_cq(8, None, 0).unwrap();
     let [alone, deaf] = [(); 2].map(|()| pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap());
     let rest = QpAttr { timeout: 1, max_rd_atomic: 1, max_dest_rd_atomic: 1, ..QpAttr::default() };
@@ -95,7 +95,7 @@ fn one_line_says_why_and_what_to_do() {
         assert!(lines[0].contains(part), "{part:?} is not in {lines:?}");
     }
 
-    // A key that the peer does not have: a line for each end.
+    // An rkey that the peer does not have: a log line at each end.
     let ends = pair(&pd, &context);
     let op = SendOp::Write { remote_addr: 0, rkey: 7 };
     let mut word = 0u64;

@@ -1,4 +1,4 @@
-//! A panic in an entry point of the library: all adapters of the process fail, and can be opened anew.
+//! A panic in an entry point of the library: all adapters of the process fail, and can be opened again.
 
 mod common;
 
@@ -28,5 +28,5 @@ fn a_panic_in_a_call_fails_all_adapters() {
         end.cq.poll(4, |completion| found.push((completion.wr_id, completion.status))).unwrap();
     }
     assert_eq!(found, [(5, Status::WrFlushed)]);
-    assert!(open().create_cq(1, None, 0).is_ok(), "the device opens anew");
+    assert!(open().create_cq(1, None, 0).is_ok(), "the device opens again");
 }

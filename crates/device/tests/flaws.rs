@@ -1,5 +1,6 @@
-//! The flaws of real adapters, live: RNR NAKs for page faults, packet damming, packet flood, and a limit to the READs of
-//! all QPs. Times are lower bounds, which a busy machine does not break; the few upper ones are generous.
+//! The flaws of real adapters, live: RNR NAKs for page faults, packet damming, packet flood, and a limit of the
+//! outstanding READs of all QPs. Times are lower bounds, which hold on a busy machine too; the few upper bounds are
+//! generous.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
@@ -12,7 +13,7 @@ use weir_transport::{
     AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
 };
 
-/// Like a ConnectX-4, with a timeout that tests can wait for.
+/// Like a ConnectX-4, with an ACK timeout that is short enough for tests.
 fn flawed(name: &str, timeout: Duration) -> Profile {
     Profile {
         name: name.into(),
@@ -47,13 +48,13 @@ fn a_read_that_faults_at_the_responder_waits_as_long_as_real_adapters_do() {
         let began = Instant::now();
         post_read(&qp, 1, here.sge(8 * page, 8), &there, page * PAGE);
         let took = client.ended(1)[0].1 - began;
-        // 20.48 ms, which the adapter takes for 2.65 to 4.3 times as long, after the NAK.
+        // The RNR timer of 20.48 ms, which the adapter stretches by a factor of 2.65 to 4.3, starts after the NAK.
         assert!(took >= Duration::from_micros(54_272 + 140), "{took:?}");
         assert_eq!(here.word(8 * page).load(Ordering::Relaxed), 100 + (page * PAGE / 8) as u64);
     }
-    // A page that is late on a busy machine costs another.
+    // A page that is late on a busy machine costs another NAK.
     assert!(since(before).rnr_naks >= 4, "{:?}", since(before));
-    // The pages are there now.
+    // The pages are present now.
     let before = counts();
     (0..4).for_each(|page| {
         post_read(&qp, 1, here.sge(8, 8), &there, page * PAGE + 8);
@@ -63,7 +64,7 @@ fn a_read_that_faults_at_the_responder_waits_as_long_as_real_adapters_do() {
 }
 
 #[test]
-fn sends_and_writes_wait_for_their_own_pages_and_get_naks_for_the_peers() {
+fn writes_wait_for_local_pages_and_get_rnr_naks_for_remote_pages() {
     let _alone = alone();
     let (client, server) = (Side::new(&flawed("writes", LONG)), Side::new(&flawed("writes", LONG)));
     let [qp, _peer] = client.pair(&server);
@@ -74,7 +75,7 @@ fn sends_and_writes_wait_for_their_own_pages_and_get_naks_for_the_peers() {
     let before = counts();
     post_write(&qp, 1, here.sge(0, 64), &pinned, 0);
     client.ended(1);
-    assert_eq!(since(before).rnr_naks, 0, "its own page is waited for");
+    assert_eq!(since(before).rnr_naks, 0, "a fault on a local page causes no NAK");
     post_write(&qp, 1, here.sge(0, 64), &there, 0);
     client.ended(1);
     assert!(since(before).rnr_naks >= 1);
@@ -82,7 +83,7 @@ fn sends_and_writes_wait_for_their_own_pages_and_get_naks_for_the_peers() {
 }
 
 #[test]
-fn an_answer_that_meets_a_fault_is_dropped_and_asked_for_again() {
+fn a_response_that_meets_a_fault_is_dropped_and_requested_again() {
     let _alone = alone();
     let client = Side::new(&flawed("discards", LONG));
     let server = Side::new(&Profile { name: "behind-it".into(), ..Profile::ideal() });
@@ -97,7 +98,8 @@ fn an_answer_that_meets_a_fault_is_dropped_and_asked_for_again() {
     assert_eq!(here.word(8).load(Ordering::Relaxed), 10);
 }
 
-/// The time of READs of fresh pages of the server, and what was counted. The first is pending when the others are posted.
+/// READs of fresh pages of the server; returns their time and the counts. The first is pending when the others are
+/// posted.
 fn damming(name: &str, timeout: Duration, reads: usize) -> (Duration, Counts) {
     let (client, server) = (Side::new(&flawed(name, timeout)), Side::new(&flawed(name, timeout)));
     let [qp, _peer] = client.pair(&server);
@@ -119,18 +121,18 @@ fn damming(name: &str, timeout: Duration, reads: usize) -> (Duration, Counts) {
     (ended[reads - 1].1 - began, since(before))
 }
 
-/// Returns when an RNR NAK has come: what it is for is pending for 54 ms and more.
+/// Returns when an RNR NAK has arrived: its request is pending for 54 ms or more then.
 fn is_pending(before: Counts) {
     let until = Instant::now() + LONG;
     while since(before).rnr_naks == 0 {
         assert!(Instant::now() < until, "no RNR NAK: {:?}", since(before));
-        // Asleep: on a busy machine the adapter's thread gets the core then, to take in what comes.
+        // Sleeps so that on a busy machine the adapter's thread gets the core and receives packets.
         std::thread::sleep(ms(1));
     }
 }
 
 #[test]
-fn what_is_posted_while_a_read_is_pending_is_lost_and_waits_for_the_timeout() {
+fn a_request_posted_while_a_read_is_pending_is_lost_until_the_ack_timeout() {
     const TIMEOUT: Duration = ms(400);
     let _alone = alone();
     let (alone, counted) = damming("one-read", TIMEOUT, 1);
@@ -139,7 +141,7 @@ fn what_is_posted_while_a_read_is_pending_is_lost_and_waits_for_the_timeout() {
     let (two, counted) = damming("two-reads", TIMEOUT, 2);
     assert!(two >= TIMEOUT, "{two:?} {counted:?}");
     assert!(counted.lost == 1 && counted.ack_timeouts >= 1, "{counted:?}");
-    // The same without the flaw.
+    // The same requests without the flaw.
     let profile = Profile { damming: false, ..flawed("two-reads-undammed", TIMEOUT) };
     let (client, server) = (Side::new(&profile), Side::new(&profile));
     let [qp, _peer] = client.pair(&server);
@@ -154,8 +156,8 @@ fn what_is_posted_while_a_read_is_pending_is_lost_and_waits_for_the_timeout() {
 }
 
 #[test]
-fn requesters_that_were_forgotten_hear_late_and_go_on_asking() {
-    // All wait before the page comes, on a busy machine, too.
+fn forgotten_requesters_are_notified_late_and_keep_retransmitting() {
+    // Long enough that all READs wait before the page is resolved, on a busy machine too.
     const RESOLVE: Duration = ms(150);
     const SEARCH: Duration = ms(30);
     const QPS: usize = 6;
@@ -171,7 +173,7 @@ fn requesters_that_were_forgotten_hear_late_and_go_on_asking() {
     for (n, [qp, _]) in qps.iter().enumerate() {
         post_read(qp, n as u64, here.sge(8 * n, 8), &there, 8 * n);
     }
-    // The newest two at once; for the others all four are gone through.
+    // The newest two are notified at once; the others after a search through all four.
     for (n, at) in client.ended(2) {
         assert!(n >= 4 && at - began >= RESOLVE, "{n}: {:?}", at - began);
     }
@@ -179,12 +181,12 @@ fn requesters_that_were_forgotten_hear_late_and_go_on_asking() {
     for (n, at) in client.ended(QPS - 2) {
         assert!(n < 4 && at - began >= RESOLVE + SEARCH * 4, "{n}: {:?}", at - began);
     }
-    // Their READs again every half a millisecond.
+    // Their READs were retransmitted every half a millisecond.
     assert!(since(before).sent > 20, "{:?}", since(before));
 }
 
 #[test]
-fn reads_of_all_qps_share_few_places() {
+fn reads_of_all_qps_share_a_small_limit() {
     let _alone = alone();
     let profile = Profile { name: "few-places".into(), outstanding_reads: Some(2), ..slow("few-places", ms(0)) };
     let client = Side::new(&profile);
@@ -204,7 +206,7 @@ fn reads_of_all_qps_share_few_places() {
             assert_eq!(here.word(8 * n).swap(0, Ordering::Relaxed), 1 + n as u64, "round {round}");
         }
     }
-    // Two that take for ever have both places; who goes gives his back.
+    // Two READs that do not complete during the test hold both READ credits; a destroyed QP gives its credit back.
     let far = Side::new(&slow("far", LONG));
     let late = Memory::on_demand(&far, 2);
     let taken: Vec<_> = (0..2)
@@ -218,7 +220,7 @@ fn reads_of_all_qps_share_few_places() {
     post_read(&qps[0][0], 1, here.sge(0, 8), &there[0], 0);
     let until = Instant::now() + ms(50);
     while Instant::now() < until {
-        client.cq.poll(1, |done| panic!("{done:?}, and there was no place for it")).unwrap();
+        client.cq.poll(1, |done| panic!("{done:?}, without a READ credit")).unwrap();
     }
     taken[0].0.destroy().unwrap();
     client.ended(1);

@@ -1,17 +1,17 @@
-//! A forked child and what it inherits of an adapter.
+//! A forked child and the adapter that it inherits.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
 use weir_device::Context;
 
-/// It drops the inherited device after it has opened files of its own, which got the numbers of the device's.
+/// The child drops the inherited device after it has opened files, which reuse the device's descriptor numbers.
 #[test]
 fn a_child_keeps_the_files_that_it_opened() {
     let context = Context::open("weir_lo").expect("the loopback interface is there");
     let events = context.async_fd();
-    // The engine's thread sleeps: nobody else holds on to the adapter.
+    // By now the engine's thread sleeps and holds no reference to the adapter.
     std::thread::sleep(Duration::from_millis(20));
-    // SAFETY: the child does nothing that another thread's locks could keep from it, and ends without returning.
+    // SAFETY: the child does nothing that needs a lock of another thread, and ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let files = [(); 64].map(|()| null());
@@ -22,11 +22,11 @@ fn a_child_keeps_the_files_that_it_opened() {
         unsafe { libc::_exit(lost as i32 + i32::from(kept)) };
     }
     let mut status = 0;
-    // SAFETY: our child, and an integer on the stack.
+    // SAFETY: a child of this process, and an integer on the stack.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status));
-    assert_eq!(libc::WEXITSTATUS(status), 0, "descriptors of the child that are closed");
-    assert!(is_open(events), "the parent has its own still");
+    assert_eq!(libc::WEXITSTATUS(status), 0, "descriptors of the child that were closed or left open by mistake");
+    assert!(is_open(events), "the parent's descriptor is still open");
     context.alloc_pd().unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Model checking of the engine's hand-over: the same source on loom's primitives, in every order of its steps.
+//! Model checks the engine's hand-over: the real source on loom's primitives, in every interleaving.
 
 mod sync {
     pub use loom::cell::UnsafeCell;
@@ -15,7 +15,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use std::time::Duration;
 
-/// What an adapter is made of, as far as doorbells are concerned.
+/// The parts of an adapter that doorbells depend on.
 struct Adapter {
     doorbells: Doorbells,
     qps: [Qp; 2],
@@ -53,7 +53,7 @@ impl Adapter {
         self.engine.attempt(|engine| self.turn(engine), |engine| self.turn(engine)).is_some()
     }
 
-    /// A poll that is in vain twice sleeps.
+    /// A poll sleeps after two failed attempts.
     fn poll_or_sleep(&self, patience: Duration) -> bool {
         self.engine.attempt_or_sleep(patience, |engine| self.turn(engine), |engine| self.turn(engine)).is_some()
     }
@@ -68,16 +68,16 @@ impl Adapter {
         }
     }
 
-    /// Nobody is at it any more: all that was posted has been sent.
+    /// After all threads have ended: everything that was posted has been sent.
     fn check(&self) {
         for qp in &self.qps {
             assert_eq!(qp.sent.load(Ordering::Relaxed), *qp.posted.lock().unwrap(), "a doorbell was lost");
         }
-        assert!(self.poll(), "somebody still holds the engine");
+        assert!(self.poll(), "the engine is still held");
     }
 }
 
-/// All orders with at most so many preemptions, in each of which these run at once. Where nobody can go on, loom says so.
+/// Checks all interleavings of `programs` with at most `preemptions` preemptions. loom reports a deadlock.
 fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -131,7 +131,7 @@ fn posts_while_others_poll() {
 }
 
 #[test]
-fn control_paths_wait_for_their_turn_and_lose_no_doorbell() {
+fn control_paths_wait_for_the_engine_and_lose_no_doorbell() {
     let control = |a: &Adapter| a.engine.wait(|engine| engine.turns += 1, |engine| a.turn(engine));
     model(3, [|a| a.post(0), control, control]);
 }
@@ -147,7 +147,7 @@ fn control_paths_among_pollers() {
 }
 
 #[test]
-fn who_stops_waiting_takes_no_doorbell_with_him() {
+fn a_thread_that_stops_waiting_loses_no_doorbell() {
     fn control(a: &Adapter, patience: Duration) {
         let done = a.engine.wait_within(patience, |engine| engine.turns += 1, |engine| a.turn(engine));
         assert!(done.is_some() || patience.is_zero());
@@ -169,10 +169,10 @@ fn pollers_that_sleep_lose_no_doorbell() {
     model(2, [|a| a.post(0), |a| poll(a, Duration::from_secs(3600)), |a| a.post(1)]);
 }
 
-/// As a thread with a real-time priority does on the core of the thread that holds the engine. Where that thread only
-/// goes on while the poller sleeps, loom finds a poller that never sleeps: it has no end.
+/// Like a real-time thread on the same core as the holder of the engine. If the holder goes on only while the poller
+/// sleeps, a poller that never sleeps would not terminate, and loom would report it.
 #[test]
-fn a_poller_that_polls_for_ever_lets_the_holder_go_on() {
+fn a_poller_that_never_stops_does_not_starve_the_holder() {
     fn poll(a: &Adapter) {
         while !a.poll_or_sleep(Duration::from_secs(3600)) {}
     }
@@ -182,7 +182,7 @@ fn a_poller_that_polls_for_ever_lets_the_holder_go_on() {
 }
 
 #[test]
-fn a_holder_that_panics_lets_go() {
+fn a_holder_that_panics_releases_the_engine() {
     loom::model(|| {
         let adapter = Adapter::new();
         let panics = std::panic::AssertUnwindSafe(|| {

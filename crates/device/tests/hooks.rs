@@ -1,5 +1,5 @@
-//! Programs hook malloc and free and end regions from within (UCX does): at any allocation of ours, under any of our
-//! locks.
+//! Programs hook malloc and free and deregister regions inside the hook (UCX does so): at any allocation of the
+//! library, under any of its locks.
 
 mod common;
 
@@ -20,22 +20,22 @@ struct Hooked;
 static ALLOCATOR: Hooked = Hooked;
 
 thread_local! {
-    /// Allocations and releases of this thread until the hook runs; `None` if it does not.
+    /// Allocations and deallocations of this thread until the hook runs; `None`: it does not run.
     static COUNTDOWN: Cell<Option<u32>> = const { Cell::new(None) };
-    /// What the hook ends.
+    /// The region that the hook deregisters.
     static VICTIM: RefCell<Option<Arc<Mr>>> = const { RefCell::new(None) };
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Hooked {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         hook();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligations.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         hook();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's obligations.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -46,7 +46,7 @@ fn hook() {
         None => {}
         Some(0) => {
             COUNTDOWN.set(None);
-            // Time for others to run into what this thread holds.
+            // Gives other threads time to block on locks that this thread holds.
             std::thread::sleep(Duration::from_millis(1));
             VICTIM.with_borrow(|victim| victim.as_ref().map(|mr| mr.dereg())).transpose().unwrap();
         }
@@ -54,7 +54,8 @@ fn hook() {
     }
 }
 
-/// Runs `work` again and again, the hook at another of its allocations each time, until it has run at all.
+/// Repeats `work` with the hook at a later allocation each time, until the hook did not run. Returns the number of
+/// allocations.
 fn at_each_allocation(pd: &Arc<Pd>, memory: &[u8], mut work: impl FnMut()) -> u32 {
     for n in 0.. {
         let (addr, len) = (memory.as_ptr().addr() as u64, memory.len() as u64);
@@ -67,11 +68,11 @@ fn at_each_allocation(pd: &Arc<Pd>, memory: &[u8], mut work: impl FnMut()) -> u3
             return n;
         }
     }
-    unreachable!("work has an end")
+    unreachable!("work makes finitely many allocations")
 }
 
 #[test]
-fn a_region_is_ended_from_within_any_allocation() {
+fn a_region_can_be_deregistered_inside_any_allocation() {
     let (tell, told) = mpsc::channel::<String>();
     std::thread::spawn(move || everything(&tell));
     let mut last = "the beginning".to_string();
@@ -79,8 +80,8 @@ fn a_region_is_ended_from_within_any_allocation() {
         match told.recv_timeout(Duration::from_secs(120)) {
             Ok(done) => last = done,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                eprintln!("nothing moves after {last}");
-                // What runs at exit would wait for the engine, too.
+                eprintln!("no progress after {last}");
+                // Abort instead of exit: exit handlers would wait for the engine too.
                 std::process::abort();
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -89,7 +90,7 @@ fn a_region_is_ended_from_within_any_allocation() {
     assert_eq!(last, "all", "it panicked after that");
 }
 
-/// Control calls of all kinds, while other threads keep the engine busy with all that it locks.
+/// Calls control verbs of all kinds, while other threads keep the engine and its locks busy.
 fn everything(tell: &mpsc::Sender<String>) {
     let context = open();
     let pd = context.alloc_pd().unwrap();
@@ -180,13 +181,13 @@ impl Traffic {
         Traffic { sender, receiver, srq, datagrams, address, sge }
     }
 
-    /// Keeps the engine at all of it while `busy`.
+    /// Keeps the engine busy with all of this traffic while `busy`.
     fn run(&self, busy: &AtomicBool) {
         let to = Datagram { address: self.address.number(), dest_qp: self.datagrams.qp.num(), qkey: 1 };
         while busy.load(Ordering::Relaxed) {
             for (end, to) in [(&self.sender, Target::Peer), (&self.datagrams, Target::Datagram(to))] {
                 let (data, flags) = (Data::Gather(std::slice::from_ref(&self.sge)), SendFlags::SIGNALED);
-                // A full queue waits for its completions below.
+                // Posting fails while the queue is full; the polls below make room.
                 let _ = end.qp.post_send_to(&SendWr { wr_id: 0, op: SendOp::Send, flags, data }, to);
                 end.qp.doorbell();
                 end.cq.poll(16, |_| {}).unwrap();

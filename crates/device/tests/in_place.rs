@@ -1,4 +1,4 @@
-//! What is sent from where it lies has left before its owner hears of the end of it.
+//! Payload that is sent in place, directly from application memory, has left before its work request completes.
 
 mod common;
 
@@ -12,8 +12,8 @@ use weir_transport::{Access, AttrMask, Data, QpAttr, QpState, SendFlags, SendOp,
 const SENT: u8 = 0x11;
 const USED_AGAIN: u8 = 0xee;
 
-/// A program ends a QP in the middle of a burst, sees its work requests flushed, and uses the memory for something
-/// else: none of that may reach the peer.
+/// The program moves a QP to the error state in the middle of a burst, sees its work requests flushed, and reuses the
+/// memory: no byte of the new contents may reach the peer.
 #[test]
 fn memory_of_a_flushed_work_request_is_not_read_any_more() {
     let context = open();
@@ -41,8 +41,7 @@ fn memory_of_a_flushed_work_request_is_not_read_any_more() {
     assert!(flushed > 50, "the QP was ended too late for this test: {flushed}");
 }
 
-/// The same when a work request ends by itself in the middle of a burst: a part of what it is to send is not
-/// registered any more.
+/// The same when a work request fails in the middle of a burst because part of its memory is not registered any more.
 #[test]
 fn memory_of_a_denied_work_request_is_not_read_any_more() {
     let context = open();
@@ -58,7 +57,7 @@ fn memory_of_a_denied_work_request_is_not_read_any_more() {
         end.mr.dereg().unwrap();
         let ended = AtomicBool::new(false);
         let status = std::thread::scope(|scope| {
-            // Somebody else drives the engine, so that the end is seen as soon as it is visible.
+            // Another thread drives the engine, so that this thread sees the completion as soon as it is visible.
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     b.cq.poll(1, |_| {}).unwrap();
@@ -76,7 +75,7 @@ fn memory_of_a_denied_work_request_is_not_read_any_more() {
     assert!(denied > 50, "the region ended too late for this test: {denied}");
 }
 
-/// Registered memory that the engine and the test use at once.
+/// Registered memory that the engine and the test access concurrently.
 struct Memory {
     bytes: Vec<AtomicU8>,
     mr: Arc<Mr>,
@@ -107,13 +106,13 @@ impl Memory {
     }
 }
 
-/// Posts an RDMA WRITE without ringing.
+/// Posts an RDMA WRITE without ringing the doorbell.
 fn post_write(qp: &Qp, wr_id: u64, sges: &[Sge], remote_addr: u64, rkey: u32) {
     let op = SendOp::Write { remote_addr, rkey };
     qp.post_send(&SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(sges) }).unwrap();
 }
 
-/// Polls until this work request has ended.
+/// Polls until this work request has completed.
 fn wait_for(end: &End, wr_id: u64) -> Status {
     let mut found = None;
     while found.is_none() {
@@ -125,7 +124,7 @@ fn wait_for(end: &End, wr_id: u64) -> Status {
     found.expect("just found")
 }
 
-/// Takes in what is under way.
+/// Receives packets that are still in flight.
 fn let_arrive(end: &End) {
     let until = Instant::now() + Duration::from_millis(2);
     while Instant::now() < until {

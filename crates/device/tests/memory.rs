@@ -10,7 +10,7 @@ fn open() -> Arc<Context> {
     Context::open("weir_lo").expect("the loopback interface is there")
 }
 
-/// Pages of the kernel's choice; unmapped at the end.
+/// Pages at an address that the kernel chooses; unmapped when dropped.
 struct Pages {
     start: *mut libc::c_void,
     len: usize,
@@ -40,7 +40,7 @@ const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const WRITABLE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 
 #[test]
-fn memory_must_allow_what_its_region_does() {
+fn memory_must_allow_the_access_of_its_region() {
     let pd = open().alloc_pd().unwrap();
     let read_only = Pages::new(2, libc::PROT_READ, 0).unwrap();
     let reg = |access| pd.reg_mr(read_only.addr(), 5000, read_only.addr(), access).map(drop);
@@ -68,7 +68,7 @@ fn huge_pages_are_registered_like_others() {
 }
 
 #[test]
-fn a_region_is_changed_as_asked_or_not_at_all() {
+fn reregistration_changes_all_of_a_region_or_nothing() {
     let context = open();
     let (pd, other) = (context.alloc_pd().unwrap(), context.alloc_pd().unwrap());
     let (a, b) = (Pages::new(1, READ_WRITE, 0).unwrap(), Pages::new(3, libc::PROT_READ, 0).unwrap());
@@ -80,10 +80,10 @@ fn a_region_is_changed_as_asked_or_not_at_all() {
     assert_eq!(mr.length(), 9000);
     assert_eq!((mr.lkey(), mr.rkey()), keys);
     let write = Rereg { access: Some(WRITABLE), ..Rereg::default() };
-    assert_eq!(mr.rereg(&write), Err(Errno(libc::EFAULT)), "memory that is read only");
+    assert_eq!(mr.rereg(&write), Err(Errno(libc::EFAULT)), "the memory is read-only");
     let back = Rereg { translation: Some((a.addr(), 100)), access: Some(Access::REMOTE_WRITE), ..Rereg::default() };
     assert_eq!(mr.rereg(&back), Err(Errno(libc::EINVAL)));
-    assert_eq!(mr.length(), 9000, "as it was");
+    assert_eq!(mr.length(), 9000, "unchanged");
     assert_eq!(mr.rereg(&Rereg { translation: Some((a.addr(), 100)), ..write }), Ok(()));
     assert_eq!(mr.dereg(), Ok(()));
     assert_eq!(other.dealloc(), Ok(()));
@@ -102,7 +102,7 @@ fn a_null_region_has_a_local_key_only() {
 }
 
 #[test]
-fn a_domain_waits_for_its_windows() {
+fn a_domain_is_busy_while_it_has_windows() {
     let pd = open().alloc_pd().unwrap();
     let windows = [WindowType::One, WindowType::Two].map(|kind| pd.alloc_mw(kind).unwrap());
     assert_ne!(windows[0].rkey() >> 8, windows[1].rkey() >> 8);
@@ -114,7 +114,7 @@ fn a_domain_waits_for_its_windows() {
 }
 
 #[test]
-fn device_memory_waits_for_its_regions() {
+fn device_memory_is_busy_while_it_has_regions() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let dm = context.alloc_dm(100, 6).unwrap();
@@ -137,7 +137,7 @@ fn device_memory_waits_for_its_regions() {
 }
 
 #[test]
-fn a_parent_domain_keeps_its_domain() {
+fn a_parent_domain_keeps_its_domain_alive() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let parent = pd.parent_domain();
@@ -150,6 +150,6 @@ fn a_parent_domain_keeps_its_domain() {
     assert_eq!(pd.dealloc(), Ok(()));
     let imported = pd.import(&open()).unwrap();
     let mr = imported.reg_mr(memory.addr(), 10, 0, WRITABLE).unwrap();
-    assert_eq!(pd.dealloc(), Err(Errno(libc::EBUSY)), "one domain, whoever registers");
+    assert_eq!(pd.dealloc(), Err(Errno(libc::EBUSY)), "imports share the count of the domain");
     mr.dereg().unwrap();
 }

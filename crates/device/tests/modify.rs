@@ -1,4 +1,4 @@
-//! What `Qp::modify` refuses because of the port: path MTUs that it does not carry, and path migration.
+//! What `Qp::modify` refuses because of the port: path MTUs that the port does not carry, and path migration.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
@@ -21,7 +21,7 @@ fn initialised(context: &Arc<Context>) -> Arc<Qp> {
     qp
 }
 
-/// To RTR, with a path MTU and more of the mask.
+/// Moves the QP to RTR, with attributes `attr` and the additional mask `more`.
 fn to_rtr(context: &Context, qp: &Qp, attr: QpAttr, more: AttrMask) -> Result<(), Errno> {
     let attr = QpAttr { qp_state: QpState::Rtr, ah_attr: to_self(context), dest_qp_num: qp.num(), ..attr };
     let rtr = AttrMask::STATE
@@ -42,7 +42,7 @@ fn ip(command: &str) {
 #[test]
 #[ignore = "needs root"]
 fn a_path_mtu_above_that_of_the_interface_is_invalid() {
-    // A network namespace of this thread and those that it starts.
+    // A network namespace of this thread and of the threads that it starts.
     let inside = || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("root may");
         ip("link set lo up");
@@ -55,7 +55,7 @@ fn a_path_mtu_above_that_of_the_interface_is_invalid() {
         assert_eq!(with(&qp, Mtu::M4096), INVALID);
         assert_eq!(with(&qp, Mtu::M2048), INVALID);
         assert_eq!((qp.query().qp_state, with(&qp, Mtu::M1024)), (QpState::Init, Ok(())));
-        // It is the interface of now that counts, up or not.
+        // The current MTU of the interface counts, whether the interface is up or not.
         let [before, after] = [(); 2].map(|()| initialised(&context));
         ip("link set lo mtu 9000");
         assert_eq!(with(&before, Mtu::M4096), Ok(()));
@@ -86,7 +86,7 @@ fn an_alternate_path_is_invalid_and_nothing_can_be_armed() {
         let armed = QpAttr { path_mig_state: state, ..attr };
         assert_eq!(qp.modify(&armed, rts | AttrMask::PATH_MIG_STATE), INVALID);
     }
-    // A QP without an alternate path is in the state MIGRATED, and may be told so.
+    // A QP without an alternate path is in the state MIGRATED; setting that state is allowed.
     assert_eq!(qp.modify(&attr, rts | AttrMask::PATH_MIG_STATE), Ok(()));
     assert_eq!((qp.query().path_mig_state, qp.query().alt_timeout), (0, 0));
 }

@@ -1,4 +1,4 @@
-//! Numbers of QPs: as many as the adapter says, at any pace, and a number that was given back comes again late.
+//! QP numbers: as many as the adapter reports, at any rate of creation, and a number is reused as late as possible.
 
 #[allow(dead_code)] // Nothing is connected here.
 mod common;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use weir_device::{Context, Cq, Errno, Pd, Qp, QpCreate};
 use weir_transport::{QpCaps, Service};
 
-/// All numbers of this process, which the tests take in turns.
+/// The tests take turns, because each may use all numbers of this process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -37,7 +37,7 @@ impl Maker {
 fn queue_pairs_may_come_and_go_at_any_pace() {
     let _alone = alone();
     let maker = Maker::new(&open());
-    // More than there are numbers, in less time than a retired QP has.
+    // More QPs than there are numbers, in less time than a retired QP keeps its number.
     let mut seen = HashMap::new();
     let mut soonest = usize::MAX;
     for nth in 0..40_000usize {
@@ -47,12 +47,12 @@ fn queue_pairs_may_come_and_go_at_any_pace() {
         }
         qp.destroy().unwrap();
     }
-    // A number comes again when nearly all others have been there.
-    assert!(soonest > maker.max - 100, "one came again after {soonest}");
+    // A number comes again only after nearly all others.
+    assert!(soonest > maker.max - 100, "a number came again after {soonest}");
 }
 
 #[test]
-fn ten_thousand_are_destroyed_and_made_again() {
+fn ten_thousand_qps_are_destroyed_and_created_again() {
     let _alone = alone();
     let maker = Maker::new(&open());
     for round in 0..3 {
@@ -64,10 +64,10 @@ fn ten_thousand_are_destroyed_and_made_again() {
 }
 
 #[test]
-fn as_many_live_as_the_adapter_says_and_no_more() {
+fn max_qp_queue_pairs_can_exist_and_no_more() {
     let _alone = alone();
     let maker = Maker::new(&open());
-    // Retired ones do not count.
+    // Retired QPs do not count.
     for _ in 0..100 {
         maker.make().unwrap().destroy().unwrap();
     }

@@ -1,5 +1,4 @@
-//! Memory on demand in an opened adapter: what the counters say of faults, and that a page that takes its time holds up
-//! those who need it and nobody else.
+//! ODP in an opened adapter: the counters of page faults, and that a slow page delays only the QPs that need it.
 
 mod common;
 
@@ -15,7 +14,7 @@ use weir_transport::{Access, Data, SendFlags, SendOp, SendWr, Sge, Status};
 const PAGE: usize = 4096;
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-/// Fresh pages, registered on demand.
+/// Freshly mapped pages, registered on demand.
 struct Memory {
     addr: u64,
     len: usize,
@@ -40,7 +39,7 @@ impl Memory {
 
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset + 8 <= self.len && offset.is_multiple_of(8));
-        // SAFETY: within the mapping, which lives as long as this.
+        // SAFETY: within the mapping, which lives as long as `self`.
         unsafe { &*((self.addr + offset as u64) as *const AtomicU64) }
     }
 }
@@ -48,7 +47,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.mr.dereg().unwrap();
-        // SAFETY: mapped by `new`.
+        // SAFETY: mapped by `new`, and no region uses it any more.
         unsafe { libc::munmap(self.addr as *mut libc::c_void, self.len) };
     }
 }
@@ -67,7 +66,7 @@ fn post_write(qp: &Qp, wr_id: u64, sges: &[Sge], remote_addr: u64, rkey: u32) {
     qp.doorbell();
 }
 
-/// The next completion; `None` if there is none in this time.
+/// Waits for the next completion; `None` if there is none within this time.
 fn next(end: &End, within: Duration) -> Option<Status> {
     let until = Instant::now() + within;
     let mut found = None;
@@ -79,8 +78,8 @@ fn next(end: &End, within: Duration) -> Option<Status> {
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// What is left of a message comes with its first page: as many pages, fewer faults. A page may come before that is
-/// said of the others, now and then.
+/// A fault brings in the rest of the message too: the same number of pages, fewer faults. A page may come in before
+/// the fault is extended to the rest of the message, so one round with few faults is enough.
 #[test]
 fn a_message_takes_few_faults() {
     let context = open();
@@ -94,11 +93,11 @@ fn a_message_takes_few_faults() {
         assert_eq!((from.page_fault_pages, to.page_fault_pages), (40, 40));
         from.page_faults < 20 && to.page_faults < 20
     });
-    assert!(few, "30 times a fault for each page");
+    assert!(few, "each of 30 rounds took many faults");
 }
 
 #[test]
-fn what_is_counted_is_what_happened() {
+fn counters_match_what_happened() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let [a, _b] = pair(&pd, &context);
@@ -113,7 +112,7 @@ fn what_is_counted_is_what_happened() {
     assert_eq!((to.page_faults, to.page_fault_pages, to.page_faults_handled), (1, 1, 1));
     assert!(to.page_fault_ns > 0);
     write(50, 60);
-    assert_eq!((source.values(), target.values()), (from, to), "it is there");
+    assert_eq!((source.values(), target.values()), (from, to), "the pages are present");
     write(PAGE, 39 * PAGE);
     let (from, to) = (source.values(), target.values());
     assert_eq!((from.page_fault_pages, to.page_fault_pages), (40, 40));
@@ -133,7 +132,7 @@ fn what_is_counted_is_what_happened() {
     assert_eq!(fetched.page_faults, from.page_faults);
 }
 
-/// A page by `userfaultfd`, which comes when the test says so. `None` where that is forbidden.
+/// Pages that `userfaultfd` brings in when the test decides.
 struct Slow(i32);
 
 #[repr(C)]
@@ -165,7 +164,7 @@ impl Slow {
         const API: libc::c_ulong = 0xc018_aa3f;
         const REGISTER: libc::c_ulong = 0xc020_aa00;
         const MISSING: u64 = 1;
-        // SAFETY: plain calls with structures of the kernel's layout on the stack.
+        // SAFETY: system calls with structures of the kernel's layout on the stack.
         unsafe {
             let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
             assert!(fd >= 0, "{}", std::io::Error::last_os_error());
@@ -177,10 +176,10 @@ impl Slow {
         }
     }
 
-    fn come(&self, addr: u64, bytes: &[u8; PAGE]) {
+    fn bring_in(&self, addr: u64, bytes: &[u8; PAGE]) {
         const COPY: libc::c_ulong = 0xc028_aa03;
         let mut copy = CopyIn { dst: addr, src: bytes.as_ptr() as u64, len: PAGE as u64, mode: 0, copied: 0 };
-        // SAFETY: as above; `bytes` is read.
+        // SAFETY: as above; the kernel reads `bytes`.
         assert_eq!(unsafe { libc::ioctl(self.0, COPY, &mut copy) }, 0);
     }
 }
@@ -194,7 +193,7 @@ impl Drop for Slow {
 
 #[test]
 #[ignore = "needs userfaultfd"]
-fn faults_on_a_page_that_is_on_its_way_join_and_hold_nobody_else_up() {
+fn faults_on_a_pending_page_merge_and_do_not_delay_other_qps() {
     const WAITING: usize = 5;
     let context = open();
     let pd = context.alloc_pd().unwrap();
@@ -221,7 +220,7 @@ fn faults_on_a_page_that_is_on_its_way_join_and_hold_nobody_else_up() {
     let values = target.values();
     assert_eq!((values.page_faults, values.page_faults_merged), (WAITING as u64, WAITING as u64 - 1));
     assert_eq!((values.page_faults_handled, values.page_fault_pages), (0, 0));
-    slow.come(target.addr, &[0x5a; PAGE]);
+    slow.bring_in(target.addr, &[0x5a; PAGE]);
     for [a, _] in &waiting {
         assert_eq!(next(a, LONG), Some(Status::Success));
     }
@@ -235,7 +234,7 @@ fn faults_on_a_page_that_is_on_its_way_join_and_hold_nobody_else_up() {
 
 #[test]
 #[ignore = "needs userfaultfd"]
-fn more_slow_pages_than_threads_to_begin_with() {
+fn more_slow_pages_than_initial_resolver_threads() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let addr = map(6);
@@ -252,7 +251,7 @@ fn more_slow_pages_than_threads_to_begin_with() {
     assert_eq!(next(&moving, LONG), Some(Status::Success));
     for (number, [a, _]) in waiting.iter().enumerate() {
         assert_eq!(next(a, Duration::from_millis(1)), None);
-        slow.come(target.addr + (number * PAGE) as u64, &[1; PAGE]);
+        slow.bring_in(target.addr + (number * PAGE) as u64, &[1; PAGE]);
         assert_eq!(next(a, LONG), Some(Status::Success));
     }
 }

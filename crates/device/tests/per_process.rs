@@ -1,11 +1,12 @@
-//! State that a forked child begins anew. In a process of its own: a child holds what other tests have open.
+//! State that a forked child creates anew. In a process of its own, because a child inherits what other tests have
+//! open.
 
 use std::sync::Mutex;
 use weir_device::{OnceInherited, PerProcess};
 
-/// Runs `work` in a forked child, which has ten seconds; whether it said yes.
+/// Runs `work` in a forked child, which has ten seconds. Returns whether `work` returned true.
 fn child_says(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs `work` alone, and ends without returning.
+    // SAFETY: the child runs only `work`, and ends without returning.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -29,11 +30,11 @@ fn a_child_does_not_wait_for_a_lock_that_its_parent_held() {
         *own == [2]
     }));
     drop(held);
-    assert_eq!(*STATE.get().lock().unwrap(), [1], "the parent has its own still");
+    assert_eq!(*STATE.get().lock().unwrap(), [1], "the parent's state is unchanged");
 }
 
 #[test]
-fn a_child_does_again_what_was_half_done() {
+fn a_child_repeats_work_that_its_parent_has_not_finished() {
     static ONCE: OnceInherited = OnceInherited::new();
     let mut done = false;
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Model checking of who drives the engine: the same source on loom's primitives, in every order of its steps.
+//! Model checks which thread drives the engine: the real source on loom's primitives, in every interleaving.
 
 mod sync {
     pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use polling::{POLLER_AFTER, Polling};
 
-/// What an adapter is made of, as far as its thread's sleep is concerned.
+/// The parts of an adapter that the sleep of its thread depends on.
 struct Adapter {
     polling: Polling,
     engine: Mutex<()>,
-    /// The thread will wake for what is due.
+    /// The thread will wake for deadlines.
     armed: AtomicBool,
     kick: Mutex<Kick>,
     kicked: Condvar,
@@ -25,12 +25,12 @@ struct Adapter {
 #[derive(Default)]
 struct Kick {
     pending: bool,
-    /// Nobody will kick any more.
+    /// No further kick will come.
     over: bool,
 }
 
 impl Adapter {
-    /// With a program that polls.
+    /// An adapter with a program that polls.
     fn new() -> Arc<Adapter> {
         let polling = Polling::new(false);
         while !polling.in_vain(|| 0) {
@@ -66,7 +66,7 @@ impl Adapter {
         self.kicked.notify_one();
     }
 
-    /// The engine's thread, until it would sleep for ever.
+    /// The engine's thread; returns when it would sleep for ever.
     fn thread(&self) {
         loop {
             if self.polling.somebody_polls() {
@@ -89,7 +89,7 @@ impl Adapter {
     }
 }
 
-/// All orders with at most so many preemptions in which these and the thread run at once.
+/// Checks all interleavings of `programs` and the engine's thread with at most `preemptions` preemptions.
 fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -106,8 +106,8 @@ fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
         adapter.kick.lock().unwrap().over = true;
         adapter.kicked.notify_one();
         engine.join().unwrap();
-        assert!(!adapter.polling.somebody_polls(), "nobody polls, and the thread keeps away");
-        assert!(adapter.armed.load(Ordering::Relaxed), "the thread sleeps, and nothing will wake it");
+        assert!(!adapter.polling.somebody_polls(), "no program polls, and the thread leaves the sockets alone");
+        assert!(adapter.armed.load(Ordering::Relaxed), "the thread sleeps without a wake-up");
     });
 }
 
@@ -117,7 +117,7 @@ fn a_poller_goes_to_sleep() {
 }
 
 #[test]
-fn one_goes_to_sleep_while_the_other_polls() {
+fn a_program_goes_to_sleep_while_another_polls() {
     let polls = |a: &Adapter| {
         a.poll();
         a.sleep();
@@ -131,7 +131,7 @@ fn a_poller_stops() {
 }
 
 #[test]
-fn somebody_polls_on_while_the_thread_looks() {
+fn a_program_polls_while_the_thread_checks_for_pollers() {
     let often = |a: &Adapter| {
         for _ in 0..=POLLER_AFTER {
             a.polling.in_vain(|| 0);

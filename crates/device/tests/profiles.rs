@@ -1,5 +1,5 @@
-//! Adapters that differ from a perfect one in time and in what they can: page faults that take their time, no memory on
-//! demand. Times are lower bounds, which a busy machine does not break; the few upper ones are generous.
+//! Adapters that differ from the ideal adapter in timing and in features: page faults that take time, no ODP. Times
+//! are lower bounds, which hold on a busy machine too; the few upper bounds are generous.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
@@ -14,7 +14,7 @@ use weir_device::{Advice, Errno, Rereg};
 use weir_transport::{PageFaults, Profile, Status};
 
 #[test]
-fn a_fault_takes_its_time_and_what_is_there_does_not() {
+fn a_fault_takes_its_time_and_access_to_present_pages_does_not() {
     const TIME: Duration = ms(150);
     let _alone = alone();
     let side = Side::new(&slow("takes-its-time", TIME));
@@ -32,7 +32,7 @@ fn a_fault_takes_its_time_and_what_is_there_does_not() {
     side.pd.advise_mr(Advice::PrefetchWrite, true, &[target.sge(PAGE, PAGE)]).unwrap();
     let fetched = write(PAGE);
     assert!(fetched < TIME, "{fetched:?}");
-    // What joins a fault waits for what is left of it only.
+    // A fault that merges with a pending fault takes only its remaining time.
     let [other, _peer] = side.pair(&side);
     greet(&other, &side, &side);
     post_write(&qp, 1, source.sge(0, 8), &target, 2 * PAGE);
@@ -65,7 +65,7 @@ fn faults_are_resolved_one_after_the_other_where_an_adapter_does_so() {
 }
 
 #[test]
-fn what_is_invalidated_while_it_ripens_is_brought_in_again() {
+fn pages_invalidated_before_they_are_due_are_brought_in_again() {
     const TIME: Duration = ms(200);
     let _alone = alone();
     let side = Side::new(&slow("invalidated", TIME));
@@ -86,7 +86,7 @@ fn what_is_invalidated_while_it_ripens_is_brought_in_again() {
 }
 
 #[test]
-fn long_messages_come_whole_through_late_pages() {
+fn long_messages_are_complete_when_pages_are_late() {
     let _alone = alone();
     let side = Side::new(&slow("long", ms(2)));
     let [qp, _peer] = side.pair(&side);
@@ -103,7 +103,7 @@ fn long_messages_come_whole_through_late_pages() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_told_when_a_fault_takes_its_time() {
+fn missing_memory_is_reported_when_a_fault_takes_its_time() {
     let _alone = alone();
     let side = Side::new(&slow("missing", ms(5)));
     let [qp, _peer] = side.pair(&side);
@@ -121,7 +121,7 @@ fn memory_that_is_not_there_is_told_when_a_fault_takes_its_time() {
 }
 
 #[test]
-fn an_adapter_without_memory_on_demand_says_so() {
+fn an_adapter_without_odp_refuses_odp_calls() {
     let _alone = alone();
     let profile = Profile { name: "without".into(), on_demand: false, ..Profile::ideal() };
     let side = Side::new(&profile);
@@ -140,7 +140,7 @@ fn an_adapter_without_memory_on_demand_says_so() {
 }
 
 #[test]
-fn a_perfect_adapter_says_no_naks_and_loses_nothing() {
+fn an_ideal_adapter_sends_no_rnr_naks_and_loses_nothing() {
     let _alone = alone();
     let side = Side::new(&Profile { name: "perfect".into(), ..Profile::ideal() });
     let [qp, _peer] = side.pair(&side);

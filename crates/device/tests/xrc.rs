@@ -1,4 +1,4 @@
-//! XRC over the loopback interface: each request within the protection domain of the SRQ that it names.
+//! XRC over the loopback interface: each request uses the protection domain of the SRQ that it names.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;

@@ -1,7 +1,7 @@
-//! The datagrams of a group one by one, where the kernel refuses to take the group as segments of one send.
+//! Sends the datagrams of a group one by one, where the kernel refuses the group as segments of one send.
 //!
-//! The kernel numbers the segments of one send from 0 (the IPv4 Identification), and a datagram that goes alone has 0. The
-//! ICRC covers that number: an adapter that sees it would drop the packet, so that the ICRC is made anew.
+//! The kernel numbers the segments of one send from 0 (the IPv4 Identification), and a datagram that is sent alone
+//! has 0. The ICRC covers that number. An adapter would drop a packet with the wrong ICRC, so the ICRC is recomputed.
 
 use crate::capture::CONTROL_MAGIC;
 use crate::outbox::{Group, Outbox};
@@ -9,19 +9,19 @@ use std::ops::Range;
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
-/// The most parts of one datagram. Those of one packet are some forty; a merged neighbour adds none.
+/// The limit of iovecs of one datagram. A packet needs some forty; merging with a neighbour adds none.
 const PARTS: usize = 64;
-/// A BTH and an ICRC: the least that a packet has.
+/// A BTH and an ICRC: the shortest packet.
 const MIN_PACKET: usize = 16;
 
-/// One datagram of a group, as sendmsg takes it.
+/// One datagram of a group, as iovecs for sendmsg.
 pub struct Alone {
     parts: [libc::iovec; PARTS],
     count: usize,
     icrc: [u8; ICRC_LEN],
 }
 
-// SAFETY: the raw pointers are read during the call that they were set up for, by the thread that set them up.
+// SAFETY: the raw pointers are used only during the call that they were set up for, by the thread that set them up.
 unsafe impl Send for Alone {}
 
 impl Alone {
@@ -29,14 +29,14 @@ impl Alone {
         Alone { parts: [part(std::ptr::null(), 0); PARTS], count: 0, icrc: [0; ICRC_LEN] }
     }
 
-    /// The parts of datagram `index` of a group that leaves from UDP port `port`. None if there are too many. They lead
-    /// into the outbox, into application memory and into `self`, and hold until any of these changes.
+    /// The iovecs of datagram `index` of a group that is sent from UDP port `port`. None if there are too many. They
+    /// point into the outbox, into application memory and into `self`, and are valid until any of these changes.
     pub fn datagram(&mut self, outbox: &Outbox, group: &Group, index: usize, port: u16) -> Option<&[libc::iovec]> {
         let start = index * group.segment;
         let range = start..(start + group.segment).min(group.len);
         self.count = 0;
         if group.pieces.1 > 0 {
-            // Packets whose payload is left in place carry no ICRC.
+            // Packets with payload in place carry no ICRC.
             self.cut(outbox, group, range)?;
         } else {
             self.staged(&outbox.bytes[group.start..group.start + group.len][range], group, index, port);
@@ -60,15 +60,15 @@ impl Alone {
         }
     }
 
-    /// The pieces of a group between two offsets.
+    /// The parts of a group's iovecs between two offsets.
     fn cut(&mut self, outbox: &Outbox, group: &Group, range: Range<usize>) -> Option<()> {
         let (first, count) = group.pieces;
         let mut at = 0;
         for piece in &outbox.pieces[first..first + count] {
             let (from, to) = (range.start.max(at), range.end.min(at + piece.len));
             if from < to {
-                let place = self.parts.get_mut(self.count)?;
-                *place = part(std::ptr::with_exposed_provenance(piece.addr + (from - at)), to - from);
+                let entry = self.parts.get_mut(self.count)?;
+                *entry = part(std::ptr::with_exposed_provenance(piece.addr + (from - at)), to - from);
                 self.count += 1;
             }
             at += piece.len;
@@ -81,8 +81,8 @@ fn part(start: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len }
 }
 
-/// The ICRC of a datagram that leaves with Identification 0, not with its place in the group. None if that changes
-/// nothing: no number in the header, or no ICRC but what stands in its place between Weir peers.
+/// The ICRC of a datagram with Identification 0 instead of its index in the group. None if the last four bytes stay:
+/// for index 0, without Identification (IPv6), or if they are not an ICRC (Weir peers may omit it).
 fn renumbered(datagram: &[u8], group: &Group, index: usize, port: u16) -> Option<[u8; ICRC_LEN]> {
     let (body, icrc) = datagram.split_last_chunk::<ICRC_LEN>()?;
     let packet = datagram.len() >= MIN_PACKET && !datagram.starts_with(CONTROL_MAGIC);
@@ -113,27 +113,27 @@ mod tests {
 
     fn bytes(parts: &[libc::iovec]) -> Vec<u8> {
         let slice = |part: &libc::iovec| {
-            // SAFETY: each part leads into what the test holds.
+            // SAFETY: each iovec points into memory that the test holds.
             unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) }.to_vec()
         };
         parts.iter().flat_map(slice).collect()
     }
 
     #[test]
-    fn the_icrc_is_right_for_identification_zero_and_no_icrc_stays_none() {
+    fn icrcs_are_recomputed_for_identification_zero_and_other_trailers_stay() {
         let (from, to): (IpAddr, SocketAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2:4791".parse().unwrap());
         let envelope =
             |ip_id| Envelope { src: from, dst: to.ip(), src_port: 20500, dst_port: 4791, ip_id, dont_fragment: true };
         let (body, mut outbox) = ([7; 100], Outbox::new(4096, 4));
-        for (without, place) in outbox.bytes.chunks_mut(104).take(10).enumerate() {
-            place[..100].copy_from_slice(&body);
-            // The last three carry a tag, or nothing.
+        for (without, entry) in outbox.bytes.chunks_mut(104).take(10).enumerate() {
+            entry[..100].copy_from_slice(&body);
+            // The last three carry a tag or zeros in place of the ICRC.
             let icrc = match without {
                 0..7 => icrc::compute(&envelope(without as u16), &body),
                 7 => 0,
                 _ => 0x1234_5678,
             };
-            place[100..].copy_from_slice(&icrc.to_le_bytes());
+            entry[100..].copy_from_slice(&icrc.to_le_bytes());
         }
         let group = Group { len: 1040, segment: 104, ..Group::new(to, from, 0) };
         let mut alone = Alone::new();
@@ -142,21 +142,21 @@ mod tests {
             if index < 7 {
                 assert_eq!(icrc::verify(&envelope(0), &datagram), Verdict::Good, "datagram {index}");
             } else {
-                assert_eq!(datagram[100..], outbox.bytes[index * 104 + 100..][..4], "what is no ICRC stays");
+                assert_eq!(datagram[100..], outbox.bytes[index * 104 + 100..][..4], "other trailers stay");
             }
             assert_eq!(datagram[..100], body);
         }
     }
 
     #[test]
-    fn pieces_are_cut_where_datagrams_end() {
+    fn iovecs_are_split_at_datagram_boundaries() {
         let to: SocketAddr = "10.0.0.2:20481".parse().unwrap();
         let mut outbox = Outbox::new(64, 4);
         let memory: Vec<u8> = (0..=255).collect();
         let base = memory.as_ptr().expose_provenance();
         outbox.groups.push(Group { segment: 50, ..Group::new(to, [10, 0, 0, 1].into(), 0) });
         outbox.open_pieces();
-        // In any sizes, out of order: what is sent is their sequence.
+        // Iovecs of any size, in any order of addresses: the datagrams are cut from their concatenation.
         for (at, len) in [(0, 70), (200, 3), (100, 60), (10, 40)] {
             outbox.add_piece(Piece { addr: base + at, len });
         }

@@ -1,19 +1,20 @@
-//! Capture: every datagram at the carrier, both ways, as whole Ethernet frames in a pcapng file.
+//! Capture: every datagram at the carrier, in both directions, as a complete Ethernet frame in a pcapng file.
 //!
-//! A carrier sees UDP payloads; what is around them is put there again:
-//! - MAC addresses: ours is the interface's; the others are made up from the IP address.
-//! - IPv4 Identification: outgoing, the index in the group, as the kernel does it. Incoming, the kernel does not tell:
-//!   the one that makes the ICRC right (0 if none does). DF is set, unless the ICRC is right only without it.
-//! - UDP checksum: none over IPv4, the right one over IPv6.
+//! A carrier sees UDP payloads; the headers around them are reconstructed:
+//! - MAC addresses: that of the interface for the local address; otherwise derived from the IP address.
+//! - IPv4 Identification: for outgoing datagrams the index in the group, as the kernel numbers them. For incoming
+//!   ones, which the kernel reports without it, the value that makes the ICRC right (0 if none does). DF is set,
+//!   unless the ICRC is right only without it.
+//! - UDP checksum: 0 (none) over IPv4, correct over IPv6.
 //! - TTL and TOS are 64 and 0.
 //!
-//! **One field is not what was sent.** Between Weir peers, packets go to the UDP port of a slot (20480 and up); the
-//! file has 4791 instead, so that other programs take them for RoCEv2. The ICRC covers that port and is translated:
-//! a right one is right in the file, one that was agreed away (zero) is filled in, and one that was wrong stays wrong,
-//! by the same bits. Weir's own control datagrams (they start with "WEIR") keep their port.
+//! **One field is not as sent.** Between Weir peers, packets go to the UDP port of a slot (20480 and up); the file
+//! has 4791 instead, so that other programs decode them as RoCEv2. The ICRC covers that port and is converted: a
+//! right ICRC is right in the file, an omitted ICRC (zero) is filled in, and a wrong ICRC stays wrong by the same
+//! bits. Weir's own control datagrams (they start with "WEIR") keep their port.
 //!
-//! Datagrams that fault injection touched, or the adapter itself loses, have a comment that says so. Wrap a carrier in [`Capture`] first and in
-//! [`crate::faults`] then: lost ones are in the file and not on the wire.
+//! Datagrams that fault injection affected, or that the adapter itself loses, have a comment that says so. Wrap a
+//! carrier in [`Capture`] first and then in [`crate::faults`]: dropped datagrams are in the file and not on the wire.
 
 use crate::{Arrival, Carrier, Fate, Inbox, Outbox, Trouble, clock};
 use std::io;
@@ -25,47 +26,47 @@ use weir_capture::{Direction, PacketInfo, Recorded, Recorder, RecorderOptions};
 use weir_wire::ip::{Envelope, fill_ipv4_checksum};
 use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
 
-/// UDP ports of slots, which the file shows as 4791.
+/// UDP ports of slots, which the file replaces by 4791.
 pub const SLOT_PORTS: RangeInclusive<u16> = 20480..=21503;
-/// How control datagrams between Weir peers start.
+/// The first bytes of control datagrams between Weir peers.
 pub const CONTROL_MAGIC: &[u8; 4] = b"WEIR";
 
-/// What a capture is made with.
+/// Settings of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureOptions<'a> {
     /// Interface name, for the file.
     pub interface: &'a str,
-    /// Its MAC address, if it has one.
+    /// Its MAC address, if there is one.
     pub mac: Option<[u8; 6]>,
     /// UDP port that outgoing datagrams come from.
     pub port: u16,
-    /// For people: the device, the program, the fault specification.
+    /// Text for users: the device, the program, the fault specification.
     pub description: &'a str,
-    /// Bytes that may wait to be written; 0 = [`weir_capture::DEFAULT_RING`].
+    /// Bytes that may wait for the writer thread; 0 = [`weir_capture::DEFAULT_RING`].
     pub ring: usize,
 }
 
-/// A carrier that records what goes through it. Never waits for the disk.
+/// A carrier that records its datagrams. Never waits for the disk.
 pub struct Capture<C> {
     inner: C,
     recorder: Recorder,
     mac: Option<[u8; 6]>,
     port: u16,
-    /// A remark for each [`Fate`], by its bits.
+    /// The comment for each [`Fate`], indexed by its bits.
     remarks: Vec<String>,
-    /// Groups that are not lost, when others are.
+    /// A copy of the outbox without the lost groups.
     kept: Outbox,
 }
 
-/// Ethernet, IPv6 and UDP.
+/// Bytes of Ethernet, IPv6 and UDP headers.
 const MAX_HEADERS: usize = ETHERNET + 48;
 const ETHERNET: usize = 14;
-/// A BTH and an ICRC: the least that a packet has.
+/// A BTH and an ICRC: the shortest packet.
 const MIN_PACKET: usize = 16;
 const TTL: u8 = 64;
 
 impl<C: Carrier> Capture<C> {
-    /// Creates the file (an old one is replaced) and the thread that writes it.
+    /// Creates the file (an existing file is replaced) and the thread that writes it.
     pub fn create(inner: C, path: &Path, options: &CaptureOptions<'_>) -> io::Result<Self> {
         let recorder = RecorderOptions {
             interface: options.interface,
@@ -79,22 +80,22 @@ impl<C: Carrier> Capture<C> {
         Ok(Capture { inner, recorder, mac, port, remarks, kept: Outbox::new(0, 0) })
     }
 
-    /// How many datagrams are in the file, and how many could not be written.
+    /// How many datagrams are in the file, and how many were dropped.
     pub fn recorded(&self) -> Recorded {
         self.recorder.recorded()
     }
 
-    /// Writes all and closes the file; later datagrams are not recorded.
+    /// Writes all pending datagrams and closes the file; later datagrams are not recorded.
     pub fn finish(&mut self) -> io::Result<Recorded> {
         self.recorder.finish()
     }
 
-    /// The carrier within.
+    /// The wrapped carrier.
     pub fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// The carrier within.
+    /// The wrapped carrier.
     pub fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
     }
@@ -125,7 +126,7 @@ impl<C: Carrier> Capture<C> {
             Direction::Out => (shown.src, shown.dst),
             Direction::In => (shown.dst, shown.src),
         };
-        // A group has an address of its own, whoever takes what is sent to it.
+        // A multicast group has a MAC address of its own, on every receiver.
         let real = self.mac.filter(|_| !own.is_multicast());
         let (own, other) = (real.unwrap_or_else(|| mac_of(own)), mac_of(other));
         let (to, from) = if direction == Direction::Out { (other, own) } else { (own, other) };
@@ -142,7 +143,7 @@ impl<C: Carrier> Capture<C> {
         }
         let comment = self.remarks.get(usize::from(fate.bits())).map_or("", String::as_str);
         let info = PacketInfo { timestamp, direction, comment };
-        // What does not fit is counted by the recorder.
+        // The recorder counts datagrams that do not fit.
         self.recorder.record(&info, &[&head[..ETHERNET + len], body, icrc]);
     }
 }
@@ -190,7 +191,7 @@ impl<C: Carrier> Carrier for Capture<C> {
     }
 
     fn close(&mut self) {
-        // Nobody is left to be told of a full disk; the file says what is missing.
+        // A write error cannot be reported any more; the file records how many datagrams are missing.
         let _ = self.finish();
         self.inner.close();
     }
@@ -226,7 +227,7 @@ impl<C: Carrier> Carrier for Capture<C> {
     }
 }
 
-/// The envelope and the ICRC that the file shows; the ICRC only if it is another one.
+/// The envelope and the ICRC for the file; `None` if the ICRC stays as sent.
 fn translate(sent: &Envelope, datagram: &[u8]) -> (Envelope, Option<[u8; ICRC_LEN]>) {
     if !SLOT_PORTS.contains(&sent.dst_port) || !is_packet(datagram) {
         return (*sent, None);
@@ -240,7 +241,7 @@ fn translate(sent: &Envelope, datagram: &[u8]) -> (Envelope, Option<[u8; ICRC_LE
     (shown, Some(icrc.to_le_bytes()))
 }
 
-/// The headers that a received datagram must have had, as far as its ICRC tells.
+/// The headers of a received datagram, as far as its ICRC determines them.
 fn received_envelope(arrival: &Arrival, datagram: &[u8]) -> Envelope {
     let plain = Envelope {
         src: arrival.from.ip(),
@@ -250,7 +251,7 @@ fn received_envelope(arrival: &Arrival, datagram: &[u8]) -> Envelope {
         ip_id: 0,
         dont_fragment: true,
     };
-    // Without ICRC, agreed away, nothing can be told.
+    // With an omitted ICRC nothing can be derived.
     if !is_packet(datagram) || datagram.ends_with(&[0; ICRC_LEN]) {
         return plain;
     }
@@ -265,13 +266,13 @@ fn received_envelope(arrival: &Arrival, datagram: &[u8]) -> Envelope {
     plain
 }
 
-/// Long enough for a packet, and none of Weir's own control datagrams.
+/// Whether a datagram is long enough for a packet and is no control datagram of Weir.
 fn is_packet(datagram: &[u8]) -> bool {
     datagram.len() >= MIN_PACKET && !datagram.starts_with(CONTROL_MAGIC)
 }
 
-/// A MAC address for an IP address: a group's (RFC 1112, RFC 2464), the one that an EUI-64 holds, else a locally
-/// administered one.
+/// The MAC address for an IP address: that of a group (RFC 1112, RFC 2464), that in an EUI-64, or a locally
+/// administered address.
 fn mac_of(address: IpAddr) -> [u8; 6] {
     match address {
         IpAddr::V4(address) if address.is_multicast() => {
@@ -293,14 +294,14 @@ fn mac_of(address: IpAddr) -> [u8; 6] {
     }
 }
 
-/// The UDP checksum over IPv6 (RFC 8200 8.1), never zero. `ip_udp` has a zero in its place.
+/// The UDP checksum over IPv6 (RFC 8200 8.1), never zero. The checksum field in `ip_udp` is zero.
 fn udp_checksum(ip_udp: &[u8], payload: [&[u8]; 2]) -> u16 {
     // Pseudo header: the addresses, the UDP length and the protocol; then the UDP header.
     let mut sum = sum_words(&ip_udp[8..40]) + sum_words(&ip_udp[4..6]) + 17 + sum_words(&ip_udp[40..]);
     let [body, icrc] = payload;
     sum += sum_words(body);
     let rest = sum_words(icrc);
-    // Behind an odd number of bytes, each byte has the other weight.
+    // After an odd number of bytes, the bytes of each word are swapped.
     sum += if body.len() % 2 == 0 { rest } else { u64::from(fold(rest).swap_bytes()) };
     match !fold(sum) {
         0 => 0xffff,
@@ -321,7 +322,7 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// What the file says about a datagram of this fate; empty for an untouched one.
+/// The comment in the file for this fate; empty for an untouched datagram.
 fn remark(fate: Fate) -> String {
     let words = [
         (Fate::LOST, "lost"),
@@ -337,7 +338,8 @@ fn remark(fate: Fate) -> String {
     if words.is_empty() { String::new() } else { format!("{} by fault injection", words.join(" and ")) }
 }
 
-/// Threads started meanwhile get no signals: those are the application's.
+/// Runs `action` with all signals blocked, because threads inherit the mask: signals belong to the application's
+/// threads.
 fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
@@ -357,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remarks_name_all_that_happened() {
+    fn remarks_name_every_fate() {
         assert_eq!(remark(Fate::empty()), "");
         assert_eq!(remark(Fate::LOST), "lost by fault injection");
         assert_eq!(remark(Fate::LOST | Fate::DAMMED), "lost by the adapter: packet damming");
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn checksum_in_pieces() {
+    fn checksum_of_a_split_payload() {
         let [src, dst] = ["fe80::1", "fe80::2"].map(|text| text.parse().unwrap());
         let envelope = Envelope { src, dst, src_port: 1, dst_port: 2, ip_id: 0, dont_fragment: true };
         for len in [0, 1, 2, 9, 100, 9000, 65000] {

@@ -10,7 +10,7 @@ pub(crate) fn monotonic() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Nanoseconds since 1970.
+/// Nanoseconds since 1970 (CLOCK_REALTIME).
 pub(crate) fn wall() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! Control messages of a datagram, written into and read from plain bytes.
+//! Control messages of a datagram, written to and read from plain bytes.
 
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
@@ -21,13 +21,13 @@ impl<'a> Writer<'a> {
     /// If the buffer is too small.
     pub fn push<T: Copy>(&mut self, level: i32, kind: i32, data: &T) {
         let len = HEADER + size_of::<T>();
-        let place = &mut self.out[self.len..self.len + align(len)];
-        place[..8].copy_from_slice(&len.to_ne_bytes());
-        place[8..12].copy_from_slice(&level.to_ne_bytes());
-        place[12..16].copy_from_slice(&kind.to_ne_bytes());
-        // SAFETY: T is plain system data without padding, read as bytes; the slice has room for it.
+        let message = &mut self.out[self.len..self.len + align(len)];
+        message[..8].copy_from_slice(&len.to_ne_bytes());
+        message[8..12].copy_from_slice(&level.to_ne_bytes());
+        message[12..16].copy_from_slice(&kind.to_ne_bytes());
+        // SAFETY: T is plain system data without padding, read as bytes; the slice has the size of T.
         let bytes = unsafe { std::slice::from_raw_parts((&raw const *data).cast::<u8>(), size_of::<T>()) };
-        place[HEADER..len].copy_from_slice(bytes);
+        message[HEADER..len].copy_from_slice(bytes);
         self.len += align(len);
     }
 

@@ -1,20 +1,20 @@
-//! What became of a datagram on its way.
+//! What happened to a datagram on its way.
 
 bitflags::bitflags! {
-    /// What fault injection, or the adapter itself, did to a datagram; empty as a rule.
+    /// What fault injection, or the adapter itself, did to a datagram; usually empty.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Fate: u8 {
-        /// Never goes on.
+        /// Dropped.
         const LOST = 1 << 0;
-        /// The extra copy of another one.
+        /// The extra copy of another datagram.
         const DUPLICATED = 1 << 1;
-        /// Overtaken by later ones.
+        /// Overtaken by later datagrams.
         const REORDERED = 1 << 2;
         /// Some bits are flipped.
         const CORRUPTED = 1 << 3;
-        /// Held back.
+        /// Held back for a time.
         const DELAYED = 1 << 4;
-        /// The adapter behaves like one that loses it, which fault injection has no part in: always with `LOST`.
+        /// Dropped because the simulated adapter loses it, not by fault injection: always with `LOST`.
         const DAMMED = 1 << 5;
     }
 }

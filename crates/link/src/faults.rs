@@ -1,7 +1,9 @@
-//! Injected faults: datagrams are lost, duplicated, reordered, corrupted and delayed, by chance that can be repeated.
+//! Injected faults: datagrams are lost, duplicated, reordered, corrupted and delayed at random; a seed reproduces
+//! them.
 //!
-//! [`Faults`] is a carrier around a carrier. Each datagram goes alone and has its own fate, which depends on the seed
-//! and on how many came before it, on nothing else. A [`crate::capture`] below is told all fates, of lost ones too.
+//! [`Faults`] is a carrier around a carrier. Each datagram is sent alone and has its own fate, which depends only on
+//! the seed and on the number of datagrams before it. A [`crate::capture`] inside records all fates, including
+//! dropped datagrams.
 
 mod line;
 mod spec;
@@ -15,7 +17,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-/// A carrier that mistreats what goes through it.
+/// A carrier that injects faults into its datagrams.
 pub struct Faults<C> {
     inner: C,
     seed: u64,
@@ -25,7 +27,7 @@ pub struct Faults<C> {
     at_end: Option<AtEnd>,
 }
 
-/// Hears what happened to outgoing and to incoming datagrams.
+/// Receives the counts of outgoing and of incoming datagrams.
 type AtEnd = Box<dyn FnOnce(FaultCounts, FaultCounts) + Send>;
 
 struct Outgoing {
@@ -35,63 +37,64 @@ struct Outgoing {
 
 struct Incoming {
     line: Line<Arrival>,
-    /// What the inner carrier received; the caller's inbox gets what comes of it.
+    /// What the inner carrier received; it passes through the line into the caller's inbox.
     inbox: Option<Inbox>,
-    /// The first arrival in `inbox` that is not through, and how many of its bytes are.
+    /// The next datagram to process: the index of its arrival in `inbox`, and its offset in the arrival.
     next: (usize, usize),
 }
 
-/// Bytes and datagrams that go to the inner carrier at once.
+/// Bytes and datagrams of one send to the inner carrier.
 const OUTBOX: usize = 1 << 18;
 const OUTBOX_GROUPS: usize = 256;
-/// How often one `receive` tries again because all that came was lost.
+/// How often one `receive` retries when all arrivals were dropped.
 const TRIES: usize = 64;
 
 impl<C: Carrier> Faults<C> {
-    /// Mistreats what goes through `inner`. Without a seed in the spec, one is drawn: see [`Faults::seed`].
+    /// Injects faults into the datagrams of `inner`. Without a seed in the spec, a random seed is used: see
+    /// [`Faults::seed`].
     pub fn new(inner: C, spec: &FaultSpec) -> Self {
         Self::with_clock(inner, spec, clock::monotonic)
     }
 
-    /// As [`Faults::new`], by another clock (nanoseconds).
+    /// Like [`Faults::new`], with another clock (nanoseconds).
     pub fn with_clock(inner: C, spec: &FaultSpec, clock: fn() -> u64) -> Self {
-        // Short, so that people can type it again.
+        // Short, so that users can type it.
         let seed = spec.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
         let outgoing = spec
             .way
             .is_out()
             .then(|| Outgoing { line: Line::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
-        // Another sequence than the outgoing one.
+        // A random sequence that differs from that of outgoing datagrams.
         let incoming = spec.way.is_in().then(|| Incoming { line: Line::new(spec, !seed), inbox: None, next: (0, 0) });
         Faults { inner, seed, outgoing, incoming, clock, at_end: None }
     }
 
-    /// Has this called once with both counts, when the carrier is closed or dropped.
+    /// Sets a function that is called once with both counts, when the carrier is closed or dropped.
     pub fn at_end(&mut self, tell: impl FnOnce(FaultCounts, FaultCounts) + Send + 'static) {
         self.at_end = Some(Box::new(tell));
     }
 
-    /// The seed: given again in the spec, it repeats the same fates.
+    /// The seed: the same seed in the spec reproduces the same fates.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What happened to outgoing datagrams so far.
+    /// Counts of outgoing datagrams so far.
     pub fn outgoing(&self) -> FaultCounts {
         self.outgoing.as_ref().map_or(FaultCounts::default(), |outgoing| outgoing.line.counts())
     }
 
-    /// What happened to incoming datagrams so far.
+    /// Counts of incoming datagrams so far.
     pub fn incoming(&self) -> FaultCounts {
         self.incoming.as_ref().map_or(FaultCounts::default(), |incoming| incoming.line.counts())
     }
 
-    /// The carrier within.
+    /// The wrapped carrier.
     pub fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// The carrier within.
+    /// The wrapped carrier.
     pub fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
     }
@@ -121,7 +124,7 @@ impl<C: Carrier> Carrier for Faults<C> {
         outgoing.line.release(now, &mut sender);
         for group in &outbox.groups {
             if group.fate.contains(Fate::LOST) {
-                // It never reaches the wire that is at fault here.
+                // The adapter has lost it already: the fault model does not apply.
                 sender.take(group, outbox.datagrams(group).next().unwrap_or_default(), group.fate);
                 continue;
             }
@@ -132,7 +135,7 @@ impl<C: Carrier> Carrier for Faults<C> {
         sender.finish()
     }
 
-    /// Gives each datagram as an arrival of its own.
+    /// Returns each datagram as an arrival of its own.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         let now = (self.clock)();
         self.flush_due(now)?;
@@ -188,7 +191,7 @@ impl<C: Carrier> Carrier for Faults<C> {
         [outgoing, incoming, self.inner.due()].into_iter().flatten().min()
     }
 
-    /// Sends what is due; incoming datagrams that are due come with the next `receive`.
+    /// Sends the outgoing datagrams that are due; the next `receive` returns incoming ones that are due.
     fn flush_due(&mut self, now: u64) -> io::Result<()> {
         if let Some(outgoing) = &mut self.outgoing {
             let mut sender = Sender::new(&mut self.inner, &mut outgoing.outbox);
@@ -200,7 +203,7 @@ impl<C: Carrier> Carrier for Faults<C> {
 }
 
 impl Incoming {
-    /// Receives once and lets what came go through the line; false if nothing came.
+    /// Receives once and passes the arrivals through the line; false if nothing arrived.
     fn receive(&mut self, now: u64, inner: &mut impl Carrier, into: &mut Inbox) -> io::Result<bool> {
         let mut deliver = Deliver::new(into);
         self.line.release(now, &mut deliver);
@@ -234,7 +237,7 @@ impl Incoming {
     }
 }
 
-/// Puts datagrams into an outbox, which the inner carrier sends whenever it is full.
+/// Puts datagrams into an outbox, which is sent to the inner carrier whenever it is full.
 struct Sender<'a, C> {
     inner: &'a mut C,
     outbox: &'a mut Outbox,
@@ -284,7 +287,7 @@ impl<C: Carrier> Sink<Group> for Sender<'_, C> {
     }
 }
 
-/// Puts datagrams into the caller's inbox, one behind the other.
+/// Puts datagrams into the caller's inbox, one after another.
 struct Deliver<'a> {
     inbox: &'a mut Inbox,
     used: usize,

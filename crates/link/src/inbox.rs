@@ -1,4 +1,4 @@
-//! Datagrams that have arrived, staged until they are checked.
+//! Received datagrams, staged until they are checked.
 
 use crate::Fate;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,39 +8,39 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 pub struct Arrival {
     /// Source address and port.
     pub from: SocketAddr,
-    /// Our address that it was sent to.
+    /// Local address that it was sent to.
     pub to: IpAddr,
-    /// Our port that it was sent to.
+    /// Local port that it was sent to.
     pub to_port: u16,
-    /// Interface that it came by.
+    /// Interface that it arrived on.
     pub ifindex: u32,
     /// Offset in the inbox.
     pub start: usize,
-    /// Bytes in all.
+    /// Total bytes.
     pub len: usize,
-    /// Bytes of each datagram but the last.
+    /// Bytes of each datagram except the last.
     pub segment: usize,
-    /// What fault injection did to it: [`Fate::empty`] from everybody else.
+    /// The decision of fault injection; other code sets [`Fate::empty`].
     pub fate: Fate,
 }
 
 impl Arrival {
-    /// One datagram of `len` bytes at `start`, to an address that is still unknown.
+    /// One datagram of `len` bytes at `start`; its local address is not yet known.
     pub fn new(from: SocketAddr, to_port: u16, start: usize, len: usize) -> Self {
         let to = Ipv4Addr::UNSPECIFIED.into();
         Arrival { from, to, to_port, ifindex: 0, start, len, segment: len, fate: Fate::empty() }
     }
 }
 
-/// A staging buffer of fixed slots of 64 KiB, and what arrived in them.
+/// A staging buffer of fixed slots of 64 KiB, and the arrivals in them.
 pub struct Inbox {
-    /// Staged bytes; arrivals point into it.
+    /// Staged bytes; arrivals refer to it by offsets.
     pub bytes: Box<[u8]>,
-    /// What has arrived, in order.
+    /// The arrivals, in order.
     pub arrivals: Vec<Arrival>,
 }
 
-/// Bytes of a slot: the largest that UDP_GRO hands over.
+/// Bytes of a slot: the largest buffer that UDP_GRO delivers.
 pub const SLOT: usize = 1 << 16;
 
 impl Inbox {

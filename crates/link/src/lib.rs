@@ -1,7 +1,8 @@
 //! Carriers of packets: UDP sockets, and the wrappers that inject faults and capture.
 //!
-//! A [`Carrier`] moves whole UDP payloads. Outgoing ones lie in an [`Outbox`], as groups of equal segments to one
-//! destination; incoming ones in an [`Inbox`]. Wrappers ([`faults`], [`capture`]) are carriers around a carrier.
+//! A [`Carrier`] moves complete UDP payloads. Outgoing payloads are in an [`Outbox`], as groups of equal segments to
+//! one destination; incoming payloads are in an [`Inbox`]. The wrappers [`faults`] and [`capture`] are carriers
+//! around a carrier.
 
 mod alone;
 pub mod capture;
@@ -29,38 +30,39 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-/// Moves datagrams. Never blocks.
+/// Sends and receives datagrams. Never blocks.
 pub trait Carrier: Send {
-    /// Sends all groups of the outbox; those with [`Fate::LOST`] are offered only to who `records_fates`. Datagrams that
-    /// the kernel refuses are lost, as on any wire.
+    /// Sends all groups of the outbox. Groups with [`Fate::LOST`] may be passed only to a carrier that returns true
+    /// from `records_fates`. Datagrams that the kernel refuses are lost, as on any wire.
     fn send(&mut self, outbox: &Outbox) -> io::Result<()>;
 
-    /// Fills the inbox with what has arrived; returns the number of arrivals, 0 if there was nothing.
+    /// Fills the inbox with arrivals; returns their number, 0 if nothing has arrived.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize>;
 
-    /// How many segments one group may have: 1 where each datagram must go alone. It may fall to 1 at any `send`, where
-    /// the kernel turns out to refuse segments.
+    /// The most segments of one group: 1 if each datagram must be sent alone. It may fall to 1 at any `send` at which
+    /// the kernel refuses segments.
     fn max_segments(&self) -> usize;
 
-    /// Whether groups may consist of pieces. `send` then fails with EFAULT where one was not there: its group is lost,
-    /// the others went out.
+    /// Whether groups may consist of iovecs. `send` then fails with EFAULT if the memory of an iovec is not mapped:
+    /// its group is lost, the others were sent.
     fn takes_pieces(&self) -> bool {
         false
     }
 
-    /// Receives on a further port too; nothing changes on an error.
+    /// Receives on an additional port too; an error changes nothing.
     fn listen(&mut self, port: u16) -> io::Result<()>;
 
-    /// Receives what an interface takes in for a multicast group at a port too, by a descriptor of its own, which others
-    /// may have as well. Errors: those of the membership; `AddrInUse` if somebody has the port for himself.
+    /// Receives the datagrams of an interface for a multicast group at a port too, on a descriptor of its own; other
+    /// sockets may join as well. Errors: those of the membership; `AddrInUse` if another socket has the port
+    /// exclusively.
     fn join(&mut self, _group: IpAddr, _port: u16, _ifindex: u32) -> io::Result<RawFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Ends a membership, and closes its descriptor.
+    /// Ends a membership and closes its descriptor.
     fn leave(&mut self, _membership: RawFd) {}
 
-    /// Descriptors that become readable when something arrives.
+    /// The descriptors that become readable when a datagram arrives.
     fn fds(&self) -> Vec<RawFd>;
 
     /// When a delayed datagram is due (nanoseconds of CLOCK_MONOTONIC): call `send` or `receive` by then.
@@ -68,30 +70,30 @@ pub trait Carrier: Send {
         None
     }
 
-    /// Sends what is due by `now`.
+    /// Sends the datagrams that are due by `now`.
     fn flush_due(&mut self, _now: u64) -> io::Result<()> {
         Ok(())
     }
 
-    /// What went wrong while sending since the last call, one at a time, and each once a minute: for the log.
+    /// For the log: the next send error that was not yet returned; each kind at most once a minute for a destination.
     fn take_trouble(&mut self) -> Option<Trouble> {
         None
     }
 
-    /// The process is about to end: what is still to be written goes to its file.
+    /// The process is about to end: writes buffered data to its file.
     fn close(&mut self) {}
 
-    /// Whether groups with [`Fate::LOST`] are wanted too: a capture records them and does not send them.
+    /// Whether the carrier accepts groups with [`Fate::LOST`]: a capture records them and does not send them.
     fn records_fates(&self) -> bool {
         false
     }
 
-    /// As `receive`, for a wrapper that will decide on fates and then call [`Carrier::record_arrivals`].
+    /// Like `receive`, for a wrapper that decides the fates and then calls [`Carrier::record_arrivals`].
     fn receive_unrecorded(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         self.receive(inbox)
     }
 
-    /// Arrivals in `inbox` with their fates, lost ones included, for the record.
+    /// Records arrivals in `inbox` with their fates, including dropped ones.
     fn record_arrivals(&mut self, _inbox: &Inbox, _arrivals: &[Arrival]) {}
 }
 

@@ -1,5 +1,5 @@
-//! What the system calls of a UDP socket are given: messages with their addresses and control messages, set up once and
-//! changed only where the next call differs from the last.
+//! Arguments of the system calls of a UDP socket: messages with their addresses and control messages, set up once and
+//! changed only where a call differs from the previous call.
 
 use crate::cmsg;
 use crate::inbox::{Arrival, SLOT};
@@ -9,10 +9,10 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
-/// Messages per system call, either way.
+/// Messages per system call, in either direction.
 pub const BATCH: usize = 8;
 
-/// Room for the control messages of one datagram: source or destination address, and segment size.
+/// Bytes for the control messages of one datagram: source or destination address, hop limit, and segment size.
 const CONTROL: usize = 128;
 
 #[repr(C, align(8))]
@@ -22,33 +22,33 @@ struct Control([u8; CONTROL]);
 const _: () =
     assert!(size_of::<Piece>() == size_of::<libc::iovec>() && align_of::<Piece>() == align_of::<libc::iovec>());
 
-/// Arguments of sendmmsg. They point into themselves, hence boxed and never moved out.
+/// Arguments of sendmmsg. They point into themselves, so they are boxed and never moved.
 pub struct SendBatch {
     names: [libc::sockaddr_storage; BATCH],
     iovecs: [libc::iovec; BATCH],
     controls: [Control; BATCH],
     messages: [libc::mmsghdr; BATCH],
-    /// What names and controls say.
+    /// The current contents of `names` and `controls`.
     described: [Option<Envelope>; BATCH],
 }
 
-/// What a group says of its way.
+/// Addressing of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Envelope {
     to: SocketAddr,
     from: IpAddr,
     ifindex: u32,
     hops: u8,
-    /// 0: it is one datagram.
+    /// Bytes of a segment; 0 for a single datagram.
     segment: usize,
 }
 
-// SAFETY: the raw pointers lead into the structure itself and, during a call, into the outbox.
+// SAFETY: the raw pointers point into the structure itself and, during a call, into the outbox.
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
     pub fn new() -> Box<Self> {
-        // SAFETY: zero is valid for system structures, and `described` is set before anybody looks.
+        // SAFETY: zero is valid for the system structures; `controls` and `described` are initialised here.
         let mut batch = Box::new(unsafe {
             SendBatch {
                 names: std::mem::zeroed(),
@@ -67,20 +67,20 @@ impl SendBatch {
         batch
     }
 
-    /// Sends the first groups; how many, at least one. The error is the first group's.
+    /// Sends the first groups; returns how many, at least one. The error is that of the first group.
     pub fn send(&mut self, fd: RawFd, outbox: &Outbox, groups: &[Group]) -> io::Result<usize> {
         let count = groups.len().min(BATCH);
         for (at, group) in groups.iter().take(count).enumerate() {
             self.set(at, outbox, group);
         }
         let messages = self.messages.as_mut_ptr();
-        // SAFETY: `count` headers whose pointers lead into self and the outbox, alive during the call. What pieces lead
-        // to the kernel reads as it finds it, or says EFAULT.
-        // The bare calls, for the library's are points of cancellation: a program's thread that is cancelled here would
-        // take the engine with it.
+        // SAFETY: `count` headers with pointers into `self` and the outbox, alive during the call. The kernel
+        // reads application memory behind the iovecs as it finds it, or returns EFAULT.
+        // Raw system calls, because the library's functions are cancellation points: a thread of the program that is
+        // cancelled here would never release the engine.
         let sent = unsafe {
             match count {
-                // It tells bytes.
+                // sendmsg returns bytes, not messages.
                 1 => libc::syscall(libc::SYS_sendmsg, fd, messages, libc::MSG_NOSIGNAL).min(1),
                 _ => libc::syscall(libc::SYS_sendmmsg, fd, messages, count as u32, libc::MSG_NOSIGNAL),
             }
@@ -88,18 +88,18 @@ impl SendBatch {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// Sends one datagram of a group alone: `parts` are its bytes.
+    /// Sends one datagram of a group alone: `parts` are its iovecs.
     pub fn send_alone(&mut self, fd: RawFd, group: &Group, parts: &[libc::iovec]) -> io::Result<()> {
         self.address(0, group, 0);
         let header = &mut self.messages[0].msg_hdr;
         (header.msg_iov, header.msg_iovlen) = (parts.as_ptr().cast_mut(), parts.len());
-        // SAFETY: one header whose pointers lead into self and to `parts`, alive during the call. What those lead to the
-        // kernel reads as it finds it, or says EFAULT. The bare call, as above.
+        // SAFETY: one header with pointers into `self` and to `parts`, alive during the call. The kernel reads
+        // memory behind `parts` as it finds it, or returns EFAULT. A raw system call, as above.
         let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, header, libc::MSG_NOSIGNAL) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Has message `at` say where a group goes, in segments of so many bytes (0: it is one datagram).
+    /// Writes a group's addressing into message `at`, with segments of `segment` bytes (0: a single datagram).
     fn address(&mut self, at: usize, group: &Group, segment: usize) {
         let (to, from, ifindex, hops) = (group.to, group.from, group.ifindex, group.hops);
         let envelope = Envelope { to, from, ifindex, hops, segment };
@@ -117,7 +117,7 @@ impl SendBatch {
                 self.iovecs[at] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
                 (&raw mut self.iovecs[at], 1)
             }
-            // A piece is laid out as an iovec.
+            // A `Piece` has the layout of an iovec.
             (first, count) => (outbox.pieces[first..first + count].as_ptr().cast_mut().cast(), count),
         };
     }
@@ -163,7 +163,7 @@ impl SendBatch {
     }
 }
 
-/// Arguments of recvmmsg, set up once: they point into themselves, hence boxed and never moved out.
+/// Arguments of recvmmsg, set up once. They point into themselves, so they are boxed and never moved.
 pub struct ReceiveBatch {
     names: [MaybeUninit<libc::sockaddr_storage>; BATCH],
     iovecs: [libc::iovec; BATCH],
@@ -171,7 +171,7 @@ pub struct ReceiveBatch {
     messages: [libc::mmsghdr; BATCH],
 }
 
-// SAFETY: the raw pointers lead into the structure itself and, during a call, into the inbox.
+// SAFETY: the raw pointers point into the structure itself and, during a call, into the inbox.
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
@@ -185,7 +185,7 @@ impl ReceiveBatch {
         })
     }
 
-    /// Fills up to `slots` slots with what has arrived; how many, at least one.
+    /// Receives into up to `slots` slots; returns how many were filled, at least one.
     pub fn receive(&mut self, fd: RawFd, bytes: &mut [u8], slots: usize) -> io::Result<usize> {
         for (at, slot) in bytes.chunks_exact_mut(SLOT).take(slots).enumerate() {
             self.iovecs[at] = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT };
@@ -198,7 +198,7 @@ impl ReceiveBatch {
             header.msg_controllen = CONTROL;
             header.msg_flags = 0;
         }
-        // SAFETY: `slots` headers whose pointers lead into self and `bytes`, all alive during the call.
+        // SAFETY: `slots` headers with pointers into `self` and `bytes`, all alive during the call.
         let got = unsafe {
             let (messages, nowhere) = (self.messages.as_mut_ptr(), std::ptr::null_mut::<libc::timespec>());
             match slots {
@@ -216,7 +216,7 @@ impl ReceiveBatch {
         }
     }
 
-    /// What arrived in a slot; `None` if it was cut off or came from no address.
+    /// The arrival in a slot; `None` if it was truncated or has no source address.
     pub fn arrival(&self, slot: usize, to_port: u16) -> Option<Arrival> {
         let message = &self.messages[slot];
         let header = &message.msg_hdr;
@@ -251,17 +251,17 @@ impl ReceiveBatch {
 /// `storage` must hold `len` initialised bytes of a socket address.
 unsafe fn socket_addr(storage: *const libc::sockaddr_storage, len: usize) -> Option<SocketAddr> {
     if len >= size_of::<libc::sockaddr_in>() {
-        // SAFETY: at least sockaddr_in's bytes are there, and both families start alike.
+        // SAFETY: at least sockaddr_in's bytes are initialised, and both families have the same first field.
         let v4 = unsafe { &*storage.cast::<libc::sockaddr_in>() };
         if i32::from(v4.sin_family) == libc::AF_INET {
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             return Some(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port)));
         }
         if i32::from(v4.sin_family) == libc::AF_INET6 && len >= size_of::<libc::sockaddr_in6>() {
-            // SAFETY: the length says so.
+            // SAFETY: `len` covers sockaddr_in6.
             let v6 = unsafe { &*storage.cast::<libc::sockaddr_in6>() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            // Comparable with addresses of GIDs: without scope; the interface is in the arrival.
+            // Without scope, so that it compares with addresses of GIDs; the arrival has the interface.
             return Some(SocketAddr::new(ip.into(), u16::from_be(v6.sin6_port)));
         }
     }

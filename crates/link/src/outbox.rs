@@ -1,5 +1,5 @@
-//! Datagrams on their way out, staged in one buffer that stays in the cache; or, where the carrier takes that, staged
-//! in part, with payload left where it lies.
+//! Outgoing datagrams, staged in one buffer that stays in the cache; or, where the carrier supports iovecs, staged in
+//! part, with payload left in application memory.
 
 use crate::Fate;
 use std::net::{IpAddr, SocketAddr};
@@ -7,29 +7,30 @@ use std::net::{IpAddr, SocketAddr};
 /// Datagrams of equal size (the last may be shorter) to one destination: one UDP_SEGMENT send.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// Where to.
+    /// Destination.
     pub to: SocketAddr,
     /// Source address, of the same family.
     pub from: IpAddr,
-    /// Interface to leave by, 0 = by route. Link-local addresses need one.
+    /// Outgoing interface, 0 = by route. Link-local addresses need an interface.
     pub ifindex: u32,
-    /// Hop limit; 0: the system's own.
+    /// Hop limit; 0: the system's default.
     pub hops: u8,
     /// Offset in the outbox.
     pub start: usize,
-    /// Bytes in all.
+    /// Total bytes.
     pub len: usize,
-    /// Pieces that it consists of: the first of them in [`Outbox::pieces`], and how many. None: it lies in the outbox
-    /// as a whole, from `start` on.
+    /// Its iovecs: index of the first in [`Outbox::pieces`], and their number. 0 iovecs: the group is contiguous in
+    /// the outbox, from `start` on.
     pub pieces: (usize, usize),
-    /// Bytes of each datagram but the last.
+    /// Bytes of each datagram except the last.
     pub segment: usize,
-    /// What fault injection did to it: [`Fate::empty`] from everybody else, but for what the adapter itself loses.
+    /// The decision of fault injection; other code sets [`Fate::empty`], except for datagrams that the adapter itself
+    /// loses.
     pub fate: Fate,
 }
 
-/// A piece of a group: an address in this process and a length, laid out as `iovec`. Sending it reads memory by a system
-/// call, which tells if it is not there.
+/// A part of a group: an address in this process and a length, with the layout of `iovec`. The send call reads the
+/// memory, and fails with EFAULT if it is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Piece {
@@ -39,18 +40,18 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// The most pieces of one group: the kernel's limit (UIO_MAXIOV).
+/// The most iovecs of one group: the kernel's limit (UIO_MAXIOV).
 pub const MAX_PIECES: usize = 1024;
 
 /// A staging buffer and the groups in it.
 pub struct Outbox {
-    /// Staged bytes; groups point into it.
+    /// Staged bytes; groups refer to it by offsets.
     pub bytes: Box<[u8]>,
     /// Bytes used.
     pub len: usize,
-    /// What to send, in order.
+    /// The groups to send, in order.
     pub groups: Vec<Group>,
-    /// Pieces of groups that do not lie in the outbox as a whole.
+    /// Iovecs of groups that are not contiguous in the outbox.
     pub pieces: Vec<Piece>,
 }
 
@@ -67,24 +68,24 @@ impl Group {
 }
 
 impl Outbox {
-    /// An empty outbox for `capacity` bytes and `groups` groups; neither grows.
+    /// An empty outbox for `capacity` bytes and `groups` groups; these two do not grow.
     pub fn new(capacity: usize, groups: usize) -> Self {
         Outbox { bytes: vec![0; capacity].into(), len: 0, groups: Vec::with_capacity(groups), pieces: Vec::new() }
     }
 
-    /// Forgets everything.
+    /// Removes all groups and bytes.
     pub fn clear(&mut self) {
         self.len = 0;
         self.groups.clear();
         self.pieces.clear();
     }
 
-    /// Bytes of all groups.
+    /// Total bytes of all groups.
     pub fn total(&self) -> usize {
         self.groups.iter().map(|group| group.len).sum()
     }
 
-    /// Makes the last group consist of pieces, if it does not yet; a new group has none to begin with.
+    /// Converts the last group to iovecs, unless it has some; an empty group starts with none.
     pub fn open_pieces(&mut self) {
         let Some(group) = self.groups.last_mut() else { return };
         if group.pieces.1 == 0 {
@@ -96,7 +97,7 @@ impl Outbox {
         }
     }
 
-    /// Appends a piece to the last group, joined to the one before where they touch.
+    /// Appends an iovec to the last group; contiguous iovecs are merged.
     pub fn add_piece(&mut self, piece: Piece) {
         let Some(group) = self.groups.last_mut() else { return };
         group.len += piece.len;
@@ -114,9 +115,9 @@ impl Outbox {
         self.bytes[at..].as_ptr().addr()
     }
 
-    /// The datagrams of a group that lies in the outbox as a whole, in order.
+    /// The datagrams of a group that is contiguous in the outbox, in order.
     pub fn datagrams(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
-        debug_assert_eq!(group.pieces.1, 0, "offered to a carrier that does not take pieces");
+        debug_assert_eq!(group.pieces.1, 0, "this carrier does not take iovecs");
         self.bytes[group.start..group.start + group.len].chunks(group.segment.max(1))
     }
 }

@@ -1,5 +1,5 @@
-//! The sockets of one adapter as one carrier: its slot's port in both families, port 4791 while it holds it, and one
-//! for each multicast group.
+//! The sockets of one adapter as one carrier: its slot's port in both families, port 4791 while the adapter holds it,
+//! and one socket for each multicast group.
 
 use crate::trouble::Troubles;
 use crate::udp::Udp;
@@ -8,23 +8,23 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// How many receives go by before sockets that have been silent are looked at again: after so many that found nothing,
-/// nothing is there.
+/// Receive calls between two checks of silent sockets. After this many calls without a datagram, every socket has
+/// been checked.
 pub const SILENT_CALLS: u32 = 64;
-/// The same for the port that it sends from. Most processes hear of foreign adapters and groups never: a poll of theirs
-/// costs next to nothing more with those sockets than without.
+/// The same for the sockets of the port that it sends from. Most processes never receive from foreign adapters or
+/// groups: their sockets for those add almost no cost to a poll.
 const SILENT_CALLS_OWN: u32 = 16;
-/// How many receives without a datagram make a socket a silent one.
+/// Receive calls without a datagram after which a socket is silent.
 const COLD_AFTER: u32 = 4096;
 
-/// UDP sockets that send from one port and receive on one or two.
+/// UDP sockets that send from one port and receive on several.
 pub struct Ports {
     ports: Vec<Port>,
     own: u16,
     calls: u32,
     next: usize,
     without: Without,
-    /// Of groups that no socket was there for.
+    /// Errors of groups without a socket of their address family.
     troubles: Troubles,
 }
 
@@ -34,7 +34,7 @@ struct Port {
 }
 
 impl Ports {
-    /// Binds the port in both families, as far as the machine has them. `AddrInUse` if somebody holds it in one.
+    /// Binds the port in the families that the machine has. `AddrInUse` if another socket has it in any of them.
     pub fn bind(port: u16, without: Without) -> io::Result<Ports> {
         let (ports, troubles) = (Vec::with_capacity(4), Troubles::default());
         let mut ports = Ports { ports, own: port, calls: 0, next: 0, without, troubles };
@@ -48,7 +48,7 @@ impl Ports {
         for v6 in [false, true] {
             match bind(port, v6, self.without) {
                 Ok(udp) => self.ports.push(Port { udp, silent: COLD_AFTER }),
-                // Without a descriptor it is not known whether the machine has that family.
+                // With no free descriptor it is unknown whether the machine has that family.
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse
                         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) =>
@@ -70,7 +70,7 @@ impl Ports {
         self.own
     }
 
-    /// Bytes that the kernel holds for one socket before it drops.
+    /// Bytes that the kernel buffers for one socket before it drops.
     pub fn receive_buffer(&self) -> usize {
         self.ports.iter().map(|port| port.udp.receive_buffer()).min().unwrap_or(0)
     }
@@ -156,7 +156,7 @@ impl Carrier for Ports {
 }
 
 impl Ports {
-    /// This machine has no sockets of the family that a group goes by.
+    /// Records that this machine has no sockets of the address family of a group.
     #[cold]
     fn note_missing_family(&mut self, group: &Group) {
         let Group { to, from, ifindex, len, .. } = *group;
@@ -164,7 +164,7 @@ impl Ports {
         self.troubles.note(trouble, clock::monotonic());
     }
 
-    /// Whether some other socket than `at` is not silent: then `at` may be left for later.
+    /// Whether a socket other than `at` is not silent: then `at` may be skipped.
     fn ports_warm(&self, at: usize) -> bool {
         self.ports.iter().enumerate().any(|(other, port)| other != at && port.silent < COLD_AFTER)
     }

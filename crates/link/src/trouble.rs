@@ -1,19 +1,19 @@
-//! What goes wrong while sending, noted for the log: once for each kind and destination, not once for each packet.
+//! Send errors, recorded for the log: once for each kind and destination, not once for each packet.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// A datagram that the kernel refused, or a way of sending that it refused.
+/// A datagram that the kernel refused, or a kind of send that it refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// What was refused.
     pub kind: TroubleKind,
-    /// The error number.
+    /// The errno.
     pub errno: i32,
-    /// Where the datagram was to go.
+    /// Destination of the datagram.
     pub to: SocketAddr,
     /// Its source address.
     pub from: IpAddr,
-    /// The interface that it was to leave by, 0 = by route.
+    /// The outgoing interface, 0 = by route.
     pub ifindex: u32,
     /// UDP payload of the datagram, bytes.
     pub len: usize,
@@ -24,64 +24,65 @@ pub struct Trouble {
 pub enum TroubleKind {
     /// The datagram: it is lost.
     Send,
-    /// Several datagrams in one send: they went one by one, and so do all that follow.
+    /// Several datagrams in one send: they were sent one by one, and all later datagrams will be.
     Segments,
 }
 
-/// How many kinds and destinations are remembered.
+/// Number of entries, one for each kind and destination.
 const REMEMBERED: usize = 16;
-/// Nanoseconds after which the same trouble is told again.
+/// Nanoseconds after which the same trouble is reported again.
 const AGAIN: u64 = 60_000_000_000;
 
-/// The troubles of a socket: those that were noted lately, told or not. Allocates nothing.
+/// The recent troubles of a socket, reported or not. Allocates nothing.
 #[derive(Default)]
 pub(crate) struct Troubles {
     entries: [Option<Entry>; REMEMBERED],
-    untold: usize,
+    unreported: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     trouble: Trouble,
-    /// When it was noted, nanoseconds.
+    /// When it was recorded, nanoseconds.
     at: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Troubles {
-    /// Notes a trouble, unless the same was noted within a minute. With all places taken, the oldest makes way.
+    /// Records a trouble, unless the same was recorded within a minute. A full table replaces its oldest reported
+    /// entry.
     #[cold]
     pub fn note(&mut self, trouble: Trouble, now: u64) {
         let same = |entry: &Entry| {
             let known = &entry.trouble;
             (known.kind, known.errno, known.to.ip()) == (trouble.kind, trouble.errno, trouble.to.ip())
         };
-        let place = match self.entries.iter().position(|entry| entry.as_ref().is_some_and(same)) {
+        let index = match self.entries.iter().position(|entry| entry.as_ref().is_some_and(same)) {
             Some(known) => known,
-            // A free place comes before the oldest of those that were told, and that before what is still to be told.
+            // A free entry is used first, then the oldest reported entry, then the oldest unreported entry.
             None => {
-                let age = |at: &usize| self.entries[*at].map(|entry| (!entry.told, entry.at));
-                (0..REMEMBERED).min_by_key(age).expect("there are places")
+                let age = |at: &usize| self.entries[*at].map(|entry| (!entry.reported, entry.at));
+                (0..REMEMBERED).min_by_key(age).expect("the table is not empty")
             }
         };
-        let entry = &mut self.entries[place];
+        let entry = &mut self.entries[index];
         match entry {
-            // All that is remembered is still to be told: this one comes again.
-            Some(other) if !other.told => return,
+            // All entries wait to be reported: drop this trouble, which will occur again.
+            Some(other) if !other.reported => return,
             Some(other) if same(other) && now.saturating_sub(other.at) < AGAIN => return,
-            _ => *entry = Some(Entry { trouble, at: now, told: false }),
+            _ => *entry = Some(Entry { trouble, at: now, reported: false }),
         }
-        self.untold += 1;
+        self.unreported += 1;
     }
 
-    /// The next trouble that nothing was told of yet.
+    /// The next trouble that was not yet reported.
     pub fn take(&mut self) -> Option<Trouble> {
-        if self.untold == 0 {
+        if self.unreported == 0 {
             return None;
         }
-        let entry = self.entries.iter_mut().flatten().find(|entry| !entry.told)?;
-        entry.told = true;
-        self.untold -= 1;
+        let entry = self.entries.iter_mut().flatten().find(|entry| !entry.reported)?;
+        entry.reported = true;
+        self.unreported -= 1;
         Some(entry.trouble)
     }
 }
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_is_told_once_a_minute_for_each_kind_and_destination() {
+    fn a_trouble_is_reported_once_a_minute_for_each_kind_and_destination() {
         let mut troubles = Troubles::default();
         for packet in 0..1000 {
             troubles.note(trouble(libc::EMSGSIZE, 1), packet);
@@ -116,15 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn many_destinations_push_out_the_oldest_that_was_told() {
+    fn many_destinations_replace_the_oldest_reported_entry() {
         let mut troubles = Troubles::default();
         for host in 0..100 {
             troubles.note(trouble(libc::EPERM, host), u64::from(host));
         }
-        assert_eq!(taken(&mut troubles), REMEMBERED, "the rest found no place");
+        assert_eq!(taken(&mut troubles), REMEMBERED, "the table is full");
         troubles.note(trouble(libc::EPERM, 200), 1000);
         assert_eq!(troubles.take(), Some(trouble(libc::EPERM, 200)));
-        // The first of all made way, the others are remembered.
+        // Host 0 was replaced, the others are still recorded.
         troubles.note(trouble(libc::EPERM, 1), 1001);
         assert_eq!(taken(&mut troubles), 0);
         troubles.note(trouble(libc::EPERM, 0), 1002);

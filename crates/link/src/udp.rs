@@ -1,6 +1,6 @@
-//! The carrier that any user has: a UDP socket, with UDP_SEGMENT on the way out and UDP_GRO on the way in.
+//! The carrier that any user can open: a UDP socket, with UDP_SEGMENT for sends and UDP_GRO for receives.
 //!
-//! Source addresses and interfaces are set and told by IP_PKTINFO: one wildcard socket serves all addresses of a
+//! IP_PKTINFO sets and returns local addresses and interfaces, so that one wildcard socket serves all addresses of a
 //! host. With IP_MTU_DISCOVER=DO the kernel sends Identification 0 (segment i of a group: i) and DF, which the ICRC
 //! covers.
 
@@ -15,52 +15,52 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// How often a full send buffer is waited for, a millisecond each, before a group is lost as on a wire.
+/// How often a send waits for room in the send buffer, a millisecond each, before the group is lost as on a wire.
 const WAITS: usize = 5;
-/// The most segments that every kernel with UDP_SEGMENT takes.
+/// The number of segments that every kernel with UDP_SEGMENT accepts.
 const MAX_SEGMENTS: usize = 64;
-/// What the socket buffers are asked to be; the kernel gives a user what net.core.rmem_max allows.
+/// Requested size of the socket buffers, bytes; an unprivileged user gets at most net.core.rmem_max.
 const WANTED_BUFFER: usize = 4 << 20;
-/// The libc crate does not have these two for this system.
+/// The libc crate does not define these two for Linux.
 const IPV6_MULTICAST_ALL: i32 = 29;
 const UDP_NO_CHECK6_RX: i32 = 102;
 
-/// A UDP socket on one port of one address family.
+/// A UDP socket bound to one port of one address family.
 pub struct Udp {
     socket: Socket,
     port: u16,
     v6: bool,
     outgoing: Box<SendBatch>,
     incoming: Box<ReceiveBatch>,
-    /// Messages to ask for at once: each one that is not there costs as much as a failed call.
+    /// Messages to request per receive call: each message slot that stays empty costs as much as a failed call.
     ask: usize,
     segments: Segments,
     alone: Alone,
     troubles: Troubles,
 }
 
-/// Whether the kernel takes several datagrams in one send.
+/// Whether the kernel accepts several datagrams in one send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Segments {
-    /// As far as is known.
+    /// It accepts them, as far as known.
     Taken,
-    /// The user wants the first of them refused, as some kernels and interfaces do.
+    /// `Without::UDP_SEGMENT`: the first group counts as refused, as some kernels and interfaces refuse it.
     ToBeRefused,
-    /// It does not.
+    /// It refuses them.
     Refused,
 }
 
-/// Errors by which kernels refuse segments. EIO: the interface computes no checksums (Linux before 6.11), or IPsec is on
-/// the way. EMSGSIZE: the first of them is too long, or Linux does not say which. The datagram alone tells.
+/// Errors by which kernels refuse segments. EIO: the interface computes no checksums (Linux before 6.11), or IPsec is
+/// on the path. EMSGSIZE: the first datagram or the group is too long; sending that datagram alone tells which.
 const REFUSALS: [i32; 6] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOPROTOOPT, libc::EMSGSIZE, libc::ENOSYS];
 
 impl Udp {
-    /// Binds the wildcard address of a family (`v6`) to a port. `AddrInUse` if somebody has it.
+    /// Binds the wildcard address of a family (`v6`) to a port. `AddrInUse` if another socket has the port.
     pub fn bind(port: u16, v6: bool, without: Without) -> io::Result<Udp> {
         Self::open(v6, without)?.bound(any(v6, port))
     }
 
-    /// The same for a port on which foreign adapters send, and others receive multicast groups.
+    /// The same for a port that foreign adapters send to and that other sockets share for multicast groups.
     pub fn bind_beside_groups(port: u16, v6: bool, without: Without) -> io::Result<Udp> {
         let udp = Self::open(v6, without)?;
         udp.take_zero_checksums();
@@ -68,12 +68,12 @@ impl Udp {
         udp.bound(any(v6, port))
     }
 
-    /// Receives what an interface takes in for a multicast group at a port. Every socket that does so gets a copy.
+    /// Receives the datagrams of an interface for a multicast group at a port. Every socket that joins gets a copy.
     pub fn join(group: IpAddr, port: u16, ifindex: u32, without: Without) -> io::Result<Udp> {
         let udp = Self::open(group.is_ipv6(), without)?;
         udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
-        // Bound to the group, it takes nobody's other packets away.
+        // Bound to the group address, so that it receives no other datagrams of the port.
         match group {
             IpAddr::V4(v4) => {
                 let udp = udp.bound(SocketAddr::new(group, port))?;
@@ -88,8 +88,8 @@ impl Udp {
         }
     }
 
-    /// Why the kernel has no UDP_SEGMENT, UDP_GRO or IPv6 here; `None` if it has. An interface may refuse segments all the
-    /// same, which the first send tells.
+    /// Why the kernel has no UDP_SEGMENT, UDP_GRO or IPv6; `None` if it has the feature. An interface may still
+    /// refuse segments, which only the first send shows.
     pub fn refusal(feature: Without) -> Option<io::Error> {
         let (domain, option) = match feature {
             Without::UDP_SEGMENT => (Domain::IPV4, Some((libc::UDP_SEGMENT, 0))),
@@ -115,17 +115,17 @@ impl Udp {
             socket.set_only_v6(true)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
             set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
-            // Groups that other sockets have joined are not ours. Linux before 4.20 does not know the option.
+            // Without this, the socket receives groups that other sockets joined. Linux before 4.20 lacks the option.
             let _ = set(&socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
         } else {
             set(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
             set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
             set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
         }
-        // Linux before 5.0 has no UDP_GRO. Segments that stay on such a machine may reach a receiver uncut: each datagram
-        // goes alone there too.
+        // Linux before 5.0 has no UDP_GRO. Segments to a receiver on the same machine may arrive uncut there, so that
+        // each datagram is sent alone too.
         let gro = !without.contains(Without::UDP_GRO) && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-        // 0 switches nothing on: it is asked whether the option is known.
+        // 0 enables nothing: the call tests whether the kernel knows the option.
         let segments = match gro && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok() {
             true if without.contains(Without::UDP_SEGMENT) => Segments::ToBeRefused,
             true => Segments::Taken,
@@ -149,11 +149,11 @@ impl Udp {
         })
     }
 
-    /// Takes datagrams over IPv6 whose UDP checksum is 0, as foreign adapters send them; the kernel drops them otherwise.
-    /// The ICRC of what comes here is always checked.
+    /// Accepts datagrams over IPv6 with UDP checksum 0, as foreign adapters send them; the kernel drops them
+    /// otherwise. The ICRC of datagrams at this port is always checked.
     fn take_zero_checksums(&self) {
         if self.v6 {
-            // Linux has had the option since 3.16.
+            // The option is available since Linux 3.16.
             let _ = set(&self.socket, libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
         }
     }
@@ -164,17 +164,17 @@ impl Udp {
         Ok(self)
     }
 
-    /// Bytes that the kernel holds for us before it drops: the whole buffer, its own overhead included.
+    /// Bytes that the kernel buffers before it drops: the whole buffer, including the kernel's overhead.
     pub fn receive_buffer(&self) -> usize {
         self.socket.recv_buffer_size().unwrap_or(0)
     }
 
-    /// Whether its family is IPv6.
+    /// Whether the address family is IPv6.
     pub fn is_v6(&self) -> bool {
         self.v6
     }
 
-    /// The port that it is bound to.
+    /// The port that the socket is bound to.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -187,8 +187,8 @@ impl Udp {
             match self.send_first(outbox, rest) {
                 Ok(sent) => rest = &rest[sent..],
                 Err(error) if self.try_again(&error, &mut waits) => {}
-                // No route, no address, a firewall: this group is lost as a packet on a wire would be, and the others
-                // still go.
+                // No route, no address, a firewall: this group is lost as on a wire, and the other groups are still
+                // sent.
                 Err(error) => {
                     let outcome = if self.may_go_alone(first, &error) {
                         self.send_alone(outbox, first, &error, &mut waits)
@@ -208,24 +208,24 @@ impl Udp {
         missing.map_or(Ok(()), Err)
     }
 
-    /// Sends the first groups; how many, at least one. The error is the first group's.
+    /// Sends the first groups; returns how many, at least one. The error is that of the first group.
     fn send_first(&mut self, outbox: &Outbox, groups: &[Group]) -> io::Result<usize> {
         if self.segments == Segments::Taken {
             return self.outgoing.send(self.socket.as_raw_fd(), outbox, groups);
         }
         match groups.iter().take_while(|group| group.count() < 2).count() {
-            // As an interface says that cannot.
+            // The error of an interface that cannot send segments.
             0 => Err(io::Error::from_raw_os_error(libc::EIO)),
             plain => self.outgoing.send(self.socket.as_raw_fd(), outbox, &groups[..plain]),
         }
     }
 
-    /// Whether an error passes, after a wait where that helps.
+    /// Whether to repeat the send; waits first if the send buffer is full.
     fn try_again(&self, error: &io::Error, waits: &mut usize) -> bool {
         match error.kind() {
             io::ErrorKind::Interrupted => true,
             io::ErrorKind::WouldBlock if *waits < WAITS => {
-                // The send buffer is full of datagrams that have not left: it drains, unless the link stands still.
+                // The send buffer is full of datagrams that have not left: it drains unless the link is stalled.
                 self.wait_writable();
                 *waits += 1;
                 true
@@ -234,13 +234,14 @@ impl Udp {
         }
     }
 
-    /// Whether the datagrams of a group that was refused may be taken one by one.
+    /// Whether the datagrams of a refused group may be accepted one by one.
     fn may_go_alone(&self, group: &Group, error: &io::Error) -> bool {
         group.count() > 1 && error.raw_os_error().is_some_and(|errno| REFUSALS.contains(&errno))
     }
 
-    /// Sends the datagrams of a group one by one, for the kernel refused the group with `refusal`. If the first of them is
-    /// refused too, it was not for the segments: the group is lost. Otherwise no group has segments from now on.
+    /// Sends the datagrams of a group one by one, because the kernel refused the group with `refusal`. If the first
+    /// datagram is refused too, segments are not the reason, and the group is lost. Otherwise, except after EMSGSIZE,
+    /// later groups are limited to one segment.
     #[cold]
     fn send_alone(&mut self, outbox: &Outbox, group: &Group, refusal: &io::Error, waits: &mut usize) -> io::Result<()> {
         let mut outcome = Ok(());
@@ -256,7 +257,7 @@ impl Udp {
             };
             match sent {
                 Ok(()) if index == 0 && self.segments != Segments::Refused => {
-                    // Too long for a moment, and not any more: that says nothing of segments.
+                    // EMSGSIZE without a datagram that is too long says nothing about segments.
                     if refusal.raw_os_error() != Some(libc::EMSGSIZE) {
                         self.segments = Segments::Refused;
                         self.note(TroubleKind::Segments, group, refusal);
@@ -264,15 +265,15 @@ impl Udp {
                 }
                 Ok(()) => {}
                 Err(error) if index == 0 => return Err(error),
-                // The rest may still be taken, as it would after a loss on the way.
+                // The kernel may still accept the rest; to the receiver this is an ordinary loss.
                 Err(error) => outcome = Err(error),
             }
         }
         outcome
     }
 
-    /// Notes what the user may want to hear of. Not that memory is gone, which the engine sees to, nor that a peer's port
-    /// is closed or a link is slow.
+    /// Records a failed send for the log. Ignores EFAULT, which the engine handles, ECONNREFUSED (the peer's port is
+    /// closed) and EAGAIN (the link is slow).
     #[cold]
     fn note(&mut self, kind: TroubleKind, group: &Group, error: &io::Error) {
         let Some(errno) = error.raw_os_error() else { return };
@@ -286,7 +287,7 @@ impl Udp {
 
     fn wait_writable(&self) {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one pollfd, on the stack.
+        // SAFETY: one pollfd on the stack.
         unsafe { libc::poll(&mut poll, 1, 1) };
     }
 }
@@ -317,7 +318,7 @@ impl Carrier for Udp {
                 }
                 Ok(count)
             }
-            // Nothing there; or ECONNREFUSED and its like, which are news of datagrams sent earlier.
+            // Nothing has arrived; or ECONNREFUSED and similar errors, which concern datagrams sent earlier.
             Err(_) => {
                 self.ask = (self.ask / 2).max(1);
                 Ok(0)
@@ -352,7 +353,7 @@ fn any(v6: bool, port: u16) -> SocketAddr {
 }
 
 fn set(socket: &Socket, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: an int option by value.
+    // SAFETY: passes a pointer to an int and its size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

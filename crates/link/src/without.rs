@@ -1,27 +1,29 @@
-//! Features of the kernel that Weir does without: those that a user switches off, to see the fallback at work.
+//! Features of the kernel that a user has switched off to test their fallbacks.
 
 use std::fmt;
 use std::str::FromStr;
 
 bitflags::bitflags! {
-    /// A set of kernel features. Each has a fallback, which is taken where the kernel refuses the feature, and where the
-    /// feature is in this set.
+    /// A set of kernel features. Each feature has a fallback, which is used where the kernel refuses the feature or
+    /// the set contains it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Without: u8 {
-        /// Several datagrams in one send (UDP_SEGMENT, Linux 4.18). Without it each datagram goes alone.
+        /// Several datagrams in one send (UDP_SEGMENT, Linux 4.18). Without it each datagram is sent alone.
         const UDP_SEGMENT = 1 << 0;
-        /// Several datagrams in one receive (UDP_GRO, Linux 5.0). Without it each datagram comes, and goes, alone.
+        /// Several datagrams in one receive (UDP_GRO, Linux 5.0). Without it each datagram is received and sent
+        /// alone.
         const UDP_GRO = 1 << 1;
-        /// Sockets of AF_INET6, which `ipv6.disable=1` takes away. Without them there is IPv4 alone.
+        /// Sockets of AF_INET6, which `ipv6.disable=1` removes. Without them only IPv4 is used.
         const IPV6 = 1 << 2;
-        /// userfaultfd(2) with write-protect mode (Linux 5.7). Without it the interposed functions alone tell of unmapping.
+        /// userfaultfd(2) with write-protect mode (Linux 5.7). Without it only the interposed functions report
+        /// unmapping.
         const USERFAULTFD = 1 << 3;
         /// MADV_POPULATE_READ and MADV_POPULATE_WRITE (Linux 5.14). Without them pages are touched one by one.
         const MADV_POPULATE = 1 << 4;
     }
 }
 
-/// The names that users give, in the order of the flags.
+/// User-visible names, in the order of the flags.
 const NAMES: [(&str, Without); 5] = [
     ("udp-segment", Without::UDP_SEGMENT),
     ("udp-gro", Without::UDP_GRO),
@@ -36,21 +38,21 @@ impl Without {
         NAMES.into_iter()
     }
 
-    /// All names, in the order in which they are listed to users.
+    /// All names, in the order of the flags.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::each().map(|(name, _)| name)
     }
 }
 
-/// A name that stands for no feature.
+/// The error for a name that is no feature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no feature `{0}`; there are: {list}", list = Without::names().collect::<Vec<_>>().join(", "))]
+#[error("there is no feature `{0}`; the features are: {list}", list = Without::names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownFeature(pub String);
 
 impl FromStr for Without {
     type Err = UnknownFeature;
 
-    /// Names with commas between them; no name at all is the empty set.
+    /// Comma-separated names; the empty string is the empty set.
     fn from_str(text: &str) -> Result<Self, UnknownFeature> {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         names
@@ -88,7 +90,7 @@ mod tests {
         let error = "udp-gro,udp-gso".parse::<Without>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no feature `udp-gso`; there are: udp-segment, udp-gro, ipv6, userfaultfd, madv-populate"
+            "there is no feature `udp-gso`; the features are: udp-segment, udp-gro, ipv6, userfaultfd, madv-populate"
         );
     }
 }

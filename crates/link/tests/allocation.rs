@@ -1,4 +1,4 @@
-//! No memory is allocated per datagram: not by the capture, and not by fault injection once it has its buffers.
+//! No memory is allocated per datagram: neither by the capture nor by fault injection once its buffers exist.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,18 +14,18 @@ thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts what each thread allocates.
+/// Counts the allocations of each thread.
 struct Counting;
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's obligations are passed on.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's obligations are passed on.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Swallows what is sent, and has four datagrams each time.
+/// Discards what is sent, and returns four datagrams per receive.
 struct Busy;
 
 impl Carrier for Busy {
@@ -57,7 +57,7 @@ impl Carrier for Busy {
     }
 }
 
-/// Allocations of this thread while 500 datagrams go out and at least as many come in.
+/// Allocations of this thread while 500 datagrams are sent and at least as many are received.
 fn allocations(carrier: &mut impl Carrier, outbox: &Outbox, inbox: &mut Inbox) -> u64 {
     let before = ALLOCATIONS.get();
     for _ in 0..500 {
@@ -68,7 +68,7 @@ fn allocations(carrier: &mut impl Carrier, outbox: &Outbox, inbox: &mut Inbox) -
 }
 
 #[test]
-fn none_per_datagram() {
+fn no_allocation_per_datagram() {
     let dir = tempfile::tempdir().unwrap();
     let options = CaptureOptions { interface: "eth0", mac: None, port: 20480, description: "", ring: 1 << 20 };
     let mut capture = Capture::create(Busy, &dir.path().join("a.pcapng"), &options).unwrap();

@@ -1,4 +1,4 @@
-//! The capture: what is in the file is what crossed the carrier, and other programs can read it.
+//! The capture file contains exactly the datagrams of the carrier, and other programs can read it.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn read(path: &Path) -> Vec<Frame> {
     open(path).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// A packet of any opcode, its fields from `n`, without ICRC.
+/// A packet of any opcode, its fields derived from `n`, without ICRC.
 fn packet(opcode: Opcode, n: u32) -> Vec<u8> {
     let mut bth = Bth::new(opcode, 0x1_0000 + n, Psn::new(0xff_fff0 + n));
     bth.ack_req = n.is_multiple_of(2);
@@ -60,7 +60,7 @@ fn packet(opcode: Opcode, n: u32) -> Vec<u8> {
     bytes
 }
 
-/// Every opcode that tshark knows, many times over.
+/// Six packets of every opcode that tshark knows.
 fn packets() -> Vec<Vec<u8>> {
     let opcodes = (0..=255).map(Opcode).filter(|opcode| {
         let unknown = matches!(opcode.operation(), None | Some(Operation::Flush | Operation::AtomicWrite));
@@ -81,7 +81,7 @@ fn verdict(datagram: &Datagram<'_>) -> icrc::Verdict {
     icrc::verify(&datagram.envelope, datagram.payload)
 }
 
-/// Sends every packet both ways in both families, between slots and to a real adapter.
+/// Sends and receives every packet in both families, between slots and to port 4791.
 fn varied(path: &Path) -> usize {
     let mut capture = capture(path);
     let mut count = 0;
@@ -136,7 +136,7 @@ fn every_packet_is_roce_with_a_good_icrc() {
 }
 
 #[test]
-fn the_segments_of_a_group_have_ids() {
+fn the_segments_of_a_group_have_identifications() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("group.pcapng");
     let mut capture = capture(&path);
@@ -149,9 +149,9 @@ fn the_segments_of_a_group_have_ids() {
     }
     let to = SocketAddr::new(theirs, THEIR_PORT);
     capture.send(&outbox(&[(to, ours, &bytes, segment(0).len())])).unwrap();
-    assert_eq!(capture.inner().sent[0].1, bytes, "the carrier gets what it would get without capture");
+    assert_eq!(capture.inner().sent[0].1, bytes, "the capture does not change what is sent");
 
-    // Arrivals from one whose IDs we do not know.
+    // Arrivals from a sender with unknown Identifications.
     let ids = [0, 7, 0xbeef];
     let frames: Vec<u8> =
         ids.iter().flat_map(|id| with_icrc(&envelope((theirs, ours), 49152, ROCE_PORT, *id), &body)).collect();
@@ -178,7 +178,7 @@ fn ip_checksum(frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn icrcs_agreed_away_and_wrong_ones() {
+fn omitted_and_wrong_icrcs() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("icrc.pcapng");
     let mut capture = capture(&path);
@@ -200,7 +200,7 @@ fn icrcs_agreed_away_and_wrong_ones() {
     assert_eq!(verdict(&away), icrc::Verdict::Good);
     let shown = roce::find(&frames[1].data).unwrap();
     assert_eq!(verdict(&shown), icrc::Verdict::Bad);
-    // Undoing the damage makes it right: it was translated by the same bits.
+    // Undoing the damage makes the ICRC right: it was wrong by the same bits.
     let mut healed = shown.payload.to_vec();
     healed[20] ^= 0x10;
     assert_eq!(icrc::verify(&shown.envelope, &healed), icrc::Verdict::Good);
@@ -211,7 +211,7 @@ fn icrcs_agreed_away_and_wrong_ones() {
 }
 
 #[test]
-fn injected_faults_are_remarked_on_both_ways() {
+fn injected_faults_are_commented_in_both_directions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("faults.pcapng");
     let spec = "loss=0.2,dup=0.2,reorder=0.2,corrupt=0.2,seed=4,dir=both".parse().unwrap();
@@ -230,7 +230,7 @@ fn injected_faults_are_remarked_on_both_ways() {
         faults.inner_mut().inner_mut().arriving.push((arrival, reply));
         delivered += faults.receive(&mut inbox).unwrap();
     }
-    // What is aside goes.
+    // Releases the datagrams that are held aside.
     std::thread::sleep(std::time::Duration::from_millis(2));
     delivered += faults.receive(&mut inbox).unwrap();
     let (outgoing, incoming) = (faults.outgoing(), faults.incoming());
@@ -286,7 +286,7 @@ fn over_real_sockets() {
     let (mut inbox, mut received) = (Inbox::new(8), 0);
     let deadline = Instant::now() + Duration::from_secs(5);
     while b.incoming().datagrams < 100 {
-        assert!(Instant::now() < deadline, "only {} of 100 arrive", b.incoming().datagrams);
+        assert!(Instant::now() < deadline, "only {} of 100 arrived", b.incoming().datagrams);
         received += b.receive(&mut inbox).unwrap();
     }
     let lost = b.incoming().lost as usize;
@@ -297,7 +297,7 @@ fn over_real_sockets() {
     let (sent, seen) = (read(&path_a), read(&path_b));
     assert_eq!((sent.len(), seen.len()), (100, 100));
     for (out, back) in sent.iter().zip(&seen) {
-        // The Identifications that we take the kernel to set are those that the receiver finds in the ICRC.
+        // The Identifications that outgoing frames assume are those that the receiver derives from the ICRC.
         assert_eq!(out.data, back.data);
         assert_eq!(verdict(&roce::find(&out.data).unwrap()), icrc::Verdict::Good);
         assert!(out.timestamp <= back.timestamp && back.timestamp - out.timestamp < 10_000_000_000);
@@ -306,7 +306,7 @@ fn over_real_sockets() {
 }
 
 #[test]
-fn the_thread_that_writes_takes_no_signals() {
+fn the_writer_thread_blocks_signals() {
     let dir = tempfile::tempdir().unwrap();
     let _capture = capture(&dir.path().join("a.pcapng"));
     let mask = |task: &Path| {
@@ -318,14 +318,14 @@ fn the_thread_that_writes_takes_no_signals() {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
         tasks.filter_map(|task| mask(&task.ok()?.path())).collect()
     };
-    // A thread names itself once it runs.
+    // A thread sets its name only after it has started.
     let deadline = Instant::now() + Duration::from_secs(5);
     while masks().is_empty() {
-        assert!(Instant::now() < deadline, "there is no such thread");
+        assert!(Instant::now() < deadline, "no thread is named weir-capture");
         std::thread::sleep(Duration::from_millis(5));
     }
     let masks = masks();
-    // All but SIGKILL, SIGSTOP and the two that the C library keeps for itself.
+    // All signals but SIGKILL, SIGSTOP and the two that the C library reserves.
     let free = 1 << 8 | 1 << 18 | 1 << 31 | 1 << 32;
     assert!(masks.iter().all(|mask| mask | free == u64::MAX), "{masks:x?}");
 }

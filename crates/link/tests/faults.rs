@@ -1,4 +1,4 @@
-//! Injected faults: repeatable, as often as asked for, and nothing beside what was asked for.
+//! Injected faults: reproducible, at the given rates, and none besides the given ones.
 
 mod common;
 
@@ -31,12 +31,12 @@ fn from() -> IpAddr {
     "10.0.0.1".parse().unwrap()
 }
 
-/// A datagram that can be recognised even with three bits flipped.
+/// A datagram that can be identified even with three flipped bits.
 fn datagram(number: u32) -> Vec<u8> {
     number.to_be_bytes().repeat(25)
 }
 
-/// The number that most of the datagram agrees on.
+/// The number that most words of the datagram contain.
 fn number(bytes: &[u8]) -> u32 {
     let mut votes = BTreeMap::new();
     for word in bytes.chunks_exact(4) {
@@ -45,7 +45,7 @@ fn number(bytes: &[u8]) -> u32 {
     *votes.iter().max_by_key(|(_, count)| **count).unwrap().0
 }
 
-/// Sends so many datagrams, a few per call, a microsecond apart; then waits until all is out.
+/// Sends `count` datagrams, a few per call, a microsecond apart; then waits until all have left.
 fn send(faults: &mut Faults<Dummy>, count: u32) -> Vec<(u32, Fate, Vec<u8>)> {
     let mut next = 0;
     while next < count {
@@ -58,13 +58,13 @@ fn send(faults: &mut Faults<Dummy>, count: u32) -> Vec<(u32, Fate, Vec<u8>)> {
     while let Some(due) = faults.due() {
         NOW.set(due.max(now()));
         faults.flush_due(now()).unwrap();
-        assert!(faults.due().is_none_or(|due| due > now()), "what is due goes when it is due");
+        assert!(faults.due().is_none_or(|due| due > now()), "due datagrams leave");
     }
     faults.inner_mut().sent.drain(..).map(|(group, bytes)| (number(&bytes), group.fate, bytes)).collect()
 }
 
 #[test]
-fn nothing_asked_for_nothing_done() {
+fn an_empty_specification_changes_nothing() {
     let mut faults = faults("");
     let sent = send(&mut faults, 100);
     assert_eq!(sent, (0..100).map(|i| (i, Fate::empty(), datagram(i))).collect::<Vec<_>>());
@@ -78,7 +78,7 @@ fn the_same_seed_gives_the_same_fates() {
     let first = send(&mut faults(spec), 2000);
     assert_eq!(first, send(&mut faults(spec), 2000));
     assert_ne!(first, send(&mut faults(&spec.replace('7', "8")), 2000));
-    // A seed that was drawn can be given again.
+    // The seed of a run without a given seed can be given to the next run.
     let mut drawn = faults("loss=0.5");
     let again = format!("loss=0.5,seed={}", drawn.seed());
     assert_eq!(send(&mut drawn, 500), send(&mut faults(&again), 500));
@@ -94,7 +94,7 @@ fn fates_do_not_depend_on_each_other() {
 }
 
 #[test]
-fn as_often_as_asked_for() {
+fn faults_occur_at_the_given_rates() {
     const COUNT: u32 = 20_000;
     let mut faults = faults("loss=0.02,dup=0.03,reorder=0.04,corrupt=0.05,seed=1");
     let sent = send(&mut faults, COUNT);
@@ -107,7 +107,7 @@ fn as_often_as_asked_for() {
     near(counts.duplicated, 0.03 * 0.98);
     near(counts.corrupted, 0.05 * 0.98);
     near(counts.reordered + counts.delayed, 0.04 * 0.98);
-    assert!(counts.delayed * 10 < counts.reordered, "few have only such behind them as are held back too");
+    assert!(counts.delayed * 10 < counts.reordered, "few datagrams are followed only by others that are held back");
     assert_eq!(sent.len() as u64, u64::from(COUNT) - counts.lost + counts.duplicated);
     let with = |fate: Fate| sent.iter().filter(|(_, f, _)| f.contains(fate)).count() as u64;
     assert_eq!(with(Fate::DUPLICATED), counts.duplicated);
@@ -147,7 +147,7 @@ fn a_delay_keeps_the_order_and_the_time() {
         NOW.set(start + i * 1000);
         faults.send(&outbox(&[(to(), from(), &one, one.len())])).unwrap();
         let out = faults.inner().sent.len() as u64;
-        // What was sent 70 µs ago or earlier is out, what came less than 50 µs ago is not.
+        // Datagrams sent at least 70 µs ago have left; datagrams sent less than 50 µs ago have not.
         assert!(out >= i.saturating_sub(70) && out <= (i + 1).saturating_sub(50), "{out} of {i}");
     }
     assert_eq!(send(&mut faults, 0).len(), 100);
@@ -155,7 +155,7 @@ fn a_delay_keeps_the_order_and_the_time() {
 }
 
 #[test]
-fn one_that_nobody_overtakes_goes_after_a_millisecond() {
+fn a_datagram_without_overtakers_leaves_after_a_millisecond() {
     let mut faults = faults("reorder=1,seed=1");
     let start = now();
     let one = datagram(1);
@@ -165,7 +165,7 @@ fn one_that_nobody_overtakes_goes_after_a_millisecond() {
     faults.flush_due(start + 999_999).unwrap();
     assert_eq!(faults.inner().sent.len(), 0);
     faults.flush_due(start + 1_000_000).unwrap();
-    assert_eq!(faults.inner().sent[0].0.fate, Fate::DELAYED, "delayed it was, reordered it was not");
+    assert_eq!(faults.inner().sent[0].0.fate, Fate::DELAYED, "it was delayed but not reordered");
     assert_eq!(faults.due(), None);
 }
 
@@ -190,7 +190,7 @@ fn arrival(segment: usize) -> Arrival {
     arrival
 }
 
-/// Lets `count` datagrams arrive, ten per arrival, and receives until all is through.
+/// Lets `count` datagrams arrive, ten per arrival, and receives until all have been processed.
 fn receive(faults: &mut Faults<Dummy>, count: u32) -> Vec<(u32, Fate)> {
     let numbers: Vec<u32> = (0..count).collect();
     let joined = numbers.chunks(10).map(|ten| (arrival(100), ten.iter().flat_map(|n| datagram(*n)).collect()));
@@ -216,7 +216,7 @@ fn receive(faults: &mut Faults<Dummy>, count: u32) -> Vec<(u32, Fate)> {
 }
 
 #[test]
-fn incoming_ones_too() {
+fn incoming_datagrams_too() {
     let mut plain = faults("dir=in");
     assert_eq!(plain.max_segments(), 64);
     assert_eq!(receive(&mut plain, 1000), (0..1000).map(|i| (i, Fate::empty())).collect::<Vec<_>>());
@@ -234,7 +234,7 @@ fn incoming_ones_too() {
 
 #[test]
 fn an_inbox_that_is_full_loses_nothing() {
-    // All that was delayed is due at once: ten times what an inbox holds.
+    // All delayed datagrams are due at once: ten times the capacity of an inbox.
     let mut faults = faults("delay=1ms,dir=in");
     let numbers: Vec<u32> = (0..100).collect();
     faults.inner_mut().arriving =
@@ -252,9 +252,9 @@ fn an_inbox_that_is_full_loses_nothing() {
     assert_eq!(got, numbers);
 }
 
-/// What a log says at the end of a program, whether that closes its device or not.
+/// The final counts are reported once, whether the program closes its device or not.
 #[test]
-fn the_counts_are_told_once_at_the_end() {
+fn the_counts_are_reported_once_at_the_end() {
     for closed in [true, false] {
         let told = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
         let mut lossy = faults("loss=0.1,dup=0.1,seed=7");

@@ -1,4 +1,4 @@
-//! Multicast groups beside the port's holder, on the loopback interface.
+//! Multicast groups on a port that another socket holds for unicast, on the loopback interface.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ const LOOPBACK: u32 = 1;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 5);
 
 #[test]
-fn each_that_has_joined_gets_a_copy_and_nobody_else() {
+fn each_member_of_a_group_gets_a_copy_and_no_other_socket() {
     let port = free_port();
     let mut holder = carrier();
     holder.listen(port).unwrap();
@@ -24,8 +24,8 @@ fn each_that_has_joined_gets_a_copy_and_nobody_else() {
         assert_eq!(received(member), Some((GROUP.into(), port, b"to the group".to_vec())));
         assert_eq!(received(member), None);
     }
-    assert_eq!(received(&mut holder), None, "a group that it has not joined");
-    // What is for one alone stays the holder's.
+    assert_eq!(received(&mut holder), None, "the holder has not joined the group");
+    // Unicast datagrams still go to the holder only.
     send(&mut sender, Ipv4Addr::LOCALHOST, port, b"to the holder");
     assert_eq!(received(&mut holder), Some((Ipv4Addr::LOCALHOST.into(), port, b"to the holder".to_vec())));
     assert_eq!((received(&mut first), received(&mut second)), (None, None));
@@ -37,17 +37,17 @@ fn each_that_has_joined_gets_a_copy_and_nobody_else() {
 }
 
 #[test]
-fn a_port_that_somebody_has_for_himself_is_not_shared() {
+fn a_port_that_is_bound_exclusively_is_not_shared() {
     let port = free_port();
     let _alone = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
     let error = carrier().join(GROUP.into(), port, LOOPBACK).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
 }
 
-/// RoCEv2 adapters leave the UDP checksum out over IPv6, too; the kernel drops such datagrams unless told.
+/// RoCEv2 adapters send UDP checksum 0 over IPv6 too; the kernel drops such datagrams by default.
 #[test]
-fn datagrams_without_checksum_are_taken_where_foreign_adapters_send_to() {
-    /// The libc crate does not have it for this system.
+fn datagrams_without_checksum_are_accepted_on_the_roce_port() {
+    /// The libc crate does not define it for Linux.
     const UDP_NO_CHECK6_TX: i32 = 101;
     let (port, mut holder) = (free_port(), carrier());
     holder.listen(port).unwrap();
@@ -59,13 +59,13 @@ fn datagrams_without_checksum_are_taken_where_foreign_adapters_send_to() {
     assert_eq!(rc, 0, "{}", std::io::Error::last_os_error());
     adapter.send_to(b"unchecked", (Ipv6Addr::LOCALHOST, port)).unwrap();
     assert_eq!(received(&mut holder), Some((Ipv6Addr::LOCALHOST.into(), port, b"unchecked".to_vec())));
-    // Between Weir processes, which may leave the ICRC out, the checksum stays.
+    // A slot's port receives packets without ICRC, so that the UDP checksum is required there.
     let mut slot = carrier();
     adapter.send_to(b"unchecked", (Ipv6Addr::LOCALHOST, slot.port())).unwrap();
     assert_eq!(received(&mut slot), None);
 }
 
-/// With a port of its own to send from.
+/// A carrier with a port of its own.
 fn carrier() -> Ports {
     loop {
         match Ports::bind(free_port(), Without::empty()) {
@@ -88,7 +88,7 @@ fn send(carrier: &mut Ports, to: Ipv4Addr, port: u16, bytes: &[u8]) {
     carrier.send(&outbox).unwrap();
 }
 
-/// The next datagram, if one comes: to where, and what.
+/// The next datagram, if any arrives: its destination address and port, and its bytes.
 fn received(carrier: &mut Ports) -> Option<(IpAddr, u16, Vec<u8>)> {
     let mut inbox = Inbox::new(2);
     let until = Instant::now() + Duration::from_millis(50);

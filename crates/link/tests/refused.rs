@@ -1,4 +1,5 @@
-//! Kernels that refuse: UDP_SEGMENT, UDP_GRO, IPv6, and datagrams. What can go goes, and what cannot is told once.
+//! Kernels that refuse UDP_SEGMENT, UDP_GRO, IPv6 or single datagrams: the fallback is used, and each error is
+//! reported once.
 
 mod common;
 
@@ -15,7 +16,7 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Bytes of a packet without its ICRC.
 const BODY: usize = 500;
 
-/// A socket on a port that nothing else has.
+/// A socket on an unused port.
 fn bind(without: Without) -> Udp {
     let free = |port: &u16| Udp::bind(*port, false, without).ok();
     (21800..30000).find_map(|port| free(&port)).expect("there is a free port")
@@ -25,11 +26,11 @@ fn addressed(udp: &Udp) -> SocketAddr {
     SocketAddr::new(HERE, udp.port())
 }
 
-/// The kernel refuses UDP_SEGMENT from a socket that sends no checksums, as it refuses it (before Linux 6.11) towards an
+/// The kernel refuses UDP_SEGMENT from a socket that sends no checksums, as it does (before Linux 6.11) towards an
 /// interface that computes none.
 fn without_checksums(udp: &Udp) {
     let on = 1i32;
-    // SAFETY: an int option from the stack.
+    // SAFETY: passes an int on the stack and its size.
     let done = unsafe {
         let (fd, len) = (udp.as_raw_fd(), size_of::<i32>() as libc::socklen_t);
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, (&raw const on).cast(), len)
@@ -41,14 +42,14 @@ fn envelope(from: &Udp, to: &Udp, ip_id: u16) -> Envelope {
     Envelope { src: HERE, dst: HERE, src_port: from.port(), dst_port: to.port(), ip_id, dont_fragment: true }
 }
 
-/// Packet `id` of a burst, with the ICRC that it has as segment `id` of one send.
+/// Packet `id` of a burst, with the ICRC of segment `id` of one send.
 fn packet(from: &Udp, to: &Udp, id: u16) -> Vec<u8> {
     let mut packet: Vec<u8> = (0..BODY).map(|at| (at as u16 ^ id) as u8).collect();
     packet.extend(icrc::compute(&envelope(from, to, id), &packet).to_le_bytes());
     packet
 }
 
-/// The next `count` datagrams.
+/// Receives the next `count` datagrams.
 fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
     let (mut inbox, mut datagrams) = (Inbox::new(8), Vec::new());
     let end = Instant::now() + Duration::from_secs(10);
@@ -61,29 +62,29 @@ fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// What a burst of packets becomes that the kernel refuses as one send.
+/// Checks the datagrams of a burst that the kernel refuses as one send.
 fn burst_alone(mut from: Udp, errno: i32) {
     let mut to = bind(Without::empty());
     let burst: Vec<u8> = (0..10).flat_map(|id| packet(&from, &to, id)).collect();
     let alone = packet(&from, &to, 0);
     let (address, segment) = (addressed(&to), BODY + 4);
     let sent = outbox(&[(address, HERE, &alone, segment), (address, HERE, &burst, segment)]);
-    assert_eq!(from.max_segments(), 64, "before it is known");
+    assert_eq!(from.max_segments(), 64, "before the first refusal");
     for round in 0..3 {
         from.send(&sent).unwrap();
         let datagrams = receive(&mut to, 11);
         for (at, datagram) in datagrams.iter().enumerate() {
             let expected = packet(&from, &to, at.saturating_sub(1) as u16);
             assert_eq!(datagram[..BODY], expected[..BODY], "round {round}, datagram {at}");
-            // An adapter that sees the Identification, which is 0 now, must find it right.
+            // An adapter sees the Identification, which is 0 now, and must find the ICRC right.
             let verdict = icrc::verify(&envelope(&from, &to, 0), datagram);
             assert_eq!(verdict, Verdict::Good, "round {round}, datagram {at}");
         }
-        assert_eq!(from.max_segments(), 1, "the engine is told");
+        assert_eq!(from.max_segments(), 1, "segments are disabled");
     }
-    let trouble = from.take_trouble().expect("it is told");
+    let trouble = from.take_trouble().expect("the refusal is reported");
     assert_eq!((trouble.kind, trouble.errno, trouble.to), (TroubleKind::Segments, errno, address));
-    assert_eq!(from.take_trouble(), None, "once");
+    assert_eq!(from.take_trouble(), None, "only once");
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn segments_that_the_kernel_refuses_go_one_by_one() {
 }
 
 #[test]
-fn segments_that_the_user_wants_refused_go_one_by_one() {
+fn segments_that_are_switched_off_go_one_by_one() {
     burst_alone(bind(Without::UDP_SEGMENT), libc::EIO);
 }
 
@@ -117,14 +118,14 @@ fn payload_in_place_goes_one_by_one_too() {
     }
     assert_eq!(from.max_segments(), 1);
 
-    // Memory that is gone is still told, and what lies before it still goes.
+    // Unmapped memory is still reported, and the datagrams before it are still sent.
     outbox.pieces.last_mut().unwrap().addr = 64;
     assert_eq!(from.send(&outbox).unwrap_err().raw_os_error(), Some(libc::EFAULT));
     assert_eq!(receive(&mut to, 2).len(), 2);
 }
 
 #[test]
-fn a_group_that_is_too_long_says_nothing_of_segments() {
+fn a_group_that_is_too_long_does_not_disable_segments() {
     let (mut from, mut to) = (bind(Without::empty()), bind(Without::empty()));
     let long = vec![5; 66_000];
     from.send(&outbox(&[(addressed(&to), HERE, &long, 33_000)])).unwrap();
@@ -134,7 +135,7 @@ fn a_group_that_is_too_long_says_nothing_of_segments() {
 }
 
 #[test]
-fn what_is_lost_is_told_once_for_each_kind() {
+fn each_kind_of_loss_is_reported_once() {
     let mut from = bind(Without::empty());
     let (long, broadcast) = (vec![5; 66_000], SocketAddr::from(([255, 255, 255, 255], 9)));
     let sent = outbox(&[(broadcast, HERE, &[1; 100], 100), (addressed(&from), HERE, &long, 66_000)]);
@@ -150,9 +151,9 @@ fn what_is_lost_is_told_once_for_each_kind() {
     assert_eq!(from.max_segments(), 64);
 }
 
-/// A peer whose port is closed is no trouble, for it may have ended.
+/// A closed port is not reported, because the peer may have ended.
 #[test]
-fn a_closed_port_is_not_told() {
+fn a_closed_port_is_not_reported() {
     let mut from = bind(Without::empty());
     // A port that no test binds.
     let sent = outbox(&[(SocketAddr::new(HERE, 1), HERE, &[1; 100], 100)]);
@@ -163,7 +164,7 @@ fn a_closed_port_is_not_told() {
 }
 
 #[test]
-fn without_udp_gro_datagrams_come_and_go_one_by_one() {
+fn without_udp_gro_datagrams_are_received_and_sent_one_by_one() {
     let (mut from, mut to) = (bind(Without::empty()), bind(Without::UDP_GRO));
     assert_eq!(to.max_segments(), 1);
     let burst: Vec<u8> = (0..10).flat_map(|id| packet(&from, &to, id)).collect();
@@ -180,7 +181,7 @@ fn without_udp_gro_datagrams_come_and_go_one_by_one() {
 }
 
 #[test]
-fn without_ipv6_there_is_ipv4_alone() {
+fn without_ipv6_only_ipv4_is_used() {
     let bind = |without| (21800..30000).find_map(|port| Ports::bind(port, without).ok()).expect("a free port");
     let mut ports = bind(Without::IPV6);
     assert_eq!(families(&ports.fds()), [libc::AF_INET]);
@@ -188,7 +189,7 @@ fn without_ipv6_there_is_ipv4_alone() {
     for _ in 0..10 {
         ports.send(&outbox(&[(to, to.ip(), &[1; 100], 100)])).unwrap();
     }
-    let trouble = ports.take_trouble().expect("it is told");
+    let trouble = ports.take_trouble().expect("the missing family is reported");
     assert_eq!((trouble.kind, trouble.errno, trouble.to), (TroubleKind::Send, libc::EAFNOSUPPORT, to));
     assert_eq!(ports.take_trouble(), None);
 }

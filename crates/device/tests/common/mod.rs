@@ -1,28 +1,28 @@
-//! What tests of an opened adapter share: two QPs of one process that talk to each other over the loopback interface.
+//! Shared by tests of an opened adapter: two QPs of one process, connected over the loopback interface.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_device::{Context, Cq, Pd, Qp, QpCreate};
 use weir_transport::{Access, AddressVector, AttrMask, Mtu, QpAttr, QpCaps, QpState, Service};
 
-/// A small QP, all of whose sends complete.
+/// A small QP; all of its sends are signaled.
 pub fn create(service: Service) -> QpCreate {
     let caps = QpCaps { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 0 };
     QpCreate { service, caps, sq_sig_all: true, cookie: 0 }
 }
 
-/// What every test opens.
+/// Opens the loopback device.
 pub fn open() -> Arc<Context> {
     Context::open("weir_lo").expect("the loopback interface is there")
 }
 
-/// A QP of RC and the CQ of all its completions.
+/// An RC QP and the CQ of all its completions.
 pub struct End {
     pub qp: Arc<Qp>,
     pub cq: Arc<Cq>,
 }
 
-/// Two that are connected, in RTS.
+/// Two connected QPs, in RTS.
 pub fn pair(pd: &Arc<Pd>, context: &Arc<Context>) -> [End; 2] {
     let make = || {
         let cq = context.create_cq(64, None, 0).unwrap();
@@ -34,7 +34,7 @@ pub fn pair(pd: &Arc<Pd>, context: &Arc<Context>) -> [End; 2] {
     ends
 }
 
-/// The address of this machine itself.
+/// The address of this machine.
 pub fn to_self(context: &Context) -> AddressVector {
     let v4 = |gid: &Option<IpAddr>| matches!(gid, Some(IpAddr::V4(_)));
     let sgid_index = context.gids().iter().position(v4).expect("127.0.0.1 is there");
@@ -49,13 +49,13 @@ pub fn to_self(context: &Context) -> AddressVector {
     }
 }
 
-/// Brings a QP of RC to RTS, towards another one of this process.
+/// Brings an RC QP to RTS, connected to another QP of this process.
 pub fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
     let rest = QpAttr { max_rd_atomic: 1, max_dest_rd_atomic: 1, timeout: 14, ..QpAttr::default() };
     connect_with(context, qp, dest_qp_num, &rest);
 }
 
-/// The same; limits of READs and timers are those of `rest`.
+/// The same; the READ limits and timers are those of `rest`.
 pub fn connect_with(context: &Context, qp: &Qp, dest_qp_num: u32, rest: &QpAttr) {
     let mut attr = QpAttr {
         qp_state: QpState::Init,

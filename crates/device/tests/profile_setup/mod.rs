@@ -1,4 +1,4 @@
-//! Two adapters of one process, each with a profile of its own, that talk to each other over the loopback interface.
+//! Two adapters of one process, each with its own profile, connected over the loopback interface.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use crate::common::{connect_with, create};
@@ -15,7 +15,7 @@ use weir_wire::RnrTimer;
 
 pub const PAGE: usize = 4096;
 pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
-/// Code of 20.48 ms (IBTA table 45).
+/// RNR timer code of 20.48 ms (IBTA table 45).
 const RNR: u8 = 22;
 pub const LONG: Duration = Duration::from_secs(20);
 
@@ -23,22 +23,22 @@ pub const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// One at a time: they look at counters of the whole device.
+/// Runs tests one at a time, because they read counters of the whole device.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Perfect, but for faults that are resolved after `time`.
+/// The ideal profile, except that faults are resolved after `time`.
 pub fn slow(name: &str, time: Duration) -> Profile {
     let ideal = Profile::ideal();
     let page_faults = PageFaults { resolve: Delay::exactly(time), ..ideal.page_faults };
-    // Nobody gives up meanwhile.
+    // No ACK timeout expires during a test.
     let ack_timeout = AckTimeout { floor: LONG, ..ideal.ack_timeout };
     Profile { name: name.into(), page_faults, ack_timeout, ..ideal }
 }
 
-/// An adapter of a profile.
+/// An adapter with a profile, and its objects.
 pub struct Side {
     pub context: Arc<Context>,
     pub pd: Arc<Pd>,
@@ -53,7 +53,7 @@ impl Side {
         Side { context, pd, cq }
     }
 
-    /// A QP to one of `other`, which stays idle.
+    /// A QP of this side and its connected QP of `other`, which stays idle.
     pub fn pair(&self, other: &Side) -> [Arc<Qp>; 2] {
         let rest = QpAttr {
             timeout: 1,
@@ -69,7 +69,7 @@ impl Side {
         [ours, theirs]
     }
 
-    /// The next completions, so many, with their times.
+    /// Waits for the next `count` completions. Returns their `wr_id`s and times.
     pub fn ended(&self, count: usize) -> Vec<(u64, Instant)> {
         let until = Instant::now() + LONG;
         let mut found = vec![];
@@ -86,7 +86,7 @@ impl Side {
     }
 }
 
-/// Fresh pages and their region.
+/// Freshly mapped pages and their region.
 pub struct Memory {
     pub addr: u64,
     pub len: usize,
@@ -118,7 +118,7 @@ impl Memory {
 
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset + 8 <= self.len && offset.is_multiple_of(8));
-        // SAFETY: within the mapping, which lives as long as this.
+        // SAFETY: within the mapping, which lives as long as `self`.
         unsafe { &*((self.addr + offset as u64) as *const AtomicU64) }
     }
 
@@ -130,7 +130,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         self.mr.dereg().unwrap();
-        // SAFETY: mapped by `new`.
+        // SAFETY: mapped by `new`, and no region uses it any more.
         unsafe { libc::munmap(self.addr as *mut libc::c_void, self.len) };
     }
 }
@@ -148,7 +148,7 @@ pub fn post_write(qp: &Qp, wr_id: u64, from: Sge, to: &Memory, offset: usize) {
     post(qp, wr_id, SendOp::Write { remote_addr: to.addr + offset as u64, rkey: to.mr.rkey() }, from);
 }
 
-/// What all adapters of this process have counted together.
+/// Counters of all adapters of this process together.
 #[derive(Debug, Clone, Copy)]
 pub struct Counts {
     pub rnr_naks: u64,
@@ -169,7 +169,7 @@ pub fn counts() -> Counts {
     }
 }
 
-/// What came since.
+/// The counts since `before`.
 pub fn since(before: Counts) -> Counts {
     let now = counts();
     Counts {
@@ -180,7 +180,7 @@ pub fn since(before: Counts) -> Counts {
     }
 }
 
-/// The peers have said hello, and everything works.
+/// Completes a WRITE, after which the peers have exchanged hellos and the connection works.
 pub fn greet(qp: &Qp, side: &Side, other: &Side) {
     let (here, there) = (Memory::pinned(side, 1), Memory::pinned(other, 1));
     post_write(qp, 0, here.sge(0, 8), &there, 0);

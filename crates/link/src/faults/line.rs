@@ -1,4 +1,4 @@
-//! What datagrams of one direction go through: a queue that delays, and a place aside for those to be overtaken.
+//! The fault model of one direction: a queue for delayed datagrams, and a list of those that wait to be overtaken.
 
 use super::FaultSpec;
 use crate::Fate;
@@ -8,24 +8,24 @@ use std::collections::VecDeque;
 /// How many datagrams met which fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// All datagrams that came.
+    /// All datagrams.
     pub datagrams: u64,
-    /// Lost on purpose.
+    /// Dropped at the rate of `loss`.
     pub lost: u64,
-    /// Lost because too many were being delayed.
+    /// Dropped because too many datagrams were delayed.
     pub overflowed: u64,
     /// Extra copies.
     pub duplicated: u64,
-    /// Overtaken by later ones.
+    /// Overtaken by later datagrams.
     pub reordered: u64,
     /// With flipped bits.
     pub corrupted: u64,
-    /// Held back without being overtaken: for a delay, or aside while no later one went by.
+    /// Held back without being overtaken: for a delay, or aside while no later datagram came.
     pub delayed: u64,
 }
 
 impl FaultCounts {
-    /// Of both together.
+    /// The sum of both counts.
     pub fn plus(self, other: FaultCounts) -> FaultCounts {
         FaultCounts {
             datagrams: self.datagrams + other.datagrams,
@@ -51,23 +51,24 @@ impl std::fmt::Display for FaultCounts {
     }
 }
 
-/// Where datagrams go in the end.
+/// The destination of the datagrams of a line.
 pub(super) trait Sink<M> {
-    /// Whether it could take so many.
+    /// Whether it has room for `bytes` bytes in `datagrams` datagrams.
     fn has_room(&self, bytes: usize, datagrams: usize) -> bool;
-    /// Takes one.
+    /// Takes one datagram.
     fn take(&mut self, meta: &M, bytes: &[u8], fate: Fate);
 }
 
-/// The state of one direction. `M` is what belongs to a datagram beside its bytes.
+/// The state of one direction. `M` is the metadata of a datagram.
 pub(super) struct Line<M> {
     spec: FaultSpec,
     rng: Rng,
-    /// In the order in which they are due.
+    /// Delayed datagrams, by due time.
     delayed: VecDeque<Held<M>>,
-    /// Waiting to be overtaken, oldest first: three at most, as each waits for three later ones at most.
+    /// Datagrams that wait to be overtaken, oldest first: at most three, as each waits for at most three later
+    /// datagrams.
     aside: Vec<Held<M>>,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     held: usize,
     counts: FaultCounts,
@@ -77,14 +78,14 @@ struct Held<M> {
     meta: M,
     bytes: Vec<u8>,
     fate: Fate,
-    /// Nanoseconds.
+    /// Due time, nanoseconds.
     due: u64,
-    /// How many later ones shall overtake it.
+    /// How many later datagrams have still to overtake it.
     overtakers: u8,
     overtaken: bool,
 }
 
-/// What chance has for one datagram.
+/// The random draw for one datagram.
 struct Lot {
     lost: bool,
     duplicated: bool,
@@ -92,13 +93,13 @@ struct Lot {
     overtakers: u8,
     /// Nanoseconds.
     delay: u64,
-    /// For the bits to flip.
+    /// Draws the bits to flip.
     rng: Rng,
 }
 
-/// Nanoseconds after which a datagram that nobody overtakes goes on.
+/// Nanoseconds after which a datagram is sent even if it has not been overtaken.
 const PATIENCE: u64 = 1_000_000;
-/// Bytes of delayed datagrams beyond which further ones are lost.
+/// Bytes of delayed datagrams beyond which further datagrams are dropped.
 const MAX_HELD: usize = 32 << 20;
 const MAX_SPARE: usize = 256;
 
@@ -119,18 +120,18 @@ impl<M: Copy> Line<M> {
         self.counts
     }
 
-    /// When something is due next.
+    /// The next due time, nanoseconds.
     pub fn due(&self) -> Option<u64> {
         self.delayed.front().into_iter().chain(&self.aside).map(|held| held.due).min()
     }
 
-    /// Bytes and datagrams that one `offer` of `len` bytes can give to the sink at most.
+    /// The most bytes and datagrams that one `offer` of `len` bytes can pass to the sink.
     pub fn most(&self, len: usize) -> (usize, usize) {
         let aside: usize = self.aside.iter().map(|held| held.bytes.len()).sum();
         (2 * len + aside, 2 + self.aside.len())
     }
 
-    /// A datagram comes.
+    /// Passes a datagram through the fault model.
     pub fn offer(&mut self, now: u64, meta: M, bytes: &[u8], sink: &mut impl Sink<M>) {
         let lot = self.draw();
         self.counts.datagrams += 1;
@@ -153,7 +154,7 @@ impl<M: Copy> Line<M> {
         }
     }
 
-    /// Lets go what is due, as far as there is room for it.
+    /// Releases the datagrams that are due, as far as the sink has room.
     pub fn release(&mut self, now: u64, sink: &mut impl Sink<M>) {
         while let Some(first) = self.delayed.front().filter(|held| held.due <= now) {
             let (bytes, datagrams) = self.most(first.bytes.len());
@@ -173,7 +174,7 @@ impl<M: Copy> Line<M> {
         }
     }
 
-    /// One number from the main sequence per datagram, so that no fate depends on another's.
+    /// Takes one number per datagram from the main sequence, so that no fate depends on another.
     fn draw(&mut self) -> Lot {
         let mut rng = Rng::with_seed(self.rng.u64(..));
         let mut happens = |probability: f64| rng.f64() < probability;
@@ -191,7 +192,7 @@ impl<M: Copy> Line<M> {
         }
     }
 
-    /// Into the queue that delays, or past it.
+    /// Puts a datagram into the delay queue, or past it if it has no delay.
     #[expect(clippy::too_many_arguments, reason = "the parts of a datagram that is not held yet")]
     fn enter(
         &mut self,
@@ -211,7 +212,7 @@ impl<M: Copy> Line<M> {
             return sink.take(&meta, bytes, fate | Fate::LOST);
         }
         let fate = if fate.contains(Fate::LOST) { fate } else { fate | Fate::DELAYED };
-        // Jitter does not reorder: that is a fate of its own.
+        // Jitter does not reorder: reordering is a fault of its own.
         let due = self.delayed.back().map_or(0, |last| last.due).max(now + delay);
         let bytes = self.copy(bytes);
         self.held += bytes.capacity();
@@ -219,9 +220,9 @@ impl<M: Copy> Line<M> {
         self.delayed.push_back(Held { meta, bytes, fate, due, overtakers, overtaken: false });
     }
 
-    /// Out, or aside.
+    /// Passes a datagram to the sink, or puts it aside to be overtaken.
     fn exit(&mut self, now: u64, meta: M, bytes: &[u8], fate: Fate, overtakers: u8, sink: &mut impl Sink<M>) {
-        // A copy does not overtake: its original may be the one aside.
+        // A copy overtakes nothing: its original may be aside.
         if fate.intersects(Fate::LOST | Fate::DUPLICATED) {
             return sink.take(&meta, bytes, fate);
         }
@@ -241,7 +242,7 @@ impl<M: Copy> Line<M> {
         }
     }
 
-    /// Out of those aside.
+    /// Passes a datagram from the list aside to the sink.
     fn let_go(&mut self, at: usize, sink: &mut impl Sink<M>) {
         let held = self.aside.remove(at);
         self.aside[..at].iter_mut().for_each(|older| older.overtaken = true);

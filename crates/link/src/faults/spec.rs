@@ -1,57 +1,57 @@
-//! What faults are asked for: `loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,jitter=10us,seed=7,dir=out`.
+//! Fault specifications: `loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,jitter=10us,seed=7,dir=out`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Probabilities per datagram, delays, and which way they apply.
+/// Probabilities per datagram, delays, and the direction that they apply to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultSpec {
-    /// Probability of being lost.
+    /// Probability of loss.
     pub loss: f64,
-    /// Probability of coming twice.
+    /// Probability of duplication.
     pub duplicate: f64,
-    /// Probability of being overtaken by one to three later ones (by none if none comes within a millisecond).
+    /// Probability of being overtaken by one to three later datagrams (by none if none comes within a millisecond).
     pub reorder: f64,
     /// Probability of one to three flipped bits.
     pub corrupt: f64,
-    /// How long each is held back.
+    /// How long each datagram is held back.
     pub delay: Duration,
-    /// How much longer at most, evenly distributed; the order is kept.
+    /// Upper bound of an additional delay, evenly distributed; the order is kept.
     pub jitter: Duration,
-    /// Start of the random sequence; `None` = draw one.
+    /// Seed of the random sequence; `None`: a random seed.
     pub seed: Option<u64>,
-    /// Which way.
+    /// The affected direction.
     pub way: Way,
 }
 
-/// Which datagrams are mistreated.
+/// Which datagrams the faults apply to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Way {
-    /// Outgoing ones: each side of a pair usually has its own faults.
+    /// Outgoing datagrams: each side of a pair usually has its own faults.
     #[default]
     Out,
-    /// Incoming ones.
+    /// Incoming datagrams.
     In,
-    /// All.
+    /// Both.
     Both,
 }
 
 /// What is wrong with a fault specification.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FaultSpecError {
-    #[error("`{0}` is no fault: loss, dup, reorder, corrupt, delay, jitter, seed and dir are, each with =VALUE")]
+    #[error("`{0}` is not a fault: use loss, dup, reorder, corrupt, delay, jitter, seed or dir, with =VALUE")]
     Unknown(String),
     #[error("{0} is given twice")]
     Twice(&'static str),
-    #[error("{name}={value}: a probability from 0 to 1 is wanted")]
+    #[error("{name}={value}: must be a probability from 0 to 1")]
     Probability { name: &'static str, value: String },
-    #[error("{name}={value}: a time with its unit is wanted, as 50us (ns, us, ms or s), of an hour at most")]
+    #[error("{name}={value}: must be a time with its unit, as 50us (ns, us, ms or s), at most an hour")]
     Time { name: &'static str, value: String },
-    #[error("seed={0}: a whole number is wanted")]
+    #[error("seed={0}: must be a whole number")]
     Seed(String),
-    #[error("dir={0}: in, out or both is wanted")]
+    #[error("dir={0}: must be in, out or both")]
     Direction(String),
 }
 
@@ -59,12 +59,12 @@ const NAMES: [&str; 8] = ["loss", "dup", "reorder", "corrupt", "delay", "jitter"
 const MAX_TIME: Duration = Duration::from_secs(3600);
 
 impl Way {
-    /// Outgoing datagrams are mistreated.
+    /// Whether faults apply to outgoing datagrams.
     pub fn is_out(self) -> bool {
         self != Way::In
     }
 
-    /// Incoming datagrams are mistreated.
+    /// Whether faults apply to incoming datagrams.
     pub fn is_in(self) -> bool {
         self != Way::Out
     }
@@ -107,7 +107,7 @@ impl FromStr for FaultSpec {
     }
 }
 
-/// In the form that is parsed.
+/// In the form that `from_str` parses.
 impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rates = [self.loss, self.duplicate, self.reorder, self.corrupt];
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it() {
+    fn all_faults_are_parsed() {
         let text = "loss=0.01,dup=0.001, reorder=1,corrupt=0,delay=50us,jitter=1.5ms,seed=7,dir=both";
         let spec: FaultSpec = text.parse().unwrap();
         let expected = FaultSpec {
@@ -183,20 +183,17 @@ mod tests {
         for (text, message) in [
             (
                 "lost=1",
-                "`lost=1` is no fault: loss, dup, reorder, corrupt, delay, jitter, seed and dir are, each with =VALUE",
+                "`lost=1` is not a fault: use loss, dup, reorder, corrupt, delay, jitter, seed or dir, with =VALUE",
             ),
-            (
-                "loss",
-                "`loss` is no fault: loss, dup, reorder, corrupt, delay, jitter, seed and dir are, each with =VALUE",
-            ),
-            ("loss=1.1", "loss=1.1: a probability from 0 to 1 is wanted"),
-            ("dup=-1", "dup=-1: a probability from 0 to 1 is wanted"),
-            ("corrupt=NaN", "corrupt=NaN: a probability from 0 to 1 is wanted"),
-            ("delay=50", "delay=50: a time with its unit is wanted, as 50us (ns, us, ms or s), of an hour at most"),
-            ("jitter=-1s", "jitter=-1s: a time with its unit is wanted, as 50us (ns, us, ms or s), of an hour at most"),
-            ("delay=2e9s", "delay=2e9s: a time with its unit is wanted, as 50us (ns, us, ms or s), of an hour at most"),
-            ("seed=x", "seed=x: a whole number is wanted"),
-            ("dir=up", "dir=up: in, out or both is wanted"),
+            ("loss", "`loss` is not a fault: use loss, dup, reorder, corrupt, delay, jitter, seed or dir, with =VALUE"),
+            ("loss=1.1", "loss=1.1: must be a probability from 0 to 1"),
+            ("dup=-1", "dup=-1: must be a probability from 0 to 1"),
+            ("corrupt=NaN", "corrupt=NaN: must be a probability from 0 to 1"),
+            ("delay=50", "delay=50: must be a time with its unit, as 50us (ns, us, ms or s), at most an hour"),
+            ("jitter=-1s", "jitter=-1s: must be a time with its unit, as 50us (ns, us, ms or s), at most an hour"),
+            ("delay=2e9s", "delay=2e9s: must be a time with its unit, as 50us (ns, us, ms or s), at most an hour"),
+            ("seed=x", "seed=x: must be a whole number"),
+            ("dir=up", "dir=up: must be in, out or both"),
             ("loss=0,loss=1", "loss is given twice"),
         ] {
             assert_eq!(text.parse::<FaultSpec>().unwrap_err().to_string(), message);

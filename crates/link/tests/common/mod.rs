@@ -1,6 +1,6 @@
-//! A carrier that keeps what it is given and gives what it was told.
+//! A carrier that stores what is sent and delivers predefined arrivals.
 
-// Not every test program needs all of it.
+// Not every test program uses all of it.
 #![allow(dead_code)]
 
 use std::io;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use weir_link::{Arrival, Carrier, Fate, Group, Inbox, Outbox};
 
-/// What was sent, and what shall arrive.
+/// The groups that were sent, and the arrivals to deliver.
 #[derive(Default)]
 pub struct Dummy {
     pub sent: Vec<(Group, Vec<u8>)>,
@@ -18,7 +18,7 @@ pub struct Dummy {
 impl Carrier for Dummy {
     fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
         for group in &outbox.groups {
-            assert!(!group.fate.contains(Fate::LOST), "a lost one must not be sent");
+            assert!(!group.fate.contains(Fate::LOST), "a lost group must not be sent");
             self.sent.push((*group, outbox.bytes[group.start..group.start + group.len].to_vec()));
         }
         Ok(())
