@@ -142,7 +142,7 @@ impl Resolver {
         Ok(())
     }
 
-    /// A QP side needs `needed`. Populates up to `ahead` pages from there; calls `resolved` of the owner when it can go on.
+    /// A QP side needs `needed`. Populates up to `ahead` pages from there; the owner is told when the QP can continue.
     pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: Who<'_>) {
         if !origin.faults.begin(origin.side) {
             return;
