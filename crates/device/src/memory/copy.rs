@@ -18,8 +18,8 @@ pub struct Fault;
 
 /// Copies `len` bytes. After a fault some of them may have been copied.
 ///
-/// # Safety One side is application memory, in any state. The other must be valid for `len` bytes.
-/// [`install_handler`] ran.
+/// # Safety
+/// One side is application memory, in any state. The other must be valid for `len` bytes. [`install_handler`] ran.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     // SAFETY: faults on either side are caught; the caller guarantees the side that is not application memory.
     match mask::opened(|| unsafe { weir_guarded_copy(dst, src, len) }) {

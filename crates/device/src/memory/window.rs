@@ -264,7 +264,7 @@ mod tests {
         assert!(bed.write(OURS, first.new_rkey, BASE + 100, 1).is_err());
         assert_eq!(bed.write(OURS, second.new_rkey, BASE, 50), Ok(0x7000));
         assert_eq!(bed.regions.invalidate(OURS, second.new_rkey), Err(Denied::Protection));
-        assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)), "one window, bound twice");
+        assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)), "a single window, bound twice");
         let region = bed.regions.find(bed.mr, &mut Cached::default()).unwrap();
         assert_eq!(bed.regions.replace(bed.mr, region), Err(Errno(libc::EBUSY)));
         assert_eq!(bed.regions.remove(second.new_rkey), Err(Errno(libc::EINVAL)), "a window's key is not a region's");

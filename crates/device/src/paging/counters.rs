@@ -59,7 +59,7 @@ counters! {
     page_fault_ns,
     /// Invalidations of a range that overlaps a region.
     page_invalidations,
-    /// Of these, invalidations whose pages are out of the table and no longer accessed.
+    /// Of these, invalidations that have ended: the pages are out of the table and no longer accessed.
     page_invalidations_handled,
     /// Pages (of 4 KiB) removed from the table by invalidations.
     page_invalidation_pages,

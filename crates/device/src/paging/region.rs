@@ -12,7 +12,7 @@ use weir_transport::Denied;
 /// Size of the address range that Linux uses for mappings without a higher hint; the extent of an implicit region.
 pub const ADDRESS_SPACE: u64 = 1 << 47;
 
-/// A region whose pages are populated on demand.
+/// An on-demand region: its pages are populated when they are needed.
 pub struct OnDemand {
     /// Its key; 0 until it has one.
     pub(crate) key: AtomicU32,

@@ -1,7 +1,7 @@
 //! Resolution of network page faults: a queue of missing pages, and threads that populate them.
 //!
 //! A fault belongs to a side of a QP and names the pages of a packet. The rest of its message is populated with it in
-//! steps; each step wakes the QP sides whose pages are complete. A fault on pages of a job joins that job.
+//! steps; each step wakes the QP sides that have all their pages. A fault on pages of a job joins that job.
 //!
 //! The engine raises faults and never waits here: the lock is held only briefly, and nothing is allocated or freed
 //! under it where a memory hook of the program could call back.
@@ -327,7 +327,7 @@ impl Resolver {
         }
     }
 
-    /// A job has reached `end`: wakes the waiters whose pages are complete. `failed`: the last page could not be
+    /// A job has reached `end`: wakes the waiters that have all their pages. `failed`: the last page could not be
     /// populated; wakes its waiters with that failure.
     fn advance(&self, number: u64, end: u64, region: &OnDemand, failed: Option<(u64, bool)>) {
         loop {
@@ -421,7 +421,7 @@ impl Job {
     }
 }
 
-/// Waiters whose wait is over; at most [`WAKES`].
+/// Waiters that can continue; at most [`WAKES`].
 struct Woken {
     list: [Option<Waiter>; WAKES],
     count: usize,

@@ -111,7 +111,7 @@ impl Table {
         true
     }
 
-    /// Enters pages whose chunks exist; pages out of bounds are skipped. Returns how many were not present before.
+    /// Enters pages with existing chunks; pages out of bounds are skipped. Returns how many were not present before.
     pub fn enter(&self, pages: Range<u64>, write: bool) -> u64 {
         let pages = self.within(pages);
         let (mut at, mut new) = (pages.start, 0);

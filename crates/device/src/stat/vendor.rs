@@ -45,7 +45,7 @@ impl Files {
         }
     }
 
-    /// Writes the files whose values have changed. Counters only grow, so that a number never has fewer digits than
+    /// Writes the files with changed values. Counters only grow, so that a number never has fewer digits than
     /// the number that it replaces, and a concurrent reader always finds a complete number.
     pub fn update(&mut self, values: &Values) {
         for ((name, of), shown) in NAMES.iter().zip(&mut self.shown) {

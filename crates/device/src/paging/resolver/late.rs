@@ -21,11 +21,11 @@ pub(super) struct Late {
     busy: u64,
     chance: Chance,
     floods: bool,
-    /// QPs whose requesters have met faults; recorded where the profile has packet flood.
+    /// QPs with faults of their requesters, where the profile has packet flood.
     begun: Vec<u32>,
 }
 
-/// Progress of a job whose pages are deferred.
+/// Progress of a job with deferred pages.
 #[derive(Default)]
 pub(super) struct Ripening {
     /// When the job becomes due (nanoseconds); 0: as soon as its pages are present.
@@ -146,7 +146,7 @@ impl Resolver {
         }
     }
 
-    /// Takes the QPs whose requesters have met faults, where the profile has packet flood.
+    /// Takes the QPs with new faults of their requesters, where the profile has packet flood.
     pub fn take_begun(&self, tell: impl FnMut(u32)) {
         let mut begun = std::mem::take(&mut self.lock().late.begun);
         begun.drain(..).for_each(tell);
