@@ -79,8 +79,8 @@ impl OnDemand {
 
 /// The pages of a region as stored with its keys; keys of pinned regions have none.
 ///
-/// It is copied with the key's [`Region`](crate::memory::region::Region) and holds no reference count. The region
-/// outlives it: before a region is dropped, its key is removed and the accesses that began before have ended.
+/// It is copied with the key's `Region` and holds no reference count. The region outlives it: before a region is
+/// dropped, its key is removed and the accesses that began before have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Paged(NonNull<OnDemand>);
 

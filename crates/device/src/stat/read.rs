@@ -40,13 +40,13 @@ pub struct Device {
     pub bytes_sent: u64,
     pub packets_received: u64,
     pub bytes_received: u64,
-    /// Retransmissions after an ACK timeout.
+    /// How often requests were retransmitted because of an ACK timeout.
     pub ack_timeouts: u64,
-    /// Retransmissions after a sequence NAK: the responder missed a packet.
+    /// How often because of a sequence NAK: the responder missed a packet.
     pub sequence_naks: u64,
-    /// Retransmissions after a missing response.
+    /// How often because a response was missing.
     pub implied_naks: u64,
-    /// Retransmissions after an RNR NAK: the receiver was not ready.
+    /// How often because of an RNR NAK: the receiver was not ready.
     pub rnr_naks: u64,
     /// Packets that the adapter itself lost, as its profile describes.
     pub packets_lost: u64,

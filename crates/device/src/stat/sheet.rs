@@ -62,7 +62,7 @@ pub struct Traffic {
     pub bytes_sent: Word,
     pub packets_received: Word,
     pub bytes_received: Word,
-    /// Retransmissions by cause; see [`Setbacks`].
+    /// How often requests were retransmitted, by cause; see [`Setbacks`].
     pub ack_timeouts: Word,
     pub sequence_naks: Word,
     pub implied_naks: Word,

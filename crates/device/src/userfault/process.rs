@@ -94,11 +94,11 @@ fn coverable(addresses: &Range<u64>) -> bool {
 /// Tried once. It also covers the regions that other threads enter meanwhile, because they are in the list already.
 #[cold]
 fn start() {
-    static HEARS: Hears = Hears;
+    static EVENTS: Events = Events;
     if TRIED.swap(true, Ordering::AcqRel) {
         return;
     }
-    match Net::start(&HEARS) {
+    match Net::start(&EVENTS) {
         Ok(net) => {
             tracing::debug!("userfaultfd reports unmapped memory, opened by {}", net.opened().name());
             let net: &'static Net = Box::leak(Box::new(net));
@@ -121,9 +121,9 @@ fn cover(net: &Net, addresses: Range<u64>) {
 }
 
 /// Passes events on to the invalidation.
-struct Hears;
+struct Events;
 
-impl Listener for Hears {
+impl Listener for Events {
     fn settle(&self) {
         // Before the event is read: memory that is mapped at these addresses later must be covered before its use.
         if let Some(net) = net() {
