@@ -23,7 +23,7 @@ pub enum Advice {
     PrefetchNoFault,
 }
 
-/// Pages populated at a time; invalidations are checked for in between.
+/// Pages populated at a time; an invalidation of any of them has this many populated again.
 const STEP: u64 = 1024;
 
 impl Pd {
