@@ -1,10 +1,11 @@
-//! Adapters as they are: profiles as data, each value with its source.
+//! Profiles of adapters as data, each value with its source.
 //!
-//! The files in `profiles/` are embedded. A file of one's own says what differs from another profile:
+//! The files in `profiles/` are embedded. A profile of the user's own is a file with the differences from another
+//! profile:
 //!
 //! ```toml
 //! about = "As ConnectX-4, but patient"
-//! base = "connectx4"              # ideal, if nothing is said
+//! base = "connectx4"              # default: ideal
 //!
 //! [ack_timeout]
 //! factor = [3, 4]                 # or { value = [3, 4], source = "measured", note = "…" }
@@ -25,17 +26,17 @@ use serde::Serialize;
 use std::path::Path;
 use weir_transport::Profile;
 
-/// A profile and where its values are from.
+/// A profile and the sources of its values.
 #[derive(Clone, Debug)]
 pub struct Described {
     pub profile: Profile,
-    /// One line.
+    /// Description in a line.
     pub about: String,
-    /// In the order of the file.
+    /// In the order of the keys of the ideal profile.
     pub values: Vec<Explained>,
 }
 
-/// A profile's name and what it is, for lists.
+/// A profile's name and description, for lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     pub name: String,
@@ -50,12 +51,12 @@ const EMBEDDED: [(&str, &str); 5] = [
     ("connectx6", include_str!("../profiles/connectx6.toml")),
 ];
 
-/// The profile of that name, or that a file describes.
+/// Loads an embedded profile by name, or a profile file by path.
 pub fn load(name_or_path: &str) -> Result<Profile, Error> {
     Ok(describe(name_or_path)?.profile)
 }
 
-/// The same, with its values explained.
+/// Loads a profile with the explanations of its values.
 pub fn describe(name_or_path: &str) -> Result<Described, Error> {
     if let Some(text) = embedded(name_or_path) {
         return read::profile(name_or_path, text);
@@ -70,12 +71,12 @@ pub fn describe(name_or_path: &str) -> Result<Described, Error> {
     read::profile(name_or_path, &text)
 }
 
-/// All that are embedded.
+/// All embedded profiles.
 pub fn all() -> Result<Vec<Described>, Error> {
     EMBEDDED.iter().map(|(name, text)| read::profile(name, text)).collect()
 }
 
-/// Their names.
+/// The names of the embedded profiles.
 pub fn names() -> impl Iterator<Item = &'static str> {
     EMBEDDED.iter().map(|(name, _)| *name)
 }
@@ -85,7 +86,7 @@ fn embedded(name: &str) -> Option<&'static str> {
 }
 
 impl Described {
-    /// Its line in a list.
+    /// Its entry in a list.
     pub fn entry(&self) -> Entry {
         Entry { name: self.profile.name.clone(), about: self.about.clone() }
     }

@@ -1,4 +1,4 @@
-//! From what a file says to a `Profile`.
+//! Conversion of a file's contents to a `Profile`.
 
 use crate::table::{self, Explained, Said};
 use crate::{Described, Error, embedded};
@@ -10,7 +10,7 @@ use weir_transport::{
     AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread,
 };
 
-/// Reads a profile; what it does not say is that of the one it is based on.
+/// Reads a profile; keys that it does not contain are those of its base.
 pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
     let Said { about, base, mut values } = table::parse(origin, text)?;
     let base = base.unwrap_or_else(|| "ideal".into());
@@ -33,10 +33,10 @@ pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
         return Err(Error::UnknownKey { origin, key, known: asked.join(", ") });
     }
     values.sort_by_key(|value| asked.iter().position(|key| *key == value.key));
-    Ok(Described { profile, about: about.unwrap_or_else(|| format!("as {base}, but for what {origin} says")), values })
+    Ok(Described { profile, about: about.unwrap_or_else(|| format!("{base}, changed by {origin}")), values })
 }
 
-/// What a key means is said once, in the ideal profile.
+/// Copies the meanings of the keys from the ideal profile, the only file that contains them.
 fn explain(values: &mut [Explained]) -> Result<(), Error> {
     let Some(ideal) = embedded("ideal") else { return Ok(()) };
     for said in table::parse("ideal", ideal)?.values {
@@ -45,12 +45,12 @@ fn explain(values: &mut [Explained]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a file's profile is called.
+/// The name of a file's profile.
 fn stem(path: &str) -> String {
     Path::new(path).file_stem().map_or_else(|| path.into(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// Takes values by their keys and notes which keys there are.
+/// Looks up values by their keys and records the known keys.
 struct Reader<'a> {
     origin: &'a str,
     values: &'a [Explained],
@@ -89,7 +89,7 @@ impl Reader<'_> {
         };
         let discards = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
         if profile.flood.is_some() && !discards {
-            return Err(self.wrong("flood.on", "false where requester_faults.way is \"wait\": it comes of discarding"));
+            return Err(self.wrong("flood.on", "false if requester_faults.way is \"wait\": flood needs discarding"));
         }
         Ok(profile)
     }
@@ -100,9 +100,9 @@ impl Reader<'_> {
         if way == "wait" {
             return Ok(RequesterFaults::Wait);
         }
-        // Without a pause it would do nothing else.
+        // Without a pause the requester would only retransmit.
         if retransmit.low < Duration::from_micros(1) {
-            return Err(self.wrong("requester_faults.retransmit_us", "1 µs at least where answers are discarded"));
+            return Err(self.wrong("requester_faults.retransmit_us", "at least 1 µs if responses are discarded"));
         }
         Ok(RequesterFaults::Discard { retransmit })
     }
@@ -151,7 +151,7 @@ impl Reader<'_> {
         found.ok_or_else(|| self.wrong(key, &format!("a number from {low} to {high}")))
     }
 
-    /// A number, or two bounds.
+    /// A number, or a list of two bounds.
     fn spread(&self, key: &str, low: f64, high: f64) -> Result<Spread, Error> {
         let value = self.get(key)?;
         let found = match value.as_array().map(Vec::as_slice) {
@@ -160,7 +160,7 @@ impl Reader<'_> {
             None => number(value).map(|number| (number, number)),
         };
         let fits = found.filter(|(a, b)| low <= *a && a <= b && *b <= high);
-        let wanted = || format!("a number from {low} to {high}, or two of them, the lower first");
+        let wanted = || format!("a number from {low} to {high}, or a list of two, the lower first");
         fits.map(|(low, high)| Spread { low, high }).ok_or_else(|| self.wrong(key, &wanted()))
     }
 

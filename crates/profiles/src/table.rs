@@ -1,24 +1,24 @@
-//! A profile's file as a table of sections, keys and values.
+//! A profile file as a list of sections, keys and values.
 
 use crate::Error;
 use serde::Serialize;
 use toml::{Table, Value};
 
-/// A value of a profile, as people read it.
+/// A value of a profile with its explanation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explained {
     /// `section.key`.
     pub key: String,
     pub value: Value,
-    /// What the key stands for.
+    /// Meaning of the key.
     pub means: String,
-    /// Where the value is from.
+    /// Source of the value.
     pub source: String,
-    /// What there is to say about it.
+    /// Remark on the value.
     pub note: String,
 }
 
-/// What a file says of a profile, or of how it differs from another.
+/// The contents of a file: a profile, or the differences from another profile.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub about: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Said {
     pub values: Vec<Explained>,
 }
 
-/// Takes a file apart.
+/// Parses a file.
 pub(crate) fn parse(origin: &str, text: &str) -> Result<Said, Error> {
     let table: Table = text
         .parse()
@@ -58,7 +58,7 @@ pub(crate) fn parse(origin: &str, text: &str) -> Result<Said, Error> {
     Ok(said)
 }
 
-/// A bare value, or one with its source. An error is what it is instead.
+/// Reads a bare value, or a value with its source. The error is the key and the invalid value.
 fn explained(origin: &str, key: String, value: Value) -> Result<Explained, (String, Value)> {
     let Value::Table(mut parts) = value else {
         return Ok(Explained { key, value, means: String::new(), source: origin.into(), note: String::new() });

@@ -1,10 +1,10 @@
-//! The embedded profiles, and files of one's own: what is in them, and what is said of what is wrong.
+//! The embedded profiles, profile files of users, and the error messages for invalid files.
 
 use std::time::Duration;
 use weir_profiles::{Described, Error, all, describe, load, names};
 use weir_transport::{Delay, Flood, Profile, RequesterFaults, ResponderFaults};
 
-/// Reads a file with this text.
+/// Loads a file with this text.
 fn file(text: &str) -> Result<Described, Error> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("mine.toml");
@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn each_embedded_profile_is_whole_and_says_where_from() {
+fn each_embedded_profile_has_all_keys_with_sources() {
     let all = all().expect("all can be read");
     assert_eq!(all.iter().map(|each| each.profile.name.as_str()).collect::<Vec<_>>(), names().collect::<Vec<_>>());
     let keys = |described: &Described| described.values.iter().map(|v| v.key.clone()).collect::<Vec<_>>();
@@ -27,41 +27,41 @@ fn each_embedded_profile_is_whole_and_says_where_from() {
         for value in &each.values {
             let name = &each.profile.name;
             assert!(!value.source.is_empty(), "{name}: {} has no source", value.key);
-            assert!(!value.means.is_empty(), "{name}: nobody knows what {} means", value.key);
+            assert!(!value.means.is_empty(), "{name}: {} has no meaning", value.key);
         }
         let own = std::fs::read_to_string(format!("profiles/{}.toml", each.profile.name)).expect("the file");
         for part in ["value = ", "source = \""] {
-            assert_eq!(own.matches(part).count(), each.values.len(), "it leaves nothing to another profile");
+            assert_eq!(own.matches(part).count(), each.values.len(), "the file sets all keys itself");
         }
     }
 }
 
 #[test]
-fn the_ideal_one_is_the_transports() {
-    assert_eq!(load("ideal").expect("it is there"), Profile::ideal());
+fn the_ideal_profile_equals_that_of_the_transport() {
+    assert_eq!(load("ideal").expect("an embedded profile"), Profile::ideal());
 }
 
 #[test]
-fn connectx4_has_the_flaws() {
-    let profile = load("connectx4").expect("it is there");
+fn connectx4_has_damming_and_flood() {
+    let profile = load("connectx4").expect("an embedded profile");
     assert!(profile.on_demand && profile.damming && profile.rnr_wait.discards);
     assert!(matches!(profile.flood, Some(Flood { remembered: 98, .. })));
     assert!(matches!(profile.page_faults.requester, RequesterFaults::Discard { .. }));
     assert!(matches!(profile.page_faults.responder, ResponderFaults::RnrNak { .. }));
     assert_eq!(profile.ack_timeout.least_exponent, 16);
-    assert!(!load("connectx6").expect("it is there").damming);
-    assert!(!load("connectx3").expect("it is there").on_demand);
-    assert_eq!(load("connectx5").expect("it is there").ack_timeout.least_exponent, 12);
+    assert!(!load("connectx6").expect("an embedded profile").damming);
+    assert!(!load("connectx3").expect("an embedded profile").on_demand);
+    assert_eq!(load("connectx5").expect("an embedded profile").ack_timeout.least_exponent, 12);
 }
 
 #[test]
-fn a_file_says_how_it_differs() {
+fn a_file_overrides_values_of_its_base() {
     let mine = file(
         "about = \"mine\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n\
          [page_faults]\nresolve_us = { value = 1.5, source = \"measured\", note = \"at night\" }",
     )
-    .expect("it is right");
-    let base = load("connectx4").expect("it is there");
+    .expect("a valid profile");
+    let base = load("connectx4").expect("an embedded profile");
     assert_eq!((mine.profile.name.as_str(), mine.about.as_str()), ("mine", "mine"));
     assert_eq!(mine.profile.ack_timeout.factor.high, 4.0);
     assert_eq!(mine.profile.page_faults.resolve, Delay::exactly(Duration::from_nanos(1500)));
@@ -70,32 +70,32 @@ fn a_file_says_how_it_differs() {
     assert_eq!(value("page_faults.resolve_us").source, "measured");
     assert_eq!(value("page_faults.resolve_us").note, "at night");
     assert!(value("ack_timeout.factor").source.ends_with("mine.toml"));
-    // With nothing said it is ideal.
-    let empty = file("").expect("it is right").profile;
+    // An empty file is the ideal profile.
+    let empty = file("").expect("a valid profile").profile;
     assert_eq!(Profile { name: "ideal".into(), ..empty }, Profile::ideal());
 }
 
 #[test]
-fn an_unknown_name_hears_of_those_that_are_known() {
-    let error = load("connectx7").expect_err("there is none").to_string();
+fn the_error_for_an_unknown_name_lists_the_known_ones() {
+    let error = load("connectx7").expect_err("an unknown profile").to_string();
     for part in ["connectx7", "ideal, connectx3, connectx4, connectx5, connectx6"] {
         assert!(error.contains(part), "{part} in {error}");
     }
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_a_name() {
+fn a_missing_file_is_not_taken_for_a_name() {
     for path in ["./none.toml", "none.toml", "/nowhere/none"] {
-        let error = load(path).expect_err("it is not there");
+        let error = load(path).expect_err("a missing file");
         assert!(matches!(&error, Error::Unreadable { path: said, .. } if said == path), "{error}");
     }
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_key() {
+fn errors_name_the_file_the_key_and_the_valid_values() {
     for (text, parts) in [
         ("[ack_timeout]\nfaktor = 1", &["ack_timeout.faktor", "ack_timeout.factor"][..]),
-        ("[akc]\nfactor = 1", &["akc.factor", "which no profile has"]),
+        ("[akc]\nfactor = 1", &["akc.factor", "unknown key"]),
         ("[ack_timeout]\nfactor = 5", &["ack_timeout.factor", "from 1 to 4"]),
         ("[ack_timeout]\nfactor = [3, 2]", &["ack_timeout.factor", "the lower first"]),
         ("[ack_timeout]\nfactor = [1, 2, 3]", &["ack_timeout.factor"]),
@@ -103,7 +103,7 @@ fn what_is_wrong_is_said_with_its_key() {
         ("[ack_timeout]\nleast_exponent = 1.5", &["ack_timeout.least_exponent = 1.5", "whole"]),
         ("[rnr_wait]\ndiscards = 1", &["rnr_wait.discards = 1", "true or false"]),
         ("[requester_faults]\nway = \"drop\"", &["requester_faults.way", "wait, discard"]),
-        ("[requester_faults]\nway = \"discard\"", &["requester_faults.retransmit_us", "1 µs at least"]),
+        ("[requester_faults]\nway = \"discard\"", &["requester_faults.retransmit_us", "at least 1 µs"]),
         ("[flood]\non = true", &["flood.on", "discarding"]),
         ("[page_faults]\nresolve_us = -1", &["page_faults.resolve_us = -1"]),
         ("[page_faults]\nresolve_us = { value = 1, because = \"so\" }", &["page_faults.resolve_us", "source"]),
@@ -111,7 +111,7 @@ fn what_is_wrong_is_said_with_its_key() {
         ("base = \"connectx7\"", &["base", "connectx6"]),
         ("base = 4", &["base = 4", "a string"]),
         ("damming = true", &["damming = true", "a section"]),
-        ("[damming", &["is no TOML", "line 1"]),
+        ("[damming", &["not valid TOML", "line 1"]),
     ] {
         let error = refused(text);
         for part in parts {

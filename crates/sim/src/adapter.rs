@@ -1,4 +1,4 @@
-//! What all QPs of an adapter share, as the protocol sees it: memory, completion queues, the way out.
+//! State that all QPs of an adapter share, as the protocol accesses it: memory, completion queues, the send port.
 
 use crate::memory::{Accessor, Memory};
 use crate::packet::Payload;
@@ -9,27 +9,27 @@ use weir_transport::{
 };
 use weir_wire::Headers;
 
-/// Shared by the QPs of one host.
+/// State shared by the QPs of a host.
 pub(crate) struct Adapter {
     pub memory: Memory,
-    /// Who is told when that a page is there.
+    /// Decides when requesters are told that their pages are present.
     pub announcer: Announcer,
-    /// Places for outstanding READs.
+    /// Credits for outstanding READs.
     pub reads: Outstanding,
-    /// A place for a READ became free where there was none.
+    /// A READ credit became free when there was none.
     pub places_again: bool,
-    /// Completions and events that the application has not heard of.
+    /// Completions and events that the application has not received yet.
     pub reports: Vec<Report>,
 }
 
-/// What an application hears.
+/// A notification for the application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Report {
     Completion { qp: u32, queue: Queue, completion: Completion },
     Event { qp: u32, event: QpEvent },
 }
 
-/// The adapter at one moment, on behalf of one side of one QP.
+/// The adapter at a moment, as a side of a QP accesses it.
 pub(crate) struct View<'a> {
     pub adapter: &'a RefCell<Adapter>,
     pub who: Accessor,
@@ -90,7 +90,7 @@ impl Host for View<'_> {
     }
 }
 
-/// The way out for one packet, and for any number that the adapter loses.
+/// Takes a single packet of a QP, and any number of packets that the adapter loses.
 pub(crate) struct Out<'a> {
     pub adapter: &'a RefCell<Adapter>,
     pub who: Accessor,
@@ -112,11 +112,11 @@ impl Egress for Out<'_> {
                 memory.reach_pieces(sges, offset, len as u64, self.who).map_err(Refused::Denied)?;
                 memory.gather(sges, offset, len).map_err(Refused::Denied)?
             }
-            // Only a responder reads there.
+            // Only a responder sends from remote-accessible memory.
             Source::Remote(Remote { rkey, va, len, .. }) => {
                 let memory = &mut self.adapter.borrow_mut().memory;
-                let who = Accessor { side: Side::Responder, ..self.who };
-                memory.reach(rkey, va, len, va + len, who).map_err(Refused::Denied)?;
+                let accessor = Accessor { side: Side::Responder, ..self.who };
+                memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
                 memory.take(rkey, va, len as usize).map_err(Refused::Denied)?
             }
         };

@@ -1,4 +1,4 @@
-//! A host's traffic as a pcapng file, as the live adapter writes it: whole Ethernet frames, RoCEv2, right ICRCs.
+//! A host's traffic as a pcapng file, as the live adapter writes it: whole Ethernet frames, RoCEv2, correct ICRCs.
 //!
 //! Host n has the address 10.x.y.z, where xyz is n + 1; time begins in 1970. Packets that the adapter or its own link
 //! loses have a comment. Payload without contents is zeros.
@@ -44,7 +44,7 @@ impl Capture {
         self.body.extend_from_slice(packet.payload.bytes());
         self.body.extend_from_slice(&[0; 3][..usize::from(packet.headers.bth.pad)]);
         let [src, dst] = [packet.from.host, packet.to].map(address);
-        // Packets of one QP have one source port, in the range that RoCEv2 uses for that (annex A17).
+        // All packets of a QP have the same source port, in the range that RoCEv2 uses for it (annex A17).
         let src_port = 0xc000 | (packet.from.num & 0x3fff) as u16;
         let envelope = Envelope { src, dst, src_port, dst_port: ROCE_PORT, ip_id: 0, dont_fragment: true };
         let mut head = [0; 14 + 28];
@@ -61,7 +61,7 @@ impl Capture {
         }
     }
 
-    /// Ends the file; a failure on the way is told here.
+    /// Ends the file and returns the number of frames; returns the first write error if there was one.
     pub fn finish(mut self, now: Instant) -> io::Result<u64> {
         self.writer.statistics(now.0, self.frames, 0);
         self.writer.flush()?;
@@ -69,7 +69,7 @@ impl Capture {
     }
 }
 
-/// What stands beside a packet that is lost.
+/// Comment of a lost packet.
 fn remark(loss: Loss) -> &'static str {
     match loss {
         Loss::Adapter => "lost by the adapter: packet damming",

@@ -1,4 +1,4 @@
-//! What happens in a simulation, one event after the other.
+//! Handling of the events of a simulation.
 
 use crate::link::Link;
 use crate::network::{Node, SwitchId};
@@ -11,16 +11,16 @@ use weir_capture::Direction;
 use weir_transport::{Chance, Handled, Instant, Side};
 use weir_wire::{Aeth, Headers};
 
-/// What happens.
+/// Event handlers.
 impl Simulation {
-    /// Something was done to a QP: it may want to send, wait for something else, or have something to tell.
+    /// Follows up on a change of a QP: it may be ready to send, have a new deadline, or have reports.
     pub(crate) fn look_after(&mut self, qp: QpId) {
         self.host_mut(qp.host).line_up(qp.num);
         self.settle(qp);
         self.transmit(qp.host);
     }
 
-    /// Puts down what a QP and its adapter will want to hear of, and up what the application will.
+    /// Schedules the deadline of a QP and the ends of page faults, and collects the reports for the application.
     fn settle(&mut self, id: QpId) {
         let Simulation { now, queue, hosts, reports, .. } = self;
         let host = &mut hosts[id.host.0 as usize];
@@ -28,7 +28,7 @@ impl Simulation {
             && let Some(deadline) = qp.qp.poll_timeout()
         {
             let at = deadline.max(*now);
-            // An event that is too early looks again.
+            // An event that is too early checks the deadline again, so that a later deadline needs no new event.
             if qp.armed.is_none_or(|armed| at < armed) {
                 qp.armed = Some(at);
                 queue.put(at, Event::Deadline(id));
@@ -68,9 +68,9 @@ impl Simulation {
         let to = qp.peer;
         let opcode = headers.bth.opcode;
         let response = opcode.is_response();
-        // An ACK or NAK says how things are: it repeats nothing.
-        let says = response && opcode.starts_message() && payload.len() == 0 && headers.get::<Aeth>().is_some();
-        let repeated = !says && qp.leaves(response, headers.bth.psn);
+        // An ACK or NAK reports the current state: it is never a retransmission.
+        let ack = response && opcode.starts_message() && payload.len() == 0 && headers.get::<Aeth>().is_some();
+        let repeated = !ack && qp.leaves(response, headers.bth.psn);
         let packet = SimPacket { id: *packets, from, to, repeated, headers, payload };
         *packets += 1;
         *(if response { &mut host.counts.responses } else { &mut host.counts.requests }) += 1;
@@ -92,7 +92,7 @@ impl Simulation {
             let pipe = &mut network.pipes[index as usize];
             lost = lost.or_else(|| loses(pipe.link, &packet, chance));
             arrival = Some((index, pipe.occupy(*now, packet.len())));
-            // Lost or not, it took its time.
+            // A lost packet occupies the link, too.
             host.sending = true;
             queue.put(pipe.free_at(), Event::PortFree(from.host));
         }
@@ -113,7 +113,7 @@ impl Simulation {
         }
     }
 
-    /// The first packet of a pipe comes to its end.
+    /// The first packet of a pipe arrives at its end.
     pub(crate) fn arrival(&mut self, index: u32) {
         let pipe = &mut self.network.pipes[index as usize];
         let to = pipe.to;
@@ -128,7 +128,7 @@ impl Simulation {
         }
     }
 
-    /// A switch passes a packet on.
+    /// A switch forwards a packet.
     fn forward(&mut self, switch: SwitchId, packet: SimPacket) {
         let flow = u64::from(packet.from.host.0) << 32 | u64::from(packet.headers.bth.dest_qp);
         let Some(index) = self.network.way(switch, packet.to, flow) else {
@@ -148,7 +148,7 @@ impl Simulation {
         }
     }
 
-    /// A packet is lost behind its first link.
+    /// A packet is lost after its first link.
     #[cold]
     fn lost(&mut self, node: Node, loss: Loss, packet: &SimPacket) {
         self.host_mut(packet.from.host).counts.lose(loss);
@@ -157,7 +157,7 @@ impl Simulation {
         }
     }
 
-    /// A packet comes to its host.
+    /// A packet arrives at its host.
     fn deliver(&mut self, packet: SimPacket) {
         let (now, node) = (self.now, Node::Host(packet.to));
         let host = &mut self.hosts[packet.to.0 as usize];
@@ -165,7 +165,7 @@ impl Simulation {
             capture.record(now, Direction::In, &packet, None);
         }
         let id = QpId { host: packet.to, num: packet.headers.bth.dest_qp };
-        // RC takes nothing from anybody but its peer.
+        // An RC QP accepts packets from its peer only.
         if host.get(id.num).is_none_or(|qp| qp.peer != packet.from.host) {
             return self.lost(node, Loss::Nowhere, &packet);
         }
@@ -177,7 +177,7 @@ impl Simulation {
         self.look_after(id);
     }
 
-    /// Gives a packet to its QP, and keeps it if it has to wait for a page.
+    /// Passes a packet to its QP, and keeps it if it has to wait for a page.
     fn hand_in(&mut self, id: QpId, packet: SimPacket) {
         let now = self.now;
         let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
@@ -199,7 +199,7 @@ impl Simulation {
         let now = self.now;
         let host = self.host_mut(id.host);
         let Some((qp, mut view)) = host.parts(now, id.num, Side::Requester) else { return };
-        // It was armed for something earlier since.
+        // The event is obsolete: the QP has another deadline now.
         if qp.armed != Some(now) {
             return;
         }
@@ -210,7 +210,7 @@ impl Simulation {
         self.look_after(id);
     }
 
-    /// Pages are there: those that wait for them go on, requesters when the adapter tells them.
+    /// A page fault ends. Responders that wait for it continue at once, requesters when the announcer says so.
     pub(crate) fn fault_ends(&mut self, host: HostId, fault: u32) {
         let now = self.now;
         let adapter = self.host_mut(host).adapter.get_mut();
@@ -223,7 +223,7 @@ impl Simulation {
         self.announce(host);
     }
 
-    /// Tells requesters whose turn has come.
+    /// Resumes the requesters that are to be told by now.
     pub(crate) fn announce(&mut self, host: HostId) {
         let now = self.now;
         while let Some(num) = self.host_mut(host).adapter.get_mut().announcer.poll(now) {
@@ -244,7 +244,8 @@ impl Simulation {
         let Some(qp) = self.host_mut(id.host).get_mut(id.num) else { return };
         qp.qp.page_resolved(now, side);
         let held = std::mem::take(&mut qp.held[side as usize]);
-        // Answers first, as far as the port is free, so that a READ sees nothing of the requests after it.
+        // Responses are sent first, as far as the port is free, so that a READ does not return data of requests after
+        // it.
         self.look_after(id);
         for packet in held {
             self.hand_in(id, packet);

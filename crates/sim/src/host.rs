@@ -1,4 +1,4 @@
-//! A host: its adapter, its QPs, and whose turn it is to send.
+//! A host: its adapter, its QPs, and the order in which they send.
 
 use crate::adapter::{Adapter, Out, View};
 use crate::capture::Capture;
@@ -13,13 +13,14 @@ use std::time::Duration;
 use weir_transport::{Announcer, Instant, Limits, Outstanding, Profile, Progress, Side};
 use weir_wire::Headers;
 
-/// The host's own share of a page fault: about what a first touch costs a processor.
+/// The host's own time for a page fault: about the cost of a first touch by a processor.
 const FAULT: Duration = Duration::from_micros(1);
 
-/// An adapter has no small window: what is posted goes out.
+/// The window is unlimited: posted requests are sent at once.
 const UNLIMITED: Limits = Limits { request_bytes: 1 << 60, read_bytes: 1 << 60 };
 
-/// QP numbers are places and the count of QPs that had that place, so that packets to an old one meet no new one.
+/// Bits of a QP number that are the table index. The bits above count the QPs that used the index, so that packets
+/// for a destroyed QP do not reach a new QP.
 const PLACES: u32 = 16;
 
 pub(crate) struct HostState {
@@ -27,13 +28,13 @@ pub(crate) struct HostState {
     pub adapter: RefCell<Adapter>,
     qps: Vec<Place>,
     free: Vec<u32>,
-    /// Whose turn it is.
+    /// QPs that are ready to send, in the order of their turns.
     ready: VecDeque<u32>,
-    /// Who waits for a place for a READ.
+    /// QPs that wait for a READ credit.
     limited: Vec<u32>,
-    /// A packet is leaving: its end will be told.
+    /// A packet is being sent; an event follows when the port is free.
     pub sending: bool,
-    /// The announcer's event that counts.
+    /// Time of the announcer's pending event; events at other times are obsolete.
     pub announce: Option<Instant>,
     pub counts: Counts,
     pub capture: Option<Capture>,
@@ -68,7 +69,7 @@ impl HostState {
         }
     }
 
-    /// A number for a new QP. The first is 0x010000; 0 and 1 are reserved.
+    /// Allocates a number for a new QP. The first is 0x010000; 0 and 1 are reserved.
     pub fn number(&mut self) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.qps.push(Place::default());
@@ -79,7 +80,7 @@ impl HostState {
         *generation << PLACES | place
     }
 
-    /// Puts a QP where its number says.
+    /// Inserts a QP at the index of its number.
     pub fn put(&mut self, num: u32, qp: SimQp) {
         self.qps[place(num)].qp = Some(Box::new(qp));
     }
@@ -94,7 +95,7 @@ impl HostState {
         at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES)
     }
 
-    /// A QP, and the adapter as it sees it.
+    /// A QP, and its view of the adapter.
     pub fn parts(&mut self, now: Instant, num: u32, side: Side) -> Option<(&mut SimQp, View<'_>)> {
         let at = self.qps.get_mut(place(num))?;
         let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES)?;
@@ -112,7 +113,7 @@ impl HostState {
         }
     }
 
-    /// Lets a QP have its turn, if it has something to send.
+    /// Queues a QP for its turn, if it has something to send.
     pub fn line_up(&mut self, num: u32) {
         if let Some(qp) = self.get_mut(num)
             && !qp.ready
@@ -123,7 +124,7 @@ impl HostState {
         }
     }
 
-    /// Lets those go on that waited for a place for a READ, if there is one.
+    /// Queues the QPs that waited for a READ credit, if there is a credit again.
     pub fn line_up_limited(&mut self) {
         if std::mem::take(&mut self.adapter.get_mut().places_again) {
             for num in std::mem::take(&mut self.limited) {
@@ -135,8 +136,8 @@ impl HostState {
         }
     }
 
-    /// Lets the next QP send one packet, which is put into `packets` behind any that the adapter itself loses. Returns
-    /// whose turn it was.
+    /// Lets the next QP send a packet, which is appended to `packets` after any that the adapter itself loses.
+    /// Returns that QP.
     pub fn turn(&mut self, now: Instant, packets: &mut Vec<(Headers, Payload, bool)>) -> Option<u32> {
         let num = self.ready.pop_front()?;
         let HostState { qps, adapter, ready, limited, .. } = self;
@@ -144,8 +145,9 @@ impl HostState {
         let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES);
         let Some(qp) = qp else { return Some(num) };
         qp.ready = false;
-        let who = Accessor { now, qp: num, side: Side::Requester };
-        let (mut out, mut view) = (Out { adapter, who, packets, full: false }, View { adapter, who });
+        let accessor = Accessor { now, qp: num, side: Side::Requester };
+        let (mut out, mut view) =
+            (Out { adapter, who: accessor, packets, full: false }, View { adapter, who: accessor });
         match qp.qp.poll_transmit(now, UNLIMITED, &mut view, &mut out) {
             Progress::Idle => {}
             Progress::Full => {

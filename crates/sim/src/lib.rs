@@ -1,14 +1,14 @@
-//! A simulator: discrete events in virtual time over the very same [`weir_transport::Qp`] as the live adapter.
+//! A simulator: discrete events in virtual time, with the same [`weir_transport::Qp`] as the live adapter.
 //!
-//! A [`Simulation`] has hosts with memory and an adapter each, switches with finite buffers, and links. An [`App`] hears
-//! of completions and timers and posts work requests:
+//! A [`Simulation`] consists of hosts with memory and an adapter each, switches with finite buffers, and links. An
+//! [`App`] is notified of completions and timers, and posts work requests:
 //!
 //! ```text
 //! post_send ──▶ Qp ──▶ the adapter's port, packet by packet ──▶ link ──▶ switch ──▶ link ──▶ Qp ──▶ App::completed
-//!                └─── pages that are missing come after a while, as the adapter's profile says ───┘
+//!                └─── missing pages become present after the time that the adapter's profile gives ───┘
 //! ```
 //!
-//! Two hosts, and a READ of 100 bytes whose page is missing at the server:
+//! Two hosts, and a READ of 100 bytes from a page that is missing at the server:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,12 +38,13 @@
 //! # Ok::<(), weir_transport::PostError>(())
 //! ```
 //!
-//! The same seed gives the same trace. Packets are headers and a length; payload has bytes where memory has
-//! ([`Backing`]).
+//! The same seed gives the same trace. Packets consist of headers and a length; payload has bytes where memory has
+//! contents ([`Backing`]).
 //!
-//! What is modelled of an adapter: its QPs take turns, a packet each, at the rate of its link; answers and ACKs cost no
-//! time but the wire's; a page fault takes what the profile says and is common to all that meet it. What is not: the way
-//! over PCIe, caches, limits of the message rate, congestion control, and the credits by which InfiniBand avoids loss.
+//! Modelled of an adapter: its QPs send in turn, a packet each, at the rate of its link; responses and ACKs take time
+//! on the wire only; a page fault takes the time of the profile and is shared by all accesses to its pages. Not
+//! modelled: PCIe, caches, limits of the message rate, congestion control, and the credits by which InfiniBand avoids
+//! loss.
 #![forbid(unsafe_code)]
 
 mod adapter;

@@ -1,4 +1,4 @@
-//! Links: a rate, a latency, loss. Each direction is a pipe that packets leave in the order in which they entered.
+//! Links: rate, latency, loss. Each direction is a pipe, which packets leave in the order in which they entered.
 
 use crate::network::Node;
 use crate::packet::SimPacket;
@@ -6,18 +6,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use weir_transport::{Instant, Mtu};
 
-/// A cable, the same in both directions.
+/// A link with the same properties in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bits per second that carry packets, coding left out.
+    /// Bits per second for packets, without coding overhead.
     pub rate: f64,
-    /// From the last bit out to the last bit in.
+    /// From the last bit sent to the last bit received.
     pub latency: Duration,
     /// Probability that a packet is lost.
     pub loss: f64,
     /// Packets with more payload are lost.
     pub mtu: Mtu,
-    /// Bytes around each packet's BTH ..= ICRC.
+    /// Bytes on the wire in addition to each packet's BTH ..= ICRC.
     pub overhead: u32,
 }
 
@@ -26,21 +26,21 @@ impl Link {
     pub const FDR: Link =
         Link { rate: 54.545e9, latency: Duration::from_micros(1), loss: 0.0, mtu: Mtu::M4096, overhead: 10 };
 
-    /// RoCEv2 over Ethernet of so many Gbit/s: preamble 8, MAC 14, IPv4 20, UDP 8, FCS 4, gap 12 bytes; 1 µs.
+    /// RoCEv2 over Ethernet of `gbit` Gbit/s: preamble 8, MAC 14, IPv4 20, UDP 8, FCS 4, gap 12 bytes; 1 µs.
     pub const fn ethernet(gbit: f64) -> Link {
         Link { rate: gbit * 1e9, latency: Duration::from_micros(1), loss: 0.0, mtu: Mtu::M4096, overhead: 66 }
     }
 
-    /// The same with loss.
+    /// The same link with this probability of loss.
     pub const fn lossy(self, loss: f64) -> Link {
         Link { loss, ..self }
     }
 }
 
-/// One direction of a link, and the queue before it.
+/// A direction of a link, and the queue before it.
 ///
-/// Packets leave one after the other at the link's rate, so how much still waits follows from when the last one will
-/// have left: the queue needs no events of its own.
+/// Packets leave in sequence at the link's rate. So the number of waiting bytes follows from the time at which the
+/// last packet will have left, and the queue needs no events of its own.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub link: Link,
@@ -59,20 +59,20 @@ impl Pipe {
         Pipe { link, to, buffer, picoseconds_per_byte, free: 0, flying: VecDeque::new() }
     }
 
-    /// When the next packet may leave, rounded up.
+    /// When the next packet may leave, rounded up to nanoseconds.
     pub fn free_at(&self) -> Instant {
         Instant(self.free.div_ceil(1000))
     }
 
-    /// Whether a packet of so many bytes (BTH ..= ICRC) finds room in the queue.
+    /// Whether a packet of `bytes` bytes (BTH ..= ICRC) fits into the queue.
     pub fn has_room(&self, now: Instant, bytes: usize) -> bool {
         let waiting = self.free.saturating_sub(now.0 * 1000) as f64 / self.picoseconds_per_byte;
         waiting as u64 + bytes as u64 <= self.buffer
     }
 
-    /// Takes the time on the wire that a packet needs, and returns when it arrives.
+    /// Reserves the time on the wire that a packet needs; returns when it arrives.
     pub fn occupy(&mut self, now: Instant, bytes: usize) -> Instant {
-        // A sender is told in whole nanoseconds that the wire is free: it has lost nothing by that.
+        // A sender learns in whole nanoseconds that the wire is free: a gap below 1 ns is rounding, and is not kept.
         let since = (now.0 * 1000).saturating_sub(self.free);
         let start = if since < 1000 { self.free } else { now.0 * 1000 };
         let bytes = bytes + self.link.overhead as usize;
@@ -80,13 +80,13 @@ impl Pipe {
         self.free_at() + self.link.latency
     }
 
-    /// Puts a packet on its way. True: it is the only one, and somebody must look for its arrival.
+    /// Puts a packet into the pipe. True if it is the only packet: the caller must schedule its arrival.
     pub fn put(&mut self, arrival: Instant, packet: SimPacket) -> bool {
         self.flying.push_back((arrival, packet));
         self.flying.len() == 1
     }
 
-    /// Takes the packet that arrives, and says when the next one does.
+    /// Removes the packet that arrives; also returns the arrival of the next one.
     pub fn take(&mut self) -> Option<(SimPacket, Option<Instant>)> {
         let (_, packet) = self.flying.pop_front()?;
         Some((packet, self.flying.front().map(|(at, _)| *at)))

@@ -1,4 +1,4 @@
-//! A host's memory: regions, with contents or without, their pages there or not, and the page faults under way.
+//! A host's memory: regions with or without contents, the presence of their pages, and the page faults under way.
 
 use crate::packet::Payload;
 use crate::qp::HostId;
@@ -9,25 +9,25 @@ use weir_transport::{AtomicOp, Chance, Denied, Instant, PageFaults, Sge, Side};
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
 
-/// What a region's bytes are.
+/// The contents of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// Nobody's business: so many bytes, which read as zeros and cost nothing.
+    /// No contents: this many bytes, which read as zeros and need no memory.
     Phantom(u64),
-    /// These.
+    /// These bytes.
     Bytes(Vec<u8>),
 }
 
 /// How a region is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paging {
-    /// All pages are there, and stay.
+    /// All pages are always present.
     Pinned,
-    /// On demand; no page is there at first.
+    /// On-demand memory; initially no page is present.
     OnDemand,
 }
 
-/// A registered region; it starts at a page boundary. Peers may do everything there.
+/// A registered region; it starts at a page boundary. Peers have all permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub host: HostId,
@@ -38,7 +38,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// A piece of it.
+    /// An SGE of a part of it.
     pub fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr + offset, length, lkey: self.key }
     }
@@ -49,14 +49,14 @@ struct RegionState {
     addr: u64,
     len: u64,
     bytes: Option<Vec<u8>>,
-    /// By page: [`ABSENT`], [`PRESENT`], or the number of its fault; `None`: pinned.
+    /// For each page [`ABSENT`], [`PRESENT`], or the number of its fault; `None`: pinned.
     pages: Option<Vec<u32>>,
 }
 
 const ABSENT: u32 = u32::MAX;
 const PRESENT: u32 = u32::MAX - 1;
 
-/// A page fault under way, common to all that meet it.
+/// A page fault under way. Several accesses may wait for it.
 #[derive(Debug)]
 struct Fault {
     region: usize,
@@ -65,7 +65,7 @@ struct Fault {
     waiters: Vec<(u32, Side)>,
 }
 
-/// On whose behalf memory is accessed.
+/// The side of a QP that accesses memory, and the time of the access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accessor {
     pub now: Instant,
@@ -79,16 +79,16 @@ pub(crate) struct Memory {
     next_addr: u64,
     faults: Vec<Option<Fault>>,
     free_faults: Vec<u32>,
-    /// Faults that were begun and whose ends are still to be put down.
+    /// New faults; their ends are not in the event queue yet.
     pub begun: Vec<(Instant, u32)>,
-    /// What the adapter takes for one.
+    /// Page fault times of the adapter's profile.
     page_faults: PageFaults,
-    /// What the host takes for one in any case.
+    /// The host's own time for a fault, a lower bound.
     least: Duration,
-    /// Where one fault is resolved after the other: until then there is one.
+    /// When the last fault ends, where faults are resolved one after another.
     busy: Instant,
     chance: Chance,
-    /// Faults begun so far.
+    /// Number of faults so far.
     pub faulted: u64,
 }
 
@@ -115,13 +115,13 @@ impl Memory {
         };
         let pages = (paging == Paging::OnDemand).then(|| vec![ABSENT; len.div_ceil(PAGE) as usize]);
         let addr = self.next_addr;
-        // A page that belongs to nobody lies between regions.
+        // An unregistered page separates the regions.
         self.next_addr += len.next_multiple_of(PAGE) + PAGE;
         self.regions.push(RegionState { addr, len, bytes, pages });
         Region { host, addr, len, key: (self.regions.len() as u32) << 8 }
     }
 
-    /// Brings the pages of some bytes, or takes them away. A fault that is under way goes on.
+    /// Makes the pages of a range present or absent. A fault that is under way continues.
     pub fn set_present(&mut self, key: u32, bytes: Range<u64>, present: bool) {
         if let Some(index) = self.index(key)
             && let Some(pages) = &mut self.regions[index].pages
@@ -132,36 +132,36 @@ impl Memory {
         }
     }
 
-    /// Whether the page of a byte is there.
+    /// Whether the page at `offset` is present.
     pub fn is_present(&self, key: u32, offset: u64) -> bool {
         let region = self.index(key).map(|index| &self.regions[index]);
         region.is_some_and(|r| r.pages.as_ref().is_none_or(|pages| pages[(offset / PAGE) as usize] == PRESENT))
     }
 
-    /// Contents; `None` if it has none.
+    /// Contents; `None` if the region has none.
     pub fn contents(&self, key: u32) -> Option<&[u8]> {
         self.regions[self.index(key)?].bytes.as_deref()
     }
 
-    /// The same, to write.
+    /// Contents, for writing; `None` if the region has none.
     pub fn contents_mut(&mut self, key: u32) -> Option<&mut [u8]> {
         let index = self.index(key)?;
         self.regions[index].bytes.as_deref_mut()
     }
 
-    /// Asks for permission only. All regions allow everything.
+    /// Checks key and bounds only. All regions permit every access.
     pub fn check(&self, key: u32, addr: u64, len: u64) -> Result<(), Denied> {
         self.find(key, addr, len).map(drop)
     }
 
-    /// The same for each piece that has bytes.
+    /// Checks each SGE that is not empty.
     pub fn check_pieces(&self, sges: &[Sge]) -> Result<(), Denied> {
         let filled = sges.iter().filter(|sge| sge.length > 0);
         filled.clone().try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length)))
     }
 
-    /// Whether some bytes are there; if not, a fault brings what is missing of them and up to `end`.
-    pub fn reach(&mut self, key: u32, addr: u64, len: u64, end: u64, who: Accessor) -> Result<(), Denied> {
+    /// Whether a range is present; if not, a fault resolves its missing pages and those up to `end`.
+    pub fn reach(&mut self, key: u32, addr: u64, len: u64, end: u64, accessor: Accessor) -> Result<(), Denied> {
         let index = self.find(key, addr, len)?;
         let region = &self.regions[index];
         let Some(pages) = &region.pages else { return Ok(()) };
@@ -170,27 +170,27 @@ impl Memory {
             None => return Ok(()),
             Some((page, ABSENT)) => {
                 let until = pages_of(region, addr, end.saturating_sub(addr).max(len)).end;
-                self.begin(index, page..until, who);
+                self.begin(index, page..until, accessor);
             }
             Some((_, fault)) => {
                 if let Some(Fault { waiters, .. }) = &mut self.faults[fault as usize]
-                    && !waiters.contains(&(who.qp, who.side))
+                    && !waiters.contains(&(accessor.qp, accessor.side))
                 {
-                    waiters.push((who.qp, who.side));
+                    waiters.push((accessor.qp, accessor.side));
                 }
             }
         }
         Err(Denied::PageFault)
     }
 
-    /// The same for `len` bytes from `offset` of the pieces' sum; all that lies behind them in the pieces is brought too.
-    pub fn reach_pieces(&mut self, sges: &[Sge], offset: u64, len: u64, who: Accessor) -> Result<(), Denied> {
+    /// The same for `len` bytes at `offset` of an SGE list; a fault also resolves the bytes after them in each SGE.
+    pub fn reach_pieces(&mut self, sges: &[Sge], offset: u64, len: u64, accessor: Accessor) -> Result<(), Denied> {
         pieces(sges, offset, len, |sge, addr, len, _| {
-            self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), who)
+            self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), accessor)
         })
     }
 
-    /// The fault that is under way at `addr`, if any, brings all of `len` bytes.
+    /// Extends the fault that is under way in a range, if any, to all of its absent pages.
     pub fn expect(&mut self, key: u32, addr: u64, len: u64) {
         let Ok(index) = self.find(key, addr, len) else { return };
         let region = &mut self.regions[index];
@@ -207,13 +207,13 @@ impl Memory {
         }
     }
 
-    /// Ends a fault: its pages are there. Returns who waited.
+    /// Ends a fault: its pages are present. Returns the sides of QPs that waited.
     pub fn end_fault(&mut self, number: u32) -> Vec<(u32, Side)> {
         let Some(fault) = self.faults[number as usize].take() else { return Vec::new() };
         self.free_faults.push(number);
         if let Some(pages) = &mut self.regions[fault.region].pages {
             for page in fault.pages {
-                // Unless it was taken away meanwhile.
+                // Unless it was made absent meanwhile.
                 if pages[page as usize] == number {
                     pages[page as usize] = PRESENT;
                 }
@@ -222,7 +222,7 @@ impl Memory {
         fault.waiters
     }
 
-    /// Payload from pieces that are there.
+    /// Payload from SGEs with all pages present.
     pub fn gather(&self, sges: &[Sge], offset: u64, len: usize) -> Result<Payload, Denied> {
         if sges.iter().all(|sge| self.contents(sge.lkey).is_none()) {
             return Ok(Payload::Phantom(len as u32));
@@ -234,7 +234,7 @@ impl Memory {
         Ok(Payload::Bytes(bytes.into()))
     }
 
-    /// Payload from one place that is there.
+    /// Payload from a range with all pages present.
     pub fn take(&self, key: u32, addr: u64, len: usize) -> Result<Payload, Denied> {
         let index = self.find(key, addr, len as u64)?;
         let region = &self.regions[index];
@@ -244,7 +244,7 @@ impl Memory {
         })
     }
 
-    /// Stores bytes where there are contents.
+    /// Stores bytes if the region has contents.
     pub fn write(&mut self, key: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
         let index = self.find(key, addr, bytes.len() as u64)?;
         let region = &mut self.regions[index];
@@ -254,14 +254,14 @@ impl Memory {
         Ok(())
     }
 
-    /// The same to pieces.
+    /// Stores bytes to an SGE list.
     pub fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         pieces(sges, offset, bytes.len() as u64, |sge, addr, len, at| {
             self.write(sge.lkey, addr, &bytes[at as usize..][..len as usize])
         })
     }
 
-    /// Does an atomic; without contents, on a zero that stays one.
+    /// Executes an atomic; without contents, on a zero that does not change.
     pub fn atomic(&mut self, key: u32, addr: u64, op: AtomicOp) -> Result<u64, Denied> {
         let mut word = [0; 8];
         self.read(key, addr, &mut word)?;
@@ -284,19 +284,20 @@ impl Memory {
         Ok(())
     }
 
-    fn begin(&mut self, region: usize, range: Range<u64>, who: Accessor) {
+    fn begin(&mut self, region: usize, range: Range<u64>, accessor: Accessor) {
         let number = self.free_faults.pop().unwrap_or(self.faults.len() as u32);
         if number as usize == self.faults.len() {
             self.faults.push(None);
         }
-        let pages = self.regions[region].pages.as_mut().expect("only memory on demand has faults");
+        let pages = self.regions[region].pages.as_mut().expect("only on-demand memory has faults");
         let range: Vec<u64> = range.filter(|&page| pages[page as usize] == ABSENT).collect();
         for &page in &range {
             pages[page as usize] = number;
         }
-        self.faults[number as usize] = Some(Fault { region, pages: range, waiters: vec![(who.qp, who.side)] });
+        self.faults[number as usize] =
+            Some(Fault { region, pages: range, waiters: vec![(accessor.qp, accessor.side)] });
         let time = self.page_faults.resolve.at(self.chance.share()).max(self.least);
-        let begin = if self.page_faults.serial { self.busy.max(who.now) } else { who.now };
+        let begin = if self.page_faults.serial { self.busy.max(accessor.now) } else { accessor.now };
         self.busy = begin + time;
         self.begun.push((self.busy, number));
         self.faulted += 1;
@@ -321,8 +322,8 @@ fn pages_of(region: &RegionState, addr: u64, len: u64) -> Range<u64> {
     offset / PAGE..(offset + len).div_ceil(PAGE)
 }
 
-/// Calls `each` with what `len` bytes from `offset` of the pieces' sum cover: the piece, address, length, and place among
-/// the `len` bytes.
+/// Calls `each` for the parts of the SGE list that `len` bytes at `offset` cover, with the SGE, address, length, and
+/// offset within the `len` bytes.
 fn pieces(
     sges: &[Sge],
     mut offset: u64,

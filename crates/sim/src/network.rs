@@ -1,10 +1,10 @@
-//! What hosts are connected by: switches, and the ways through them.
+//! The network between hosts: switches, and the routes through them.
 
 use crate::link::{Link, Pipe};
 use crate::qp::HostId;
 use std::collections::VecDeque;
 
-/// Names a switch.
+/// Identifies a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SwitchId(pub u32);
 
@@ -27,14 +27,14 @@ impl From<SwitchId> for Node {
     }
 }
 
-/// It stores a packet and forwards it.
+/// A store-and-forward switch.
 #[derive(Debug)]
 struct Switch {
     /// Bytes that may wait before each of its outputs.
     buffer: u64,
     /// Pipes that begin here.
     outputs: Vec<u32>,
-    /// Outputs on shortest ways, by host.
+    /// Outputs on shortest routes, by destination host.
     ways: Vec<Vec<u32>>,
     dropped: u64,
 }
@@ -44,7 +44,7 @@ struct Switch {
 pub(crate) struct Network {
     pub pipes: Vec<Pipe>,
     switches: Vec<Switch>,
-    /// By host: its way out.
+    /// The pipe that each host sends into.
     ports: Vec<Option<u32>>,
     routed: bool,
 }
@@ -88,7 +88,8 @@ impl Network {
         self.ports[host.0 as usize]
     }
 
-    /// The pipe from a switch towards a host; of several shortest ways each flow keeps to one. `None`: there is none.
+    /// The pipe from a switch towards a host. Each flow uses a fixed one of several shortest routes. `None` without a
+    /// route.
     pub fn way(&mut self, switch: SwitchId, to: HostId, flow: u64) -> Option<u32> {
         if !self.routed {
             self.find_ways();
@@ -101,17 +102,17 @@ impl Network {
         }
     }
 
-    /// Counts a packet that found a full buffer.
+    /// Counts a packet that met a full buffer.
     pub fn dropped(&mut self, switch: SwitchId) {
         self.switches[switch.0 as usize].dropped += 1;
     }
 
-    /// Packets that found a switch's buffers full.
+    /// Number of packets that met a full buffer of this switch.
     pub fn drops(&self, switch: SwitchId) -> u64 {
         self.switches[switch.0 as usize].dropped
     }
 
-    /// Breadth first from each host.
+    /// Finds the shortest routes by a breadth-first search from each host.
     fn find_ways(&mut self) {
         let (count, hosts) = (self.switches.len(), self.ports.len());
         for switch in &mut self.switches {

@@ -1,4 +1,4 @@
-//! Who watches: each packet as it leaves, arrives or is lost; and counts of all.
+//! Observation of each packet as it leaves, arrives or is lost, and packet counts.
 
 use crate::network::Node;
 use crate::qp::{HostId, QpId};
@@ -11,66 +11,66 @@ use weir_wire::Headers;
 /// Why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// The sending adapter's own doing: packet damming.
+    /// Lost by the sending adapter itself: packet damming.
     Adapter,
-    /// By chance, on a link.
+    /// Lost at random, on a link.
     Link,
-    /// [`crate::Simulation::lose_if`] said so.
+    /// Lost by [`crate::Simulation::lose_if`].
     Rule,
-    /// It carries more than a link's MTU.
+    /// Its payload exceeds a link's MTU.
     TooLong,
     /// The buffer before a switch's output was full.
     Buffer,
-    /// No way leads there, or nobody there has its QP.
+    /// There is no route to the host, or the host has no such QP.
     Nowhere,
 }
 
-/// What happened to a packet.
+/// An event of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// It left its host; `lost`: on the first link, or before. (What is lost later is told by `Lost`.)
+    /// It left its host; `lost`: on the first link, or before. (Later losses are reported by `Lost`.)
     Sent { lost: Option<Loss> },
-    /// It came to the QP that it is for.
+    /// It arrived at its destination QP.
     Arrived,
-    /// It was lost behind its first link.
+    /// It was lost after its first link.
     Lost(Loss),
 }
 
-/// A packet, seen.
+/// An observed event of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     pub at: Instant,
-    /// Where.
+    /// The host or switch where it happened.
     pub node: Node,
     pub what: What,
-    /// Counts all packets, in the order in which they were sent.
+    /// Sequence number among all packets, in the order in which they were sent.
     pub packet: u64,
-    /// The QP that it is from. Where it goes stands in the headers.
+    /// The sending QP. The destination QP is in the headers.
     pub from: QpId,
     pub to: HostId,
-    /// It was sent before, or one after it was. Never of ACKs and NAKs.
+    /// This PSN or a later one was sent before. Never set for ACKs and NAKs.
     pub repeated: bool,
     pub headers: &'a Headers,
-    /// Bytes.
+    /// Payload length in bytes.
     pub payload: usize,
 }
 
-/// How many packets did what.
+/// Packet counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub requests: u64,
     pub responses: u64,
-    /// Of both, those that were sent before.
+    /// Requests and responses that were sent before.
     pub repeated: u64,
-    /// Of those sent: lost by the adapter itself.
+    /// Sent packets that the adapter itself lost.
     pub lost_by_adapter: u64,
-    /// Of those sent: lost on any link, by chance, rule or MTU.
+    /// Sent packets that were lost on any link, at random, by rule or MTU.
     pub lost_on_links: u64,
-    /// Of those sent: tail drops in switches.
+    /// Sent packets that switches dropped at the tail of a queue.
     pub lost_in_buffers: u64,
-    /// Of those sent: there was no such place.
+    /// Sent packets to a destination that does not exist.
     pub lost_nowhere: u64,
-    /// Packets that came.
+    /// Packets that arrived.
     pub arrived: u64,
 }
 
@@ -80,7 +80,7 @@ impl Counts {
         self.requests + self.responses
     }
 
-    /// Packets lost, however.
+    /// Packets lost for any reason.
     pub fn lost(&self) -> u64 {
         self.lost_by_adapter + self.lost_on_links + self.lost_in_buffers + self.lost_nowhere
     }
@@ -108,12 +108,12 @@ impl AddAssign for Counts {
     }
 }
 
-/// A hash of all that was seen: two runs are the same if theirs are.
+/// A hash of all observed events. Equal hashes mean that two runs were the same.
 #[derive(Clone, Debug, Default)]
 pub struct Trace(Rc<RefCell<(u64, u64)>>);
 
 impl Trace {
-    /// Give this to [`crate::Simulation::observe`].
+    /// The observer to pass to [`crate::Simulation::observe`].
     pub fn watch(&self) -> impl FnMut(&Seen<'_>) + 'static {
         let state = self.0.clone();
         move |seen| {
@@ -138,12 +138,12 @@ impl Trace {
         self.0.borrow().0
     }
 
-    /// How much was seen.
+    /// Number of observed events.
     pub fn len(&self) -> u64 {
         self.0.borrow().1
     }
 
-    /// Whether nothing was.
+    /// Whether no event was observed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,25 +1,25 @@
-//! A packet under way: headers, and bytes only where memory has some.
+//! A packet in flight: headers, and payload bytes only if the memory has contents.
 
 use crate::qp::{HostId, QpId};
 use weir_wire::{Headers, ICRC_LEN, Packet};
 
-/// Zeros that stand for payload without contents: as many as a packet may carry.
+/// Zeros as payload without contents, of the maximum length of a packet.
 static ZEROS: [u8; 4096] = [0; 4096];
 
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
-    /// So many bytes that nobody looks at.
+    /// This many bytes without contents.
     Phantom(u32),
     Bytes(Box<[u8]>),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct SimPacket {
-    /// Counts all packets of the simulation.
+    /// Sequence number among all packets of the simulation.
     pub id: u64,
     pub from: QpId,
     pub to: HostId,
-    /// It was sent before, or one after it.
+    /// This PSN or a later one was sent before.
     pub repeated: bool,
     pub headers: Headers,
     pub payload: Payload,
@@ -28,7 +28,7 @@ pub(crate) struct SimPacket {
 impl Payload {
     pub fn bytes(&self) -> &[u8] {
         match self {
-            // Inline data of any length has bytes; payload of memory is no longer than the largest MTU.
+            // Inline data always has bytes, so that phantom payload is at most the largest MTU.
             Payload::Phantom(len) => &ZEROS[..*len as usize],
             Payload::Bytes(bytes) => bytes,
         }
@@ -43,7 +43,7 @@ impl Payload {
 }
 
 impl SimPacket {
-    /// As the protocol takes it. Nobody asks for its ICRC.
+    /// The packet as the protocol takes it. The ICRC is not checked.
     pub fn view(&self) -> Packet<'_> {
         Packet { headers: self.headers, payload: self.payload.bytes(), icrc: 0 }
     }

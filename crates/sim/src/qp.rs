@@ -1,4 +1,4 @@
-//! A queue pair in its host: what the adapter keeps beside the protocol's own state.
+//! A queue pair in its host: the adapter's state of it, in addition to that of the protocol.
 
 use crate::packet::SimPacket;
 use std::collections::VecDeque;
@@ -9,27 +9,27 @@ use weir_transport::{
 };
 use weir_wire::RnrTimer;
 
-/// Names a host.
+/// Identifies a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
-/// Names a queue pair.
+/// Identifies a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QpId {
     pub host: HostId,
-    /// Its number on the wire, 24 bits.
+    /// QP number, 24 bits.
     pub num: u32,
 }
 
-/// What a connection is made with (RC).
+/// Attributes of a connection (RC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpSetup {
     pub mtu: Mtu,
     pub caps: QpCaps,
-    /// Local ACK timeout: 4.096 µs · 2^n, 0 = for ever.
+    /// Local ACK timeout: 4.096 µs · 2^n, 0 = infinite.
     pub timeout: u8,
     pub retry_cnt: u8,
-    /// 7 = for ever.
+    /// 7 = infinite.
     pub rnr_retry: u8,
     pub min_rnr_timer: u8,
     pub max_rd_atomic: u8,
@@ -52,17 +52,17 @@ impl Default for QpSetup {
     }
 }
 
-/// An adapter asks for a whole READ at once and answers at once; it coalesces ACKs only while its port is busy.
+/// An adapter requests a whole READ at once and responds at once; it coalesces ACKs only while its port is busy.
 const TUNING: Tuning = Tuning { ack_every: 16, read_chunk: 1 << 31, lazy_ack: Duration::ZERO };
 
 pub(crate) struct SimQp {
     pub qp: Qp,
     pub peer: HostId,
-    /// It is in its adapter's round.
+    /// It is in the list of QPs ready to send.
     pub ready: bool,
-    /// It waits for a place for a READ.
+    /// It waits for a READ credit.
     pub limited: bool,
-    /// The earliest of its events that counts.
+    /// Time of its pending deadline event; events at other times are obsolete.
     pub armed: Option<Instant>,
     /// Packets that wait for pages, by [`weir_transport::Side`].
     pub held: [VecDeque<SimPacket>; 2],
@@ -71,7 +71,7 @@ pub(crate) struct SimQp {
 }
 
 impl SimQp {
-    /// In RESET.
+    /// A QP in RESET.
     pub fn new(num: u32, peer: HostId, setup: &QpSetup, profile: &Arc<Profile>) -> Self {
         let init = QpInit { qp_num: num, service: Service::Rc, caps: setup.caps, sq_sig_all: false };
         SimQp {
@@ -85,7 +85,7 @@ impl SimQp {
         }
     }
 
-    /// From RESET to RTS; `end` is 0 or 1.
+    /// Moves it from RESET to RTS; `end` is 0 or 1.
     pub fn connect<H: Host>(&mut self, now: Instant, dest: u32, setup: &QpSetup, end: usize, host: &mut H) {
         let attr = QpAttr {
             path_mtu: setup.mtu,
@@ -127,7 +127,7 @@ impl SimQp {
         }
     }
 
-    /// Notes that a packet leaves; true if it, or one after it, has left before.
+    /// Records a sent packet; returns true if this PSN or a later one was sent before.
     pub fn leaves(&mut self, response: bool, psn: Psn) -> bool {
         let next = &mut self.sent[usize::from(response)];
         let repeated = next.is_some_and(|next| psn.before(next));

@@ -1,11 +1,11 @@
-//! What is to happen, in order of time; at one time, in the order in which it was put down.
+//! Future events, ordered by time; events of the same time in the order in which they were added.
 
 use crate::qp::{HostId, QpId};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use weir_transport::Instant;
 
-/// Something that is to happen.
+/// A future event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A host's port is free for the next packet.
@@ -16,9 +16,9 @@ pub(crate) enum Event {
     Deadline(QpId),
     /// A page fault of a host ends.
     FaultEnds(HostId, u32),
-    /// A host's adapter tells QPs of pages.
+    /// A host's adapter tells QPs that their pages are present.
     Announce(HostId),
-    /// The application's own.
+    /// A timer of the application.
     Timer(u64),
 }
 
@@ -51,7 +51,7 @@ impl Queue {
 }
 
 impl Ord for Entry {
-    /// The heap's greatest is the earliest.
+    /// The greatest entry of the heap is the earliest event.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }

@@ -1,4 +1,4 @@
-//! The simulation: what it is made of, and what drives it.
+//! The simulation: its parts, and the calls that drive it.
 
 use crate::adapter::Report;
 use crate::capture::Capture;
@@ -21,12 +21,12 @@ use weir_transport::{
 };
 use weir_wire::Headers;
 
-/// What drives a simulation from outside of it. Whatever it does with the simulation happens at that moment, in no time.
+/// The application that drives a simulation. Its actions take no virtual time.
 pub trait App {
-    /// A work request completed.
+    /// A work request has completed.
     fn completed(&mut self, _sim: &mut Simulation, _done: &Done) {}
 
-    /// A timer is due that [`Simulation::set_timer`] set.
+    /// A timer of [`Simulation::set_timer`] is due.
     fn timer(&mut self, _sim: &mut Simulation, _token: u64) {}
 
     /// A QP has an asynchronous event.
@@ -38,7 +38,7 @@ pub struct Quiet;
 
 impl App for Quiet {}
 
-/// A completion, and whose.
+/// A completion, and its QP and queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     pub qp: QpId,
@@ -55,21 +55,21 @@ pub struct Simulation {
     pub(crate) chance: Chance,
     pub(crate) packets: u64,
     pub(crate) events: u64,
-    /// What the application has not heard of.
+    /// Reports that the application has not received yet.
     pub(crate) reports: VecDeque<(HostId, Report)>,
     pub(crate) observer: Option<Observer>,
     pub(crate) rule: Option<Rule>,
-    /// Packets of one turn.
+    /// Packets of a turn.
     pub(crate) staged: Vec<(Headers, Payload, bool)>,
 }
 
 pub(crate) type Observer = Box<dyn FnMut(&Seen<'_>)>;
 pub(crate) type Rule = Box<dyn FnMut(&Seen<'_>) -> bool>;
 
-/// Building.
+/// Construction.
 impl Simulation {
-    /// Nothing, at time 0. The seed is for what links and hosts leave to chance; adapters have their profile's, each host
-    /// a stream of its own.
+    /// An empty simulation at time 0. The seed is for the random draws of links and hosts. Adapters use the seed of
+    /// their profile, with a separate stream for each host.
     pub fn new(seed: u64) -> Self {
         Simulation {
             now: Instant(0),
@@ -86,10 +86,10 @@ impl Simulation {
         }
     }
 
-    /// A host with one adapter, which has one port.
+    /// Adds a host with an adapter of one port.
     pub fn add_host(&mut self, profile: &Arc<Profile>) -> HostId {
         let (id, seed) = (self.hosts.len() as u32, self.chance.bits());
-        // QPs of one number on different hosts are to draw differently.
+        // QPs with the same number on different hosts must draw differently.
         let apart = u64::from(id) << 40;
         let profile = Profile { seed: profile.seed.wrapping_add(apart), ..Profile::clone(profile) };
         self.hosts.push(HostState::new(Arc::new(profile), seed));
@@ -97,12 +97,12 @@ impl Simulation {
         HostId(id)
     }
 
-    /// A switch that stores and forwards, with so many bytes of buffer before each output; what finds it full is lost.
+    /// Adds a store-and-forward switch with `buffer` bytes before each output. A packet that does not fit is lost.
     pub fn add_switch(&mut self, buffer: u64) -> SwitchId {
         self.network.add_switch(buffer)
     }
 
-    /// A link. Between two hosts there may be any number of switches, and several shortest ways.
+    /// Adds a link. Between two hosts there may be any number of switches, and several shortest routes.
     ///
     /// # Panics
     /// If a host has a link already.
@@ -110,7 +110,7 @@ impl Simulation {
         self.network.connect(a.into(), b.into(), link);
     }
 
-    /// Two connected QPs in RTS. They share a profile each with their host.
+    /// Connects two new QPs, which are in RTS. Each uses the profile of its host.
     pub fn connect(&mut self, a: HostId, b: HostId, setup: &QpSetup) -> [QpId; 2] {
         let ends = [a, b].map(|host| QpId { host, num: self.host_mut(host).number() });
         self.add_qp(ends[0], ends[1], setup, 0);
@@ -118,40 +118,41 @@ impl Simulation {
         ends
     }
 
-    /// A QP in RTS whose peer does not exist: what it sends to that host nobody answers.
+    /// Creates a QP in RTS without an existing peer: its packets are lost on arrival at `to`, and it gets no
+    /// response.
     pub fn connect_astray(&mut self, from: HostId, to: HostId, setup: &QpSetup) -> QpId {
         let id = QpId { host: from, num: self.host_mut(from).number() };
         self.add_qp(id, QpId { host: to, num: 0xff_fffe }, setup, 0);
         id
     }
 
-    /// Takes a QP away. Packets that are under way to it find nobody.
+    /// Destroys a QP. Packets that are on their way to it are lost.
     pub fn destroy(&mut self, qp: QpId) {
         self.host_mut(qp.host).remove(qp.num);
-        // Others may have waited for its places.
+        // Other QPs may have waited for its READ credits.
         self.look_after(qp);
     }
 
     /// Registers memory.
     ///
     /// # Panics
-    /// If it is to be on demand and the host's profile does without.
+    /// If it is on-demand memory and the host's profile has no on-demand paging.
     pub fn register(&mut self, host: HostId, backing: Backing, paging: Paging) -> Region {
         let state = self.host_mut(host);
         let able = paging == Paging::Pinned || state.profile.on_demand;
-        assert!(able, "{host:?}: an adapter like {} has no memory on demand", state.profile.name);
+        assert!(able, "{host:?}: profile {} has no on-demand paging", state.profile.name);
         state.adapter.get_mut().memory.register(host, backing, paging)
     }
 
-    /// Brings the pages of some bytes of a region on demand (a prefetch that costs nothing), or takes them away.
+    /// Makes the pages of a range of an on-demand region present (a prefetch that costs nothing), or absent.
     ///
     /// # Panics
-    /// If they lie outside.
+    /// If the range is out of bounds.
     pub fn set_present(&mut self, region: &Region, bytes: Range<u64>, present: bool) {
         self.host_mut(region.host).adapter.get_mut().memory.set_present(region.key, bytes, present);
     }
 
-    /// Writes a host's packets, both ways, into a pcapng file from now on. [`Simulation::finish_captures`] ends it.
+    /// Starts writing a host's packets, both ways, into a pcapng file. [`Simulation::finish_captures`] ends it.
     pub fn capture(&mut self, host: HostId, path: impl AsRef<Path>) -> io::Result<()> {
         let state = self.host_mut(host);
         state.capture = Some(Capture::create(path.as_ref(), host, &state.profile.name)?);
@@ -165,12 +166,12 @@ impl Simulation {
         captures.map(|capture| capture.finish(now)).sum()
     }
 
-    /// Calls `watch` for everything that happens to packets, in order of time. There is one observer.
+    /// Calls `watch` for every event of a packet, in order of time. There is a single observer.
     pub fn observe(&mut self, watch: impl FnMut(&Seen<'_>) + 'static) {
         self.observer = Some(Box::new(watch));
     }
 
-    /// Loses packets for which `rule` holds, on their first link: it is shown them as they are sent.
+    /// Loses packets for which `rule` holds, on their first link. The rule is called when they are sent.
     pub fn lose_if(&mut self, rule: impl FnMut(&Seen<'_>) -> bool + 'static) {
         self.rule = Some(Box::new(rule));
     }
@@ -186,19 +187,19 @@ impl Simulation {
     }
 }
 
-/// Driving.
+/// Running.
 impl Simulation {
     /// Virtual time, from 0.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Time from now on.
+    /// The time `time` after now.
     pub fn after(&self, time: Duration) -> Instant {
         self.now + time
     }
 
-    /// Events so far: packets that leave or arrive, deadlines, timers.
+    /// Number of events so far: packets that leave or arrive, deadlines, timers.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -217,17 +218,17 @@ impl Simulation {
         state.qp.post_recv(wr)
     }
 
-    /// Lets [`App::timer`] be called.
+    /// Has [`App::timer`] called at `at`.
     pub fn set_timer(&mut self, at: Instant, token: u64) {
         self.queue.put(at.max(self.now), Event::Timer(token));
     }
 
-    /// Runs until nothing will ever happen any more.
+    /// Runs until no event is left.
     pub fn run(&mut self, app: &mut dyn App) {
         while self.step(app) {}
     }
 
-    /// Runs until then; what happens at that moment has happened.
+    /// Runs until `until`, including events at that time.
     pub fn run_until(&mut self, until: Instant, app: &mut dyn App) {
         self.report(app);
         while self.queue.next_time().is_some_and(|at| at <= until) {
@@ -236,7 +237,7 @@ impl Simulation {
         self.now = self.now.max(until);
     }
 
-    /// Runs for so many events, between which a caller may show how far it is. False: nothing is left.
+    /// Runs for `count` events, between which a caller may show its progress. False if no event is left.
     pub fn run_events(&mut self, count: u64, app: &mut dyn App) -> bool {
         (0..count).all(|_| self.step(app))
     }
@@ -246,29 +247,29 @@ impl Simulation {
         self.hosts[qp.host.0 as usize].get(qp.num).map(|state| &state.qp)
     }
 
-    /// What a host's packets did.
+    /// Counts of a host's packets.
     pub fn counts(&self, host: HostId) -> Counts {
         self.hosts[host.0 as usize].counts
     }
 
-    /// What all packets did.
+    /// Counts of all packets.
     pub fn total(&self) -> Counts {
         let mut total = Counts::default();
         self.hosts.iter().for_each(|host| total += host.counts);
         total
     }
 
-    /// Page faults of a host so far; those that met one under way were none of their own.
+    /// Number of page faults of a host so far; an access that joins a fault under way is not counted.
     pub fn page_faults(&self, host: HostId) -> u64 {
         self.hosts[host.0 as usize].adapter.borrow().memory.faulted
     }
 
-    /// Packets that found a switch's buffers full.
+    /// Number of packets that were lost because a switch's buffer was full.
     pub fn drops(&self, switch: SwitchId) -> u64 {
         self.network.drops(switch)
     }
 
-    /// Whether the page of a region's byte is there.
+    /// Whether the page at `offset` of a region is present.
     pub fn is_present(&self, region: &Region, offset: u64) -> bool {
         self.hosts[region.host.0 as usize].adapter.borrow().memory.is_present(region.key, offset)
     }
@@ -278,12 +279,12 @@ impl Simulation {
         self.host_mut(region.host).adapter.get_mut().memory.contents(region.key).unwrap_or_default()
     }
 
-    /// The same, to write.
+    /// A region's contents, for writing; empty if it has none.
     pub fn bytes_mut(&mut self, region: &Region) -> &mut [u8] {
         self.host_mut(region.host).adapter.get_mut().memory.contents_mut(region.key).unwrap_or_default()
     }
 
-    /// Lets the next thing happen. False: there is none.
+    /// Handles the next event. False if there is none.
     fn step(&mut self, app: &mut dyn App) -> bool {
         self.report(app);
         let Some((at, event)) = self.queue.take() else { return false };
@@ -307,7 +308,7 @@ impl Simulation {
         true
     }
 
-    /// Tells the application what it has not heard of.
+    /// Passes pending reports to the application.
     fn report(&mut self, app: &mut dyn App) {
         while let Some((host, report)) = self.reports.pop_front() {
             match report {

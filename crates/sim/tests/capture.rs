@@ -1,4 +1,4 @@
-//! Captures: tshark reads them, and so do we; every ICRC is right, and what was lost says so.
+//! Captures: tshark and Weir's reader agree on them, every ICRC is correct, and lost packets have a comment.
 
 mod common;
 
@@ -9,7 +9,7 @@ use weir_sim::{Counts, Link, Paging, QpSetup};
 use weir_transport::Profile;
 use weir_wire::{Packet, icrc};
 
-/// Captures of both hosts, how many frames they hold, and what the simulator counted.
+/// Captures of both hosts, the number of frames in them, and the simulator's counts.
 fn captured(folder: &Path) -> ([PathBuf; 2], u64, Counts) {
     let paths = ["client.pcapng", "server.pcapng"].map(|name| folder.join(name));
     let mut two = Two::new(3, Link::FDR.lossy(0.05), Profile::ideal(), [Paging::OnDemand; 2]);
@@ -31,7 +31,7 @@ fn captured(folder: &Path) -> ([PathBuf; 2], u64, Counts) {
 }
 
 #[test]
-fn a_capture_is_what_an_adapter_would_have_written() {
+fn a_capture_has_all_frames_and_correct_icrcs() {
     let dir = tempfile::tempdir().expect("a folder");
     let (paths, frames, total) = captured(dir.path());
     let [mut lost, mut out, mut count] = [0; 3];
@@ -53,7 +53,7 @@ fn a_capture_is_what_an_adapter_would_have_written() {
 
 #[test]
 #[ignore = "needs tshark"]
-fn tshark_reads_it_as_we_do() {
+fn tshark_agrees_with_weirs_reader() {
     let dir = tempfile::tempdir().expect("a folder");
     let (paths, frames, _) = captured(dir.path());
     let mut passed = 0;

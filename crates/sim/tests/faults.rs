@@ -1,4 +1,4 @@
-//! Page faults on both sides, under a perfect adapter and under flawed ones.
+//! Page faults on both sides, with the ideal profile and with adapters that have flaws.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn connectx4() -> Profile {
 }
 
 #[test]
-fn under_a_perfect_adapter_what_needs_a_page_waits_for_it() {
+fn with_the_ideal_profile_operations_wait_for_their_pages() {
     for paging in [[DEMAND, PINNED], [PINNED, DEMAND], [DEMAND, DEMAND]] {
         let mut two = Two::new(1, Link::FDR, Profile::ideal(), paging);
         let caps = weir_transport::QpCaps { max_recv_wr: 1, ..QpSetup::default().caps };
@@ -27,19 +27,19 @@ fn under_a_perfect_adapter_what_needs_a_page_waits_for_it() {
         two.read(qp, 1, 0, 100_000);
         two.write(qp, 2, 1 << 19, 100_000);
         let sges = [two.regions[1].sge(3 << 18, 5000)];
-        two.sim.post_recv(peer, &RecvWr { wr_id: 4, sges: &sges }).expect("room for one");
+        two.sim.post_recv(peer, &RecvWr { wr_id: 4, sges: &sges }).expect("room in the receive queue");
         two.post(qp, 3, SendOp::Send, 0, 5000);
         two.run();
         let [client, server] = two.regions;
         assert!(two.sim.bytes(&client)[..100_000] == numbers()[..100_000]);
         assert!(two.sim.bytes(&server)[1 << 19..][..100_000].iter().all(|&byte| byte == 0));
-        // What the SEND carries is what the READ brought.
+        // The SEND carries the data that the READ returned.
         assert!(two.sim.bytes(&server)[3 << 18..][..5000] == numbers()[..5000]);
         assert_eq!(two.notes.0.len(), 4);
         let total = two.sim.total();
         assert_eq!((total.repeated, total.lost()), (0, 0), "{total:?}");
         for (host, paging) in two.hosts.into_iter().zip(paging) {
-            // A message's pages come together.
+            // The pages of a message are resolved by a common fault.
             assert_eq!(two.sim.page_faults(host) > 0, paging == DEMAND);
             assert!(two.sim.page_faults(host) <= 3, "{}", two.sim.page_faults(host));
         }
@@ -47,7 +47,7 @@ fn under_a_perfect_adapter_what_needs_a_page_waits_for_it() {
 }
 
 #[test]
-fn all_that_miss_a_page_wait_for_one_fault() {
+fn all_accesses_to_a_missing_page_share_a_fault() {
     for profile in [Profile::ideal(), connectx4()] {
         let retransmits = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
         let mut two = Two::new(1, Link::FDR, profile, [DEMAND, PINNED]);
@@ -77,13 +77,13 @@ fn a_fault_takes_as_long_as_the_profile_says() {
         assert!((micros(252)..micros(1003)).contains(&time), "seed {seed}: {time:?}");
         times.insert(time);
     }
-    assert!(times.len() > 45, "they differ");
+    assert!(times.len() > 45, "the times differ");
     let spread = *times.last().expect("many") - *times.first().expect("many");
-    assert!(spread > micros(500), "all over the range: {spread:?}");
+    assert!(spread > micros(500), "the times span the range: {spread:?}");
 }
 
 #[test]
-fn an_adapter_may_resolve_one_fault_after_the_other() {
+fn an_adapter_may_resolve_faults_serially() {
     for (serial, most) in [(false, 1.0), (true, 8.0)] {
         let mut profile = Profile::ideal();
         profile.page_faults.resolve = weir_transport::Delay::exactly(micros(300));
@@ -100,7 +100,7 @@ fn an_adapter_may_resolve_one_fault_after_the_other() {
     }
 }
 
-/// Reads and writes all over the regions while pages go at random.
+/// Makes random pages absent while the test reads and writes the regions.
 struct Unmapper {
     notes: Notes,
     regions: [Region; 2],
@@ -128,14 +128,15 @@ impl App for Unmapper {
 }
 
 #[test]
-fn pages_come_and_go_and_every_byte_is_right() {
+fn all_data_is_correct_while_pages_are_invalidated() {
     for (name, seeds) in [("ideal", 20), ("connectx4", 5), ("connectx5", 5), ("connectx6", 5)] {
         for seed in 0..seeds {
             let profile = weir_profiles::load(name).expect("it is embedded");
             let mut two = Two::new(seed, Link::FDR.lossy(0.002), profile, [DEMAND, DEMAND]);
             let qps: Vec<QpId> = (0..6).map(|_| two.connect(&QpSetup { timeout: 10, ..QpSetup::default() })).collect();
             for n in 0..64 {
-                // The lower half of the server's region is read, the upper half written from the client's.
+                // The lower half of the server's region is read; its upper half is written from that of the client's
+                // region.
                 let (qp, at) = (qps[n as usize % 6], n * 8192);
                 if n % 2 == 0 { two.read(qp, n, at, 8192) } else { two.write(qp, n, (1 << 19) + at, 8000) }
             }
@@ -163,7 +164,7 @@ fn pages_come_and_go_and_every_byte_is_right() {
                     assert!(server[at..][..8000].iter().all(|&b| b == 9), "{name}, seed {seed}: WRITE at {at}");
                     assert!(
                         server[at + 8000..][..192] == numbers[at + 8000..][..192],
-                        "{name}, seed {seed}: beyond it"
+                        "{name}, seed {seed}: after the WRITE at {at}"
                     );
                 }
             }
@@ -172,7 +173,7 @@ fn pages_come_and_go_and_every_byte_is_right() {
 }
 
 #[test]
-fn what_an_adapter_loses_is_seen_leaving_and_counted() {
+fn packets_lost_by_the_adapter_are_observed_and_counted() {
     let mut two = Two::new(1, Link::FDR, connectx4(), [PINNED, DEMAND]);
     let qp = two.connect(&QpSetup { timeout: 1, ..QpSetup::default() });
     let lost = Rc::new(Cell::new(0));
@@ -186,11 +187,12 @@ fn what_an_adapter_loses_is_seen_leaving_and_counted() {
     two.read(qp, 2, 0, 100);
     two.run();
     assert_eq!((lost.get(), two.sim.total().lost_by_adapter), (1, 1));
-    assert_eq!(two.sim.qp(qp).expect("it is there").setbacks().ack_timeouts, 1);
+    assert_eq!(two.sim.qp(qp).expect("the QP exists").setbacks().ack_timeouts, 1);
     assert!(two.notes.at(1) < micros(10_000) && two.notes.at(2) > micros(100_000));
 }
 
-/// 128 READs over as many QPs into one page: packets, and the time of the first that was posted and of the last.
+/// 128 READs over 128 QPs into the same page. Returns the packet count, and the times of the first and last posted
+/// READ.
 fn into_one_page(profile: Profile) -> (u64, Duration, Duration) {
     let mut two = Two::new(1, Link::FDR, profile, [DEMAND, PINNED]);
     for n in 0..128 {
@@ -203,7 +205,7 @@ fn into_one_page(profile: Profile) -> (u64, Duration, Duration) {
 }
 
 #[test]
-fn in_a_flood_the_oldest_hear_last_and_packets_go_on() {
+fn in_a_flood_the_oldest_reads_complete_last_and_are_repeated() {
     let flooded = into_one_page(connectx4());
     let calm = into_one_page(Profile { flood: None, ..connectx4() });
     assert!(flooded.0 > calm.0 && flooded.1 > 2 * calm.1, "{flooded:?}, {calm:?}");
@@ -211,7 +213,7 @@ fn in_a_flood_the_oldest_hear_last_and_packets_go_on() {
 }
 
 #[test]
-fn all_qps_together_have_no_more_reads_outstanding_than_the_adapter_can() {
+fn the_adapters_limit_of_outstanding_reads_holds_across_qps() {
     for paging in [PINNED, DEMAND] {
         let mut two =
             Two::new(1, Link::FDR, Profile { outstanding_reads: Some(5), ..Profile::ideal() }, [paging, PINNED]);
@@ -241,20 +243,20 @@ fn all_qps_together_have_no_more_reads_outstanding_than_the_adapter_can() {
 }
 
 #[test]
-#[should_panic(expected = "no memory on demand")]
-fn an_adapter_without_memory_on_demand_refuses_it() {
+#[should_panic(expected = "no on-demand paging")]
+fn an_adapter_without_on_demand_paging_refuses_such_memory() {
     Two::new(1, Link::FDR, Profile { on_demand: false, ..Profile::ideal() }, [DEMAND, PINNED]);
 }
 
 #[test]
-fn a_qp_that_goes_leaves_its_places_to_others() {
+fn a_destroyed_qp_returns_its_read_credits() {
     let mut two = Two::new(1, Link::FDR, Profile { outstanding_reads: Some(2), ..Profile::ideal() }, [PINNED; 2]);
     let astray = two.sim.connect_astray(two.hosts[0], two.hosts[1], &QpSetup { timeout: 0, ..QpSetup::default() });
     let qp = two.connect(&QpSetup::default());
     (0..2).for_each(|n| two.read(astray, n, 0, 100));
     two.read(qp, 2, 0, 100);
     two.run();
-    assert!(two.notes.0.is_empty(), "both places are taken, for ever");
+    assert!(two.notes.0.is_empty(), "both READ credits are taken for ever");
     two.sim.destroy(astray);
     two.run();
     assert_eq!(two.notes.0.iter().map(|note| note.0).collect::<Vec<_>>(), [2]);

@@ -1,4 +1,4 @@
-//! Links and switches: rate, latency, buffers that overflow, and several ways.
+//! Links and switches: rate, latency, overflowing buffers, and parallel routes.
 
 mod common;
 
@@ -11,13 +11,14 @@ use weir_transport::{Data, Mtu, Profile, SendFlags, SendOp, SendWr, Status};
 const PINNED: [Paging; 2] = [Paging::Pinned; 2];
 
 #[test]
-fn one_packet_takes_its_length_and_two_latencies() {
+fn a_write_takes_its_time_on_the_wire_and_two_latencies() {
     let link = Link::ethernet(10.0);
     let mut two = Two::new(1, link, Profile::ideal(), PINNED);
     let qp = two.connect(&QpSetup::default());
     two.write(qp, 1, 0, 4096);
     two.run();
-    // BTH 12, RETH 16, payload, ICRC 4; the ACK: BTH 12, AETH 4, ICRC 4; both with what Ethernet adds; 0.8 ns per byte.
+    // BTH 12, RETH 16, payload, ICRC 4; the ACK: BTH 12, AETH 4, ICRC 4; both with the overhead of Ethernet; 0.8 ns
+    // per byte.
     let (there, back) = (12 + 16 + 4096 + 4 + 66, 12 + 4 + 4 + 66);
     let expected =
         Duration::from_nanos((there as f64 * 0.8).ceil() as u64 + (back as f64 * 0.8).ceil() as u64) + micros(2);
@@ -26,7 +27,7 @@ fn one_packet_takes_its_length_and_two_latencies() {
 }
 
 #[test]
-fn a_long_message_goes_at_the_links_rate() {
+fn a_long_message_is_sent_at_the_links_rate() {
     for (operation, link) in [("write", Link::FDR), ("read", Link::FDR), ("write", Link::ethernet(100.0))] {
         let mut two = Two::new(1, link, Profile::ideal(), PINNED);
         let qp = two.connect(&QpSetup::default());
@@ -42,7 +43,7 @@ fn a_long_message_goes_at_the_links_rate() {
 }
 
 #[test]
-fn small_packets_go_at_the_links_rate_though_time_is_in_nanoseconds() {
+fn small_packets_are_sent_at_the_links_rate_without_rounding_loss() {
     let link = Link::ethernet(100.0);
     let mut two = Two::new(1, link, Profile::ideal(), PINNED);
     let qp = two.connect(&QpSetup { caps: caps(1000), timeout: 0, ..QpSetup::default() });
@@ -70,7 +71,7 @@ fn caps(max_send_wr: u32) -> weir_transport::QpCaps {
     weir_transport::QpCaps { max_send_wr, ..QpSetup::default().caps }
 }
 
-/// Many senders, one receiver, behind one switch.
+/// Many senders and a receiver at the same switch.
 fn incast(senders: usize, buffer: u64) -> (Simulation, Notes, u64) {
     let mut sim = Simulation::new(1);
     let profile = Arc::new(Profile::ideal());
@@ -93,14 +94,14 @@ fn incast(senders: usize, buffer: u64) -> (Simulation, Notes, u64) {
     sim.run(&mut notes);
     assert!(notes.0.iter().all(|note| note.2 == Status::Success));
     for chunk in sim.bytes(&to).chunks(1 << 16) {
-        assert!(chunk == data, "what arrives is what was sent");
+        assert!(chunk == data, "the data arrives unchanged");
     }
     let drops = sim.drops(switch);
     (sim, notes, drops)
 }
 
 #[test]
-fn buffers_overflow_and_what_is_lost_is_sent_again() {
+fn packets_lost_in_full_buffers_are_retransmitted() {
     let (sim, notes, drops) = incast(8, 64 << 10);
     assert_eq!(notes.0.len(), 8);
     assert!(drops > 0);
@@ -108,7 +109,7 @@ fn buffers_overflow_and_what_is_lost_is_sent_again() {
     assert_eq!((total.lost_in_buffers, total.lost()), (drops, drops));
     assert_eq!(total.arrived + drops, total.sent());
     assert!(total.repeated >= drops, "{total:?}");
-    // With room for all, nothing is lost, and the receiver's link is busy all the time.
+    // With enough buffer nothing is lost, and the receiver's link is always busy.
     let (sim, notes, drops) = incast(8, 1 << 20);
     assert_eq!((drops, sim.total().repeated), (0, 0));
     let wire = (8 << 16) as f64 * 8.0 / 25e9;
@@ -117,7 +118,7 @@ fn buffers_overflow_and_what_is_lost_is_sent_again() {
 }
 
 #[test]
-fn switches_in_a_row_add_up_and_all_shortest_ways_are_taken() {
+fn latencies_of_switches_add_up_over_parallel_routes() {
     // Two leaves, two spines.
     let mut sim = Simulation::new(1);
     let profile = Arc::new(Profile::ideal());
@@ -143,7 +144,8 @@ fn switches_in_a_row_add_up_and_all_shortest_ways_are_taken() {
     let mut notes = Notes::default();
     sim.run(&mut notes);
     assert_eq!(notes.0.len(), 64);
-    // Four links there, four back, of a microsecond each; a packet takes 13 ns at most, and 63 stand before the last.
+    // Four links in each direction, of a microsecond each; a packet takes 13 ns at most, and 63 packets precede the
+    // last.
     assert!((micros(8)..micros(10)).contains(&notes.at(0)), "{:?}", notes.at(0));
     assert!(!trace.is_empty());
 }
@@ -162,11 +164,11 @@ fn a_packet_beyond_the_mtu_is_lost() {
     two.write(qp, 2, 0, 1025);
     two.run();
     assert_eq!(two.notes.0.iter().map(|note| note.2).collect::<Vec<_>>(), [Status::Success, Status::RetryExceeded]);
-    assert_eq!(lost.get(), 2, "tried twice");
+    assert_eq!(lost.get(), 2, "sent twice");
 }
 
 #[test]
-fn a_qp_that_was_destroyed_gets_nothing() {
+fn packets_for_a_destroyed_qp_are_lost() {
     struct Destroyer;
     impl App for Destroyer {
         fn completed(&mut self, _: &mut Simulation, done: &Done) {
@@ -178,7 +180,7 @@ fn a_qp_that_was_destroyed_gets_nothing() {
     two.write(qp, 1, 0, 1 << 16);
     two.sim.destroy(peer);
     let [again, _] = two.sim.connect(two.hosts[1], two.hosts[0], &QpSetup::default());
-    assert_ne!(again, peer, "its number is not used again at once");
+    assert_ne!(again, peer, "its number is not reused at once");
     two.sim.run(&mut Destroyer);
     assert_eq!(two.sim.total().lost_nowhere, 16);
     assert_eq!(two.sim.total().arrived, 0);

@@ -1,4 +1,4 @@
-//! Loss is recovered from, byte for byte; runs repeat.
+//! Recovery from loss with correct data, and reproducible runs.
 
 mod common;
 
@@ -7,14 +7,14 @@ use weir_sim::{Link, Loss, Paging, QpSetup, Trace, What};
 use weir_transport::{Profile, Status};
 use weir_wire::Operation;
 
-/// READs and WRITEs of all sizes over several QPs; the trace's hash, and packets lost.
+/// READs and WRITEs of various sizes over several QPs. Returns the trace's hash and the number of lost packets.
 fn busy(seed: u64, loss: f64, paging: Paging) -> (u64, u64) {
     let mut two = Two::new(seed, Link::FDR.lossy(loss), Profile::ideal(), [paging; 2]);
     let trace = Trace::default();
     two.sim.observe(trace.watch());
     let setup = QpSetup { timeout: 1, retry_cnt: 7, ..QpSetup::default() };
     let qps: Vec<_> = (0..8).map(|_| two.connect(&setup)).collect();
-    // The client reads the whole, and writes it back, rotated by half of it.
+    // The client reads half of the server's region, then writes the other half.
     let sizes = [1u32, 100, 4096, 4097, 30_000, 70_000];
     let (mut at, mut wr_id) = (0u64, 0);
     while at < 1 << 19 {
@@ -40,7 +40,7 @@ fn busy(seed: u64, loss: f64, paging: Paging) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_lost_is_repeated_and_every_byte_is_right() {
+fn lost_packets_are_retransmitted_and_all_data_is_correct() {
     for seed in 0..20 {
         let (_, lost) = busy(seed, 0.03, Paging::Pinned);
         assert!(lost > 0, "seed {seed}");
@@ -58,7 +58,7 @@ fn the_same_seed_gives_the_same_trace() {
 }
 
 #[test]
-fn a_rule_loses_one_packet_and_it_is_the_one_repeated() {
+fn a_packet_lost_by_a_rule_is_retransmitted() {
     let mut two = Two::new(1, Link::FDR, Profile::ideal(), [Paging::Pinned; 2]);
     let mut writes = 0;
     two.sim.lose_if(move |packet| {
@@ -80,9 +80,9 @@ fn a_rule_loses_one_packet_and_it_is_the_one_repeated() {
     two.write(qp, 1, 0, 40_960);
     two.run();
     let lost = lost.borrow();
-    // The packet with PSN 3; then, after a sequence NAK, everything from there on. (PSN 9 had not left yet.)
+    // The packet with PSN 3; then, after a sequence NAK, all packets from PSN 3 on. (PSN 9 had not been sent yet.)
     assert_eq!(lost[0], (3, Some(Loss::Rule)));
     assert_eq!(lost[1..], (3..9).map(|psn| (psn, None)).collect::<Vec<_>>());
-    assert_eq!(two.sim.qp(qp).expect("it is there").setbacks().sequence_naks, 1);
+    assert_eq!(two.sim.qp(qp).expect("the QP exists").setbacks().sequence_naks, 1);
     assert_eq!(two.notes.0.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Many hosts and many QPs, some of which come and go.
+//! Many hosts and many QPs, some of which are destroyed and created during the run.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_sim::{App, Backing, Done, HostId, Link, Paging, QpId, QpSetup, Region, Simulation};
 use weir_transport::{Data, Profile, SendFlags, SendOp, SendWr, Status};
 
-/// Each host READs from its neighbours, one after the other, by a new QP each time.
+/// Each host READs from the other hosts in turn, over a new QP each time.
 struct Round {
     hosts: u32,
     regions: Vec<Region>,
@@ -48,7 +48,7 @@ fn sixty_hosts_read_from_each_other() {
     let mut sim = Simulation::new(1);
     let profile = Arc::new(Profile::ideal());
     let ids: Vec<HostId> = (0..hosts).map(|_| sim.add_host(&profile)).collect();
-    // Six leaves under two spines, and links that lose some.
+    // Six leaves under two spines, with lossy links.
     let spines = [(); 2].map(|()| sim.add_switch(1 << 18));
     for leaf in ids.chunks(10) {
         let switch = sim.add_switch(1 << 18);

@@ -1,27 +1,27 @@
-//! The one routine that touches application memory.
+//! All accesses to application memory.
 //!
-//! Applications unmap what they registered, register what they may not touch, and shrink files under their mappings.
-//! The copy and the atomics below survive that: a SIGSEGV or SIGBUS whose instruction lies within them makes them
-//! return a fault; any other goes to the program (`handlers.rs`). Threads that block these signals open them for that
-//! (`mask.rs`).
+//! Applications unmap registered memory, register memory that they may not access, and shrink files under their
+//! mappings. The copy and the atomics below survive that: if a SIGSEGV or SIGBUS comes from one of their
+//! instructions, they return a fault. Any other signal goes to the program (`handlers.rs`). Threads that block these
+//! signals unblock them for the copy (`mask.rs`).
 //!
-//! Order of stores: the last 64 bytes of a copy are written last, in ascending order; those before them, if they are
-//! many, by the processor's own copy in any order. Programs that spin on the end of a WRITE (perftest's `ib_write_lat`,
-//! MPI, NCCL) rely on it. Aligned 8-byte words are moved whole.
+//! Order of stores: the last 64 bytes of a copy are written last, in ascending order. In copies of 512 bytes and
+//! more, the bytes before them are written by `rep movsb`, in any order. Programs that spin on the end of a WRITE
+//! (perftest's `ib_write_lat`, MPI, NCCL) depend on that. Aligned 8-byte words are written by single stores.
 
 use crate::memory::{handlers, mask};
 use std::arch::global_asm;
 
-/// The memory is not there, or may not be touched that way.
+/// The memory is not mapped, or does not permit the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// Copies `len` bytes. On a fault some of them may have been copied.
+/// Copies `len` bytes. After a fault some of them may have been copied.
 ///
 /// # Safety
 /// One side is application memory, in any state. The other must be valid for `len` bytes. [`install_handler`] ran.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
-    // SAFETY: faults on either side are caught; what the caller vouches for is not the application's.
+    // SAFETY: faults on either side are caught; the caller guarantees the side that is not application memory.
     match mask::opened(|| unsafe { weir_guarded_copy(dst, src, len) }) {
         0 => Ok(()),
         _ => Err(Fault),
@@ -34,7 +34,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
 /// `addr` is 8-byte aligned application memory, in any state. [`install_handler`] ran.
 pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u64, Fault> {
     let mut before = 0;
-    // SAFETY: `before` is ours; a fault on `addr` is caught.
+    // SAFETY: `before` is a local; a fault on `addr` is caught.
     match mask::opened(|| unsafe { weir_guarded_cas(addr, compare, swap, &mut before) }) {
         0 => Ok(before),
         _ => Err(Fault),
@@ -47,7 +47,7 @@ pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u6
 /// As [`compare_swap`].
 pub unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
     let mut before = 0;
-    // SAFETY: `before` is ours; a fault on `addr` is caught.
+    // SAFETY: `before` is a local; a fault on `addr` is caught.
     match mask::opened(|| unsafe { weir_guarded_faa(addr, add, &mut before) }) {
         0 => Ok(before),
         _ => Err(Fault),
@@ -55,7 +55,7 @@ pub unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-compile_error!("Weir's guarded copy is written for Linux on x86-64; another machine needs its own in memory/copy.rs");
+compile_error!("Weir's guarded copy supports Linux on x86-64 only; another target needs its own in memory/copy.rs");
 
 unsafe extern "C" {
     fn weir_guarded_copy(dst: *mut u8, src: *const u8, len: usize) -> usize;
@@ -66,7 +66,7 @@ unsafe extern "C" {
     static weir_guard_fault: u8;
 }
 
-// None of these functions touches the stack, so that the handler can go to `weir_guard_fault` from any instruction.
+// None of these functions uses the stack, so that the handler can jump to `weir_guard_fault` from any instruction.
 global_asm!(
     ".pushsection .text.weir_guard,\"ax\",@progbits",
     ".hidden weir_guarded_copy, weir_guarded_cas, weir_guarded_faa",
@@ -79,7 +79,7 @@ global_asm!(
     "weir_guarded_copy:", // rdi = dst, rsi = src, rdx = len
     "cmp rdx, 512",
     "jb 1f",
-    "lea rcx, [rdx - 64]", // all but the last line by the processor's own copy, which may store in any order
+    "lea rcx, [rdx - 64]", // all but the last 64 bytes; stores may be in any order
     "rep movsb",
     "mov edx, 64",
     "1:",
@@ -87,7 +87,7 @@ global_asm!(
     "shr rcx, 6",
     "jz 3f",
     ".p2align 4",
-    "2:", // 64 bytes a round
+    "2:", // 64 bytes per iteration
     "movups xmm0, [rsi]",
     "movups xmm1, [rsi + 16]",
     "movups xmm2, [rsi + 32]",
@@ -106,7 +106,7 @@ global_asm!(
     "mov ecx, edx",
     "shr ecx, 3",
     "jz 5f",
-    "4:", // 8 bytes a round
+    "4:", // 8 bytes per iteration
     "mov rax, [rsi]",
     "mov [rdi], rax",
     "add rsi, 8",
@@ -146,12 +146,12 @@ global_asm!(
     ".popsection",
 );
 
-/// Puts the fault handler before those that the program has. Once per process.
+/// Installs the fault handler in front of the program's handlers, once per process.
 pub fn install_handler() {
     handlers::install(claim);
 }
 
-/// A fault within the copy or the atomics: they return one.
+/// Makes the copy and the atomics return a fault; false if the instruction is not one of theirs.
 fn claim(context: &mut libc::ucontext_t) -> bool {
     let registers = &mut context.uc_mcontext.gregs;
     let rip = registers[libc::REG_RIP as usize] as usize;
@@ -175,7 +175,7 @@ mod tests {
         for len in (0..300).chain(500..530).chain([4095, 4096, 4097]) {
             for offset in [0, 1, 7, 33] {
                 let mut dst = vec![0xaa; 5000];
-                // SAFETY: both lie within their vectors.
+                // SAFETY: both ranges are within their vectors.
                 unsafe { copy(dst.as_mut_ptr().add(offset), src.as_ptr().add(3), len) }.unwrap();
                 assert_eq!(&dst[offset..offset + len], &src[3..3 + len]);
                 assert!(dst[..offset].iter().chain(&dst[offset + len..]).all(|b| *b == 0xaa));
@@ -184,10 +184,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_a_fault() {
+    fn inaccessible_memory_is_a_fault() {
         install_handler();
         let mut word = 0u64;
-        // SAFETY: a fresh mapping, half of which may not be touched; and the zero page, which is never mapped.
+        // SAFETY: a new mapping, half of which is inaccessible, and the zero page, which is never mapped.
         unsafe {
             let page = libc::mmap(
                 std::ptr::null_mut(),
@@ -197,7 +197,7 @@ mod tests {
                 -1,
                 0,
             ) as *mut u8;
-            // Unmapped, it could become another test's.
+            // It is not unmapped, because another test could then map the same address.
             libc::mprotect(page.add(4096).cast(), 4096, libc::PROT_NONE);
             let ours = vec![7u8; 8192];
             assert_eq!(copy(page, ours.as_ptr(), 4096), Ok(()));

@@ -1,17 +1,17 @@
-//! How many regions hold each page.
+//! The number of regions that pin each page.
 //!
-//! Nothing is allocated or freed while this is locked: memory hooks of the program call back into `ibv_dereg_mr` from
-//! within malloc and free. So the nodes of the tree are the caller's.
+//! Nothing is allocated or freed while the counts are locked: memory hooks of the program call back into
+//! `ibv_dereg_mr` from within malloc and free. So the caller provides the nodes of the tree.
 
 use crate::per_process::PerProcess;
 use intrusive_collections::{Bound, KeyAdapter, RBTree, RBTreeLink, intrusive_adapter};
 use std::cell::Cell;
 use std::sync::Mutex;
 
-/// The counts of this process. A forked child inherits no locked page.
+/// The counts of this process. A forked child inherits no locked pages.
 pub static COUNTS: PerProcess<Mutex<Counts>> = PerProcess::new();
 
-/// At each edge the count changes to that of the edge, until the next one.
+/// Page ranges as a tree of edges. The count of an edge applies up to the next edge.
 #[derive(Default)]
 pub struct Counts {
     edges: RBTree<ByAddress>,
@@ -32,13 +32,14 @@ impl<'a> KeyAdapter<'a> for ByAddress {
     }
 }
 
-/// Edges that are not in use: enough for what a region needs when it comes and when it goes.
+/// Unused edges: as many as a region needs when it is added and when it is removed.
 #[allow(clippy::vec_box)] // The tree takes boxes.
 pub struct Spare(Vec<Box<Edge>>);
 
-/// A region makes two edges at most when it comes, and two when it goes: others' edges may have ended there meanwhile.
+/// A region needs at most two new edges when it is added. It needs two again when it is removed, because changes of
+/// other regions may have deleted its edges.
 const MADE: usize = 4;
-/// And it may end two each time.
+/// At most two edges are deleted each time.
 const ENDED: usize = 4;
 
 impl Spare {
@@ -50,7 +51,7 @@ impl Spare {
 }
 
 impl Counts {
-    /// One region more holds these pages.
+    /// Increments the count of these pages.
     pub fn add(&mut self, start: u64, end: u64, spare: &mut Spare) {
         self.split(start, spare);
         self.split(end, spare);
@@ -63,7 +64,7 @@ impl Counts {
         self.join(end, spare);
     }
 
-    /// One region less does; `gone` hears of those that none holds any more.
+    /// Decrements the count of these pages; calls `gone` with each range that no region pins any more.
     pub fn remove(&mut self, start: u64, end: u64, spare: &mut Spare, mut gone: impl FnMut(u64, u64)) {
         self.split(start, spare);
         self.split(end, spare);
@@ -79,19 +80,19 @@ impl Counts {
         self.join(end, spare);
     }
 
-    /// Makes an edge where there is none.
+    /// Inserts an edge at `at` unless there is an edge already.
     fn split(&mut self, at: u64, spare: &mut Spare) {
         let below = self.edges.upper_bound(Bound::Included(&at)).get();
         if below.is_some_and(|edge| edge.at == at) {
             return;
         }
         let count = below.map_or(0, |edge| edge.count.get());
-        let mut edge = spare.0.pop().expect("a region comes with four edges and needs no more");
+        let mut edge = spare.0.pop().expect("a region brings four spare edges and needs no more");
         (edge.at, edge.count) = (at, Cell::new(count));
         self.edges.insert(edge);
     }
 
-    /// Ends the edge there, if nothing changes at it.
+    /// Deletes the edge at `at` if the count does not change there.
     fn join(&mut self, at: u64, spare: &mut Spare) {
         let before = self.edges.upper_bound(Bound::Excluded(&at)).get().map_or(0, |edge| edge.count.get());
         let mut cursor = self.edges.find_mut(&at);
@@ -123,13 +124,13 @@ mod tests {
             let position = self.regions.iter().position(|(a, b, _)| (*a, *b) == (start, end)).unwrap();
             let (_, _, mut spare) = self.regions.swap_remove(position);
             self.counts.remove(start, end, &mut spare, |a, b| self.gone.push((a, b)));
-            assert!(spare.0.capacity() == MADE + ENDED, "it did not grow");
+            assert!(spare.0.capacity() == MADE + ENDED, "the vector did not grow");
             std::mem::take(&mut self.gone)
         }
     }
 
     #[test]
-    fn overlapping_regions_unlock_when_the_last_goes() {
+    fn overlapping_regions_unlock_when_the_last_is_removed() {
         let mut bed = Bed::default();
         bed.add(0x1000, 0x5000);
         bed.add(0x3000, 0x8000);
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_under_one_that_is_gone_are_unlocked() {
+    fn adjacent_regions_inside_a_removed_region_are_unlocked() {
         let mut bed = Bed::default();
         bed.add(0, 4);
         bed.add(0, 2);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_is_unlocked_when_its_last_region_goes() {
+    fn every_page_is_unlocked_when_its_last_region_is_removed() {
         let mut bed = Bed::default();
         let mut pages = [0u32; 32];
         let mut random = 12345u64;

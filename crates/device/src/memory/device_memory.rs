@@ -1,14 +1,15 @@
-//! Device memory: what an adapter has on board. Ours is memory of the process that nobody else has an address of.
+//! Device memory (`ibv_alloc_dm`): memory on board of a real adapter. Here it is an anonymous mapping of the process.
+//! Only Weir has its address.
 
 use crate::Errno;
 use crate::memory::copy;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of an adapter that are not allocated.
+/// Bytes of device memory that are not allocated.
 pub struct Budget(AtomicU64);
 
 impl Budget {
-    /// All of it.
+    /// A budget of `bytes` bytes.
     pub fn new(bytes: u64) -> Budget {
         Budget(AtomicU64::new(bytes))
     }
@@ -18,31 +19,32 @@ impl Budget {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).map(drop).map_err(|_| Errno(libc::ENOMEM))
     }
 
-    /// Lets others have them.
+    /// Returns `bytes` bytes to the budget.
     pub fn give_back(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::AcqRel);
     }
 }
 
-/// A piece of device memory, zeroed at first.
+/// An allocation of device memory, initially zero.
 pub struct DeviceMemory {
-    /// The mapping that holds it.
+    /// Start of the mapping that contains the allocation.
     mapping: *mut libc::c_void,
     mapped: usize,
-    /// Where the piece begins in this process.
+    /// Address of the first byte of the allocation in this process.
     addr: u64,
     len: u64,
 }
 
-// SAFETY: it is reached by the guarded copy and by the engine only, which take any memory in any state.
+// SAFETY: only the guarded copy and the engine access it; both accept memory in any state.
 unsafe impl Send for DeviceMemory {}
-// SAFETY: as above: concurrent accesses are those of an application to memory that a peer writes.
+// SAFETY: as above. Concurrent accesses are the same as those to application memory that a peer writes.
 unsafe impl Sync for DeviceMemory {}
 
 const PAGE: usize = 4096;
 
 impl DeviceMemory {
-    /// `len` bytes, aligned to `align` (a power of two). ENOMEM if the adapter or the process has no more.
+    /// Allocates `len` bytes, aligned to `align` (a power of two). ENOMEM if the budget or the process has too little
+    /// memory.
     pub fn alloc(budget: &Budget, len: u64, align: usize) -> Result<DeviceMemory, Errno> {
         budget.take(len)?;
         Self::map(len, align).inspect_err(|_| budget.give_back(len))
@@ -50,11 +52,11 @@ impl DeviceMemory {
 
     fn map(len: u64, align: usize) -> Result<DeviceMemory, Errno> {
         let no_memory = Errno(libc::ENOMEM);
-        // Mappings begin at pages: more alignment is found within a larger one.
+        // Mappings are page-aligned. A larger alignment needs a larger mapping.
         let spare = if align > PAGE { align } else { 0 };
         let mapped = usize::try_from(len).ok().and_then(|len| len.max(1).checked_add(spare)).ok_or(no_memory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping where the kernel likes it.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let mapping = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) };
         if mapping == libc::MAP_FAILED {
             return Err(no_memory);
@@ -62,32 +64,32 @@ impl DeviceMemory {
         Ok(DeviceMemory { mapping, mapped, addr: (mapping as u64).next_multiple_of(align as u64), len })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Where it lies in this process.
+    /// Address of the first byte in this process.
     pub fn addr(&self) -> u64 {
         self.addr
     }
 
-    /// Copies from the application's memory. EFAULT out of bounds or if that is not there, EINVAL for what is not
-    /// whole aligned words.
+    /// Copies from application memory. EINVAL if `offset` or `len` is not a multiple of 4 bytes; EFAULT if the range
+    /// is out of bounds or the application memory is not accessible.
     pub fn write(&self, offset: u64, from: *const u8, len: u64) -> Result<(), Errno> {
         let to = self.word(offset, len)? as *mut u8;
-        // SAFETY: our side was checked; the application's may be in any state.
+        // SAFETY: the range of device memory was checked; application memory may be in any state.
         unsafe { copy::copy(to, from, len as usize) }.map_err(|_| Errno(libc::EFAULT))
     }
 
-    /// Copies to the application's memory; errors as [`DeviceMemory::write`].
+    /// Copies to application memory; errors as [`DeviceMemory::write`].
     pub fn read(&self, to: *mut u8, offset: u64, len: u64) -> Result<(), Errno> {
         let from = self.word(offset, len)? as *const u8;
-        // SAFETY: our side was checked; the application's may be in any state.
+        // SAFETY: the range of device memory was checked; application memory may be in any state.
         unsafe { copy::copy(to, from, len as usize) }.map_err(|_| Errno(libc::EFAULT))
     }
 
-    /// Adapters are reached by words of 4 bytes.
+    /// Checks an access and returns its address. Adapters access device memory in words of 4 bytes.
     fn word(&self, offset: u64, len: u64) -> Result<u64, Errno> {
         if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
             return Err(Errno(libc::EINVAL));
@@ -98,7 +100,7 @@ impl DeviceMemory {
         Ok(self.addr + offset)
     }
 
-    /// Whether `len` bytes at `offset` are within it.
+    /// Whether the `len` bytes at `offset` are within the allocation.
     pub fn holds(&self, offset: u64, len: u64) -> bool {
         len <= self.len && offset <= self.len - len
     }
@@ -106,7 +108,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no region of it is left.
+        // SAFETY: this object owns the mapping, and no region refers to it any more.
         unsafe { libc::munmap(self.mapping, self.mapped) };
     }
 }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_budget_is_kept() {
+    fn allocations_stay_within_the_budget() {
         let budget = Budget::new(100);
         let memory = DeviceMemory::alloc(&budget, 60, 1).unwrap();
         assert_eq!(DeviceMemory::alloc(&budget, 41, 1).err(), Some(Errno(libc::ENOMEM)));
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn words_within_it_are_copied_and_nothing_else() {
+    fn only_aligned_words_within_bounds_are_copied() {
         copy::install_handler();
         let memory = DeviceMemory::alloc(&Budget::new(100), 100, 1 << 16).unwrap();
         assert!(memory.addr().is_multiple_of(1 << 16));
@@ -146,6 +148,6 @@ mod tests {
         ] {
             assert_eq!(memory.read(back.as_mut_ptr(), offset, len), Err(Errno(errno)), "{offset} {len}");
         }
-        assert_eq!(memory.write(0, 8 as *const u8, 4), Err(Errno(libc::EFAULT)), "memory that is not there");
+        assert_eq!(memory.write(0, 8 as *const u8, 4), Err(Errno(libc::EFAULT)), "unmapped application memory");
     }
 }

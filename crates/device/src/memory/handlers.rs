@@ -1,8 +1,9 @@
-//! Which code handles SIGSEGV and SIGBUS: the guarded copy first, then the program as if there were nothing before it.
+//! Handlers of SIGSEGV and SIGBUS: the guarded copy first, then the program's action as without Weir.
 //!
-//! The kernel calls our handler with the mask and the flags of the program's own, so that whatever the kernel does for a
-//! handler it does for the program's. What is left is done here: SA_RESETHAND, the default action, signals that were
-//! sent. The program's action may change later (`change`): it is written down, and ours stays in the kernel.
+//! Weir's handler is installed with the mask and the flags of the program's handler, so that the kernel prepares the
+//! call as it would for the program. The rest is emulated here: SA_RESETHAND, the default action, and signals that
+//! were sent. When the program changes its action later (`change`), the change is recorded and Weir's handler stays
+//! installed.
 
 use crate::memory::mask;
 use crate::per_process::OnceInherited;
@@ -10,10 +11,10 @@ use libc::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Deals with a fault of ours; false for any other.
+/// Handles a fault of the guarded copy; returns false for any other fault.
 pub type Claim = fn(&mut libc::ucontext_t) -> bool;
 
-/// What the program wants to be done.
+/// An action that the program has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Action {
     handler: usize,
@@ -21,22 +22,22 @@ struct Action {
     mask: u64,
 }
 
-/// What the kernel does for a handler before it runs: ours gets it as the program's would.
+/// Flags by which the kernel prepares the call of a handler; Weir's handler gets them from the program's.
 const SHARED_FLAGS: c_int = libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NODEFER;
 
 unsafe extern "C" {
-    /// The C library's own name: the other one may lead back to us.
+    /// The C library's internal name: `sigaction` may be interposed and lead back to [`change`].
     fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
 }
 
-/// Puts the fault handler before those that the program has. Once per process.
+/// Installs the fault handler in front of the program's handlers, once per process.
 pub fn install(claim: Claim) {
     static ONCE: OnceInherited = OnceInherited::new();
     CLAIM.store(claim as usize, Ordering::Release);
     ONCE.call_once(|| {
         for (signal, record) in [(libc::SIGSEGV, &SEGV), (libc::SIGBUS, &BUS)] {
             let before = in_kernel(signal);
-            // A child may come here again whose parent was in the middle of it.
+            // A fork may have happened during `install` in the parent; then the child runs this again.
             if before.handler != on_fault as *const () as usize {
                 record.write(|_| before);
                 set(signal, &ours(before));
@@ -47,24 +48,24 @@ pub fn install(claim: Claim) {
     });
 }
 
-/// In the child of a fork, which has its parent's handlers. Only atomics.
+/// Called in the child of a fork, which inherits the handlers of its parent. Uses atomics only.
 pub fn inherited() {
     WRITING.store(false, Ordering::Release);
-    // SAFETY: asks for a number.
+    // SAFETY: getpid has no preconditions.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Release);
 }
 
-/// sigaction(2) where our handler is and stays; `None` where the call is none of our business. May be called in a signal
-/// handler.
+/// sigaction(2) where Weir's handler stays installed; `None` where the caller must make the system call itself. May
+/// be called in a signal handler.
 pub fn change(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut libc::sigaction>) -> Option<()> {
     let record = record(signal)?;
-    // A child of vfork has handlers of its own, but writes into its parent's memory.
-    // SAFETY: asks for a number.
+    // A child of vfork has its own handlers but shares its parent's memory: it must not write the record.
+    // SAFETY: getpid has no preconditions.
     let here = INSTALLED.load(Ordering::Acquire) && OWNER.load(Ordering::Acquire) == unsafe { libc::getpid() };
     if !here || in_kernel(signal).handler != on_fault as *const () as usize {
         return None;
     }
-    // Both may be the same structure.
+    // `new` and `old` may be the same structure.
     let new = new.map(Action::of);
     let before = record.write(|now| new.unwrap_or(now));
     if let Some(new) = new {
@@ -98,7 +99,7 @@ impl Action {
     }
 }
 
-/// Our handler as the kernel is to call it before the program's `action`.
+/// Weir's handler as installed in the kernel when the program's action is `action`.
 fn ours(action: Action) -> Action {
     let (shared, mask) = if action.is_function() {
         (action.flags & SHARED_FLAGS, action.mask)
@@ -118,14 +119,14 @@ fn in_kernel(signal: c_int) -> Action {
 }
 
 fn set(signal: c_int, action: &Action) {
-    // SAFETY: a handler of the right signature for its flags.
+    // SAFETY: the handler has the signature that its flags require.
     unsafe { __sigaction(signal, &action.as_libc(), std::ptr::null_mut()) };
 }
 
 static CLAIM: AtomicUsize = AtomicUsize::new(0);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// A thread writes into a record; all signals are blocked meanwhile.
+/// A thread is writing a record. All its signals are blocked meanwhile.
 static WRITING: AtomicBool = AtomicBool::new(false);
 static SEGV: Record = Record::new();
 static BUS: Record = Record::new();
@@ -138,8 +139,8 @@ fn record(signal: c_int) -> Option<&'static Record> {
     }
 }
 
-/// An action that a signal handler reads while another thread writes: writers go round in the places, and a reader
-/// looks again if they came all the way round meanwhile.
+/// An action that a signal handler reads while another thread writes. Writers fill the entries in turn. A reader
+/// repeats its read if the writers have reached its entry again meanwhile.
 struct Record {
     version: AtomicU64,
     places: [Place; PLACES],
@@ -180,7 +181,7 @@ impl Record {
         }
     }
 
-    /// Puts what `change` makes of it in its place; what it was before.
+    /// Stores what `change` makes of the action; returns the action before.
     fn write(&self, change: impl FnOnce(Action) -> Action) -> Action {
         mask::with_all_blocked(|| {
             while WRITING.swap(true, Ordering::Acquire) {
@@ -201,24 +202,24 @@ impl Record {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: `install` has put a `Claim` there before this handler.
+    // SAFETY: `install` stores a `Claim` before it installs this handler.
     let claim: Claim = unsafe { std::mem::transmute(CLAIM.load(Ordering::Acquire)) };
-    // SAFETY: the kernel hands a ucontext_t to an SA_SIGINFO handler.
+    // SAFETY: the kernel passes a ucontext_t to an SA_SIGINFO handler.
     if claim(unsafe { &mut *context.cast::<libc::ucontext_t>() }) {
         return;
     }
     let Some(record) = record(signal) else { return };
     let action = record.read();
-    // SAFETY: the kernel hands over what tells a fault from a signal that was sent.
+    // SAFETY: the kernel passes a siginfo_t, by which a fault and a signal that was sent are told apart.
     let sent = unsafe { (*info).si_code } <= 0;
     if action.handler == libc::SIG_IGN && sent {
         return;
     }
     if !action.is_function() {
-        // A fault cannot be ignored: back to the default, and the instruction faults again.
+        // A fault cannot be ignored: the default action is restored, and the instruction faults again.
         set(signal, &Action { handler: libc::SIG_DFL, flags: 0, mask: 0 });
         if sent {
-            // SAFETY: the same signal for this thread, with what came with it.
+            // SAFETY: sends the same signal with the same siginfo to this thread.
             unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, libc::getpid(), libc::gettid(), signal, info) };
         }
         return;
@@ -228,7 +229,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         record.write(|now| if now == action { after } else { now });
         set(signal, &ours(after));
     }
-    // SAFETY: the program registered this address as a handler; one without SA_SIGINFO looks at its first argument only.
+    // SAFETY: the program registered this address as a handler. A handler without SA_SIGINFO uses its first argument
+    // only.
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void) =
         unsafe { std::mem::transmute(action.handler) };
     handler(signal, info, context);
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_sees_whole_actions() {
+    fn a_reader_never_sees_a_torn_action() {
         static RECORD: Record = Record::new();
         static OVER: AtomicBool = AtomicBool::new(false);
         let action = |n: u64| Action { handler: n as usize, flags: n as c_int, mask: n };
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_called_as_the_programs_would_be() {
+    fn the_handler_has_the_mask_and_flags_of_the_programs_handler() {
         let program =
             Action { handler: 4711, flags: libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_RESTART, mask: 5 };
         let before = ours(program);

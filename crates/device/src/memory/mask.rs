@@ -1,16 +1,16 @@
-//! SIGSEGV and SIGBUS are open while the guarded copy touches application memory: the kernel kills a process whose thread
-//! blocks the signal of its own fault.
+//! SIGSEGV and SIGBUS are unblocked while the guarded copy touches application memory: the kernel kills a process
+//! when a thread faults while it blocks the signal of that fault.
 //!
-//! The first copy of a turn opens them, which is a system call, and the end of the turn closes again what was closed.
-//! Where calls of the program that change a thread's mask are seen (`watched`), a thread that was never seen to block
-//! them is not asked again. A thread that did is asked in every turn: a jump out of a handler, or a change of contexts,
-//! may bring an old mask back. Not seen are raw system calls that close them for the first time, and handlers of signals
-//! that block them and use the adapter.
+//! The first copy of an engine turn unblocks them, which is a system call, and the end of the turn blocks again what
+//! was blocked. If the program's calls that change a thread's mask are reported (`watch`), a thread that never
+//! blocked them is not checked again. A thread that did is checked in every turn: a jump out of a handler, or a
+//! change of contexts, may restore an old mask. Two cases are missed: raw system calls that block them for the first
+//! time, and signal handlers that block them and use the adapter.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// SIGSEGV and SIGBUS, as the kernel counts.
+/// SIGSEGV and SIGBUS as bits of the kernel's signal mask.
 const FAULTS: u64 = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
@@ -28,23 +28,23 @@ thread_local! {
 }
 
 struct Thread {
-    /// They are open, for the rest of this turn at least.
+    /// Both are unblocked, at least for the rest of this turn.
     open: Cell<bool>,
-    /// They stay open until [`changed`] says otherwise.
+    /// Both stay unblocked until [`changed`] is called.
     trusted: Cell<bool>,
-    /// They were closed once.
+    /// One of them was blocked at some time.
     suspect: Cell<bool>,
     in_turn: Cell<bool>,
-    /// What the end of the turn closes again.
+    /// The signals that the end of the turn blocks again.
     to_close: Cell<u64>,
 }
 
-/// Calls that change masks are told of from now on.
+/// Declares that the program's calls that change masks are reported by [`changes`].
 pub fn watch() {
     WATCHED.store(true, Ordering::Release);
 }
 
-/// This thread may have closed one of them.
+/// This thread may have blocked SIGSEGV or SIGBUS.
 fn changed() {
     THREAD.with(|thread| {
         thread.open.set(false);
@@ -53,9 +53,9 @@ fn changed() {
     });
 }
 
-/// As [`changed`], if such a change may close one of them.
+/// Calls [`changed`] if such a change of the mask may block SIGSEGV or SIGBUS.
 pub fn changes(how: libc::c_int, set: &libc::sigset_t) {
-    // SAFETY: a set of the caller, and signals that there are.
+    // SAFETY: a valid set of the caller, and valid signal numbers.
     let closes = how != libc::SIG_UNBLOCK
         && unsafe { libc::sigismember(set, libc::SIGSEGV) == 1 || libc::sigismember(set, libc::SIGBUS) == 1 };
     if closes {
@@ -63,7 +63,7 @@ pub fn changes(how: libc::c_int, set: &libc::sigset_t) {
     }
 }
 
-/// A thread of ours, which runs no code of the program and has them open.
+/// Called by a thread of Weir, which runs no code of the program and has both signals unblocked.
 pub fn is_open() {
     THREAD.with(|thread| {
         thread.open.set(true);
@@ -71,7 +71,7 @@ pub fn is_open() {
     });
 }
 
-/// Copies with them open.
+/// Runs `copy` with both signals unblocked.
 #[inline]
 pub fn opened<T>(copy: impl FnOnce() -> T) -> T {
     let ready = THREAD.with(|thread| thread.open.get());
@@ -99,13 +99,13 @@ fn opening<T>(copy: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A turn begins: what its first copy opens stays open until it ends.
+/// Begins a turn: signals that its first copy unblocks stay unblocked until the turn ends.
 #[inline]
 pub fn turn_begins() {
     THREAD.with(|thread| thread.in_turn.set(true));
 }
 
-/// It ends.
+/// Ends a turn and restores the mask.
 #[inline]
 pub fn turn_ends() {
     THREAD.with(|thread| {
@@ -117,7 +117,7 @@ pub fn turn_ends() {
     });
 }
 
-/// Works with all signals blocked.
+/// Runs `work` with all signals blocked.
 pub fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
     let before = change(libc::SIG_SETMASK, u64::MAX);
     let result = work();
@@ -125,11 +125,11 @@ pub fn with_all_blocked<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Changes this thread's mask by the system call itself, for the library's own function leads back to [`changes`]. The
-/// mask before.
+/// Changes this thread's mask by the raw system call, because the library function leads back to [`changes`]. Returns
+/// the mask before.
 fn change(how: libc::c_int, set: u64) -> u64 {
     let mut before = 0u64;
-    // SAFETY: two sets of the size that is given.
+    // SAFETY: two sets of the size that is passed.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const set, &raw mut before, size_of::<u64>()) };
     before
 }
@@ -138,13 +138,13 @@ fn change(how: libc::c_int, set: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What this thread blocks of the two.
+    /// Which of SIGSEGV and SIGBUS this thread blocks.
     fn blocked() -> u64 {
         change(libc::SIG_BLOCK, 0) & FAULTS
     }
 
     #[test]
-    fn a_turn_opens_them_once_and_closes_what_was_closed() {
+    fn a_turn_unblocks_signals_once_and_restores_the_mask() {
         change(libc::SIG_BLOCK, FAULTS);
         turn_begins();
         assert_eq!(blocked(), FAULTS, "no copy, no change");
@@ -158,25 +158,25 @@ mod tests {
         change(libc::SIG_UNBLOCK, FAULTS);
         change(libc::SIG_BLOCK, 1 << (libc::SIGBUS - 1));
         turn_begins();
-        assert_eq!(opened(blocked), 0, "this thread is asked again");
+        assert_eq!(opened(blocked), 0, "this thread is checked again");
         turn_ends();
         assert_eq!(blocked(), 1 << (libc::SIGBUS - 1));
         change(libc::SIG_UNBLOCK, FAULTS);
     }
 
     #[test]
-    fn a_change_that_is_told_of_ends_trust() {
+    fn a_reported_change_of_the_mask_ends_trust() {
         watch();
         assert_eq!(opened(blocked), 0);
-        assert!(THREAD.with(|thread| thread.open.get()), "it is not asked again");
+        assert!(THREAD.with(|thread| thread.open.get()), "this thread is not checked again");
         // SAFETY: sets on the stack.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             changes(libc::SIG_SETMASK, &set);
-            assert!(THREAD.with(|thread| thread.open.get()), "that closes neither");
+            assert!(THREAD.with(|thread| thread.open.get()), "blocks neither of them");
             libc::sigaddset(&mut set, libc::SIGBUS);
             changes(libc::SIG_UNBLOCK, &set);
-            assert!(THREAD.with(|thread| thread.open.get()), "that opens one");
+            assert!(THREAD.with(|thread| thread.open.get()), "unblocks one of them");
             changes(libc::SIG_BLOCK, &set);
         }
         change(libc::SIG_BLOCK, FAULTS);

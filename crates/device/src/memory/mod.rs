@@ -1,4 +1,4 @@
-//! Application memory: how it is touched, who may touch it, and that it is there.
+//! Application memory: access through the guarded copy, keys and permissions, pinning and populating.
 
 pub mod copy;
 mod counts;

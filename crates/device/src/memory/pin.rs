@@ -1,6 +1,7 @@
-//! Pinning: registered memory is there, and stays as far as RLIMIT_MEMLOCK allows.
+//! Pinning: the pages of a region are present, and stay so as far as RLIMIT_MEMLOCK permits.
 //!
-//! `munlock` does not nest, and regions overlap: pages are counted, and unlocked when the last region goes.
+//! `munlock` does not nest and regions overlap. So regions are counted for each page, and a page is unlocked when its
+//! last region goes.
 
 use crate::Errno;
 use crate::config::Memlock;
@@ -8,8 +9,8 @@ use crate::memory::counts::{COUNTS, Spare};
 use crate::memory::populate::populate;
 use std::sync::PoisonError;
 
-/// Populates and locks `len` bytes at `addr`. Errors: EFAULT if they are not mapped as needed; ENOMEM beyond the limit
-/// where `memlock` is strict.
+/// Populates and locks `len` bytes at `addr`. Errors: EFAULT if they are not mapped with the needed access; ENOMEM
+/// beyond the limit if `memlock` is strict.
 pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned, Errno> {
     let (start, end) = pages(addr, len);
     if start < end && !populate(start, end - start, write) {
@@ -17,7 +18,7 @@ pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned,
     }
     let mut spare = Spare::new();
     let mut counts = COUNTS.get().lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: locking pages changes nothing but where they may go.
+    // SAFETY: locking pages does not change their contents or mapping.
     let locked = start < end && unsafe { libc::mlock(start as *const libc::c_void, (end - start) as usize) } == 0;
     if locked {
         counts.add(start, end, &mut spare);
@@ -29,11 +30,11 @@ pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned,
     Ok(Pinned { start, end, spare: locked.then_some(spare) })
 }
 
-/// Pages that a region holds; dropping it lets them go.
+/// The pages that a region pins; dropping it unpins them.
 pub struct Pinned {
     start: u64,
     end: u64,
-    /// If they are locked: what it takes to unlock them without allocating.
+    /// For locked pages: the edges that unlocking needs, so that it does not allocate.
     spare: Option<Spare>,
 }
 
@@ -45,7 +46,7 @@ impl Drop for Pinned {
                 // SAFETY: unlocking pages, mapped or not, touches no memory.
                 unsafe { libc::munlock(start as *const libc::c_void, (end - start) as usize) };
             });
-            // What is spare now is freed after that.
+            // The unlock comes first: the spare edges are freed after it.
             drop(counts);
         }
     }
@@ -64,13 +65,13 @@ mod tests {
     use crate::memory::copy;
 
     #[test]
-    fn what_is_not_mapped_is_refused() {
+    fn unmapped_memory_cannot_be_pinned() {
         copy::install_handler();
         assert_eq!(pin(4096, 10, true, Memlock::Lax).err(), Some(Errno(libc::EFAULT)));
     }
 
     #[test]
-    fn an_old_kernel_refuses_it_too() {
+    fn unmapped_memory_cannot_be_pinned_on_an_old_kernel() {
         copy::install_handler();
         let pinned = || {
             weir_stage::old_kernel::install(true).unwrap();

@@ -1,43 +1,44 @@
-//! Bringing pages in. The kernel does it and reports what touching the pages would signal; a kernel before 5.14 does not
-//! know how, and a sandbox may forbid it: then each page is touched, under the guard of the copy.
+//! Populating pages. The kernel does it by madvise(2) and returns an error where touching a page would raise a
+//! signal. Kernels before 5.14 do not support this, and a sandbox may forbid it. Then each page is touched by the
+//! guarded copy.
 
 use crate::memory::copy;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: u64 = 4096;
 
-/// Brings in `len` bytes at `start`, both of whole pages, for writing or for reading. Whether all of the pages are there
-/// and may be used that way. [`copy::install_handler`] ran.
+/// Populates `len` bytes at `start`, both multiples of the page size, for writing or for reading. Returns whether all
+/// pages are present and permit that access. [`copy::install_handler`] must have run.
 pub fn populate(start: u64, len: u64, write: bool) -> bool {
     advise(start, len, write).unwrap_or_else(|| (0..len / PAGE).all(|page| touch(start + page * PAGE, write)))
 }
 
-/// From now on pages are touched, as on a kernel before 5.14.
+/// Disables the madvise; later calls touch pages, as on a kernel before 5.14.
 pub fn do_without() {
     FORBIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// Whether the kernel brings pages in here.
+/// Whether the kernel supports populating by madvise, and no sandbox forbids it.
 pub fn is_available() -> bool {
     is_known(libc::MADV_POPULATE_READ) && is_known(libc::MADV_POPULATE_WRITE)
 }
 
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// Has the kernel do it; `None` if it does not know how.
+/// Populates by madvise; `None` if that is not available.
 fn advise(start: u64, len: u64, write: bool) -> Option<bool> {
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     if FORBIDDEN.load(Ordering::Relaxed) {
         return None;
     }
     loop {
-        // SAFETY: populating faults pages in, as touching them would, and reports instead of signalling.
+        // SAFETY: populating faults pages in, as touching them would, and returns errors instead of raising signals.
         if unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) } == 0 {
             return Some(true);
         }
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) => {}
-            // Whatever a sandbox says in the kernel's place.
+            // The errno does not matter: a sandbox may return any.
             _ if !is_known(advice) => return None,
             _ => return Some(false),
         }
@@ -45,14 +46,14 @@ fn advise(start: u64, len: u64, write: bool) -> Option<bool> {
 }
 
 fn is_known(advice: libc::c_int) -> bool {
-    // SAFETY: no bytes.
+    // SAFETY: the range is empty.
     unsafe { libc::madvise(std::ptr::without_provenance_mut(4096), 0, advice) == 0 }
 }
 
-/// The same for one page, the way of a program.
+/// Faults in a single page by an access of the guarded copy.
 fn touch(addr: u64, write: bool) -> bool {
     let mut byte = 0;
-    // SAFETY: `byte` is ours; the page may be in any state, and adding nothing at once does not change it.
+    // SAFETY: `byte` is a local; the page may be in any state, and atomically adding 0 does not change its contents.
     unsafe {
         if write {
             copy::fetch_add(addr as *mut u64, 0).is_ok()
@@ -69,7 +70,7 @@ mod tests {
     use std::os::fd::{AsRawFd, FromRawFd};
     use std::sync::atomic::AtomicU64;
 
-    /// Two new pages, perhaps of a file.
+    /// Maps two new pages, anonymous or of `file`.
     fn map(protection: libc::c_int, file: Option<&File>) -> u64 {
         let (flags, fd) = match file {
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
@@ -88,7 +89,7 @@ mod tests {
         file
     }
 
-    fn says_what_can_be_used() {
+    fn check_what_populate_reports() {
         let writable = libc::PROT_READ | libc::PROT_WRITE;
         let (whole, half) = (file(2 * PAGE), file(PAGE));
         for (protection, file, read, write) in [
@@ -97,37 +98,37 @@ mod tests {
             (libc::PROT_NONE, None, false, false),
             (writable, Some(&whole), true, true),
             (libc::PROT_READ, Some(&whole), true, false),
-            // The second page lies beyond the file's end.
+            // The second page is beyond the end of the file.
             (writable, Some(&half), false, false),
         ] {
             for (wanted, can) in [(false, read), (true, write)] {
                 let start = map(protection, file);
-                assert_eq!(populate(start, 2 * PAGE, wanted), can, "{protection} {file:?}, to be written: {wanted}");
+                assert_eq!(populate(start, 2 * PAGE, wanted), can, "{protection} {file:?}, for writing: {wanted}");
             }
         }
         assert!(!populate(PAGE, PAGE, false), "never mapped");
     }
 
     #[test]
-    fn populating_says_what_can_be_used() {
+    fn populate_reports_whether_pages_permit_the_access() {
         copy::install_handler();
-        says_what_can_be_used();
+        check_what_populate_reports();
     }
 
     #[test]
-    fn an_old_kernel_says_the_same() {
+    fn populate_reports_the_same_on_an_old_kernel() {
         copy::install_handler();
         std::thread::spawn(|| {
             weir_stage::old_kernel::install(true).unwrap();
-            assert!(!is_available(), "the filter is at work");
-            says_what_can_be_used();
+            assert!(!is_available(), "the seccomp filter is active");
+            check_what_populate_reports();
         })
         .join()
         .unwrap();
     }
 
     #[test]
-    fn touching_changes_nothing_that_a_program_writes_meanwhile() {
+    fn touching_a_page_keeps_concurrent_writes() {
         const WRITES: u64 = 200_000;
         copy::install_handler();
         let start = map(libc::PROT_READ | libc::PROT_WRITE, None);

@@ -1,4 +1,4 @@
-//! What keys stand for: memory regions and windows, their bounds and permissions.
+//! Memory regions and windows by key: bounds and permissions.
 
 use crate::Errno;
 use crate::memory::window::Window;
@@ -10,52 +10,53 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_transport::{Access, Denied};
 
-/// Regions, and as many windows again, that an adapter has at most.
+/// Maximum number of regions of an adapter, and separately of windows.
 pub const MAX_KEYS_OF_A_KIND: usize = 1 << 20;
 
-/// What a key stands for.
+/// The memory and the permissions that a key grants.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// The whole key, lkey and rkey alike.
+    /// The complete key: lkey and rkey are equal.
     pub key: u32,
     /// Protection domain.
     pub pd: u32,
-    /// First byte in this process.
+    /// Address of the first byte in this process.
     pub addr: u64,
-    /// The address by which keys' users know the first byte.
+    /// Address of the first byte as users of the key give it.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What may be done.
+    /// Permitted accesses.
     pub access: Access,
-    /// Whose key it is.
+    /// Type of the object that the key belongs to.
     pub kind: Kind,
-    /// Its pages, if they are brought in on demand.
+    /// The page table of an ODP region; `None` for pinned memory.
     pub paged: Option<Paged>,
 }
 
-/// Whose key a [`Region`] has.
+/// Type of the object that the key of a [`Region`] belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A memory region's.
+    /// A memory region.
     Memory,
-    /// A null region's: zeros to read, and nobody keeps what is written.
+    /// A null region: reads return zeros, writes are discarded.
     Null,
-    /// A bound window's, for any QP of its PD or for one.
+    /// A bound window. `qp` is the only QP that may use it, or `None` for all QPs of its PD.
     Window { qp: Option<u32> },
 }
 
-/// Where an access goes.
+/// Target of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// This address of the process.
+    /// This address in the process.
     Memory(u64),
-    /// Nowhere: a null region.
+    /// No memory: a null region.
     Null,
 }
 
 impl Region {
-    /// Where `len` bytes at `va` lie for this process's own work requests, if all of this allows it.
+    /// The target of `len` bytes at `va` for a work request of this process, if PD, bounds and permissions allow the
+    /// access.
     pub fn local(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<Place, Denied> {
         match self.kind {
             Kind::Memory => self.place(pd, va, len, access).map(Place::Memory),
@@ -64,11 +65,11 @@ impl Region {
         }
     }
 
-    /// Where `len` bytes at `va` lie for the peer of QP `qp`, if all of this allows it.
+    /// The address of `len` bytes at `va` for the peer of QP `qp`, if PD, bounds and permissions allow the access.
     pub fn remote(&self, pd: u32, qp: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
         match self.kind {
             Kind::Null => Err(Denied::Protection),
-            // IBTA 10.6.7.2.2: a window of type 2B is its QP's alone.
+            // IBTA 10.6.7.2.2: only the QP that a type 2B window is bound to may use it.
             Kind::Window { qp: Some(own) } if own != qp => Err(Denied::Protection),
             Kind::Memory | Kind::Window { .. } => self.place(pd, va, len, access),
         }
@@ -82,39 +83,39 @@ impl Region {
         }
     }
 
-    /// Whether `len` bytes at `va` are within it.
+    /// Whether the `len` bytes at `va` are within the region.
     pub fn holds(&self, va: u64, len: u64) -> bool {
         va >= self.iova && len <= self.len && va - self.iova <= self.len - len
     }
 }
 
-/// All regions and windows of an adapter. Keys are random: nobody reaches memory by guessing on from a key that he was
-/// given.
+/// All regions and windows of an adapter. Keys are random, so that a peer cannot guess further keys from a key that
+/// it was given.
 #[derive(Default)]
 pub struct Regions {
     table: RwLock<Table>,
     version: AtomicU64,
 }
 
-/// Keys' upper 24 bits and what they stand for.
+/// Entries by the upper 24 bits of their keys.
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) entries: Entries,
-    /// How many of the entries are windows.
+    /// Number of entries that are windows.
     pub(super) windows: usize,
 }
 
 type Entries = HashMap<u32, Entry, BuildHasherDefault<KeyHasher>>;
 
-/// What a key may be.
+/// The object that has a key.
 pub(super) enum Entry {
-    /// A region, and how many windows are bound to it.
+    /// A region, and the number of windows bound to it.
     Region { region: Region, windows: u32 },
-    /// A window, bound or not.
+    /// A window, bound or unbound.
     Window(Window),
 }
 
-/// The region that was used last; right as long as the table's version is the same.
+/// The region that was used last. It is valid while the version of the table stays the same.
 #[derive(Default)]
 pub struct Cached {
     version: u64,
@@ -122,7 +123,7 @@ pub struct Cached {
 }
 
 impl Regions {
-    /// Looks at what a key stands for, while nobody changes it.
+    /// Calls `look` with the region that `key` grants, under the read lock. `None` for an invalid key.
     pub fn with<T>(&self, key: u32, look: impl FnOnce(&Region) -> T) -> Option<T> {
         let table = self.read();
         match table.entries.get(&(key >> 8))? {
@@ -131,12 +132,12 @@ impl Regions {
         }
     }
 
-    /// Enters a region under a new key, which is returned. ENOMEM beyond `max_mr`.
+    /// Inserts a region under a new key and returns the key. ENOMEM beyond `max_mr`.
     pub fn insert(&self, region: Region) -> Result<u32, Errno> {
         self.enter(|key| Entry::Region { region: Region { key, ..region }, windows: 0 })
     }
 
-    /// Puts something else under a region's key. EBUSY while windows are bound to it, EINVAL if there is no such key.
+    /// Replaces the region of a key. EBUSY while windows are bound to it, EINVAL if no region has that key.
     pub fn replace(&self, key: u32, with: Region) -> Result<(), Errno> {
         match self.write().entries.get_mut(&(key >> 8)) {
             Some(Entry::Region { windows: 1.., .. }) => Err(Errno(libc::EBUSY)),
@@ -148,8 +149,8 @@ impl Regions {
         }
     }
 
-    /// Takes a region's key back. EBUSY while windows are bound to it, EINVAL if there is no such key. Accesses that run now end first if the caller
-    /// then waits for the engine.
+    /// Removes a region. EBUSY while windows are bound to it, EINVAL if no region has that key. Accesses that are
+    /// under way end later: the caller waits for the engine.
     pub fn remove(&self, key: u32) -> Result<(), Errno> {
         let mut table = self.write();
         match table.entries.get(&(key >> 8)) {
@@ -162,7 +163,7 @@ impl Regions {
         }
     }
 
-    /// What a key stands for now.
+    /// The region that `key` grants now, from the cache if it is still valid.
     pub fn find(&self, key: u32, cached: &mut Cached) -> Result<Region, Denied> {
         let version = self.version.load(Ordering::Acquire);
         if let Some(region) = cached.region
@@ -182,13 +183,13 @@ impl Regions {
         Ok(region)
     }
 
-    /// Enters what `make` makes of a new key. ENOMEM if there are too many of its kind.
+    /// Inserts the entry that `make` returns for a new key. ENOMEM if there are too many entries of its type.
     pub(super) fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Result<u32, Errno> {
         let mut table = with_room(1, || self.write(), |table| &mut table.entries)?;
         let key = loop {
             let key = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
-            // The low byte is the part that memory windows may choose; the rest names the region. Zero and all ones
-            // stay free: programs use them for "no key".
+            // The low byte is the part that the owner of a memory window may choose; the rest is the index. Indices
+            // of zero and of all ones stay unused, because programs use such keys for "no key".
             let index = key >> 8;
             if index != 0 && index != 0xff_ffff && !table.entries.contains_key(&index) {
                 break key;
@@ -205,7 +206,7 @@ impl Regions {
         Ok(key)
     }
 
-    /// Takes a window out.
+    /// Removes a window.
     pub(super) fn leave(&self, key: u32) -> Option<Window> {
         let mut table = self.write();
         if !matches!(table.entries.get(&(key >> 8)), Some(Entry::Window(_))) {
@@ -221,17 +222,17 @@ impl Regions {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table to change: what was cached of it is void.
+    /// Locks the table for writing and invalidates all cached regions.
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Table> {
         let table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        // Readers that saw the new version wait for the lock; those that had a region cached are waited for by
-        // whoever needs them gone.
+        // A reader that loads the new version waits for the lock. A caller that must exclude users of a region that
+        // was cached before waits for the engine itself.
         self.version.fetch_add(1, Ordering::Release);
         table
     }
 }
 
-/// Keys are random already.
+/// Cheap hash: keys are random already.
 #[derive(Default)]
 pub(super) struct KeyHasher(u64);
 
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_key_is_gone_for_the_cache_too() {
+    fn a_cached_region_is_not_used_after_its_key_is_removed() {
         let regions = Regions::default();
         let mut cached = Cached::default();
         let key = regions.insert(region(0, 10)).unwrap();
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_region_is_for_this_process_only() {
+    fn a_null_region_denies_remote_access() {
         let null = Region { kind: Kind::Null, ..region(0, u64::MAX) };
         assert_eq!(null.local(1, 12345, 1 << 40, Access::REMOTE_READ), Ok(Place::Null));
         assert_eq!(null.local(2, 0, 1, Access::empty()), Err(Denied::Protection));
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_grows_and_forgets_nothing() {
+    fn a_growing_table_keeps_every_region() {
         let regions = Regions::default();
         let keys: Vec<u32> = (0..1000).map(|n| regions.insert(region(n, 10)).unwrap()).collect();
         for (n, key) in keys.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Memory windows: keys of their own to a part of a region, which send work requests open and close (IBTA 10.6.7).
+//! Memory windows: keys to a part of a region, bound and invalidated by work requests (IBTA 10.6.7).
 //!
-//! A window of type 1 belongs to its PD, one of type 2 is bound to the QP that opened it and checked against the PD too
-//! (the standard's type 2B). What the tables hold for an open one is a [`Region`], so that an access by a window's key
-//! costs what an access by a region's does.
+//! A window of type 1 belongs to its PD. A window of type 2 is bound to the QP that bound it, and its PD is checked
+//! too (the standard's type 2B). The table holds a [`Region`] for a bound window, so that an access by a window's key
+//! costs as much as an access by a region's key.
 
 use crate::Errno;
 use crate::memory::region::{Entry, Kind, Region, Regions, Table};
@@ -11,56 +11,57 @@ use weir_transport::{Access, Bind, Denied};
 /// The two types of `ibv_mw_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowType {
-    /// Bound by verb, again and again; closed by binding zero bytes.
+    /// Bound by a verb, any number of times; closed by binding zero bytes.
     One,
-    /// Bound by work request when it is free; closed by invalidating it.
+    /// Bound by a work request while it is free; closed by invalidating it.
     Two,
 }
 
 /// A window in the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Its key now.
+    /// Its current key.
     key: u32,
     pd: u32,
     window_type: WindowType,
     open: Option<Open>,
 }
 
-/// What a window is bound to.
+/// The binding of a window.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// What its key stands for.
+    /// The access that the window's key grants.
     view: Region,
-    /// The region beneath.
+    /// Key of the region that the window is bound to.
     mr: u32,
 }
 
-/// Who uses a key: a QP and its PD.
+/// The user of a key: a QP and its PD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     pub pd: u32,
     pub qp: u32,
 }
 
-/// What a bind may allow peers.
+/// Remote accesses that a bind may permit.
 const REMOTE: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE).union(Access::REMOTE_ATOMIC);
 /// The part of a key that its owner chooses.
 const TAG: u32 = 0xff;
 
 impl Window {
-    /// What its key stands for, if it is bound.
+    /// The access that its key grants, if it is bound.
     pub fn opened(&self) -> Option<Region> {
         self.open.map(|open| open.view)
     }
 
     fn may_bind(&self, user: User, bind: &Bind) -> bool {
-        // C10-72: the window's, the region's and the QP's PD are one.
+        // C10-72: the window, the region and the QP are in the same PD.
         let same_pd = self.pd == user.pd;
         let in_state = match self.window_type {
-            // It is named by its whole key.
+            // The bind names the complete current key.
             WindowType::One => self.key == bind.window_rkey,
-            // o10-37.2.30, o10-37.2.40: it must be free, and zero bytes are no way to free it. Its tag is its owner's.
+            // o10-37.2.30, o10-37.2.40: it must be free, and binding zero bytes does not free it. The owner chooses
+            // its tag.
             WindowType::Two => self.open.is_none() && bind.len > 0,
         };
         same_pd && in_state
@@ -74,7 +75,7 @@ impl Window {
             && mr.access.contains(Access::MW_BIND)
             && (!writes || mr.access.contains(Access::LOCAL_WRITE))
             && mr.holds(bind.addr, bind.len)
-            // Adapters bind windows to virtual addresses only.
+            // Adapters bind windows to regions with virtual addresses only.
             && !mr.access.contains(Access::ZERO_BASED);
         let qp = (self.window_type == WindowType::Two).then_some(user.qp);
         allowed.then(|| Region {
@@ -91,17 +92,17 @@ impl Window {
 }
 
 impl Regions {
-    /// Enters a window that is not bound; its key is returned. ENOMEM beyond `max_mw`.
+    /// Inserts an unbound window and returns its key. ENOMEM beyond `max_mw`.
     pub fn insert_window(&self, pd: u32, window_type: WindowType) -> Result<u32, Errno> {
         self.enter(|key| Entry::Window(Window { key, pd, window_type, open: None }))
     }
 
-    /// Takes a window out, bound or not; `key` is any that it has had.
+    /// Removes a window, bound or unbound. `key` is any key that it has had.
     pub fn remove_window(&self, key: u32) {
         self.leave(key);
     }
 
-    /// Binds a window for a QP. A window of type 1 with zero bytes is closed.
+    /// Binds a window for a QP. Binding zero bytes closes a window of type 1.
     pub fn bind(&self, user: User, bind: &Bind) -> Result<(), Denied> {
         let mut table = self.write();
         let window = *table.window(bind.window_rkey)?;
@@ -126,8 +127,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Closes a window of type 2 by its key, for the QP that it is bound to: by its own work request or its peer's
-    /// (IBTA 10.6.7.2.5). Regions of applications are not ended that way.
+    /// Closes a window of type 2 by its key, for the QP that it is bound to: by a work request of the QP or of its
+    /// peer (IBTA 10.6.7.2.5). Keys of regions cannot be invalidated this way.
     pub fn invalidate(&self, user: User, key: u32) -> Result<(), Denied> {
         let mut table = self.write();
         let window = *table.window(key)?;
@@ -141,7 +142,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Closes the windows of a QP that is gone: its number will be another's.
+    /// Closes the windows of a destroyed QP, because another QP may get its number.
     pub fn close_windows_of(&self, qp: u32) {
         let of_it = |entry: &Entry| match entry {
             Entry::Window(window) if window.opened().is_some_and(|view| view.kind == Kind::Window { qp: Some(qp) }) => {
@@ -179,7 +180,7 @@ impl Table {
         }
     }
 
-    /// The region beneath a window has one less.
+    /// Decrements the count of windows bound to the region of this window.
     pub(super) fn unbound(&mut self, window: &Window) {
         if let Some(open) = &window.open
             && let Some(Entry::Region { windows, .. }) = self.entries.get_mut(&(open.mr >> 8))
@@ -228,7 +229,7 @@ mod tests {
     const FULL: Access = Access::LOCAL_WRITE.union(Access::MW_BIND);
 
     #[test]
-    fn a_window_opens_its_part_and_nothing_else() {
+    fn a_window_grants_access_to_its_part_only() {
         let bed = bed(FULL);
         let key = bed.regions.insert_window(1, WindowType::One).unwrap();
         assert!(bed.write(OURS, key, BASE + 100, 1).is_err(), "not bound yet");
@@ -252,21 +253,21 @@ mod tests {
     }
 
     #[test]
-    fn type_1_moves_and_closes_by_binding() {
+    fn a_type_1_window_is_moved_and_closed_by_binding() {
         let bed = bed(FULL);
         let key = bed.regions.insert_window(1, WindowType::One).unwrap();
         let first = bed.bind(key, 1);
         bed.regions.bind(OURS, &first).unwrap();
-        assert_eq!(bed.regions.bind(OURS, &first), Err(Denied::Protection), "its key is another now");
+        assert_eq!(bed.regions.bind(OURS, &first), Err(Denied::Protection), "the key has changed");
         let second = Bind { addr: BASE, len: 50, ..bed.bind(first.new_rkey, 2) };
         bed.regions.bind(OTHER_QP, &second).unwrap();
         assert!(bed.write(OURS, first.new_rkey, BASE + 100, 1).is_err());
         assert_eq!(bed.write(OURS, second.new_rkey, BASE, 50), Ok(0x7000));
         assert_eq!(bed.regions.invalidate(OURS, second.new_rkey), Err(Denied::Protection));
-        assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)), "one window, bound twice");
+        assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)), "a single window, bound twice");
         let region = bed.regions.find(bed.mr, &mut Cached::default()).unwrap();
         assert_eq!(bed.regions.replace(bed.mr, region), Err(Errno(libc::EBUSY)));
-        assert_eq!(bed.regions.remove(second.new_rkey), Err(Errno(libc::EINVAL)), "a window is no region");
+        assert_eq!(bed.regions.remove(second.new_rkey), Err(Errno(libc::EINVAL)), "a window's key is not a region's");
         let close = Bind { mr_lkey: 0, addr: 0, len: 0, ..bed.bind(second.new_rkey, 3) };
         bed.regions.bind(OURS, &close).unwrap();
         assert!(bed.write(OURS, close.new_rkey, BASE, 1).is_err());
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn type_2_is_its_qps_until_it_is_invalidated() {
+    fn a_type_2_window_belongs_to_its_qp_until_it_is_invalidated() {
         let bed = bed(FULL);
         let key = bed.regions.insert_window(1, WindowType::Two).unwrap();
         let bind = bed.bind(key, 0x55);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_region_does_not_allow_cannot_be_bound() {
+    fn a_bind_needs_the_permissions_and_bounds_of_the_region() {
         let try_bind = |access, change: fn(Bind) -> Bind| {
             let bed = bed(access);
             let key = bed.regions.insert_window(1, WindowType::Two).unwrap();
@@ -304,7 +305,7 @@ mod tests {
         let same: fn(Bind) -> Bind = |bind| bind;
         assert!(try_bind(FULL, same).is_ok());
         assert!(try_bind(Access::LOCAL_WRITE, same).is_err(), "no MW_BIND");
-        assert!(try_bind(Access::MW_BIND, same).is_err(), "a writable window to memory that is not");
+        assert!(try_bind(Access::MW_BIND, same).is_err(), "a writable window on a read-only region");
         assert!(try_bind(Access::MW_BIND, |bind| Bind { access: Access::REMOTE_ATOMIC, ..bind }).is_err());
         assert!(try_bind(Access::MW_BIND, |bind| Bind { access: Access::REMOTE_READ, ..bind }).is_ok());
         assert!(try_bind(FULL, |bind| Bind { addr: BASE - 1, ..bind }).is_err());
@@ -312,12 +313,12 @@ mod tests {
         assert!(try_bind(FULL, |bind| Bind { addr: BASE, len: 4096, ..bind }).is_ok());
         assert!(try_bind(FULL, |bind| Bind { addr: u64::MAX, len: 2, ..bind }).is_err());
         assert!(try_bind(FULL, |bind| Bind { mr_lkey: bind.mr_lkey ^ 1, ..bind }).is_err());
-        assert!(try_bind(FULL, |bind| Bind { mr_lkey: bind.window_rkey, ..bind }).is_err(), "a window to itself");
+        assert!(try_bind(FULL, |bind| Bind { mr_lkey: bind.window_rkey, ..bind }).is_err(), "a window bound to itself");
         assert!(try_bind(FULL | Access::ZERO_BASED, same).is_err());
     }
 
     #[test]
-    fn a_zero_based_window_counts_from_its_first_byte() {
+    fn a_zero_based_window_is_addressed_from_zero() {
         let bed = bed(FULL);
         let key = bed.regions.insert_window(1, WindowType::Two).unwrap();
         let bind = Bind { access: Access::REMOTE_WRITE | Access::ZERO_BASED, ..bed.bind(key, 1) };
@@ -327,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_end_let_their_region_go() {
+    fn closed_and_removed_windows_no_longer_hold_their_region() {
         let bed = bed(FULL);
         let [a, b] = [(); 2].map(|()| bed.regions.insert_window(1, WindowType::Two).unwrap());
         bed.regions.bind(OURS, &bed.bind(a, 1)).unwrap();
         bed.regions.bind(OTHER_QP, &bed.bind(b, 1)).unwrap();
         bed.regions.close_windows_of(7);
         assert!(bed.write(OURS, (a & !TAG) | 1, BASE + 100, 1).is_err());
-        assert!(bed.write(OTHER_QP, (b & !TAG) | 1, BASE + 100, 1).is_ok(), "not that one");
+        assert!(bed.write(OTHER_QP, (b & !TAG) | 1, BASE + 100, 1).is_ok(), "the window of the other QP stays open");
         assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)));
         bed.regions.remove_window(b);
         assert_eq!(bed.regions.remove(bed.mr), Ok(()));

@@ -1,4 +1,4 @@
-//! What on-demand paging has done: per memory region, per device, and for the whole process.
+//! Counters of on-demand paging: per memory region, per device, and for the whole process.
 
 use crate::per_process::PerProcess;
 use crate::stat::publish;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Declares the counters once, for the atomics and for what is read of them.
+/// Declares the counters once, for the atomics and for their values.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Live counters; each only grows.
@@ -16,14 +16,14 @@ macro_rules! counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
         }
 
-        /// What counters were at a moment.
+        /// Values of counters at a moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Values {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counters {
-            /// All of them now. They are not read at one instant.
+            /// Reads all counters, not atomically as a whole.
             pub fn read(&self) -> Values {
                 Values { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
@@ -47,52 +47,52 @@ macro_rules! counters {
 counters! {
     /// Network page faults: an access met a page that is not in the adapter's table.
     page_faults,
-    /// Of these, those that found the page being brought in already.
+    /// Of these, faults on pages that were already being populated.
     page_faults_merged,
-    /// Of these, those that ended, well or badly.
+    /// Of these, faults that ended, with or without success.
     page_faults_handled,
-    /// Of these, those that ended badly: memory that is not there, or may not be used that way.
+    /// Of these, faults that failed: the memory is not mapped, or does not permit the access.
     page_faults_failed,
     /// Pages (of 4 KiB) entered into the table by faults.
     page_fault_pages,
-    /// Time spent bringing them in, ns.
+    /// Time spent populating them, ns.
     page_fault_ns,
     /// Invalidations of a range that overlaps a region.
     page_invalidations,
-    /// Of these, those that are over: nothing is read or written there any more.
+    /// Of these, invalidations that have ended: the pages are out of the table and no longer accessed.
     page_invalidations_handled,
-    /// Pages (of 4 KiB) taken out of the table by invalidations.
+    /// Pages (of 4 KiB) removed from the table by invalidations.
     page_invalidation_pages,
-    /// Time spent taking them out and waiting for accesses under way, ns.
+    /// Time spent removing them and waiting for accesses under way, ns.
     page_invalidation_ns,
-    /// Times that a fault and an invalidation met: the fault waited, or what it had brought in was not entered.
+    /// Collisions of a fault and an invalidation: the fault waited, or its populated pages were not entered.
     page_contentions,
-    /// Prefetches that were asked for, each element of a list.
+    /// Requested prefetches; each element of a list counts.
     page_prefetch,
-    /// Of these, those that ended, well or badly.
+    /// Of these, prefetches that ended, with or without success.
     page_prefetch_handled,
     /// Pages (of 4 KiB) entered into the table by prefetches.
     page_prefetch_pages,
-    /// Time spent bringing them in, ns.
+    /// Time spent populating them, ns.
     page_prefetch_ns,
 }
 
 /// A memory region's counters.
 #[derive(Clone, Debug)]
 pub struct OfRegion {
-    /// Of its device.
+    /// Name of its device.
     pub device: &'static str,
     pub lkey: u32,
-    /// First byte; 0 if it is implicit.
+    /// First byte; 0 for an implicit region.
     pub addr: u64,
-    /// Bytes; `u64::MAX` if it is implicit.
+    /// Length in bytes; `u64::MAX` for an implicit region.
     pub len: u64,
     /// Pages (of 4 KiB) that are in the table now.
     pub present: u64,
     pub values: Values,
 }
 
-/// Those of one device, which go on when its regions end.
+/// The counters of a device. They outlive its regions.
 pub struct OfDevice {
     pub name: &'static str,
     pub counters: Counters,
@@ -103,7 +103,7 @@ pub fn devices() -> Vec<&'static OfDevice> {
     registered().clone()
 }
 
-/// Of the whole process.
+/// The sum over all devices of the process.
 pub fn process() -> Values {
     let mut sum = Values::default();
     for device in devices() {
@@ -112,12 +112,12 @@ pub fn process() -> Values {
     sum
 }
 
-/// Of every on-demand region that there is now.
+/// The counters of every current on-demand region.
 pub fn regions() -> Vec<OfRegion> {
     super::invalidate::regions().iter().map(|region| region.describe()).collect()
 }
 
-/// Those of a device; they are never freed.
+/// The counters of a device; they are never freed.
 pub(crate) fn of_device(name: &str) -> &'static OfDevice {
     publish::paging();
     if let Some(found) = registered().iter().find(|device| device.name == name) {
@@ -134,7 +134,7 @@ pub(crate) fn of_device(name: &str) -> &'static OfDevice {
     }
 }
 
-/// One memory region's counters and its device's, which count together.
+/// The counters of a memory region and of its device, which are incremented together.
 pub(crate) struct Pair {
     pub own: Counters,
     pub device: &'static OfDevice,
@@ -169,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_counts_for_its_device_too() {
+    fn a_region_also_increments_the_counters_of_its_device() {
         let device = of_device("counters-test");
         assert!(std::ptr::eq(device, of_device("counters-test")));
-        let (one, two) = (Pair::new(device), Pair::new(device));
-        one.add(|c| &c.page_faults, 2);
-        two.add(|c| &c.page_faults, 3);
-        two.add_time(|c| &c.page_fault_ns, Duration::from_micros(1));
-        assert_eq!((one.own.read().page_faults, two.own.read().page_faults), (2, 3));
+        let (first, second) = (Pair::new(device), Pair::new(device));
+        first.add(|c| &c.page_faults, 2);
+        second.add(|c| &c.page_faults, 3);
+        second.add_time(|c| &c.page_fault_ns, Duration::from_micros(1));
+        assert_eq!((first.own.read().page_faults, second.own.read().page_faults), (2, 3));
         let of_device = device.counters.read();
         assert_eq!((of_device.page_faults, of_device.page_fault_ns), (5, 1000));
         assert_eq!(of_device.iter().next(), Some(("page_faults", 5)));

@@ -1,13 +1,13 @@
-//! What a QP knows of its page faults: which of its sides waits, and which page it will not get.
+//! Page faults of a QP: which of its sides waits, and which page could not be populated.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weir_transport::Side;
 
-/// So often a page that was brought in may turn out not to be usable before it counts as missing for good.
+/// An access to a page that is in the table may fail this many times before the page counts as unmapped.
 const MISSES: u32 = 8;
 
-/// Of one QP. Both sides wait on their own.
+/// The page faults of a QP. Each side waits independently.
 #[derive(Debug)]
 pub struct QpFaults {
     /// The QP's number.
@@ -18,11 +18,11 @@ pub struct QpFaults {
 #[derive(Debug, Default)]
 struct OfSide {
     waits: AtomicBool,
-    /// What could not be brought in: page number plus one, doubled, plus one if it was for writing. 0: nothing.
+    /// The page that could not be populated: page number plus one, doubled, plus one if it was for writing. 0: none.
     failed: AtomicU64,
-    /// What was last told of it.
+    /// The failure that `take_failed` last returned.
     told: AtomicU64,
-    /// The page that was there and could not be used, plus one, and how often that came.
+    /// The page that was in the table but not accessible, plus one. `misses` counts how often.
     missed: AtomicU64,
     misses: AtomicU32,
 }
@@ -32,12 +32,12 @@ impl QpFaults {
         QpFaults { num, sides: Default::default() }
     }
 
-    /// It begins to wait; false if it did already.
+    /// Begins a wait; false if this side waits already.
     pub fn begin(&self, side: Side) -> bool {
         !self.of(side).waits.swap(true, Ordering::AcqRel)
     }
 
-    /// The wait is over, and one of the pages is not to be had.
+    /// Ends the wait. `failed`: the page that could not be populated, and whether it was for writing.
     pub fn end(&self, side: Side, failed: Option<(u64, bool)>) {
         let of = self.of(side);
         if let Some((page, write)) = failed {
@@ -46,7 +46,7 @@ impl QpFaults {
         of.waits.store(false, Ordering::Release);
     }
 
-    /// Whether one of these pages could not be brought in when it was last waited for. Told once.
+    /// Whether one of these pages could not be populated at the last wait. A failure is returned once.
     pub fn take_failed(&self, side: Side, pages: &Range<u64>, write: bool) -> bool {
         let of = self.of(side);
         let failed = of.failed.swap(0, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl QpFaults {
         heeded
     }
 
-    /// What was told last could not be heeded yet.
+    /// Restores the failure that `take_failed` last returned, because the caller could not act on it yet.
     pub fn tell_again(&self) {
         for of in &self.sides {
             let told = of.told.swap(0, Ordering::Relaxed);
@@ -65,7 +65,8 @@ impl QpFaults {
         }
     }
 
-    /// A page that was there could not be used. Whether that came so often that it will never be.
+    /// An access to a page that is in the table failed. True if that happened so often that the page counts as
+    /// unmapped.
     pub fn missed(&self, side: Side, page: u64) -> bool {
         let of = self.of(side);
         if of.missed.swap(page + 1, Ordering::Relaxed) != page + 1 {
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_once_and_for_what_it_was() {
+    fn a_failure_is_returned_once_for_the_same_page_and_access() {
         let faults = QpFaults::new(1);
         assert!(faults.begin(Side::Requester) && !faults.begin(Side::Requester) && faults.begin(Side::Responder));
         faults.end(Side::Requester, Some((7, true)));
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_becomes_usable_is_given_up() {
+    fn a_page_that_never_becomes_accessible_counts_as_unmapped() {
         let faults = QpFaults::new(1);
         assert!((0..MISSES).all(|_| !faults.missed(Side::Responder, 5)));
         assert!(!faults.missed(Side::Responder, 6));

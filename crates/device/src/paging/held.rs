@@ -1,38 +1,38 @@
-//! Packets that wait for a page: kept in order for each side of a QP, in a bounded number of places made beforehand.
-//! What does not fit is dropped, as the wire might have.
+//! Packets that wait for a page, in order for each side of a QP, in a fixed number of preallocated packet buffers. A
+//! packet that does not fit is dropped, like a packet lost on the wire.
 
 use crate::Errno;
 use crate::room::zeroed;
 use weir_transport::Side;
 use weir_wire::Psn;
 
-/// Places of an adapter, and bytes of one: a packet of the largest MTU.
+/// Packet buffers of an adapter, and bytes of each: enough for a packet of the largest MTU.
 const PLACES: usize = 2048;
 const PLACE: usize = 4608;
-/// A peer's window at the most: what it cannot have under way needs no place.
+/// Limit for each side of a QP, in bytes: the largest window of a peer. More cannot be in flight.
 const QUEUE_COST: usize = 512 << 10;
-/// What a packet costs a window beyond its bytes.
+/// Bytes that a packet counts in a window beyond its length.
 const PACKET_COST: usize = 512;
 
-/// Places for packets; they take memory when they are first used.
+/// The packet buffers of an adapter. The system allocates their memory when they are first used.
 pub struct Places {
     bytes: Box<[u8]>,
     notes: Box<[Note]>,
-    /// Head of the list of free places.
+    /// Head of the list of free buffers.
     free: Option<u16>,
 }
 
-/// What is known of a packet in a place.
+/// Description of the packet in a buffer.
 #[derive(Clone, Copy)]
 struct Note {
     next: Option<u16>,
     len: u16,
     psn: Psn,
-    /// UD: its network header.
+    /// UD: the network header of the datagram.
     header: Option<[u8; 40]>,
 }
 
-/// The packets that a QP's sides have there.
+/// The packets held for the two sides of a QP.
 #[derive(Debug, Default)]
 pub struct Held {
     queues: [Queue; 2],
@@ -40,18 +40,18 @@ pub struct Held {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
-    /// First and last.
+    /// First and last buffer.
     ends: Option<(u16, u16)>,
     cost: usize,
 }
 
-/// A packet that was taken out, and whose place is still its own.
+/// A packet that was removed from its queue but still occupies its buffer.
 pub struct Packet {
     place: u16,
 }
 
 impl Places {
-    /// All free. ENOMEM without memory for them.
+    /// All buffers free. ENOMEM if there is no memory for them.
     pub fn new() -> Result<Places, Errno> {
         let note = |at: usize| Note {
             next: (at + 1 < PLACES).then_some(at as u16 + 1),
@@ -59,13 +59,13 @@ impl Places {
             psn: Psn::default(),
             header: None,
         };
-        // Zeroed by the system as it is touched.
+        // The system zeroes the memory when it is touched.
         let bytes = zeroed(PLACES * PLACE)?;
         Ok(Places { bytes, notes: (0..PLACES).map(note).collect(), free: Some(0) })
     }
 
-    /// Keeps a packet behind those that its side has. False if there is no place for it, or it is there already:
-    /// peers repeat what is not acknowledged, datagrams are not numbered.
+    /// Appends a packet to the queue of a side. False if there is no buffer for it, or if the queue already has it:
+    /// peers repeat unacknowledged packets. Datagrams have no sequence, so their PSNs are not compared.
     pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> bool {
         let queue = &mut held.queues[side as usize];
         let known = queue.ends.is_some_and(|(_, last)| !self.notes[usize::from(last)].psn.before(psn));
@@ -89,7 +89,7 @@ impl Places {
         true
     }
 
-    /// Takes the first packet of a side out.
+    /// Removes the first packet of a side from its queue.
     pub fn take(&mut self, held: &mut Held, side: Side) -> Option<Packet> {
         let queue = &mut held.queues[side as usize];
         let (first, last) = queue.ends?;
@@ -99,7 +99,7 @@ impl Places {
         Some(Packet { place: first })
     }
 
-    /// It waits again, before all others.
+    /// Puts a packet back at the head of its queue.
     pub fn put_back(&mut self, held: &mut Held, side: Side, packet: Packet) {
         let queue = &mut held.queues[side as usize];
         let note = &mut self.notes[usize::from(packet.place)];
@@ -108,14 +108,14 @@ impl Places {
         queue.ends = Some((packet.place, queue.ends.map_or(packet.place, |(_, last)| last)));
     }
 
-    /// Its bytes, and a datagram's network header.
+    /// The bytes of a packet, and the network header of a datagram.
     pub fn bytes(&self, packet: &Packet) -> (&[u8], Option<&[u8; 40]>) {
         let at = usize::from(packet.place);
         let note = &self.notes[at];
         (&self.bytes[at * PLACE..][..usize::from(note.len)], note.header.as_ref())
     }
 
-    /// It is done with.
+    /// Frees the packet's buffer.
     pub fn release(&mut self, packet: Packet) {
         self.notes[usize::from(packet.place)].next = self.free;
         self.free = Some(packet.place);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_has_its_order() {
+    fn each_side_keeps_its_packets_in_order() {
         let (mut places, mut held) = (Places::new().unwrap(), Held::default());
         for number in 0..5 {
             assert!(places.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None));
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(drain(&mut places, &mut held, Side::Requester), [50, 51, 52, 53, 54]);
         let last = places.take(&mut held, Side::Responder);
         assert!(last.is_none() && held.is_empty());
-        // Put back alone, it is first and last.
+        // A packet that is put back alone becomes both first and last.
         assert!(places.keep(&mut held, Side::Responder, psn(9), &[9], None));
         let only = places.take(&mut held, Side::Responder).unwrap();
         places.put_back(&mut held, Side::Responder, only);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn no_side_takes_more_than_a_window_and_no_place_is_lost() {
+    fn a_side_holds_at_most_a_window_and_buffers_are_reused() {
         let (mut places, mut held) = (Places::new().unwrap(), Held::default());
         for _ in 0..3 {
             let kept = (0..5000).take_while(|n| places.keep(&mut held, Side::Responder, psn(*n), &[1; 4096], None));
@@ -194,10 +194,10 @@ mod tests {
         assert_eq!(total, PLACES);
         let header = [3; 40];
         let mut held = Held::default();
-        assert!(!places.keep(&mut held, Side::Responder, psn(1), &[1], None), "all are taken");
+        assert!(!places.keep(&mut held, Side::Responder, psn(1), &[1], None), "all buffers are in use");
         places.clear(&mut queues[0]);
         assert!(places.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)));
-        assert!(places.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), "datagrams come from anywhere");
+        assert!(places.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), "any PSN is kept");
         let first = places.take(&mut held, Side::Responder).unwrap();
         assert_eq!(places.bytes(&first), (&[1][..], Some(&header)));
     }

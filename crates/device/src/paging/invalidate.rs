@@ -1,11 +1,11 @@
-//! Invalidation: memory is about to change its meaning, and the adapter must not use what it knows of it.
+//! Invalidation: the mapping of memory is about to change, and the adapter must forget the pages.
 //!
-//! Whoever is about to unmap, move or protect memory calls [`begin`], does it, and drops the guard. When `begin` returns,
-//! the pages are out of the adapters' tables and no access to them is under way. While the guard lives, page faults in
-//! its range wait; a populate that ran when it began is not entered into a table.
+//! A thread that is about to unmap, move or protect memory calls [`begin`], makes the change, and drops the guard.
+//! When `begin` returns, the pages are out of the adapters' tables and no access to them is under way. While the
+//! guard lives, page faults in its range wait; a populate that ran when it began is not entered into a table.
 //!
-//! Nothing here allocates or frees, except entering and leaving of regions, and that under no lock: `begin` is called
-//! from within allocators.
+//! Nothing here allocates or frees, except entering and leaving of regions, and these under no lock: `begin` is
+//! called from within allocators.
 
 use crate::Errno;
 use crate::paging::region::OnDemand;
@@ -19,21 +19,21 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-/// Whether there is any on-demand region: one load. `begin` looks itself.
+/// Whether there is any on-demand region: one load. `begin` checks it itself.
 #[inline]
 pub fn needed() -> bool {
     REGIONS.load(Ordering::Acquire) != 0
 }
 
-/// Begins to invalidate `len` bytes at `addr`; `None` if no on-demand region overlaps them. May be called by any thread
-/// that is not between a `begin` and the end of its guard with an overlapping range.
+/// Begins to invalidate `len` bytes at `addr`; `None` if no on-demand region overlaps them. A thread must not call it
+/// while it holds a guard of an overlapping range.
 #[inline]
 pub fn begin(addr: u64, len: u64) -> Option<Guard> {
     if needed() { process().begin(addr, len) } else { None }
 }
 
-/// Something has changed, or is about to, and whoever does it does not wait for us any more. Nothing if his invalidation
-/// is under way, or was when things were last settled.
+/// A userfaultfd event reports that memory has changed or is about to; the thread that changes it no longer waits.
+/// Ignored if an invalidation of the range is under way, or was at the last [`settle`].
 pub(crate) fn heard(addr: u64, len: u64) {
     if needed() {
         process().heard(addr, len);
@@ -47,7 +47,7 @@ pub(crate) fn settle() {
     }
 }
 
-/// An invalidation under way. Dropping it ends it.
+/// An invalidation under way. Dropping it ends the invalidation.
 #[must_use = "faults in the range wait until it is dropped"]
 pub struct Guard {
     process: &'static Process,
@@ -68,21 +68,21 @@ pub fn regions() -> Vec<Arc<OnDemand>> {
     let count = process().lock().regions.len();
     let mut found = Vec::with_capacity(count + 16);
     let state = process().lock();
-    // More than there is room for came just now: the list would grow under the lock.
+    // Regions beyond the capacity were entered after the count: the vector would grow under the lock.
     let room = found.capacity();
     found.extend(state.regions.iter().take(room).cloned());
     found
 }
 
-/// Somebody who wants to hear of on-demand regions: of each one that is entered, and that is taken out.
+/// Is notified of every on-demand region that is entered or removed.
 pub trait Watcher: Send + Sync {
-    /// Registration is about to return.
+    /// A region is registered; the registration has not returned yet.
     fn entered(&self, addresses: Range<u64>);
-    /// It is deregistered. Others may still cover a part.
+    /// A region is deregistered. Other regions may still cover some of its addresses.
     fn left(&self, addresses: Range<u64>);
 }
 
-/// Sets the one watcher; those that are set later hear nothing. It is called under no lock.
+/// Sets the watcher; later calls have no effect. The watcher is called under no lock.
 pub fn set_watcher(watcher: &'static dyn Watcher) {
     let _ = WATCHER.get().set(watcher);
 }
@@ -91,13 +91,13 @@ static WATCHER: PerProcess<OnceLock<&'static dyn Watcher>> = PerProcess::new();
 static REGIONS: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A forked child has no adapter, and no regions; locks of its parent may be held for ever. Only atomics.
+/// A forked child has no adapter and no regions; locks of its parent may be held for ever. Uses atomics only.
 pub(crate) fn forget_in_child() {
     REGIONS.store(0, Ordering::Release);
     PROCESS.store(std::ptr::null_mut(), Ordering::Release);
 }
 
-/// Enters a region: from now on invalidations see it. ENOMEM if there is no memory for it.
+/// Enters a region; later invalidations include it. ENOMEM if there is no memory for the entry.
 pub(crate) fn enter(region: &Arc<OnDemand>) -> Result<(), Errno> {
     process().enter(region.clone())?;
     REGIONS.fetch_add(1, Ordering::AcqRel);
@@ -107,7 +107,7 @@ pub(crate) fn enter(region: &Arc<OnDemand>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes a region out.
+/// Removes a region.
 pub(crate) fn leave(region: &Arc<OnDemand>) {
     let found = process().leave(region);
     if found.is_some() {
@@ -118,7 +118,7 @@ pub(crate) fn leave(region: &Arc<OnDemand>) {
     }
 }
 
-/// Pages that were thought to be there are not: an invalidation that nobody told of. The number of pages taken out.
+/// Removes pages that proved to be absent: an invalidation without a notification. Returns how many were in tables.
 pub(crate) fn missed(addr: u64, len: u64) -> u64 {
     if !needed() {
         return 0;
@@ -127,16 +127,16 @@ pub(crate) fn missed(addr: u64, len: u64) -> u64 {
     state.clear(addr, len, |_, _| ())
 }
 
-/// A populate of pages of a region that is about to begin; waits while they are being invalidated.
+/// Begins a populate of pages of a region; waits while any of them are being invalidated.
 pub(crate) fn populate(region: &OnDemand, pages: Range<u64>) -> Populate {
     let populate = process().populate(region, pages);
-    // Memory that was mapped since: from before it is brought in.
+    // Memory that was mapped since the registration must be covered before it is populated.
     userfault::renew(region.addresses());
     populate
 }
 
-/// Enters pages that came a while ago, when their region's `changes` were so many; `None` if there were more since. The
-/// number of those that were not there.
+/// Enters pages that were populated when the region's `changes` had this value; `None` if it has changed since.
+/// Returns the number of pages that are new in the table.
 pub(crate) fn enter_late(region: &OnDemand, pages: Range<u64>, write: bool, changes: u64) -> Option<u64> {
     let _unchanged = process().lock();
     (region.changes.load(Ordering::Relaxed) == changes).then(|| region.table.enter(pages, write))
@@ -149,7 +149,7 @@ pub(crate) struct Populate {
 }
 
 impl Populate {
-    /// What was brought in is there: `enter` is called unless it was invalidated since, and its value returned.
+    /// Ends the populate. Calls `enter` and returns its result, unless an invalidation overlapped the populate.
     pub fn finish<T>(self, enter: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.process.lock();
         let spoiled = state.take_populate(self.number).is_none_or(|populate| populate.spoiled);
@@ -177,9 +177,9 @@ fn process() -> &'static Process {
 fn make_process() -> &'static Process {
     let new = Box::into_raw(Box::new(Process::new()));
     match PROCESS.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: ours, and never freed from now on.
+        // SAFETY: made above, and never freed after its publication.
         Ok(_) => unsafe { &*new },
-        // SAFETY: ours that nobody has seen; the other one is never freed.
+        // SAFETY: made above, and no other thread has seen it; the other object is never freed.
         Err(found) => unsafe {
             drop(Box::from_raw(new));
             &*found
@@ -187,9 +187,9 @@ fn make_process() -> &'static Process {
     }
 }
 
-/// Invalidations, and populates, under way at once.
+/// Maximum number of invalidations under way, and of populates.
 const AT_ONCE: usize = 64;
-/// Adapters of one process.
+/// Maximum number of adapters of a process.
 const ADAPTERS: usize = 64;
 
 struct Process {
@@ -204,7 +204,7 @@ struct State {
     active: Vec<Active>,
     /// Populates under way.
     populates: Vec<Populating>,
-    /// Those that were under way when things were last settled: who is heard of next may be one of them.
+    /// Ranges that were being invalidated at the last [`settle`]: the next event may belong to one of them.
     known: Vec<Range<u64>>,
     last: u64,
 }
@@ -248,7 +248,7 @@ impl Process {
         while state.active.len() == AT_ONCE {
             state = self.wait(state);
         }
-        // Another one has cleared the table, and may still be waiting for accesses to end.
+        // The overlapping invalidation has cleared the table, and may still be waiting for accesses to end.
         let disputed = state.active.iter().any(|other| overlap(&other.pages, &pages));
         let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
         let mut overlaps = false;
@@ -300,7 +300,7 @@ impl Process {
             add(&mut owners, region);
         }
         known.clear();
-        // As many as there may be at once: it has the room.
+        // At most as many as may be active: the vector has the capacity.
         known.extend(active.iter().map(|active| active.pages.clone()));
         drop(state);
         for owner in owners.into_iter().flatten() {
@@ -346,7 +346,7 @@ impl State {
         self.regions.iter().filter(move |region| !region.overlap(addr, len).is_empty())
     }
 
-    /// Takes pages out of all tables; tells each region and how many there were. Their sum.
+    /// Removes pages from all tables; calls `tell` with each region and its number of removed pages. Returns the sum.
     fn clear(&mut self, addr: u64, len: u64, mut tell: impl FnMut(&Arc<OnDemand>, u64)) -> u64 {
         let mut sum = 0;
         for region in self.overlapping(addr, len) {
@@ -365,8 +365,8 @@ impl State {
     }
 }
 
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+fn overlap(range: &Range<u64>, other: &Range<u64>) -> bool {
+    range.start < other.end && other.start < range.end
 }
 
 fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
@@ -413,7 +413,7 @@ mod tests {
         region: Arc<OnDemand>,
     }
 
-    /// A region of a hundred pages from number 1000 on, all there.
+    /// A region of a hundred pages from page number 1000 on, all present.
     fn bed() -> Bed {
         let process: &'static Process = Box::leak(Box::new(Process::new()));
         let adapter = Arc::new(Adapter::default());
@@ -429,14 +429,14 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_gone_and_accesses_over_before_it_goes_on() {
+    fn begin_returns_when_pages_are_removed_and_accesses_have_ended() {
         let bed = bed();
-        assert!(bed.process.begin(0, 1000 * PAGE).is_none(), "beside it");
+        assert!(bed.process.begin(0, 1000 * PAGE).is_none(), "outside of the region");
         let guard = bed.process.begin(1010 * PAGE + 5, 10).unwrap();
         assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 1);
         assert_eq!(bed.region.table.first_missing(1000..1100, false), Some(1010));
         drop(guard);
-        // What is not there is not used: nobody is waited for.
+        // Absent pages are not in use: the engine is not quiesced.
         drop(bed.process.begin(1010 * PAGE, PAGE).unwrap());
         assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 1);
         let values = bed.region.counters.own.read();
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finds_pages_gone_waits_all_the_same_for_the_one_who_took_them() {
+    fn an_overlapping_invalidation_quiesces_although_pages_are_gone() {
         let bed = bed();
         let first = bed.process.begin(1010 * PAGE, PAGE).unwrap();
         let second = bed.process.begin(1010 * PAGE, PAGE).unwrap();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_heard_of_an_invalidation_that_is_known_is_not_counted_again() {
+    fn an_event_of_a_known_invalidation_is_not_counted_again() {
         let bed = bed();
         let guard = bed.process.begin(1010 * PAGE, 4 * PAGE).unwrap();
         bed.process.heard(1011 * PAGE, PAGE);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_in_meanwhile_is_not_entered() {
+    fn a_populate_that_was_invalidated_is_not_entered() {
         let bed = bed();
         let populate = bed.process.populate(&bed.region, 1000..1016);
         let beside = bed.process.populate(&bed.region, 1050..1051);
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_wait_for_the_end() {
+    fn faults_wait_for_the_end_of_an_invalidation() {
         let bed = bed();
         let guard = bed.process.begin(1010 * PAGE, PAGE).unwrap();
         thread::scope(|scope| {
@@ -503,8 +503,8 @@ mod tests {
         assert_eq!(bed.region.counters.own.read().page_contentions, 1);
     }
 
-    /// What is usable, and whether anybody uses it while it is not: the engine holds its lock while it looks at the table
-    /// and touches memory, as a turn does.
+    /// An engine that checks that it never uses a page that is changing. It holds its lock while it looks at the
+    /// table and accesses memory, as a turn does.
     #[derive(Default)]
     struct Engine {
         turn: Mutex<()>,
@@ -519,9 +519,9 @@ mod tests {
         fn resolved(&self, _: &[(u32, Side)]) {}
     }
 
-    /// Pages go and come while they are brought in and used, in any order that threads find.
+    /// Pages are removed and populated again while other threads use them.
     #[test]
-    fn nothing_is_used_while_it_changes() {
+    fn no_page_is_used_while_it_changes() {
         const USES: u32 = 5000;
         let process: &'static Process = Box::leak(Box::new(Process::new()));
         let engine = Arc::new(Engine::default());
@@ -536,7 +536,7 @@ mod tests {
         let goes_on = || used.load(Ordering::SeqCst) < USES && Instant::now() < until;
         let change = |thread: u64| {
             for round in (thread..).take_while(|_| goes_on()) {
-                // Ranges of two threads overlap in part.
+                // The ranges of the two threads overlap in part.
                 let first = round % 3;
                 let guard = process.begin(first * PAGE, 2 * PAGE).unwrap();
                 for page in &engine.changing[first as usize..][..2] {
@@ -572,13 +572,13 @@ mod tests {
             scope.spawn(|| change(1));
             scope.spawn(|| bring_in(0..2, true));
             scope.spawn(|| bring_in(1..4, false));
-            // A failure ends the others, too.
+            // A failure ends the other threads, too.
             let ended = scope.spawn(turn).join();
             used.store(USES, Ordering::SeqCst);
-            ended.expect("nothing changes while it is used");
+            ended.expect("no page changes while it is used");
         });
-        assert!(Instant::now() < until, "pages were seldom there");
-        assert!(region.counters.own.read().page_invalidation_pages > 0, "nothing ever went");
+        assert!(Instant::now() < until, "pages were rarely present");
+        assert!(region.counters.own.read().page_invalidation_pages > 0, "no page was ever removed");
     }
 
     #[test]

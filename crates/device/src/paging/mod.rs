@@ -1,8 +1,8 @@
-//! On-demand paging: memory that is registered without being there, and brought in when it is needed.
+//! On-demand paging (ODP): memory is registered without being present, and populated when it is needed.
 //!
-//! The engine touches application memory through its virtual address only, so that the processor's page tables decide
-//! what is really there. The adapter's own table decides when a *network page fault* happens, so that nothing blocks
-//! the engine. What makes the table wrong is told of by [`invalidate`].
+//! The engine accesses application memory by virtual address only, so that the processor's page tables decide which
+//! pages are really present. The adapter's own table decides when a *network page fault* happens, so that the engine
+//! never blocks on a page. [`invalidate`] removes entries that are no longer true.
 
 pub mod counters;
 mod faults;

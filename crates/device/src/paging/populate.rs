@@ -1,4 +1,4 @@
-//! Bringing pages in: what a fault thread, or a prefetch, does for a range of pages.
+//! Populating pages of a region, for a fault or a prefetch.
 
 use crate::memory::populate::populate;
 use crate::paging::invalidate;
@@ -12,25 +12,25 @@ use std::sync::atomic::Ordering;
 pub enum Trouble {
     /// They were invalidated meanwhile: try again.
     Invalidated,
-    /// At least one is not there, or may not be used that way.
+    /// At least one page is not mapped, or does not permit the access.
     Unmapped,
 }
 
-/// Brings pages in and enters them into a region's table. The number of those that are new there. May block for as long
-/// as memory takes.
+/// Populates pages and enters them into a region's table. Returns how many are new in the table. May block for as
+/// long as the memory takes.
 pub fn bring_in(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
     populated(region, &pages, write, || region.table.enter(pages.clone(), write))
 }
 
-/// Brings pages in, and makes room for them in the table. How often something in the region was invalidated until then.
+/// Populates pages and allocates their table entries. Returns the value of the region's `changes` at that time.
 pub fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
     populated(region, &pages, write, || region.changes.load(Ordering::Relaxed))
 }
 
-/// What `done` returns, which is called when all pages are there, under the lock of invalidations.
+/// Populates pages. Calls `done` under the lock of the invalidations when all are present, and returns its result.
 fn populated<T>(region: &OnDemand, pages: &Range<u64>, write: bool, done: impl FnOnce() -> T) -> Result<T, Trouble> {
     if !region.table.make_room(pages.clone()) {
-        // As memory that cannot be had.
+        // Treated as memory that cannot be populated.
         return Err(Trouble::Unmapped);
     }
     let populating = invalidate::populate(region, pages.clone());

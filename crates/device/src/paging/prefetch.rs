@@ -1,4 +1,4 @@
-//! `ibv_advise_mr`: pages that will be needed.
+//! `ibv_advise_mr`: prefetch of pages.
 
 use crate::Errno;
 use crate::context::Pd;
@@ -12,26 +12,27 @@ use std::sync::Arc;
 use std::time::Instant;
 use weir_transport::{Access, Sge};
 
-/// What is advised of a range.
+/// Advice on a range (`ibv_advise_mr_advice`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// It will be read.
+    /// Populate it for reading.
     Prefetch,
-    /// It will be written, too.
+    /// Populate it for reading and writing.
     PrefetchWrite,
-    /// What the process has in memory, the adapter is to know; nothing is brought in.
+    /// Enter pages that are already in memory into the table; populate nothing.
     PrefetchNoFault,
 }
 
-/// Pages brought in under one look at invalidations.
+/// Pages populated at a time; an invalidation of any of them has this many populated again.
 const STEP: u64 = 1024;
 
 impl Pd {
-    /// Brings pages in before they are needed: before it returns, if it is to `wait`, or by and by.
+    /// Populates pages before they are needed: before it returns if `wait`, otherwise in the background.
     ///
-    /// ENOENT for a key that is not an on-demand region's, EINVAL for a window's, EPERM for another domain's and for
-    /// writing where the region is not writable, EFAULT beyond its bounds and, of those who wait, for memory that is not
-    /// there; EOPNOTSUPP if the profile has no memory on demand. Whoever does not wait is not told.
+    /// ENOENT for a key that belongs to no on-demand region, EINVAL for a window's key, EPERM for another protection
+    /// domain and for writing to a region that is not writable, EFAULT for a range out of bounds and, with `wait`,
+    /// for unmapped memory; EOPNOTSUPP if the profile has no on-demand paging. Background prefetches report no
+    /// errors.
     pub fn advise_mr(&self, advice: Advice, wait: bool, list: &[Sge]) -> Result<(), Errno> {
         let adapter = &self.context.adapter;
         adapter.check()?;
@@ -44,7 +45,7 @@ impl Pd {
             if pages.is_empty() {
                 region.counters.add(|c| &c.page_prefetch_handled, 1);
             } else if advice == Advice::PrefetchNoFault {
-                // There is nothing to wait for.
+                // It does not wait for pages, so that it is done here in any case.
                 enter_present(&region, pages);
                 region.counters.add(|c| &c.page_prefetch_handled, 1);
             } else if wait {
@@ -58,11 +59,11 @@ impl Pd {
         Ok(())
     }
 
-    /// The region and pages of one element.
+    /// The region and pages of a list element.
     fn advised(&self, advice: Advice, sge: &Sge) -> Result<(Arc<OnDemand>, Range<u64>), Errno> {
         let error = |code| Err(Errno(code));
         let regions = &self.context.adapter.regions;
-        // The region is kept while its key is sure to be there.
+        // The reference is taken under the read lock, which keeps the region alive.
         let found = regions.with(sge.lkey, |region| (*region, region.paged.map(|paged| paged.region())));
         let Some((region, paged)) = found else { return error(libc::ENOENT) };
         if matches!(region.kind, Kind::Window { .. }) {
@@ -82,7 +83,7 @@ impl Pd {
     }
 }
 
-/// Brings pages in now.
+/// Populates pages now.
 fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<(), Errno> {
     let began = Instant::now();
     let mut at = pages.start;
@@ -101,14 +102,14 @@ fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<(), Errno>
     Ok(())
 }
 
-/// Enters those of the pages that the process has in memory.
+/// Enters the pages that are in memory, according to /proc/self/pagemap.
 fn enter_present(region: &OnDemand, pages: Range<u64>) {
     /// Bits of /proc/self/pagemap.
     const PRESENT: u64 = 1 << 63;
     const OF_FILE: u64 = 1 << 61;
     const EXCLUSIVE: u64 = 1 << 56;
     let began = Instant::now();
-    // Where it cannot be read, nothing is known to be present.
+    // If it cannot be read, no page counts as present.
     let Ok(map) = File::open("/proc/self/pagemap") else { return };
     let mut entries = [0u8; 512 * 8];
     let mut at = pages.start;
@@ -121,7 +122,7 @@ fn enter_present(region: &OnDemand, pages: Range<u64>) {
         for (page, entry) in (at..).zip(entries[..read].chunks_exact(8)) {
             let entry = u64::from_ne_bytes(entry.try_into().expect("chunks of 8"));
             if entry & PRESENT != 0 {
-                // One's own page of anonymous memory can be written as it is; another may have to be copied first.
+                // An exclusive anonymous page can be written in place; any other may have to be copied first.
                 let write = region.writable && entry & (OF_FILE | EXCLUSIVE) == EXCLUSIVE;
                 let entered = match bring_in(region, page..page + 1, write) {
                     Err(Trouble::Unmapped) if write => bring_in(region, page..page + 1, false),

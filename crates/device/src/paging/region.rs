@@ -1,4 +1,4 @@
-//! An on-demand region: its table, and what finds it.
+//! An on-demand region: its page table, and the handle by which its keys find it.
 
 use crate::paging::counters::{OfRegion, Pair};
 use crate::paging::resolver::{Resolver, Who};
@@ -9,26 +9,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weir_transport::Denied;
 
-/// Addresses that Linux gives to those who do not ask for more: an implicit region's.
+/// Size of the address range that Linux uses for mappings without a higher hint; the extent of an implicit region.
 pub const ADDRESS_SPACE: u64 = 1 << 47;
 
-/// A region whose pages are brought in when they are needed.
+/// An on-demand region: its pages are populated when they are needed.
 pub struct OnDemand {
     /// Its key; 0 until it has one.
     pub(crate) key: AtomicU32,
     addr: u64,
     len: u64,
-    /// The adapter may write there at all.
+    /// Whether the adapter may write to the region.
     pub(crate) writable: bool,
     pub(crate) table: Table,
-    /// How often something in it was invalidated. Changed under the lock of invalidations.
+    /// Number of invalidations that overlapped the region. Changed under the lock of the invalidations.
     pub(crate) changes: AtomicU64,
     pub(crate) counters: Pair,
     pub(crate) resolver: Arc<Resolver>,
 }
 
 impl OnDemand {
-    /// For `len` bytes at `addr`; `None` if there is no memory for its table.
+    /// A region of `len` bytes at `addr`; `None` if there is no memory for its table.
     pub(crate) fn new(
         addr: u64,
         len: u64,
@@ -41,12 +41,12 @@ impl OnDemand {
         Some(OnDemand { key, addr, len, writable, table, changes, counters, resolver })
     }
 
-    /// It is the whole address space.
+    /// Whether it covers the whole address space.
     pub fn is_implicit(&self) -> bool {
         self.len == u64::MAX
     }
 
-    /// The addresses that it covers, whole pages.
+    /// The addresses that it covers, as whole pages.
     pub fn addresses(&self) -> Range<u64> {
         let pages = self.pages();
         pages.start * PAGE..pages.end.saturating_mul(PAGE)
@@ -57,14 +57,14 @@ impl OnDemand {
         self.table.pages()
     }
 
-    /// Those of its pages that `len` bytes at `addr` lie in.
+    /// Those of its pages that contain the `len` bytes at `addr`.
     pub(crate) fn overlap(&self, addr: u64, len: u64) -> Range<u64> {
         let (own, other) = (self.pages(), pages_of(addr, len));
         let start = own.start.max(other.start);
         start..own.end.min(other.end).max(start)
     }
 
-    /// What its counters are now.
+    /// A snapshot of its counters.
     pub(crate) fn describe(&self) -> OfRegion {
         OfRegion {
             device: self.counters.device.name,
@@ -77,31 +77,31 @@ impl OnDemand {
     }
 }
 
-/// A region's pages as its keys know them; keys of regions that are pinned have none.
+/// The pages of a region as stored with its keys; keys of pinned regions have none.
 ///
-/// It is copied with what a key stands for, and does not own. The region outlives it: a key is taken out, and accesses
-/// that began before are waited for, before the region is let go.
+/// It is copied with the key's `Region` and holds no reference count. The region outlives it: before a region is
+/// dropped, its key is removed and the accesses that began before have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Paged(NonNull<OnDemand>);
 
-// SAFETY: it is a shared reference to what is `Sync`.
+// SAFETY: it is a shared reference to an object that is `Sync`.
 unsafe impl Send for Paged {}
 // SAFETY: as above.
 unsafe impl Sync for Paged {}
 
 impl Paged {
-    /// For keys of a region; `region` is kept for as long as one of them can be found, and used.
+    /// A handle for the keys of `region`, which must be kept as long as any of them can be found or is in use.
     pub fn of(region: &Arc<OnDemand>) -> Paged {
         Paged(NonNull::from(&**region))
     }
 
-    /// Whether an access may go on: `len` bytes at `addr`, of a message of which `left` bytes are left there. A page
-    /// that is missing is a network page fault; one that cannot be brought in was told by an earlier one.
+    /// Checks an access of `len` bytes at `addr`; `left` bytes of the message are left from there. A missing page
+    /// raises a network page fault. `Denied::Unmapped` if an earlier fault could not populate the page.
     #[inline]
-    pub(crate) fn admit(self, addr: u64, len: u64, left: u64, write: bool, who: Who<'_>) -> Result<(), Denied> {
+    pub(crate) fn admit(self, addr: u64, len: u64, left: u64, write: bool, origin: Who<'_>) -> Result<(), Denied> {
         // SAFETY: the region lives as long as its keys are used.
         let region = unsafe { self.0.as_ref() };
-        if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, who)) }
+        if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, origin)) }
     }
 
     /// Whether `len` bytes at `addr` can be read without a page fault.
@@ -110,19 +110,19 @@ impl Paged {
         self.region().table.has(addr, len, false)
     }
 
-    /// An access that was admitted found the memory missing: something has changed it that did not tell.
+    /// An admitted access faulted: the memory was changed without a notification.
     #[cold]
-    pub(crate) fn missed(self, addr: u64, len: u64, write: bool, who: Who<'_>) -> Denied {
+    pub(crate) fn missed(self, addr: u64, len: u64, write: bool, origin: Who<'_>) -> Denied {
         let region = self.region();
         let pages = region.overlap(addr, len);
         region.table.clear(pages.clone());
-        if who.faults.missed(who.side, pages.start) {
+        if origin.faults.missed(origin.side, pages.start) {
             return Denied::Unmapped;
         }
-        self.fault(addr, len, len, write, who)
+        self.fault(addr, len, len, write, origin)
     }
 
-    /// The message that met a fault goes on for `len` bytes from `addr`.
+    /// The message that met a fault continues for `len` bytes from `addr`: populates them ahead.
     #[cold]
     pub(crate) fn expect(self, addr: u64, len: u64, write: bool) {
         let region = self.region();
@@ -132,7 +132,7 @@ impl Paged {
 
     /// The region itself.
     pub(crate) fn region(self) -> Arc<OnDemand> {
-        // SAFETY: it is in an `Arc` and lives as long as its keys are used; one more owner of it.
+        // SAFETY: it is in an `Arc` and lives as long as its keys are used; this adds an owner.
         unsafe {
             Arc::increment_strong_count(self.0.as_ptr());
             Arc::from_raw(self.0.as_ptr())
@@ -141,14 +141,14 @@ impl Paged {
 
     #[cold]
     #[inline(never)]
-    fn fault(self, addr: u64, len: u64, left: u64, write: bool, who: Who<'_>) -> Denied {
+    fn fault(self, addr: u64, len: u64, left: u64, write: bool, origin: Who<'_>) -> Denied {
         let region = self.region();
         let needed = pages_of(addr, len);
-        if who.faults.take_failed(who.side, &needed, write) || region.overlap(addr, len) != needed {
+        if origin.faults.take_failed(origin.side, &needed, write) || region.overlap(addr, len) != needed {
             return Denied::Unmapped;
         }
         let ahead = pages_of(addr, left.max(len));
-        region.resolver.raise(&region, needed, ahead.end - ahead.start, write, who);
+        region.resolver.raise(&region, needed, ahead.end - ahead.start, write, origin);
         Denied::PageFault
     }
 }

@@ -1,4 +1,4 @@
-//! Registering memory on demand: nothing is brought in, and nothing need be there yet.
+//! Registration of on-demand memory: no page is populated, and none need be present yet.
 
 use crate::Errno;
 use crate::adapter::Adapter;
@@ -8,12 +8,13 @@ use crate::paging::region::{ADDRESS_SPACE, OnDemand, Paged};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// An on-demand region that invalidations see and faults are resolved for, until it is dropped.
+/// An on-demand region, entered for invalidations and page faults until it is dropped.
 pub(crate) struct Registered(Arc<OnDemand>);
 
 impl Registered {
-    /// For a range of address and length; all of memory for 0 and `u64::MAX`. EINVAL for an impossible length or, where `huge`
-    /// promises huge pages, for memory that has none; ENOMEM without memory for its table; EAGAIN without threads.
+    /// Registers a range of address and length; the whole address space for 0 and `u64::MAX`. EINVAL for an
+    /// impossible length or, where `huge` promises huge pages, for memory without them; ENOMEM without memory for its
+    /// table; EAGAIN if no thread can be started.
     pub fn new(adapter: &Arc<Adapter>, range: (u64, u64), writable: bool, huge: bool) -> Result<Registered, Errno> {
         let (addr, len) = range;
         let implicit = addr == 0 && len == u64::MAX;
@@ -29,12 +30,12 @@ impl Registered {
         Ok(Registered(region))
     }
 
-    /// It has its key.
+    /// Records the key of the region.
     pub fn name(&self, key: u32) {
         self.0.key.store(key, Ordering::Relaxed);
     }
 
-    /// What its keys know of it. They must not be found any more, and the engine be quiet, before it is dropped.
+    /// The page handle for its keys. Before this object is dropped, the keys must be removed and the engine quiesced.
     pub fn paged(&self) -> Paged {
         Paged::of(&self.0)
     }
@@ -45,13 +46,14 @@ impl Drop for Registered {
         invalidate::leave(&self.0);
         self.0.resolver.cancel(&self.0);
         if Adapter::is_inside() {
-            // A memory hook of the program, with the engine at work beneath us: it may be looking at the table.
+            // A memory hook of the program called this from within an engine turn, which may be reading the table: it
+            // is leaked.
             std::mem::forget(self.0.clone());
         }
     }
 }
 
-/// Whether the mapping that `addr` is in consists of huge pages.
+/// Whether the mapping that contains `addr` consists of huge pages.
 fn is_huge(addr: u64) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return false };
     let mut inside = false;

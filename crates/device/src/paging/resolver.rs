@@ -1,12 +1,12 @@
-//! Who resolves network page faults: a queue of what is missing, and threads that bring it in.
+//! Resolution of network page faults: a queue of missing pages, and threads that populate them.
 //!
-//! A fault is of a QP's side, for the pages of one packet; what is left of its message is brought in with it, step by
-//! step, and each step wakes those who have theirs. A fault on pages that are being brought in joins them.
+//! A fault belongs to a side of a QP and names the pages of a packet. The rest of its message is populated with it in
+//! steps; each step wakes the QP sides that have all their pages. A fault on pages of a job joins that job.
 //!
-//! The engine raises faults. It never waits here: the lock is held for moments only, and nothing is allocated or freed
-//! under it where a memory hook of the program could come back.
+//! The engine raises faults and never waits here: the lock is held only briefly, and nothing is allocated or freed
+//! under it where a memory hook of the program could call back.
 //!
-//! Adapters that take their time to resolve a fault have pages ripen: see [`late`].
+//! The pages of adapters with a resolution time are deferred: see [`late`].
 
 mod late;
 
@@ -24,32 +24,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 use weir_transport::{Profile, Side};
 
-/// Whose faults are resolved: an adapter.
+/// The adapter that a resolver works for.
 pub(crate) trait Owner: Send + Sync {
-    /// Returns when no access that began before is still under way, or after a while: whoever invalidates may hold what
-    /// the access waits for.
+    /// Returns when no access that began before is under way, or after a time limit: the invalidating thread may hold
+    /// a lock that the access waits for.
     fn quiesce(&self);
-    /// What QPs waited for is there, or never will be.
-    fn resolved(&self, whom: &[(u32, Side)]);
-    /// Pages ripen: [`Resolver::announce`] is to be called.
+    /// The faults of these QP sides are over: their pages are present, or cannot be populated.
+    fn resolved(&self, sides: &[(u32, Side)]);
+    /// Pages are deferred: [`Resolver::announce`] must be called when they become due.
     fn ripens(&self) {}
-    /// A thread of the resolver has panicked: what QPs wait for may never come.
+    /// A thread of the resolver has panicked: faults may never be resolved.
     fn panicked(&self) {}
 }
 
-/// Threads at the most. Two are started; another whenever none is left for the next fault, for pages may take their time.
+/// Maximum number of threads. Two are started, another whenever none is idle, because a page may take a long time.
 const THREADS: usize = 8;
-/// Pages brought in at once: a QP goes on with these while the next ones come.
+/// Pages populated at a time: QPs continue with these while the next ones are populated.
 const STEP: u64 = 16;
-/// Pages brought in ahead of what is needed, at most.
+/// Pages populated ahead of the needed ones, at most.
 pub(crate) const AHEAD: u64 = 256;
-/// Waits that are ended at once.
+/// Waiters woken at a time.
 const WAKES: usize = 64;
 
 /// The queue and its threads.
 pub(crate) struct Resolver {
     state: Mutex<State>,
-    /// There is work, or the end has come.
+    /// There is work, or the threads must end.
     work: Condvar,
     owner: Weak<dyn Owner>,
 }
@@ -61,33 +61,33 @@ struct State {
     idle: usize,
     last: u64,
     ended: bool,
-    /// How late faults are resolved.
+    /// Deferral of faults.
     late: Late,
 }
 
-/// Pages that are to be brought in.
+/// Pages to be populated for a region.
 struct Job {
     number: u64,
     region: Arc<OnDemand>,
-    /// What is left of them.
+    /// The remaining pages.
     pages: Range<u64>,
     write: bool,
-    /// Asked for by a prefetch, not by a fault.
+    /// Requested by a prefetch, not by a fault.
     prefetch: bool,
     stage: Stage,
     cancelled: bool,
-    /// What of it has come and is not told yet.
+    /// Populated pages that do not enter the table yet.
     ripening: Ripening,
 }
 
-/// What is done for a job.
+/// Progress of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing yet.
+    /// No thread works on it yet.
     Waiting,
-    /// A thread is at it.
+    /// A thread works on it.
     Running,
-    /// It is brought in, and to be told later.
+    /// Populated; it enters the table later.
     Ripening,
 }
 
@@ -99,7 +99,7 @@ struct Waiter {
     side: Side,
 }
 
-/// Who met a fault.
+/// The QP side that met a fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Who<'a> {
     pub faults: &'a Arc<QpFaults>,
@@ -107,19 +107,19 @@ pub(crate) struct Who<'a> {
 }
 
 impl Resolver {
-    /// For an adapter with this profile.
+    /// A resolver without threads, for an adapter with this profile.
     pub fn new(owner: Weak<dyn Owner>, profile: &Profile) -> Arc<Resolver> {
         let late = Late::new(profile);
         let state = State { jobs: Vec::new(), waiters: Vec::new(), threads: 0, idle: 0, last: 0, ended: false, late };
         Arc::new(Resolver { state: Mutex::new(state), work: Condvar::new(), owner })
     }
 
-    /// Whose faults they are; nobody's if it is gone.
+    /// Its adapter; `None` if that is gone.
     pub fn owner(&self) -> Option<Arc<dyn Owner>> {
         self.owner.upgrade()
     }
 
-    /// Starts the first threads, if there are none yet. EAGAIN if the system gives none.
+    /// Starts the first threads unless they run. EAGAIN if the system refuses to start any.
     pub fn start(self: &Arc<Self>) -> Result<(), Errno> {
         while self.lock().threads < 2 {
             self.spawn()?;
@@ -127,29 +127,29 @@ impl Resolver {
         Ok(())
     }
 
-    /// Ends the threads, each with the step that it is at.
+    /// Ends the threads, each after its current step.
     pub fn end(&self) {
         self.lock().ended = true;
         self.work.notify_all();
     }
 
-    /// Makes room for the faults of so many QPs, so that raising them does not allocate. ENOMEM if there is none.
+    /// Allocates room for the faults of `qps` QPs, so that raising them does not allocate. ENOMEM without memory.
     pub fn reserve(&self, qps: usize) -> Result<(), Errno> {
-        // A side waits for one thing at a time; and some room for prefetches.
+        // A side waits for a single fault at a time; the rest is for prefetches.
         drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs)?);
         drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters)?);
         drop(with_room(4 * qps, || self.lock(), |state| state.late.begun())?);
         Ok(())
     }
 
-    /// A QP cannot go on without `needed`; with it comes what is `ahead` of it. It is woken by the owner.
-    pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, who: Who<'_>) {
-        if !who.faults.begin(who.side) {
+    /// A QP side needs `needed`. Populates up to `ahead` pages from there; the owner is told when the QP can continue.
+    pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: Who<'_>) {
+        if !origin.faults.begin(origin.side) {
             return;
         }
         let pages = needed.start..needed.end.max(needed.start + ahead.min(AHEAD)).min(region.pages().end);
         let mut state = self.lock();
-        state.late.began(who.faults.num, who.side);
+        state.late.began(origin.faults.num, origin.side);
         region.counters.add(|c| &c.page_faults, 1);
         let found = state.jobs.iter_mut().find(|job| job.brings(region, &needed, write));
         let job = match found {
@@ -160,12 +160,12 @@ impl Resolver {
             }
             None => state.push(region.clone(), pages, write, false),
         };
-        state.waiters.push(Waiter { job, pages: needed, faults: who.faults.clone(), side: who.side });
+        state.waiters.push(Waiter { job, pages: needed, faults: origin.faults.clone(), side: origin.side });
         drop(state);
         self.work.notify_one();
     }
 
-    /// The message that met a fault at `page` goes on for so many pages: they may come with it.
+    /// The message that met a fault at `page` continues for `ahead` pages: its job may populate them, too.
     pub fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
         let mut state = self.lock();
         if let Some(job) = state.jobs.iter_mut().find(|job| job.brings(region, &(page..page + 1), write)) {
@@ -176,10 +176,10 @@ impl Resolver {
         }
     }
 
-    /// Brings pages in when there is time. Not from within the engine.
+    /// Populates pages in the background. Must not be called from within the engine.
     pub fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool) {
         let Ok(mut state) = with_room(1, || self.lock(), |state| &mut state.jobs) else {
-            // Without it the pages come when they are needed.
+            // Without memory for the job, the pages are populated by faults.
             return;
         };
         state.push(region.clone(), pages, write, true);
@@ -187,7 +187,7 @@ impl Resolver {
         self.work.notify_one();
     }
 
-    /// A region ends: nothing more is brought in for it, and nobody waits for its pages.
+    /// Cancels the jobs of a region that is deregistered, and wakes their waiters.
     pub fn cancel(&self, region: &Arc<OnDemand>) {
         loop {
             let mut state = self.lock();
@@ -198,7 +198,7 @@ impl Resolver {
             let State { jobs, waiters, .. } = &mut *state;
             let cancelled = |number| jobs.iter().any(|job| job.number == number && job.cancelled);
             take_waiters(waiters, &mut woken, |waiter| cancelled(waiter.job), |_| None);
-            // Those that run are taken out by who runs them.
+            // The thread that works on a running job removes it.
             let idle = jobs.iter().position(|job| job.cancelled && job.stage != Stage::Running);
             let gone = idle.map(|at| jobs.swap_remove(at));
             drop(state);
@@ -218,12 +218,12 @@ impl Resolver {
             return;
         }
         region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
-        let mut whom = [(0, Side::Requester); WAKES];
-        for (place, waiter) in whom.iter_mut().zip(woken.list.iter().flatten()) {
+        let mut sides = [(0, Side::Requester); WAKES];
+        for (place, waiter) in sides.iter_mut().zip(woken.list.iter().flatten()) {
             *place = (waiter.faults.num, waiter.side);
         }
         if let Some(owner) = self.owner() {
-            owner.resolved(&whom[..woken.count]);
+            owner.resolved(&sides[..woken.count]);
         }
     }
 
@@ -264,7 +264,7 @@ impl Resolver {
             let alone = state.idle == 0 && state.threads < THREADS;
             drop(state);
             if alone {
-                // Without another thread the next fault waits for this one.
+                // Otherwise the next fault would wait for this job.
                 let _ = self.spawn();
             }
             loop {
@@ -280,7 +280,7 @@ impl Resolver {
         state.threads -= 1;
     }
 
-    /// Brings in what a job asks for, step by step.
+    /// Populates the pages of a job, step by step.
     fn work_on(&self, number: u64) {
         let mut step = STEP;
         loop {
@@ -315,9 +315,9 @@ impl Resolver {
                     self.advance(number, pages.end, &region, None);
                     step = STEP;
                 }
-                // Once more. Whoever invalidates again and again is ahead of us, as he is of any adapter.
+                // Tries again. A program that keeps invalidating can starve this, as it can starve a real adapter.
                 Err(Trouble::Invalidated) => std::thread::yield_now(),
-                // One of them.
+                // At least one page of the step is unmapped: goes on page by page.
                 Err(Trouble::Unmapped) if pages.end - pages.start > 1 => step = 1,
                 Err(Trouble::Unmapped) => {
                     self.advance(number, pages.end, &region, Some((pages.start, write)));
@@ -327,8 +327,8 @@ impl Resolver {
         }
     }
 
-    /// A job has come to `end`: those who have what they need go on. `failed`: the last page is not to be had; those who
-    /// need it go on to hear of it.
+    /// A job has reached `end`: wakes the waiters that have all their pages. `failed`: the last page could not be
+    /// populated; wakes its waiters with that failure.
     fn advance(&self, number: u64, end: u64, region: &OnDemand, failed: Option<(u64, bool)>) {
         loop {
             let mut state = self.lock();
@@ -339,7 +339,7 @@ impl Resolver {
             let done = |waiter: &Waiter| waiter.job == number && (waiter.pages.end <= end || fails(waiter).is_some());
             take_waiters(&mut state.waiters, &mut woken, done, fails);
             if failed.is_some() && !state.waiters.iter().any(|waiter| waiter.job == number) {
-                // What was to come ahead lies beyond the end of the memory.
+                // The remaining pages are read-ahead beyond the end of the mapped memory.
                 let job = state.job(number);
                 job.pages.start = job.pages.end;
             }
@@ -355,7 +355,7 @@ impl Resolver {
         }
     }
 
-    /// A job is over, and whoever still waits for it looks again; false if somebody has joined it just now.
+    /// Removes a completed job and wakes its waiters, which try again; false if a fault has just extended the job.
     fn finish(&self, number: u64) -> bool {
         loop {
             let mut state = self.lock();
@@ -393,9 +393,9 @@ impl State {
         number
     }
 
-    /// The one with this number, which runs.
+    /// The running job with this number.
     fn job(&mut self, number: u64) -> &mut Job {
-        self.jobs.iter_mut().find(|job| job.number == number).expect("who runs it takes it out")
+        self.jobs.iter_mut().find(|job| job.number == number).expect("the thread that runs a job removes it")
     }
 
     fn take(&mut self, number: u64) -> Option<Job> {
@@ -405,7 +405,7 @@ impl State {
 }
 
 impl Job {
-    /// Whether these pages come with it.
+    /// Whether the job covers these pages.
     fn brings(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
         Arc::ptr_eq(&self.region, region)
             && (self.write || !write)
@@ -421,7 +421,7 @@ impl Job {
     }
 }
 
-/// Waiters whose wait is over, in bounded number.
+/// Waiters that can continue; at most [`WAKES`].
 struct Woken {
     list: [Option<Waiter>; WAKES],
     count: usize,
@@ -435,13 +435,13 @@ impl Default for Woken {
 }
 
 impl Woken {
-    /// There may be more.
+    /// There may be more of them.
     fn is_full(&self) -> bool {
         self.count == WAKES
     }
 }
 
-/// Ends waits, and notes what failed.
+/// Ends waits and records failures.
 fn take_waiters(
     waiters: &mut Vec<Waiter>,
     woken: &mut Woken,
@@ -476,9 +476,9 @@ mod tests {
     impl Owner for Adapter {
         fn quiesce(&self) {}
 
-        fn resolved(&self, whom: &[(u32, Side)]) {
+        fn resolved(&self, sides: &[(u32, Side)]) {
             let sender = self.0.lock().unwrap();
-            whom.iter().for_each(|who| sender.send(*who).unwrap());
+            sides.iter().for_each(|side| sender.send(*side).unwrap());
         }
     }
 
@@ -490,7 +490,7 @@ mod tests {
         first: u64,
     }
 
-    /// A region of so many fresh pages. Nothing is brought in before `start`.
+    /// A region of this many fresh pages. Nothing is populated before `start`.
     fn bed(pages: u64) -> Bed {
         // SAFETY: a new mapping, which stays.
         let start = unsafe {
@@ -514,7 +514,7 @@ mod tests {
         }
 
         fn next(&self) -> u32 {
-            self.woken.recv_timeout(Duration::from_secs(10)).expect("somebody is woken").0
+            self.woken.recv_timeout(Duration::from_secs(10)).expect("a waiter is woken").0
         }
 
         fn protect(&self, page: u64) {
@@ -539,26 +539,26 @@ mod tests {
     }
 
     #[test]
-    fn each_is_woken_once_with_what_he_needs() {
+    fn each_waiter_is_woken_once_with_its_pages_present() {
         let (bed, qps) = (bed(600), qps(3));
         bed.raise(&qps[0], 0..1, 100);
         bed.raise(&qps[0], 0..1, 100);
         bed.raise(&qps[1], 90..92, 0);
         bed.raise(&qps[2], 500..501, 1000);
-        assert_eq!(bed.resolver.lock().jobs.len(), 2, "who joined has no job of his own");
+        assert_eq!(bed.resolver.lock().jobs.len(), 2, "a fault that joins a job adds none");
         bed.resolver.expect(&bed.region, bed.first, 400, true);
         bed.resolver.start().unwrap();
         let mut woken = [bed.next(), bed.next(), bed.next()];
         woken.sort();
         assert_eq!(woken, [0, 1, 2]);
-        let everything = || !bed.resolver.lock().jobs.is_empty();
-        while everything() {
+        let pending = || !bed.resolver.lock().jobs.is_empty();
+        while pending() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(bed.woken.try_recv().is_err());
         let missing =
             |pages: Range<u64>| bed.region.table.first_missing(bed.first + pages.start..bed.first + pages.end, true);
-        assert_eq!(missing(0..AHEAD), None, "no further than that");
+        assert_eq!(missing(0..AHEAD), None, "the limit of read-ahead");
         assert_eq!(missing(0..AHEAD + 1), Some(bed.first + AHEAD));
         assert_eq!(missing(500..600), None, "to the end of the region");
         let values = bed.region.counters.own.read();
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_not_to_be_had_is_told_to_those_who_need_it() {
+    fn an_unmapped_page_fails_only_the_faults_that_need_it() {
         let (bed, qps) = (bed(64), qps(4));
         bed.protect(20);
         bed.raise(&qps[0], 0..1, 64);
@@ -585,14 +585,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_region_that_ends_looks_again() {
+    fn waiters_of_a_cancelled_region_are_woken_and_may_wait_again() {
         let (bed, qps) = (bed(8), qps(2));
         bed.raise(&qps[0], 0..1, 0);
         bed.raise(&qps[1], 4..5, 0);
         bed.resolver.cancel(&bed.region);
         assert_eq!(bed.next() + bed.next(), 1);
         assert!(bed.resolver.lock().jobs.is_empty() && bed.resolver.lock().waiters.is_empty());
-        // And may wait again.
+        // It may wait again.
         bed.raise(&qps[0], 0..1, 0);
         bed.resolver.start().unwrap();
         assert_eq!(bed.next(), 0);

@@ -1,15 +1,15 @@
-//! The adapter's translation table of one region: which pages it may read and write without a network page fault.
-//! Empty at first. Reading takes no lock; whoever changes it settles that elsewhere (see `invalidate`).
+//! The adapter's translation table of a region: which pages it may read and write without a network page fault.
+//! Initially empty. Reads take no lock; callers that change it synchronise among themselves (see `invalidate`).
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Bytes of a page. Huge ones count as many.
+/// Bytes of a page. A huge page counts as many pages.
 pub const PAGE: u64 = 4096;
 
-/// Page numbers from one address's page to the end of another's; all pages that bytes `addr .. addr + len` lie in.
+/// The numbers of all pages that contain bytes of `addr .. addr + len`.
 pub fn pages_of(addr: u64, len: u64) -> Range<u64> {
     let end = addr.saturating_add(len);
     let last = end / PAGE + u64::from(!end.is_multiple_of(PAGE));
@@ -20,14 +20,14 @@ pub fn pages_of(addr: u64, len: u64) -> Range<u64> {
 pub struct Table {
     /// Page numbers that it covers.
     pages: Range<u64>,
-    /// Chunks by number from that of the first page on, made when they are first needed.
+    /// Pointers to chunks, from the chunk of the first page on; chunks are allocated when they are first needed.
     chunks: NonNull<AtomicPtr<Chunk>>,
     count: usize,
-    /// How many pages are there.
+    /// Number of present pages.
     present: AtomicU64,
 }
 
-/// Words of 32 pages each: below, whether they may be read; above, whether they may be written, too.
+/// Words of 32 pages each: the lower 32 bits say which may be read, the upper 32 bits which may also be written.
 type Chunk = [AtomicU64; WORDS];
 
 const WORDS: usize = 512;
@@ -40,13 +40,13 @@ unsafe impl Send for Table {}
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// An empty one for the pages of `len` bytes at `addr`. `None`: there is no memory for it.
+    /// An empty table for the pages of `len` bytes at `addr`. `None` if there is no memory for it.
     pub fn new(addr: u64, len: u64) -> Option<Table> {
         let pages = pages_of(addr, len);
         let count = (pages.end.div_ceil(PAGES_OF_CHUNK) - pages.start / PAGES_OF_CHUNK).max(1) as usize;
-        // Of the whole address space these are 16 MiB, which the kernel gives as they are touched.
+        // For the whole address space these are 16 MiB, which the kernel allocates as they are touched.
         let layout = Layout::array::<AtomicPtr<Chunk>>(count).ok()?;
-        // SAFETY: not of zero bytes; zeros are null pointers.
+        // SAFETY: the size is not zero; zeros are null pointers.
         let chunks = NonNull::new(unsafe { alloc_zeroed(layout) }.cast())?;
         Some(Table { pages, chunks, count, present: AtomicU64::new(0) })
     }
@@ -56,20 +56,20 @@ impl Table {
         self.pages.clone()
     }
 
-    /// Whether `len` bytes at `addr` are there, for writing or for reading. The hot path.
+    /// Whether `len` bytes at `addr` are present, for writing or for reading. The hot path.
     #[inline]
     pub fn has(&self, addr: u64, len: u64, write: bool) -> bool {
         let Range { start, end } = pages_of(addr, len);
         let (word, bit) = (start / PAGES_OF_WORD, start % PAGES_OF_WORD);
         if end <= (word + 1) * PAGES_OF_WORD {
-            // All in one word, as packets' pages are as a rule.
+            // All pages are in one word, as the pages of a packet usually are.
             let mask = ones(end - start) << bit << if write { PAGES_OF_WORD } else { 0 };
             return self.word(start).is_some_and(|word| word.load(Ordering::Acquire) & mask == mask);
         }
         self.first_missing(start..end, write).is_none()
     }
 
-    /// The first of these pages that is not there.
+    /// The first of these pages that is not present.
     pub fn first_missing(&self, pages: Range<u64>, write: bool) -> Option<u64> {
         let mut at = pages.start;
         while at < pages.end {
@@ -85,7 +85,7 @@ impl Table {
         None
     }
 
-    /// Makes room to enter these pages, so that entering does not allocate. False: there is no memory for it.
+    /// Allocates the chunks of these pages, so that entering them does not allocate. False if there is no memory.
     #[must_use]
     pub fn make_room(&self, pages: Range<u64>) -> bool {
         let pages = self.within(pages);
@@ -96,14 +96,14 @@ impl Table {
             let place = self.place(number * PAGES_OF_CHUNK).expect("within bounds");
             if place.load(Ordering::Acquire).is_null() {
                 let layout = Layout::new::<Chunk>();
-                // SAFETY: not of zero bytes.
+                // SAFETY: the size is not zero.
                 let chunk = unsafe { alloc_zeroed(layout) }.cast::<Chunk>();
                 if chunk.is_null() {
                     return false;
                 }
                 let null = std::ptr::null_mut();
                 if place.compare_exchange(null, chunk, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                    // SAFETY: nobody has seen ours.
+                    // SAFETY: no other thread has seen this chunk.
                     unsafe { dealloc(chunk.cast(), layout) };
                 }
             }
@@ -111,7 +111,7 @@ impl Table {
         true
     }
 
-    /// Enters pages that there is room for; those outside are left out. The number of those that were not there.
+    /// Enters pages with existing chunks; pages out of bounds are skipped. Returns how many were not present before.
     pub fn enter(&self, pages: Range<u64>, write: bool) -> u64 {
         let pages = self.within(pages);
         let (mut at, mut new) = (pages.start, 0);
@@ -129,14 +129,14 @@ impl Table {
         new
     }
 
-    /// Takes pages out. The number of those that were there.
+    /// Removes pages. Returns how many were present.
     pub fn clear(&self, pages: Range<u64>) -> u64 {
         let pages = self.within(pages);
         let (mut at, mut gone) = (pages.start, 0);
         while at < pages.end {
             let (_, mask, next) = step(at, pages.end);
             let Some(word) = self.word(at) else {
-                // A chunk that was never needed.
+                // The chunk was never needed.
                 at = (at / PAGES_OF_CHUNK + 1) * PAGES_OF_CHUNK;
                 continue;
             };
@@ -150,7 +150,7 @@ impl Table {
         gone
     }
 
-    /// How many pages are there.
+    /// Number of present pages.
     pub fn present(&self) -> u64 {
         self.present.load(Ordering::Relaxed)
     }
@@ -176,14 +176,14 @@ impl Table {
 
     #[inline]
     fn chunks(&self) -> &[AtomicPtr<Chunk>] {
-        // SAFETY: `count` of them were allocated and are ours.
+        // SAFETY: `count` pointers were allocated, and the table owns them.
         unsafe { std::slice::from_raw_parts(self.chunks.as_ptr(), self.count) }
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // The whole address space has many places, and few chunks: untouched ones are only read.
+        // The whole address space has many pointers but few chunks: untouched pointers are only read.
         for place in self.chunks() {
             let chunk = place.load(Ordering::Acquire);
             if !chunk.is_null() {
@@ -197,7 +197,7 @@ impl Drop for Table {
     }
 }
 
-/// The first page of the word that `at` is in, the bits of `at .. end` in it, and the page after it.
+/// The first page of the word that contains `at`, the bits of `at .. end` in it, and the first page of the next step.
 fn step(at: u64, end: u64) -> (u64, u64, u64) {
     let first = at - at % PAGES_OF_WORD;
     let next = end.min(first + PAGES_OF_WORD);
@@ -206,7 +206,7 @@ fn step(at: u64, end: u64) -> (u64, u64, u64) {
 
 #[inline]
 fn ones(count: u64) -> u64 {
-    // At most 32.
+    // `count` is at most 32.
     (1 << count) - 1
 }
 
@@ -230,8 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn every_run_of_pages_against_a_plain_list() {
-        // Across words and across a chunk's edge.
+    fn random_page_ranges_against_a_plain_list() {
+        // Across words and across the boundary of two chunks.
         let first = PAGES_OF_CHUNK - 70;
         let table = table(first, 140);
         let (mut readable, mut writable) = ([false; 140], [false; 140]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_never_there() {
+    fn pages_out_of_bounds_are_never_present() {
         let table = table(100, 10);
         assert_eq!(table.enter(0..1000, true), 10);
         assert!(table.has(100 * PAGE, 10 * PAGE, true));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_address_space_costs_what_is_used_of_it() {
+    fn a_table_of_the_whole_address_space_allocates_used_chunks_only() {
         let table = Table::new(0, 1 << 47).unwrap();
         let page = 0x7fff_1234_5678_u64 / PAGE;
         assert!(!table.has(page * PAGE, 8, false));

@@ -1,7 +1,7 @@
-//! The run folder of a user, with a folder for each process in it: private, and free of what dead processes left.
+//! The run folder of a user, with a folder for each process: private, and cleared of the folders of dead processes.
 //!
-//! A process holds a lock on its sheet as long as it lives, however it ends; that tells the living from the dead, where
-//! process IDs may mean different things in different containers that share the folder.
+//! A process holds a lock on its sheet until it ends, in whatever way. The lock shows whether it is alive. A process
+//! ID does not, because containers that share the folder may use the same ID for different processes.
 
 use nix::unistd::geteuid;
 use std::ffi::OsStr;
@@ -15,14 +15,14 @@ use std::time::Duration;
 /// Name of the sheet in a process's folder.
 pub const SHEET: &str = "counters";
 
-/// The variable that names the run folder.
+/// The environment variable that names the run folder.
 pub const VARIABLE: &str = "WEIR_RUN_DIR";
 
-/// After so long a folder that is not ready never will be.
+/// A folder that is not complete after this time will never be.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
-/// Where this user's run folder may be, the best first: memory rather than a disk, whose writeback would stop the
-/// process now and then.
+/// Candidates for this user's run folder, the best first: memory rather than a disk, because writeback to a disk
+/// would stop the process now and then.
 pub fn candidates() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|v| Path::new(v).is_absolute()).map(PathBuf::from);
     let user = geteuid();
@@ -33,7 +33,7 @@ pub fn candidates() -> Vec<PathBuf> {
     all
 }
 
-/// The run folder, made if there is none. Error: that of the last place that was tried.
+/// The run folder, created if necessary. Error: that of the last candidate.
 pub fn prepare() -> io::Result<PathBuf> {
     let mut last = io::ErrorKind::NotFound.into();
     for folder in candidates() {
@@ -45,8 +45,8 @@ pub fn prepare() -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// A folder that is this user's alone. It may stand in a folder that all may write to, where somebody else could have
-/// made it first.
+/// Creates a folder that only this user can access. Its parent may be writable for all users, so that another user
+/// may have created it before.
 fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o700))?,
@@ -58,7 +58,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
     if private { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// The folders of processes in a run folder, living and dead.
+/// The folders of processes in a run folder, alive and dead.
 pub fn processes(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| is_process(path.file_name()))
@@ -68,7 +68,7 @@ fn is_process(name: Option<&OsStr>) -> bool {
     name.and_then(OsStr::to_str).is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Whether the process that a sheet is of still lives.
+/// Whether the process that owns a sheet is alive.
 pub fn lives(sheet: &File) -> bool {
     // SAFETY: zeros are a valid flock; it is filled in here and by the kernel.
     unsafe {
@@ -80,7 +80,7 @@ pub fn lives(sheet: &File) -> bool {
     }
 }
 
-/// Holds a sheet until it is closed, by this process or at its end. EAGAIN if somebody else does.
+/// Locks a sheet until this process closes it or ends. EAGAIN if another process has the lock.
 pub fn hold(sheet: &File) -> io::Result<()> {
     // SAFETY: as in `lives`.
     let result = unsafe {
@@ -92,7 +92,7 @@ pub fn hold(sheet: &File) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Removes what dead processes left.
+/// Removes the folders of dead processes.
 pub fn sweep(folder: &Path) {
     for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let dead = match File::open(path.join(SHEET)) {
@@ -106,7 +106,7 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// One that is being made has no lock yet.
+/// A folder that is being created is not locked yet.
 fn is_old(path: &Path) -> bool {
     let age = fs::symlink_metadata(path).and_then(|found| found.modified()).map(|time| time.elapsed());
     age.is_ok_and(|age| age.is_ok_and(|age| age > UNFINISHED))
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_dead_are_swept() {
+    fn only_folders_of_dead_processes_are_removed() {
         let folder = scratch("sweep");
         let alive = process(&folder, "17");
         hold(&alive).unwrap();
@@ -133,7 +133,7 @@ mod tests {
         assert!(!lives(&File::open(folder.join("18").join(SHEET)).unwrap()));
         sweep(&folder);
         assert_eq!(processes(&folder).collect::<Vec<_>>(), [folder.join("17")]);
-        assert!(folder.join(".new-19").exists(), "it may be in the making");
+        assert!(folder.join(".new-19").exists(), "it may still be in creation");
         drop(alive);
         sweep(&folder);
         assert_eq!(processes(&folder).count(), 0);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_look_into_is_not_used() {
+    fn a_folder_that_other_users_may_access_is_not_used() {
         let folder = scratch("open");
         let inner = folder.join("run");
         make_private(&inner).unwrap();

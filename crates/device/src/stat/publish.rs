@@ -1,6 +1,6 @@
-//! This process's own folder: made when it first opens a device, kept current, removed at its end.
+//! This process's own folder: created when it first opens a device, updated, and removed at its end.
 //!
-//! Where no folder can be had, everything is counted into memory that nobody sees.
+//! If no folder can be created, everything is counted in private memory.
 
 use crate::Errno;
 use crate::cancel::Uncancelled;
@@ -20,24 +20,25 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, SystemTime};
 
-/// How often what paging counts is looked at, once there has been an on-demand region.
+/// The interval at which the counters of paging are copied, once there has been an on-demand region.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// What this process shows.
+/// The statistics of this process.
 struct Own {
     sheet: &'static Sheet,
     folder: Option<PathBuf>,
     files: Vec<(String, vendor::Files)>,
 }
 
-/// A forked child makes its own.
+/// A forked child creates its own.
 static OWN: PerProcess<Mutex<Option<Own>>> = PerProcess::new();
 
 fn own() -> MutexGuard<'static, Option<Own>> {
     OWN.get().lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The place of a device that is being opened, the `index`-th of those that programs see. Error: EMFILE, ENFILE.
+/// The entry of a device that is being opened, number `index` of the devices that programs see. Errors: EMFILE,
+/// ENFILE.
 pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
     let mut place = own();
     let own = match &mut *place {
@@ -52,7 +53,7 @@ pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
     }))
 }
 
-/// A process has on-demand regions: what they count is published from now on, by a thread of its own.
+/// This process has on-demand regions: starts a thread that publishes their counters.
 pub fn paging() {
     static STARTED_IN: AtomicU32 = AtomicU32::new(u32::MAX);
     let generation = fork::generation();
@@ -69,7 +70,7 @@ fn keep_current() {
     loop {
         let shown = quietly(|| publish(&mut last));
         if !shown {
-            // Nothing depends on what is shown.
+            // Nothing depends on the published counters.
             tracing::error!("counters of paging are not published any more after a panic, a bug of Weir");
             return;
         }
@@ -98,7 +99,7 @@ impl Own {
         });
         let (sheet, folder) = match made {
             Ok((sheet, folder)) => (sheet, Some(folder)),
-            // The device cannot be opened then. The next attempt may find one.
+            // The device cannot be opened without descriptors. The next attempt may succeed.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 return Err(error.into());
             }
@@ -120,7 +121,7 @@ impl Own {
         }
     }
 
-    /// Copies what paging has counted into the sheet.
+    /// Copies the counters of paging into the sheet.
     fn show(&self, regions: &[counters::OfRegion]) {
         let sheet = self.sheet;
         sheet.change(|| {
@@ -165,7 +166,7 @@ fn copy(places: &[Word], values: &Values) {
     }
 }
 
-/// Memory that nobody sees, all zeros.
+/// Private memory, all zeros.
 fn unseen<T>() -> &'static T {
     // SAFETY: used for a sheet and a part of it, of which all zeros are valid; never freed.
     unsafe {
@@ -178,7 +179,7 @@ fn unseen<T>() -> &'static T {
     }
 }
 
-/// This process's folder in the run folder, under another name until all is in it.
+/// Creates this process's folder in the run folder, under a temporary name until it is complete.
 fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
     let pid = std::process::id();
     let making = run.join(format!(".new-{pid}-{:08x}", getrandom::u32().unwrap_or_default()));
@@ -190,7 +191,7 @@ fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
         let sheet = map(&file)?;
         fill_header(sheet);
         let folder = place(&making, run, pid)?;
-        // Held until the end; a forked child lets go of it.
+        // The lock is held until the process ends; a forked child closes the descriptor.
         fork::register(&[file.as_raw_fd()]);
         let _ = file.into_raw_fd();
         Ok((sheet, folder))
@@ -201,7 +202,7 @@ fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
     done
 }
 
-/// Named by the process ID; where another container has that one, with something added.
+/// Renames the folder to the process ID, with a suffix if another container uses the same ID.
 fn place(making: &Path, run: &Path, pid: u32) -> io::Result<PathBuf> {
     let names = std::iter::once(pid.to_string()).chain((2..100).map(|more| format!("{pid}.{more}")));
     let mut last = io::ErrorKind::AlreadyExists.into();
@@ -215,17 +216,17 @@ fn place(making: &Path, run: &Path, pid: u32) -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// All of the file has its memory beforehand: a file system that is full must not stop the process later.
+/// Maps a sheet. The file's blocks are allocated before, because a full file system must not stop the process later.
 fn map(file: &File) -> io::Result<&'static Sheet> {
     let size = size_of::<Sheet>();
-    // SAFETY: a descriptor of ours.
+    // SAFETY: a valid descriptor.
     let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size as libc::off_t) };
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
     let how = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-    // SAFETY: a new mapping, never unmapped, of a file that is that long and that nobody else makes shorter: it lies in
-    // a folder of this user alone. A page's start is aligned well enough, and any bytes are a sheet.
+    // SAFETY: a new mapping, never unmapped, of a file of that length. No other process truncates the file: it is in
+    // a private folder of this user. A page-aligned address is aligned well enough, and any bytes are a valid sheet.
     unsafe {
         let address = libc::mmap(std::ptr::null_mut(), size, how.0, how.1, file.as_raw_fd(), 0);
         if address == libc::MAP_FAILED {
@@ -249,7 +250,7 @@ fn fill_header(sheet: &Sheet) {
     header.magic.publish(MAGIC);
 }
 
-/// What was started, without its folder.
+/// Name of the program, without its folder.
 fn program() -> String {
     let named = std::env::args_os().next().map(PathBuf::from);
     let name = named.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
@@ -264,7 +265,7 @@ fn remove_at_exit() {
     }
     fn remove_folder() {
         static DONE: AtomicBool = AtomicBool::new(false);
-        // The thread may be at it; somebody who died with the lock is not waited for.
+        // The thread may hold the lock for a moment. A thread that was killed with the lock is not waited for.
         let Some(place) = OWN.existing() else { return };
         let mut tries = (0..50).map_while(|_| match place.try_lock() {
             Ok(own) => Some(Some(own)),
@@ -275,7 +276,7 @@ fn remove_at_exit() {
             }
         });
         let Some(own) = tries.find_map(|own| own) else { return };
-        // Children of vfork that call exit run this too.
+        // A child of vfork that calls exit runs this, too.
         if let Some(own) = own.as_ref().filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
             && let Some(folder) = &own.folder
             && !DONE.swap(true, Ordering::Relaxed)
@@ -295,7 +296,7 @@ mod tests {
     use crate::stat::read;
 
     #[test]
-    fn what_is_counted_is_read_while_it_runs() {
+    fn counters_are_readable_while_the_process_runs() {
         let run = std::env::temp_dir().join(format!("weir-test-publish-{}", std::process::id()));
         let _ = fs::remove_dir_all(&run);
         DirBuilder::new().mode(0o700).create(&run).unwrap();
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!((value("page_faults"), value("page_fault_ns"), value("page_prefetch")), (3, 4000, 0));
         device.traffic.packets_sent.bump(1);
         assert_eq!(read::processes(std::slice::from_ref(&run))[0].devices[0].packets_sent, 6);
-        // A second one of the same ID, as from another container.
+        // The same process ID again, as from another container.
         let (_, second) = make(&run).unwrap();
         assert_eq!(second.file_name().unwrap().to_string_lossy(), format!("{}.2", std::process::id()));
         fs::remove_dir_all(run).unwrap();

@@ -1,4 +1,4 @@
-//! Reading what processes show of themselves.
+//! Reading the statistics of processes.
 
 use crate::stat::folder::{self, SHEET};
 use crate::stat::sheet::{MAGIC, Region, Sheet, Text, VALUES, Word, state};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A process as it is now.
+/// The current state of a process.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub pid: u32,
@@ -22,7 +22,7 @@ pub struct Process {
     pub devices: Vec<Device>,
     /// Its on-demand regions, or the first of them.
     pub regions: Vec<OnDemand>,
-    /// How many there are.
+    /// Number of its on-demand regions.
     pub region_count: u64,
 }
 
@@ -40,17 +40,17 @@ pub struct Device {
     pub bytes_sent: u64,
     pub packets_received: u64,
     pub bytes_received: u64,
-    /// Times that requests were sent again: nothing was heard.
+    /// How often requests were retransmitted because of an ACK timeout.
     pub ack_timeouts: u64,
-    /// The responder missed a packet.
+    /// How often because of a sequence NAK: the responder missed a packet.
     pub sequence_naks: u64,
-    /// A response was missing.
+    /// How often because a response was missing.
     pub implied_naks: u64,
-    /// The receiver was not ready.
+    /// How often because of an RNR NAK: the receiver was not ready.
     pub rnr_naks: u64,
-    /// Packets that the adapter itself lost, as its profile has it.
+    /// Packets that the adapter itself lost, as its profile describes.
     pub packets_lost: u64,
-    /// Counters of paging by name; times are in nanoseconds, their names end in `_ns`.
+    /// Counters of paging by name; times are in nanoseconds, and their names end in `_ns`.
     pub paging: Vec<(String, u64)>,
 }
 
@@ -60,7 +60,7 @@ pub struct OnDemand {
     pub device: String,
     pub lkey: u32,
     pub addr: u64,
-    /// `u64::MAX` if it is the whole address space.
+    /// Length in bytes; `u64::MAX` if it is the whole address space.
     pub len: u64,
     pub paging: Vec<(String, u64)>,
 }
@@ -73,13 +73,13 @@ pub enum Unreadable {
     /// It ended without removing its folder.
     #[error("the process has ended")]
     Dead,
-    #[error("it was written by another version of Weir")]
+    #[error("its counters were written by another version of Weir")]
     Version,
-    #[error("it is being written all the time")]
+    #[error("its counters kept changing while they were read; try again")]
     Busy,
 }
 
-/// Folders to look into: this user's; for root everybody's.
+/// Folders to search: those of this user; for root those of all users.
 pub fn folders() -> Vec<PathBuf> {
     let mut all = folder::candidates();
     if nix::unistd::geteuid().is_root() {
@@ -97,7 +97,7 @@ pub fn folders() -> Vec<PathBuf> {
     all
 }
 
-/// All living processes in these run folders that may be looked at, by their IDs.
+/// All live processes in these run folders that this user may read, sorted by ID.
 pub fn processes(folders: &[PathBuf]) -> Vec<Process> {
     let all = folders.iter().flat_map(|run| folder::processes(run)).filter_map(|folder| process(&folder).ok());
     let mut all: Vec<Process> = all.collect();
@@ -105,9 +105,9 @@ pub fn processes(folders: &[PathBuf]) -> Vec<Process> {
     all
 }
 
-/// What is in one process's folder now.
+/// The current contents of a process's folder.
 pub fn process(folder: &Path) -> Result<Process, Unreadable> {
-    // Nobody else's links are followed, and no pipe is waited for.
+    // Links of other users are not followed, and a pipe does not block.
     let how = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(how).open(folder.join(SHEET))?;
     if !folder::lives(&file) {
@@ -117,7 +117,7 @@ pub fn process(folder: &Path) -> Result<Process, Unreadable> {
     Ok(describe(&sheet, folder, found.uid()))
 }
 
-/// A copy that was not written to meanwhile.
+/// A copy that was not written to while it was made.
 fn read_whole(file: &File) -> Result<Box<Sheet>, Unreadable> {
     for _ in 0..100 {
         let sheet = read(file)?;
@@ -135,7 +135,7 @@ fn read_whole(file: &File) -> Result<Box<Sheet>, Unreadable> {
 
 fn read(file: &File) -> Result<Box<Sheet>, Unreadable> {
     let mut sheet = Box::<Sheet>::new_uninit();
-    // SAFETY: zeroed, so that it may be seen as bytes; any bytes are a sheet.
+    // SAFETY: zeroed, so that it may be accessed as bytes; any bytes are a valid sheet.
     let sheet = unsafe {
         sheet.as_mut_ptr().write_bytes(0, 1);
         let bytes = std::slice::from_raw_parts_mut(sheet.as_mut_ptr().cast::<u8>(), size_of::<Sheet>());

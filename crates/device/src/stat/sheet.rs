@@ -1,4 +1,4 @@
-//! The layout of a process's counters in their file: words that only that process writes.
+//! The layout of a process's counter file: words that only that process writes.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_link::{Arrival, Fate, Group};
@@ -6,14 +6,14 @@ use weir_transport::Setbacks;
 
 /// "weir", and the version of this layout.
 pub const MAGIC: u64 = 0x7765_6972_0000_0003;
-/// Devices of one process that are shown.
+/// Maximum number of devices in a sheet.
 pub const DEVICES: usize = 8;
-/// On-demand regions that are shown one by one.
+/// Maximum number of on-demand regions in a sheet.
 pub const REGIONS: usize = 256;
-/// Counters of paging, with room for more.
+/// Maximum number of paging counters; more than there are now.
 pub const VALUES: usize = 24;
 
-/// The whole file. Any bytes are a valid one.
+/// The whole file. Any bytes are a valid sheet.
 #[repr(C, align(64))]
 pub struct Sheet {
     pub header: Header,
@@ -21,7 +21,7 @@ pub struct Sheet {
     pub regions: [Region; REGIONS],
 }
 
-/// Whose it is, and what the columns mean.
+/// Description of the process, and the names of the paging counters.
 #[repr(C)]
 pub struct Header {
     /// [`MAGIC`]; written last.
@@ -34,10 +34,10 @@ pub struct Header {
     pub namespace: Word,
     /// Odd while regions and paging are written.
     pub sequence: Word,
-    /// On-demand regions, more than are shown perhaps.
+    /// Number of on-demand regions; may exceed the number in the sheet.
     pub regions: Word,
     pub program: Text<64>,
-    /// Names of the paging counters, in order; empty ones end them.
+    /// Names of the paging counters, in order, up to the first empty name.
     pub names: [Text<32>; VALUES],
 }
 
@@ -47,34 +47,34 @@ pub struct Device {
     pub state: Word,
     /// Its number in the vendor's names, as in `uverbs0`.
     pub index: Word,
-    /// QPs that there are, those just destroyed for a moment among them.
+    /// Number of QPs; QPs destroyed a moment ago may still count.
     pub qps: Word,
     pub name: Text<32>,
     pub traffic: Traffic,
     pub paging: [Word; VALUES],
 }
 
-/// What crossed the wire. Written by whoever holds the engine.
+/// Traffic on the wire. Written by the holder of the engine.
 #[repr(C, align(64))]
 pub struct Traffic {
     pub packets_sent: Word,
-    /// RoCE packets, without UDP and IP headers.
+    /// Bytes of RoCE packets, without UDP and IP headers.
     pub bytes_sent: Word,
     pub packets_received: Word,
     pub bytes_received: Word,
-    /// How often requests were sent again, and why; see [`Setbacks`].
+    /// How often requests were retransmitted, by cause; see [`Setbacks`].
     pub ack_timeouts: Word,
     pub sequence_naks: Word,
     pub implied_naks: Word,
     pub rnr_naks: Word,
-    /// Packets that the adapter itself lost (packet damming); not among those sent.
+    /// Packets that the adapter itself lost (packet damming); they do not count as sent.
     pub packets_lost: Word,
     /// Packets of another partition, which were dropped.
     pub pkey_violations: Word,
 }
 
 impl Traffic {
-    /// Bursts that went out.
+    /// Counts bursts that were sent.
     pub fn sent(&self, groups: &[Group]) {
         for group in groups.iter().filter(|group| !group.fate.contains(Fate::LOST)) {
             self.packets_sent.bump(datagrams(group.len, group.segment));
@@ -82,7 +82,7 @@ impl Traffic {
         }
     }
 
-    /// Bursts that came in.
+    /// Counts bursts that were received.
     pub fn received(&self, arrivals: &[Arrival]) {
         for arrival in arrivals {
             self.packets_received.bump(datagrams(arrival.len, arrival.segment));
@@ -90,7 +90,7 @@ impl Traffic {
         }
     }
 
-    /// What one QP has had to send again.
+    /// Counts the retransmissions of a QP.
     #[cold]
     pub fn setbacks(&self, before: Setbacks, after: Setbacks) {
         let add = |word: &Word, of: fn(&Setbacks) -> u32| word.bump(of(&after).wrapping_sub(of(&before)).into());
@@ -101,7 +101,7 @@ impl Traffic {
     }
 }
 
-/// Without a division for a single one.
+/// Avoids the division for a single datagram.
 fn datagrams(len: usize, segment: usize) -> u64 {
     if len <= segment { 1 } else { len.div_ceil(segment.max(1)) as u64 }
 }
@@ -109,7 +109,7 @@ fn datagrams(len: usize, segment: usize) -> u64 {
 /// An on-demand region.
 #[repr(C)]
 pub struct Region {
-    /// Place of its device, and one; 0 if this is none.
+    /// Index of its device plus 1; 0 if this entry is unused.
     pub device: Word,
     pub lkey: Word,
     pub addr: Word,
@@ -117,14 +117,14 @@ pub struct Region {
     pub paging: [Word; VALUES],
 }
 
-/// States of a device's place.
+/// States of a device entry.
 pub mod state {
     pub const FREE: u64 = 0;
     pub const OPEN: u64 = 1;
     pub const CLOSED: u64 = 2;
 }
 
-/// A number.
+/// A number in the sheet.
 #[repr(transparent)]
 pub struct Word(AtomicU64);
 
@@ -137,24 +137,24 @@ impl Word {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Adds where nobody else writes: no locked instruction.
+    /// Adds, where only this thread writes: no locked instruction.
     #[inline]
     pub fn bump(&self, by: u64) {
         self.set(self.get().wrapping_add(by));
     }
 
-    /// The same as a place that several threads may want: takes it if it is `from`.
+    /// For a word that several threads may change: sets it to `to` if it is `from`; returns whether it did.
     pub fn claim(&self, from: u64, to: u64) -> bool {
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Stores after everything that was stored before.
+    /// Stores a value after all earlier stores.
     pub fn publish(&self, value: u64) {
         self.0.store(value, Ordering::Release);
     }
 }
 
-/// A short text, cut off where it does not fit.
+/// A short text, truncated to its size.
 #[repr(transparent)]
 pub struct Text<const N: usize>([AtomicU8; N]);
 
@@ -173,7 +173,7 @@ impl<const N: usize> Text<N> {
 }
 
 impl Sheet {
-    /// Changes what is read together: readers that see half of it try again.
+    /// Changes values that are read together: readers that see an intermediate state try again.
     pub fn change(&self, work: impl FnOnce()) {
         let sequence = &self.header.sequence.0;
         sequence.fetch_add(1, Ordering::AcqRel);
@@ -182,7 +182,7 @@ impl Sheet {
         sequence.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The place of a device; a new one if it has none. `None` if all are taken.
+    /// The entry of a device; a new entry if it has none. `None` if all are in use.
     pub fn device(&self, name: &str) -> Option<&Device> {
         let known = self.devices.iter().find(|device| device.state.get() != state::FREE && device.name.get() == name);
         known.or_else(|| {
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_at_their_end() {
+    fn long_texts_are_truncated() {
         let text: Text<8> = Text(std::array::from_fn(|_| AtomicU8::new(7)));
         text.set("weir_lo");
         assert_eq!(text.get(), "weir_lo");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_has_no_gaps_that_a_reader_would_miss() {
+    fn a_sheet_has_no_trailing_gap_and_stays_small() {
         assert_eq!(size_of::<Sheet>() % 64, 0);
         assert!(size_of::<Sheet>() < 80 << 10, "{} bytes for every process", size_of::<Sheet>());
     }

@@ -1,5 +1,5 @@
-//! Counters of paging as text files, by the names and in the places where the drivers of Mellanox's adapters have them:
-//! `class/infiniband_verbs/uverbs0/num_page_faults` and its like, one number each.
+//! Counters of paging as text files, with the names and paths that the drivers of Mellanox's adapters use:
+//! `class/infiniband_verbs/uverbs0/num_page_faults` etc., one number in each.
 
 use crate::paging::counters::Values;
 use std::fs::{self, OpenOptions};
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// The files of one device.
+/// The files of a device.
 pub struct Files {
     folder: PathBuf,
     shown: [u64; NAMES.len()],
@@ -15,7 +15,7 @@ pub struct Files {
 
 type Of = fn(&Values) -> u64;
 
-/// The vendor's names, and what they are of ours: what was handled, as there.
+/// The vendor's names and the corresponding counters of Weir. Like the vendor's, they count what was handled.
 const NAMES: [(&str, Of); 7] = [
     ("num_page_faults", |v| v.page_faults_handled),
     ("num_page_fault_pages", |v| v.page_fault_pages),
@@ -27,7 +27,7 @@ const NAMES: [(&str, Of); 7] = [
 ];
 
 impl Files {
-    /// Makes them in a process's folder, all zero, for the device that programs know as `uverbs<index>`.
+    /// Creates them in a process's folder, all zero, for the device that programs see as `uverbs<index>`.
     pub fn make(process: &Path, device: &str, index: u64) -> io::Result<Files> {
         let verbs = format!("uverbs{index}");
         let folder = process.join("class/infiniband_verbs").join(&verbs);
@@ -36,7 +36,7 @@ impl Files {
         for (name, _) in NAMES {
             fs::write(folder.join(name), "0\n")?;
         }
-        // The other way there: by the device's own name.
+        // The same folder by the device's own name.
         let by_name = process.join("class/infiniband").join(device).join("device/infiniband_verbs");
         fs::create_dir_all(&by_name)?;
         match symlink(Path::new("../../../../infiniband_verbs").join(&verbs), by_name.join(&verbs)) {
@@ -45,8 +45,8 @@ impl Files {
         }
     }
 
-    /// Writes those that have changed. Counters only grow, so that a number never has fewer digits than what it
-    /// replaces, and a reader at any time finds a whole one.
+    /// Writes the files with changed values. Counters only grow, so that a number never has fewer digits than
+    /// the number that it replaces, and a concurrent reader always finds a complete number.
     pub fn update(&mut self, values: &Values) {
         for ((name, of), shown) in NAMES.iter().zip(&mut self.shown) {
             let value = of(values);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_find_numbers_in_both_places() {
+    fn programs_find_the_numbers_by_both_paths() {
         let folder = std::env::temp_dir().join(format!("weir-test-vendor-{}", std::process::id()));
         let mut files = Files::make(&folder, "weir_test", 2).unwrap();
         let read = |path: &str| fs::read_to_string(folder.join("class").join(path)).unwrap();
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(read("infiniband_verbs/uverbs2/num_page_faults"), "8\n");
         assert_eq!(read("infiniband/weir_test/device/infiniband_verbs/uverbs2/num_prefetch_pages"), "1234\n");
         assert_eq!(read("infiniband_verbs/uverbs2/ibdev"), "weir_test\n");
-        // A device that is opened again.
+        // The device is opened again.
         Files::make(&folder, "weir_test", 2).unwrap();
         fs::remove_dir_all(folder).unwrap();
     }

@@ -1,8 +1,8 @@
-//! The net under invalidation: `userfaultfd` tells when on-demand memory is unmapped, moved or emptied by system calls
-//! that no function of ours stands before: raw ones, and those of the C library itself, when it gives back what was freed.
+//! The backstop of invalidation: `userfaultfd` reports when on-demand memory is unmapped, moved or emptied by system
+//! calls that Weir does not interpose: raw ones, and those of the C library itself when it releases freed memory.
 //!
-//! Memory is registered in write-protect mode, and never protected: there are events, and no faults. What it does not
-//! tell of stands in ARCHITECTURE.md. Where it is forbidden, invalidation is what the interposed functions see.
+//! Memory is registered in write-protect mode but never protected: there are events, but no faults. ARCHITECTURE.md
+//! lists the changes that it does not report. Where it is forbidden, only the interposed functions invalidate.
 
 mod monitor;
 mod process;
@@ -19,30 +19,31 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use sys::Userfaultfd;
 
-/// By which way a userfaultfd with the events that we need can be had here.
+/// The way in which a userfaultfd with the needed events can be opened.
 pub fn available() -> Result<Opened, Errno> {
     Userfaultfd::open().map(|(_, opened)| opened)
 }
 
-/// One userfaultfd, its thread, and what it may not cover.
+/// A userfaultfd, its thread, and the memory that it must not cover.
 pub struct Net {
     userfault: Arc<Userfaultfd>,
     opened: Opened,
-    /// Memory that the program's own userfaultfd has, or had: one mapping has one only.
+    /// Memory that the program's own userfaultfd covers or covered: a mapping can have a single userfaultfd.
     theirs: Mutex<Theirs>,
-    /// Something of it was unmapped once: what is there now may not be covered.
+    /// Some covered memory was unmapped: what is mapped there now may not be covered.
     torn: AtomicBool,
 }
 
-/// Fixed, for it is changed within a call of the program's.
+/// Of fixed size, because it is changed within a call of the program.
 struct Theirs {
     ranges: [(u64, u64); 32],
     count: usize,
 }
 
 impl Net {
-    /// Opens one and starts its thread, which runs as long as the process; a forked child closes the descriptor. The
-    /// listener may be called before this returns. Errors: as [`available`]; EAGAIN if there can be no thread.
+    /// Opens a userfaultfd and starts its thread, which runs as long as the process; a forked child closes the
+    /// descriptor. The listener may be called before this returns. Errors: as [`available`]; EAGAIN if no thread can
+    /// be started.
     pub fn start(listener: &'static dyn Listener) -> Result<Net, Errno> {
         let (userfault, opened) = Userfaultfd::open()?;
         let userfault = Arc::new(userfault);
@@ -55,13 +56,13 @@ impl Net {
         Ok(Net { userfault, opened, theirs, torn: AtomicBool::new(false) })
     }
 
-    /// How it was opened.
+    /// The way in which it was opened.
     pub fn opened(&self) -> Opened {
         self.opened
     }
 
-    /// Asks for events on whole pages. Errors: as the kernel has them: EBUSY for memory that has a userfaultfd of the
-    /// program's, EINVAL for kinds of memory that cannot be covered, ENOMEM for none at all.
+    /// Requests events on whole pages. Errors of the kernel: EBUSY for memory with a userfaultfd of the program,
+    /// EINVAL for memory that cannot be covered, ENOMEM for unmapped memory.
     pub fn cover(&self, addresses: Range<u64>) -> Result<(), Errno> {
         let theirs = self.theirs();
         if theirs.overlap(&addresses) {
@@ -70,21 +71,21 @@ impl Net {
         self.userfault.register(addresses.start, addresses.end)
     }
 
-    /// Again, if some of it may have been mapped anew.
+    /// Covers the addresses again, if some of them may have been mapped anew.
     pub fn renew(&self, addresses: Range<u64>) {
         if self.torn.load(Ordering::Acquire) {
             let _ = self.cover(addresses);
         }
     }
 
-    /// Something that it covered was unmapped or moved.
+    /// Covered memory was unmapped or moved.
     pub fn tear(&self) {
         if !self.torn.load(Ordering::Relaxed) {
             self.torn.store(true, Ordering::Release);
         }
     }
 
-    /// Asks for no more events on whole pages.
+    /// Requests no more events on whole pages.
     pub fn uncover(&self, addresses: Range<u64>) {
         let theirs = self.theirs();
         if !theirs.overlap(&addresses) {
@@ -92,7 +93,7 @@ impl Net {
         }
     }
 
-    /// The program is about to register this memory with a userfaultfd of its own. From now on it has it.
+    /// The program is about to register this memory with a userfaultfd of its own: it is not covered any more.
     pub fn yield_to_program(&self, addresses: Range<u64>) {
         let mut theirs = self.theirs();
         if !theirs.overlap(&addresses) {
@@ -120,7 +121,7 @@ impl Theirs {
             *free = (addresses.start, addresses.end);
             self.count += 1;
         } else {
-            // A program that does much of it gets more than it asks for.
+            // No entry is free: a single range that contains all of them replaces them.
             let all = self
                 .ranges
                 .iter()
@@ -139,7 +140,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Writes down what it hears.
+    /// Records the calls of a listener.
     #[derive(Default)]
     struct Diary(Mutex<Vec<Entry>>);
 
@@ -160,7 +161,7 @@ mod tests {
     }
 
     impl Diary {
-        /// So many entries, which come soon.
+        /// Waits for this many entries, 5 s at most, and takes all entries.
         fn read(&self, count: usize) -> Vec<Entry> {
             let began = Instant::now();
             while self.0.lock().unwrap().len() < count && began.elapsed() < Duration::from_secs(5) {
@@ -170,17 +171,17 @@ mod tests {
         }
     }
 
-    /// A net and its diary.
+    /// A net and the diary that it reports to.
     fn net() -> (Net, &'static Diary) {
         let diary: &Diary = Box::leak(Box::default());
         (Net::start(diary).expect("the kernel allows userfaultfd"), diary)
     }
 
-    /// Fresh memory of so many pages, without access for neighbours to merge with.
+    /// Maps this many fresh pages.
     fn pages(count: u64) -> Range<u64> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let len = (count * PAGE) as usize;
-        // SAFETY: where the kernel likes.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
         at as u64..at as u64 + count * PAGE
@@ -188,25 +189,25 @@ mod tests {
 
     #[test]
     #[ignore = "needs userfaultfd"]
-    fn raw_system_calls_are_heard_of_accesses_first() {
+    fn raw_system_calls_are_reported_after_accesses_have_ended() {
         let (net, diary) = net();
         let memory = pages(8);
         let at = |page: u64| memory.start + page * PAGE;
         net.cover(memory.clone()).unwrap();
         net.cover(memory.clone()).unwrap();
-        // SAFETY: our own pages, which nobody uses.
+        // SAFETY: pages of this test, which no other code uses.
         unsafe {
             assert_eq!(libc::syscall(SYS_madvise, at(1), 2 * PAGE, MADV_DONTNEED), 0);
             assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(1)..at(3))]);
             assert_eq!(libc::syscall(SYS_munmap, at(0), 2 * PAGE), 0);
-            // It was read before munmap returned, so that the first is there; the second comes right after.
+            // The first entry is present because munmap returns after the event is read; the second follows at once.
             assert_eq!(diary.0.lock().unwrap()[0], Entry::Settled);
             assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(0)..at(2))]);
             let moved = libc::syscall(SYS_mremap, at(4), PAGE, 4 * PAGE, libc::MREMAP_MAYMOVE) as u64;
             assert_ne!(moved, at(4));
-            let heard = diary.read(3);
-            assert!(heard.contains(&Entry::Changed(at(4)..at(5))), "{heard:x?}");
-            // It is not covered any more where it is now.
+            let entries = diary.read(3);
+            assert!(entries.contains(&Entry::Changed(at(4)..at(5))), "{entries:x?}");
+            // The new address is not covered.
             diary.read(0);
             assert_eq!(libc::syscall(SYS_munmap, moved, 4 * PAGE), 0);
             net.uncover(memory.clone());
@@ -216,14 +217,14 @@ mod tests {
         let rest = diary.read(0);
         assert!(!rest.contains(&Entry::Changed(at(6)..at(8))), "{rest:x?}");
         for page in [2, 3, 5] {
-            // SAFETY: what is left; elsewhere another test may be.
+            // SAFETY: the rest of the mapping; another test may have mapped the other pages.
             unsafe { libc::munmap(at(page) as *mut libc::c_void, PAGE as usize) };
         }
     }
 
     #[test]
     #[ignore = "needs userfaultfd"]
-    fn the_programs_own_userfaultfd_comes_first() {
+    fn a_userfaultfd_of_the_program_replaces_weirs() {
         let (net, diary) = net();
         let (own, _) = Userfaultfd::open().unwrap();
         let memory = pages(4);
@@ -236,7 +237,7 @@ mod tests {
         net.renew(memory.clone());
         let unmap = std::thread::spawn({
             let memory = memory.clone();
-            // SAFETY: our own pages, which nobody uses.
+            // SAFETY: pages of this test, which no other code uses.
             move || unsafe { libc::syscall(SYS_munmap, memory.start, 4 * PAGE) }
         });
         let event = loop {
@@ -251,11 +252,11 @@ mod tests {
 
     #[test]
     #[ignore = "needs userfaultfd"]
-    fn nobody_hangs_when_the_descriptor_is_taken_away() {
+    fn munmap_returns_when_the_descriptor_was_replaced() {
         let (net, diary) = net();
         let memory = pages(2);
         net.cover(memory.clone()).unwrap();
-        // SAFETY: what a program does that closes all descriptors; another file gets the number.
+        // SAFETY: like a program that closes all descriptors; another file gets the number.
         unsafe {
             let zero = libc::open(c"/dev/zero".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
             assert!(zero >= 0 && libc::dup3(zero, net.userfault.raw(), libc::O_CLOEXEC) >= 0);
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs userfaultfd"]
-    fn a_child_neither_hears_nor_waits() {
+    fn a_forked_child_gets_no_events_and_does_not_wait() {
         let (net, diary) = net();
         let memory = pages(2);
         net.cover(memory.clone()).unwrap();
@@ -281,7 +282,7 @@ mod tests {
         };
         let mut status = -1;
         let began = Instant::now();
-        // SAFETY: our child.
+        // SAFETY: a child of this process.
         while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
             if began.elapsed() > Duration::from_secs(10) {
                 // SAFETY: as above.
@@ -291,12 +292,12 @@ mod tests {
         }
         assert_eq!(status, 0);
         assert_eq!(diary.read(0), []);
-        // SAFETY: our own pages, which nobody uses.
+        // SAFETY: pages of this test, which no other code uses.
         unsafe { libc::munmap(memory.start as *mut libc::c_void, (2 * PAGE) as usize) };
     }
 
     #[test]
-    fn what_programs_have_grows_over_its_places() {
+    fn more_ranges_than_entries_are_merged() {
         let mut theirs = Theirs { ranges: [(0, 0); 32], count: 0 };
         for n in 0..40 {
             theirs.add(n * 100..n * 100 + 10);

@@ -1,6 +1,6 @@
-//! The thread that reads the events. Somebody waits for each of them in the middle of munmap, perhaps within malloc:
-//! nothing here allocates, frees, or waits without a limit. If it ends, its descriptor is closed, and the kernel lets
-//! everybody go.
+//! The thread that reads userfaultfd events. For each event a thread of the program waits in the middle of munmap,
+//! perhaps within malloc: nothing here allocates, frees, or waits without a limit. If the thread ends, the descriptor
+//! is closed, and the kernel releases all waiting threads.
 
 use crate::Errno;
 use crate::engine::thread::with_signals_blocked;
@@ -9,16 +9,16 @@ use crate::userfault::sys::{Event, Userfaultfd};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Who hears of events.
+/// Receives events.
 pub trait Listener: Send + Sync {
-    /// Before an event is read, which lets whoever waits for that go on: returns when no access that began before is under
-    /// way, or after a while. What was covered may have been unmapped.
+    /// Called before an event is read, which releases the thread that waits for it. Returns when no access that began
+    /// before is under way, or after a time limit. Covered memory may have been unmapped.
     fn settle(&self);
-    /// What these addresses mean has changed, or is about to.
+    /// The mapping or contents of these addresses have changed, or are about to.
     fn changed(&self, addresses: Range<u64>);
 }
 
-/// Starts it. Error: EAGAIN.
+/// Starts the thread. Error: EAGAIN.
 pub fn start(userfault: Arc<Userfaultfd>, listener: &'static dyn Listener) -> Result<(), Errno> {
     let run = move || watched(|| watch(&userfault, listener));
     let spawn = || std::thread::Builder::new().name("weir-unmap".into()).stack_size(256 << 10).spawn(run);
@@ -29,7 +29,7 @@ pub fn start(userfault: Arc<Userfaultfd>, listener: &'static dyn Listener) -> Re
 fn watch(userfault: &Userfaultfd, listener: &dyn Listener) {
     loop {
         let mut poll = libc::pollfd { fd: userfault.raw(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure, on the stack.
+        // SAFETY: a single structure, on the stack.
         let ready = unsafe { libc::poll(&mut poll, 1, -1) };
         if ready < 0 && Errno::last() == Errno(libc::EINTR) {
             continue;
@@ -40,23 +40,23 @@ fn watch(userfault: &Userfaultfd, listener: &dyn Listener) {
         if poll.revents & libc::POLLIN == 0 {
             return;
         }
-        // The pages of an UNMAP are gone, and whoever unmapped them goes on when it is read: accesses first. Those that
-        // come in between are read in their turn, after this one.
+        // The pages of an UNMAP are gone already, and reading it releases the thread that unmapped them: accesses
+        // must end first. Events that arrive in between are read later, each after its own `settle`.
         listener.settle();
         match userfault.read() {
             Ok(None) => {}
-            Ok(Some(event)) => hear(event, userfault, listener),
+            Ok(Some(event)) => handle(event, userfault, listener),
             Err(_) => return,
         }
     }
 }
 
-fn hear(event: Event, userfault: &Userfaultfd, listener: &dyn Listener) {
+fn handle(event: Event, userfault: &Userfaultfd, listener: &dyn Listener) {
     match event {
         Event::Unmap { start, end } | Event::Remove { start, end } => listener.changed(start..end),
         Event::Remap { from, to, len } => {
             listener.changed(from..from.saturating_add(len));
-            // Where it is now it is nobody's business, unless it is registered there too, and then it will fault.
+            // At the new address no event is needed. If that address is registered too, its pages will fault.
             let _ = userfault.unregister(to, to.saturating_add(len));
             listener.changed(to..to.saturating_add(len));
         }

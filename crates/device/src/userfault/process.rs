@@ -1,24 +1,24 @@
-//! The process's one net, started with the first on-demand region.
+//! The userfaultfd of the process, opened with the first on-demand region.
 
 use crate::paging::{ADDRESS_SPACE, invalidate};
 use crate::userfault::{Listener, Net};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
-/// From now on on-demand regions are covered, as far as that is wanted here and allowed.
+/// Covers on-demand regions that are registered later, as far as that is wanted and allowed.
 pub(crate) fn install(wanted: bool) {
     static WANTED: Process = Process { wanted: true };
     static NOT_WANTED: Process = Process { wanted: false };
     invalidate::set_watcher(if wanted { &WANTED } else { &NOT_WANTED });
 }
 
-/// Whether the on-demand regions that there are were registered by this process, and not by the one that forked it.
+/// Whether the current on-demand regions were registered by this process, and not by the parent that forked it.
 pub fn regions_are_ours() -> bool {
-    // SAFETY: asks for a number.
+    // SAFETY: getpid has no preconditions.
     OWNER.load(Ordering::Relaxed) == unsafe { libc::getpid() }
 }
 
-/// These addresses are about to be unmapped, and that is known already: no event of it.
+/// These addresses are about to be unmapped, and an invalidation is under way: no event is needed.
 pub fn release(addresses: Range<u64>) {
     if let Some(net) = net() {
         net.tear();
@@ -35,7 +35,7 @@ pub fn yield_to_program(addresses: Range<u64>) {
     }
 }
 
-/// Memory of an on-demand region is about to be brought in, which may have been mapped since it was registered.
+/// Memory of an on-demand region is about to be populated; it may have been mapped after it was last covered.
 pub(crate) fn renew(addresses: Range<u64>) {
     if let Some(net) = net()
         && coverable(&addresses)
@@ -44,7 +44,8 @@ pub(crate) fn renew(addresses: Range<u64>) {
     }
 }
 
-/// The child of a fork has no net: its memory came without, and the thread and the descriptor stay behind.
+/// A forked child has no userfaultfd: its memory is not covered, and it inherits neither the thread nor the
+/// descriptor.
 pub(crate) fn forget_in_child() {
     NET.store(std::ptr::null_mut(), Ordering::Release);
     TRIED.store(false, Ordering::Release);
@@ -66,7 +67,7 @@ struct Process {
 
 impl invalidate::Watcher for Process {
     fn entered(&self, addresses: Range<u64>) {
-        // SAFETY: asks for a number.
+        // SAFETY: getpid has no preconditions.
         OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
         match net() {
             Some(net) => cover(net, addresses),
@@ -85,26 +86,26 @@ impl invalidate::Watcher for Process {
     }
 }
 
-/// An implicit region is all of memory: every free of the program would wait for an event.
+/// An implicit region is the whole address space: every free() of the program would wait for an event.
 fn coverable(addresses: &Range<u64>) -> bool {
     addresses.end - addresses.start < ADDRESS_SPACE && !addresses.is_empty()
 }
 
-/// Tried once. Whoever does it covers the regions of those who come meanwhile, for they are entered already.
+/// Tried once. It also covers the regions that other threads enter meanwhile, because they are in the list already.
 #[cold]
 fn start() {
-    static HEARS: Hears = Hears;
+    static EVENTS: Events = Events;
     if TRIED.swap(true, Ordering::AcqRel) {
         return;
     }
-    match Net::start(&HEARS) {
+    match Net::start(&EVENTS) {
         Ok(net) => {
-            tracing::debug!("userfaultfd tells of what is unmapped, by {}", net.opened().name());
+            tracing::debug!("userfaultfd reports unmapped memory, opened by {}", net.opened().name());
             let net: &'static Net = Box::leak(Box::new(net));
             NET.store(std::ptr::from_ref(net).cast_mut(), Ordering::Release);
             invalidate::regions().iter().for_each(|region| cover(net, region.addresses()));
         }
-        Err(error) => tracing::debug!("no userfaultfd here: errno {}", error.0),
+        Err(error) => tracing::debug!("userfaultfd is not available: errno {}", error.0),
     }
 }
 
@@ -113,18 +114,18 @@ fn cover(net: &Net, addresses: Range<u64>) {
         return;
     }
     if let Err(error) = net.cover(addresses.clone()) {
-        tracing::debug!("no events of on-demand memory at {:#x}: errno {}", addresses.start, error.0);
-        // It may be mapped, or of another kind, when it is needed.
+        tracing::debug!("userfaultfd does not cover on-demand memory at {:#x}: errno {}", addresses.start, error.0);
+        // The memory may be mapped, or of another kind, when it is used.
         net.tear();
     }
 }
 
-/// What the net hears goes to the tables.
-struct Hears;
+/// Passes events on to the invalidation.
+struct Events;
 
-impl Listener for Hears {
+impl Listener for Events {
     fn settle(&self) {
-        // Before the event is read: whoever maps something in the place must find it covered when it is used.
+        // Before the event is read: memory that is mapped at these addresses later must be covered before its use.
         if let Some(net) = net() {
             net.tear();
         }

@@ -1,22 +1,22 @@
-//! What `<linux/userfaultfd.h>` says, and the system calls.
+//! Definitions of `<linux/userfaultfd.h>`, and its system calls.
 
 use crate::Errno;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// By which way the kernel lets us have one.
+/// The way in which the kernel permits opening a userfaultfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// `/dev/userfaultfd`.
     Device,
     /// The system call, with privilege or `vm.unprivileged_userfaultfd`.
     SystemCall,
-    /// The system call, for faults of user mode only. We ask for no faults at all.
+    /// The system call, for faults of user mode only. That suffices, as no faults are requested.
     UserModeOnly,
 }
 
 impl Opened {
-    /// As people call it.
+    /// The name to show to users.
     pub fn name(self) -> &'static str {
         match self {
             Opened::Device => "/dev/userfaultfd",
@@ -26,29 +26,29 @@ impl Opened {
     }
 }
 
-/// What has happened to covered memory.
+/// A change of covered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// `start..end` is not mapped any more. Who unmapped it waits until this is read.
+    /// `start..end` is not mapped any more. The thread that unmapped it waits until this is read.
     Unmap { start: u64, end: u64 },
-    /// The pages of `start..end` go as soon as this is read.
+    /// The pages of `start..end` are removed as soon as this is read.
     Remove { start: u64, end: u64 },
-    /// It is elsewhere now, and covered there.
+    /// The memory was moved, and is covered at the new address.
     Remap { from: u64, to: u64, len: u64 },
-    /// Something that was not asked for.
+    /// An event that was not requested.
     Other,
 }
 
-/// A userfaultfd that tells of unmapping, removal and moves.
+/// A userfaultfd with events of unmapping, removal and moves.
 pub struct Userfaultfd {
     fd: OwnedFd,
-    /// Device and inode: an application that closes all descriptors may give our number to another file.
+    /// Device and inode: an application that closes all descriptors may open another file with the same number.
     identity: (u64, u64),
 }
 
 impl Userfaultfd {
-    /// By the first way that is allowed. Errors: what the last one said; EINVAL on a kernel without these events,
-    /// EOPNOTSUPP on one without the mode in which memory is registered (before Linux 5.7).
+    /// Opens it in the first way that is permitted. Errors: that of the last way; EINVAL on a kernel without these
+    /// events, EOPNOTSUPP on a kernel without the write-protect mode (before Linux 5.7).
     pub fn open() -> Result<(Userfaultfd, Opened), Errno> {
         let (fd, opened) = from_device()
             .map(|fd| (fd, Opened::Device))
@@ -63,24 +63,25 @@ impl Userfaultfd {
         Ok((Userfaultfd { fd, identity }, opened))
     }
 
-    /// Asks for events on `start..end`, whole pages; again is fine. EBUSY if somebody else's userfaultfd is there
-    /// already, EINVAL for memory that cannot be covered (files), ENOMEM if nothing is mapped there.
+    /// Requests events on `start..end`, whole pages; may be repeated. EBUSY if another userfaultfd covers the memory,
+    /// EINVAL for memory that cannot be covered (files), ENOMEM if nothing is mapped there.
     pub fn register(&self, start: u64, end: u64) -> Result<(), Errno> {
         let mut register = Register { start, len: end - start, mode: UFFDIO_REGISTER_MODE_WP, ioctls: 0 };
         ioctl(self.raw(), UFFDIO_REGISTER, &mut register)
     }
 
-    /// Asks for no more events there.
+    /// Requests no more events on `start..end`.
     pub fn unregister(&self, start: u64, end: u64) -> Result<(), Errno> {
         ioctl(self.raw(), UFFDIO_UNREGISTER, &mut Range { start, len: end - start })
     }
 
-    /// Whether the number still stands for what was opened.
+    /// Whether the descriptor number still refers to the file that was opened.
     pub fn is_ours(&self) -> bool {
         identity(self.raw()) == Some(self.identity)
     }
 
-    /// The oldest event, which lets go of who waits for it. `None` if there is none. Allocates nothing.
+    /// Reads the oldest event, which releases the thread that waits for it. `None` if there is none. Does not
+    /// allocate.
     pub fn read(&self) -> Result<Option<Event>, Errno> {
         let mut message = [0u64; 4];
         // SAFETY: as many bytes as the array has.
@@ -107,33 +108,33 @@ impl Userfaultfd {
 
 fn from_device() -> Result<OwnedFd, Errno> {
     let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd")?;
-    // SAFETY: an ioctl whose argument is a number.
+    // SAFETY: an ioctl with an integer argument.
     owned(unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, libc::O_CLOEXEC | libc::O_NONBLOCK) })
 }
 
 fn from_call(flags: libc::c_int) -> Result<OwnedFd, Errno> {
-    // SAFETY: a system call whose argument is a number.
+    // SAFETY: a system call with an integer argument.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags | libc::O_CLOEXEC | libc::O_NONBLOCK) };
     owned(fd as RawFd)
 }
 
 fn owned(fd: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: just made for us.
+    // SAFETY: a new descriptor, which nothing else owns.
     if fd < 0 { Err(Errno::last()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
 }
 
 fn identity(fd: RawFd) -> Option<(u64, u64)> {
-    // SAFETY: fills a structure of the right type, which zeros are valid for.
+    // SAFETY: fills a structure of the right type, for which zeros are valid.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         (libc::fstat(fd, &mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
     }
 }
 
-/// One of the structures below, with the request that is for it.
+/// Makes an ioctl with its structure.
 fn ioctl<T>(fd: RawFd, request: libc::c_ulong, argument: &mut T) -> Result<(), Errno> {
-    // By the system call, for the library's own name may lead back to us.
-    // SAFETY: callers pair the request with its structure, which lives on.
+    // A raw system call, because the library function may be interposed and lead back to Weir.
+    // SAFETY: callers pass the structure of the request, and keep it alive.
     if unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) } == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
@@ -154,8 +155,8 @@ const UFFDIO_REGISTER_MODE_WP: u64 = 1 << 1;
 const UFFD_EVENT_REMAP: u8 = 0x14;
 const UFFD_EVENT_REMOVE: u8 = 0x15;
 const UFFD_EVENT_UNMAP: u8 = 0x16;
-/// Events of remapping, removal and unmapping. Not WP_ASYNC, which would admit files too: a mapping that is registered
-/// loses fault-around, and bringing in 64 MiB of a shared file was seen to take 63 ms rather than 4.
+/// Events of remapping, removal and unmapping. Not WP_ASYNC, which would permit files too: a registered mapping loses
+/// fault-around, and populating 64 MiB of a shared file was measured to take 63 ms rather than 4 ms.
 const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
 
 /// Whether a kernel that offers these features registers memory in write-protect mode.
@@ -190,13 +191,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_with_events_alone_does_not_do() {
+    fn a_kernel_with_events_but_no_write_protect_mode_is_refused() {
         // Linux 4.18 to 5.6: EVENT_FORK to SIGBUS. Linux 5.7: write-protection as well.
         assert!(!has_write_protect_mode(0x1fe) && has_write_protect_mode(0x1ff));
     }
 
     #[test]
-    fn an_old_kernel_gives_none_by_the_new_ways() {
+    fn an_old_kernel_has_neither_the_device_nor_the_flag() {
         let opened = std::thread::spawn(|| {
             weir_stage::old_kernel::install(true).unwrap();
             (from_device().err(), from_call(UFFD_USER_MODE_ONLY).err())

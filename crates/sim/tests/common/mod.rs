@@ -1,4 +1,4 @@
-//! What the tests share: two hosts and a link, an application that notes completions.
+//! Shared by the tests: two hosts and a link, and an application that records completions.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_sim::{App, Backing, Done, HostId, Link, Paging, QpId, QpSetup, Region, Simulation};
 use weir_transport::{Data, Instant, Profile, SendFlags, SendOp, SendWr, Status};
 
-/// Notes each completion: `wr_id`, when, how.
+/// Records each completion: `wr_id`, time, status.
 #[derive(Default)]
 pub struct Notes(pub Vec<(u64, Instant, Status)>);
 
@@ -17,10 +17,10 @@ impl App for Notes {
 }
 
 impl Notes {
-    /// When a work request completed.
+    /// The completion time of a work request.
     ///
     /// # Panics
-    /// If it did not, or badly.
+    /// If it did not complete, or not successfully.
     pub fn at(&self, wr_id: u64) -> Duration {
         let note = self.0.iter().find(|note| note.0 == wr_id).expect("it completed");
         assert_eq!(note.2, Status::Success);
@@ -28,7 +28,7 @@ impl Notes {
     }
 }
 
-/// Client and server, a region each.
+/// Client and server, with a region each.
 pub struct Two {
     pub sim: Simulation,
     pub hosts: [HostId; 2],
@@ -37,7 +37,7 @@ pub struct Two {
 }
 
 impl Two {
-    /// Regions of 1 MiB: the client's zeros, the server's full of numbers.
+    /// Regions of 1 MiB: the client's is zeroed, the server's contains [`numbers`].
     pub fn new(seed: u64, link: Link, profile: Profile, paging: [Paging; 2]) -> Two {
         let mut sim = Simulation::new(seed);
         let profile = Arc::new(profile);
@@ -75,7 +75,7 @@ impl Two {
     }
 }
 
-/// 1 MiB, no two words alike.
+/// 1 MiB in which all words differ.
 pub fn numbers() -> Vec<u8> {
     (0..1u32 << 18).flat_map(|n| (n ^ 0x5a5a_0000).to_le_bytes()).collect()
 }

@@ -1,8 +1,10 @@
-//! Faults that take as long as those of a real adapter (`page_faults.resolve` of a profile): pages are brought in at
-//! once, and *ripen*. Only when the time has come do they enter the adapter's table, and those who wait go on.
+//! Faults that take as long as those of a real adapter (`page_faults.resolve` of a profile). Pages are populated at
+//! once, but *deferred*: they enter the adapter's table, and QPs that wait for them continue, when the drawn time is
+//! over.
 //!
-//! The time is the engine's to keep, among its deadlines: it calls [`Resolver::announce`]. What it cannot enter, because
-//! something was invalidated meanwhile or has not come yet, a thread brings in as ever.
+//! The engine keeps that time among its deadlines and calls [`Resolver::announce`]. Pages that cannot be entered
+//! then, because they were invalidated meanwhile or are not populated yet, are populated by a thread as without a
+//! delay.
 
 use super::{Job, Resolver, Stage, State, Woken, take_waiters};
 use crate::clock;
@@ -11,28 +13,28 @@ use crate::paging::populate::Trouble;
 use std::ops::Range;
 use weir_transport::{Chance, Delay, Instant, PageFaults, Profile, Side};
 
-/// How late faults are resolved.
+/// State of the deferral of faults.
 pub(super) struct Late {
     resolve: Delay,
     serial: bool,
-    /// When the last of the faults so far is due (nanoseconds).
+    /// When the last fault so far becomes due (nanoseconds). Used if the profile resolves faults one after another.
     busy: u64,
     chance: Chance,
     floods: bool,
-    /// QPs whose requesters have met faults, where the profile has packet flood.
+    /// QPs with faults of their requesters, where the profile has packet flood.
     begun: Vec<u32>,
 }
 
-/// How far a job has come that is to be told later.
+/// Progress of a job with deferred pages.
 #[derive(Default)]
 pub(super) struct Ripening {
-    /// Not to be told before (nanoseconds); 0: as soon as pages are there.
+    /// When the job becomes due (nanoseconds); 0: as soon as its pages are present.
     due: u64,
-    /// The page up to which all is there.
+    /// The pages before this number are populated.
     fetched: u64,
-    /// Its region's changes when the first pages came; `None` if there are none.
+    /// The region's `changes` when the first pages were populated; `None` before that.
     changes: Option<u64>,
-    /// They are to be brought in again.
+    /// The pages must be populated again.
     spoiled: bool,
 }
 
@@ -49,7 +51,7 @@ impl Late {
         }
     }
 
-    /// For a fault that is raised now.
+    /// Draws the time of a fault that is raised now.
     pub fn begin(&mut self) -> Ripening {
         if self.resolve.high.is_zero() {
             return Ripening::default();
@@ -61,7 +63,7 @@ impl Late {
         Ripening { due: self.busy, ..Ripening::default() }
     }
 
-    /// A side of a QP has met a fault.
+    /// Records that a side of a QP has met a fault.
     pub fn began(&mut self, num: u32, side: Side) {
         if self.floods && side == Side::Requester && self.begun.last() != Some(&num) {
             self.begun.push(num);
@@ -74,17 +76,17 @@ impl Late {
 }
 
 impl Job {
-    /// What comes now is not to be told yet.
+    /// Whether pages that are populated now must not enter the table yet.
     pub(super) fn is_late(&self) -> bool {
         self.ripening.due > 0 && clock::now().0 < self.ripening.due
     }
 
-    /// What is still to be brought in.
+    /// The pages that are not populated yet.
     pub(super) fn to_fetch(&self) -> Range<u64> {
         self.ripening.fetched.clamp(self.pages.start, self.pages.end)..self.pages.end
     }
 
-    /// It goes on to `end`.
+    /// Extends the job to the page number `end`.
     pub(super) fn extend(&mut self, end: u64) {
         self.pages.end = self.pages.end.max(end);
         if self.stage == Stage::Ripening && !self.to_fetch().is_empty() {
@@ -92,7 +94,7 @@ impl Job {
         }
     }
 
-    /// Whether all of it is there, so that it is left alone until its time has come.
+    /// Defers the job if all its pages are populated but not due; returns whether it did.
     pub(super) fn ripen(&mut self) -> bool {
         let ripens = self.is_late() && self.to_fetch().is_empty();
         if ripens {
@@ -101,7 +103,7 @@ impl Job {
         ripens
     }
 
-    /// Enters all of it into the table; false if it must be brought in again.
+    /// Enters all pages into the table; false if they must be populated again.
     fn enter(&mut self) -> bool {
         let changes = self.ripening.changes.filter(|_| !self.ripening.spoiled);
         let entered = changes.and_then(|c| invalidate::enter_late(&self.region, self.pages.clone(), self.write, c));
@@ -112,7 +114,8 @@ impl Job {
 }
 
 impl Resolver {
-    /// Tells of what is ripe by `now` (nanoseconds): each side of a QP that can go on. When to call again.
+    /// Enters the jobs that are due at `now` (nanoseconds) and calls `tell` with each side of a QP that can continue.
+    /// Returns the time of the next call.
     pub fn announce(&self, now: u64, mut tell: impl FnMut(u32, Side)) -> Option<u64> {
         loop {
             let mut state = self.lock();
@@ -127,7 +130,7 @@ impl Resolver {
                 take_waiters(waiters, &mut woken, |waiter| waiter.job == job.number, |_| None);
                 job.region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
                 if !woken.is_full() {
-                    // A thread clears it away.
+                    // A thread of the resolver removes the empty job.
                     job.pages.start = job.pages.end;
                 }
             }
@@ -143,19 +146,20 @@ impl Resolver {
         }
     }
 
-    /// Takes the QPs whose requesters have met faults, where the profile has packet flood.
+    /// Takes the QPs with new faults of their requesters, where the profile has packet flood.
     pub fn take_begun(&self, tell: impl FnMut(u32)) {
         let mut begun = std::mem::take(&mut self.lock().late.begun);
         begun.drain(..).for_each(tell);
         let mut state = self.lock();
-        // Nobody has raised one meanwhile: that is for whoever holds the engine, as this is. But there may be more room.
+        // The list is still empty, because only the holder of the engine raises faults, and it is the caller. But it
+        // may have been replaced by a larger list meanwhile (`reserve`): that is kept.
         if state.late.begun.capacity() < begun.capacity() {
             std::mem::swap(&mut state.late.begun, &mut begun);
         }
         drop(state);
     }
 
-    /// Pages up to `end` have come, or are not to be had.
+    /// Records that the pages up to `end` are populated, or why they are not.
     pub(super) fn fetched(&self, number: u64, end: u64, result: Result<u64, Trouble>) {
         let mut state = self.lock();
         let job = state.job(number);
@@ -166,12 +170,12 @@ impl Resolver {
                 ripening.fetched = end;
                 ripening.spoiled |= *ripening.changes.get_or_insert(changes) != changes;
             }
-            // Once more.
+            // The thread tries again.
             Err(Trouble::Invalidated) => {
                 drop(state);
                 std::thread::yield_now();
             }
-            // That is told in due time, too.
+            // The failure is reported when the job becomes due, too.
             Err(Trouble::Unmapped) => {
                 ripening.fetched = until;
                 ripening.spoiled = true;
@@ -179,7 +183,7 @@ impl Resolver {
         }
     }
 
-    /// Always true.
+    /// Has the engine set a deadline for the deferred job. Always true.
     pub(super) fn tell_of_ripening(&self) -> bool {
         if let Some(owner) = self.owner() {
             owner.ripens();
