@@ -235,7 +235,10 @@ fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: 
         // The network header of a datagram may be written already.
         let changes =
             |entry: &Entry| !matches!(entry, Entry::Complete { queue: Queue::Send, .. } | Entry::Write { .. });
-        assert!(!host.journal[before.1..].iter().any(changes), "a held packet has an effect other than completing sends");
+        assert!(
+            !host.journal[before.1..].iter().any(changes),
+            "a held packet has an effect other than completing sends"
+        );
         // A UC message may begin with any PSN.
         assert!(qp.attr() == before.0 || setup.service == Service::Uc, "a held packet changed a PSN");
         if setup.paging.is_some_and(|paging| held.len() < paging.held) {

@@ -464,7 +464,10 @@ impl Node {
         let mut staging = Staging::new(self.host.memory.clone(), self.burst);
         let progress = self.qp.poll_transmit(now, limits, &mut self.host, &mut staging);
         assert!(wanted || staging.packets.is_empty(), "packets left although wants_transmit() was false");
-        assert!(progress != Progress::Idle || !self.qp.wants_transmit(), "poll_transmit() returned Idle although wants_transmit() is true");
+        assert!(
+            progress != Progress::Idle || !self.qp.wants_transmit(),
+            "poll_transmit() returned Idle although wants_transmit() is true"
+        );
         (staging, progress)
     }
 }
