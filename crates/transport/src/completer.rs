@@ -31,7 +31,7 @@ pub(crate) struct Completer {
 enum Reach {
     /// Up to the PSN in the packet.
     Full,
-    /// Up to an earlier READ or atomic whose response is therefore lost.
+    /// Up to an earlier READ or atomic: its response is lost.
     Unanswered,
 }
 
@@ -255,7 +255,7 @@ impl<H: Host> Step<'_, H> {
         }
     }
 
-    /// Acknowledges everything before `up_to`, stopping at a request whose response carries data.
+    /// Acknowledges everything before `up_to`, stopping at a READ or an atomic.
     #[inline(always)]
     fn advance(&mut self, up_to: u64) -> Reach {
         let before = self.requester.una();

@@ -109,7 +109,7 @@ pub(crate) mod vendor {
     pub const SEQUENCE_NAK: u32 = 0x104;
     /// An RNR NAK, and the RNR retries are exhausted.
     pub const RNR_NAK: u32 = 0x105;
-    /// A READ or atomic on a QP whose `max_rd_atomic` is 0.
+    /// A READ or atomic on a QP with a `max_rd_atomic` of 0.
     pub const NO_READS: u32 = 0x106;
     /// A message longer than its receive work request.
     pub const TOO_LONG: u32 = 0x107;

@@ -311,7 +311,7 @@ impl Qp {
         self.requester.is_overdue(now)
     }
 
-    /// Handles expired deadlines: ACK timeout, the end of an RNR wait, an ACK whose waiting time is over.
+    /// Handles expired deadlines: ACK timeout, the end of an RNR wait, the end of an ACK's waiting time.
     pub fn handle_timeout<H: Host>(&mut self, now: Instant, host: &mut H) {
         self.responder.hurry_due(now);
         if let Err(failure) = self.requester.handle_timeout(now, &self.config) {

@@ -426,7 +426,7 @@ fn a_full_egress_loses_nothing() {
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
 }
 
-/// Passes to node 1 a packet with any opcode, parsed from bytes as if from the wire.
+/// Passes to node 1 a packet with any opcode, parsed from bytes like a received packet.
 fn raw(pair: &mut Pair, psn: u32, opcode: Opcode) -> bool {
     let mut bytes = vec![0; 64];
     Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn))).emit(&mut bytes);

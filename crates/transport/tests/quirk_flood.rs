@@ -149,7 +149,7 @@ fn without_the_flaw_no_notification_is_needed() {
 }
 
 #[test]
-fn a_page_that_is_removed_is_announced_again() {
+fn a_removed_page_causes_another_notification() {
     let mut pair = pair(&setup(flooded(98)), Odp::Client);
     for i in 0..4 {
         pair.post(i, read(100), 100, 100);

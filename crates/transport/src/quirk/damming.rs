@@ -15,7 +15,7 @@
 
 use crate::{Egress, Outgoing, Refused};
 
-/// The work requests that were posted during a pending period and whose first packets are not lost yet.
+/// The work requests that were posted during a pending period: their first packets will be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dam {
     /// Index of the first of them.

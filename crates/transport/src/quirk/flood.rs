@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(notified(&mut announcer, Instant(99_999)), []);
         assert_eq!(announcer.next(), Some(Instant(100_000)));
         assert_eq!(notified(&mut announcer, Instant(100_000)), [0]);
-        // After its notification it starts anew.
+        // After its notification it starts again.
         announcer.waits(0, 1);
         announcer.resolved(Instant(200_000), 0);
         assert_eq!(notified(&mut announcer, Instant(200_000)), [0]);

@@ -396,8 +396,8 @@ impl Responder {
     }
 }
 
-/// Duplicate READs get a late response: new READs took 3 to 7 µs in all traces of the thesis, duplicates 74 to 93 (T
-/// fig 4.2, 5.3). Responses leave in PSN order, so later responses are delayed too.
+/// Duplicate READs get a late response: new READs took 3 to 7 µs in all traces of the thesis, duplicates 74 to 93
+/// (T fig 4.2, 5.3). Responses leave in PSN order, so later responses are delayed too.
 impl Responder {
     #[cold]
     fn answer_late(&mut self, now: Instant, config: &Config) {

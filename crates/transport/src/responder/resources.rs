@@ -47,7 +47,7 @@ pub(super) struct Resources {
     next: usize,
     /// Resources with a cursor.
     pending: usize,
-    /// Index of the resource whose response is being sent: the oldest with a cursor.
+    /// Index of the resource being answered: the oldest with a cursor.
     current: Option<usize>,
     /// Resources with a cursor while a response waits for a page; `pending` is 0 then.
     parked: usize,

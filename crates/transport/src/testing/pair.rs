@@ -70,7 +70,7 @@ pub struct Pair {
     pub wire: Wire,
     /// The fault notifiers: each decides when a node's requester learns that its page is present.
     announcers: [Announcer; 2],
-    /// If set, the test notifies instead: the nodes whose requester's page is present.
+    /// If set, the test notifies instead of the pair: the nodes with a requester to notify.
     pub untold: Option<Vec<usize>>,
 }
 
