@@ -204,8 +204,8 @@ impl<H: Host> Step<'_, H> {
         Ok(CompleterState::InOrder)
     }
 
-    /// A READ response or atomic acknowledgement implies that the responder executed every earlier request (IBTA
-    /// 9.7.5.1.5). False: the response to an earlier READ or atomic is missing.
+    /// A READ response or atomic acknowledgement implies that the responder executed every earlier request
+    /// (IBTA 9.7.5.1.5). False: the response to an earlier READ or atomic is missing.
     #[inline(never)]
     fn imply(&mut self, seq: u64) -> bool {
         matches!(self.advance(seq), Reach::Full)
@@ -233,7 +233,7 @@ impl<H: Host> Step<'_, H> {
         })
     }
 
-    /// Whether the profile drops responses during the RNR wait.
+    /// Whether an RNR wait is on and the profile drops responses during it.
     #[inline]
     fn discards_responses(&self) -> bool {
         self.requester.waits_for_receiver() && self.config.profile.rnr_wait.discards

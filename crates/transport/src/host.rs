@@ -107,8 +107,8 @@ pub trait Host {
         Err(Denied::Protection)
     }
 
-    /// Invalidates a window's rkey on behalf of a peer. `Denied`: the QP sends a remote access error NAK (IBTA
-    /// 9.4.1.1.2).
+    /// Invalidates a window's rkey on behalf of a peer. `Denied`: the QP sends a remote access error NAK
+    /// (IBTA 9.4.1.1.2).
     fn invalidate_remote(&mut self, _rkey: u32) -> Result<(), Denied> {
         Err(Denied::Protection)
     }

@@ -25,8 +25,7 @@ pub struct Profile {
     pub flood: Option<Flood>,
 }
 
-/// How long the requester waits for a response (IBTA 9.7.6.1.3): T_tr = 4.096 µs · 2^n, and T_o is in T_tr ..= 4
-/// T_tr.
+/// The time limit of a response (IBTA 9.7.6.1.3): T_tr = 4.096 µs · 2^n, and T_o is in T_tr ..= 4 T_tr.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AckTimeout {
     /// The adapter raises a smaller exponent n (except 0, which means infinite) to this value.
@@ -60,15 +59,12 @@ pub struct PageFaults {
     pub serial: bool,
 }
 
-/// A page of the destination buffer of a READ or an atomic is missing. (Outgoing data waits for its pages in any
-/// case.)
+/// A page of the destination buffer of a READ or an atomic is missing. (Outgoing data always waits for its pages.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequesterFaults {
-    /// The request waits until its buffer's pages are present. If they are gone when the response arrives, the
-    /// response waits.
+    /// The request waits for its buffer's pages. If they are missing when the response arrives, the response waits.
     Wait,
-    /// The response is dropped, and the request is retransmitted after this time, whether the page is present by then
-    /// or not.
+    /// The response is dropped. The request is retransmitted after this time, whether the page is present or not.
     Discard { retransmit: Delay },
 }
 
@@ -146,8 +142,7 @@ impl Profile {
                 least_exponent: 0,
                 floor: Duration::from_millis(4),
                 factor: Spread::exactly(1.0),
-                // The most that the clause allows: it covers a peer process that other processes have displaced from
-                // its core.
+                // The most that the clause allows: it covers a peer process that has lost its core to others.
                 growth: 4,
             },
             rnr_wait: RnrWait { factor: Spread::exactly(1.0), discards: false },

@@ -1,6 +1,5 @@
 //! The receive queue: a ring of receive work requests. A message takes the oldest with its first packet and retires
-//! it with its last. A QP with a shared receive queue has one slot, for the work request that a message took from
-//! there.
+//! it with its last. A QP with a shared receive queue has one slot, for the work request that a message has taken.
 
 use crate::config::Config;
 use crate::ring::filled;

@@ -171,8 +171,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Retires the oldest work request. An error produces a completion even if the request is not signalled (IBTA
-    /// 10.8.6).
+    /// Retires the oldest work request. An error completes even if the request is not signalled (IBTA 10.8.6).
     pub fn retire<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
         debug_assert!(!self.is_empty());
         let slot = self.slot(self.head);

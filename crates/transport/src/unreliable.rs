@@ -9,8 +9,7 @@ use weir_wire::{Packet, Service};
 const UNLIMITED: Limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
 
 impl Qp {
-    /// UD: sets the maximum payload of one datagram, which follows from the port's MTU. Call it before anything is
-    /// posted.
+    /// UD: sets the maximum payload of one datagram, which follows from the port's MTU. Call it before any post.
     pub fn set_datagram_mtu(&mut self, mtu: Mtu) {
         self.config.datagram_mtu = mtu;
         self.config.derive();

@@ -152,8 +152,7 @@ pub enum PostError {
     /// EINVAL: more than 2^31 bytes, or an atomic that is not 8 bytes.
     #[error("the length is not possible with this operation")]
     Length,
-    /// EINVAL: the service does not have the operation, or the work request lacks the destination that the service
-    /// needs.
+    /// EINVAL: the service does not have the operation, or needs a destination that the work request lacks.
     #[error("the queue pair's service does not have this operation")]
     Operation,
     /// EIO.

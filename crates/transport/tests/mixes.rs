@@ -260,8 +260,7 @@ fn no_write_lands_after_a_remote_invalidation() {
         let ids = (0..last).chain([100]);
         let done = outcomes.iter().take_while(|(_, status)| *status == Status::Success).count();
         assert!(outcomes.iter().map(|(id, _)| *id).zip(ids).take(done).all(|(is, shall)| is == shall), "seed {seed}");
-        // The next WRITE's NAK acknowledges everything before it; if the wire loses the NAK, the retries are
-        // exhausted.
+        // The next WRITE's NAK acknowledges everything before it; if the wire loses it, the retries run out.
         let (_, status) = outcomes[done];
         let told = status == Status::RemoteAccess && done == last as usize + 1;
         assert!(told || (status == Status::RetryExceeded && done <= last as usize + 1), "seed {seed}: {status:?}");

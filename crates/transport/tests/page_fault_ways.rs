@@ -1,5 +1,4 @@
-//! Network page faults as on real adapters: RNR NAKs, responses without a new request, dropped responses,
-//! retransmission.
+//! Network page faults as on real adapters: RNR NAKs, responses without a new request, dropped responses, retries.
 
 use std::time::Duration;
 use weir_transport::testing::{Fate, PagingSetup, Pair, Setup, address, remote};

@@ -1,5 +1,4 @@
-//! Weir's responder compared with Linux's Soft-RoCE: for the requests of a capture it must send the same replies as
-//! rxe.
+//! Weir's responder compared with Linux's Soft-RoCE: for a capture's requests it must send the same replies.
 //!
 //! In the capture a program drives every RC operation, an RNR wait and several errors from 10.77.0.3, the requester,
 //! to 10.77.0.2, the responder. Where rxe differs from IBTA, Weir deliberately follows IBTA; these differences are
@@ -151,8 +150,7 @@ fn replay(
     let mut ours = Vec::new();
     for &i in requests {
         let (now, _, packet) = &packets[i];
-        // The program posted a receive before each message except one, which met an empty queue: rxe's next reply
-        // shows which.
+        // The program posted a receive before each message except one, which rxe's next reply shows: an RNR NAK.
         let next = theirs.iter().find(|(answered, _)| *answered > i).map(|(_, answer)| answer);
         let not_ready = matches!(next, Some(Answer { syndrome: Some(Syndrome::RnrNak(_)), .. }));
         let used = host.completions(Queue::Receive).len() as u32;

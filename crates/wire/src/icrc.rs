@@ -1,8 +1,7 @@
 //! The invariant CRC (IBTA 7.8.1 and annex A17): CRC-32 over everything that does not change on the path.
 //!
-//! It covers eight bytes of ones, the IP header with TOS, TTL and checksum replaced by ones, the UDP header with its
-//! checksum replaced by ones, the BTH with its byte 4 replaced by ones, and everything after it, including the pad. It
-//! is sent little-endian.
+//! It covers eight bytes of ones, the IP header with ones for TOS, TTL and checksum, the UDP header with ones for its
+//! checksum, the BTH with ones for its byte 4, and everything after it, pad included. It is sent little-endian.
 //!
 //! It covers the IPv4 Identification, which a plain UDP receiver does not see. CRC-32 is linear, so the receiver can
 //! solve for it: [`verify`] returns the Identification that makes the ICRC right, if there is one.
@@ -65,8 +64,7 @@ pub fn verify(envelope: &Envelope, datagram: &[u8]) -> Verdict {
     if !envelope.src.is_ipv4() {
         return Verdict::Bad;
     }
-    // The Identification is at bytes 4 and 5 of the 20-byte IP header; 14 bytes of IP, 8 of UDP and the body follow
-    // it.
+    // The Identification is bytes 4 and 5 of the 20-byte IP header; 14 bytes of IP, 8 of UDP and the body follow.
     match preimage(difference, 14 + 8 + body.len()) {
         Some(delta) => Verdict::GoodWithId(envelope.ip_id ^ delta),
         None => Verdict::Bad,

@@ -177,8 +177,7 @@ impl Headers {
         let len = self.len();
         let (bth, extensions) = out[..len].split_at_mut(RawBth::LEN);
         bth.copy_from_slice(self.bth.to_raw().as_bytes());
-        // Most packets have no extension header or a RETH: a copy of a known length compiles to a store, others to a
-        // call.
+        // Most packets have no extension header or a RETH: a copy of a known length is a store, others are a call.
         if let Ok(place) = <&mut [u8; Reth::LEN]>::try_from(&mut *extensions) {
             place.copy_from_slice(&self.extensions[..Reth::LEN]);
         } else if !extensions.is_empty() {

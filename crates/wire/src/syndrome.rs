@@ -53,8 +53,8 @@ impl Syndrome {
         }
     }
 
-    /// The number of receives that an ACK advertises beyond the messages counted by its MSN; `None`: no limit (IBTA
-    /// 9.7.7.2, table 46).
+    /// The number of receives that an ACK advertises beyond the messages counted by its MSN; `None`: no limit
+    /// (IBTA 9.7.7.2, table 46).
     pub const fn credits(self) -> Option<u32> {
         match self {
             Syndrome::Ack(31) => None,

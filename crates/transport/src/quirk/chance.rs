@@ -1,8 +1,8 @@
 //! An adapter's random values: timeouts and waits that vary from one to the next.
 //!
-//! In the thesis 1.28 ms of RNR delay became 3.39, 3.83, 4.42 and 5.51 ms, and an ACK timeout 435 or 538 ms (T fig
-//! 4.2 to 4.4, 5.3). The cause of the variation is unknown, so the values are random, from a stream seeded by the
-//! profile's seed and the QP's number: the same seed gives the same trace.
+//! In the thesis 1.28 ms of RNR delay became 3.39, 3.83, 4.42 and 5.51 ms, and an ACK timeout 435 or 538 ms
+//! (T fig 4.2 to 4.4, 5.3). The cause of the variation is unknown, so the values are random, from a stream seeded by
+//! the profile's seed and the QP's number: the same seed gives the same trace.
 
 /// A stream of random shares (SplitMix64). Hosts draw from their own streams; each QP has one stream per side.
 #[derive(Clone, Debug, Default)]

@@ -10,8 +10,7 @@
 //! after the other whatever their page, and notifies the displaced ones when the search ends: 30 READs take 5 ms, and
 //! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms. During a search it handles no other page: a
 //! QP whose page becomes present meanwhile is notified after the search at the earliest, and each page may need a
-//! search of its own. A requester that was not notified continues as before its page was present
-//! (`Qp::unaware_reads`).
+//! search of its own. A requester that was not notified keeps dropping responses (`Qp::unaware_reads`).
 
 use crate::{Flood, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,8 +33,7 @@ pub struct Announcer {
     /// READs of the remembered waiting QPs, and of all waiting QPs.
     remembered: u64,
     reads: u64,
-    /// Positions of QPs that are not remembered and whose pages are present, with the time at which they became
-    /// present.
+    /// Positions of displaced QPs with a present page, and the time since when it is present.
     lost: BTreeMap<u64, Instant>,
     /// The current search through all waiting READs.
     search: Option<Search>,

@@ -44,8 +44,7 @@ impl Requester {
         self.credits.probed = 0;
     }
 
-    /// Whether the packet at `next` may consume a receive: in an RDMA WRITE only the packet with the immediate data
-    /// does.
+    /// Whether the packet at `next` may consume a receive: in an RDMA WRITE only the one with the immediate data does.
     fn takes_receive(&self, slot: &SendSlot) -> bool {
         match slot.op {
             SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInvalidate { .. } => true,

@@ -64,8 +64,8 @@ impl Requester {
         self.hold == Hold::Answer
     }
 
-    /// The packet at `next` needs a missing page. The ACK timeout stops meanwhile: no packet in flight may have
-    /// requested an ACK.
+    /// The packet at `next` needs a missing page. The ACK timeout stops meanwhile, because perhaps no packet in flight
+    /// has requested an ACK.
     #[cold]
     pub(super) fn packet_waits(&mut self) {
         self.hold = Hold::Packet;
@@ -107,8 +107,7 @@ impl Requester {
         self.state = RequesterState::PageFault;
     }
 
-    /// Takes a READ credit and prepares the destination buffer of the request at `next`: `len` bytes unless it is an
-    /// atomic.
+    /// Takes a READ credit and prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).
     #[inline(never)]
     pub(super) fn prepare<H: Host>(
         &mut self,

@@ -49,8 +49,8 @@ impl Requester {
         self.repeating = Some(self.una.seq);
     }
 
-    /// The ACK timeout of the oldest request expired. The QP fails after `retry_cnt` + 1 expirations in a row (IBTA
-    /// 9.9.2.1.1), but not before `Config::patience` has passed.
+    /// The ACK timeout of the oldest request expired. The QP fails after `retry_cnt` + 1 expirations in a row
+    /// (IBTA 9.9.2.1.1), but not before `Config::patience` has passed.
     pub(super) fn ack_timed_out(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
         let patient = self.unanswered_since.is_some_and(|since| now - since < config.patience);
         if !patient || self.retries.left > 0 {

@@ -5,8 +5,7 @@ use crate::{Instant, Outgoing, Payload};
 use std::time::Duration;
 use weir_wire::{Aeth, Operation, Psn, Syndrome};
 
-/// The ACK or NAK that is owed to the peer. Everything before the expected PSN is executed, so one ACK covers all owed
-/// acknowledgements.
+/// The ACK or NAK that is owed to the peer. Everything before the expected PSN is executed, so one ACK covers all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Owed {
     #[default]
@@ -31,8 +30,7 @@ impl Owed {
         };
     }
 
-    /// A NAK that is due `wait` after `now`; a delayed NAK that is owed already stays. An owed ACK becomes due at
-    /// once.
+    /// A NAK that is due `wait` after `now`; a delayed NAK that is owed already stays. An owed ACK becomes due now.
     pub fn nak_after(&mut self, now: Instant, wait: Duration, syndrome: Syndrome) {
         *self = match *self {
             later @ Owed::Later { .. } => later,

@@ -212,8 +212,7 @@ fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal
 }
 
 impl Fatal {
-    /// The host refused a peer's access: the request is wrong, or memory is missing locally (IBTA 9.7.5.2.5,
-    /// 9.7.5.2.6).
+    /// The host refused a peer's access: a wrong request, or missing local memory (IBTA 9.7.5.2.5, 9.7.5.2.6).
     pub(super) fn access(denied: Denied) -> Fatal {
         match denied {
             Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None },

@@ -37,9 +37,9 @@ pub enum ResponderState {
     InSend,
     /// Inside a WRITE of several packets.
     InWrite,
-    /// A PSN is missing and a sequence NAK was sent; no more replies until the packet arrives.
+    /// A PSN is missing and a sequence NAK was sent; no further NAK until the packet arrives.
     AwaitMissing,
-    /// There was no receive work request and an RNR NAK was sent; no more replies until the request is retransmitted.
+    /// There was no receive work request and an RNR NAK was sent; no further NAK until the request is retransmitted.
     AwaitReceive,
     /// A request, or the response to one, needs a missing page.
     PageFault,

@@ -25,8 +25,8 @@ pub(super) enum Message {
     Write { va: u64, rkey: u32, received: u64, total: u64 },
 }
 
-/// The table of request packets: the operation of each, and the access flags that the QP must have for it (IBTA
-/// 9.7.4.1.3). Others are not supported; a new operation adds its line.
+/// The table of request packets: the operation of each, and the access flags that the QP must have for it
+/// (IBTA 9.7.4.1.3). Others are not supported; a new operation adds its line.
 const TABLE: [(Operation, Request, Access); 18] = [
     (O::SendFirst, Request::Send, Access::empty()),
     (O::SendMiddle, Request::Send, Access::empty()),

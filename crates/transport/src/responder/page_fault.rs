@@ -89,8 +89,7 @@ impl Responder {
         match stop {
             Stop::Fatal(fatal) => return Err(fatal),
             Stop::StillRead => {
-                // The request is treated as lost: the responses leave, then the NAK, and the peer retransmits it at
-                // once.
+                // Treat the request as lost: the responses leave, then the NAK, and the peer retransmits it at once.
                 self.say_missing();
                 return Ok(Handled::Done);
             }
@@ -134,8 +133,7 @@ impl Responder {
         if let ResponderFaults::RnrNak { read_after, .. } = config.profile.page_faults.responder
             && self.order != Order::Halted
         {
-            // The peer retransmits everything after the READ, so what was owed for later requests need not be held
-            // back.
+            // The peer retransmits everything after the READ, so nothing owed for later requests is held back.
             self.owed = std::mem::take(&mut self.held_back.owed);
             self.order = Order::Kept;
             self.owed.nak_after(now, read_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
@@ -157,8 +155,7 @@ impl Responder {
             return;
         }
         self.resources.unpark();
-        // With RNR NAKs the peer also retransmits the requests after this READ: execute them. Otherwise they stay
-        // held.
+        // With RNR NAKs the peer also retransmits the requests after this READ: execute them. Else they stay held.
         if self.waits == Waits::Answer && config.answers_faults_with_naks() {
             self.waits = Waits::No;
             self.dropped = false;

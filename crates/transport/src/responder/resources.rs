@@ -1,5 +1,5 @@
-//! Responder resources: accepted READs and atomics, kept for their responses and for duplicates (IBTA 9.7.5.1.2,
-//! 9.7.7.1).
+//! Responder resources: accepted READs and atomics, kept for their responses and for duplicates
+//! (IBTA 9.7.5.1.2, 9.7.7.1).
 
 use super::sequence::Place;
 use crate::config::Config;
@@ -114,8 +114,7 @@ impl Resources {
         self.pending > 0
     }
 
-    /// Whether a new resource would displace one that was never answered: more than `max_dest_rd_atomic` are
-    /// outstanding.
+    /// Whether a new resource would displace an unanswered one: more than `max_dest_rd_atomic` are outstanding.
     pub fn is_exhausted(&self) -> bool {
         self.ring.len() == self.capacity && !self.ring[self.next].answered
     }
@@ -124,8 +123,7 @@ impl Resources {
         if self.ring.len() < self.capacity {
             self.ring.push(resource);
         } else {
-            // A duplicate's response may still be unsent; the requester's new request shows that it no longer needs
-            // it.
+            // A duplicate's response may still be unsent; the new request shows that the requester no longer needs it.
             self.pending -= usize::from(self.ring[self.next].cursor.is_some());
             if self.current == Some(self.next) {
                 self.current = None;
@@ -147,8 +145,7 @@ impl Resources {
         true
     }
 
-    /// Repeats the response to a READ or to its tail. False: the resource is gone, or the request differs from the
-    /// original.
+    /// Repeats the response to a READ or to its tail. False: the resource is gone, or the request is a different one.
     pub fn repeat_read(&mut self, place: Place, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
         let mut ring = self.ring.iter().enumerate();
         let found = ring.find_map(|(index, resource)| Some((index, resource.packet(place)?)));

@@ -1,5 +1,4 @@
-//! A node's translation table, and a fault thread in virtual time: pages become present after a while, and are
-//! removed.
+//! A node's translation table, and a fault thread in virtual time, which makes pages present after a while.
 
 use super::rng::Rng;
 use crate::{Delay, Denied, Instant, Side};
