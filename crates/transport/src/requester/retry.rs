@@ -89,8 +89,8 @@ impl Requester {
         Ok(())
     }
 
-    /// The response to the READ or atomic at `una` is lost, because a later response has arrived (IBTA 9.7.5.1.5,
-    /// implied NAK). The request is sent again once; if that fails too, the ACK timeout expires.
+    /// The response to the READ or atomic at `una` is lost, because a later response has arrived
+    /// (IBTA 9.7.5.1.5, implied NAK). The request is sent again once; if that fails too, the ACK timeout expires.
     pub fn response_lost(&mut self) {
         if self.repeating != Some(self.una.seq) {
             self.setbacks.implied_naks = self.setbacks.implied_naks.wrapping_add(1);

@@ -5,7 +5,7 @@ use crate::{Instant, Outgoing, Payload};
 use std::time::Duration;
 use weir_wire::{Aeth, Operation, Psn, Syndrome};
 
-/// The ACK or NAK that is owed to the peer. Everything before the expected PSN is executed, so one ACK covers all of it.
+/// The ACK or NAK that is owed to the peer. Everything before the expected PSN is executed, so one ACK covers it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Owed {
     #[default]
