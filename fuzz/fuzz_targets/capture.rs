@@ -1,4 +1,4 @@
-//! Any bytes as a capture file: refused, or frames no longer than the file.
+//! Any bytes as a capture file: an error, or frames that are no longer than the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

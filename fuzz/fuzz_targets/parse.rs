@@ -1,4 +1,4 @@
-//! Any bytes as a UDP payload, and as an Ethernet frame: refused, or a packet that is emitted byte for byte again.
+//! Any bytes as a UDP payload, and as an Ethernet frame: an error, or a packet that emits the same bytes again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! How fast the protocol alone is: small WRITEs from one QP to another in one thread, no memory behind them.
+//! The speed of the protocol alone: small WRITEs from one QP to another in one thread, without memory.
 //!
 //! `cargo run --release -p weir-transport --features testing --example throughput [SECONDS]`
 
@@ -7,7 +7,7 @@ use weir_transport::testing::{Nowhere, Setup, connected};
 use weir_transport::*;
 use weir_wire::Packet;
 
-/// Emits headers into one buffer, as a carrier would, and leaves the payload as it is there.
+/// Writes headers into one buffer, as a carrier does, and leaves the payload bytes in the buffer unchanged.
 struct Burst {
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -60,7 +60,7 @@ fn measure(len: u32, time: Duration) -> (f64, f64) {
                 qps[from].poll_transmit(now, limits, &mut host, &mut burst);
                 let mut start = 0;
                 for &end in &burst.ends {
-                    let packet = Packet::parse(&burst.bytes[start..end]).expect("what is sent can be read");
+                    let packet = Packet::parse(&burst.bytes[start..end]).expect("a packet that was sent parses");
                     qps[1 - from].handle_packet(now, &packet, &mut host);
                     start = end;
                 }

@@ -50,7 +50,7 @@ impl Mtu {
     }
 }
 
-/// `ibv_qp_cap`: work requests and pieces that the queues hold, inline bytes.
+/// `ibv_qp_cap`: capacities of the queues in work requests and SGEs; inline data in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QpCaps {
     pub max_send_wr: u32,
@@ -60,7 +60,7 @@ pub struct QpCaps {
     pub max_inline_data: u32,
 }
 
-/// What a QP is made with.
+/// The attributes with which a QP is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInit {
     /// Its number on the wire, 24 bits.
@@ -73,7 +73,7 @@ pub struct QpInit {
     pub sq_sig_all: bool,
 }
 
-/// Where packets of a connection go: `ibv_ah_attr` and `ibv_global_route`. The protocol only keeps it.
+/// The destination of a connection's packets: `ibv_ah_attr` and `ibv_global_route`. The protocol only stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AddressVector {
     pub dgid: [u8; 16],
@@ -89,7 +89,7 @@ pub struct AddressVector {
     pub port_num: u8,
 }
 
-/// `ibv_qp_attr`. A `modify` looks at the fields that its mask names; a `query` fills all.
+/// `ibv_qp_attr`. `modify` reads the fields that its mask names; `query` fills all fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttr {
     pub qp_state: QpState,
@@ -112,10 +112,10 @@ pub struct QpAttr {
     pub max_dest_rd_atomic: u8,
     pub min_rnr_timer: RnrTimer,
     pub port_num: u8,
-    /// Local ACK timeout: 4.096 µs · 2^n, 0 = for ever.
+    /// Local ACK timeout: 4.096 µs · 2^n, 0 = infinite.
     pub timeout: u8,
     pub retry_cnt: u8,
-    /// 7 = for ever.
+    /// 7 = infinite.
     pub rnr_retry: u8,
     pub alt_port_num: u8,
     pub alt_timeout: u8,
@@ -151,7 +151,7 @@ bitflags! {
     }
 }
 
-/// Why a modify was refused: EINVAL all, the words for the log.
+/// Why a modify was refused. All variants are EINVAL; the text is for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ModifyError {
     #[error("no transition from {from:?} to {to:?}")]
@@ -160,7 +160,7 @@ pub enum ModifyError {
     Missing(AttrMask),
     #[error("attributes {0:?} are not allowed in this transition")]
     NotAllowed(AttrMask),
-    #[error("the current state is {0:?}, not what the caller takes it for")]
+    #[error("the current state is {0:?}, not the one in the caller's cur_qp_state")]
     CurrentState(QpState),
     #[error("the value of {0:?} is out of range")]
     Value(AttrMask),

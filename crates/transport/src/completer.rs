@@ -1,4 +1,4 @@
-//! The completer: what responses mean for the requests that wait for them (IBTA 9.7.5, 9.7.6).
+//! The completer: applies responses and ACKs to the requests that wait for them (IBTA 9.7.5, 9.7.6).
 
 use crate::config::Config;
 use crate::requester::{Failure, Requester};
@@ -6,17 +6,17 @@ use crate::send_queue::{Kind, SendQueue, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
 use weir_wire::{Aeth, AtomicAckEth, NakCode, Operation, Packet, Syndrome};
 
-/// What the completer is at.
+/// The state of the completer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CompleterState {
     /// Every response so far was in order.
     #[default]
     InOrder,
-    /// A response is missing; what comes after it is dropped until it is here.
+    /// A response is missing; later responses are dropped until it arrives.
     MissingResponse,
-    /// The receiver was not ready, or missed a packet: requests are being repeated.
+    /// The receiver was not ready, or missed a packet: requests are being retransmitted.
     Repeating,
-    /// The place of a response is missing: it waits, and so does what comes after it.
+    /// A page of a response's destination buffer is missing: this response and all later ones wait.
     PageFault,
     /// A request failed.
     Failed,
@@ -27,15 +27,15 @@ pub(crate) struct Completer {
     state: CompleterState,
 }
 
-/// How far an acknowledgement went.
+/// How far an acknowledgement reached.
 enum Reach {
-    /// To where it says.
+    /// Up to the PSN in the packet.
     Full,
-    /// To a READ or an atomic that it passes by, so that one's response is lost.
+    /// Up to an earlier READ or atomic: its response is lost.
     Unanswered,
 }
 
-/// Everything that a response touches.
+/// The objects that a response affects.
 struct Step<'a, H> {
     now: Instant,
     config: &'a Config,
@@ -53,7 +53,7 @@ impl Completer {
         self.state = CompleterState::InOrder;
     }
 
-    /// Takes a response. An error is the oldest work request's.
+    /// Handles a response. An error belongs to the oldest work request.
     pub fn handle<H: Host>(
         &mut self,
         now: Instant,
@@ -63,7 +63,7 @@ impl Completer {
         queue: &mut SendQueue,
         host: &mut H,
     ) -> Result<Handled, Failure> {
-        // Responses to nothing that is outstanding are ghosts and duplicates (IBTA 9.7.5.1.4): dropped.
+        // Responses to requests that are not outstanding are ghosts or duplicates (IBTA 9.7.5.1.4): dropped.
         let Some(seq) = requester.locate(packet.headers.bth.psn) else {
             old(packet, requester);
             return Ok(Handled::Done);
@@ -88,7 +88,7 @@ impl Completer {
     }
 }
 
-/// A response to nothing that is outstanding.
+/// A response to a request that is not outstanding.
 #[cold]
 fn old(packet: &Packet<'_>, requester: &mut Requester) {
     if packet.headers.bth.opcode.operation() == Some(Operation::Acknowledge)
@@ -109,7 +109,7 @@ impl<H: Host> Step<'_, H> {
                 self.requester.credited(syndrome, aeth.msn());
                 seq + 1
             }
-            // A NAK acknowledges all before it (IBTA 9.7.5.2).
+            // A NAK acknowledges everything before it (IBTA 9.7.5.2).
             Syndrome::RnrNak(_) | Syndrome::Nak(_) => seq,
             Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
         };
@@ -138,7 +138,7 @@ impl<H: Host> Step<'_, H> {
         }
         let (wr, at) = self.requester.una_packet();
         let slot = *self.queue.slot(wr);
-        if self.deaf() {
+        if self.discards_responses() {
             self.touch(wr, u64::from(at) * self.config.mtu as u64, packet.payload.len());
             return Ok(CompleterState::Repeating);
         }
@@ -149,8 +149,8 @@ impl<H: Host> Step<'_, H> {
         let offset = at as usize * mtu;
         let chunk = self.config.read_packets;
         let ends = at + 1 == slot.packets || (at + 1).is_multiple_of(chunk);
-        // A response starts where its request did, and a repeated request may start anywhere: FIRST and ONLY are not
-        // held against the place. The end and the length are (IBTA 9.7.5.1.6).
+        // A response begins at its request's first packet, and a retransmitted request may begin at any packet: so
+        // FIRST and ONLY are not checked against the position. The end and the length are (IBTA 9.7.5.1.6).
         let aeth = packet.headers.get::<Aeth>().map(|aeth| (Syndrome::from_byte(aeth.syndrome()), aeth.msn()));
         let fits = slot.kind == Kind::Read
             && packet.headers.bth.opcode.ends_message() == ends
@@ -169,7 +169,7 @@ impl<H: Host> Step<'_, H> {
         Ok(CompleterState::InOrder)
     }
 
-    /// An ATOMIC WRITE is answered like a READ of nothing (IBTA annex A19).
+    /// The response to an ATOMIC WRITE is a READ response without payload (IBTA annex A19).
     fn written(&mut self, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         let opcode = packet.headers.bth.opcode;
         if !opcode.starts_message() || !opcode.ends_message() || !packet.payload.is_empty() {
@@ -183,7 +183,7 @@ impl<H: Host> Step<'_, H> {
         if !self.imply(seq) {
             return Ok(self.missing());
         }
-        if self.deaf() {
+        if self.discards_responses() {
             return Ok(CompleterState::Repeating);
         }
         let (wr, _) = self.requester.una_packet();
@@ -204,14 +204,14 @@ impl<H: Host> Step<'_, H> {
         Ok(CompleterState::InOrder)
     }
 
-    /// A READ response or atomic acknowledgement implies that all before it was executed (IBTA 9.7.5.1.5). False: one
-    /// before it is missing.
+    /// A READ response or atomic acknowledgement implies that the responder executed every earlier request
+    /// (IBTA 9.7.5.1.5). False: the response to an earlier READ or atomic is missing.
     #[inline(never)]
     fn imply(&mut self, seq: u64) -> bool {
         matches!(self.advance(seq), Reach::Full)
     }
 
-    /// A response before this one is missing, or waits for its place.
+    /// An earlier response is missing, or waits for a page.
     #[cold]
     fn missing(&mut self) -> CompleterState {
         if self.requester.holds_answers() {
@@ -221,7 +221,7 @@ impl<H: Host> Step<'_, H> {
         CompleterState::MissingResponse
     }
 
-    /// The place of a response was refused.
+    /// The host refused the destination buffer of a response.
     #[cold]
     fn refused(&mut self, denied: Denied) -> Result<CompleterState, Failure> {
         if denied != Denied::PageFault {
@@ -233,15 +233,15 @@ impl<H: Host> Step<'_, H> {
         })
     }
 
-    /// Whether the profile drops responses at this time.
+    /// Whether an RNR wait is on and the profile drops responses during it.
     #[inline]
-    fn deaf(&self) -> bool {
+    fn discards_responses(&self) -> bool {
         self.requester.waits_for_receiver() && self.config.profile.rnr_wait.discards
     }
 
-    /// An answer is dropped before it is looked at; but it has come as far as its place, and a page that is missing there
-    /// is missed. (Where both sides page on demand, the requester's page is there when the READ is repeated after the
-    /// RNR wait: T fig 5.2 would not show damming otherwise.)
+    /// The response is dropped before any check, but it touches its destination buffer, and a missing page there
+    /// causes a page fault. (With on-demand paging on both sides the requester's page is present when the READ is
+    /// retransmitted after the RNR wait: T fig 5.2 would not show damming otherwise.)
     #[cold]
     fn touch(&mut self, wr: u32, offset: u64, len: usize) {
         if let (RequesterFaults::Discard { .. }, Source::Gather(sges)) =
@@ -250,12 +250,12 @@ impl<H: Host> Step<'_, H> {
             && offset + len as u64 <= u64::from(self.queue.slot(wr).length)
             && len > 0
         {
-            // Whoever resolves it tells by and by; nobody waits for that.
+            // The host reports the resolution later; nothing waits for it.
             let _ = self.host.prepare_local(sges, offset, len as u64, Access::LOCAL_WRITE);
         }
     }
 
-    /// Acknowledges everything before `up_to`, as far as an acknowledgement without data can.
+    /// Acknowledges everything before `up_to`, stopping at a READ or an atomic.
     #[inline(always)]
     fn advance(&mut self, up_to: u64) -> Reach {
         let before = self.requester.una();
@@ -279,7 +279,7 @@ impl<H: Host> Step<'_, H> {
         reach
     }
 
-    /// The response packet that the oldest work request waited for is here.
+    /// The response packet that the oldest work request waited for has arrived.
     fn answered(&mut self) {
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {

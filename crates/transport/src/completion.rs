@@ -1,4 +1,4 @@
-//! What the protocol reports: completions and asynchronous events.
+//! The protocol's output: completions and asynchronous events.
 
 use bitflags::bitflags;
 
@@ -46,7 +46,7 @@ bitflags! {
         const GRH = 1;
         /// Immediate data is valid.
         const WITH_IMM = 2;
-        /// A window's key was ended; it stands where immediate data would.
+        /// The message invalidated a window's rkey; the `imm` field holds that rkey.
         const WITH_INV = 8;
     }
 }
@@ -54,17 +54,17 @@ bitflags! {
 /// A work completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The application's name for the work request.
+    /// The application's identifier for the work request.
     pub wr_id: u64,
-    /// How it ended. If not `Success`, only `wr_id`, `qp_num` and `vendor_err` have a meaning.
+    /// Its result. If it is not `Success`, only `wr_id`, `qp_num` and `vendor_err` are valid.
     pub status: Status,
-    /// What it was.
+    /// The operation.
     pub opcode: WcOpcode,
     /// Bytes received or read.
     pub byte_len: u32,
-    /// Immediate data, raw big-endian; or the key that was ended, a number.
+    /// Immediate data, raw big-endian; or the invalidated rkey, in host byte order.
     pub imm: u32,
-    /// What else is valid.
+    /// Which other fields are valid.
     pub flags: WcFlags,
     /// Weir's own detail of an error; 0 on success.
     pub vendor_err: u32,
@@ -72,8 +72,8 @@ pub struct Completion {
     pub qp_num: u32,
     /// The remote QP of a received message.
     pub src_qp: u32,
-    /// How many work requests of this queue have been retired in all, this one included (wrapping): polling the
-    /// completion gives their places back, unsignalled ones included.
+    /// The number of work requests of this queue that have been retired in total, this one included (wrapping):
+    /// polling the completion frees their WQE slots, including those of unsignalled work requests.
     pub retired: u32,
 }
 
@@ -82,7 +82,7 @@ pub struct Completion {
 pub enum QpEvent {
     /// First packet in RTR.
     CommunicationEstablished,
-    /// A completion could not be reported, or the like: the QP is in the error state.
+    /// A completion could not be reported, or a similar failure: the QP is in the error state.
     Fatal,
     /// An incoming request was invalid.
     RequestError,
@@ -94,29 +94,29 @@ pub enum QpEvent {
     LastWqeReached,
 }
 
-/// Weir's own detail of an error, as `Completion::vendor_err` carries it. A NAK gives its syndrome byte, a bad response
-/// its opcode; the rest is here.
+/// Weir's own detail of an error, for `Completion::vendor_err`. For a NAK it is the syndrome byte, for a bad response
+/// the opcode; the other codes are here.
 pub(crate) mod vendor {
     use crate::Denied;
 
     /// Out of the region's bounds, permissions or protection domain.
     const PROTECTION: u32 = 0x101;
-    /// Registered, but the application unmapped it.
+    /// Registered, but unmapped by the application.
     const UNMAPPED: u32 = 0x102;
-    /// No answer within the ACK timeout, once too often.
+    /// No response within the ACK timeout, and the retries are exhausted.
     pub const ACK_TIMEOUT: u32 = 0x103;
-    /// A PSN sequence NAK once too often.
+    /// A PSN sequence NAK, and the retries are exhausted.
     pub const SEQUENCE_NAK: u32 = 0x104;
-    /// An RNR NAK once too often.
+    /// An RNR NAK, and the RNR retries are exhausted.
     pub const RNR_NAK: u32 = 0x105;
-    /// A READ or atomic on a QP whose `max_rd_atomic` is 0.
+    /// A READ or atomic on a QP with a `max_rd_atomic` of 0.
     pub const NO_READS: u32 = 0x106;
-    /// A message longer than the receive that it met.
+    /// A message longer than its receive work request.
     pub const TOO_LONG: u32 = 0x107;
     /// A datagram longer than the path MTU.
     pub const OVER_MTU: u32 = 0x108;
 
-    /// A page fault where nothing can wait for its end.
+    /// A page fault in a state that cannot wait for its resolution.
     const PAGE_FAULT: u32 = 0x109;
 
     pub fn denied(denied: Denied) -> u32 {

@@ -1,4 +1,4 @@
-//! What the three state machines of a QP know in common: its attributes, and what follows from them.
+//! The state that the three state machines of a QP share: its attributes, and values derived from them.
 
 use crate::quirk::Chance;
 use crate::{AckTimeout, Mtu, Profile, QpAttr, QpInit, QpState, ResponderFaults, Tuning};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Bth, Headers, Opcode, Operation, Psn, Service};
 
-/// A QP's attributes in the form that its inner loops want.
+/// A QP's attributes in the form that its inner loops need.
 pub(crate) struct Config {
     pub init: QpInit,
     pub attr: QpAttr,
@@ -17,17 +17,17 @@ pub(crate) struct Config {
     pub mtu: usize,
     /// Packets of the largest READ request.
     pub read_packets: u32,
-    /// How long the peer is waited for at least, whatever the retry count says.
+    /// The shortest time before the QP gives up on its peer, whatever the retry count is.
     pub patience: Duration,
-    /// An ACK goes before requests that leave at the same time.
+    /// An ACK is sent before requests that leave in the same poll.
     pub acks_first: bool,
-    /// XRC: this end responds and the other requests.
+    /// XRC: this end responds and the other end sends requests.
     pub xrc_target: bool,
-    /// Path MTU of datagrams, which no attribute tells.
+    /// Path MTU of datagrams; no QP attribute contains it.
     pub datagram_mtu: Mtu,
 }
 
-/// QPs that go through their states alike.
+/// Classes of QPs with the same state transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Rc,
@@ -56,14 +56,14 @@ impl Config {
         config
     }
 
-    /// Recomputes what follows from the attributes.
+    /// Recomputes the values that are derived from the attributes.
     pub fn derive(&mut self) {
         let datagrams = self.init.service == Service::Ud;
         self.mtu = if datagrams { self.datagram_mtu } else { self.attr.path_mtu }.bytes();
         self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
     }
 
-    /// A local ACK timeout, the first in a row, as chance has it; `None` = off.
+    /// A local ACK timeout, the first in a row, drawn from `chance`; `None` = off.
     pub fn ack_timeout(&self, chance: &mut Chance) -> Option<Duration> {
         // IBTA 9.7.6.1.3: T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr.
         (self.attr.timeout != 0).then(|| {
@@ -73,7 +73,7 @@ impl Config {
         })
     }
 
-    /// Whether a peer whose request meets a page fault gets an RNR NAK.
+    /// Whether a peer gets an RNR NAK if its request meets a page fault.
     pub fn answers_faults_with_naks(&self) -> bool {
         matches!(self.profile.page_faults.responder, ResponderFaults::RnrNak { .. })
     }
@@ -89,18 +89,18 @@ impl Config {
         }
     }
 
-    /// Whether the service acknowledges.
+    /// Whether the service has acknowledgements.
     #[inline]
     pub fn is_reliable(&self) -> bool {
         !matches!(self.init.service, Service::Uc | Service::Ud)
     }
 
-    /// Packets of a message of `length` bytes: a zero-length one takes a packet too (IBTA 9.7.2).
+    /// Packets of a message of `length` bytes: a zero-length message takes one packet too (IBTA 9.7.2).
     pub fn packets(&self, length: u32) -> u32 {
         (u64::from(length).div_ceil(self.mtu as u64) as u32).max(1)
     }
 
-    /// A base header to the peer, with the pad that `payload` bytes need.
+    /// A BTH addressed to the peer, with the pad count for `payload` bytes.
     #[inline(always)]
     pub fn headers(&self, operation: Operation, psn: Psn, payload: usize) -> Headers {
         let opcode = Opcode::new(self.init.service, operation);

@@ -1,4 +1,4 @@
-//! Why a QP went to the error state, for people.
+//! The reason why a QP entered the error state, for log messages.
 
 use crate::completion::vendor;
 use crate::config::Config;
@@ -7,23 +7,23 @@ use crate::responder::Fatal;
 use crate::{Side, Status};
 use weir_wire::{NakCode, Psn};
 
-/// How a reliable QP ended by itself.
+/// How a reliable QP failed without a call of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// The requester: its oldest work request failed. The responder: a request of the peer was refused.
+    /// The requester: its oldest work request failed. The responder: it refused a request of the peer.
     pub side: Side,
-    /// How that work request completed; or how the peer's does.
+    /// The completion status of that work request, or of the peer's.
     pub status: Status,
-    /// Weir's own detail of the status, as the completion carries it.
+    /// Weir's own detail of the status, as in the completion.
     pub vendor_err: u32,
-    /// Of the packet concerned.
+    /// PSN of the packet concerned.
     pub psn: Psn,
-    /// How often that packet was sent, where that is why it failed.
+    /// How often that packet was sent, if it failed because its retries were exhausted.
     pub tries: Option<u32>,
 }
 
 impl Ending {
-    /// Nothing was heard of the packet, rather than that it is missing.
+    /// Whether the peer did not respond at all, rather than reporting an error.
     pub fn is_silence(&self) -> bool {
         self.vendor_err == vendor::ACK_TIMEOUT
     }

@@ -1,8 +1,8 @@
 //! The RDMA transport protocol: requester, responder, completer. No clock, no socket, no thread.
 //!
-//! One [`Qp`] is one queue pair. Time comes in as an argument ([`Instant`]), memory and completion queues through
-//! [`Host`], and packets go out through [`Egress`] as descriptions: headers plus *where* the payload lies.
-//! The live adapter, the simulator, the tests and the fuzzers all drive this same code:
+//! One [`Qp`] is one queue pair. The caller passes the time as an argument ([`Instant`]). The QP reaches memory and
+//! completion queues through [`Host`], and hands packets to [`Egress`] as descriptions: headers plus the *location*
+//! of the payload. The live adapter, the simulator, the tests and the fuzzers all drive this same code:
 //!
 //! ```text
 //! post_send, post_recv ──▶ ┌────┐ ──▶ poll_transmit(now, host, egress)
@@ -10,12 +10,12 @@
 //! handle_timeout(now, …) ─▶└────┘ ──▶ poll_timeout()
 //! ```
 //!
-//! Inside, each end of a connection is two machines and each has its states: `requester` sends what was posted and
-//! repeats it, `completer` reads the answers to it; `responder` executes what the peer sends. They share the attributes
-//! (`config`) and the rings of work requests (`send_queue`, `recv_queue`).
+//! Each end of a connection has three state machines. `requester` sends the posted work requests and retransmits
+//! them, `completer` handles their responses and ACKs, `responder` executes the peer's requests. They share the
+//! attributes (`config`) and the rings of work requests (`send_queue`, `recv_queue`).
 //!
-//! Where things are added: a transition between QP states in the table of `state`; an operation in the tables of
-//! `requester::send` and `responder::opcode_order`, with its work in a file beside `responder::execute`.
+//! To add a transition between QP states, extend the table in `state`. To add an operation, extend the tables in
+//! `requester::send` and `responder::opcode_order`, and put its work into a file beside `responder::execute`.
 #![forbid(unsafe_code)]
 
 mod attr;

@@ -1,99 +1,99 @@
-//! An adapter's properties. The protocol asks the profile; nothing asks for a profile by name.
+//! An adapter's properties. The protocol reads the properties only; no code depends on a profile's name.
 
 use std::time::Duration;
 
 /// A named set of adapter properties.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// What `--profile` calls it.
+    /// Its name on the command line (`--profile`).
     pub name: String,
-    /// Of all that the adapter leaves to chance. Each QP adds its number.
+    /// Seed of all random values of the adapter. Each QP combines it with its number.
     pub seed: u64,
-    /// Whether it has memory on demand at all.
+    /// Whether the adapter supports on-demand paging.
     pub on_demand: bool,
     pub ack_timeout: AckTimeout,
     pub rnr_wait: RnrWait,
-    /// What goes over the wire while a page is missing.
+    /// The packets on the wire while a page is missing.
     pub page_faults: PageFaults,
-    /// How much longer the answer to a READ takes that was asked for before: it is found the slow way.
+    /// Extra delay of the response to a READ that is a duplicate: the adapter handles it on a slow path.
     pub repeated_read: Delay,
-    /// READs and atomics that all QPs together may have outstanding; `None`: only each QP's own limit holds.
+    /// READs and atomics that all QPs together may have outstanding; `None`: only each QP's own limit applies.
     pub outstanding_reads: Option<u32>,
-    /// The flaw called packet damming.
+    /// The packet damming flaw.
     pub damming: bool,
-    /// The flaw called packet flood.
+    /// The packet flood flaw.
     pub flood: Option<Flood>,
 }
 
-/// How long an answer is waited for (IBTA 9.7.6.1.3): T_tr = 4.096 µs · 2^n, and T_o is in T_tr ..= 4 T_tr.
+/// The time limit of a response (IBTA 9.7.6.1.3): T_tr = 4.096 µs · 2^n, and T_o is in T_tr ..= 4 T_tr.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AckTimeout {
-    /// A smaller exponent n in the attributes (except 0, which means never) counts as this one.
+    /// The adapter raises a smaller exponent n (except 0, which means infinite) to this value.
     pub least_exponent: u8,
-    /// No timeout is shorter, whatever the exponent says.
+    /// The shortest timeout, whatever the exponent is.
     pub floor: Duration,
     /// T_o / T_tr.
     pub factor: Spread,
-    /// Each timeout in a row lasts twice as long as the one before, up to this many times the first: then the peer is
-    /// not slow to hear of a loss, but away.
+    /// Each timeout in a row lasts twice as long as the previous timeout, up to this many times the first: after
+    /// several timeouts the peer is probably away, so fast loss detection no longer helps.
     pub growth: u32,
 }
 
 /// How long a requester waits for a receiver that is not ready.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RnrWait {
-    /// In terms of what the NAK asks for.
+    /// Relative to the delay in the NAK.
     pub factor: Spread,
-    /// Responses that come meanwhile are dropped, be they right.
+    /// Responses that arrive during the wait are dropped, even if they are correct.
     pub discards: bool,
 }
 
-/// How network page faults are met on each side.
+/// How each side handles network page faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFaults {
     pub requester: RequesterFaults,
     pub responder: ResponderFaults,
-    /// How long it takes until a page is there. Hosts see to it.
+    /// How long the resolution of a page fault takes. The host applies it.
     pub resolve: Delay,
-    /// One fault after the other, so that who comes late waits for all before him. Hosts see to it.
+    /// Faults are resolved one after the other: a fault waits for all earlier faults. The host applies it.
     pub serial: bool,
 }
 
-/// A page is missing where the answer to a READ or an atomic goes. (What is sent waits for its pages in any case.)
+/// A page of the destination buffer of a READ or an atomic is missing. (Outgoing data always waits for its pages.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequesterFaults {
-    /// The request waits until its place is there. If that goes again, the answer waits.
+    /// The request waits for its buffer's pages. If they are missing when the response arrives, the response waits.
     Wait,
-    /// The answer is dropped, and the request is repeated after this time, whether the page is there by then or not.
+    /// The response is dropped. The request is retransmitted after this time, whether the page is present or not.
     Discard { retransmit: Delay },
 }
 
-/// A page is missing that a peer's request needs.
+/// A page that a peer's request accesses is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponderFaults {
     /// The request waits.
     Wait,
-    /// The peer gets an RNR NAK; a READ is answered unasked once the page is there. Where there are no NAKs (UC, UD),
-    /// the message is dropped.
+    /// The peer gets an RNR NAK; the response to a READ is sent without a new request when the page is present.
+    /// Services without NAKs (UC, UD) drop the message.
     RnrNak {
-        /// From the fault of a READ to its NAK.
+        /// Time from the fault of a READ to its NAK.
         read_after: Duration,
-        /// The same for all others.
+        /// The same for all other requests.
         other_after: Duration,
     },
 }
 
-/// Packet flood: requesters that drop answers learn late that a page is there.
+/// Packet flood: requesters that drop responses learn late that a page is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Outstanding READs that the adapter remembers as waiting for pages, the newest of all QPs: their QPs are told as
-    /// soon as the page is there.
+    /// Outstanding READs that the adapter remembers as waiting for pages, the newest over all QPs: their QPs are
+    /// notified as soon as the page is present.
     pub remembered: u32,
-    /// For the others the adapter goes through all that waits; each READ takes so long.
+    /// For all others the adapter searches through all waiting READs; each READ takes this time.
     pub search: Duration,
 }
 
-/// A factor between two bounds, one value as likely as another.
+/// A factor between two bounds, uniformly distributed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub low: f64,
@@ -101,7 +101,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Always the same.
+    /// A fixed value.
     pub const fn exactly(value: f64) -> Spread {
         Spread { low: value, high: value }
     }
@@ -112,7 +112,7 @@ impl Spread {
     }
 }
 
-/// A time between two bounds, one as likely as another.
+/// A time between two bounds, uniformly distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
     pub low: Duration,
@@ -120,7 +120,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Always the same.
+    /// A fixed time.
     pub const fn exactly(time: Duration) -> Delay {
         Delay { low: time, high: time }
     }
@@ -132,7 +132,7 @@ impl Delay {
 }
 
 impl Profile {
-    /// A perfect adapter. The floor is a few ms because a software peer may be off its core for that long.
+    /// An adapter without flaws. The floor is a few ms because a software peer may be off its core for that long.
     pub fn ideal() -> Self {
         Profile {
             name: "ideal".into(),
@@ -142,7 +142,7 @@ impl Profile {
                 least_exponent: 0,
                 floor: Duration::from_millis(4),
                 factor: Spread::exactly(1.0),
-                // The most that the clause allows: a process that has lost its core to others is back by then.
+                // The most that the clause allows: it covers a peer process that has lost its core to others.
                 growth: 4,
             },
             rnr_wait: RnrWait { factor: Spread::exactly(1.0), discards: false },

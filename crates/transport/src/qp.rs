@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Packet, Service};
 
-/// A queue pair. What is particular to UC and UD stands in `unreliable`.
+/// A queue pair. The parts that are specific to UC and UD are in `unreliable`.
 ///
-/// It allocates when it is made and in [`Qp::modify`], not per work request or packet.
+/// It allocates on creation and in [`Qp::modify`], not per work request or packet.
 pub struct Qp {
     pub(crate) config: Config,
     pub(crate) send_queue: SendQueue,
@@ -26,42 +26,42 @@ pub struct Qp {
     pub(crate) requester: Requester,
     completer: Completer,
     pub(crate) responder: Responder,
-    /// Who goes first at the next `poll_transmit`, because the other filled the egress last time.
+    /// The side that sends first at the next `poll_transmit`, because the other side filled the egress last time.
     starved: Option<Side>,
-    /// SQD: `SendQueueDrained` is still to come.
+    /// SQD: `SendQueueDrained` is not raised yet.
     pub(crate) draining: bool,
-    /// The error state was reached: `LastWqeReached` is still to come.
+    /// The error state was reached: `LastWqeReached` is not raised yet.
     last_wqe: bool,
-    /// It ended by itself, and the caller has not asked why.
+    /// The reason why the QP entered the error state by itself, until the caller takes it.
     ending: Option<Ending>,
 }
 
-/// How much may leave now; the adapter divides its peers' and its own receive buffers among QPs.
+/// How much may leave now; the adapter divides its peers' receive buffers and its own among its QPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Cost in bytes of request packets that may go out beyond those in flight.
     pub request_bytes: usize,
-    /// Bytes of READ responses that may be asked for beyond those in flight.
+    /// Bytes of READ responses that may be requested beyond those in flight.
     pub read_bytes: usize,
 }
 
-/// What is under way; see [`Limits`].
+/// Data in flight; see [`Limits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
     /// Cost in bytes of request packets sent and not acknowledged.
     pub request_bytes: usize,
-    /// Bytes of READ responses asked for and not arrived.
+    /// Bytes of READ responses requested and not received.
     pub read_bytes: usize,
 }
 
-/// How a `poll_transmit` ended.
+/// The result of a `poll_transmit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing more to send for now.
     Idle,
     /// The egress took no more.
     Full,
-    /// A limit was reached: try again when something was acknowledged or has arrived.
+    /// A limit was reached: poll again when an ACK or a response has arrived.
     Limited,
 }
 
@@ -69,12 +69,12 @@ impl Qp {
     /// A QP in RESET.
     ///
     /// # Panics
-    /// If there is no memory for its rings.
+    /// If the memory for its rings cannot be allocated.
     pub fn new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Qp {
-        Qp::try_new(init, profile, tuning).expect("memory for its rings")
+        Qp::try_new(init, profile, tuning).expect("no memory for the queue pair's rings")
     }
 
-    /// The same. Error: there is no memory for its rings.
+    /// As `new`. Error: the memory for its rings cannot be allocated.
     pub fn try_new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Result<Qp, TryReserveError> {
         let caps = init.caps;
         let config = Config::new(init, profile, tuning);
@@ -94,14 +94,14 @@ impl Qp {
         Ok(qp)
     }
 
-    /// Its receives come from a shared receive queue ([`Host::take_receive`]), of `max_sges` pieces at most. Before
-    /// anything else. Error: there is no memory for a place.
+    /// Makes the QP take its receives from a shared receive queue ([`Host::take_receive`]), of at most `max_sges`
+    /// SGEs each. Call it before any other function. Error: the memory for the slot cannot be allocated.
     pub fn share_receives(&mut self, max_sges: u32) -> Result<(), TryReserveError> {
         self.recv_queue = RecvQueue::shared(max_sges)?;
         Ok(())
     }
 
-    /// XRC: it only responds (XRC_RECV); its receives come from the queues that requests name. Before anything else.
+    /// XRC: the QP only responds (XRC_RECV), with receives from the SRQs that requests name. Call it before any other.
     pub fn become_xrc_target(&mut self, max_sges: u32) -> Result<(), TryReserveError> {
         self.config.xrc_target = true;
         self.share_receives(max_sges)
@@ -132,7 +132,7 @@ impl Qp {
         self.completer.state()
     }
 
-    /// All attributes; the PSNs are those of the next new packet each way.
+    /// All attributes; the PSNs are those of the next new packet in each direction.
     pub fn attr(&self) -> QpAttr {
         QpAttr {
             qp_state: self.config.state,
@@ -150,8 +150,8 @@ impl Qp {
         self.config.init.caps
     }
 
-    /// Changes attributes and state (IBTA 11.2.5.2). To ERROR: flushes all work requests. To RESET: forgets them; their
-    /// completions are the caller's to purge.
+    /// Changes attributes and state (IBTA 11.2.5.2). To ERROR: flushes all work requests. To RESET: discards them;
+    /// the caller must purge their completions.
     pub fn modify<H: Host>(
         &mut self,
         _now: Instant,
@@ -170,7 +170,7 @@ impl Qp {
                 self.requester.give_back_all(host);
                 self.reset();
             }
-            // A NAK that is still to go out goes out.
+            // A NAK that is still owed is sent.
             (QpState::Error, QpState::Error) => {}
             (_, QpState::Error) => {
                 self.halt(None);
@@ -184,7 +184,7 @@ impl Qp {
             }
             (QpState::Sqd, QpState::Rts) => self.draining = false,
             (QpState::Sqe, QpState::Rts) => {
-                // What was posted before is flushed, what comes now is not.
+                // Work requests posted before this are flushed; later ones are not.
                 self.flush_sends(host);
                 self.requester.resume(&self.send_queue);
             }
@@ -208,7 +208,7 @@ impl Qp {
         self.post_send_to(wr, Target::Peer)
     }
 
-    /// The same, to somebody: services that are not connected need it, others refuse it.
+    /// As `post_send`, with a destination: unconnected services and XRC need it, other services refuse it.
     #[inline]
     pub fn post_send_to(&mut self, wr: &SendWr<'_>, to: Target) -> Result<(), PostError> {
         if self.config.xrc_target {
@@ -231,7 +231,7 @@ impl Qp {
         self.recv_queue.post(wr)
     }
 
-    /// Takes a packet whose ICRC was right and whose destination QP is this one.
+    /// Takes a packet with a correct ICRC and this QP as its destination.
     #[inline]
     pub fn handle_packet<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         let opcode = packet.headers.bth.opcode;
@@ -250,8 +250,8 @@ impl Qp {
         Handled::Done
     }
 
-    /// Sends what is to be sent, as far as limits and egress allow. Responses come first, unless requests were left
-    /// behind last time; a mere ACK follows the requests, so that both fit into one burst.
+    /// Sends what is due, as far as limits and egress allow. Responses go first, unless requests were left unsent
+    /// last time; an ACK alone follows the requests, so that both fit into one burst.
     #[inline]
     pub fn poll_transmit<H: Host, E: Egress>(
         &mut self,
@@ -295,7 +295,7 @@ impl Qp {
         progress
     }
 
-    /// When `handle_timeout` is due.
+    /// The time at which `handle_timeout` is due.
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.requester.deadline(), self.responder.deadline()) {
@@ -304,14 +304,14 @@ impl Qp {
         }
     }
 
-    /// Whether the peer's answer should have come by now. Whoever drives looks for it before `handle_timeout`: it may
-    /// have come while he was away.
+    /// Whether the ACK timeout of the oldest request has expired. The caller then receives pending packets before it
+    /// calls `handle_timeout`: the response may have arrived while the calling thread was off its core.
     #[inline]
     pub fn is_overdue(&self, now: Instant) -> bool {
         self.requester.is_overdue(now)
     }
 
-    /// Does what is due: retransmission, the end of an RNR wait, an ACK that waited long enough.
+    /// Handles expired deadlines: ACK timeout, the end of an RNR wait, the end of an ACK's waiting time.
     pub fn handle_timeout<H: Host>(&mut self, now: Instant, host: &mut H) {
         self.responder.hurry_due(now);
         if let Err(failure) = self.requester.handle_timeout(now, &self.config) {
@@ -319,7 +319,7 @@ impl Qp {
         }
     }
 
-    /// Whether `poll_transmit` would do something, limits aside; an ACK that may wait does not count.
+    /// Whether `poll_transmit` would do something, ignoring limits; an ACK that may still wait does not count.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         let requests = match self.config.state {
@@ -332,59 +332,59 @@ impl Qp {
         requests || self.responder.wants_transmit()
     }
 
-    /// Whether ACKs, NAKs or responses would go out: no limit holds them back.
+    /// Whether ACKs, NAKs or responses are due; no limit applies to them.
     #[inline]
     pub fn wants_respond(&self) -> bool {
         self.config.state != QpState::Reset && self.responder.wants_transmit()
     }
 
-    /// Whether an ACK waits for company.
+    /// Whether an ACK waits for a request to share a burst with.
     #[inline]
     pub fn owes_lazy_ack(&self) -> bool {
         self.responder.owes_lazy_ack()
     }
 
-    /// Lets an ACK that waits for company go at the next `poll_transmit`.
+    /// Makes a waiting ACK leave at the next `poll_transmit`.
     pub fn hurry_ack(&mut self) {
         self.responder.hurry();
     }
 
-    /// Takes back the newest sends, which were posted since the last call of anything else: a batch that cannot be
-    /// posted as a whole leaves nothing behind.
+    /// Takes back the newest sends, which must have been posted since the last call of any other function: if a batch
+    /// cannot be posted completely, none of it stays posted.
     pub fn take_back_sends(&mut self, count: u32) {
         self.send_queue.take_back(count);
     }
 
-    /// Whether an ACK goes out before requests that leave with it, as adapters do: the peer may then hear of the end of
-    /// its send before it hears of our answer to it. Otherwise it follows them, where it fits into their burst.
+    /// Whether an ACK leaves before requests of the same poll, as on hardware adapters: the peer may then see its send
+    /// complete before it receives this side's reply. Otherwise the ACK follows the requests, if it fits their burst.
     pub fn set_acks_first(&mut self, first: bool) {
         self.config.acks_first = first;
     }
 
-    /// The peer is waited for at least this long before the QP gives up on it: it may stand in a debugger.
+    /// The minimum time before the QP gives up on its peer: the peer may be stopped in a debugger.
     pub fn set_patience(&mut self, patience: Duration) {
         self.config.patience = patience;
     }
 
-    /// What is under way.
+    /// Data in flight.
     #[inline]
     pub fn in_flight(&self) -> InFlight {
         self.requester.in_flight()
     }
 
-    /// How often requests had to be sent again.
+    /// How often the QP retransmitted requests, by cause.
     pub fn setbacks(&self) -> Setbacks {
         self.requester.setbacks()
     }
 
-    /// Why it went to the error state by itself: told once.
+    /// The reason why the QP entered the error state by itself; returned once.
     #[inline]
     pub fn take_ending(&mut self) -> Option<Ending> {
         self.ending.take()
     }
 
-    /// An ACK is owed that must not come after our requests. Where it may, it ends their burst, as the shorter last of
-    /// packets of one size; behind a last one that is shorter itself it would be a burst of its own, and late.
+    /// Whether an ACK must leave before the requests. Otherwise the ACK ends their burst of equal-sized packets as the
+    /// shorter last packet. If the last request is short itself, the ACK would need a burst of its own and be late.
     fn ack_leads(&mut self) -> bool {
         let leads = self.responder.owes_ack()
             && matches!(self.config.state, QpState::Rts | QpState::Sqd)
@@ -435,7 +435,7 @@ impl Qp {
         }
     }
 
-    // Called in one place, and for every packet.
+    // Inlined: it has one caller and runs for every packet.
     #[inline(always)]
     fn send_requests<H: Host, E: Egress>(
         &mut self,
@@ -466,7 +466,7 @@ impl Qp {
                         if self.draining {
                             self.check_drained(host);
                         }
-                        // What waited for those may go on.
+                        // Work requests that waited for these may proceed.
                         continue;
                     }
                     return progress;
@@ -485,13 +485,13 @@ impl Qp {
             Ok(done) => done,
             Err(fatal) => {
                 self.fail_response(fatal, host);
-                // Nothing is left but the NAK.
+                // Only the NAK is left to send.
                 self.responder.poll(now, &self.config, host, egress).unwrap_or(true)
             }
         }
     }
 
-    /// The oldest send work request failed: it completes so, the QP goes to ERROR (IBTA 10.3.1.7, 9.9.2).
+    /// The oldest send work request failed: it completes with an error, the QP goes to ERROR (IBTA 10.3.1.7, 9.9.2).
     fn fail<H: Host>(&mut self, failure: Failure, host: &mut H) {
         if !self.send_queue.is_empty() {
             self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
@@ -501,13 +501,13 @@ impl Qp {
         self.flush(host);
     }
 
-    /// A request was invalid: the peer gets a NAK, the application an event, the QP goes to ERROR (IBTA 9.9.3).
+    /// A request was invalid: the peer gets a NAK, the application an event, and the QP goes to ERROR (IBTA 9.9.3).
     fn fail_response<H: Host>(&mut self, fatal: Fatal, host: &mut H) {
         if let Some((status, vendor)) = fatal.receive {
             self.recv_queue.fail(host, &self.config, status, vendor);
         }
         if self.config.state == QpState::Error {
-            // An answer that was still to go out: only the peer has not heard of the end.
+            // A pending response failed after the QP entered ERROR: only the peer still needs a NAK.
             self.responder.halt(Some(fatal.nak));
             return;
         }
@@ -519,14 +519,14 @@ impl Qp {
 
     pub(crate) fn halt(&mut self, fatal: Option<Fatal>) {
         self.config.state = QpState::Error;
-        // IBTA 11.6.3.1: nothing of a shared queue will be taken any more. The domain's queues of XRC are no QP's.
+        // IBTA 11.6.3.1: the QP takes nothing more from its SRQ. The SRQs of an XRC domain do not belong to a QP.
         self.last_wqe = self.recv_queue.is_shared() && self.config.init.service != Service::Xrc;
         self.draining = false;
         self.requester.halt();
         self.responder.halt(fatal.map(|fatal| fatal.nak));
     }
 
-    /// Retires everything as flushed (IBTA 10.3.1.7, C10-42).
+    /// Completes all work requests as flushed (IBTA 10.3.1.7, C10-42).
     pub(crate) fn flush<H: Host>(&mut self, host: &mut H) {
         self.requester.give_back_all(host);
         self.flush_sends(host);
@@ -538,8 +538,8 @@ impl Qp {
         }
     }
 
-    /// The adapter has failed: ERROR from every state but RESET. All work requests are flushed, also those that were
-    /// posted in ERROR.
+    /// The adapter has failed: goes to ERROR from every state but RESET. Flushes all work requests, including those
+    /// that were posted in ERROR.
     pub fn shut<H: Host>(&mut self, host: &mut H) {
         match self.config.state {
             QpState::Reset => return,
@@ -549,7 +549,7 @@ impl Qp {
         self.flush(host);
     }
 
-    /// The same by the two queues alone, where nothing else of the QP can be trusted.
+    /// As `shut`, but touches the two queues only: the rest of the QP's state may be inconsistent.
     pub fn shut_queues<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Reset {
             return;
@@ -561,7 +561,7 @@ impl Qp {
         }
     }
 
-    /// SQD: tells once that all that was begun is answered (IBTA 10.3.1.6).
+    /// SQD: raises an event once when every begun work request is acknowledged (IBTA 10.3.1.6).
     pub(crate) fn check_drained<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Sqd && self.draining && self.requester.is_drained() {
             self.draining = false;
@@ -571,9 +571,9 @@ impl Qp {
         }
     }
 
-    /// Its owner is done with it: work requests are forgotten without completions, nothing is asked of the peer any
-    /// more. What the peer has sent before is acknowledged again if it asks. Returns how many places for outstanding
-    /// READs it had ([`crate::Outstanding::give_back`]).
+    /// The owner has destroyed the QP: work requests are discarded without completions, and no further request is
+    /// sent to the peer. Requests that the peer sent before are acknowledged again if it retransmits them. Returns
+    /// the number of READ credits that the QP held ([`crate::Outstanding::give_back`]).
     pub fn abandon(&mut self) -> u32 {
         let places = self.requester.leave_places();
         self.send_queue.reset();

@@ -1,5 +1,5 @@
-//! The receive queue: a ring of receive work requests. The oldest is taken by a message's first packet and retired
-//! by its last. A QP with a shared receive queue has one place, for the work request that a message took from there.
+//! The receive queue: a ring of receive work requests. A message takes the oldest with its first packet and retires
+//! it with its last. A QP with a shared receive queue has one slot, for the work request that a message has taken.
 
 use crate::config::Config;
 use crate::ring::filled;
@@ -13,20 +13,20 @@ struct RecvSlot {
     pieces: u32,
 }
 
-/// What is said of a message that has arrived.
+/// The contents of a received message's completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub opcode: WcOpcode,
     pub byte_len: u32,
     pub imm: Option<u32>,
-    /// A key that the message ended.
+    /// The rkey that the message invalidated.
     pub ended_key: Option<u32>,
     pub solicited: bool,
-    /// Who sent it, where that is not the connected peer: a GRH stands before the data then.
+    /// The sending QP, if it is not the connected peer: then a GRH precedes the data.
     pub from: Option<u32>,
 }
 
-/// A ring with places for `max_recv_wr` work requests.
+/// A ring of `max_recv_wr` slots, rounded up to a power of two.
 pub(crate) struct RecvQueue {
     slots: Box<[RecvSlot]>,
     sges: Box<[Sge]>,
@@ -34,14 +34,14 @@ pub(crate) struct RecvQueue {
     limit: u32,
     /// Work requests come from a shared receive queue.
     shared: bool,
-    /// Retired so far, wrapping: the oldest that is not.
+    /// Number of retired work requests, wrapping: the index of the oldest that is not retired.
     head: u32,
-    /// Posted so far, wrapping.
+    /// Number of posted work requests, wrapping.
     tail: u32,
 }
 
 impl RecvQueue {
-    /// Error: there is no memory for its rings.
+    /// Error: the memory for its rings cannot be allocated.
     pub fn new(max_wr: u32, max_sges: u32) -> Result<Self, TryReserveError> {
         let places = max_wr.next_power_of_two() as usize;
         Ok(RecvQueue {
@@ -55,7 +55,7 @@ impl RecvQueue {
         })
     }
 
-    /// The place for what is taken from a shared receive queue.
+    /// A queue of one slot, for a work request from a shared receive queue.
     pub fn shared(max_sges: u32) -> Result<Self, TryReserveError> {
         Ok(RecvQueue { shared: true, ..RecvQueue::new(1, max_sges)? })
     }
@@ -64,7 +64,7 @@ impl RecvQueue {
         self.shared
     }
 
-    /// Whether there is a work request for a message that begins; takes one from the shared receive queue if need be.
+    /// Whether a message that begins has a work request; takes one from the shared receive queue if necessary.
     #[inline]
     pub fn ready<H: Host>(&mut self, host: &mut H) -> bool {
         !self.is_empty() || (self.shared && self.refill(host))
@@ -80,7 +80,7 @@ impl RecvQueue {
         true
     }
 
-    /// Forgets everything.
+    /// Discards all work requests.
     pub fn reset(&mut self) {
         (self.head, self.tail) = (0, 0);
     }
@@ -89,18 +89,18 @@ impl RecvQueue {
         self.head == self.tail
     }
 
-    /// Bytes that the oldest work request has room for.
+    /// Capacity in bytes of the oldest work request.
     pub fn room(&self) -> u64 {
         self.slots[self.place(self.head)].length
     }
 
-    /// The pieces of the oldest work request.
+    /// The SGEs of the oldest work request.
     pub fn sges(&self) -> &[Sge] {
         let place = self.place(self.head);
         &self.sges[place * self.max_sges..][..self.slots[place].pieces as usize]
     }
 
-    /// Takes a work request; the QP's state is the caller's to check.
+    /// Posts a work request; the caller checks the QP's state.
     pub fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
         if self.shared {
             return Err(PostError::Operation);
@@ -119,7 +119,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Retires the oldest work request: a message is complete.
+    /// Retires the oldest work request: its message is complete.
     pub fn complete<H: Host>(&mut self, host: &mut H, config: &Config, received: Received) {
         let mut flags = WcFlags::empty();
         flags.set(WcFlags::WITH_IMM, received.imm.is_some());

@@ -1,8 +1,8 @@
-//! Memory of rings, which programs choose the size of: where there is not enough, that is an error and no abort.
+//! Memory of rings. Programs choose their size, so an allocation failure is an error and does not abort.
 
 use std::collections::TryReserveError;
 
-/// So many copies of a value.
+/// `count` copies of a value.
 pub(crate) fn filled<T: Clone>(value: T, count: usize) -> Result<Box<[T]>, TryReserveError> {
     let mut values = Vec::new();
     values.try_reserve_exact(count)?;

@@ -1,4 +1,4 @@
-//! The send queue: a ring of work requests, from posting until each is retired.
+//! The send queue: a ring of work requests, each from its posting until it is retired.
 
 use crate::config::Config;
 use crate::ring::filled;
@@ -11,22 +11,22 @@ use weir_wire::Service;
 /// Longest message, bytes (IBTA 9.7.7.1.1: 2^31).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
-/// How a work request uses PSNs and is acknowledged.
+/// How a work request uses PSNs, and what completes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Carries data to the peer: a PSN per packet sent, done when acknowledged.
+    /// Carries data to the peer: one PSN per packet sent, complete when acknowledged.
     Data,
-    /// A PSN per response packet, done when the data is here.
+    /// One PSN per response packet, complete when all data has arrived.
     Read,
-    /// One PSN, done when the value is here.
+    /// One PSN, complete when the original value has arrived.
     Atomic,
-    /// One PSN, done when the peer says so.
+    /// One PSN, complete when the peer's response has arrived.
     AtomicWrite,
-    /// Nothing is sent: done when it was executed and everything before it is done.
+    /// Sends nothing: complete when it was executed and everything before it is complete.
     Local,
 }
 
-/// A work request in the ring; its pieces and inline data lie beside.
+/// A work request in the ring; its SGEs and inline data are in separate arrays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendSlot {
     pub wr_id: u64,
@@ -35,13 +35,13 @@ pub(crate) struct SendSlot {
     pub kind: Kind,
     pub length: u32,
     pub to: Target,
-    /// PSNs that it takes.
+    /// Number of PSNs that it uses.
     pub packets: u32,
     pieces: u32,
     inline: bool,
 }
 
-/// A ring with places for `max_send_wr` work requests.
+/// A ring of `max_send_wr` slots, rounded up to a power of two.
 pub(crate) struct SendQueue {
     slots: Box<[SendSlot]>,
     sges: Box<[Sge]>,
@@ -49,13 +49,13 @@ pub(crate) struct SendQueue {
     max_sges: usize,
     max_inline: usize,
     limit: u32,
-    /// Retired so far, wrapping: the oldest that is not.
+    /// Number of retired work requests, wrapping: the index of the oldest that is not retired.
     head: u32,
-    /// Posted so far, wrapping.
+    /// Number of posted work requests, wrapping.
     tail: u32,
 }
 
-/// Where a work request's data lies.
+/// The location of a work request's data.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Gather(&'a [Sge]),
@@ -63,9 +63,9 @@ pub(crate) enum Source<'a> {
 }
 
 impl SendQueue {
-    /// Error: there is no memory for its rings.
+    /// Error: the memory for its rings cannot be allocated.
     pub fn new(max_wr: u32, max_sges: u32, max_inline: u32) -> Result<Self, TryReserveError> {
-        // A power of two, so that wrapping counters keep their places.
+        // A power of two, so that an index maps to the same slot when the counters wrap.
         let places = max_wr.next_power_of_two() as usize;
         let empty = SendSlot {
             wr_id: 0,
@@ -90,7 +90,7 @@ impl SendQueue {
         })
     }
 
-    /// Forgets everything.
+    /// Discards all work requests.
     pub fn reset(&mut self) {
         (self.head, self.tail) = (0, 0);
     }
@@ -103,7 +103,7 @@ impl SendQueue {
         self.head == self.tail
     }
 
-    /// Forgets the newest work requests, of which nothing has begun.
+    /// Discards the newest work requests, none of which has begun.
     pub fn take_back(&mut self, count: u32) {
         debug_assert!(count <= self.tail.wrapping_sub(self.head));
         self.tail = self.tail.wrapping_sub(count);
@@ -126,7 +126,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes a work request; the QP's state is the caller's to check.
+    /// Posts a work request; the caller checks the QP's state.
     pub fn post(&mut self, wr: &SendWr<'_>, to: Target, config: &Config) -> Result<(), PostError> {
         if !serves(config.init.service, &wr.op, to) {
             return Err(PostError::Operation);
@@ -171,7 +171,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Retires the oldest work request. An error completes even if it is not signalled (IBTA 10.8.6).
+    /// Retires the oldest work request. An error completes even if the request is not signalled (IBTA 10.8.6).
     pub fn retire<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
         debug_assert!(!self.is_empty());
         let slot = self.slot(self.head);
@@ -199,7 +199,7 @@ impl SendQueue {
     }
 }
 
-/// Which operations a service has, and whom it sends to (IBTA 9.8.2, 9.8.3; table 38).
+/// Whether a service has an operation and the kind of destination (IBTA 9.8.2, 9.8.3; table 38).
 #[inline]
 fn serves(service: Service, op: &SendOp, to: Target) -> bool {
     match (service, to) {

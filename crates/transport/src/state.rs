@@ -1,11 +1,11 @@
 //! Transitions between QP states: which attributes each requires and allows (IBTA 11.2.5.2, table 91).
 //!
-//! The verdicts are those of Linux's `ib_modify_qp_is_ok`. A service adds its rows with its own masks.
+//! The results are those of Linux's `ib_modify_qp_is_ok`. Each service adds its own rows and masks.
 
 use crate::config::Class;
 use crate::{AttrMask, ModifyError, QpAttr, QpState};
 
-/// Most outstanding READs and atomics that a QP may have in either direction.
+/// The maximum of outstanding READs and atomics of a QP in either direction.
 pub const MAX_RD_ATOMIC: u8 = 16;
 
 /// One allowed transition.
@@ -33,7 +33,7 @@ macro_rules! transitions {
     };
 }
 
-/// All but those to RESET and ERROR, which need nothing and allow nothing.
+/// All transitions except those to RESET and ERROR, which require and allow no attributes.
 const RC: [Transition; 9] = transitions! { Rc:
     Reset => Init, [PKEY_INDEX | PORT | ACCESS_FLAGS], [];
     Init => Init, [], [PKEY_INDEX | PORT | ACCESS_FLAGS];
@@ -99,13 +99,13 @@ const XRC_TARGET: [Transition; 8] = transitions! { XrcTarget:
         | PATH_MIG_STATE];
 };
 
-/// The table as a whole.
+/// All rows of the table.
 fn rows() -> impl Iterator<Item = &'static Transition> {
     [&RC[..], &UC, &UD, &XRC_INITIATOR, &XRC_TARGET].into_iter().flatten()
 }
 
-/// What is left of a mask without the attributes of the direction that an end of XRC does not have: applications give
-/// both ends the same, and Linux takes them away before it looks (`modify_qp_mask`).
+/// Removes from a mask the attributes of the direction that this end of an XRC connection lacks: applications set the
+/// same attributes at both ends, and Linux removes these before its check (`modify_qp_mask`).
 pub(crate) fn heeded(class: Class, mask: AttrMask) -> AttrMask {
     match class {
         Class::XrcInitiator => mask - (AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER),
@@ -114,7 +114,7 @@ pub(crate) fn heeded(class: Class, mask: AttrMask) -> AttrMask {
     }
 }
 
-/// Checks a modify against the table and its values against their ranges; returns the state it leads to.
+/// Checks a modify against the table and its values against their ranges; returns the new state.
 pub(crate) fn check(class: Class, current: QpState, attr: &QpAttr, mask: AttrMask) -> Result<QpState, ModifyError> {
     use QpState::*;
     let mut from = current;
@@ -164,7 +164,7 @@ fn check_values(attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
         (AttrMask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic <= MAX_RD_ATOMIC),
         (AttrMask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic <= MAX_RD_ATOMIC),
         (AttrMask::DEST_QPN, attr.dest_qp_num < 1 << 24),
-        // One port, one partition.
+        // The adapter has one port and one partition.
         (AttrMask::PORT, attr.port_num == 1),
         (AttrMask::PKEY_INDEX, attr.pkey_index == 0),
     ];
@@ -174,7 +174,7 @@ fn check_values(attr: &QpAttr, mask: AttrMask) -> Result<(), ModifyError> {
     }
 }
 
-/// Takes over the fields that the mask names, but for the state.
+/// Copies the fields that the mask names, except the state.
 pub(crate) fn apply(to: &mut QpAttr, from: &QpAttr, mask: AttrMask) {
     macro_rules! take {
         ($($flag:ident: $($field:ident),+;)*) => {
@@ -226,7 +226,7 @@ mod tests {
                 assert_eq!(check(row.from, &attr, full - flag), Err(ModifyError::Missing(flag)));
             }
             let optional = row.optional - AttrMask::CUR_STATE;
-            // The table allows an alternate path, and there is none.
+            // The table allows an alternate path, but RoCE ports refuse it.
             assert_eq!(check(row.from, &attr, full | (optional - AttrMask::ALT_PATH)), Ok(row.to));
             for flag in (optional & (AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE)).iter() {
                 let rearm = QpAttr { path_mig_state: 1, ..attr };

@@ -1,4 +1,4 @@
-//! Time as the protocol sees it: whatever the caller says it is.
+//! The protocol's time: the caller supplies it.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

@@ -1,15 +1,15 @@
-//! Numbers that trade throughput against latency; none of them changes what is correct.
+//! Parameters that trade throughput against latency; none of them affects correctness.
 
 use std::time::Duration;
 
 /// How a QP paces its acknowledgements and READs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Inside a long message an acknowledgement is asked for each so many packets.
+    /// Inside a long message the requester asks for an ACK every `ack_every` packets.
     pub ack_every: u32,
     /// Largest READ request on the wire, bytes; rounded down to whole packets, at least one.
     pub read_chunk: usize,
-    /// Longest that the acknowledgement of a single-packet message may wait for company.
+    /// The longest time that the ACK of a single-packet message may wait for a request to share a burst with.
     pub lazy_ack: Duration,
 }
 

@@ -1,22 +1,22 @@
-//! A queue pair of UC or UD: what differs from a reliable one.
+//! UC and UD queue pairs: the differences from a reliable queue pair.
 
 use crate::requester::Failure;
 use crate::responder::{Fatal, GRH_LEN};
 use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, Qp, QpEvent, QpState, Status};
 use weir_wire::{Packet, Service};
 
-/// Nothing comes back that would open a window again: only the egress limits what goes out.
+/// Without ACKs nothing would reopen a window: only the egress limits the sender.
 const UNLIMITED: Limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
 
 impl Qp {
-    /// UD: how much one datagram may carry, as the port's MTU is. Set before anything is posted.
+    /// UD: sets the maximum payload of one datagram, which follows from the port's MTU. Call it before any post.
     pub fn set_datagram_mtu(&mut self, mtu: Mtu) {
         self.config.datagram_mtu = mtu;
         self.config.derive();
     }
 
-    /// UD: takes a packet whose ICRC was right and whose destination QP is this one, with the network header that
-    /// goes before its payload (IBTA 11.4.1.2).
+    /// UD: takes a packet with a correct ICRC and this QP as its destination, with the network header that precedes
+    /// its payload in the receive buffer (IBTA 11.4.1.2).
     pub fn handle_datagram<H: Host>(
         &mut self,
         _now: Instant,
@@ -36,10 +36,10 @@ impl Qp {
         }
     }
 
-    /// UC: takes a request.
+    /// UC: handles a request.
     #[inline(never)]
     pub(crate) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Handled {
-        // A datagram comes with its network header.
+        // A UD datagram arrives through `handle_datagram`, with its network header.
         if self.config.init.service != Service::Uc {
             return Handled::Done;
         }
@@ -55,7 +55,7 @@ impl Qp {
         }
     }
 
-    /// Sends requests, each complete once its last packet has left.
+    /// Sends requests; each is complete when its last packet has left.
     #[inline(never)]
     pub(crate) fn send_unreliable<H: Host, E: Egress>(
         &mut self,
@@ -83,8 +83,8 @@ impl Qp {
         }
     }
 
-    /// A send failed on our own side: it completes so, those behind it are flushed, and the send queue stands still
-    /// until it is told to go on. Receiving goes on all the while (IBTA 10.3.1.7).
+    /// A send failed locally: it completes with that error, later sends are flushed, and the send queue stops until a
+    /// modify to RTS. Receiving continues meanwhile (IBTA 10.3.1.7).
     fn fail_send<H: Host>(&mut self, failure: Failure, host: &mut H) {
         self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
         self.config.state = QpState::Sqe;
@@ -93,7 +93,7 @@ impl Qp {
         self.flush_sends(host);
     }
 
-    /// A receive failed on our own side: nobody else is told (IBTA 9.9.3.1, class A).
+    /// A receive failed locally: the peer gets no NAK (IBTA 9.9.3.1, class A).
     fn fail_receive<H: Host>(&mut self, fatal: Fatal, host: &mut H) -> Handled {
         if let Some((status, vendor)) = fatal.receive {
             self.recv_queue.fail(host, &self.config, status, vendor);
@@ -103,7 +103,7 @@ impl Qp {
         Handled::Done
     }
 
-    /// Retires all sends as flushed.
+    /// Completes all sends as flushed.
     pub(crate) fn flush_sends<H: Host>(&mut self, host: &mut H) {
         while !self.send_queue.is_empty() {
             self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);

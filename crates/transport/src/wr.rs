@@ -1,10 +1,10 @@
-//! Work requests as they are posted.
+//! Work requests in the form in which the caller posts them.
 
 use crate::Bind;
 use bitflags::bitflags;
 use thiserror::Error;
 
-/// A piece of local memory; laid out as `ibv_sge`.
+/// A segment of local memory; laid out as `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
@@ -22,7 +22,7 @@ bitflags! {
     pub struct SendFlags: u32 {
         /// Wait for earlier READs and atomics (IBTA 10.8.3.3).
         const FENCE = 1;
-        /// Complete to the CQ even where the QP does not signal all.
+        /// Complete to the CQ even if the QP does not signal every work request.
         const SIGNALED = 2;
         /// Raise a solicited event at the receiver.
         const SOLICITED = 4;
@@ -63,87 +63,87 @@ pub enum SendOp {
         rkey: u32,
         add: u64,
     },
-    /// A SEND that ends a window's key at the peer (IBTA 9.4.1.1.1).
+    /// A SEND that invalidates a window's rkey at the peer (IBTA 9.4.1.1.1).
     SendInvalidate {
         rkey: u32,
     },
-    /// Eight bytes that appear at once (IBTA annex A19).
+    /// An ATOMIC WRITE: eight bytes that become visible at once (IBTA annex A19).
     AtomicWrite {
         remote_addr: u64,
         rkey: u32,
     },
-    /// Ends a key of this process, once everything before it is complete (IBTA 10.6.5).
+    /// Invalidates a key of this process, after every earlier work request is complete (IBTA 10.6.5).
     LocalInvalidate {
         key: u32,
     },
-    /// Binds a memory window before anything after it is begun (IBTA 10.6.7).
+    /// Binds a memory window before any later work request begins (IBTA 10.6.7).
     BindWindow(Bind),
 }
 
-/// Whom a send work request is for.
+/// The destination of a send work request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// The peer that the QP is connected to.
     #[default]
     Peer,
-    /// Anybody: UD.
+    /// Any QP: UD.
     Datagram(Datagram),
-    /// A shared receive queue of the connected peer's domain, by number: XRC.
+    /// A shared receive queue in the connected peer's XRC domain, by number: XRC.
     Srq(u32),
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The carrier's number of an address; the protocol only hands it on.
+    /// The carrier's index of an address; the protocol only passes it on.
     pub address: u32,
-    /// QP there.
+    /// The destination QP's number.
     pub dest_qp: u32,
-    /// Its Q_Key; with the high bit set, the sending QP's own goes out instead (IBTA 10.2.5).
+    /// The destination's Q_Key; if its high bit is set, the packet carries the sending QP's own Q_Key (IBTA 10.2.5).
     pub qkey: u32,
 }
 
-/// Where a work request's data lies.
+/// The location of a work request's data.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
     /// In registered memory.
     Gather(&'a [Sge]),
-    /// Here, to be copied now.
+    /// In these bytes, which posting copies.
     Inline(&'a [u8]),
 }
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// The application's name for it.
+    /// The application's identifier for it.
     pub wr_id: u64,
-    /// What to do.
+    /// The operation.
     pub op: SendOp,
-    /// How.
+    /// Its flags.
     pub flags: SendFlags,
-    /// With what.
+    /// Its data.
     pub data: Data<'a>,
 }
 
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// The application's name for it.
+    /// The application's identifier for it.
     pub wr_id: u64,
-    /// Where a message goes.
+    /// The buffers for the message.
     pub sges: &'a [Sge],
 }
 
-/// Why a work request was not taken. Nothing of it stays behind.
+/// Why a work request was refused. A refused work request changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostError {
     /// ENOMEM.
     #[error("the work queue is full")]
     QueueFull,
     /// EINVAL.
-    #[error("more scatter/gather elements than the queue pair was made for")]
+    #[error("more scatter/gather elements than the queue pair was created for")]
     TooManySges,
-    /// EINVAL: over `max_inline_data`, or inline where data comes back.
+    /// EINVAL: longer than `max_inline_data`, or inline data with an operation that returns data.
     #[error("inline data is too long, or not possible with this operation")]
     Inline,
     /// EINVAL: a send before RTS, a receive before INIT.
@@ -152,7 +152,7 @@ pub enum PostError {
     /// EINVAL: more than 2^31 bytes, or an atomic that is not 8 bytes.
     #[error("the length is not possible with this operation")]
     Length,
-    /// EINVAL: the service does not have the operation, or no destination was given where it needs one.
+    /// EINVAL: the service does not have the operation, or needs a destination that the work request lacks.
     #[error("the queue pair's service does not have this operation")]
     Operation,
     /// EIO.

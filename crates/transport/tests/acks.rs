@@ -1,4 +1,4 @@
-//! When acknowledgements are asked for, and when they go.
+//! When the requester requests ACKs, and when the responder sends them.
 
 use std::time::Duration;
 use weir_transport::testing::{Fate, Pair, SRQ, Setup, remote};
@@ -17,7 +17,7 @@ fn acks(pair: &Pair) -> Vec<i32> {
     acks.map(|s| s.headers.bth.psn.since(Psn::new(0x10_0000))).collect()
 }
 
-/// Sends, and lets arrive what is under way; time passes by the wire's latency only.
+/// Sends, and delivers the packets in flight; time advances by the wire's latency only.
 fn exchange(pair: &mut Pair) {
     pair.transmit();
     pair.now = pair.now + pair.wire.latency;
@@ -26,7 +26,7 @@ fn exchange(pair: &mut Pair) {
     }
 }
 
-/// Node 1 answers so many messages in a row, each before the next comes. Its log starts afresh then.
+/// Node 1 answers `messages` messages in a row, each before the next one arrives. Clears the wire's log afterwards.
 fn answered(mut pair: Pair, messages: u64) -> Pair {
     for wr_id in 100..100 + messages {
         pair.post(wr_id, write(), 0, 64);
@@ -40,16 +40,16 @@ fn answered(mut pair: Pair, messages: u64) -> Pair {
     pair
 }
 
-/// A pair whose node 1 answers each message: its ACKs wait for that.
+/// A pair where node 1 has answered enough messages, so that its ACKs wait for answers.
 fn answering(setup: Setup) -> Pair {
     answered(setup.pair(), HABIT)
 }
 
-/// Answers in a row that are a habit.
+/// The number of answers in a row from which on ACKs wait.
 const HABIT: u64 = 8;
 
 #[test]
-fn an_ack_leaves_at_once_where_no_answer_is_expected() {
+fn an_ack_leaves_at_once_if_no_answer_is_expected() {
     for answers in [0, 1, HABIT - 1] {
         let mut pair = answered(Setup::default().pair(), answers);
         pair.post(1, write(), 0, 64);
@@ -63,7 +63,7 @@ fn an_ack_leaves_at_once_where_no_answer_is_expected() {
 
 #[test]
 fn one_message_without_an_answer_ends_the_habit() {
-    // By its deadline, by the next poll, by the next message, or answered too late.
+    // Ways: the ACK's deadline expires, a poll hurries it, the next message arrives, or the answer is late.
     for way in 0..4 {
         let mut pair = answering(Setup::default());
         pair.post(1, write(), 0, 64);
@@ -90,7 +90,7 @@ fn one_message_without_an_answer_ends_the_habit() {
 }
 
 #[test]
-fn a_send_that_was_posted_before_the_message_is_no_answer_to_it() {
+fn a_send_posted_before_the_message_is_not_an_answer() {
     let mut pair = Setup::default().pair();
     for wr_id in 0..2 * HABIT {
         pair.post(wr_id, write(), 0, 64);
@@ -106,7 +106,7 @@ fn a_send_that_was_posted_before_the_message_is_no_answer_to_it() {
 }
 
 #[test]
-fn the_ack_of_a_message_that_is_answered_waits_for_its_deadline() {
+fn the_ack_waits_for_an_answer_until_its_deadline() {
     let mut pair = answering(Setup::default());
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
@@ -120,7 +120,7 @@ fn the_ack_of_a_message_that_is_answered_waits_for_its_deadline() {
 }
 
 #[test]
-fn an_xrc_target_acknowledges_at_once_for_it_never_has_company() {
+fn an_xrc_target_acknowledges_at_once() {
     let mut pair = Setup { service: Service::Xrc, ..Setup::default() }.pair();
     pair.post_srq_recv(SRQ, 10, 200_000, 64);
     pair.post(1, write(), 0, 64);
@@ -132,7 +132,7 @@ fn an_xrc_target_acknowledges_at_once_for_it_never_has_company() {
 }
 
 #[test]
-fn it_goes_at_once_if_hurried() {
+fn a_hurried_ack_leaves_at_once() {
     let mut pair = answering(Setup::default());
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
@@ -143,7 +143,7 @@ fn it_goes_at_once_if_hurried() {
 }
 
 #[test]
-fn it_goes_with_our_own_requests_behind_or_before_them() {
+fn a_waiting_ack_leaves_with_requests() {
     for (first, len) in [(false, 64), (false, 2048), (false, 0), (false, 2049), (true, 64), (true, 2048)] {
         let mut pair = answering(Setup::default());
         pair.nodes[1].qp.set_acks_first(first);
@@ -154,7 +154,7 @@ fn it_goes_with_our_own_requests_behind_or_before_them() {
         exchange(&mut pair);
         let sent = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation());
         let at = sent.clone().position(|operation| operation == Operation::Acknowledge);
-        // It ends a burst of one size; behind a shorter last packet it would be alone, and late.
+        // It ends a burst of equal-sized packets; after a shorter last packet it would be a burst of its own, and late.
         let follows = !first && matches!(len, 64 | 2048);
         assert_eq!(at, Some(if follows { sent.count() - 1 } else { 0 }), "{first} {len}");
     }
@@ -174,7 +174,7 @@ fn two_single_packet_messages_are_acknowledged_together_at_once() {
 }
 
 #[test]
-fn the_answer_of_a_read_acknowledges_what_came_before() {
+fn a_read_response_acknowledges_earlier_requests() {
     let mut pair = Setup::default().pair();
     let (remote_addr, rkey) = remote(0);
     pair.post(1, write(), 0, 64);
@@ -187,11 +187,11 @@ fn the_answer_of_a_read_acknowledges_what_came_before() {
 }
 
 #[test]
-fn a_nak_that_came_to_nothing_leaves_the_ack_that_it_stood_for() {
+fn an_obsolete_nak_becomes_an_ack() {
     let mut pair = Setup::default().pair();
     pair.post(1, write(), 0, 64);
     pair.post(2, write(), 0, 3000);
-    // The second message's first packet comes last but one: there is a gap for a moment.
+    // The second message's first packet is delayed: there is a gap for a moment.
     let mut count = 0;
     pair.wire.rule = Some(Box::new(move |_, _| {
         count += 1;
@@ -213,7 +213,7 @@ fn a_nak_that_came_to_nothing_leaves_the_ack_that_it_stood_for() {
 }
 
 #[test]
-fn a_long_message_asks_on_its_way_and_at_its_end() {
+fn a_long_message_requests_acks_inside_and_at_its_end() {
     let setup = Setup { tuning: Tuning { ack_every: 4, ..Tuning::default() }, ..Setup::default() };
     let mut pair = setup.pair();
     pair.post(1, write(), 0, 10 * 1024);
@@ -233,7 +233,7 @@ fn a_message_longer_than_the_window_is_never_stuck() {
         setup.window.request_bytes = window;
         let mut pair = setup.pair();
         pair.post(1, write(), 0, 100_000);
-        // There is no timeout that could help.
+        // No timeout can help.
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)], "window {window}");
         assert_eq!(pair.memory(1, 0, 100_000), pair.memory(0, 0, 100_000));
@@ -243,7 +243,7 @@ fn a_message_longer_than_the_window_is_never_stuck() {
 }
 
 #[test]
-fn a_window_that_shrinks_in_mid_message_does_not_stick() {
+fn a_window_that_shrinks_inside_a_message_does_not_block() {
     let mut setup = Setup { timeout: 0, ..Setup::default() };
     setup.tuning.ack_every = 1000;
     let mut pair = setup.pair();
@@ -257,7 +257,7 @@ fn a_window_that_shrinks_in_mid_message_does_not_stick() {
     assert_eq!(poll(&mut pair, &mut first, 100_000), Progress::Full);
     let mut rest = weir_transport::testing::Staging { packets: Vec::new(), room: 100, ..first };
     assert_eq!(poll(&mut pair, &mut rest, 0), Progress::Limited);
-    // None of three had asked, so a fourth goes and does.
+    // None of the three has requested an ACK, so a fourth packet leaves and requests one.
     assert_eq!(rest.packets.len(), 1);
     assert!(weir_wire::Packet::parse(&rest.packets[0]).unwrap().headers.bth.ack_req);
     assert_eq!(poll(&mut pair, &mut rest, 0), Progress::Limited);
@@ -292,6 +292,6 @@ fn a_lost_ack_is_sent_again_for_the_duplicate() {
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
     assert_eq!(pair.outcomes(1, Queue::Receive), [(1, Status::Success)]);
     assert_eq!(acks(&pair), [2, 2, 2]);
-    // The message was sent once, and once more for each timeout.
+    // The message was sent once, and retransmitted for each timeout.
     assert_eq!(pair.wire.count(|s| s.from == 0), 9);
 }

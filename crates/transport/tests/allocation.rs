@@ -1,4 +1,4 @@
-//! Nothing is allocated per work request, packet or poll: the application's own allocator may be under us.
+//! No allocation per work request, packet or poll: it would go to the application's own allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,17 +12,17 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; a counter is kept beside.
+// SAFETY: every call goes to the system's allocator unchanged; the wrapper only counts calls.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Hands each packet to the peer as soon as a burst is over; loses every tenth on request.
+/// Collects the packets of one burst; `run` passes them to the peer.
 struct Burst {
     packets: Vec<(weir_wire::Headers, usize)>,
 }
@@ -45,7 +45,7 @@ impl Egress for Burst {
     }
 }
 
-/// Runs messages of `len` bytes of all operations through two QPs until `rounds` of them are complete. Every
+/// Transfers messages of `len` bytes of all operations between two QPs until `rounds` of them are complete. Every
 /// `lose`-th packet is lost.
 fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) {
     let mut qps = [0, 1].map(|node| connected(node, setup.caps, true, setup));
@@ -90,7 +90,7 @@ fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) 
             }
         }
         if idle {
-            now = qps.iter().filter_map(Qp::poll_timeout).min().expect("something is still to come");
+            now = qps.iter().filter_map(Qp::poll_timeout).min().expect("a pending timeout");
             qps.iter_mut().for_each(|qp| qp.handle_timeout(now, &mut host));
         }
     }
@@ -99,7 +99,7 @@ fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) 
 }
 
 #[test]
-fn nothing_is_allocated_on_the_way() {
+fn transfers_allocate_nothing() {
     for (len, lose) in [(0, usize::MAX), (64, usize::MAX), (10_000, usize::MAX), (64, 50), (10_000, 50)] {
         let setup = Setup { mtu: Mtu::M4096, ..Setup::default() };
         let (allocated, _) = run(&setup, len, 2000, lose);

@@ -1,4 +1,4 @@
-//! End-to-end credits, as real adapters advertise them and Weir's responder does not.
+//! End-to-end credits, which hardware adapters advertise and Weir's responder does not.
 
 use weir_transport::testing::{Fate, Node, Pair, Setup, remote};
 use weir_transport::*;
@@ -6,7 +6,7 @@ use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome};
 
 const FIRST: u32 = 0x10_0000;
 
-/// A pair whose node 1 is not heard: the tests speak for it.
+/// A pair that drops the packets of node 1: the tests craft its ACKs.
 fn pair() -> Pair {
     let mut pair = Setup { timeout: 0, ..Setup::default() }.pair();
     pair.wire.rule = Some(Box::new(|from, _| if from == 1 { Fate::Drop } else { Fate::Pass }));
@@ -22,7 +22,7 @@ fn acknowledge(pair: &mut Pair, psn: u32, msn: u32, code: u8) {
     qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
 }
 
-/// Lets node 0 send; the packets of it that left, by number, and whether each asks for an ACK.
+/// Node 0 sends; returns the numbers of its packets, and whether each requests an ACK.
 fn sent(pair: &mut Pair) -> Vec<(u32, bool)> {
     let before = pair.wire.log.len();
     pair.transmit();
@@ -35,7 +35,7 @@ fn write() -> SendOp {
     SendOp::Write { remote_addr, rkey }
 }
 
-/// One WRITE was sent and acknowledged with a credit code.
+/// A pair after one WRITE that was acknowledged with a credit code.
 fn limited(code: u8) -> Pair {
     let mut pair = pair();
     pair.post(0, write(), 0, 10);
@@ -47,7 +47,7 @@ fn limited(code: u8) -> Pair {
 #[test]
 fn without_credit_one_packet_goes_at_a_time() {
     let mut pair = limited(1);
-    // Credit for one message: the second without any goes as far as its first packet.
+    // Credit for one message: only one packet without credit leaves.
     pair.post(1, SendOp::Send, 0, 3000);
     pair.post(2, SendOp::SendImm { imm: 1 }, 0, 10);
     pair.post(3, SendOp::Send, 0, 3000);
@@ -55,7 +55,7 @@ fn without_credit_one_packet_goes_at_a_time() {
     assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::WaitCredit);
     assert_eq!(sent(&mut pair), []);
     acknowledge(&mut pair, 3, 2, 0);
-    assert_eq!(sent(&mut pair), [], "the one without credit is still under way");
+    assert_eq!(sent(&mut pair), [], "the packet without credit is still in flight");
     acknowledge(&mut pair, 4, 3, 0);
     assert_eq!(sent(&mut pair), [(5, true)]);
     acknowledge(&mut pair, 5, 3, 0);
@@ -69,7 +69,7 @@ fn without_credit_one_packet_goes_at_a_time() {
 }
 
 #[test]
-fn what_takes_no_receive_needs_no_credit() {
+fn a_request_without_a_receive_needs_no_credit() {
     let mut pair = limited(0);
     let (remote_addr, rkey) = remote(0);
     pair.post(1, write(), 0, 3000);
@@ -77,7 +77,7 @@ fn what_takes_no_receive_needs_no_credit() {
     pair.post(3, SendOp::WriteImm { remote_addr, rkey, imm: 5 }, 0, 3000);
     pair.post(4, SendOp::WriteImm { remote_addr, rkey, imm: 6 }, 0, 3000);
     let psns: Vec<u32> = sent(&mut pair).into_iter().map(|(psn, _)| psn).collect();
-    // The last packet of the second WRITE with immediate data stays: one without credit is under way.
+    // The last packet of the second WRITE with immediate data waits: a packet without credit is in flight.
     assert_eq!(psns, [1, 2, 3, 4, 7, 8, 9, 10, 11]);
     assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::WaitCredit);
 }
@@ -108,12 +108,12 @@ fn an_older_ack_brings_no_credits() {
 }
 
 #[test]
-fn a_packet_without_credit_that_is_lost_goes_again() {
+fn a_lost_packet_without_credit_is_retransmitted() {
     let mut pair = Setup::default().pair();
     let mut left = 1;
     pair.post(0, write(), 0, 10);
     pair.run_until_idle();
-    // The ACK comes once more, without credit this time.
+    // The ACK arrives once more, now without credit.
     acknowledge(&mut pair, 0, 1, 0);
     pair.wire.rule = Some(Box::new(move |from, _| {
         left -= i32::from(from == 0);
@@ -127,7 +127,7 @@ fn a_packet_without_credit_that_is_lost_goes_again() {
 }
 
 #[test]
-fn an_msn_out_of_nowhere_stops_nothing() {
+fn an_arbitrary_msn_does_not_stop_the_sender() {
     for msn in [0, 5, 0x7f_ffff, 0x80_0000, 0xff_ffff] {
         let mut pair = pair();
         pair.post(0, write(), 0, 10);
@@ -146,11 +146,11 @@ fn an_msn_out_of_nowhere_stops_nothing() {
 }
 
 #[test]
-fn each_request_of_a_long_read_is_a_message_and_what_is_local_is_none() {
+fn read_requests_count_as_messages_and_local_work_does_not() {
     let mut pair =
         Setup { tuning: Tuning { read_chunk: 2048, ..Tuning::default() }, timeout: 0, ..Setup::default() }.pair();
     let (remote_addr, rkey) = remote(0);
-    // Three READ requests and a window that is opened and closed again.
+    // Three READ requests, a window bind and its invalidation.
     pair.post(0, SendOp::Read { remote_addr, rkey }, 0, 5000);
     let bind = Bind { window_rkey: 9, new_rkey: 9, mr_lkey: rkey, addr: remote_addr, len: 8, access: Access::empty() };
     pair.post(1, SendOp::BindWindow(bind), 0, 0);
@@ -159,7 +159,7 @@ fn each_request_of_a_long_read_is_a_message_and_what_is_local_is_none() {
     pair.wire.rule = Some(Box::new(|from, _| if from == 1 { Fate::Drop } else { Fate::Pass }));
     pair.post(3, write(), 0, 10);
     assert_eq!(sent(&mut pair), [(5, true)]);
-    // The responder counts four messages: there is credit for two more.
+    // The responder has counted four messages: there is credit for two more.
     acknowledge(&mut pair, 5, 4, 2);
     for wr_id in 4..8 {
         pair.post(wr_id, SendOp::Send, 0, 2000);

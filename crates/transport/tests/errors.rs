@@ -1,4 +1,4 @@
-//! Each completion status in its case, what the peer sees, and what is flushed.
+//! Every completion status in its case: the peer's view, and the work requests that are flushed.
 
 use weir_transport::testing::{Fate, Node, Pair, Setup, Staging, remote, sge};
 use weir_transport::*;
@@ -24,8 +24,8 @@ fn naks(pair: &Pair) -> Vec<NakCode> {
     naks.collect()
 }
 
-/// Posts a good WRITE, a bad request and a good WRITE, and a spare receive on both sides; runs; checks that the first
-/// succeeds, the second fails with `status`, everything else is flushed, the peer NAKs with `code` and gets `event`.
+/// Posts a valid WRITE, a bad request and a valid WRITE, and a receive on node 0. Checks that the first succeeds, the
+/// second fails with `status`, the rest is flushed, the peer sends the NAK `code` and raises `event`.
 fn refused(setup: &Setup, op: SendOp, len: usize, status: Status, code: NakCode, event: QpEvent) -> Pair {
     let mut pair = setup.pair();
     pair.post(1, write(0), 0, 100);
@@ -46,12 +46,12 @@ fn refused(setup: &Setup, op: SendOp, len: usize, status: Status, code: NakCode,
 }
 
 #[test]
-fn a_nak_that_is_lost_is_said_again() {
+fn a_lost_nak_is_sent_again() {
     for lost in 1..=3 {
         let mut pair = Setup::default().pair();
         let mut left = lost;
         pair.wire.rule = Some(Box::new(move |from, _| {
-            // All that node 1 says: ACKs of what came before, and the NAK.
+            // All packets of node 1: ACKs of earlier requests, and the NAK.
             left -= i32::from(from == 1);
             if from == 1 && left >= 0 { Fate::Drop } else { Fate::Pass }
         }));
@@ -68,7 +68,7 @@ fn a_nak_that_is_lost_is_said_again() {
 }
 
 #[test]
-fn no_nak_was_said_by_a_qp_that_its_owner_ended() {
+fn a_qp_that_its_owner_moved_to_error_sends_no_nak() {
     let mut pair = Setup { retry_cnt: 1, ..Setup::default() }.pair();
     pair.modify_from(1, QpState::Error, QpAttr::default());
     pair.post(1, write(0), 0, 100);
@@ -121,7 +121,7 @@ fn remote_invalid_request() {
     let unaligned = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
     let invalid = (Status::RemoteInvalidRequest, NakCode::InvalidRequest, QpEvent::RequestError);
     refused(&Setup::default(), unaligned, 8, invalid.0, invalid.1, invalid.2);
-    // The QP does not allow it, though the region does.
+    // The QP does not allow it, although the region does.
     let closed = Setup { access: Access::LOCAL_WRITE | Access::REMOTE_WRITE, ..Setup::default() };
     let (remote_addr, rkey) = remote(0);
     refused(&closed, read(0), 10, invalid.0, invalid.1, invalid.2);
@@ -140,7 +140,7 @@ fn more_reads_than_resources() {
         pair.post(wr_id, read(0), 0, 1000);
     }
     pair.run_until_idle();
-    // The third came before the first was answered.
+    // The third READ came before the first was answered.
     assert_eq!(
         pair.outcomes(0, Queue::Send),
         [(0, Status::Success), (1, Status::Success), (2, Status::RemoteInvalidRequest), (3, Status::WrFlushed)]
@@ -221,19 +221,19 @@ fn local_protection() {
         pair.nodes[0].qp.post_send(&wr).unwrap();
         pair.post(3, write(0), 0, 3000);
         pair.run_until_idle();
-        // What came before is completed first, what comes after is flushed; an error needs no signal.
+        // Earlier work requests complete first, later ones are flushed; errors complete even if not signalled.
         assert_eq!(
             pair.outcomes(0, Queue::Send),
             [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WrFlushed)]
         );
-        // Nothing of it was sent.
+        // No packet of the failed work request was sent.
         assert_eq!(pair.wire.count(|s| s.from == 0), 3);
     }
 }
 
 #[test]
 fn local_memory_that_vanishes_on_the_way() {
-    // Under a WRITE: its middle cannot be read.
+    // In a WRITE: its middle cannot be read.
     let mut pair = Setup { burst: 1, ..Setup::default() }.pair();
     pair.post(1, write(0), 0, 100);
     pair.post(2, write(0), 0, 5000);
@@ -247,7 +247,7 @@ fn local_memory_that_vanishes_on_the_way() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::LocalProtection)]);
 
-    // Under a READ: its response cannot be written.
+    // In a READ: its response cannot be written.
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 0, 5000);
     pair.transmit();
@@ -257,7 +257,7 @@ fn local_memory_that_vanishes_on_the_way() {
 }
 
 #[test]
-fn a_read_on_a_qp_without_any_is_a_qp_operation_error() {
+fn a_read_with_max_rd_atomic_0_is_a_qp_operation_error() {
     let mut pair = Setup { max_rd_atomic: 0, ..Setup::default() }.pair();
     pair.post(1, write(0), 0, 100);
     pair.post(2, read(0), 0, 100);
@@ -288,7 +288,7 @@ fn a_bad_response() {
     }
 }
 
-/// Hands node 1 a request as nobody should send it; returns its NAKs.
+/// Passes to node 1 a request that a correct requester does not send.
 fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len: u32) {
     let opcode = Opcode::new(Service::Rc, operation);
     let mut headers = Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn)));
@@ -355,7 +355,7 @@ fn an_application_that_modifies_to_error_after_an_error_does_not_hide_it_from_th
     pair.modify_from(1, QpState::Error, QpAttr::default());
     pair.transmit();
     assert_eq!(naks(&pair), [NakCode::InvalidRequest]);
-    // Whereas one that gives up by itself says nothing more.
+    // A QP without an error of its own sends nothing more.
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 0, 1000);
     pair.run_until(|pair| pair.nodes[1].qp.wants_transmit());
@@ -380,7 +380,7 @@ fn the_error_state_flushes_what_is_posted_later() {
 }
 
 #[test]
-fn the_nak_follows_the_answers_before_it_even_in_the_error_state() {
+fn the_nak_follows_earlier_responses_even_in_the_error_state() {
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 100_000, 100_000);
     pair.post(2, SendOp::Write { remote_addr: 0, rkey: 0 }, 0, 10);
@@ -414,7 +414,7 @@ fn ghost_responses_are_ignored() {
 }
 
 #[test]
-fn an_egress_that_is_full_loses_nothing() {
+fn a_full_egress_loses_nothing() {
     let mut pair = Setup::default().pair();
     pair.post(1, write(0), 0, 10);
     let node = &mut pair.nodes[0];
@@ -426,7 +426,7 @@ fn an_egress_that_is_full_loses_nothing() {
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
 }
 
-/// Hands node 1 a packet of any opcode, as it comes from the wire.
+/// Passes to node 1 a packet with any opcode, parsed from bytes like a received packet.
 fn raw(pair: &mut Pair, psn: u32, opcode: Opcode) -> bool {
     let mut bytes = vec![0; 64];
     Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn))).emit(&mut bytes);
@@ -437,11 +437,11 @@ fn raw(pair: &mut Pair, psn: u32, opcode: Opcode) -> bool {
 }
 
 #[test]
-fn a_reserved_opcode_is_an_invalid_request_in_its_turn() {
+fn a_reserved_opcode_is_an_invalid_request_in_psn_order() {
     for low in [0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1e, 0x1f] {
         for (service, base) in [(Service::Rc, 0), (Service::Xrc, 0xa0)] {
             let mut pair = Setup { service, ..Setup::default() }.pair();
-            // Something before it is missing: that is said first.
+            // An earlier packet is missing: the sequence NAK comes first.
             assert!(raw(&mut pair, 1, Opcode(base | low)));
             pair.transmit();
             assert_eq!(naks(&pair), [NakCode::PsnSequence]);
@@ -466,7 +466,7 @@ fn an_opcode_of_another_service_is_dropped() {
 }
 
 #[test]
-fn a_qp_that_ended_says_why_once() {
+fn the_ending_of_a_qp_is_returned_once() {
     let dead = |_: usize, _: &Packet<'_>| Fate::Drop;
     let mut pair = Setup { retry_cnt: 2, ..Setup::default() }.pair();
     pair.wire.rule = Some(Box::new(dead));
@@ -476,7 +476,7 @@ fn a_qp_that_ended_says_why_once() {
     let ending = pair.nodes[0].qp.take_ending().expect("it ended");
     assert_eq!((ending.side, ending.status, ending.tries), (Side::Requester, Status::RetryExceeded, Some(3)));
     assert_eq!((ending.psn, ending.is_silence()), (Psn::new(0x10_0000), true));
-    assert_eq!(pair.wire.count(|sent| sent.headers.bth.psn == ending.psn), 3, "it was sent so often");
+    assert_eq!(pair.wire.count(|sent| sent.headers.bth.psn == ending.psn), 3, "it was sent `tries` times");
     assert_eq!(pair.nodes[0].qp.take_ending(), None);
 
     let mut pair = Setup { rnr_retry: 1, min_rnr_timer: 1, ..Setup::default() }.pair();
@@ -494,7 +494,7 @@ fn a_qp_that_ended_says_why_once() {
     assert_eq!((responder.side, responder.status), (Side::Responder, Status::RemoteAccess));
     assert_eq!(requester.psn, responder.psn);
 
-    // What its owner ends needs no reason.
+    // A QP that its owner moves to the error state has no ending.
     let mut pair = Setup::default().pair();
     pair.modify_from(0, QpState::Error, QpAttr::default());
     assert_eq!(pair.nodes[0].qp.take_ending(), None);

@@ -1,4 +1,4 @@
-//! The mixes that break things, over wires that lose, repeat, reorder and corrupt.
+//! Mixes of services and operations, over wires that lose, duplicate, reorder and corrupt packets.
 
 use std::collections::BTreeSet;
 use weir_transport::testing::{Entry, Faults, Pair, Rng, SRQ, Setup, remote};
@@ -16,7 +16,7 @@ fn write(at: usize) -> SendOp {
     SendOp::Write { remote_addr, rkey }
 }
 
-/// Connections of RC and of XRC take from one queue, which runs empty again and again.
+/// An RC and an XRC connection share one queue, which runs empty repeatedly.
 #[test]
 fn rc_and_xrc_share_one_queue_over_bad_wires() {
     const EACH: usize = 24;
@@ -52,7 +52,7 @@ fn rc_and_xrc_share_one_queue_over_bad_wires() {
                 posted += 1;
             }
             let more = rc.step() | xrc.step();
-            assert!(more || posted < 2 * EACH, "seed {seed}: nothing happens any more");
+            assert!(more || posted < 2 * EACH, "seed {seed}: there is no further event");
         }
         while rc.step() | xrc.step() {}
         assert!(ran_empty, "seed {seed}");
@@ -60,7 +60,7 @@ fn rc_and_xrc_share_one_queue_over_bad_wires() {
         for pair in [&rc, &xrc] {
             assert_eq!(pair.outcomes(0, Queue::Send), good(0..EACH as u64), "seed {seed}");
             let received = pair.completions(1, Queue::Receive);
-            assert!(received.iter().map(|c| c.imm).eq(0..EACH as u32), "seed {seed}: in order, and once");
+            assert!(received.iter().map(|c| c.imm).eq(0..EACH as u32), "seed {seed}: in order and once");
             for completion in received {
                 let (k, slot) = (completion.imm as usize, completion.wr_id as usize);
                 assert_eq!((completion.status, completion.byte_len as usize), (Status::Success, length(k)));
@@ -73,7 +73,7 @@ fn rc_and_xrc_share_one_queue_over_bad_wires() {
     }
 }
 
-/// Sends on, by a WRITE or a SEND, what an atomic or a READ before it has fetched. Returns what arrived.
+/// A WRITE or a SEND forwards the value that an earlier atomic or READ has fetched. Returns the values that arrived.
 fn fetch_and_send_on(faults: Faults, seed: u64, flags: SendFlags) -> (Pair, Vec<u64>) {
     const ROUNDS: usize = 12;
     let (local, counter, arrived) = (100_000, 500_000, 600_000);
@@ -86,13 +86,13 @@ fn fetch_and_send_on(faults: Faults, seed: u64, flags: SendFlags) -> (Pair, Vec<
         match k % 3 {
             0 => pair.post(id, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, at, 8),
             1 => {
-                // In turn with the one before and the one behind: it finds what they leave.
+                // `compare` is the value that the previous rounds leave.
                 let compare = 1000 + k as u64;
                 pair.post(id, SendOp::CompareSwap { remote_addr, rkey, compare, swap: compare + 1 }, at, 8);
             }
             _ => {
                 pair.post(id, SendOp::Read { remote_addr, rkey }, at, 8);
-                // A READ that is repeated reads anew: the atomic must not come before its end.
+                // A retransmitted READ reads memory again: the atomic must not execute before the READ is complete.
                 pair.post_as(0, id + 3, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, at + 8, 8, flags);
             }
         }
@@ -112,7 +112,7 @@ fn fetch_and_send_on(faults: Faults, seed: u64, flags: SendFlags) -> (Pair, Vec<
 }
 
 #[test]
-fn what_is_fenced_sends_on_what_was_fetched() {
+fn a_fenced_request_sends_the_fetched_value() {
     for seed in 0..60 {
         let (pair, values) = fetch_and_send_on(BAD, seed, FENCED);
         assert!(pair.outcomes(0, Queue::Send).iter().all(|(_, status)| *status == Status::Success), "seed {seed}");
@@ -122,13 +122,13 @@ fn what_is_fenced_sends_on_what_was_fetched() {
         assert_eq!(atomics.count(), 12);
         assert!(pair.canaries_live());
     }
-    // That is the fence's doing.
+    // Without the fence the values differ.
     let (_, values) = fetch_and_send_on(Faults::default(), 0, SendFlags::SIGNALED);
     assert_ne!(values, (1000..1012).collect::<Vec<_>>());
 }
 
-/// The send queue is drained while packets are lost and repeated, more than once: what was begun ends, nothing else
-/// begins, and nothing is lost over it.
+/// Drains the send queue several times while packets are lost and retransmitted: begun work requests finish, no other
+/// begins, and none is lost.
 #[test]
 fn sqd_while_retransmitting() {
     let mut in_retransmission = 0;
@@ -170,7 +170,7 @@ fn sqd_while_retransmitting() {
             let told = pair.nodes[0].host.events().iter().filter(|e| **e == QpEvent::SendQueueDrained).count();
             assert_eq!(told, drained, "seed {seed}: drained once each time");
             assert_eq!(pair.nodes[0].qp.in_flight(), InFlight::default());
-            // What is posted now waits.
+            // Work requests posted in SQD wait.
             let (done, sent) = (pair.outcomes(0, Queue::Send).len(), pair.wire.count(|sent| sent.from == 0));
             post(&mut pair, posted);
             posted += 1;
@@ -197,9 +197,9 @@ fn sqd_while_retransmitting() {
     assert!(in_retransmission > 60, "{in_retransmission} of 240 times");
 }
 
-/// A message that the wire breaks off costs a shared queue nothing: its receive serves another.
+/// A message that loses packets does not cost a shared queue a receive: its receive serves another message.
 #[test]
-fn what_uc_and_ud_lose_costs_a_shared_queue_nothing() {
+fn lost_uc_and_ud_messages_cost_no_shared_receive() {
     const COUNT: usize = 60;
     for (service, seed) in (0..30).flat_map(|seed| [(Service::Uc, seed), (Service::Ud, seed)]) {
         let faults = Faults { loss: 0.1, corruption: 0.05, ..Faults::default() };
@@ -211,7 +211,7 @@ fn what_uc_and_ud_lose_costs_a_shared_queue_nothing() {
             pair.post(k as u64, SendOp::SendImm { imm: k as u32 }, k * 4000, len);
         }
         pair.run_until_idle();
-        // With the wire good again, as many messages as there are receives left all arrive.
+        // On a good wire, as many messages arrive as there are receives left.
         let came = pair.completions(1, Queue::Receive).len();
         assert!(came < COUNT, "{service:?} seed {seed}: nothing was lost");
         pair.wire.faults = Faults::default();
@@ -233,10 +233,10 @@ fn what_uc_and_ud_lose_costs_a_shared_queue_nothing() {
     }
 }
 
-/// The receiver ends its window by a SEND with invalidate of its peer while another connection writes through it: a
-/// WRITE lands as a whole or ends with an error, and after the end not one byte lands.
+/// The peer's SEND with invalidate invalidates a window while the peer's WRITEs use it: each WRITE is complete or ends
+/// with an error, and after the invalidation no byte is written.
 #[test]
-fn a_remote_invalidation_is_an_end() {
+fn no_write_lands_after_a_remote_invalidation() {
     const WINDOW: u32 = 0x901;
     for seed in 0..40 {
         let mut pair = Setup { faults: BAD, seed, mtu: Mtu::M256, ..Setup::default() }.pair();
@@ -260,7 +260,7 @@ fn a_remote_invalidation_is_an_end() {
         let ids = (0..last).chain([100]);
         let done = outcomes.iter().take_while(|(_, status)| *status == Status::Success).count();
         assert!(outcomes.iter().map(|(id, _)| *id).zip(ids).take(done).all(|(is, shall)| is == shall), "seed {seed}");
-        // The NAK of the next WRITE acknowledges all before it, the end too; where the wire loses it, silence tells.
+        // The next WRITE's NAK acknowledges everything before it; if the wire loses it, the retries run out.
         let (_, status) = outcomes[done];
         let told = status == Status::RemoteAccess && done == last as usize + 1;
         assert!(told || (status == Status::RetryExceeded && done <= last as usize + 1), "seed {seed}: {status:?}");

@@ -1,4 +1,4 @@
-//! Each operation, over a wire that loses nothing.
+//! Every operation, over a wire without losses.
 
 use weir_transport::testing::{Entry, Node, Pair, Setup, Staging, remote, sge};
 use weir_transport::*;
@@ -31,7 +31,7 @@ fn every_operation_at_every_mtu_and_length() {
             pair.post(2, SendOp::WriteImm { remote_addr, rkey, imm }, 2000, len);
             pair.post(3, SendOp::Send, 3000, len);
             pair.post(4, read(300_000), 500_000, len);
-            // The receive without room comes last.
+            // The receive without a buffer comes last.
             pair.post(5, SendOp::SendImm { imm }, 4000, 0);
             pair.run_until_idle();
             let good = |ids: &[u64]| ids.iter().map(|&id| (id, Status::Success)).collect::<Vec<_>>();
@@ -56,7 +56,7 @@ fn every_operation_at_every_mtu_and_length() {
 }
 
 #[test]
-fn atomics_return_what_was_there() {
+fn atomics_return_the_previous_value() {
     let mut pair = Setup::default().pair();
     let (remote_addr, rkey) = remote(64);
     pair.fill(1, 64, &5u64.to_ne_bytes());
@@ -99,7 +99,7 @@ fn gather_and_scatter_lists_of_32() {
 }
 
 #[test]
-fn inline_data_is_taken_at_posting() {
+fn inline_data_is_copied_at_posting() {
     let mut pair = Setup { mtu: Mtu::M256, ..Setup::default() }.pair();
     let mut bytes: Vec<u8> = (0..=255).collect();
     fn wr(data: Data<'_>) -> SendWr<'_> {
@@ -133,7 +133,7 @@ fn only_signalled_work_requests_complete_and_all_are_counted() {
 }
 
 #[test]
-fn the_queues_hold_what_they_were_made_for() {
+fn the_queues_hold_as_many_as_they_were_created_for() {
     let caps = QpCaps { max_send_wr: 3, max_recv_wr: 5, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let mut pair = Setup { caps, ..Setup::default() }.pair();
     let wr = SendWr { wr_id: 1, op: write(0), flags: SendFlags::empty(), data: Data::Gather(&[]) };
@@ -150,7 +150,7 @@ fn the_queues_hold_what_they_were_made_for() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_refused_at_posting() {
+fn invalid_lengths_are_refused_at_posting() {
     let mut pair = Setup::default().pair();
     let half = Sge { addr: 0, length: 1 << 30, lkey: 0 };
     let (remote_addr, rkey) = remote(0);
@@ -192,7 +192,7 @@ fn a_fenced_work_request_waits_for_reads_and_atomics() {
     assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::WaitFence);
     assert_eq!(pair.wire.count(|s| s.from == 0), 1);
     pair.run_until_idle();
-    // It wrote what was read.
+    // The fenced WRITE sent the data that the READ fetched.
     assert_eq!(pair.memory(1, 100_000, 5000), pair.memory(1, 0, 5000));
 }
 
@@ -212,7 +212,7 @@ fn reads_beyond_max_rd_atomic_wait() {
 }
 
 #[test]
-fn a_long_read_is_asked_for_in_chunks() {
+fn a_long_read_is_requested_in_chunks() {
     let mut setup = Setup { mtu: Mtu::M256, ..Setup::default() };
     setup.tuning.read_chunk = 1000;
     setup.window.read_bytes = 2000;
@@ -225,7 +225,7 @@ fn a_long_read_is_asked_for_in_chunks() {
     assert_eq!(pair.memory(0, 400_000, 5001), pair.memory(1, 7, 5001));
     assert_eq!(pair.wire.count(|s| s.from == 0), 7);
 
-    // A chunk larger than all that may be in flight goes alone.
+    // A chunk larger than the limit of bytes in flight is sent alone.
     setup.window.read_bytes = 10;
     let mut pair = setup.pair();
     pair.post(1, read(7), 400_000, 5001);
@@ -234,7 +234,7 @@ fn a_long_read_is_asked_for_in_chunks() {
 }
 
 #[test]
-fn both_directions_at_once_share_the_way_out() {
+fn both_directions_at_once_share_the_egress() {
     let window = Limits { request_bytes: 12_000, read_bytes: 256 << 10 };
     let mut pair = Setup { burst: 4, window, ..Setup::default() }.pair();
     for node in 0..2 {
@@ -248,7 +248,7 @@ fn both_directions_at_once_share_the_way_out() {
     for node in 0..2 {
         assert_eq!(pair.outcomes(node, Queue::Send), (0..8).map(|id| (id, Status::Success)).collect::<Vec<_>>());
     }
-    // Neither side's requests waited for all of its responses: both kinds alternate.
+    // Requests of a node do not wait for all of its responses: both kinds alternate.
     let kinds: Vec<bool> =
         pair.wire.log.iter().filter(|s| s.from == 0).map(|s| s.headers.bth.opcode.is_response()).collect();
     let turns = kinds.windows(2).filter(|w| w[0] != w[1]).count();
@@ -291,7 +291,7 @@ fn psns_wrap() {
 }
 
 #[test]
-fn data_lies_in_place_before_the_completion_and_last_bytes_last() {
+fn data_is_written_before_the_completion_and_last_bytes_last() {
     let mut pair = Setup { mtu: Mtu::M256, ..Setup::default() }.pair();
     pair.post_recv(1, 100_000, 2000);
     pair.post(1, write(0), 0, 2000);
@@ -321,7 +321,7 @@ fn msn_counts_messages_and_responses_carry_it() {
         .iter()
         .filter_map(|s| Some((s.headers.bth.opcode.operation()?, s.headers.get::<Aeth>()?.msn())))
         .collect();
-    // The READ's responses acknowledge the WRITE before it, too.
+    // The READ's responses also acknowledge the earlier WRITE.
     assert_eq!(
         aeths,
         [(Operation::ReadResponseFirst, 2), (Operation::ReadResponseLast, 2), (Operation::Acknowledge, 3)]

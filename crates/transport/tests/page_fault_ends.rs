@@ -1,4 +1,4 @@
-//! How waiting for a page ends otherwise than well: bad memory, QPs that are drained, fail or are reset meanwhile.
+//! Waits for a page that do not end normally: invalid memory, QPs that are drained, fail or are reset meanwhile.
 
 mod page_fault_setup;
 
@@ -8,9 +8,9 @@ use weir_transport::testing::{Pair, Setup, address, remote};
 use weir_transport::*;
 
 #[test]
-fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
+fn a_failed_fault_is_an_error_of_the_side_that_owns_the_memory() {
     for (op, len) in every_operation() {
-        // What is sent, or the place of the answer.
+        // Outgoing data, or the destination buffer of the response.
         let mut pair = pair(MS);
         warm(&mut pair, 1);
         pair.post_recv(10, THERE, 5000);
@@ -21,7 +21,7 @@ fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::LocalProtection), (2, Status::WrFlushed)], "{op:?}");
         assert_eq!(pair.wire.log.len(), 0);
 
-        // What the peer writes or reads.
+        // The memory at the peer.
         let mut pair = self::pair(MS);
         warm(&mut pair, 0);
         pair.post_recv(10, THERE, 5000);
@@ -41,12 +41,12 @@ fn a_fault_that_ends_badly_is_an_error_of_whose_memory_it_is() {
 }
 
 #[test]
-fn an_answer_that_fails_in_the_error_state_tells_the_peer_only() {
+fn a_response_that_fails_in_the_error_state_only_sends_a_nak() {
     let mut pair = pair(MS);
     warm(&mut pair, 0);
     pair.paging(1).unmap(address(THERE), 5000);
     let (remote_addr, rkey) = remote(0);
-    // Both come before the READ is answered; the second may not be executed.
+    // Both arrive before the response to the READ leaves; the WRITE has an invalid rkey.
     pair.post(1, read(), 0, 1000);
     pair.post(2, SendOp::Write { remote_addr, rkey: rkey ^ 1 }, 0, 100);
     pair.run_until_idle();
@@ -56,7 +56,7 @@ fn an_answer_that_fails_in_the_error_state_tells_the_peer_only() {
 
 #[test]
 fn a_qp_that_waits_can_be_drained() {
-    // The first packets of a message have left: it is sent to its end. What was not begun stays.
+    // The first packets of a message have left: the QP sends the rest. Work requests that were not begun stay queued.
     let mut pair = pair(MS);
     warm(&mut pair, 1);
     pair.paging(0).prefetch(address(0), 2048, true);
@@ -74,7 +74,7 @@ fn a_qp_that_waits_can_be_drained() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
 
-    // Nothing of it has left: there is nothing to wait for.
+    // No packet has left: the QP is drained at once.
     let mut pair = self::pair(MS);
     pair.post(1, write(), 0, 5000);
     pair.transmit();
@@ -87,14 +87,14 @@ fn a_qp_that_waits_can_be_drained() {
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
 }
 
-/// Brings a QP's sides to wait for pages, in every way that there is.
+/// QPs in each of the four ways to wait for a page.
 fn waiting() -> Vec<(&'static str, usize, Pair)> {
     let packet = {
         let mut pair = pair(MS);
         pair.post(1, write(), 0, 5000);
         pair.transmit();
         assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
-        ("what is sent", 0, pair)
+        ("outgoing data", 0, pair)
     };
     let answer = {
         let mut pair = pair(MS);
@@ -103,7 +103,7 @@ fn waiting() -> Vec<(&'static str, usize, Pair)> {
         assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 0) > 0));
         pair.paging(0).invalidate(address(0), 5000, Duration::ZERO);
         assert!(pair.run_until(|pair| pair.held(0, Side::Requester) == 5));
-        ("an answer", 0, pair)
+        ("a response", 0, pair)
     };
     let request = {
         let mut pair = pair(MS);
@@ -120,7 +120,7 @@ fn waiting() -> Vec<(&'static str, usize, Pair)> {
         pair.post_recv(10, THERE, 5000);
         pair.post(1, read(), 0, 5000);
         assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
-        ("answering", 1, pair)
+        ("a READ to answer", 1, pair)
     };
     vec![packet, answer, request, answering]
 }
@@ -135,7 +135,7 @@ fn a_qp_that_waits_can_go_to_error() {
         assert_eq!(pair.outcomes(node, queue), [(flushed, Status::WrFlushed)], "{what}");
         assert_eq!(pair.nodes[0].qp.requester_state() == RequesterState::Halted, node == 0);
         assert_eq!(pair.nodes[1].qp.responder_state() == ResponderState::Halted, node == 1);
-        // The page comes all the same, and what was held with it: nothing happens any more.
+        // The page becomes present, and held packets are passed in again: neither has an effect.
         pair.run_until_idle();
         assert_eq!(pair.nodes[node].host.journal.len(), journal + 1, "{what}");
         assert_eq!(pair.held(node, if node == 0 { Side::Requester } else { Side::Responder }), 0);
@@ -145,13 +145,13 @@ fn a_qp_that_waits_can_go_to_error() {
 }
 
 #[test]
-fn what_was_owed_is_not_said_in_the_error_state() {
+fn owed_acks_are_not_sent_in_the_error_state() {
     let mut pair = pair(MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(0), 1000, true);
     pair.run_until_idle();
     let (remote_addr, rkey) = remote(0);
-    // The WRITE is executed; the answer to the READ before it waits, and so does its acknowledgement.
+    // The WRITE is executed; the response to the READ before it waits, which delays the WRITE's ACK.
     pair.post(1, read(), 0, 1000);
     pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 1000);
     assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
@@ -185,10 +185,10 @@ fn a_qp_that_waits_can_be_reset_and_used_again() {
 }
 
 #[test]
-fn an_end_that_was_not_waited_for_changes_nothing() {
+fn an_early_or_wrong_page_resolved_changes_nothing() {
     for side in [Side::Requester, Side::Responder] {
         for (what, node, mut pair) in waiting() {
-            // Too early, or for the other side: it waits again.
+            // Too early, or for the other side: the QP waits again.
             pair.nodes[node].qp.page_resolved(pair.now, side);
             pair.run_until_idle();
             assert_eq!(pair.outcomes(0, Queue::Send), good([1]), "{what}");
@@ -198,7 +198,7 @@ fn an_end_that_was_not_waited_for_changes_nothing() {
 }
 
 #[test]
-fn a_fault_that_ends_badly_ends_an_unreliable_receiver() {
+fn a_failed_fault_moves_an_unreliable_receiver_to_error() {
     for service in [Service::Uc, Service::Ud] {
         let mut pair = Setup { service, ..setup(MS) }.pair();
         warm(&mut pair, 0);

@@ -1,4 +1,4 @@
-//! The protocol's promises where memory is paged on demand, over wires that lose, repeat, reorder and corrupt.
+//! The protocol's guarantees with on-demand memory, over wires that lose, duplicate, reorder and corrupt packets.
 
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use weir_transport::testing::{Entry, Faults, PagingSetup, Pair, Rng, SRQ, Setup,
 use weir_transport::*;
 
 const REGION: usize = 128 << 10;
-/// Where receives, WRITEs and READs of the k-th work request go: no two overlap.
+/// Bytes for the buffers of each work request; the buffers of two work requests do not overlap.
 const SLOT: usize = 8192;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,7 +49,7 @@ fn paging() -> impl Strategy<Value = PagingSetup> {
     })
 }
 
-/// Spreads of times up to this.
+/// Spreads of times up to `most` µs.
 fn delay(most: u64) -> impl Strategy<Value = Delay> {
     (micros(most), micros(most)).prop_map(|(a, b)| Delay { low: a.min(b), high: a.max(b) })
 }
@@ -77,7 +77,7 @@ fn ways() -> impl Strategy<Value = PageFaults> {
     })
 }
 
-/// Adapters with every combination of flaws.
+/// Adapters with all combinations of flaws.
 fn profiles() -> impl Strategy<Value = Profile> {
     let flood = (1u32..20, micros(1000)).prop_map(|(remembered, search)| Flood { remembered, search });
     let repeated_read = prop_oneof![Just(Delay::exactly(Duration::ZERO)), delay(200)];
@@ -140,10 +140,10 @@ fn setups(most: f64) -> impl Strategy<Value = Setup> {
     )
 }
 
-/// A send that is still to be posted.
+/// A send that is not posted yet.
 type Post = (u64, SendOp, usize, usize);
 
-/// Posts the receives, and returns them in order of use, and the sends.
+/// Posts the receives and creates the sends. Returns the receives in order of use, and the sends.
 fn prepare(pair: &mut Pair, setup: &Setup, works: &[Work]) -> (Vec<usize>, VecDeque<Post>) {
     let (mut receives, mut sends) = (Vec::new(), VecDeque::new());
     pair.nodes[1].host.srqs.borrow_mut().entry(SRQ).or_default();
@@ -172,12 +172,12 @@ fn prepare(pair: &mut Pair, setup: &Setup, works: &[Work]) -> (Vec<usize>, VecDe
     (receives, sends)
 }
 
-/// Runs to the end, while pages go, and are fetched ahead, and sends are posted, at times that chance chooses.
+/// Runs until idle. At random times pages are invalidated or prefetched, and sends are posted.
 fn run(pair: &mut Pair, seed: u64, restless: f64, mut sends: VecDeque<Post>) {
     let mut rng = Rng(seed);
-    // As few at once, or as many, as chance has it.
+    // The probability of posting a further send at each step.
     let eager = [1.0, 0.3, 0.05][rng.below(3) as usize];
-    // In the end there is peace, or a page might go each time before it is used.
+    // Invalidations stop after 3000 steps, because otherwise a page might always be removed before its use.
     for _ in 0..3000 {
         while rng.chance(eager)
             && let Some((wr_id, op, at, len)) = sends.pop_front()
@@ -202,25 +202,25 @@ fn run(pair: &mut Pair, seed: u64, restless: f64, mut sends: VecDeque<Post>) {
     sends.into_iter().for_each(|(wr_id, op, at, len)| pair.post(wr_id, op, at, len));
     pair.run_until_idle();
     for node in 0..2 {
-        assert_eq!(pair.nodes[node].host.outstanding.borrow().taken(), 0, "a place was not given back");
+        assert_eq!(pair.nodes[node].host.outstanding.borrow().taken(), 0, "a READ credit was not given back");
         for side in [Side::Requester, Side::Responder] {
-            assert_eq!(pair.held(node, side), 0, "something is still held");
+            assert_eq!(pair.held(node, side), 0, "a packet is still held");
         }
     }
 }
 
-/// Every promise, for whatever has completed; how many work requests did.
+/// Checks every guarantee for the completed work requests; returns the number of successful ones.
 fn check(pair: &mut Pair, setup: &Setup, works: &[Work], seed: u64, restless: f64) -> usize {
     let before = [pair.memory(0, 0, REGION), pair.memory(1, 0, REGION)];
     let (receives, sends) = prepare(pair, setup, works);
     run(pair, seed, restless, sends);
-    assert!(pair.canaries_live(), "something outside of the region changed");
+    assert!(pair.canaries_live(), "a byte outside of the region changed");
     let sent = pair.completions(0, Queue::Send);
     assert_eq!(sent.iter().map(|c| c.wr_id).collect::<Vec<_>>(), (0..works.len() as u64).collect::<Vec<_>>());
     let done = sent.iter().position(|c| c.status != Status::Success).unwrap_or(works.len());
     for (k, completion) in sent.iter().enumerate().skip(done) {
         let status = if k == done { Status::RetryExceeded } else { Status::WrFlushed };
-        assert_eq!(completion.status, status, "nothing else can go wrong");
+        assert_eq!(completion.status, status, "the only possible errors");
     }
     let received = pair.completions(1, Queue::Receive);
     assert!(received.len() >= receives.iter().filter(|&&k| k < done).count());
@@ -246,7 +246,7 @@ fn check(pair: &mut Pair, setup: &Setup, works: &[Work], seed: u64, restless: f6
     done
 }
 
-/// No completion before its data; each byte written in order, once; atomics once.
+/// No completion comes before its data; each byte is written once and in order; each atomic is executed once.
 fn check_journal(pair: &Pair, works: &[Work]) {
     let (base, _) = remote(0);
     for node in 0..2 {
@@ -274,11 +274,11 @@ fn check_journal(pair: &Pair, works: &[Work]) {
 }
 
 proptest! {
-    // PROPTEST_CASES asks for more: `make soak` does.
+    // PROPTEST_CASES raises the number of cases: `make soak` sets it.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(300)))]
 
     #[test]
-    fn every_promise_is_kept_on_a_bad_wire(
+    fn every_guarantee_holds_on_a_bad_wire(
         setup in setups(0.2),
         works in works(16),
         seed in any::<u64>(),
@@ -302,8 +302,8 @@ proptest! {
     }
 
     #[test]
-    fn where_both_sides_wait_the_wire_sees_nothing_of_it(setup in setups(0.001), works in works(16)) {
-        // Faults are short against the ACK timeout, and everything is held.
+    fn if_both_sides_wait_no_request_is_sent_twice(setup in setups(0.001), works in works(16)) {
+        // Faults are short compared with the ACK timeout, and every packet is held.
         let paging = PagingSetup { held: 10_000, resolve: Duration::from_micros(5), notice: Duration::from_micros(1), page: 4096 };
         let profile = Profile::ideal();
         let setup = Setup { paging: Some(paging), faults: Faults::default(), profile, ..setup };
@@ -317,7 +317,7 @@ proptest! {
         let count = psns.len();
         psns.sort_unstable();
         psns.dedup();
-        prop_assert_eq!(psns.len(), count, "a request went out twice");
+        prop_assert_eq!(psns.len(), count, "a request was sent twice");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Network page faults as real adapters meet them: RNR NAKs and answers unasked, discarded answers and repeated requests.
+//! Network page faults as on real adapters: RNR NAKs, responses without a new request, dropped responses, retries.
 
 use std::time::Duration;
 use weir_transport::testing::{Fate, PagingSetup, Pair, Setup, address, remote};
@@ -24,7 +24,7 @@ fn setup(resolve: Duration, requester: RequesterFaults, responder: ResponderFaul
     }
 }
 
-/// The responder says RNR NAK; the requester's memory is all there.
+/// The responder sends RNR NAKs; the requester's pages are all present.
 fn rnr_nak(resolve: Duration) -> Setup {
     setup(resolve, RequesterFaults::Wait, RNR_NAK)
 }
@@ -36,7 +36,7 @@ fn with_sender_warm(setup: &Setup) -> Pair {
     pair
 }
 
-/// The requester drops answers that meet a page fault; the responder's memory is all there.
+/// The requester drops responses that meet a page fault; the responder's pages are all present.
 fn discarding(resolve: Duration, retransmit: Duration) -> Pair {
     let mut pair =
         setup(resolve, RequesterFaults::Discard { retransmit: Delay::exactly(retransmit) }, ResponderFaults::Wait)
@@ -69,7 +69,7 @@ fn operations(pair: &Pair, operation: Operation) -> usize {
     pair.wire.count(|sent| sent.headers.bth.opcode.operation() == Some(operation))
 }
 
-/// Time from now until work request 1 is done.
+/// Time until work request 1 is complete.
 fn time(pair: &mut Pair) -> Duration {
     let start = pair.now;
     assert!(pair.run_until(|pair| !pair.outcomes(0, Queue::Send).is_empty()));
@@ -77,7 +77,7 @@ fn time(pair: &mut Pair) -> Duration {
 }
 
 #[test]
-fn a_request_that_faults_gets_an_rnr_nak_and_comes_again() {
+fn a_request_that_faults_gets_an_rnr_nak_and_is_retransmitted() {
     let (remote_addr, rkey) = remote(THERE);
     let atomic = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
     for (op, len) in
@@ -88,9 +88,9 @@ fn a_request_that_faults_gets_an_rnr_nak_and_comes_again() {
         let before = pair.memory(1, THERE, 8);
         pair.post(1, op, 1000, len);
         assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
-        assert_eq!(pair.held(1, Side::Responder), 0, "nobody keeps it");
+        assert_eq!(pair.held(1, Side::Responder), 0, "the caller does not hold it");
         let took = time(&mut pair);
-        // The page is there by the time it comes again.
+        // The page is present when the request is retransmitted.
         assert!(took >= RNR_WAIT && took < 2 * RNR_WAIT * (len as u32).div_ceil(1024), "{op:?} {took:?}");
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]), "{op:?}");
@@ -108,13 +108,13 @@ fn a_request_that_faults_gets_an_rnr_nak_and_comes_again() {
 }
 
 #[test]
-fn a_page_that_never_comes_uses_up_the_rnr_retries() {
+fn an_unresolved_page_exhausts_the_rnr_retries() {
     let mut pair = with_sender_warm(&Setup { rnr_retry: 3, ..rnr_nak(1000 * MS) });
     pair.post(1, write(), 0, 5000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded)]);
     assert_eq!(rnr_naks(&pair), 4);
-    // One that cannot come is an error once that is known.
+    // A page that cannot be resolved is an error when its fault fails.
     let mut pair = with_sender_warm(&rnr_nak(MS));
     pair.paging(1).unmap(address(THERE), 5000);
     pair.post(1, write(), 0, 5000);
@@ -124,7 +124,7 @@ fn a_page_that_never_comes_uses_up_the_rnr_retries() {
 }
 
 #[test]
-fn a_read_is_answered_unasked() {
+fn a_read_is_answered_without_a_new_request() {
     for (discards, len) in [(false, 3000), (true, 3000), (false, 8), (true, 8)] {
         let resolve = Duration::from_micros(500);
         let mut setup = rnr_nak(resolve);
@@ -134,7 +134,7 @@ fn a_read_is_answered_unasked() {
         let took = time(&mut pair);
         assert_eq!(rnr_naks(&pair), 1);
         if discards {
-            // The answer came while the requester waited: only the repetition is heard.
+            // The response came during the RNR wait: only the response to the retransmission counts.
             assert!(took >= RNR_WAIT && took < RNR_WAIT + resolve, "{took:?}");
             assert_eq!(operations(&pair, Operation::ReadRequest), 2);
         } else {
@@ -150,7 +150,7 @@ fn a_read_is_answered_unasked() {
 }
 
 #[test]
-fn a_read_that_comes_again_before_its_page_gets_another_nak() {
+fn a_read_retransmitted_before_its_page_gets_another_nak() {
     let mut pair = with_sender_warm(&Setup { min_rnr_timer: 1, ..rnr_nak(2 * MS) });
     pair.post(1, read(), 0, 3000);
     pair.run_until_idle();
@@ -160,7 +160,7 @@ fn a_read_that_comes_again_before_its_page_gets_another_nak() {
 }
 
 #[test]
-fn what_follows_a_read_with_a_fault_is_repeated_after_it() {
+fn requests_after_a_read_with_a_fault_are_retransmitted() {
     for discards in [false, true] {
         let mut setup = rnr_nak(Duration::from_micros(500));
         setup.profile.rnr_wait.discards = discards;
@@ -182,14 +182,14 @@ fn what_follows_a_read_with_a_fault_is_repeated_after_it() {
         assert!(pair.memory(1, 10_000, 2000) == pair.memory(0, 0, 2000));
         assert!(pair.memory(0, 70_000, 8) == before, "done once");
         assert!(pair.memory(0, 80_000, 2000) == pair.memory(1, 0, 2000));
-        assert!(pair.now - start < 3 * MS, "nobody waited for a timeout");
+        assert!(pair.now - start < 3 * MS, "waited for a timeout");
         assert_eq!(rnr_naks(&pair), 1);
     }
 }
 
 #[test]
-fn what_follows_a_repeated_read_is_executed_at_once() {
-    // The page is in the table when the READ comes again, and the QP has not heard of it.
+fn requests_after_a_retransmitted_read_are_executed_at_once() {
+    // The page is in the table when the READ is retransmitted, but the QP is not notified yet.
     let paging = Some(PagingSetup { resolve: MS / 10, notice: 10 * MS, ..PagingSetup::default() });
     let mut pair = with_sender_warm(&Setup { paging, ..rnr_nak(MS) });
     pair.paging(1).prefetch(address(0), 50_000, true);
@@ -206,11 +206,11 @@ fn what_follows_a_repeated_read_is_executed_at_once() {
 }
 
 #[test]
-fn a_gap_behind_a_read_with_a_fault_is_said_when_it_matters() {
+fn a_gap_after_a_read_with_a_fault_gets_its_nak() {
     let mut pair = with_sender_warm(&rnr_nak(MS / 2));
     pair.paging(1).prefetch(address(0), 50_000, true);
     pair.run_until_idle();
-    // The WRITE's first packet is lost twice: before the RNR NAK is said, and after the READ comes again.
+    // The WRITE's first packet is lost twice: before the RNR NAK, and after the READ's retransmission.
     let mut losses = 0;
     pair.wire.rule = Some(Box::new(move |_, packet| {
         let hit = packet.headers.bth.opcode.operation() == Some(Operation::WriteFirst) && losses < 2;
@@ -227,12 +227,12 @@ fn a_gap_behind_a_read_with_a_fault_is_said_when_it_matters() {
 }
 
 #[test]
-fn a_fault_in_the_midst_of_an_answer_is_said_for_its_place() {
+fn a_fault_in_the_middle_of_a_response_is_nakked_at_its_psn() {
     let mut pair = with_sender_warm(&rnr_nak(MS));
     pair.paging(1).prefetch(address(THERE), 2000, false);
     pair.run_until_idle();
     let mut lost = false;
-    // The answer that comes unasked is lost.
+    // The response without a new request is lost.
     pair.wire.rule = Some(Box::new(move |from, packet| {
         let hit = from == 1 && packet.headers.bth.opcode.operation() == Some(Operation::ReadResponseLast);
         if hit && !std::mem::replace(&mut lost, true) { Fate::Drop } else { Fate::Pass }
@@ -248,17 +248,17 @@ fn a_fault_in_the_midst_of_an_answer_is_said_for_its_place() {
 }
 
 #[test]
-fn answers_are_discarded_and_asked_for_at_a_fixed_interval() {
+fn responses_are_discarded_and_requested_at_a_fixed_interval() {
     let (remote_addr, rkey) = remote(THERE);
     let atomic = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
     for (op, len) in [(read(), 5000), (atomic, 8)] {
-        // The page comes long before the interval ends, or after some of them.
+        // The page becomes present long before the interval ends, or after several intervals.
         for (resolve, interval) in [(Duration::from_micros(100), MS), (3 * MS, MS / 2)] {
             let mut pair = discarding(resolve, interval);
             let before = pair.memory(1, THERE, len);
             pair.post(1, op, 0, len);
             assert!(pair.run_until(|pair| pair.nodes[0].qp.requester_state() == RequesterState::PageFault));
-            assert_eq!(pair.held(0, Side::Requester), 0, "nobody keeps them");
+            assert_eq!(pair.held(0, Side::Requester), 0, "the caller does not hold them");
             pair.run_until_idle();
             assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
             assert!(pair.memory(0, 0, len) == before);
@@ -276,7 +276,7 @@ fn answers_are_discarded_and_asked_for_at_a_fixed_interval() {
 }
 
 #[test]
-fn discarded_answers_do_not_use_up_the_retries() {
+fn discarded_responses_do_not_exhaust_the_retries() {
     let setup = Setup {
         retry_cnt: 1,
         ..setup(40 * MS, RequesterFaults::Discard { retransmit: Delay::exactly(MS / 2) }, ResponderFaults::Wait)
@@ -291,7 +291,7 @@ fn discarded_answers_do_not_use_up_the_retries() {
 }
 
 #[test]
-fn a_discarded_answer_shows_that_the_peer_is_alive() {
+fn a_discarded_response_resets_the_retries() {
     let setup = Setup {
         retry_cnt: 1,
         ..setup(2 * MS, RequesterFaults::Discard { retransmit: Delay::exactly(MS) }, ResponderFaults::Wait)
@@ -299,7 +299,7 @@ fn a_discarded_answer_shows_that_the_peer_is_alive() {
     let mut pair = setup.pair();
     pair.paging(1).prefetch(address(0), 1 << 20, true);
     pair.run_until_idle();
-    // The first answer is lost, the next discarded, the next lost again: no two in a row.
+    // The first and the third response are lost, the second is discarded: no two losses in a row.
     let mut answers = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
         answers += usize::from(from == 1);
@@ -311,7 +311,7 @@ fn a_discarded_answer_shows_that_the_peer_is_alive() {
 }
 
 #[test]
-fn what_is_sent_waits_even_where_answers_are_discarded() {
+fn outgoing_data_waits_even_if_responses_are_discarded() {
     for op in [SendOp::Send, write()] {
         let mut pair = discarding(MS, MS / 10);
         pair.post_recv(10, THERE, 5000);
@@ -324,9 +324,9 @@ fn what_is_sent_waits_even_where_answers_are_discarded() {
 }
 
 #[test]
-fn without_naks_the_message_is_lost_and_no_other() {
+fn without_naks_only_the_faulting_message_is_lost() {
     for service in [Service::Uc, Service::Ud] {
-        // The whole receive lies in one page.
+        // The whole receive buffer is in one page.
         let paging = Some(PagingSetup { page: 4096, resolve: MS, ..PagingSetup::default() });
         let mut pair = with_sender_warm(&Setup { service, paging, ..rnr_nak(MS) });
         pair.post_recv(10, THERE, 1040);

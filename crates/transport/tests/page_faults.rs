@@ -1,4 +1,4 @@
-//! Network page faults where everybody waits for them, as the ideal adapter does.
+//! Network page faults where both sides wait for them, as on the ideal adapter.
 
 mod page_fault_setup;
 
@@ -40,7 +40,7 @@ fn every_operation_waits_on_both_sides() {
                 }
                 _ => assert!(pair.memory(1, THERE, len) == before[0], "{op:?}"),
             }
-            // Nobody noticed on the wire, and what was left of a message came with its first page.
+            // The wire shows no NAK and no retransmission, and the rest of a message was resolved with its first page.
             assert_eq!(naks(&pair), 0, "{op:?}");
             let requests = if matches!(op, SendOp::Read { .. }) { 1 } else { len.div_ceil(1024) };
             assert_eq!(pair.wire.count(|sent| sent.from == 0), requests, "{op:?}");
@@ -70,8 +70,8 @@ fn warm_pages_cost_nothing() {
 }
 
 #[test]
-fn nothing_after_a_request_that_waits_is_executed_or_acknowledged() {
-    // Longer than the ACK timeout: the requester repeats, and is answered for what is done.
+fn nothing_after_a_waiting_request_is_executed_or_acknowledged() {
+    // Longer than the ACK timeout: the requester retransmits, and gets ACKs for the executed requests.
     let mut pair = pair(15 * MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(0), 50_000, true);
@@ -82,7 +82,7 @@ fn nothing_after_a_request_that_waits_is_executed_or_acknowledged() {
     pair.post(2, write(), 0, 1000);
     pair.post(3, SendOp::Write { remote_addr: remote_addr + 10_000, rkey }, 0, 1000);
     pair.post(4, SendOp::FetchAdd { remote_addr: remote_addr + 20_000, rkey, add: 1 }, 40_000, 8);
-    // The first WRITE's end is repeated once.
+    // The ACK of the first WRITE is lost once, so that its last packet is retransmitted.
     let mut acks = 0;
     pair.wire.rule = Some(Box::new(move |from, packet| {
         acks += usize::from(from == 1 && packet.headers.get::<Aeth>().is_some());
@@ -107,7 +107,7 @@ fn nothing_after_a_request_that_waits_is_executed_or_acknowledged() {
 }
 
 #[test]
-fn an_answer_that_waits_holds_back_all_that_follows() {
+fn a_waiting_response_holds_back_all_later_replies() {
     let mut pair = pair(2 * MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(0), 50_000, true);
@@ -117,10 +117,10 @@ fn an_answer_that_waits_holds_back_all_that_follows() {
     let before = pair.memory(1, THERE, 3000);
     pair.post(1, SendOp::Read { remote_addr, rkey }, 50_000, 2000);
     pair.post(2, read(), 60_000, 3000);
-    // It arrives with the READ, before anything is known of the page; and one that comes later.
+    // It arrives with the READ, before the page fault; another WRITE arrives later.
     pair.post(3, SendOp::Write { remote_addr, rkey }, 0, 1000);
     assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
-    assert!(!pair.nodes[1].qp.wants_transmit(), "it waits");
+    assert!(!pair.nodes[1].qp.wants_transmit(), "the responder waits");
     let (remote_addr, rkey) = remote(THERE);
     pair.post(4, SendOp::Write { remote_addr, rkey }, 0, 3000);
     let entered = pair.paging(1).counts.entered;
@@ -134,13 +134,13 @@ fn an_answer_that_waits_holds_back_all_that_follows() {
     }
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good(1..=4));
-    assert!(pair.memory(0, 60_000, 3000) == before, "what was there before the WRITE that came later");
+    assert!(pair.memory(0, 60_000, 3000) == before, "the data from before the later WRITE");
     assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
     assert_eq!(naks(&pair), 0);
 }
 
 #[test]
-fn what_was_owed_beyond_an_answer_is_said_after_it() {
+fn acks_held_back_by_a_response_are_sent_after_it() {
     let mut pair = pair(2 * MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(0), 50_000, true);
@@ -150,16 +150,16 @@ fn what_was_owed_beyond_an_answer_is_said_after_it() {
     pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 1000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
-    assert_eq!(pair.wire.count(|sent| sent.from == 0), 2, "nothing was asked for twice");
+    assert_eq!(pair.wire.count(|sent| sent.from == 0), 2, "no request was sent twice");
 }
 
 #[test]
-fn an_earlier_read_is_answered_again_while_a_later_one_waits() {
+fn an_earlier_duplicate_read_is_answered_while_a_later_one_waits() {
     let mut pair = pair(30 * MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(0), 50_000, true);
     pair.run_until_idle();
-    // The answer to the first READ is lost.
+    // The response to the first READ is lost.
     let mut lost = false;
     pair.wire.rule = Some(Box::new(move |from, _| {
         let first = from == 1 && !std::mem::replace(&mut lost, true);
@@ -176,9 +176,9 @@ fn an_earlier_read_is_answered_again_while_a_later_one_waits() {
 }
 
 #[test]
-fn the_peers_time_does_not_count_while_we_wait() {
+fn the_ack_timeout_stops_while_the_requester_waits() {
     for place in [0, 3] {
-        // 3 packets may have left when the page is found missing; nobody was asked to acknowledge them.
+        // 3 packets may have left when the page is found missing; none of them requested an ACK.
         let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
         warm(&mut pair, 1);
         pair.paging(0).prefetch(address(0), 1024 * place + 1, true);
@@ -186,21 +186,21 @@ fn the_peers_time_does_not_count_while_we_wait() {
         pair.post(1, write(), 0, 10_000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-        assert_eq!(operations(&pair, 0, Operation::WriteFirst), 1, "nothing was repeated");
+        assert_eq!(operations(&pair, 0, Operation::WriteFirst), 1, "no retransmission");
         assert!(pair.memory(1, THERE, 10_000) == pair.memory(0, 0, 10_000));
     }
 }
 
 #[test]
-fn an_acknowledgement_of_a_part_does_not_start_the_peers_time() {
-    // Of three packets that have left, two are acknowledged and the third was not asked to be.
+fn a_partial_ack_does_not_start_the_ack_timeout() {
+    // Of three packets that have left, two are acknowledged and the third did not request an ACK.
     let setup = Setup { retry_cnt: 0, ..setup(60 * MS) };
     let mut pair = Setup { tuning: Tuning { ack_every: 2, ..Tuning::default() }, ..setup }.pair();
     warm(&mut pair, 1);
     pair.paging(0).prefetch(address(0), 3000, true);
     pair.run_until_idle();
     let mut count = 0;
-    // It comes after the others are acknowledged.
+    // The third packet arrives after the others are acknowledged.
     pair.wire.rule = Some(Box::new(move |from, _| {
         count += usize::from(from == 0);
         if from == 0 && count == 3 { Fate::Delay(MS) } else { Fate::Pass }
@@ -211,13 +211,13 @@ fn an_acknowledgement_of_a_part_does_not_start_the_peers_time() {
 }
 
 #[test]
-fn patience_with_the_peer_begins_anew_after_a_page() {
+fn the_patience_restarts_after_a_page() {
     let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
     warm(&mut pair, 1);
     pair.paging(0).prefetch(address(0), 3000, true);
     pair.run_until_idle();
     pair.nodes[0].qp.set_patience(100 * MS);
-    // Nobody answers, ever.
+    // The peer never responds.
     pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
     pair.post(1, write(), 0, 10_000);
     pair.transmit();
@@ -229,7 +229,7 @@ fn patience_with_the_peer_begins_anew_after_a_page() {
 }
 
 #[test]
-fn the_place_of_an_answer_may_go_again() {
+fn the_pages_of_a_response_buffer_may_be_removed() {
     for (op, len) in [every_operation()[4], every_operation()[5]] {
         let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
         warm(&mut pair, 1);
@@ -237,7 +237,7 @@ fn the_place_of_an_answer_may_go_again() {
         pair.post(1, op, 1000, len);
         pair.post(2, read(), 20_000, 1000);
         assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 0) > 0));
-        // Its place was seen to, and goes before the answer comes.
+        // Its buffer was prepared, and its pages are removed before the response arrives.
         pair.paging(0).invalidate(address(0), 10_000, Duration::ZERO);
         assert!(pair.run_until(|pair| pair.held(0, Side::Requester) > 0));
         assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::PageFault);
@@ -247,13 +247,13 @@ fn the_place_of_an_answer_may_go_again() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
         assert!(pair.memory(0, 1000, len) == before);
-        assert_eq!(pair.wire.count(|sent| sent.from == 0), 2, "nothing was asked for twice");
+        assert_eq!(pair.wire.count(|sent| sent.from == 0), 2, "no request was sent twice");
         assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::InOrder);
     }
 }
 
 #[test]
-fn a_page_that_goes_again_before_the_retry_is_faulted_again() {
+fn a_page_removed_before_the_retry_faults_again() {
     for node in 0..2 {
         let notice = Duration::from_micros(100);
         let paging = Some(PagingSetup { resolve: MS, notice, ..PagingSetup::default() });
@@ -262,7 +262,7 @@ fn a_page_that_goes_again_before_the_retry_is_faulted_again() {
         for _ in 0..3 {
             let entered = pair.paging(node).counts.entered;
             assert!(pair.run_until(|pair| pair.paging(node).counts.entered > entered));
-            // It is in the table, and the QP has not heard of it yet.
+            // The page is in the table, but the QP is not notified yet.
             pair.paging(node).invalidate(address(0), 1 << 20, Duration::ZERO);
         }
         pair.run_until_idle();
@@ -288,7 +288,7 @@ fn a_fault_does_not_end_while_its_pages_are_being_invalidated() {
 }
 
 #[test]
-fn a_fault_joins_a_prefetch_that_is_under_way() {
+fn a_fault_joins_a_pending_prefetch() {
     let mut pair = pair(MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(THERE), 5000, true);
@@ -297,7 +297,7 @@ fn a_fault_joins_a_prefetch_that_is_under_way() {
     let counts = pair.paging(1).counts;
     assert_eq!((counts.met, counts.begun), (1, 1));
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-    // A prefetch for reading is not enough to write.
+    // A prefetch for reading does not allow writing.
     pair.paging(1).prefetch(address(200_000), 5000, false);
     let (remote_addr, rkey) = remote(200_000);
     pair.post(2, SendOp::Write { remote_addr, rkey }, 0, 5000);
@@ -308,7 +308,7 @@ fn a_fault_joins_a_prefetch_that_is_under_way() {
 }
 
 #[test]
-fn packets_that_are_not_held_are_repeated_by_the_peer() {
+fn the_peer_retransmits_packets_that_are_not_held() {
     for held in 0..3 {
         let paging = Some(PagingSetup { resolve: MS, held, ..PagingSetup::default() });
         let mut pair = Setup { paging, ..Setup::default() }.pair();
@@ -318,7 +318,7 @@ fn packets_that_are_not_held_are_repeated_by_the_peer() {
         pair.post(1, SendOp::Send, 0, 5000);
         pair.post(2, write(), 10_000, 5000);
         pair.post(3, SendOp::Read { remote_addr, rkey }, 20_000, 5000);
-        // The place of the answer goes when it is asked for.
+        // The pages of the READ's buffer are removed after the READ was sent.
         let asked = |pair: &Pair| operations(pair, 0, Operation::ReadRequest) > 0;
         assert!(pair.run_until(asked));
         pair.paging(0).invalidate(address(20_000), 5000, MS);
@@ -331,12 +331,12 @@ fn packets_that_are_not_held_are_repeated_by_the_peer() {
 }
 
 #[test]
-fn a_gap_after_packets_that_were_not_held_is_said() {
+fn a_gap_after_packets_that_were_not_held_gets_a_nak() {
     let paging = Some(PagingSetup { resolve: MS, held: 0, ..PagingSetup::default() });
     let mut pair = Setup { paging, ..Setup::default() }.pair();
     warm(&mut pair, 0);
     let start = pair.now;
-    // The first packet is missed and said so; repeated, it meets a page fault.
+    // The first packet is lost and NAKed; its retransmission meets a page fault.
     let mut lost = false;
     pair.wire.rule =
         Some(Box::new(
@@ -354,8 +354,8 @@ fn a_gap_after_packets_that_were_not_held_is_said() {
 }
 
 #[test]
-fn the_peer_hears_how_far_it_has_come() {
-    // Each packet needs a page of its own, nothing is held, and only the last packet asks for an acknowledgement.
+fn the_peer_gets_acks_of_its_progress() {
+    // Each packet needs its own page, no packet is held, and only the last packet requests an ACK.
     let paging = Some(PagingSetup { page: 256, resolve: MS / 10, held: 0, ..PagingSetup::default() });
     let mut pair = Setup { retry_cnt: 1, mtu: Mtu::M256, paging, ..Setup::default() }.pair();
     warm(&mut pair, 0);
@@ -397,9 +397,9 @@ fn packets_of_uc_and_datagrams_wait_too() {
 }
 
 #[test]
-fn nothing_overtakes_what_is_held() {
+fn no_packet_overtakes_a_held_packet() {
     for service in [Service::Rc, Service::Uc, Service::Ud] {
-        // The page is in the table long before the QP hears of it.
+        // The page is in the table long before the QP is notified.
         let paging = Some(PagingSetup { resolve: MS / 10, notice: MS, page: 4096, held: 10 });
         let mut pair = Setup { service, paging, ..Setup::default() }.pair();
         warm(&mut pair, 0);

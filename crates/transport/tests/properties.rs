@@ -1,4 +1,4 @@
-//! The protocol's promises, over wires that lose, repeat, reorder and corrupt.
+//! The protocol's guarantees, over wires that lose, duplicate, reorder and corrupt packets.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use weir_transport::testing::{Entry, Faults, Pair, Rng, Setup, fuzz_requester, f
 use weir_transport::*;
 
 const REGION: usize = 256 << 10;
-/// Where receives, WRITEs and READs of the k-th work request go: no two overlap.
+/// Bytes for the buffers of each work request; the buffers of two work requests do not overlap.
 const SLOT: usize = 8192;
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     )
 }
 
-/// Posts the work, receives included, and returns the receives in order of use: which work, its length.
+/// Posts the work requests and their receives. Returns the receives in order of use, as indices of work requests.
 fn post_all(pair: &mut Pair, works: &[Work]) -> Vec<usize> {
     let mut receives = Vec::new();
     for (k, work) in works.iter().enumerate() {
@@ -106,7 +106,7 @@ fn post_all(pair: &mut Pair, works: &[Work]) -> Vec<usize> {
     receives
 }
 
-/// What memory must be at both ends once work `k` is done, in its slot.
+/// The expected memory of both ends in the slot of a work request when it is complete.
 fn expected_slot(work: &Work, local: &[u8], remote: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (mut local_after, mut remote_after) = (local.to_vec(), remote.to_vec());
     match work.kind {
@@ -133,22 +133,22 @@ fn slots(pair: &Pair, node: usize) -> Vec<Vec<u8>> {
     pair.memory(node, 0, REGION).chunks(SLOT).map(<[u8]>::to_vec).collect()
 }
 
-/// Every promise, for whatever has completed.
+/// Checks every guarantee for the completed work requests.
 fn check(pair: &mut Pair, works: &[Work]) {
     let before = [slots(pair, 0), slots(pair, 1)];
     let receives = post_all(pair, works);
     pair.run_until_idle();
-    assert!(pair.canaries_live(), "something outside of the region changed");
+    assert!(pair.canaries_live(), "a byte outside of the region changed");
     let sent = pair.completions(0, Queue::Send);
     let received = pair.completions(1, Queue::Receive);
     let failed = sent.iter().position(|c| c.status != Status::Success);
     let done = failed.map_or(works.len(), |i| sent[i].wr_id as usize);
-    // Each once and in order: the signalled ones up to the failure, then all.
+    // Each completes once and in order: the signalled ones up to the failure, then all.
     let order: Vec<u64> = (0..works.len()).filter(|&k| k >= done || works[k].signaled).map(|k| k as u64).collect();
     assert_eq!(sent.iter().map(|c| c.wr_id).collect::<Vec<_>>(), order);
     assert!(sent.iter().all(|c| c.retired as u64 == c.wr_id + 1));
     if let Some(i) = failed {
-        assert_eq!(sent[i].status, Status::RetryExceeded, "the wire can do nothing else");
+        assert_eq!(sent[i].status, Status::RetryExceeded, "the only error that the wire can cause");
         assert!(sent[i + 1..].iter().all(|c| c.status == Status::WrFlushed));
         assert!(pair.wire.faults.loss + pair.wire.faults.corruption > 0.0, "without loss nothing fails");
     }
@@ -159,7 +159,7 @@ fn check(pair: &mut Pair, works: &[Work]) {
             if matches!(works[k].kind, Kind::Send) { (0, WcFlags::empty()) } else { (k as u32, WcFlags::WITH_IMM) };
         assert_eq!((completion.imm, completion.flags), imm);
     }
-    // What the requester knows to be done is done at the responder.
+    // A work request that is complete at the requester is complete at the responder.
     assert!(received.len() >= receives.iter().filter(|&&k| k < done).count());
     for (k, work) in works.iter().enumerate().take(done) {
         let (local, remote) = expected_slot(work, &before[0][k], &before[1][k]);
@@ -169,11 +169,11 @@ fn check(pair: &mut Pair, works: &[Work]) {
     check_journal(pair, works);
 }
 
-/// No completion before its data; the last bytes of each message last; atomics once.
+/// No completion comes before its data; each message is written in order; each atomic is executed once.
 fn check_journal(pair: &Pair, works: &[Work]) {
     let (base, _) = remote(0);
     for node in 0..2 {
-        // Where the next byte of each slot must go.
+        // The offset of the next byte to be written in each slot.
         let mut filled = vec![0; works.len()];
         let mut atomics = vec![0; works.len()];
         for entry in &pair.nodes[node].host.journal {
@@ -199,9 +199,9 @@ fn check_journal(pair: &Pair, works: &[Work]) {
     }
 }
 
-/// The seeds of the fuzz targets, and whatever fuzzing added to them.
+/// The seeds of the fuzz targets, and inputs that fuzzing added to them.
 #[test]
-fn fuzz_corpora_survive() {
+fn the_fuzz_corpora_pass() {
     let corpora = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let seeds = |name| {
         let entries = std::fs::read_dir(corpora.join(name)).expect("a corpus");
@@ -215,11 +215,11 @@ fn fuzz_corpora_survive() {
 }
 
 proptest! {
-    // PROPTEST_CASES asks for more: `make soak` does.
+    // PROPTEST_CASES raises the number of cases: `make soak` sets it.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
-    fn every_promise_is_kept_on_a_bad_wire(setup in setups(), works in prop::collection::vec(work(), 1..32)) {
+    fn every_guarantee_holds_on_a_bad_wire(setup in setups(), works in prop::collection::vec(work(), 1..32)) {
         check(&mut setup.pair(), &works);
     }
 
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn receives_that_come_late_are_waited_for(
+    fn the_sender_waits_for_late_receives(
         setup in setups(),
         few in faults(0.02),
         lens in prop::collection::vec(0usize..SLOT, 1..16),
@@ -250,7 +250,7 @@ proptest! {
         }
         let mut posted = 0;
         while posted < lens.len() {
-            // The sender meets an empty queue each time.
+            // The sender meets an empty receive queue each time.
             for _ in 0..200 {
                 pair.step();
             }
@@ -313,7 +313,7 @@ proptest! {
             if from == target || !rng.chance(0.2) {
                 return weir_transport::testing::Fate::Pass;
             }
-            // Headers are damaged, and the ICRC is made to fit.
+            // The headers are damaged, and the ICRC is recomputed to match.
             let mut bytes = vec![0; packet.headers.len()];
             packet.headers.emit(&mut bytes);
             let at = rng.below(bytes.len() as u64) as usize;

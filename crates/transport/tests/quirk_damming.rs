@@ -1,4 +1,4 @@
-//! Packet damming (T 5.1): what is posted while an earlier request is pending is lost on its first transmission.
+//! Packet damming (T 5.1): requests posted while an earlier request is pending are lost on their first transmission.
 
 mod quirk_setup;
 
@@ -11,13 +11,13 @@ fn send(_: usize) -> SendOp {
     SendOp::Send
 }
 
-/// Whether an ACK timeout happened.
+/// Whether an ACK timeout expired.
 fn timed_out(pair: &Pair) -> bool {
     pair.nodes[0].qp.setbacks().ack_timeouts > 0
 }
 
 #[test]
-fn the_servers_half_of_figure_5_3() {
+fn the_server_side_of_figure_5_3() {
     let mut pair = pair(&setup(flawed()), Odp::Server);
     let ladder = run(&mut pair, &[read, read], MS);
     let timeout = TIMEOUT.as_secs_f64() * 1e3;
@@ -29,14 +29,14 @@ fn the_servers_half_of_figure_5_3() {
         (3.980, "READ 2 lost"),
         (4.062, "response 1"),
         (4.062 + timeout, "READ 2"),
-        // A fresh one, for the responder.
+        // A new READ to the responder, so without extra delay.
         (4.064 + timeout, "response 2"),
     ];
     compare(&ladder, &expected, 0.002);
 }
 
 #[test]
-fn the_clients_half_of_figure_5_3() {
+fn the_client_side_of_figure_5_3() {
     let mut pair = pair(&setup(flawed()), Odp::Client);
     let ladder = run(&mut pair, &[read, read], 200 * US);
     let timeout = TIMEOUT.as_secs_f64() * 1e3;
@@ -54,7 +54,7 @@ fn the_clients_half_of_figure_5_3() {
 
 #[test]
 fn a_later_request_shows_the_gap() {
-    // T fig 5.6: the third is posted when the pending period is over.
+    // T fig 5.6: the third READ is posted when the pending period is over.
     let mut pair = pair(&setup(flawed()), Odp::Server);
     let ladder = run(&mut pair, &[read, read, read], 3 * MS);
     let expected = [
@@ -76,7 +76,7 @@ fn a_later_request_shows_the_gap() {
 }
 
 #[test]
-fn those_that_all_fit_into_the_pending_period_wait_for_the_timeout() {
+fn requests_within_the_pending_period_wait_for_the_timeout() {
     for count in 2..=4 {
         let mut pair = pair(&setup(flawed()), Odp::Server);
         let ladder = run(&mut pair, &[read as fn(usize) -> SendOp; 4][..count], MS);
@@ -87,7 +87,7 @@ fn those_that_all_fit_into_the_pending_period_wait_for_the_timeout() {
 }
 
 #[test]
-fn only_what_is_posted_within_the_period_is_lost() {
+fn only_requests_posted_within_the_pending_period_are_lost() {
     for odp in [Odp::Server, Odp::Client, Odp::Both] {
         let end = if odp == Odp::Client { 522 * US } else { 3980 * US };
         let begin = if odp == Odp::Client { 2 * US } else { 140 * US };
@@ -109,7 +109,7 @@ fn only_what_is_posted_within_the_period_is_lost() {
 }
 
 #[test]
-fn whatever_the_second_is_and_wherever_its_pages_are() {
+fn the_kind_and_pages_of_the_second_request_do_not_matter() {
     for (second, touched) in [(read as fn(usize) -> SendOp, true), (write, false), (write, true), (send, true)] {
         let mut pair = pair(&setup(flawed()), Odp::Server);
         if touched {
@@ -120,7 +120,7 @@ fn whatever_the_second_is_and_wherever_its_pages_are() {
         let start = pair.now;
         pair.post(0, read(0), 0, 100);
         until(&mut pair, start + MS);
-        // Of several packets, too.
+        // Also of several packets.
         pair.post(1, second(8192), 50_000, 5000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
@@ -134,8 +134,8 @@ fn whatever_the_second_is_and_wherever_its_pages_are() {
 }
 
 #[test]
-fn what_has_no_place_in_the_burst_is_not_lost() {
-    // max_rd_atomic of 4: when the pending period ends, there are four already (T fig 5.7: one QP is fine).
+fn a_request_that_does_not_fit_into_the_burst_is_not_lost() {
+    // max_rd_atomic is 4: when the pending period ends, 4 READs are in the burst already (T fig 5.7: one QP is fine).
     let mut pair = pair(&setup(flawed()), Odp::Server);
     let start = pair.now;
     (0..4).for_each(|i| pair.post(i, read(100 * i as usize), 100 * i as usize, 100));
@@ -157,8 +157,8 @@ fn an_adapter_without_the_flaw_loses_nothing() {
 }
 
 #[test]
-fn a_narrow_way_out_changes_nothing_of_it() {
-    // The egress takes a packet at a time, and the window holds little: what is lost, is lost.
+fn a_small_egress_or_window_does_not_change_the_loss() {
+    // The egress takes one packet at a time, and the window is small: the loss is the same.
     let narrow = Limits { request_bytes: 2000, read_bytes: 100 };
     for (burst, window) in [(1, setup(flawed()).window), (16, narrow), (1, narrow)] {
         let setup = testing::Setup { burst, window, ..setup(flawed()) };
@@ -176,12 +176,12 @@ fn a_narrow_way_out_changes_nothing_of_it() {
 }
 
 #[test]
-fn nothing_is_left_of_it_after_an_error_or_a_drain() {
+fn an_error_or_a_drain_ends_the_damming() {
     let mut pair = pair(&setup(flawed()), Odp::Server);
     let start = pair.now;
     pair.post(0, read(0), 0, 100);
     until(&mut pair, start + MS);
-    // SQD: what was posted meanwhile is not begun, and not lost either when it is.
+    // SQD: requests posted meanwhile are not begun. They are not lost either when they are begun later.
     pair.modify_from(0, QpState::Sqd, QpAttr::default());
     pair.post(1, read(100), 100, 100);
     pair.run_until_idle();
@@ -190,7 +190,7 @@ fn nothing_is_left_of_it_after_an_error_or_a_drain() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
     assert!(!timed_out(&pair));
-    // The same with more than the window has room for, and RTS before all is repeated.
+    // The same with more requests than fit into the window, and with RTS before all are retransmitted.
     for wait in 0..40 {
         let window = Limits { request_bytes: 600, read_bytes: 600 };
         let mut pair = self::pair(&Setup { burst: 1, window, ..setup(flawed()) }, Odp::Server);
@@ -203,7 +203,7 @@ fn nothing_is_left_of_it_after_an_error_or_a_drain() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(|n| (n, Status::Success)));
     }
-    // In the error state all is flushed.
+    // In the error state all work requests are flushed.
     let mut pair = self::pair(&setup(flawed()), Odp::Server);
     let start = pair.now;
     pair.post(0, read(0), 0, 100);

@@ -1,4 +1,4 @@
-//! Packet flood (T 5.2): QPs that hear late that their page is there.
+//! Packet flood (T 5.2): QPs that learn late that their page is present.
 
 mod quirk_setup;
 
@@ -8,13 +8,13 @@ use weir_transport::testing::{Pair, Setup, address};
 use weir_transport::*;
 use weir_wire::Operation;
 
-/// A flawed adapter that remembers so many, and takes 160 µs for each READ that it goes through for the others.
+/// A flawed adapter that remembers `remembered` READs, and takes 160 µs for each READ that it searches through.
 fn flooded(remembered: u32) -> Profile {
     let search = 160 * US;
     Profile { flood: Some(Flood { remembered, search }), ..flawed() }
 }
 
-/// Requesters of one adapter, each with a responder of its own.
+/// Requesters of one adapter, each connected to its own responder.
 struct Adapter {
     pairs: Vec<Pair>,
     announcer: Announcer,
@@ -34,7 +34,7 @@ impl Adapter {
         Adapter { pairs, announcer: Announcer::new(setup.profile.flood), start }
     }
 
-    /// Runs to the end and returns when each QP's operations were done.
+    /// Runs until idle and returns the completion times of each QP's operations.
     fn run(&mut self) -> Vec<Vec<Duration>> {
         let mut done = vec![Vec::new(); self.pairs.len()];
         for _ in 0..10_000_000 {
@@ -53,7 +53,7 @@ impl Adapter {
                         pair.tell(0, Side::Requester);
                     }
                 }
-                (Some(_), None) => unreachable!("somebody has an event"),
+                (Some(_), None) => unreachable!("one of the pairs has an event"),
             }
         }
         panic!("still busy");
@@ -64,7 +64,7 @@ impl Adapter {
         if let Some(reads) = pair.nodes[0].qp.unaware_reads() {
             self.announcer.waits(i as u32, reads);
         }
-        for _ in pair.untold.replace(Vec::new()).expect("told from here") {
+        for _ in pair.untold.replace(Vec::new()).expect("the pair does not notify by itself") {
             self.announcer.resolved(pair.now, i as u32);
         }
         let count = pair.completions(0, Queue::Send).len();
@@ -81,8 +81,8 @@ fn packets(adapter: &Adapter) -> usize {
 }
 
 #[test]
-fn of_128_reads_the_first_30_hear_of_their_page_after_5_ms() {
-    // T 5.2.2, fig 5.9: 128 QPs, an operation of 32 bytes on each, all on one page.
+fn of_128_reads_the_first_30_complete_after_5_ms() {
+    // T 5.2.2, fig 5.9: 128 QPs, one operation of 32 bytes each, all on one page.
     let mut adapter = Adapter::new(&setup(flooded(98)), 128);
     adapter.pairs.iter_mut().enumerate().for_each(|(i, pair)| pair.post(i as u64, read(32 * i), 32 * i, 32));
     let done = adapter.run();
@@ -90,13 +90,13 @@ fn of_128_reads_the_first_30_hear_of_their_page_after_5_ms() {
     let (first, rest) = times.split_at(30);
     assert!(rest.iter().all(|time| (MS / 2..MS).contains(time)), "{rest:?}");
     assert!(first.iter().all(|time| (5 * MS..7 * MS).contains(time)), "{first:?}");
-    // They go on asking meanwhile.
+    // These keep retransmitting meanwhile.
     let requests = packets(&adapter);
     assert!((128 * 2 + 30 * 8..128 * 2 + 30 * 12).contains(&requests), "{requests}");
 }
 
 #[test]
-fn within_what_is_remembered_nobody_waits() {
+fn no_qp_waits_if_all_reads_are_remembered() {
     let mut adapter = Adapter::new(&setup(flooded(128)), 128);
     adapter.pairs.iter_mut().enumerate().for_each(|(i, pair)| pair.post(i as u64, read(32 * i), 32 * i, 32));
     let done = adapter.run();
@@ -105,7 +105,7 @@ fn within_what_is_remembered_nobody_waits() {
 }
 
 #[test]
-fn more_operations_and_pages_are_worse() {
+fn more_operations_and_pages_take_longer() {
     let last = |operations: usize| {
         let mut adapter = Adapter::new(&setup(flooded(98)), 128);
         for i in 0..operations {
@@ -120,14 +120,14 @@ fn more_operations_and_pages_are_worse() {
 }
 
 #[test]
-fn who_is_not_told_drops_every_answer_and_asks_again() {
+fn a_requester_that_is_not_notified_drops_responses_and_retransmits() {
     let mut pair = pair(&setup(flooded(1)), Odp::Client);
     pair.untold = Some(Vec::new());
     let start = pair.now;
     pair.post(0, read(0), 0, 100);
     until(&mut pair, start + 10 * MS);
     assert_eq!(pair.nodes[0].qp.unaware_reads(), Some(1));
-    assert_eq!(pair.outcomes(0, Queue::Send), [], "its page has been there since half a millisecond");
+    assert_eq!(pair.outcomes(0, Queue::Send), [], "its page has been present for more than 9 ms");
     assert_eq!(pair.untold, Some(vec![0]));
     let asked = pair.wire.count(|sent| sent.from == 0);
     assert!((16..=18).contains(&asked), "{asked}");
@@ -140,7 +140,7 @@ fn who_is_not_told_drops_every_answer_and_asks_again() {
 }
 
 #[test]
-fn without_the_flaw_requesters_need_not_be_told() {
+fn without_the_flaw_no_notification_is_needed() {
     let mut pair = pair(&setup(flawed()), Odp::Client);
     pair.untold = Some(Vec::new());
     pair.post(0, read(0), 0, 100);
@@ -149,7 +149,7 @@ fn without_the_flaw_requesters_need_not_be_told() {
 }
 
 #[test]
-fn a_page_that_goes_again_is_told_of_again() {
+fn a_removed_page_causes_another_notification() {
     let mut pair = pair(&setup(flooded(98)), Odp::Client);
     for i in 0..4 {
         pair.post(i, read(100), 100, 100);
@@ -161,7 +161,7 @@ fn a_page_that_goes_again_is_told_of_again() {
 }
 
 #[test]
-fn a_reset_forgets_it() {
+fn a_reset_ends_the_flood() {
     let mut pair = pair(&setup(flooded(1)), Odp::Client);
     pair.untold = Some(Vec::new());
     let start = pair.now;

@@ -12,7 +12,7 @@ fn setup(limit: Option<u32>) -> Setup {
     Setup { profile: Profile { outstanding_reads: limit, ..Profile::ideal() }, ..Setup::default() }
 }
 
-/// QPs of one adapter.
+/// The QPs of one adapter.
 fn adapter(limit: u32, qps: usize) -> (Vec<Pair>, Rc<RefCell<Outstanding>>) {
     let places = Rc::new(RefCell::new(Outstanding::new(Some(limit))));
     let pairs = (0..qps).map(|_| {
@@ -28,7 +28,7 @@ fn requests(pair: &Pair) -> usize {
 }
 
 #[test]
-fn all_qps_together_have_no_more_than_that() {
+fn all_qps_together_stay_within_the_limit() {
     let (mut pairs, places) = adapter(6, 3);
     for pair in &mut pairs {
         (0..4).for_each(|i| pair.post(i, read(100 * i as usize), 100 * i as usize, 100));
@@ -51,7 +51,7 @@ fn all_qps_together_have_no_more_than_that() {
 }
 
 #[test]
-fn what_is_no_read_needs_no_place() {
+fn only_reads_and_atomics_need_a_credit() {
     let (mut pairs, places) = adapter(1, 2);
     pairs[0].post(0, read(0), 0, 100);
     pairs[0].transmit();
@@ -67,7 +67,7 @@ fn what_is_no_read_needs_no_place() {
 }
 
 #[test]
-fn a_repetition_keeps_its_place() {
+fn a_retransmission_keeps_its_credit() {
     let (mut pairs, places) = adapter(2, 1);
     let pair = &mut pairs[0];
     let mut losses = 3;
@@ -88,7 +88,7 @@ fn a_repetition_keeps_its_place() {
 }
 
 #[test]
-fn places_are_given_back_when_the_qp_ends() {
+fn credits_are_given_back_when_the_qp_ends() {
     for end in 0..4 {
         let (mut pairs, places) = adapter(4, 1);
         let pair = &mut pairs[0];
@@ -110,7 +110,7 @@ fn places_are_given_back_when_the_qp_ends() {
 }
 
 #[test]
-fn without_a_limit_nobody_is_asked() {
+fn without_a_limit_the_host_is_not_asked() {
     let mut pair = setup(None).pair();
     pair.nodes[0].host.outstanding = Rc::new(RefCell::new(Outstanding::new(Some(1))));
     (0..4).for_each(|i| pair.post(i, read(0), 0, 100));

@@ -1,5 +1,5 @@
-//! One operation that meets a network page fault: packets and their times as T fig 4.2 to 4.4 have them, where the RNR
-//! wait is 3.84 ms, the time between two requests 0.52 ms and a page takes 0.48 ms.
+//! One operation that meets a network page fault: packets and times of T fig 4.2 to 4.4, with an RNR wait of 3.84 ms,
+//! 0.52 ms between two requests, and 0.48 ms per page.
 
 mod quirk_setup;
 
@@ -13,13 +13,13 @@ fn send(_: usize) -> SendOp {
 }
 
 #[test]
-fn a_read_whose_page_is_missing_at_the_server() {
+fn a_read_with_a_missing_page_at_the_server() {
     let mut pair = pair(&setup(flawed()), Odp::Server);
     let ladder = run(&mut pair, &[read], Duration::ZERO);
     let expected = [
         (0.0, "READ 1"),
         (0.140, "RNR NAK 1"),
-        // Unasked, and dropped.
+        // Sent without a new request, and dropped.
         (0.482, "response 1"),
         (3.980, "READ 1"),
         (4.062, "response 1"),
@@ -28,20 +28,20 @@ fn a_read_whose_page_is_missing_at_the_server() {
 }
 
 #[test]
-fn a_read_whose_page_is_missing_at_the_client() {
+fn a_read_with_a_missing_page_at_the_client() {
     let mut pair = pair(&setup(flawed()), Odp::Client);
     let ladder = run(&mut pair, &[read], Duration::ZERO);
     compare(&ladder, &[(0.0, "READ 1"), (0.002, "response 1"), (0.522, "READ 1"), (0.604, "response 1")], 0.002);
 }
 
 #[test]
-fn it_is_repeated_whether_or_not_the_page_is_there() {
+fn a_read_is_retransmitted_whether_or_not_the_page_is_present() {
     let mut profile = flawed();
     profile.page_faults.resolve = Delay::exactly(1400 * US);
     let mut pair = pair(&setup(profile), Odp::Client);
     let ladder = run(&mut pair, &[read], Duration::ZERO);
     let requests: Vec<Duration> = ladder.iter().filter(|step| step.what == "READ 1").map(|step| step.at).collect();
-    // Each repetition is answered 80 µs late.
+    // The response to each retransmission is 80 µs late.
     assert_eq!(requests, [0, 522, 522 + 602, 522 + 2 * 602].map(|us| us * US));
 }
 
@@ -52,7 +52,7 @@ fn both_sides() {
     let expected = [
         (0.0, "READ 1"),
         (0.140, "RNR NAK 1"),
-        // It is dropped, but the client misses its page; that is there when the next one comes.
+        // It is dropped, but causes a page fault at the client, which is resolved before the next response.
         (0.482, "response 1"),
         (3.980, "READ 1"),
         (4.062, "response 1"),
@@ -61,7 +61,7 @@ fn both_sides() {
 }
 
 #[test]
-fn sends_and_writes_are_refused_when_the_page_is_there() {
+fn sends_and_writes_get_an_rnr_nak_after_the_page_is_present() {
     for (operation, name) in [(send as fn(usize) -> SendOp, "SEND 1"), (write, "WRITE 1")] {
         let mut pair = pair(&setup(flawed()), Odp::Server);
         pair.post_recv(7, 0, 100);
@@ -82,7 +82,7 @@ fn sends_and_writes_wait_for_their_own_pages() {
 }
 
 #[test]
-fn what_came_before_a_late_nak_is_acknowledged_at_once() {
+fn requests_before_a_late_nak_are_acknowledged_at_once() {
     let mut pair = pair(&setup(flawed()), Odp::Server);
     pair.paging(1).prefetch(testing::address(0), 4096, true);
     pair.run_until_idle();
@@ -96,7 +96,7 @@ fn what_came_before_a_late_nak_is_acknowledged_at_once() {
 }
 
 #[test]
-fn a_page_that_comes_before_the_nak_needs_none() {
+fn a_page_resolved_before_the_nak_suppresses_it() {
     let mut profile = flawed();
     profile.page_faults.resolve = Delay::exactly(50 * US);
     let mut pair = pair(&setup(profile), Odp::Server);
@@ -105,7 +105,7 @@ fn a_page_that_comes_before_the_nak_needs_none() {
 }
 
 #[test]
-fn a_page_that_comes_before_the_nak_does_not_hide_what_was_dropped_meanwhile() {
+fn a_nak_is_still_sent_for_requests_dropped_meanwhile() {
     let mut profile = flawed();
     profile.page_faults.resolve = Delay::exactly(100 * US);
     profile.damming = false;
@@ -115,7 +115,7 @@ fn a_page_that_comes_before_the_nak_does_not_hide_what_was_dropped_meanwhile() {
         (0.0, "READ 1"),
         (0.030, "READ 2"),
         (0.102, "response 1"),
-        // The second was not executed.
+        // The second READ was not executed.
         (0.140, "RNR NAK 2"),
         (3.980, "READ 2"),
         (3.982, "response 2"),
@@ -157,7 +157,7 @@ fn waits_and_timeouts_differ_within_their_bounds_and_repeat_with_the_seed() {
 }
 
 #[test]
-fn the_least_exponent_and_the_factor_make_the_timeout() {
+fn the_least_exponent_and_the_factor_determine_the_timeout() {
     for (exponent, expected) in [(1, TIMEOUT), (16, TIMEOUT), (17, 2 * TIMEOUT)] {
         let mut setup = setup(flawed());
         (setup.timeout, setup.paging) = (exponent, None);
@@ -174,7 +174,7 @@ fn the_least_exponent_and_the_factor_make_the_timeout() {
 }
 
 #[test]
-fn a_zero_length_read_is_late_too_when_it_is_repeated() {
+fn a_duplicate_zero_length_read_is_late_too() {
     let mut pair = pair(&Setup { timeout: 16, ..setup(flawed()) }, Odp::Client);
     let mut lost = false;
     pair.wire.rule = Some(Box::new(move |from, _| {

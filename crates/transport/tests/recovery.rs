@@ -1,4 +1,4 @@
-//! Lost packets, receivers that are not ready, peers that are gone.
+//! Lost packets, receivers that are not ready, peers that do not respond.
 
 use std::time::Duration;
 use weir_transport::testing::{Entry, Fate, Pair, Setup, Staging, remote};
@@ -15,7 +15,7 @@ fn read(at: usize) -> SendOp {
     SendOp::Read { remote_addr, rkey }
 }
 
-/// Drops the n-th packets from a node.
+/// Drops the packets of a node with the given numbers (from 1).
 fn drop_nth(pair: &mut Pair, node: usize, which: &'static [usize]) {
     let mut count = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
@@ -52,7 +52,7 @@ fn one_sequence_nak_for_a_gap_then_silence() {
 fn each_gap_gets_its_nak() {
     let mut pair = Setup::default().pair();
     let start = pair.now;
-    // The third of ten; then the fourth of the eight that are sent again.
+    // The third of ten packets; then the fourth of the eight retransmitted packets.
     drop_nth(&mut pair, 0, &[3, 14]);
     pair.post(1, write(0), 0, 10_000);
     pair.run_until_idle();
@@ -65,7 +65,7 @@ fn each_gap_gets_its_nak() {
 fn a_duplicate_does_not_swallow_a_nak() {
     let mut pair = Setup::default().pair();
     let start = pair.now;
-    // The first of three arrives once more right after the gap shows.
+    // The first of three arrives once more, right after the gap was detected.
     let mut count = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
         count += usize::from(from == 0);
@@ -102,7 +102,7 @@ fn a_lost_last_packet_waits_for_the_timeout() {
 }
 
 #[test]
-fn a_lost_read_response_is_asked_for_again() {
+fn a_lost_read_response_is_requested_again() {
     for lost in [&[1][..], &[2], &[3], &[1, 2], &[2, 3]] {
         let mut pair = Setup::default().pair();
         let lost: &'static [usize] = lost.to_vec().leak();
@@ -124,14 +124,14 @@ fn a_lost_read_response_is_asked_for_again() {
 }
 
 #[test]
-fn a_gap_in_responses_is_complained_of_once() {
+fn a_gap_in_responses_causes_one_new_request() {
     let mut pair = Setup::default().pair();
     let mut answers = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
         answers += from;
         match (from, answers) {
             (1, 2) => Fate::Drop,
-            // One by one, so that the requester could complain of each.
+            // One after the other, so that the requester could send a new request for each.
             (1, n) => Fate::Delay(Duration::from_nanos(100) * n as u32),
             _ => Fate::Pass,
         }
@@ -143,7 +143,7 @@ fn a_gap_in_responses_is_complained_of_once() {
     assert_eq!(pair.wire.count(|s| s.from == 0), 2);
 }
 
-/// An acknowledge packet to node 0.
+/// An acknowledge packet for node 0.
 fn acknowledge(psn: u32, syndrome: Syndrome) -> weir_wire::Headers {
     let opcode = weir_wire::Opcode::new(Service::Rc, weir_wire::Operation::Acknowledge);
     let mut headers = weir_wire::Headers::new(weir_wire::Bth::new(opcode, 0x11, Psn::new(psn)));
@@ -157,7 +157,7 @@ fn deliver(pair: &mut Pair, headers: weir_wire::Headers) {
 }
 
 #[test]
-fn sequence_naks_that_come_several_times_count_once() {
+fn repeated_sequence_naks_count_once() {
     let mut pair = Setup { retry_cnt: 1, ..Setup::default() }.pair();
     pair.post(1, write(0), 0, 5000);
     pair.transmit();
@@ -184,7 +184,7 @@ fn sequence_naks_without_progress_are_retries() {
 
 #[test]
 fn a_sequence_nak_does_not_end_the_wait_for_a_receiver() {
-    // As Soft-RoCE sends them, one after the other.
+    // Soft-RoCE sends them like this, one after the other.
     let mut pair = Setup { retry_cnt: 0, ..Setup::default() }.pair();
     pair.post(1, SendOp::Send, 0, 5000);
     pair.transmit();
@@ -196,7 +196,7 @@ fn a_sequence_nak_does_not_end_the_wait_for_a_receiver() {
 }
 
 #[test]
-fn after_going_back_a_shrunken_window_does_not_stick() {
+fn after_going_back_a_shrunken_window_does_not_block() {
     let mut pair = Setup { timeout: 0, ..Setup::default() }.pair();
     pair.post(1, write(0), 0, 20_000);
     let poll = |pair: &mut Pair, room: usize, request_bytes: usize| {
@@ -206,7 +206,7 @@ fn after_going_back_a_shrunken_window_does_not_stick() {
         let asked = |bytes: &Vec<u8>| weir_wire::Packet::parse(bytes).unwrap().headers.bth.ack_req;
         staging.packets.iter().map(asked).collect::<Vec<bool>>()
     };
-    // The last of the first round asks for an ACK, but is lost with the others.
+    // The last packet of the first round requests an ACK, but is lost with the others.
     assert_eq!(poll(&mut pair, 100, 5000), [false, false, true]);
     deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
     assert_eq!(poll(&mut pair, 1, 100_000), [false]);
@@ -214,7 +214,7 @@ fn after_going_back_a_shrunken_window_does_not_stick() {
 }
 
 #[test]
-fn an_ack_beyond_a_read_tells_that_its_response_was_lost() {
+fn an_ack_beyond_a_read_implies_a_lost_response() {
     let mut pair = Setup::default().pair();
     let start = pair.now;
     drop_nth(&mut pair, 1, &[1]);
@@ -242,9 +242,9 @@ fn pipelined_reads_survive_a_lost_response() {
 }
 
 #[test]
-fn an_atomic_is_executed_once_however_often_it_comes() {
+fn an_atomic_is_executed_once_despite_duplicates() {
     let mut pair = Setup::default().pair();
-    // Its answers are lost, its request comes twice each time.
+    // Its responses are lost, and each of its requests arrives twice.
     let mut answers = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
         answers += from;
@@ -268,7 +268,7 @@ fn an_atomic_is_executed_once_however_often_it_comes() {
 }
 
 #[test]
-fn a_receiver_that_is_not_ready_is_waited_for() {
+fn the_sender_waits_for_a_receiver_that_is_not_ready() {
     for op in [SendOp::Send, SendOp::WriteImm { remote_addr: remote(0).0, rkey: remote(0).1, imm: 1 }] {
         // Code 12 is 640 µs.
         let mut pair = Setup::default().pair();
@@ -296,7 +296,7 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
 
 #[test]
 fn an_rnr_nak_ends_a_row_of_timeouts() {
-    // Of three RNR NAKs two are lost, for far longer than retry_cnt timeouts.
+    // Two of three RNR NAKs are lost, for far longer than retry_cnt timeouts.
     let mut pair = Setup { retry_cnt: 2, ..Setup::default() }.pair();
     let mut naks_sent = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
@@ -311,14 +311,14 @@ fn an_rnr_nak_ends_a_row_of_timeouts() {
 }
 
 #[test]
-fn a_receiver_that_is_never_ready_is_given_up() {
+fn a_receiver_that_is_never_ready_exhausts_the_rnr_retries() {
     for rnr_retry in [0, 1, 6] {
         let mut pair = Setup { rnr_retry, ..Setup::default() }.pair();
         pair.post(1, SendOp::Send, 0, 10);
         pair.post(2, SendOp::Send, 0, 10);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded), (2, Status::WrFlushed)]);
-        // The first NAK may have come for a duplicate of the second message's drop: one NAK per try, one more try.
+        // The second message's packet must not cause a further NAK: one NAK per try.
         assert_eq!(naks(&pair).len(), usize::from(rnr_retry) + 1);
         assert_eq!(pair.nodes[0].qp.state(), QpState::Error);
         assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
@@ -326,7 +326,7 @@ fn a_receiver_that_is_never_ready_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_given_up_in_the_time_that_the_attributes_say() {
+fn a_dead_peer_is_detected_in_the_time_given_by_the_attributes() {
     for (retry_cnt, timeout) in [(0, 10), (1, 10), (7, 10), (3, 14), (2, 1)] {
         let setup = Setup { retry_cnt, timeout, ..Setup::default() };
         let mut pair = setup.pair();
@@ -337,7 +337,7 @@ fn a_peer_that_is_gone_is_given_up_in_the_time_that_the_attributes_say() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RetryExceeded), (2, Status::WrFlushed)]);
         let t = Duration::from_nanos(4096 << timeout).max(setup.profile.ack_timeout.floor);
-        // The first one is short, for most are a loss; the others give the peer the time that the clause allows it.
+        // The first timeout is short, because most follow a loss; later ones grow up to the maximum of the clause.
         let tries: Vec<u32> = (0..=u32::from(retry_cnt)).map(|n| (1 << n).min(4)).collect();
         assert_eq!(pair.now - start, t * tries.iter().sum());
         let first = pair.wire.log[0].headers.bth.psn;
@@ -366,7 +366,7 @@ fn a_patient_requester_outlasts_its_retries() {
 }
 
 #[test]
-fn timeout_0_waits_for_ever() {
+fn timeout_0_waits_indefinitely() {
     let mut pair = Setup { timeout: 0, ..Setup::default() }.pair();
     pair.wire.rule = Some(Box::new(|_, _| Fate::Drop));
     pair.post(1, write(0), 0, 10);
@@ -376,8 +376,8 @@ fn timeout_0_waits_for_ever() {
 }
 
 #[test]
-fn progress_makes_retries_fresh() {
-    // Each packet needs three tries, far more than retry_cnt in all.
+fn progress_resets_the_retries() {
+    // Each packet needs three tries; in total that is far more than retry_cnt.
     let setup = Setup { retry_cnt: 2, ..Setup::default() };
     let mut pair = setup.pair();
     let mut tries = std::collections::HashMap::new();
@@ -400,7 +400,7 @@ fn a_duplicate_read_too_old_for_the_resources_is_dropped() {
     pair.post(1, read(0), 100_000, 10);
     pair.post(2, read(0), 100_000, 10);
     pair.wire.rule = Some(Box::new(move |from, packet| {
-        // The first request comes once more, long after.
+        // The first request arrives once more.
         if from == 0 && first.is_none() {
             first = Some(packet.headers.bth.psn);
             return Fate::Twice;
@@ -411,7 +411,7 @@ fn a_duplicate_read_too_old_for_the_resources_is_dropped() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send).len(), 2);
     let before = pair.wire.log.len();
-    // And by hand, when it is surely out of the ring.
+    // Passes the duplicate in directly, when it is certainly out of the ring.
     let sent = pair.wire.log[0];
     let packet = weir_wire::Packet { headers: sent.headers, payload: &[], icrc: 0 };
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
@@ -423,7 +423,7 @@ fn a_duplicate_read_too_old_for_the_resources_is_dropped() {
 }
 
 #[test]
-fn a_duplicate_read_is_answered_only_as_it_was_asked() {
+fn a_duplicate_read_must_match_the_original() {
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 100_000, 4096);
     pair.run_until_idle();
@@ -449,7 +449,7 @@ fn a_duplicate_read_is_answered_only_as_it_was_asked() {
 }
 
 #[test]
-fn answers_go_out_in_psn_order_even_if_asked_for_again() {
+fn responses_leave_in_psn_order_even_for_duplicates() {
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 100_000, 4096);
     pair.post(2, read(4096), 104_096, 4096);
@@ -470,7 +470,7 @@ fn answers_go_out_in_psn_order_even_if_asked_for_again() {
 }
 
 #[test]
-fn a_repeated_answer_makes_way_for_a_new_read() {
+fn a_new_read_replaces_the_response_to_a_duplicate() {
     let mut pair = Setup { max_rd_atomic: 1, max_dest_rd_atomic: 1, ..Setup::default() }.pair();
     pair.post(1, read(0), 100_000, 4096);
     pair.run_until_idle();

@@ -1,10 +1,10 @@
-//! READs and atomics that are asked for again: what the responder still knows, and what it must have forgotten.
+//! Duplicate READs and atomics: those that the responder still remembers, and those that it must have forgotten.
 
 use weir_transport::testing::{Fate, Node, Pair, Region, Setup, Staging, remote};
 use weir_transport::*;
 use weir_wire::{AtomicEth, Bth, Headers, Opcode, Operation, Packet, Reth};
 
-/// Hands node 1 a request.
+/// Passes a request to node 1.
 fn request(pair: &mut Pair, psn: Psn, operation: Operation, dma_len: u32) {
     let mut headers = Headers::new(Bth::new(Opcode::new(Service::Rc, operation), 0x12, psn));
     let (va, rkey) = remote(0);
@@ -14,7 +14,7 @@ fn request(pair: &mut Pair, psn: Psn, operation: Operation, dma_len: u32) {
     qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
 }
 
-/// What node 1 sends next.
+/// The operation of the next packet that node 1 sends.
 fn next_answer(pair: &mut Pair) -> Operation {
     let Node { qp, host, .. } = &mut pair.nodes[1];
     let mut staging = Staging::new(host.memory.clone(), 1);
@@ -24,10 +24,10 @@ fn next_answer(pair: &mut Pair) -> Operation {
 }
 
 #[test]
-fn an_atomic_of_a_round_of_psns_ago_is_forgotten() {
+fn an_atomic_one_psn_wrap_ago_is_forgotten() {
     let mut pair = Setup { mtu: Mtu::M256, ..Setup::default() }.pair();
     {
-        // Long enough for READs that take half of all PSNs each; their answers do not all leave.
+        // Long enough for READs that use half of all PSNs each; their responses do not all leave.
         let mut memory = pair.nodes[1].host.memory.borrow_mut();
         let own = memory.regions()[0];
         memory.regions()[0] = Region { len: 1 << 32, ..own };
@@ -42,13 +42,13 @@ fn an_atomic_of_a_round_of_psns_ago_is_forgotten() {
         request(&mut pair, first.plus(1 + (half << 23)), Operation::ReadRequest, 1 << 31);
     }
     assert_eq!(pair.nodes[1].qp.attr().rq_psn, first.plus(1), "all PSNs were used once");
-    // The same PSN stands for a part of the second READ by now.
+    // The same PSN now belongs to the second READ.
     request(&mut pair, first, Operation::FetchAdd, 0);
-    assert_eq!(next_answer(&mut pair), Operation::ReadResponseFirst, "the old answer is not given again");
+    assert_eq!(next_answer(&mut pair), Operation::ReadResponseFirst, "the atomic's old response is not sent again");
 }
 
 #[test]
-fn an_atomic_is_done_once_though_the_number_of_resources_changes() {
+fn an_atomic_is_executed_once_if_the_number_of_resources_changes() {
     for resources in [1, 4, 16] {
         let mut pair = Setup::default().pair();
         pair.fill(1, 0, &7u64.to_ne_bytes());

@@ -1,8 +1,8 @@
-//! Our responder against Linux's Soft-RoCE: fed the requests of a capture, it must answer as rxe did.
+//! Weir's responder compared with Linux's Soft-RoCE: for a capture's requests it must send the same replies.
 //!
-//! The capture is of a program that drives every RC operation, an RNR wait and several errors between 10.77.0.3, which
-//! asks, and 10.77.0.2, which answers. Where rxe differs from IBTA it is on purpose that we do not follow; the
-//! differences are listed in [`DIFFERENCES`], and each must occur.
+//! In the capture a program drives every RC operation, an RNR wait and several errors from 10.77.0.3, the requester,
+//! to 10.77.0.2, the responder. Where rxe differs from IBTA, Weir deliberately follows IBTA; these differences are
+//! listed in [`DIFFERENCES`], and each must occur.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use weir_transport::testing::{Memory, Region, Staging, TestHost};
 use weir_transport::*;
 use weir_wire::{Aeth, AtomicAckEth, NakCode, Operation, Packet, Reth, RnrTimer, Syndrome};
 
-/// A packet that rxe sent otherwise than we do.
+/// A reply in which rxe differs from Weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Difference {
-    /// A SEND of several packets meets an empty receive queue. IBTA 9.7.5.2.8: an RNR NAK, and what follows of the
-    /// message is dropped. rxe goes on to see the second packet as out of sequence and says so in a NAK of its own,
-    /// each round, for the PSN that it has just NAKed.
+    /// A SEND of several packets meets an empty receive queue. IBTA 9.7.5.2.8: an RNR NAK, and the other packets of
+    /// the message are dropped. rxe treats the second packet as out of sequence and sends a sequence NAK as well, in
+    /// each round, for the PSN of its RNR NAK.
     SequenceNakAfterRnrNak,
-    /// A SEND is longer than its receive. IBTA 9.7.4.1.6 and 9.7.5.2.4 (table 58): that is an invalid request. rxe
-    /// notices it only while copying, where any error is a remote operational one.
+    /// A SEND is longer than its receive. IBTA 9.7.4.1.6 and 9.7.5.2.4 (table 58): an invalid request. rxe detects it
+    /// during the copy, where every error is a remote operational error.
     TooLongIsOperational,
 }
 
-/// How often each occurs in the capture: 19 rounds of waiting for a receive; one message that is too long.
+/// The number of occurrences in the capture: 19 RNR rounds; one message that is too long.
 const DIFFERENCES: [(Difference, usize); 2] =
     [(Difference::SequenceNakAfterRnrNak, 19), (Difference::TooLongIsOperational, 1)];
 
-/// One answer, as far as it must be equal.
+/// The fields of a reply that must be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     operation: Operation,
@@ -53,19 +53,19 @@ impl Answer {
     }
 }
 
-/// Size of the program's buffer, at the offset of which it lets messages arrive.
+/// Size of the program's buffer, and the offset in it for received messages.
 const BUFFER: usize = 1 << 20;
 const RECEIVE_AT: u64 = 131_072;
-/// MTU and the code of min_rnr_timer that the program sets.
+/// The program's MTU and its code of min_rnr_timer.
 const MTU: Mtu = Mtu::M1024;
 const RNR_TIMER: u8 = 20;
 
 #[test]
-fn our_answers_are_those_of_rxe() {
+fn weir_sends_the_same_replies_as_rxe() {
     let datagrams = datagrams(include_bytes!("../../../tests/fixtures/captures/rxe-verbs-1024.pcap"));
     let packets: Vec<(Instant, u8, Packet<'_>)> = datagrams
         .iter()
-        .map(|d| (d.at, d.from, Packet::parse(d.payload).expect("rxe's packets can be read")))
+        .map(|d| (d.at, d.from, Packet::parse(d.payload).expect("rxe's packets parse")))
         .filter(|(_, _, packet)| packet.headers.bth.opcode.service() == Service::Rc)
         .collect();
     let mut differences = BTreeMap::new();
@@ -81,15 +81,15 @@ fn our_answers_are_those_of_rxe() {
         compared += ours.len();
     }
     assert_eq!(differences.into_iter().collect::<Vec<_>>(), DIFFERENCES);
-    // All 190 of the capture, without the sequence NAKs and the answer to the SEND with invalidate.
+    // All 190 replies of the capture, without the sequence NAKs and the reply to the SEND with invalidate.
     assert_eq!(compared, 190 - 19 - 1);
 }
 
-/// Indices of requests, and answers with their place in the capture, by the responder's QP.
+/// By the responder's QP: indices of requests, and replies with their index in the capture.
 type Connections = BTreeMap<u32, (Vec<usize>, Vec<(usize, Answer)>)>;
 
-/// Sorts the packets by connection. The TCP side channel that told the numbers is not captured, but one connection
-/// followed the other: an answer belongs to the last QP that was asked.
+/// Groups the packets by connection. The TCP side channel that exchanged the numbers is not captured, but the
+/// connections followed one another: a reply belongs to the QP of the last request.
 fn connections(packets: &[(Instant, u8, Packet<'_>)]) -> Connections {
     let mut connections = Connections::new();
     let mut current = 0;
@@ -102,7 +102,7 @@ fn connections(packets: &[(Instant, u8, Packet<'_>)]) -> Connections {
             connections.get_mut(&current).expect("asked before answered").1.push((i, answer));
         }
     }
-    // SEND with invalidate comes with memory windows; from there on this connection is not followed.
+    // SEND with invalidate needs memory windows; the connection is not compared from there on.
     for (requests, answers) in connections.values_mut() {
         let is_inv = |i: &usize| packets[*i].2.headers.bth.opcode.operation() == Some(Operation::SendOnlyInv);
         if let Some(end) = requests.iter().position(is_inv) {
@@ -113,7 +113,7 @@ fn connections(packets: &[(Instant, u8, Packet<'_>)]) -> Connections {
     connections
 }
 
-/// Takes out of rxe's answers, or mends, where it differs on purpose; counts how often.
+/// Removes or corrects the replies in which rxe differs; counts these differences.
 fn without_differences(theirs: &[(usize, Answer)], count: &mut BTreeMap<Difference, usize>) -> Vec<Answer> {
     let mut mended: Vec<Answer> = Vec::new();
     for (_, answer) in theirs {
@@ -134,7 +134,7 @@ fn without_differences(theirs: &[(usize, Answer)], count: &mut BTreeMap<Differen
     mended
 }
 
-/// Feeds a responder the requests and collects its answers.
+/// Feeds a responder the requests and collects its replies.
 fn replay(
     qpn: u32,
     packets: &[(Instant, u8, Packet<'_>)],
@@ -150,8 +150,7 @@ fn replay(
     let mut ours = Vec::new();
     for &i in requests {
         let (now, _, packet) = &packets[i];
-        // The program posted a receive before each message but for one, which met an empty queue: rxe's next answer
-        // tells which.
+        // The program posted a receive before each message except one, which rxe's next reply shows: an RNR NAK.
         let next = theirs.iter().find(|(answered, _)| *answered > i).map(|(_, answer)| answer);
         let not_ready = matches!(next, Some(Answer { syndrome: Some(Syndrome::RnrNak(_)), .. }));
         let used = host.completions(Queue::Receive).len() as u32;
@@ -165,20 +164,20 @@ fn replay(
         let mut staging = Staging::new(host.memory.clone(), usize::MAX);
         qp.poll_transmit(*now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut staging);
         for bytes in &staging.packets {
-            ours.extend(Answer::of(&Packet::parse(bytes).expect("our packets can be read")));
+            ours.extend(Answer::of(&Packet::parse(bytes).expect("Weir's packets parse")));
         }
     }
     ours
 }
 
-/// Whether a packet takes a receive.
+/// Whether a packet uses a receive.
 fn uses_receive(packet: &Packet<'_>) -> bool {
     use Operation::*;
     let operation = packet.headers.bth.opcode.operation();
     matches!(operation, Some(SendFirst | SendOnly | SendOnlyImm | WriteLastImm | WriteOnlyImm))
 }
 
-/// A responder as the program set it up.
+/// A responder with the program's attributes.
 fn responder(qp_num: u32, rq_psn: Psn) -> Qp {
     let caps = QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = QpInit { qp_num, service: Service::Rc, caps, sq_sig_all: false };
@@ -201,12 +200,12 @@ fn responder(qp_num: u32, rq_psn: Psn) -> Qp {
         | AttrMask::MIN_RNR_TIMER;
     for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr)] {
         let attr = QpAttr { qp_state, ..attr };
-        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut nowhere).expect("the way to RTR");
+        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut nowhere).expect("a transition towards RTR");
     }
     qp
 }
 
-/// The server's buffer: byte i was 7 i + 1; the first WRITE went to 4096.
+/// The server's buffer: byte i was 7 i + 1; the first WRITE was to offset 4096.
 fn memory(packets: &[(Instant, u8, Packet<'_>)]) -> (u64, Memory) {
     let reth = packets.iter().find_map(|(_, _, packet)| packet.headers.get::<Reth>()).expect("a WRITE");
     let base = reth.va.get() - 4096;
@@ -214,12 +213,12 @@ fn memory(packets: &[(Instant, u8, Packet<'_>)]) -> (u64, Memory) {
     let mut memory = Memory::new(base, BUFFER);
     let whole = Region { key, addr: base, len: BUFFER as u64, access: Access::all(), mapped: true };
     memory.register(whole, |i| (i * 7 + 1) as u8);
-    // A memory window over its beginning.
+    // A memory window over the buffer's beginning.
     memory.regions().push(Region { key: window, len: 65_536, ..whole });
     (base, memory)
 }
 
-/// The keys of buffer and window: of those that occur, the ones that rxe accepted.
+/// The keys of buffer and window: the keys in the capture that rxe accepted.
 fn keys(packets: &[(Instant, u8, Packet<'_>)]) -> [u32; 2] {
     const BAD: u32 = 0x7777_7777;
     let mut keys: Vec<u32> = Vec::new();
@@ -232,7 +231,7 @@ fn keys(packets: &[(Instant, u8, Packet<'_>)]) -> [u32; 2] {
     keys.try_into().expect("two keys")
 }
 
-/// A UDP payload of the capture.
+/// A UDP payload in the capture.
 struct Datagram<'a> {
     at: Instant,
     /// Last byte of the source address.

@@ -1,4 +1,4 @@
-//! Shared receive queues, of RC, UC, UD and XRC.
+//! Shared receive queues of RC, UC, UD and XRC.
 
 use weir_transport::testing::{Fate, Faults, Pair, SRQ, Setup, remote};
 use weir_transport::*;
@@ -12,13 +12,13 @@ fn setup(service: Service) -> Setup {
     Setup { service, srq: service != Service::Xrc, ..Setup::default() }
 }
 
-/// The queue that receives of a service are taken from.
+/// The shared receive queue of a service.
 fn queue(service: Service) -> u32 {
     if service == Service::Xrc { SRQ } else { 0 }
 }
 
 #[test]
-fn every_service_takes_from_it_in_order() {
+fn every_service_takes_receives_in_order() {
     for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc] {
         let mut pair = setup(service).pair();
         for k in 0..4 {
@@ -49,7 +49,7 @@ fn every_service_takes_from_it_in_order() {
 }
 
 #[test]
-fn an_empty_queue_is_a_receiver_that_is_not_ready() {
+fn an_empty_srq_causes_an_rnr_nak() {
     for service in [Service::Rc, Service::Xrc] {
         let mut pair = Setup { rnr_retry: 2, min_rnr_timer: 1, ..setup(service) }.pair();
         pair.nodes[1].host.srqs.borrow_mut().entry(queue(service)).or_default();
@@ -81,7 +81,7 @@ fn the_error_state_ends_with_the_last_receive() {
     pair.post(1, SendOp::Send, 0, 5000);
     pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::InSend);
     pair.modify_from(1, QpState::Error, QpAttr::default());
-    // What a message had taken is flushed; what nobody took stays for others.
+    // The receive that a message had taken is flushed; the other one stays in the queue.
     assert_eq!(pair.outcomes(1, Queue::Receive), [(10, Status::WrFlushed)]);
     assert_eq!(pair.nodes[1].host.events().last(), Some(&QpEvent::LastWqeReached));
     assert_eq!(pair.nodes[1].host.srqs.borrow()[&0].len(), 1);
@@ -92,7 +92,7 @@ fn the_error_state_ends_with_the_last_receive() {
 }
 
 #[test]
-fn receives_are_not_posted_to_a_qp_that_shares() {
+fn a_qp_with_an_srq_refuses_posted_receives() {
     let mut pair = setup(Service::Rc).pair();
     let wr = RecvWr { wr_id: 1, sges: &[] };
     assert_eq!(pair.nodes[1].qp.post_recv(&wr), Err(PostError::Operation));
@@ -130,7 +130,7 @@ fn xrc_does_what_rc_does() {
     }
 }
 
-/// Two connections, one of RC and one of XRC, take from one queue.
+/// Two connections, one RC and one XRC, share one queue.
 #[test]
 fn rc_and_xrc_share_one_queue() {
     let mut rc = setup(Service::Rc).pair();
@@ -165,7 +165,7 @@ fn a_queue_that_does_not_exist_is_an_invalid_request() {
 }
 
 #[test]
-fn both_ends_of_xrc_may_be_told_the_attributes_of_both() {
+fn both_ends_of_xrc_accept_the_attributes_of_both() {
     let setup = setup(Service::Xrc);
     let mut pair = setup.unconnected();
     let rtr = AttrMask::AV
@@ -195,7 +195,7 @@ fn the_two_ends_of_xrc_have_one_direction() {
     let mut pair = setup(Service::Xrc).pair();
     let wr = SendWr { wr_id: 1, op: SendOp::Send, flags: SendFlags::empty(), data: Data::Gather(&[]) };
     assert_eq!(pair.nodes[1].qp.post_send_to(&wr, Target::Srq(SRQ)), Err(PostError::Operation));
-    assert_eq!(pair.nodes[0].qp.post_send(&wr), Err(PostError::Operation), "no queue is named");
+    assert_eq!(pair.nodes[0].qp.post_send(&wr), Err(PostError::Operation), "no SRQ is named");
     assert_eq!(pair.nodes[1].qp.post_recv(&RecvWr { wr_id: 1, sges: &[] }), Err(PostError::Operation));
     assert_eq!(pair.wire.count(|sent| sent.headers.bth.opcode.operation() == Some(Operation::SendOnly)), 0);
 }

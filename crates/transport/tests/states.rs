@@ -1,4 +1,4 @@
-//! QP states: what may be posted, what is taken from the wire, draining, resetting.
+//! QP states: which posts and packets each accepts, draining, resetting.
 
 use weir_transport::testing::{Node, Pair, Setup, remote};
 use weir_transport::*;
@@ -36,7 +36,7 @@ fn posting_depends_on_the_state() {
 }
 
 #[test]
-fn a_query_tells_what_was_set() {
+fn a_query_returns_the_attributes_that_were_set() {
     let setup = Setup::default();
     let pair = setup.pair();
     let attr = pair.nodes[0].qp.attr();
@@ -66,7 +66,7 @@ fn communication_is_established_by_the_first_packet_in_rtr() {
     let mut pair = setup.unconnected();
     pair.connect(0, &setup);
     pair.post(1, write(), 0, 10);
-    // In INIT it is dropped.
+    // In INIT the packet is dropped.
     pair.modify_from(1, QpState::Init, setup.attr(1));
     pair.step();
     assert_eq!(pair.nodes[1].host.journal.len(), 0);
@@ -74,12 +74,12 @@ fn communication_is_established_by_the_first_packet_in_rtr() {
     pair.post(2, write(), 0, 10);
     pair.run_until_idle();
     assert_eq!(pair.nodes[1].host.events(), [QpEvent::CommunicationEstablished]);
-    // RTR is enough to answer.
+    // In RTR the QP responds.
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::Success)]);
 }
 
 #[test]
-fn draining_finishes_what_was_begun_and_nothing_else() {
+fn draining_finishes_only_work_that_was_begun() {
     let mut setup = Setup::default();
     setup.window.request_bytes = 4000;
     let mut pair = setup.pair();
@@ -121,7 +121,7 @@ fn the_drained_event_comes_once_if_asked_for() {
 }
 
 #[test]
-fn reset_drops_everything_and_the_way_to_rts_starts_again() {
+fn reset_discards_everything_and_the_qp_can_be_connected_again() {
     let setup = Setup::default();
     let mut pair = setup.pair();
     pair.post(1, write(), 0, 5000);
@@ -146,7 +146,7 @@ fn reset_drops_everything_and_the_way_to_rts_starts_again() {
     pair.post(4, write(), 0, 5000);
     pair.run_until_idle();
     let last = *pair.completions(0, Queue::Send).last().unwrap();
-    // Counts start again.
+    // The counters start again.
     assert_eq!((last.wr_id, last.status, last.retired), (4, Status::Success, 1));
 }
 

@@ -1,4 +1,4 @@
-//! UC and UD: what is lost is lost, and nothing else.
+//! UC and UD: a lost packet costs its own message and no other.
 
 use weir_transport::testing::{Fate, Faults, NETWORK_HEADER, Pair, QKEY, Rng, Setup, remote, sge};
 use weir_transport::*;
@@ -33,7 +33,7 @@ fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
 }
 
 #[test]
-fn uc_moves_messages_of_every_length_and_says_nothing_back() {
+fn uc_transfers_messages_of_every_length_without_acks() {
     for len in [0, 1, 1023, 1024, 1025, 5000, 100_000] {
         let mut pair = UC.pair();
         pair.post_recv(10, 200_000, len);
@@ -72,10 +72,10 @@ fn a_message_with_a_gap_is_dropped_and_its_receive_serves_the_next() {
         for wr_id in 0..3 {
             pair.post(wr_id, SendOp::SendImm { imm: wr_id as u32 }, wr_id as usize * 5000, 3000);
         }
-        // The LAST of the first message has an operation of its own.
+        // The messages end in SendLastImm, so that the case SendLast loses no packet.
         let lost_none = lost == Operation::SendLast;
         pair.run_until_idle();
-        assert_eq!(pair.outcomes(0, Queue::Send), good(0..3), "sends know nothing of it");
+        assert_eq!(pair.outcomes(0, Queue::Send), good(0..3), "sends complete in any case");
         assert_eq!(pair.outcomes(1, Queue::Receive), good([10, 11]));
         let imms: Vec<u32> = pair.completions(1, Queue::Receive).iter().map(|c| c.imm).collect();
         assert_eq!(imms, if lost_none { [0, 1] } else { [1, 2] }, "{lost:?}");
@@ -85,10 +85,10 @@ fn a_message_with_a_gap_is_dropped_and_its_receive_serves_the_next() {
 }
 
 #[test]
-fn what_a_uc_responder_cannot_take_is_dropped_in_silence() {
+fn a_uc_responder_drops_invalid_requests_without_a_reply() {
     let mut pair = UC.pair();
     let (remote_addr, rkey) = remote(0);
-    // No receive; one that is too short; a key that does not exist; an operation that is not allowed.
+    // No receive; a receive that is too short; an invalid rkey; an operation that is not allowed.
     pair.post(1, SendOp::Send, 0, 100);
     pair.run_until_idle();
     pair.post_recv(10, 300_000, 50);
@@ -111,10 +111,10 @@ fn what_a_uc_responder_cannot_take_is_dropped_in_silence() {
 }
 
 #[test]
-fn a_receive_that_points_nowhere_ends_the_uc_receiver() {
+fn a_receive_with_an_invalid_lkey_moves_the_uc_receiver_to_error() {
     let mut pair = UC.pair();
     let bad = Sge { lkey: 1, ..sge(0, 100) };
-    pair.nodes[1].qp.post_recv(&RecvWr { wr_id: 10, sges: &[bad] }).expect("room");
+    pair.nodes[1].qp.post_recv(&RecvWr { wr_id: 10, sges: &[bad] }).expect("room in the receive queue");
     pair.post_recv(11, 0, 100);
     pair.post(1, SendOp::Send, 0, 100);
     pair.run_until_idle();
@@ -132,7 +132,7 @@ fn a_send_that_fails_leads_to_sqe_and_back() {
         let to = pair.target(0);
         pair.post(1, SendOp::Send, 0, 8);
         let wr = SendWr { wr_id: 2, op: SendOp::Send, flags: SendFlags::empty(), data: Data::Gather(&[bad]) };
-        pair.nodes[0].qp.post_send_to(&wr, to).expect("room");
+        pair.nodes[0].qp.post_send_to(&wr, to).expect("room in the send queue");
         pair.post(3, SendOp::Send, 0, 8);
         pair.run_until_idle();
         let failed = [(1, Status::Success), (2, Status::LocalProtection), (3, Status::WrFlushed)];
@@ -141,13 +141,13 @@ fn a_send_that_fails_leads_to_sqe_and_back() {
         pair.post(4, SendOp::Send, 0, 8);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send)[3], (4, Status::WrFlushed), "posted in SQE");
-        // It still receives.
+        // It still receives in SQE.
         let node = &mut pair.nodes[0];
-        node.qp.post_recv(&RecvWr { wr_id: 20, sges: &[sge(500_000, 100)] }).expect("room");
+        node.qp.post_recv(&RecvWr { wr_id: 20, sges: &[sge(500_000, 100)] }).expect("room in the receive queue");
         pair.post_as(1, 30, SendOp::Send, 0, 8, SendFlags::empty());
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Receive), good([20]));
-        // And sends again, in step with its peer.
+        // After the modify to RTS it sends again, with the PSN that its peer expects.
         pair.modify_from(0, QpState::Rts, QpAttr::default());
         pair.post_recv(10, 200_000, 200);
         pair.post(5, SendOp::Send, 0, 8);
@@ -158,14 +158,14 @@ fn a_send_that_fails_leads_to_sqe_and_back() {
 }
 
 #[test]
-fn sqd_finishes_what_was_begun() {
+fn sqd_finishes_the_messages_that_were_begun() {
     let mut pair = Setup { burst: 2, ..UC.setup() }.pair();
     let attr = QpAttr { qp_state: QpState::Sqd, en_sqd_async_notify: true, ..QpAttr::default() };
     pair.post_recv(10, 200_000, 9000);
     pair.post(1, SendOp::Send, 0, 9000);
     pair.post(2, SendOp::Send, 0, 9000);
     let node = &mut pair.nodes[0];
-    // One poll: two packets of the first message are out.
+    // After one poll, two packets of the first message have left.
     let mut egress = weir_transport::testing::Staging::new(node.host.memory.clone(), 2);
     let limits = Limits { request_bytes: 0, read_bytes: 0 };
     node.qp.poll_transmit(pair.now, limits, &mut node.host, &mut egress);
@@ -184,7 +184,7 @@ fn sqd_finishes_what_was_begun() {
 }
 
 #[test]
-fn services_refuse_what_they_do_not_have() {
+fn services_refuse_unsupported_operations() {
     let wr = |op| SendWr { wr_id: 1, op, flags: SendFlags::empty(), data: Data::Gather(&[]) };
     let (remote_addr, rkey) = remote(0);
     let mut uc = UC.pair();
@@ -207,7 +207,7 @@ fn a_datagram_comes_with_its_network_header_and_its_sender() {
         pair.post_recv(10, 200_000, 40 + len);
         pair.post(1, SendOp::SendImm { imm: 0x77 }, 500, len);
         pair.run_until_idle();
-        let received = *pair.completions(1, Queue::Receive).last().expect("one came");
+        let received = *pair.completions(1, Queue::Receive).last().expect("one arrived");
         let told = (received.byte_len as usize, received.src_qp, received.imm, received.flags);
         assert_eq!(told, (40 + len, 0x11, 0x77, WcFlags::GRH | WcFlags::WITH_IMM));
         assert_eq!(pair.memory(1, 200_000, 40), NETWORK_HEADER);
@@ -228,32 +228,32 @@ fn a_datagram_longer_than_the_mtu_fails_at_its_sender() {
 }
 
 #[test]
-fn the_q_key_opens_and_nothing_else() {
+fn a_datagram_needs_the_right_q_key() {
     let mut pair = UD.pair();
     let Target::Datagram(to) = pair.target(0) else { panic!("UD") };
     pair.post_recv(10, 200_000, 100);
     let send = |pair: &mut Pair, wr_id, to| {
         let data = Data::Gather(&[]);
         let wr = SendWr { wr_id, op: SendOp::SendImm { imm: wr_id as u32 }, flags: SendFlags::SIGNALED, data };
-        pair.nodes[0].qp.post_send_to(&wr, Target::Datagram(to)).expect("room");
+        pair.nodes[0].qp.post_send_to(&wr, Target::Datagram(to)).expect("room in the send queue");
         pair.run_until_idle();
     };
     send(&mut pair, 1, Datagram { qkey: QKEY ^ 1, ..to });
     assert_eq!(pair.outcomes(1, Queue::Receive), []);
-    // The high bit asks for the sender's own, which is the right one here.
+    // The high bit selects the sender's own Q_Key, which is the right one here.
     send(&mut pair, 2, Datagram { qkey: 0x8000_0000, ..to });
     assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
     assert_eq!(pair.outcomes(0, Queue::Send), good([1, 2]));
-    // Receives that are too short, or are not there, cost the datagram.
+    // A receive that is too short, or missing, costs the datagram.
     pair.post_recv(11, 200_000, 39);
     send(&mut pair, 3, to);
     assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
     assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
 }
 
-/// Any message that arrives whole arrives as it was sent, in order; as many as were not hit arrive.
+/// Messages without a lost packet arrive complete and in order; all others do not arrive.
 #[test]
-fn under_loss_only_the_lost_is_lost() {
+fn loss_costs_only_the_messages_that_were_hit() {
     let mut rng = Rng(42);
     for (service, seed) in (0..40).flat_map(|seed| [(UC, seed), (UD, seed)]) {
         let ud = service.0 == Service::Ud;
@@ -281,7 +281,7 @@ fn under_loss_only_the_lost_is_lost() {
     }
 }
 
-/// Which messages had a packet hit on the wire.
+/// The messages of which a packet was lost on the wire.
 fn lost_messages(pair: &Pair) -> Vec<usize> {
     let mut message = 0;
     let mut hit = Vec::new();
@@ -294,7 +294,7 @@ fn lost_messages(pair: &Pair) -> Vec<usize> {
     hit
 }
 
-/// Repeated and reordered packets may cost messages, but never mix them.
+/// Duplicated and reordered packets may cost messages, but never mix them.
 #[test]
 fn reordering_never_mixes_messages() {
     for seed in 0..60 {
@@ -327,7 +327,7 @@ fn reordering_never_mixes_messages() {
 #[test]
 fn a_message_that_is_too_long_for_its_receive() {
     for service in [Service::Uc, Service::Ud] {
-        // Of its own queue the receive stays for the next one.
+        // In the QP's own receive queue the receive stays for the next message.
         let mut pair = Setup { service, ..Setup::default() }.pair();
         pair.post_recv(10, 200_000, 100);
         pair.post(1, SendOp::Send, 0, 101);
@@ -335,7 +335,7 @@ fn a_message_that_is_too_long_for_its_receive() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(1, Queue::Receive), good([10]), "{service:?}");
 
-        // A shared queue cannot take it back.
+        // A receive that was taken from a shared queue cannot be returned.
         let mut pair = Setup { service, srq: true, ..Setup::default() }.pair();
         pair.post_srq_recv(0, 10, 200_000, 100);
         pair.post_srq_recv(0, 11, 200_000, 100);

@@ -1,4 +1,4 @@
-//! Binding and ending keys by work request, and ATOMIC WRITE: their order, over any wire.
+//! Window binds, invalidation by work request, and ATOMIC WRITE: their order, over any wire.
 
 use weir_transport::testing::{Entry, Fate, Faults, Pair, Setup, remote};
 use weir_transport::*;
@@ -10,7 +10,7 @@ fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
     ids.into_iter().map(|id| (id, Status::Success)).collect()
 }
 
-/// Binds bytes of node 0's region to a window whose key was `old`.
+/// Binds bytes of node 0's region to a window with the key `old`.
 fn bind(old: u32, new: u32, at: usize, len: u64) -> SendOp {
     let (addr, mr_lkey) = remote(at);
     let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -26,14 +26,14 @@ fn events(pair: &Pair, node: usize, of: impl Fn(&Entry) -> bool) -> usize {
 }
 
 #[test]
-fn a_window_lives_from_its_binding_to_its_end() {
+fn a_window_is_valid_from_its_bind_to_its_invalidation() {
     let mut pair = Setup::default().pair();
-    // Node 0 opens a window and tells node 1, which writes there and ends it with a SEND.
+    // Node 0 binds a window and sends a message to node 1, which writes to the window and invalidates it with a SEND.
     pair.post(1, bind(WINDOW, WINDOW + 1, 4096, 1000), 0, 0);
     pair.post(2, SendOp::Send, 0, 16);
     pair.post_recv(10, 100_000, 100);
     let receive = RecvWr { wr_id: 20, sges: &[] };
-    pair.nodes[0].qp.post_recv(&receive).expect("room");
+    pair.nodes[0].qp.post_recv(&receive).expect("room in the receive queue");
     assert!(pair.run_until(|pair| pair.outcomes(1, Queue::Receive) == good([10])));
     pair.post_as(1, 30, write(4096, WINDOW + 1), 50_000, 1000, SendFlags::SIGNALED);
     pair.post_as(1, 31, SendOp::SendInvalidate { rkey: WINDOW + 1 }, 0, 0, SendFlags::SIGNALED);
@@ -43,14 +43,14 @@ fn a_window_lives_from_its_binding_to_its_end() {
     let received = pair.completions(0, Queue::Receive)[0];
     assert_eq!((received.flags, received.imm), (WcFlags::WITH_INV, WINDOW + 1));
     assert_eq!(pair.completions(0, Queue::Send)[0].opcode, WcOpcode::BindWindow);
-    // The key is no more.
+    // The rkey is invalid now.
     pair.post_as(1, 32, write(4096, WINDOW + 1), 0, 8, SendFlags::SIGNALED);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(1, Queue::Send)[2], (32, Status::RemoteAccess));
 }
 
 #[test]
-fn ending_a_key_that_is_not_there_is_a_remote_access_error() {
+fn invalidating_an_unknown_rkey_is_a_remote_access_error() {
     let mut pair = Setup::default().pair();
     pair.post_recv(10, 0, 100);
     pair.post(1, SendOp::SendInvalidate { rkey: 0x4321 }, 0, 10);
@@ -60,7 +60,7 @@ fn ending_a_key_that_is_not_there_is_a_remote_access_error() {
 }
 
 #[test]
-fn local_work_fails_in_its_turn() {
+fn local_work_fails_in_order() {
     for (op, status) in [
         (SendOp::LocalInvalidate { key: 0x999 }, Status::LocalQpOperation),
         (bind(WINDOW, WINDOW + 1, usize::MAX / 2, 8), Status::MwBind),
@@ -77,8 +77,8 @@ fn local_work_fails_in_its_turn() {
 }
 
 #[test]
-fn an_invalidation_waits_for_what_uses_the_key() {
-    // The WRITE reads through the key that is ended behind it, and its packets are lost at first.
+fn an_invalidation_waits_for_earlier_users_of_the_key() {
+    // The WRITE reads through the key that is invalidated after it, and its packets are lost at first.
     let mut pair = Setup::default().pair();
     let mut lost = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
@@ -88,7 +88,7 @@ fn an_invalidation_waits_for_what_uses_the_key() {
     pair.post(1, bind(WINDOW, WINDOW + 1, 0, 8192), 0, 0);
     let sge = Sge { addr: remote(0).0, length: 5000, lkey: WINDOW + 1 };
     let wr = SendWr { wr_id: 2, op: write(9000, remote(0).1), flags: SendFlags::SIGNALED, data: Data::Gather(&[sge]) };
-    pair.nodes[0].qp.post_send(&wr).expect("room");
+    pair.nodes[0].qp.post_send(&wr).expect("room in the send queue");
     pair.post(3, SendOp::LocalInvalidate { key: WINDOW + 1 }, 0, 0);
     pair.post(4, write(20_000, remote(0).1), 0, 8);
     pair.run_until_idle();
@@ -97,9 +97,9 @@ fn an_invalidation_waits_for_what_uses_the_key() {
     assert_eq!(events(&pair, 0, |entry| matches!(entry, Entry::Invalidate { .. })), 1);
 }
 
-/// Whatever is repeated on the wire, local work is done once and everything completes in order.
+/// Whatever is retransmitted, local work requests are executed once and everything completes in order.
 #[test]
-fn local_work_is_done_once_however_often_the_wire_fails() {
+fn local_work_is_executed_once_on_a_bad_wire() {
     for seed in 0..60 {
         let faults = Faults { loss: 0.15, duplication: 0.1, reordering: 0.1, corruption: 0.05 };
         let mut pair = Setup { faults, seed, mtu: Mtu::M256, burst: 1 + seed as usize % 9, ..Setup::default() }.pair();
@@ -112,7 +112,7 @@ fn local_work_is_done_once_however_often_the_wire_fails() {
             pair.post(k * 6, bind(key, key + 1, at, 3000), 0, 0);
             pair.post(k * 6 + 1, write(at, rkey), at, 1 + (k as usize * 531) % 3000);
             pair.post_as(0, k * 6 + 2, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, 600_000, 8, SendFlags::SIGNALED);
-            // A fenced bind comes after the atomic.
+            // A fenced bind is executed after the atomic.
             let fenced = SendFlags::SIGNALED | SendFlags::FENCE;
             pair.post_as(0, k * 6 + 3, bind(key + 1, key + 2, at, 100), 0, 0, fenced);
             pair.post(k * 6 + 4, SendOp::AtomicWrite { remote_addr: remote(700_000 + at).0, rkey }, at, 8);
@@ -140,9 +140,9 @@ fn local_work_is_done_once_however_often_the_wire_fails() {
     }
 }
 
-/// An ATOMIC WRITE whose answer was lost is not done again.
+/// An ATOMIC WRITE with a lost response is not executed again.
 #[test]
-fn an_atomic_write_is_done_once() {
+fn an_atomic_write_is_executed_once() {
     let mut pair = Setup::default().pair();
     let mut lost = false;
     pair.wire.rule = Some(Box::new(move |from, _| {
@@ -158,7 +158,7 @@ fn an_atomic_write_is_done_once() {
     assert_eq!(pair.memory(1, 4096, 8), pair.memory(0, 64, 8));
     assert_eq!(events(&pair, 1, |entry| matches!(entry, Entry::Write { .. })), 1);
     assert!(pair.wire.count(|sent| sent.headers.bth.opcode.operation() == Some(Operation::AtomicWrite)) > 1);
-    // Not eight bytes; not aligned.
+    // A length other than eight bytes; an unaligned address.
     let wr = SendWr {
         wr_id: 2,
         op: SendOp::AtomicWrite { remote_addr, rkey },
@@ -171,13 +171,13 @@ fn an_atomic_write_is_done_once() {
     assert_eq!(pair.outcomes(0, Queue::Send)[1], (3, Status::RemoteInvalidRequest));
 }
 
-/// A window is ended while WRITEs come in through it: either all of one lands or the QP says why not.
+/// A window is invalidated while WRITEs through it arrive: each WRITE is complete or ends with an error.
 #[test]
 fn invalidation_races_with_writes() {
     for seed in 0..30 {
         let faults = Faults { loss: 0.1, reordering: 0.1, ..Faults::default() };
         let mut pair = Setup { faults, seed, mtu: Mtu::M256, ..Setup::default() }.pair();
-        // Node 1's window, which node 0 writes to while node 1 ends it.
+        // Node 0 writes to a window of node 1 while node 1 invalidates it.
         pair.post_as(1, 1, bind(WINDOW, WINDOW + 1, 0, 100_000), 0, 0, SendFlags::SIGNALED);
         assert!(pair.run_until(|pair| pair.outcomes(1, Queue::Send) == good([1])));
         for k in 0..20 {
@@ -194,7 +194,7 @@ fn invalidation_races_with_writes() {
             assert_eq!(pair.memory(1, k * 3000, 3000), pair.memory(0, 200_000 + k * 3000, 3000), "seed {seed}");
         }
         if let Some((_, status)) = outcomes.get(done) {
-            // The NAK is said once; where the wire loses it, silence tells.
+            // The responder sends the NAK once; if the wire loses it, the retries are exhausted.
             assert!(matches!(status, Status::RemoteAccess | Status::RetryExceeded), "seed {seed}: {status:?}");
             assert!(outcomes[done + 1..].iter().all(|(_, status)| *status == Status::WrFlushed));
         }
@@ -203,13 +203,13 @@ fn invalidation_races_with_writes() {
 }
 
 #[test]
-fn a_key_ends_when_the_reads_before_are_answered() {
-    // The READ is not fenced: the end of its key arrives before its answer leaves.
+fn an_rkey_is_invalidated_after_earlier_reads_are_answered() {
+    // The READ is not fenced: the invalidation of its rkey arrives before its response leaves.
     let mut pair = Setup::default().pair();
     pair.post(1, bind(WINDOW, WINDOW + 1, 4096, 10_000), 0, 0);
     pair.run_until_idle();
     for wr_id in 20..22 {
-        pair.nodes[0].qp.post_recv(&RecvWr { wr_id, sges: &[] }).expect("room");
+        pair.nodes[0].qp.post_recv(&RecvWr { wr_id, sges: &[] }).expect("room in the receive queue");
     }
     let read = SendOp::Read { remote_addr: remote(4096).0, rkey: WINDOW + 1 };
     pair.post_as(1, 30, read, 50_000, 10_000, SendFlags::SIGNALED);
@@ -219,6 +219,6 @@ fn a_key_ends_when_the_reads_before_are_answered() {
     assert_eq!(pair.outcomes(1, Queue::Send), good([30, 31, 32]));
     assert_eq!(pair.outcomes(0, Queue::Receive), good([20, 21]));
     assert_eq!(pair.memory(0, 4096, 10_000), pair.memory(1, 50_000, 10_000));
-    assert_eq!(pair.nodes[1].qp.setbacks().ack_timeouts, 0, "it is asked for at once");
+    assert_eq!(pair.nodes[1].qp.setbacks().ack_timeouts, 0, "it is retransmitted at once");
     assert_eq!(events(&pair, 0, |entry| matches!(entry, Entry::Invalidate { .. })), 1);
 }

@@ -1,4 +1,4 @@
-//! XRC: a message belongs to one shared receive queue, and an access to the protection domain of its own request.
+//! XRC: a message belongs to one SRQ, and a memory access to the protection domain that its own request names.
 
 use weir_transport::testing::{Node, Pair, Region, SRQ, Setup, address, remote, sge};
 use weir_transport::*;
@@ -11,7 +11,7 @@ fn setup() -> Setup {
     Setup { service: Service::Xrc, ..Setup::default() }
 }
 
-/// Hands node 1 a request that names an SRQ.
+/// Passes to node 1 a request that names an SRQ.
 fn request(pair: &mut Pair, psn: u32, operation: Operation, srq: u32, dma_len: u32) {
     let bth = Bth::new(Opcode::new(Service::Xrc, operation), 0x12, Psn::new(0x10_0000 + psn));
     let mut headers = Headers::new(bth);
@@ -74,7 +74,7 @@ fn a_read_is_answered_within_the_protection_domain_of_its_own_queue() {
     let mut pair = setup().pair();
     let (remote_addr, rkey) = remote(0);
     {
-        // Each domain has its key for the same memory.
+        // Each protection domain has its own key for the same memory.
         let mut memory = pair.nodes[1].host.memory.borrow_mut();
         let own = memory.regions()[0];
         memory.regions().push(Region { key: OTHERS_KEY, ..own });
@@ -85,16 +85,16 @@ fn a_read_is_answered_within_the_protection_domain_of_its_own_queue() {
     pair.nodes[1].host.srqs.borrow_mut().entry(SRQ).or_default();
     let post = |pair: &mut Pair, wr_id, op, at, len, srq| {
         let wr = SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[sge(at, len)]) };
-        pair.nodes[0].qp.post_send_to(&wr, Target::Srq(srq)).expect("room");
+        pair.nodes[0].qp.post_send_to(&wr, Target::Srq(srq)).expect("room in the send queue");
     };
-    // All of them are there before the first answer leaves.
+    // All of them arrive before the first response leaves.
     post(&mut pair, 1, SendOp::Read { remote_addr, rkey }, 500_000, 5000, SRQ);
     post(&mut pair, 2, SendOp::Send, 0, 100, OTHER);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::Success)]);
     assert_eq!(pair.outcomes(1, Queue::Receive), [(20, Status::Success)]);
     assert_eq!(pair.memory(0, 500_000, 5000), pair.memory(1, 0, 5000));
-    // The other domain's queue gives no right to the key.
+    // Naming the other protection domain's SRQ gives no access by this key.
     post(&mut pair, 3, SendOp::Read { remote_addr, rkey }, 500_000, 5000, OTHER);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send)[2], (3, Status::RemoteAccess));

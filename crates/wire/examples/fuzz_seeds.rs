@@ -8,7 +8,7 @@ use weir_wire::Packet;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);
-    let folder = PathBuf::from(args.next().ok_or("where to?")?);
+    let folder = PathBuf::from(args.next().ok_or("usage: fuzz_seeds FOLDER CAPTURE…")?);
     std::fs::create_dir_all(&folder)?;
     let mut seen = BTreeSet::new();
     for path in args {

@@ -19,11 +19,11 @@ macro_rules! header {
 }
 
 header! {
-    /// Base transport header as it lies on the wire (IBTA 9.2); [`crate::Bth`] is the unpacked form.
+    /// Base transport header in wire format (IBTA 9.2); [`crate::Bth`] is the unpacked form.
     RawBth { opcode: u8, flags: u8, pkey: U16, dest_qp: U32, psn: U32 }
 }
 header! {
-    /// RDMA extended transport header: where a WRITE lands or a READ starts (IBTA 9.3.3).
+    /// RDMA extended transport header: the destination of a WRITE or the source of a READ (IBTA 9.3.3).
     Reth {
         /// Virtual address at the responder.
         va: U64,
@@ -58,7 +58,7 @@ header! {
     AtomicAckEth { original: U64 }
 }
 header! {
-    /// Immediate data, carried as the application wrote it (IBTA 9.3.6).
+    /// Immediate data, carried unchanged (IBTA 9.3.6).
     ImmDt { imm: U32 }
 }
 header! {
@@ -100,12 +100,12 @@ impl Aeth {
     }
 }
 
-/// The most bytes of extension headers: XRC compare-and-swap.
+/// The maximum length in bytes of all extension headers: that of XRC compare-and-swap.
 pub(crate) const MAX_EXTENSIONS: usize = XrcEth::LEN + AtomicEth::LEN;
 
 /// A header between BTH and payload.
 pub trait Extension: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Copy {
-    /// Where it stands after the BTH, if packets of this opcode have it.
+    /// Its offset after the BTH, if packets with this opcode have it.
     fn offset(opcode: Opcode) -> Option<usize>;
 }
 
@@ -133,7 +133,7 @@ extension! {
     Ieth, has_ieth, |opcode| service_len(opcode);
 }
 
-/// Bytes of the header that all requests of a service have.
+/// Length in bytes of the header that all requests of a service have.
 #[inline(always)]
 fn service_len(opcode: Opcode) -> usize {
     if opcode.has_deth() {

@@ -1,23 +1,23 @@
-//! The invariant CRC (IBTA 7.8.1 and annex A17): CRC-32 over all that does not change on the way.
+//! The invariant CRC (IBTA 7.8.1 and annex A17): CRC-32 over everything that does not change on the path.
 //!
-//! Covered are eight bytes of ones, the IP header with TOS, TTL and checksum as ones, the UDP header with its checksum
-//! as ones, the BTH with its byte 4 as ones, and all after it, pad included. It is sent little-endian.
+//! It covers eight bytes of ones, the IP header with ones for TOS, TTL and checksum, the UDP header with ones for its
+//! checksum, the BTH with ones for its byte 4, and everything after it, pad included. It is sent little-endian.
 //!
-//! A plain UDP receiver does not see the IPv4 Identification, which is covered. CRC-32 is linear, so the receiver can
-//! solve for it: [`verify`] tells which Identification would make the ICRC right, and whether there is one at all.
+//! It covers the IPv4 Identification, which a plain UDP receiver does not see. CRC-32 is linear, so the receiver can
+//! solve for it: [`verify`] returns the Identification that makes the ICRC right, if there is one.
 
 use crate::ICRC_LEN;
 use crate::ip::Envelope;
 use crc32fast::Hasher;
 
-/// What a packet's ICRC tells.
+/// The result of checking a packet's ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Right as expected.
+    /// Right with the given Identification.
     Good,
-    /// Right if the IPv4 Identification was this one.
+    /// Right if the IPv4 Identification was this value.
     GoodWithId(u16),
-    /// Wrong, whatever the Identification.
+    /// Wrong for every Identification.
     Bad,
 }
 
@@ -32,8 +32,8 @@ pub fn compute(envelope: &Envelope, body: &[u8]) -> u32 {
     mask_and_finish(&mut prefix, len, body)
 }
 
-/// The ICRC that a packet with the ICRC `icrc` gets when it leaves under other headers. A right one stays right, a wrong
-/// one stays as wrong as it was.
+/// The ICRC of a packet with the ICRC `icrc` after a change of its IP and UDP headers. A right ICRC stays right, and a
+/// wrong one stays wrong by the same difference.
 ///
 /// # Panics
 /// If `body` is shorter than a BTH (12 bytes).
@@ -41,7 +41,7 @@ pub fn moved(icrc: u32, from: &Envelope, to: &Envelope, body: &[u8]) -> u32 {
     icrc ^ compute(from, body) ^ compute(to, body)
 }
 
-/// The ICRC by the IP and UDP header as they stand in a frame.
+/// The ICRC, computed from the IP and UDP headers of a captured frame.
 ///
 /// # Panics
 /// If `ip_udp` is not an IPv4 (without options) or IPv6 header followed by a UDP header, or `body` is shorter than 12.
@@ -51,7 +51,7 @@ pub fn compute_framed(ip_udp: &[u8], body: &[u8]) -> u32 {
     mask_and_finish(&mut prefix, ip_udp.len(), body)
 }
 
-/// Checks the ICRC of a whole UDP payload (`body` and ICRC). `envelope.ip_id` is tried first.
+/// Checks the ICRC of a complete UDP payload (`body` and ICRC). `envelope.ip_id` is tried first.
 ///
 /// # Panics
 /// If `datagram` is shorter than a BTH and an ICRC (16 bytes).
@@ -64,7 +64,7 @@ pub fn verify(envelope: &Envelope, datagram: &[u8]) -> Verdict {
     if !envelope.src.is_ipv4() {
         return Verdict::Bad;
     }
-    // The Identification is bytes 4 and 5 of 20; what follows it: 14 bytes of IP, 8 of UDP, the body.
+    // The Identification is bytes 4 and 5 of the 20-byte IP header; 14 bytes of IP, 8 of UDP and the body follow.
     match preimage(difference, 14 + 8 + body.len()) {
         Some(delta) => Verdict::GoodWithId(envelope.ip_id ^ delta),
         None => Verdict::Bad,
@@ -93,7 +93,7 @@ fn mask_and_finish(prefix: &mut [u8; 68], ip_udp_len: usize, body: &[u8]) -> u32
     crc.finalize()
 }
 
-/// The two bytes (as a big-endian number) that, `after` bytes before the end, change a CRC-32 by `difference`.
+/// The two bytes (as a big-endian number) that change a CRC-32 by `difference` at `after` bytes before the end.
 fn preimage(difference: u32, after: usize) -> Option<u16> {
     let register = multiply(difference, inverse_power(after + 4));
     // In reflected order two bytes occupy the upper half of the register.
@@ -102,7 +102,7 @@ fn preimage(difference: u32, after: usize) -> Option<u16> {
 
 /// x^(-8·bytes) modulo the CRC-32 polynomial, in reflected order.
 fn inverse_power(bytes: usize) -> u32 {
-    /// x^-8 squared again and again.
+    /// x^-8, squared repeatedly.
     const POWERS: [u32; 17] = {
         // x^-1 is (P + 1) / x.
         let inverse = (0xedb8_8320u32 << 1) | 1;

@@ -1,4 +1,4 @@
-//! The IP and UDP headers around a packet, as far as the ICRC and capture files need them.
+//! The IP and UDP headers of a packet, restricted to the fields that the ICRC and capture files need.
 
 use std::net::IpAddr;
 
@@ -7,23 +7,23 @@ use std::net::IpAddr;
 pub struct Envelope {
     /// Source address.
     pub src: IpAddr,
-    /// Destination address, of the same family.
+    /// Destination address; same address family as `src`.
     pub dst: IpAddr,
     /// UDP source port.
     pub src_port: u16,
     /// UDP destination port.
     pub dst_port: u16,
-    /// IPv4 Identification; without meaning for IPv6.
+    /// IPv4 Identification; unused for IPv6.
     pub ip_id: u16,
-    /// IPv4 Don't Fragment; without meaning for IPv6.
+    /// IPv4 Don't Fragment; unused for IPv6.
     pub dont_fragment: bool,
 }
 
-/// Bytes of a UDP header.
+/// Length in bytes of a UDP header.
 pub const UDP_LEN: usize = 8;
 
 impl Envelope {
-    /// Bytes of the IP and the UDP header together: 28 or 48.
+    /// Length in bytes of the IP and UDP headers together: 28 or 48.
     pub const fn len(&self) -> usize {
         match self.src {
             IpAddr::V4(_) => 20 + UDP_LEN,
@@ -31,13 +31,13 @@ impl Envelope {
         }
     }
 
-    /// Never.
+    /// Always false.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Writes IP and UDP header for `udp_payload` bytes; checksums stay zero (the IPv4 one is filled by
-    /// [`fill_ipv4_checksum`]). Returns their length.
+    /// Writes the IP and UDP headers for `udp_payload` bytes; checksums stay zero ([`fill_ipv4_checksum`] fills in the
+    /// one of IPv4). Returns their length.
     ///
     /// # Panics
     /// If `out` is shorter than [`Envelope::len`].

@@ -1,8 +1,8 @@
 //! RoCEv2 packet formats and ICRC.
 //!
-//! What a UDP datagram to port 4791 carries: BTH, the extension headers that its opcode calls for, payload, pad, ICRC.
-//! [`Packet::parse`] checks all lengths once and gives a view; [`Headers`] is the owned form, with [`Headers::emit`].
-//! [`ip`] holds the little of IPv4, IPv6, UDP and Ethernet that the ICRC and capture files need.
+//! A UDP datagram to port 4791 carries BTH, the extension headers of its opcode, payload, pad, ICRC. [`Packet::parse`]
+//! checks all lengths once and returns a view; [`Headers`] is the owned form, with [`Headers::emit`]. [`ip`] covers
+//! the parts of IPv4, IPv6, UDP and Ethernet that the ICRC and capture files need.
 #![forbid(unsafe_code)]
 
 mod ext;

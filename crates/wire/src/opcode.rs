@@ -1,4 +1,4 @@
-//! BTH opcodes and what each of them carries (IBTA 9.2.1, table 38).
+//! BTH opcodes and the headers that each carries (IBTA 9.2.1, table 38).
 
 use crate::ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 use std::fmt;
@@ -14,13 +14,13 @@ pub enum Service {
     Rc,
     /// Unreliable connection.
     Uc,
-    /// Reliable datagram: a number only, no adapter has it and its packets (with RDETH) are not read.
+    /// Reliable datagram: defined, but no adapter supports it and its packets (with RDETH) are not parsed.
     Rd,
     /// Unreliable datagram.
     Ud,
     /// Extended reliable connection.
     Xrc,
-    /// Congestion notification and others outside of the five.
+    /// Congestion notification and all other values.
     Other,
 }
 
@@ -57,7 +57,7 @@ pub enum Operation {
 
 use Operation as O;
 
-/// Properties of an operation, as bits: which headers follow the BTH and which part of a message it is.
+/// Properties of an operation, as bits: the headers that follow the BTH, and its part of a message.
 mod has {
     pub const RETH: u16 = 1 << 0;
     pub const ATOMIC: u16 = 1 << 1;
@@ -110,7 +110,7 @@ const TABLE: [Option<(Operation, u16)>; 32] = {
     t
 };
 
-/// By opcode.
+/// Indexed by opcode.
 const EXTENSIONS_LEN: [u8; 256] = {
     const fn len(has: bool, header: usize) -> usize {
         if has { header } else { 0 }
@@ -166,7 +166,7 @@ impl Opcode {
         }
     }
 
-    /// The operation, where the low five bits name one and the service knows it.
+    /// The operation, if the low five bits name one and the service supports it.
     #[inline]
     pub const fn operation(self) -> Option<Operation> {
         let Some((operation, bits)) = TABLE[(self.0 & 0x1f) as usize] else { return None };
@@ -195,7 +195,7 @@ impl Opcode {
         }
     }
 
-    /// Bytes of all its extension headers.
+    /// Length in bytes of all its extension headers.
     #[inline]
     pub const fn extensions_len(self) -> usize {
         EXTENSIONS_LEN[self.0 as usize] as usize

@@ -1,4 +1,4 @@
-//! A whole packet as a UDP datagram carries it: BTH, extension headers, payload, pad, ICRC.
+//! A complete packet as a UDP datagram carries it: BTH, extension headers, payload, pad, ICRC.
 
 use crate::ext::{
     Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, Ieth, ImmDt, MAX_EXTENSIONS, RawBth, Reth, XrcEth,
@@ -9,17 +9,17 @@ use thiserror::Error;
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The most bytes that a BTH and its extension headers take: XRC compare-and-swap.
+/// The maximum length in bytes of a BTH and its extension headers: that of XRC compare-and-swap.
 pub const MAX_HEADERS: usize = RawBth::LEN + MAX_EXTENSIONS;
 
 /// Base transport header (IBTA 9.2), unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// Service and operation of the packet.
     pub opcode: Opcode,
     /// Solicited event.
     pub solicited: bool,
-    /// Path migration request; real adapters set it, Soft-RoCE does not.
+    /// Path migration request; hardware adapters set it, Soft-RoCE does not.
     pub mig_req: bool,
     /// Bytes of padding after the payload, 0 ..= 3.
     pub pad: u8,
@@ -27,11 +27,11 @@ pub struct Bth {
     pub version: u8,
     /// Partition key.
     pub pkey: u16,
-    /// FECN, BECN and the six reserved bits, as they stand.
+    /// FECN, BECN and the six reserved bits, unchanged.
     pub congestion: u8,
     /// Destination QP, 24 bits.
     pub dest_qp: u32,
-    /// The responder is asked for an acknowledgement.
+    /// Requests an acknowledgement from the responder.
     pub ack_req: bool,
     /// The seven reserved bits before the PSN.
     pub reserved: u8,
@@ -39,28 +39,28 @@ pub struct Bth {
     pub psn: Psn,
 }
 
-/// BTH and extension headers of one packet. The opcode says which of the latter there are; they are kept as they lie on
-/// the wire, so that taking headers from a packet and putting them into one costs little.
+/// BTH and extension headers of one packet. The opcode determines which extension headers exist. They are stored in
+/// wire format, so that parsing and emitting are cheap copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
-    /// Its opcode is what was given to [`Headers::new`].
+    /// Its opcode must stay the one that was passed to [`Headers::new`].
     pub bth: Bth,
-    /// In the order of the wire, then zeros.
+    /// In wire order, followed by zeros.
     extensions: [u8; MAX_EXTENSIONS],
 }
 
-/// A parsed packet: headers by value, payload by reference. Its ICRC is read, not yet verified (see [`crate::icrc`]).
+/// A parsed packet: headers by value, payload by reference. Its ICRC is not verified yet (see [`crate::icrc`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// BTH and extension headers.
     pub headers: Headers,
     /// Payload without pad.
     pub payload: &'a [u8],
-    /// The ICRC as the packet carries it.
+    /// The ICRC in the packet.
     pub icrc: u32,
 }
 
-/// Why bytes are no packet.
+/// Why bytes are not a valid packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
     #[error("packet of {len} bytes is too short: its headers and ICRC need {need}")]
@@ -74,7 +74,7 @@ pub enum ParseError {
 }
 
 impl Bth {
-    /// A header as Weir sends it: default partition, no flags.
+    /// A header with Weir's defaults: default partition, no flags.
     pub fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> Self {
         Bth {
             opcode,
@@ -91,8 +91,8 @@ impl Bth {
         }
     }
 
-    /// Whether a member of the partition of `own` may take the packet: the low 15 bits agree, and one of the two is a full
-    /// member (IBTA 10.9.3).
+    /// Whether a member of the partition `own` may accept the packet: the low 15 bits are equal, and at least one of
+    /// the two is a full member (IBTA 10.9.3).
     #[inline]
     pub fn is_in_partition_of(&self, own: u16) -> bool {
         const FULL: u16 = 0x8000;
@@ -133,37 +133,37 @@ impl Bth {
 }
 
 impl Headers {
-    /// A BTH, and zeros in the extension headers that its opcode calls for.
+    /// A BTH, with all its extension headers zero.
     #[inline]
     pub fn new(bth: Bth) -> Self {
         Headers { bth, extensions: [0; MAX_EXTENSIONS] }
     }
 
-    /// An extension header, if the opcode calls for it.
+    /// An extension header, if the opcode has it.
     #[inline]
     pub fn get<T: Extension>(&self) -> Option<T> {
         let at = T::offset(self.bth.opcode)?;
         T::read_from_prefix(self.extensions.get(at..)?).ok().map(|(header, _)| header)
     }
 
-    /// Sets an extension header, if the opcode calls for it.
+    /// Sets an extension header, if the opcode has it.
     #[inline]
     pub fn put<T: Extension>(&mut self, header: T) {
         if let Some(at) = T::offset(self.bth.opcode)
             && let Some(place) = self.extensions.get_mut(at..)
         {
-            // It fits: the offsets are those of the wire.
+            // It fits: the offsets are those of the wire format.
             let _ = header.write_to_prefix(place);
         }
     }
 
-    /// Bytes that the headers take on the wire.
+    /// Length in bytes of the headers on the wire.
     #[inline]
     pub fn len(&self) -> usize {
         RawBth::LEN + self.bth.opcode.extensions_len()
     }
 
-    /// Never: a BTH is always there.
+    /// Always false: the BTH is always present.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -177,7 +177,7 @@ impl Headers {
         let len = self.len();
         let (bth, extensions) = out[..len].split_at_mut(RawBth::LEN);
         bth.copy_from_slice(self.bth.to_raw().as_bytes());
-        // Most packets have none or a RETH: copies of a known length are a store, others a call.
+        // Most packets have no extension header or a RETH: a copy of a known length is a store, others are a call.
         if let Ok(place) = <&mut [u8; Reth::LEN]>::try_from(&mut *extensions) {
             place.copy_from_slice(&self.extensions[..Reth::LEN]);
         } else if !extensions.is_empty() {
@@ -210,8 +210,8 @@ impl fmt::Debug for Headers {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a UDP payload; every length is checked here. A reserved operation of a reliable service is read as one
-    /// without extension headers: its responder refuses it (IBTA 9.7.4.1.2).
+    /// Parses a UDP payload and checks every length. A reserved operation of a reliable service is parsed without
+    /// extension headers: the responder refuses it (IBTA 9.7.4.1.2).
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let truncated = |need: usize| ParseError::Truncated { len: bytes.len(), need };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A 24-bit packet sequence number; arithmetic wraps, and order holds within half of the number space.
+/// A 24-bit packet sequence number; arithmetic wraps, and order is defined within half of the number space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Psn(u32);
 
@@ -19,17 +19,17 @@ impl Psn {
         self.0
     }
 
-    /// How far `self` is ahead of `other`, -2^23 ..= 2^23 - 1.
+    /// The signed distance from `other` to `self`, -2^23 ..= 2^23 - 1.
     pub const fn since(self, other: Psn) -> i32 {
         (((self.0.wrapping_sub(other.0)) << 8) as i32) >> 8
     }
 
-    /// The PSN `count` packets on.
+    /// The PSN `count` packets later.
     pub const fn plus(self, count: u32) -> Self {
         Psn::new(self.0.wrapping_add(count))
     }
 
-    /// The PSN `count` packets back.
+    /// The PSN `count` packets earlier.
     pub const fn minus(self, count: u32) -> Self {
         Psn::new(self.0.wrapping_sub(count))
     }

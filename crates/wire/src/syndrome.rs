@@ -5,17 +5,17 @@ use std::time::Duration;
 /// The meaning of an AETH's syndrome byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Syndrome {
-    /// Positive; carries the credit code, 31 = no limit.
+    /// An ACK; carries the credit code, 31 = no limit.
     Ack(u8),
-    /// Receiver not ready; wait as long as the timer says.
+    /// Receiver not ready; the requester waits for the timer's delay.
     RnrNak(RnrTimer),
-    /// Negative.
+    /// A NAK.
     Nak(NakCode),
     /// A reserved value.
     Reserved(u8),
 }
 
-/// Why a responder refuses.
+/// The reason of a NAK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum NakCode {
@@ -23,9 +23,9 @@ pub enum NakCode {
     PsnSequence = 0,
     /// Malformed or unsupported request.
     InvalidRequest = 1,
-    /// Key, bounds or permission.
+    /// Invalid key, bounds or permission.
     RemoteAccess = 2,
-    /// The responder failed on its own side.
+    /// The responder failed locally.
     RemoteOperational = 3,
 }
 
@@ -53,8 +53,8 @@ impl Syndrome {
         }
     }
 
-    /// Receives that a positive acknowledgement says are there, beyond the messages that its MSN counts; `None`: no
-    /// limit (IBTA 9.7.7.2, table 46).
+    /// The number of receives that an ACK advertises beyond the messages counted by its MSN; `None`: no limit
+    /// (IBTA 9.7.7.2, table 46).
     pub const fn credits(self) -> Option<u32> {
         match self {
             Syndrome::Ack(31) => None,
@@ -86,7 +86,7 @@ impl RnrTimer {
         self.0
     }
 
-    /// How long the requester waits at least.
+    /// The minimum time that the requester waits.
     pub const fn delay(self) -> Duration {
         /// In units of 10 µs.
         const TABLE: [u32; 32] = [
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_survives() {
+    fn every_byte_round_trips() {
         for byte in 0..=255 {
             assert_eq!(Syndrome::from_byte(byte).to_byte(), byte);
         }

@@ -1,18 +1,18 @@
-//! Every packet of the captures of a kernel's Soft-RoCE is read and written again byte for byte, ICRC included.
+//! Every packet in captures of a kernel's Soft-RoCE is parsed and emitted again byte for byte, ICRC included.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use weir_capture::{open, roce};
 use weir_wire::{ICRC_LEN, MAX_HEADERS, Packet, icrc};
 
-/// Checks all packets of a file; gives how many there are of each opcode, and the numbers of those with a wrong ICRC.
+/// Checks all packets of a file; returns the number of packets per opcode, and the numbers of those with a wrong ICRC.
 fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<usize>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/captures").join(name);
     let mut opcodes = BTreeMap::new();
     let mut wrong = Vec::new();
     for (number, frame) in (1..).zip(open(path).unwrap()) {
         let frame = frame.unwrap();
-        let datagram = roce::find(&frame.data).unwrap_or_else(|| panic!("{name} frame {number} is no RoCEv2"));
+        let datagram = roce::find(&frame.data).unwrap_or_else(|| panic!("{name} frame {number} is not RoCEv2"));
         assert!(datagram.is_whole());
         let packet = Packet::parse(datagram.payload).unwrap_or_else(|error| panic!("{name} frame {number}: {error}"));
         *opcodes.entry(packet.headers.bth.opcode.0).or_default() += 1;
@@ -29,7 +29,7 @@ fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<usize>) {
         let ttl = if datagram.ip_udp.len() == 28 { datagram.ip_udp[8] } else { datagram.ip_udp[7] };
         let len = datagram.envelope.emit(datagram.payload.len(), traffic_class, ttl, &mut ip_udp);
         assert_eq!(len, datagram.envelope.len());
-        // Flow label and checksums apart, which differ from sender to sender, the IP and UDP headers are the same.
+        // The IP and UDP headers are equal, except flow label and checksums, which differ between senders.
         let mut seen = datagram.ip_udp.to_vec();
         if len == 28 {
             weir_wire::ip::fill_ipv4_checksum(&mut ip_udp);
@@ -46,10 +46,10 @@ fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<usize>) {
         let verdict = icrc::verify(&datagram.envelope, datagram.payload);
         assert_eq!(verdict == icrc::Verdict::Good, right);
         if !right {
-            assert_eq!(verdict, icrc::Verdict::Bad, "no Identification makes it right");
+            assert_eq!(verdict, icrc::Verdict::Bad, "an Identification makes it right");
             wrong.push(number);
         } else if len == 28 {
-            // A plain UDP receiver does not see the Identification, and finds it.
+            // A plain UDP receiver does not see the Identification, and solves for it.
             let unseen = weir_wire::ip::Envelope { ip_id: 0, ..datagram.envelope };
             let expected = match datagram.envelope.ip_id {
                 0 => icrc::Verdict::Good,
@@ -61,7 +61,7 @@ fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<usize>) {
     (opcodes, wrong)
 }
 
-/// The rdma-core test suite over Soft-RoCE: every RC opcode but FLUSH and ATOMIC_WRITE, and SEND_ONLY over UD.
+/// The rdma-core test suite over Soft-RoCE: every RC opcode except FLUSH and ATOMIC_WRITE, and SEND_ONLY over UD.
 fn verbs_opcodes() -> BTreeMap<u8, usize> {
     BTreeMap::from([
         (0x00, 23),

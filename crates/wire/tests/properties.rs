@@ -1,4 +1,4 @@
-//! What must hold for any headers and any bytes.
+//! Properties that hold for any headers and any bytes.
 
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ fn opcodes() -> Vec<Opcode> {
     (0..=255).map(Opcode).filter(|opcode| opcode.operation().is_some()).collect()
 }
 
-/// Any contents for a header, where the opcode has it.
+/// Random contents for a header, if the opcode has it.
 fn fill<T: Extension>(headers: &mut Headers, bytes: &mut impl Iterator<Item = u8>) {
     let bytes: Vec<u8> = bytes.take(size_of::<T>()).collect();
     headers.put(T::read_from_bytes(&bytes).unwrap());
@@ -50,11 +50,11 @@ fn envelope(v6: bool, ports: (u16, u16), ip_id: u16, dont_fragment: bool) -> Env
 }
 
 proptest! {
-    // PROPTEST_CASES asks for more: `make soak` does.
+    // PROPTEST_CASES raises the number of cases: `make soak` sets it.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(2000)))]
 
     #[test]
-    fn what_is_emitted_is_parsed(headers in headers(), payload in prop::collection::vec(any::<u8>(), 0..300), icrc: u32) {
+    fn an_emitted_packet_is_parsed(headers in headers(), payload in prop::collection::vec(any::<u8>(), 0..300), icrc: u32) {
         let mut headers = headers;
         headers.bth.pad = (payload.len().wrapping_neg() % 4) as u8;
         let mut bytes = vec![0; headers.len()];
@@ -64,7 +64,7 @@ proptest! {
         bytes.resize(bytes.len() + usize::from(headers.bth.pad), 0);
         bytes.extend(icrc.to_le_bytes());
         prop_assert_eq!(Packet::parse(&bytes), Ok(Packet { headers, payload: &payload, icrc }));
-        // And nothing shorter than the headers and the ICRC is one.
+        // Any prefix shorter than the headers and the ICRC is refused.
         for len in 0..headers.len() + ICRC_LEN {
             let cut = Packet::parse(&bytes[..len]);
             prop_assert!(matches!(cut, Err(ParseError::Truncated { len: l, need }) if l == len && need > len), "{:?}", cut);
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn the_icrc_does_not_cover_what_changes_on_the_way(
+    fn the_icrc_does_not_cover_fields_that_change_on_the_path(
         v6: bool, ports: (u16, u16), ip_id: u16, dont_fragment: bool,
         body in prop::collection::vec(any::<u8>(), 12..200),
         (tos, ttl, checksum, flow, resv8) in any::<(u8, u8, u16, u32, u8)>(),
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_bit_is_seen(
+    fn a_changed_bit_is_detected(
         v6: bool, ip_id: u16,
         body in prop::collection::vec(any::<u8>(), 12..200),
         bit: prop::sample::Index,
@@ -124,7 +124,7 @@ proptest! {
         prop_assert_eq!(icrc::verify(&envelope, &datagram), icrc::Verdict::Good);
         let bit = bit.index(datagram.len() * 8);
         datagram[bit / 8] ^= 1 << (bit % 8);
-        // Byte 4 is not covered. One changed bit never looks like another Identification.
+        // The ICRC does not cover byte 4. One changed bit never looks like a different Identification.
         let expected = if bit / 8 == 4 { icrc::Verdict::Good } else { icrc::Verdict::Bad };
         prop_assert_eq!(icrc::verify(&envelope, &datagram), expected);
     }

@@ -1,10 +1,10 @@
-//! What an adapter leaves to chance: timeouts and waits that differ from one time to the next.
+//! An adapter's random values: timeouts and waits that vary from one to the next.
 //!
-//! The thesis saw 1.28 ms of RNR delay become 3.39, 3.83, 4.42 and 5.51 ms, and an ACK timeout 435 or 538 ms (T fig 4.2
-//! to 4.4, 5.3). What decides is not known, so it is drawn, from a stream that the profile's seed and the QP's number
-//! begin: the same seed gives the same trace.
+//! In the thesis 1.28 ms of RNR delay became 3.39, 3.83, 4.42 and 5.51 ms, and an ACK timeout 435 or 538 ms
+//! (T fig 4.2 to 4.4, 5.3). The cause of the variation is unknown, so the values are random, from a stream seeded by
+//! the profile's seed and the QP's number: the same seed gives the same trace.
 
-/// A stream of shares (SplitMix64). Hosts draw from it, too: what is a QP's, is drawn from streams of its own.
+/// A stream of random shares (SplitMix64). Hosts draw from their own streams; each QP has one stream per side.
 #[derive(Clone, Debug, Default)]
 pub struct Chance(u64);
 
@@ -17,7 +17,7 @@ impl Chance {
     /// The stream of one side of a QP.
     pub(crate) fn new(seed: u64, qp: u32, side: u8) -> Chance {
         let mut chance = Chance(seed ^ u64::from(qp) << 8 ^ u64::from(side));
-        // Neighbouring numbers begin far apart.
+        // Streams of neighbouring QP numbers start far apart.
         chance.0 = chance.bits();
         chance
     }

@@ -1,36 +1,37 @@
-//! Packet damming: what is posted while an earlier request of the same QP is pending is lost (T 5.1).
+//! Packet damming: requests posted while an earlier request of the same QP is pending are lost (T 5.1).
 //!
-//! Seen: a READ is pending, because the responder was not ready or because its answer was dropped for want of a page. A
-//! second request is posted meanwhile. When the time is over, the sender's capture shows both, the READ again and the
-//! second 2 to 4 µs after it; but only the READ is answered. The second is repeated after the ACK timeout, half a second
-//! later, and then answered like one that the responder has never seen (T fig 5.3). If a third request comes later, the
-//! responder says that something is missing, and both are repeated at once (T fig 5.6). It does not matter how large the
-//! requests are, on which pages they work, whether the second is a READ, a WRITE or a SEND, and what other QPs do
-//! (T 5.1.3). The vendor says that it comes of how the ConnectX-4 processes page faults (T 7.2).
+//! Observed: a READ is pending, because the responder was not ready or because its response was dropped for a missing
+//! page. Meanwhile the application posts a second request. When the pending period ends, the sender's capture shows
+//! both, the READ again and the second request 2 to 4 µs after it; but the responder answers only the READ. The
+//! sender retransmits the second request after the ACK timeout, half a second later, and the responder then treats it
+//! as new (T fig 5.3). If a third request follows later, the responder sends a sequence NAK, and the sender
+//! retransmits both at once (T fig 5.6). The size of the requests, their pages, whether the second is a READ, a WRITE
+//! or a SEND, and the activity of other QPs make no difference (T 5.1.3). The vendor attributes the loss to the page
+//! fault processing of the ConnectX-4 (T 7.2).
 //!
-//! Supposed: when the pending period ends, the adapter takes up what was posted during it together with what it
-//! repeats, and counts as sent what never leaves. What has no place in that burst, because of `max_rd_atomic` or a fence,
-//! is taken up later and is not lost: 8192 READs on one QP go well (T fig 5.7).
+//! Hypothesis: when the pending period ends, the adapter takes up the requests posted during it together with the
+//! retransmission, and counts packets as sent that never leave. Requests that `max_rd_atomic` or a fence keeps out of
+//! that burst are taken up later and are not lost: 8192 READs on one QP succeed (T fig 5.7).
 
 use crate::{Egress, Outgoing, Refused};
 
-/// The work requests that were posted during a pending period: their first packets are still to be lost.
+/// The work requests that were posted during a pending period: their first packets will be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Dam {
-    /// The first of them.
+    /// Index of the first of them.
     pub from: u32,
-    /// The one after the last, once the period is over.
+    /// The index after the last of them, set when the period is over.
     pub to: Option<u32>,
 }
 
 impl Dam {
-    /// A pending period begins: what is posted from now on gets this number and those after it.
+    /// A pending period begins: `from` is the index of the next work request that is posted.
     pub fn begin(from: u32) -> Dam {
         Dam { from, to: None }
     }
 }
 
-/// Loses all that is sent.
+/// An egress that loses every packet.
 pub(crate) struct Lost<'e, E>(pub &'e mut E);
 
 impl<E: Egress> Egress for Lost<'_, E> {

@@ -1,46 +1,47 @@
-//! Packet flood: a requester hears late that its page is there, and repeats its READs all the while (T 5.2).
+//! Packet flood: a requester learns late that its page is present, and keeps retransmitting its READs (T 5.2).
 //!
-//! Seen: 128 READs of 32 bytes, each on a QP of its own, whose answers all go to one page that is missing. Completions
-//! start after 1 ms, when the fault is resolved; but the *first* 30 READs stay open until 6 ms, and "the client kept
-//! repeating the retransmission of the request, receiving the response, and discarding it" (T 5.2.2, fig 5.9). With more
-//! QPs or pages it is far worse, and with few QPs nothing is seen of it (T fig 5.7).
+//! Observed: 128 READs of 32 bytes, each on its own QP, with all responses to one missing page. Completions start
+//! after 1 ms, when the fault is resolved; but the *first* 30 READs stay open until 6 ms, and "the client kept
+//! repeating the retransmission of the request, receiving the response, and discarding it" (T 5.2.2, fig 5.9). With
+//! more QPs or pages the delay is far longer, and with few QPs there is none (T fig 5.7).
 //!
-//! Supposed: the adapter keeps what it knows of waiting requests in a place for about a hundred of them. Whom it still
-//! knows is told at once when the page is there. For those who were pushed out by newer ones it goes through all that
-//! still waits, one READ after the other whatever its page, and tells them when it is through: 30 READs take 5 ms, and
-//! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms. Meanwhile it sees to no other page: whoever's
-//! comes during a search is told nothing before its end, and there may be one for each page. A requester that was not told
-//! goes on as if its page were missing (`Qp::unaware_reads`).
+//! Hypothesis: the adapter keeps state of about a hundred waiting requests. It notifies the remembered ones at once
+//! when the page is present. For requests that newer ones have displaced it searches through all waiting READs, one
+//! after the other whatever their page, and notifies the displaced ones when the search ends: 30 READs take 5 ms, and
+//! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms. During a search it handles no other page: a
+//! QP whose page becomes present meanwhile is notified after the search at the earliest, and each page may need a
+//! search of its own. A requester that was not notified keeps dropping responses (`Qp::unaware_reads`).
 
 use crate::{Flood, Instant};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Decides when each QP's requester is told that its page is there. There is one for all QPs of an adapter; its host
-/// says who waits and what is there, and calls `Qp::page_resolved(now, Side::Requester)` when it is told to.
+/// The fault notifier: decides when each QP's requester is notified that its page is present. An adapter has one for
+/// all QPs. Its host reports waiting QPs and resolved pages, and calls `Qp::page_resolved(now, Side::Requester)` for
+/// the QPs that `poll` returns.
 #[derive(Clone, Debug, Default)]
 pub struct Announcer {
     flood: Option<Flood>,
-    /// Who waits, in the order in which they began to.
+    /// The waiting QPs by position, in the order in which they began to wait.
     waiters: BTreeMap<u64, Waiter>,
-    /// Where each QP stands among them.
+    /// The position of each waiting QP.
     places: BTreeMap<u32, u64>,
-    /// The place of the next one.
+    /// The next position to assign.
     next_place: u64,
-    /// All before this place were pushed out.
+    /// Waiting QPs before this position are no longer remembered.
     oldest_remembered: u64,
-    /// READs of those that were not, and of all.
+    /// READs of the remembered waiting QPs, and of all waiting QPs.
     remembered: u64,
     reads: u64,
-    /// Pushed out, and their pages are there: since when.
+    /// Positions of displaced QPs with a present page, and the time since when it is present.
     lost: BTreeMap<u64, Instant>,
-    /// All that waits is being gone through.
+    /// The current search through all waiting READs.
     search: Option<Search>,
     /// The end of the last search.
     searched: Instant,
-    /// Whose pages came during the search: their places.
+    /// Positions of the QPs whose pages became present during the search.
     later: Vec<u64>,
-    /// To be told now: since when.
+    /// QPs to notify now, with the time since when.
     found: VecDeque<(u32, Instant)>,
 }
 
@@ -57,13 +58,13 @@ struct Waiter {
 }
 
 impl Announcer {
-    /// `None`: everybody is told at once.
+    /// `None`: every QP is notified at once.
     pub fn new(flood: Option<Flood>) -> Announcer {
         Announcer { flood, ..Announcer::default() }
     }
 
-    /// The requester of a QP dropped an answer for want of a page: it has so many READs outstanding
-    /// ([`crate::Qp::unaware_reads`]). If it waits already it keeps its place.
+    /// The requester of a QP dropped a response because a page is missing, and has `reads` READs outstanding
+    /// ([`crate::Qp::unaware_reads`]). A QP that waits already keeps its position.
     pub fn waits(&mut self, qp: u32, reads: u32) {
         let Some(flood) = self.flood else { return };
         if self.places.contains_key(&qp) {
@@ -75,7 +76,7 @@ impl Announcer {
         self.next_place += 1;
         self.remembered += u64::from(reads);
         self.reads += u64::from(reads);
-        // The newest one is remembered in any case.
+        // The newest QP is remembered in any case.
         while self.remembered > u64::from(flood.remembered) {
             let Some((&place, oldest)) = self.waiters.range(self.oldest_remembered..).next() else { break };
             if place + 1 == self.next_place {
@@ -86,7 +87,7 @@ impl Announcer {
         }
     }
 
-    /// The page that a QP's requester met a fault for is there (or never will be).
+    /// The page on which a QP's requester faulted is present (or its fault failed).
     pub fn resolved(&mut self, now: Instant, qp: u32) {
         match self.places.get(&qp) {
             Some(&place) if self.search.is_some_and(|search| now < search.end) => self.later.push(place),
@@ -95,7 +96,7 @@ impl Announcer {
         }
     }
 
-    /// The page that is waited for in a place is there, and the adapter is free to look after it.
+    /// The page of the QP at `place` is present, and the adapter is not searching.
     fn there(&mut self, place: u64, now: Instant) {
         if place < self.oldest_remembered {
             self.lost.entry(place).or_insert(now);
@@ -104,7 +105,7 @@ impl Announcer {
         }
     }
 
-    /// A QP that is to be told by now: `Qp::page_resolved(now, Side::Requester)`. To be called until there is none.
+    /// The next QP to notify by `Qp::page_resolved(now, Side::Requester)`. Call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<u32> {
         if self.flood.is_some() {
             self.search(now);
@@ -112,7 +113,7 @@ impl Announcer {
         self.found.pop_front().map(|(qp, _)| qp)
     }
 
-    /// When to poll next; it may have passed.
+    /// When to poll next; this time may have passed.
     pub fn next(&self) -> Option<Instant> {
         let found = self.found.front().map(|(_, since)| *since);
         let search = match self.search {
@@ -122,7 +123,7 @@ impl Announcer {
         found.into_iter().chain(search).min()
     }
 
-    /// A QP is no more, or begins afresh: it is told nothing.
+    /// A QP is destroyed or reset: it is not notified.
     pub fn forget(&mut self, qp: u32) {
         if let Some(place) = self.places.get(&qp).copied() {
             self.leave(place);
@@ -130,7 +131,7 @@ impl Announcer {
         self.found.retain(|(each, _)| *each != qp);
     }
 
-    /// Goes on searching, as far as time has come.
+    /// Advances the search to the time `now`.
     fn search(&mut self, now: Instant) {
         loop {
             match self.search {
@@ -145,7 +146,7 @@ impl Announcer {
         }
     }
 
-    /// Tells everybody whose page was there when the search began.
+    /// Notifies all displaced QPs whose pages were present when the search began.
     fn end(&mut self, search: Search) {
         (self.search, self.searched) = (None, search.end);
         let there = self.lost.iter().filter(|(_, since)| **since <= search.begin).map(|(place, _)| *place);
@@ -161,7 +162,7 @@ impl Announcer {
         }
     }
 
-    /// How long it takes to go through all that waits now.
+    /// Duration of a search through all READs that wait now.
     fn time(&self) -> Duration {
         let reads = u32::try_from(self.reads).unwrap_or(u32::MAX);
         self.flood.map_or(Duration::ZERO, |flood| flood.search.saturating_mul(reads))
@@ -195,21 +196,21 @@ mod tests {
         Announcer::new(Some(Flood { remembered, search: SEARCH }))
     }
 
-    fn told(announcer: &mut Announcer, now: Instant) -> Vec<u32> {
+    fn notified(announcer: &mut Announcer, now: Instant) -> Vec<u32> {
         std::iter::from_fn(|| announcer.poll(now)).collect()
     }
 
-    /// Everybody until nobody is left, with when he was told.
+    /// All QPs in the order of their notification, each with its time in µs.
     fn all(announcer: &mut Announcer) -> Vec<(u32, u64)> {
         let mut all = Vec::new();
         while let Some(next) = announcer.next() {
-            all.extend(told(announcer, next).into_iter().map(|qp| (qp, next.0 / 1000)));
+            all.extend(notified(announcer, next).into_iter().map(|qp| (qp, next.0 / 1000)));
         }
         all
     }
 
     #[test]
-    fn the_newest_are_told_at_once_and_the_others_when_all_was_gone_through() {
+    fn the_newest_are_notified_at_once_and_the_others_after_the_search() {
         let mut announcer = announcer(3);
         (0..6).for_each(|qp| announcer.waits(qp, 1));
         (0..6).for_each(|qp| announcer.resolved(Instant(1_000_000), qp));
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn each_read_of_a_qp_takes_its_place_and_its_time() {
+    fn each_read_of_a_qp_counts_in_capacity_and_search_time() {
         let mut announcer = announcer(8);
         (0..4).for_each(|qp| announcer.waits(qp, 4));
         (0..4).for_each(|qp| announcer.resolved(Instant(0), qp));
@@ -226,60 +227,60 @@ mod tests {
     }
 
     #[test]
-    fn who_was_pushed_out_is_not_remembered_again() {
+    fn a_displaced_qp_is_not_remembered_again() {
         let mut announcer = announcer(2);
         (0..3).for_each(|qp| announcer.waits(qp, 1));
         (1..3).for_each(|qp| announcer.resolved(Instant(0), qp));
-        assert_eq!(told(&mut announcer, Instant(0)), [1, 2]);
+        assert_eq!(notified(&mut announcer, Instant(0)), [1, 2]);
         announcer.resolved(Instant(0), 0);
-        // Waiting again changes nothing of it.
+        // Waiting again does not change this.
         announcer.waits(0, 1);
-        assert_eq!(told(&mut announcer, Instant(99_999)), []);
+        assert_eq!(notified(&mut announcer, Instant(99_999)), []);
         assert_eq!(announcer.next(), Some(Instant(100_000)));
-        assert_eq!(told(&mut announcer, Instant(100_000)), [0]);
-        // Once told, it begins anew.
+        assert_eq!(notified(&mut announcer, Instant(100_000)), [0]);
+        // After its notification it starts again.
         announcer.waits(0, 1);
         announcer.resolved(Instant(200_000), 0);
-        assert_eq!(told(&mut announcer, Instant(200_000)), [0]);
+        assert_eq!(notified(&mut announcer, Instant(200_000)), [0]);
     }
 
     #[test]
-    fn nobody_is_told_before_his_page_is_there() {
+    fn no_qp_is_notified_before_its_page_is_present() {
         let mut announcer = announcer(1);
         (0..3).for_each(|qp| announcer.waits(qp, 1));
-        assert_eq!((announcer.next(), told(&mut announcer, Instant(1 << 40))), (None, vec![]));
+        assert_eq!((announcer.next(), notified(&mut announcer, Instant(1 << 40))), (None, vec![]));
         announcer.resolved(Instant(5_000_000), 0);
-        // What waits for other pages is gone through, too.
+        // The search includes the READs that wait for other pages.
         assert_eq!(all(&mut announcer), [(0, 5300)]);
-        // A late look makes up for what it missed.
+        // A late poll catches up on missed searches.
         announcer.resolved(Instant(6_000_000), 1);
         announcer.resolved(Instant(6_000_000), 2);
-        assert_eq!(told(&mut announcer, Instant(9_000_000)), [2, 1]);
+        assert_eq!(notified(&mut announcer, Instant(9_000_000)), [2, 1]);
     }
 
     #[test]
-    fn whose_page_comes_during_a_search_waits_for_the_next() {
+    fn a_page_that_comes_during_a_search_waits_for_the_next() {
         let mut announcer = announcer(1);
         (0..5).for_each(|qp| announcer.waits(qp, 1));
         (0..2).for_each(|qp| announcer.resolved(Instant(0), qp));
         assert_eq!((announcer.poll(Instant(0)), announcer.next()), (None, Some(Instant(500_000))));
         announcer.resolved(Instant(100_000), 2);
-        assert_eq!(told(&mut announcer, Instant(500_000)), [1, 0]);
+        assert_eq!(notified(&mut announcer, Instant(500_000)), [1, 0]);
         assert_eq!(all(&mut announcer), [(2, 800)]);
     }
 
     #[test]
-    fn during_a_search_nobody_hears_of_another_page() {
+    fn no_qp_is_notified_during_a_search() {
         let mut announcer = announcer(2);
         (0..4).for_each(|qp| announcer.waits(qp, 1));
         announcer.resolved(Instant(0), 0);
         assert_eq!((announcer.poll(Instant(0)), announcer.next()), (None, Some(Instant(400_000))));
-        // It is remembered; but the adapter is busy.
+        // QP 3 is remembered, but the adapter is searching.
         announcer.resolved(Instant(100_000), 3);
         announcer.resolved(Instant(200_000), 2);
         announcer.forget(2);
-        assert_eq!(told(&mut announcer, Instant(399_999)), []);
-        assert_eq!(told(&mut announcer, Instant(400_000)), [0, 3]);
+        assert_eq!(notified(&mut announcer, Instant(399_999)), []);
+        assert_eq!(notified(&mut announcer, Instant(400_000)), [0, 3]);
         assert_eq!(announcer.next(), None);
         announcer.resolved(Instant(500_000), 1);
         assert_eq!(all(&mut announcer), [(1, 600)]);
@@ -290,26 +291,26 @@ mod tests {
         let mut announcer = announcer(1);
         announcer.waits(7, 16);
         announcer.resolved(Instant(0), 7);
-        assert_eq!(told(&mut announcer, Instant(0)), [7]);
+        assert_eq!(notified(&mut announcer, Instant(0)), [7]);
     }
 
     #[test]
-    fn without_the_flaw_all_are_told_at_once() {
+    fn without_the_flaw_all_are_notified_at_once() {
         let mut announcer = Announcer::new(None);
         (0..1000).for_each(|qp| announcer.waits(qp, 16));
         (0..1000).for_each(|qp| announcer.resolved(Instant(3), qp));
-        assert_eq!(told(&mut announcer, Instant(3)), (0..1000).collect::<Vec<_>>());
+        assert_eq!(notified(&mut announcer, Instant(3)), (0..1000).collect::<Vec<_>>());
     }
 
     #[test]
-    fn who_is_gone_is_told_nothing() {
+    fn a_forgotten_qp_is_not_notified() {
         let mut announcer = announcer(1);
         (0..4).for_each(|qp| announcer.waits(qp, 1));
         (0..4).for_each(|qp| announcer.resolved(Instant(0), qp));
         assert_eq!(announcer.poll(Instant(0)), Some(3));
         [0, 2].into_iter().for_each(|qp| announcer.forget(qp));
-        assert_eq!(told(&mut announcer, Instant(1 << 40)), [1]);
-        // QPs that never waited are told too: somebody else's fault.
+        assert_eq!(notified(&mut announcer, Instant(1 << 40)), [1]);
+        // A QP that never waited is notified too.
         announcer.resolved(Instant(0), 9);
         announcer.forget(9);
         assert_eq!(announcer.poll(Instant(0)), None);

@@ -1,4 +1,4 @@
-//! Packet damming, as the requester does it: see `quirk::damming`.
+//! Packet damming in the requester: see `quirk::damming`.
 
 use super::{Failure, Requester};
 use crate::config::Config;
@@ -8,7 +8,7 @@ use crate::send_queue::SendQueue;
 use crate::{Egress, Host, Instant, QpState};
 
 impl Requester {
-    /// A pending period begins while the send queue ends at `tail`.
+    /// A pending period begins; the send queue ends at `tail`.
     #[cold]
     pub(super) fn begin_pending(&mut self, tail: u32, config: &Config) {
         if config.profile.damming {
@@ -16,13 +16,13 @@ impl Requester {
         }
     }
 
-    /// Whether a pending period is over and something may have been posted during it.
+    /// Whether a pending period has ended and work requests may have been posted during it.
     #[inline]
     pub fn is_dammed(&self, now: Instant) -> bool {
         self.dam.is_some() && self.rnr_deadline.is_none_or(|deadline| deadline <= now)
     }
 
-    /// Sends as `poll` does; what was posted during the pending period is lost.
+    /// Sends as `poll` does, but loses the work requests that were posted during the pending period.
     #[cold]
     #[inline(never)]
     pub fn poll_dammed<H: Host, E: Egress>(
@@ -36,7 +36,7 @@ impl Requester {
     ) -> Result<(Progress, u32), Failure> {
         let Some(Dam { from, to }) = self.dam else { return Ok((Progress::Idle, 0)) };
         if config.state == QpState::Sqd {
-            // Nothing that was posted meanwhile is begun (IBTA 10.3.1.6), so none of it is in the burst.
+            // Work requests posted meanwhile are not begun (IBTA 10.3.1.6), so none of them is in the burst.
             self.dam = None;
             return self.poll(now, limits, config, queue, host, egress);
         }
@@ -54,14 +54,14 @@ impl Requester {
         if progress != Progress::Idle {
             return Ok((progress, count));
         }
-        // What found no place in this burst, or was posted later, goes as ever.
+        // Work requests that did not fit into this burst, or were posted later, are sent normally.
         self.dam = None;
         let left = self.left(limits, before);
         let (progress, more) = self.poll(now, left, config, queue, host, egress)?;
         Ok((progress, count + more))
     }
 
-    /// What is left of the limits that held when `before` was in flight.
+    /// The rest of the limits, which applied when `before` was in flight.
     fn left(&self, limits: Limits, before: InFlight) -> Limits {
         let under_way = self.in_flight();
         Limits {

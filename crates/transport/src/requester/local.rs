@@ -1,4 +1,4 @@
-//! Work requests that send nothing: they are executed when their turn comes, once, and retired in order.
+//! Work requests that send no packet: each is executed once in its turn, and retired in order.
 
 use super::page_fault::Hold;
 use super::{Failure, Requester};
@@ -8,7 +8,7 @@ use crate::send_queue::{Kind, SendQueue, SendSlot};
 use crate::{Host, SendOp, Status};
 
 impl Requester {
-    /// Executes the one at `next`, unless that was done before going back, and steps over it.
+    /// Executes the work request at `next`, unless it was executed before going back, and moves past it.
     #[cold]
     #[inline(never)]
     pub(super) fn execute<H: Host>(&mut self, slot: &SendSlot, config: &Config, host: &mut H) -> Result<(), Failure> {
@@ -27,8 +27,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Retires those that everything before is done of. True: another poll may go on where the last one had to wait
-    /// for that.
+    /// Retires the executed local work requests before which everything is complete. True: another poll may make
+    /// progress where the last poll had to wait for these.
     #[inline]
     pub fn retire_local<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
         self.executed > 0 && self.retire_executed(queue, config, host)
@@ -39,7 +39,7 @@ impl Requester {
     fn retire_executed<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
         let mut any = false;
         while self.executed > 0 && self.una.packet == 0 && queue.slot(self.una.wr).kind == Kind::Local {
-            // Having gone back, `next` may stand there too.
+            // After going back, `next` may be at the same work request.
             if self.next.wr == self.una.wr {
                 self.next.advance(queue.slot(self.una.wr), 0, config);
             }

@@ -1,7 +1,7 @@
-//! The requester: turns send work requests into request packets, and repeats what was not answered.
+//! The requester: turns send work requests into request packets, and retransmits unacknowledged requests.
 //!
-//! It holds two positions in the stream of PSNs: the oldest that is not acknowledged and the next to send. Going back
-//! is setting the second to the first. What responses mean is the completer's business.
+//! It holds two positions in the stream of PSNs: the oldest unacknowledged packet and the next packet to send. Going
+//! back sets the second to the first. The completer handles responses.
 
 mod credits;
 mod dammed;
@@ -33,26 +33,26 @@ use weir_wire::Psn;
 /// What the requester is doing, or waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RequesterState {
-    /// The send queue holds nothing that was not sent.
+    /// Every work request in the send queue was sent.
     #[default]
     Idle,
-    /// There is something to send.
+    /// There are packets to send.
     Sending,
-    /// The limits allow no more until something is answered.
+    /// The limits allow no more packets until an ACK or a response arrives.
     WaitWindow,
-    /// `max_rd_atomic` READs and atomics are outstanding, or as many as the adapter allows to all QPs.
+    /// `max_rd_atomic` READs and atomics are outstanding, or the adapter's limit over all QPs is reached.
     WaitReads,
-    /// A fenced work request waits for earlier READs and atomics, or an invalidation for everything before it.
+    /// A fenced work request waits for earlier READs and atomics, or an invalidation for all earlier work requests.
     WaitFence,
-    /// The peer said that it has no more receives: one packet goes at a time.
+    /// The peer advertised that it has no receives left: one packet leaves at a time.
     WaitCredit,
-    /// The receiver was not ready: waiting as long as it said.
+    /// The receiver was not ready: waiting for the time in its RNR NAK.
     WaitReceiver,
-    /// Pages of its own process are missing: waiting until they are there.
+    /// Pages of the local process are missing: waiting for their resolution.
     PageFault,
-    /// The next work request cannot be done; it fails once all before it are answered.
+    /// The next work request cannot be executed; it fails when all earlier ones are complete.
     Stalled,
-    /// SQD: what was begun is sent.
+    /// SQD: all work requests that were begun are sent.
     Draining,
     /// In the error state.
     Halted,
@@ -65,8 +65,8 @@ pub(crate) struct Failure {
     pub vendor: u32,
 }
 
-/// Most packets between the oldest unacknowledged and the next: beyond half of the PSN space, order is lost
-/// (IBTA 9.7.1).
+/// The most packets between the oldest unacknowledged and the next: beyond half of the PSN space the order of PSNs is
+/// ambiguous (IBTA 9.7.1).
 const MAX_OUTSTANDING: u64 = 1 << 22;
 
 #[derive(Debug, Default)]
@@ -78,44 +78,44 @@ pub(crate) struct Requester {
     una: Position,
     /// Next packet to send.
     next: Position,
-    /// Packets ever sent: those from `next` on are known to the responder's side already.
+    /// Packets sent at least once: from `next` up to this number, packets are retransmissions.
     sent: u64,
     /// Work requests ever begun, wrapping.
     begun: u32,
-    /// Everything before this asked for an acknowledgement, directly or by a later packet.
+    /// All packets before this one are covered by an ACK request, their own or that of a later packet.
     asked: u64,
     credits: Credits,
     hold: Hold,
-    /// Local work requests that were executed and are not retired.
+    /// Local work requests that were executed and not retired.
     executed: u32,
-    /// Where it has gone back to, until that is answered.
+    /// The position that it has gone back to, until that is acknowledged.
     repeating: Option<u64>,
     retries: Retries,
     setbacks: Setbacks,
     chance: Chance,
-    /// How long an answer is waited for, until the next timeout; `None`: for ever.
+    /// How long the requester waits for a response, until the next timeout; `None`: indefinitely.
     ack_timeout: Option<Duration>,
     ack_deadline: Option<Instant>,
     /// ACK timeouts in a row.
     timeouts: u32,
-    /// Since when the oldest packet has been waiting for an answer, repetitions included.
+    /// Time since which the oldest packet has been unacknowledged, retransmissions included.
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
-    /// An answer was dropped for want of a page, and nobody has said that it is there: READs that were outstanding then.
+    /// READs that were outstanding when a response was dropped for a missing page, until the page is reported present.
     unaware: Option<NonZeroU32>,
-    /// What was posted during a pending period.
+    /// The work requests posted during a pending period.
     dam: Option<Dam>,
     places: Places,
 }
 
 impl Requester {
-    /// That of a new QP, which is still to be started.
+    /// The requester of a new QP, before `start`.
     pub fn new(config: &Config) -> Requester {
         let chance = Chance::new(config.profile.seed, config.init.qp_num, Side::Requester as u8);
         Requester { chance, ..Requester::default() }
     }
 
-    /// Starts afresh with the attributes as they are (at RTS, and at RESET).
+    /// Resets the requester to the current attributes (at RTS, and at RESET).
     pub fn start(&mut self, config: &Config) {
         *self = Requester {
             base: config.attr.sq_psn,
@@ -131,17 +131,17 @@ impl Requester {
         self.state
     }
 
-    /// Takes over changed retry attributes.
+    /// Applies changed retry attributes.
     pub fn refresh_retries(&mut self, config: &Config) {
         self.retries = Retries::fresh(config);
     }
 
-    /// Takes over a changed ACK timeout.
+    /// Applies a changed ACK timeout.
     pub fn refresh_timeout(&mut self, config: &Config) {
         self.ack_timeout = config.ack_timeout(&mut self.chance);
     }
 
-    /// Stops for good: the QP is in the error state.
+    /// Stops: the QP is in the error state.
     pub fn halt(&mut self) {
         self.next = self.una;
         self.hold = Hold::No;
@@ -164,7 +164,7 @@ impl Requester {
         self.psn(self.sent)
     }
 
-    /// The earlier of ACK timeout and end of an RNR wait.
+    /// The earlier of the ACK timeout and the end of an RNR wait.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         match (self.ack_deadline, self.rnr_deadline) {
@@ -173,7 +173,7 @@ impl Requester {
         }
     }
 
-    /// Whether an answer should have come by now.
+    /// Whether the ACK timeout has expired.
     pub fn is_overdue(&self, now: Instant) -> bool {
         self.ack_deadline.is_some_and(|deadline| deadline <= now)
     }
@@ -193,27 +193,27 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether a packet would go out if the limits let it.
+    /// Whether a packet would leave if the limits allowed it.
     #[inline]
     pub fn wants_transmit(&self, queue: &SendQueue, config: &Config) -> bool {
         self.next.wr != self.end(queue, config) && self.rnr_deadline.is_none() && self.obstacle(queue, config).is_none()
     }
 
-    /// Whether the last packet of the message at `next` is shorter than those before it, or than an ACK. There must be
-    /// a message.
+    /// Whether the last packet of the message at `next` is shorter than its other packets, or than an ACK. The send
+    /// queue must hold a message there.
     #[inline]
     pub fn next_ends_short(&self, queue: &SendQueue, config: &Config) -> bool {
         let slot = queue.slot(self.next.wr);
         slot.length == 0 || slot.packets > 1 && !(slot.length as usize).is_multiple_of(config.mtu)
     }
 
-    /// SQD: all that was begun is answered (IBTA 10.3.1.6).
+    /// SQD: everything that was begun is acknowledged (IBTA 10.3.1.6).
     pub fn is_drained(&self) -> bool {
         self.una.wr == self.begun
     }
 
-    /// Sends as much as limits, egress and rules allow. Returns how it ended and how many packets went.
-    // Inlined into each of its callers: as a call it costs a third of the rate of small messages.
+    /// Sends as much as limits, egress and rules allow. Returns the progress and the number of packets sent.
+    // Inlined into each of its callers: a call costs a third of the rate of small messages.
     #[inline(always)]
     pub fn poll<H: Host, E: Egress>(
         &mut self,
@@ -227,8 +227,8 @@ impl Requester {
         self.poll_until(self.end(queue, config), now, limits, config, queue, host, egress)
     }
 
-    /// The same, and nothing from work request `end` on.
-    // Each argument is borrowed from another place: a struct of them would be made anew for each call.
+    /// As `poll`, but sends nothing from work request `end` on.
+    // Each argument is borrowed from a different object: a struct of them would have to be built for each call.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn poll_until<H: Host, E: Egress>(
@@ -241,7 +241,7 @@ impl Requester {
         host: &mut H,
         egress: &mut E,
     ) -> Result<(Progress, u32), Failure> {
-        debug_assert!(end.wrapping_sub(self.next.wr) as i32 >= 0, "what is to be sent ends behind where it begins");
+        debug_assert!(end.wrapping_sub(self.next.wr) as i32 >= 0, "the end of the range to send is before its begin");
         let mut budget = limits;
         let mut count = 0;
         if self.rnr_deadline.is_some_and(|deadline| now < deadline) {
@@ -303,13 +303,13 @@ impl Requester {
         }
     }
 
-    /// Decides by the limits whether the packet of a step may go, and whether it must ask for an acknowledgement.
+    /// Applies the limits to the packet of a step. `None`: it must wait. Otherwise: whether it must request an ACK.
     #[inline]
     fn admit(&self, step: &Step, budget: &mut Limits, config: &Config) -> Option<bool> {
         let alone = self.next.seq == self.una.seq;
         let cost = step.payload + PACKET_COST as usize;
-        // Something always goes if otherwise nothing could come back: nothing is under way, or nothing that was asked
-        // to be acknowledged.
+        // A packet may always leave if otherwise no ACK could arrive: nothing is in flight, or nothing in flight has
+        // requested an ACK.
         let must = alone || self.asked <= self.una.seq;
         if cost > budget.request_bytes && !must || self.next.seq - self.una.seq >= MAX_OUTSTANDING {
             return None;
@@ -347,8 +347,8 @@ impl Requester {
         self.unanswered_since.get_or_insert(now);
     }
 
-    /// What keeps the packet at `next` from being sent, limits aside.
-    // As a call it costs 3 % of the instructions of a small message.
+    /// The reason why the packet at `next` cannot be sent, other than the limits.
+    // Inlined: a call costs 3 % of the instructions of a small message.
     #[inline(always)]
     fn obstacle(&self, queue: &SendQueue, config: &Config) -> Option<RequesterState> {
         let slot = queue.slot(self.next.wr);
@@ -360,7 +360,7 @@ impl Requester {
     fn rare_obstacle(&self, slot: &SendSlot, config: &Config) -> Option<RequesterState> {
         match self.hold {
             Hold::No => {}
-            // All before it must be answered, so that completions stay in order.
+            // Every earlier work request must be complete first, so that completions stay in order.
             Hold::Stalled => return (self.una.wr != self.next.wr).then_some(RequesterState::Stalled),
             Hold::Packet | Hold::Answer => return Some(RequesterState::PageFault),
         }
@@ -377,16 +377,16 @@ impl Requester {
             return (self.una.wr != self.next.wr).then_some(RequesterState::WaitFence);
         }
         let reads = self.next.reads_since(&self.una);
-        // IBTA 10.8.3.3: a fenced work request is begun only when earlier READs and atomics are complete.
+        // IBTA 10.8.3.3: a fenced work request begins only when earlier READs and atomics are complete.
         if fenced && reads > 0 {
             return Some(RequesterState::WaitFence);
         }
-        // IBTA 9.7.3.2: no more READs and atomics than the responder has resources for. With none at all it fails.
+        // IBTA 9.7.3.2: no more READs and atomics than the responder has resources for. `check` fails them if it has 0.
         let limit = u64::from(config.attr.max_rd_atomic.max(1));
         (!matches!(slot.kind, Kind::Data | Kind::Local) && reads >= limit).then_some(RequesterState::WaitReads)
     }
 
-    /// Memory of the work request at `next` was refused.
+    /// The host refused memory of the work request at `next`.
     #[cold]
     fn refused(&mut self, denied: Denied) -> Result<(), Failure> {
         match denied {
@@ -396,7 +396,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The work request at `next` cannot be done: fails it if it is the oldest, otherwise waits until it is.
+    /// The work request at `next` cannot be executed: fails it if it is the oldest, otherwise waits until it is.
     fn stall(&mut self, failure: Failure) -> Result<(), Failure> {
         if self.una.wr == self.next.wr {
             return Err(failure);
@@ -406,10 +406,10 @@ impl Requester {
         Ok(())
     }
 
-    /// The work request not to go beyond.
+    /// The first work request that must not be sent.
     #[inline]
     fn end(&self, queue: &SendQueue, config: &Config) -> u32 {
-        // IBTA 10.3.1.6: in SQD only what was begun is finished.
+        // IBTA 10.3.1.6: in SQD only work requests that were begun are finished.
         if config.state == QpState::Sqd { self.begun } else { queue.tail() }
     }
 
@@ -418,9 +418,9 @@ impl Requester {
     }
 }
 
-/// What the completer does to the requester.
+/// The functions that the completer calls.
 impl Requester {
-    /// The position of a response's PSN, if it lies between the oldest unacknowledged and the last sent.
+    /// The position of a response's PSN, if it lies between the oldest unacknowledged packet and the last packet sent.
     #[inline]
     pub fn locate(&self, psn: Psn) -> Option<u64> {
         let ahead = psn.since(self.psn(self.una.seq));
@@ -428,7 +428,7 @@ impl Requester {
         (ahead >= 0 && seq < self.sent).then_some(seq)
     }
 
-    /// The PSN of the oldest packet that is not acknowledged.
+    /// The PSN of the oldest unacknowledged packet.
     pub fn una_psn(&self) -> Psn {
         self.psn(self.una.seq)
     }
@@ -438,30 +438,30 @@ impl Requester {
         self.timeouts
     }
 
-    /// The oldest position that is not acknowledged.
+    /// The oldest unacknowledged position.
     pub fn una(&self) -> u64 {
         self.una.seq
     }
 
-    /// Whether requests are to be repeated, but not yet.
+    /// Whether the requester waits before a retransmission.
     #[inline]
     pub fn waits_for_receiver(&self) -> bool {
         self.rnr_deadline.is_some()
     }
 
-    /// The work request there and how many of its packets are done.
+    /// The oldest unacknowledged work request, and the number of its packets that are acknowledged.
     pub fn una_packet(&self) -> (u32, u32) {
         (self.una.wr, self.una.packet)
     }
 
-    /// Moves the oldest unacknowledged position on by `packets` of its work request; true if that finishes it.
+    /// Moves the oldest unacknowledged position forward by `packets` of its work request; true if that finishes it.
     #[inline]
     pub fn acknowledge(&mut self, slot: &SendSlot, packets: u32, config: &Config) -> bool {
         self.una.advance(slot, packets, config);
         self.una.packet == 0
     }
 
-    /// After `acknowledge`: restarts timers and counts (IBTA 9.7.6.1.3, 9.9.2.1.1).
+    /// After `acknowledge`: restarts timers and retry counters (IBTA 9.7.6.1.3, 9.9.2.1.1).
     #[inline]
     pub fn progressed(&mut self, now: Instant, config: &Config) {
         if self.next.seq < self.una.seq {
@@ -477,7 +477,7 @@ impl Requester {
     }
 }
 
-/// Checks a work request before its first packet.
+/// Checks a work request before its first packet leaves.
 fn check<H: Host>(
     queue: &SendQueue,
     slot: &SendSlot,

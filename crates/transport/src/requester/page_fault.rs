@@ -1,9 +1,9 @@
-//! Network page faults of the requester: pages of its own process are missing, of what it sends or of the place that the
-//! answer to a READ or an atomic goes to.
+//! Network page faults of the requester: missing pages of the local process, in outgoing data or in the destination
+//! buffer of a READ or an atomic.
 //!
-//! What is sent waits. For the place of an answer the profile decides: it is seen to before the request leaves, and an
-//! answer that meets a page fault all the same waits at its caller; or nobody sees to it, the answer is dropped, and the
-//! request repeated at intervals.
+//! Outgoing data waits for its pages. For destination buffers the profile decides. Either the requester prepares the
+//! buffer before the request leaves, and a response that still meets a page fault is held by the caller; or there is
+//! no preparation, the response is dropped, and the request is retransmitted at intervals.
 
 use super::{Failure, Requester, RequesterState};
 use crate::completion::vendor;
@@ -13,30 +13,30 @@ use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What keeps the requester from sending, however the limits are.
+/// Why the requester cannot send, apart from the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Hold {
     #[default]
     No,
-    /// The work request at `next` cannot be done.
+    /// The work request at `next` cannot be executed.
     Stalled,
     /// The packet at `next` needs a page.
     Packet,
-    /// The answer to the oldest work request needs a page; the caller keeps it.
+    /// The response to the oldest work request needs a page; the caller holds the response.
     Answer,
 }
 
-/// Why a READ or an atomic cannot leave yet.
+/// Why a READ or an atomic cannot leave now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unprepared {
-    /// The place of its answer.
+    /// The destination buffer of its response was refused.
     Memory(Denied),
-    /// All QPs together have too many outstanding.
+    /// The limit of outstanding READs over all QPs is reached.
     NoPlace,
 }
 
 impl Requester {
-    /// What was missing is there: what waited tries again, and the peer's time begins anew.
+    /// The missing pages are present: the requester tries again, and the ACK timeout restarts.
     pub fn page_resolved(&mut self, now: Instant) {
         self.unaware = None;
         if !self.waits_for_page() {
@@ -50,7 +50,7 @@ impl Requester {
         }
     }
 
-    /// READs that were outstanding when an answer was dropped, if answers for that page are still dropped.
+    /// READs that were outstanding when a response was dropped, while responses for that page are still dropped.
     pub fn unaware_reads(&self) -> Option<u32> {
         self.unaware.map(NonZeroU32::get)
     }
@@ -59,13 +59,13 @@ impl Requester {
         matches!(self.hold, Hold::Packet | Hold::Answer)
     }
 
-    /// Whether an answer waits at the caller, and so does what comes after it.
+    /// Whether the caller holds a response, and all later responses with it.
     pub fn holds_answers(&self) -> bool {
         self.hold == Hold::Answer
     }
 
-    /// The packet at `next` needs a page that is not there. The peer owes no answer meanwhile: it may not have been
-    /// asked for one.
+    /// The packet at `next` needs a missing page. The ACK timeout stops meanwhile, because perhaps no packet in flight
+    /// has requested an ACK.
     #[cold]
     pub(super) fn packet_waits(&mut self) {
         self.hold = Hold::Packet;
@@ -73,7 +73,7 @@ impl Requester {
         self.ack_deadline = None;
     }
 
-    /// The place of an answer that came is not there; the send queue ends at `tail`.
+    /// A page of an arrived response's destination buffer is missing; the send queue ends at `tail`.
     #[cold]
     #[inline(never)]
     pub fn answer_waits(&mut self, now: Instant, tail: u32, config: &Config) -> Handled {
@@ -95,7 +95,7 @@ impl Requester {
         }
     }
 
-    /// The answer is dropped; the request goes out again in a while, as often as need be.
+    /// Drops the response; the request is retransmitted after `time`, as often as necessary.
     fn repeat_after(&mut self, now: Instant, time: Duration, tail: u32, config: &Config) {
         if self.rnr_deadline.is_some() {
             return;
@@ -107,7 +107,7 @@ impl Requester {
         self.state = RequesterState::PageFault;
     }
 
-    /// Sees to a place among what is outstanding, and to that of the answer that the request at `next` asks for, of `len` bytes unless it is an atomic.
+    /// Takes a READ credit and prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).
     #[inline(never)]
     pub(super) fn prepare<H: Host>(
         &mut self,
@@ -136,7 +136,7 @@ impl Requester {
 }
 
 impl Failure {
-    /// Memory of the own process was refused.
+    /// The host refused memory of the local process.
     pub fn local(denied: Denied) -> Failure {
         Failure { status: Status::LocalProtection, vendor: vendor::denied(denied) }
     }

@@ -1,20 +1,20 @@
-//! Places for outstanding READs and atomics, where the adapter has a limit to those of all QPs: see `quirk::outstanding`.
+//! READ credits of the requester, where the adapter limits the READs and atomics of all QPs: see `quirk::outstanding`.
 
 use super::Requester;
 use crate::Host;
 
-/// What the requester has of them.
+/// The READ credits that the requester holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
-    /// So many.
+    /// Number of credits held.
     taken: u32,
-    /// The last one is that of the work request before this number.
+    /// The work request before this number has a credit already.
     up_to: u32,
 }
 
 impl Requester {
-    /// Whether the work request at `next` has a place, or gets one. It keeps it until it is done, however often it is
-    /// repeated.
+    /// Whether the work request at `next` has a READ credit, or gets one. It keeps the credit until it is complete,
+    /// across retransmissions.
     #[cold]
     pub(super) fn has_place<H: Host>(&mut self, host: &mut H) -> bool {
         let after = self.next.wr.wrapping_add(1);
@@ -29,7 +29,7 @@ impl Requester {
         true
     }
 
-    /// A READ or an atomic is done.
+    /// A READ or an atomic is complete.
     #[inline]
     pub fn give_back_one<H: Host>(&mut self, host: &mut H) {
         if self.places.taken > 0 {
@@ -38,7 +38,7 @@ impl Requester {
         }
     }
 
-    /// Nothing is outstanding any more.
+    /// No READ or atomic is outstanding any more.
     pub fn give_back_all<H: Host>(&mut self, host: &mut H) {
         let taken = self.leave_places();
         if taken > 0 {
@@ -46,7 +46,7 @@ impl Requester {
         }
     }
 
-    /// The same, where the caller gives them back.
+    /// As `give_back_all`, but the caller gives the returned number of credits back.
     pub fn leave_places(&mut self) -> u32 {
         std::mem::take(&mut self.places).taken
     }

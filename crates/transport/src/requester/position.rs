@@ -1,17 +1,17 @@
-//! A place in the stream of request PSNs, and what lies between two places.
+//! A position in the stream of request PSNs, and the distance between two positions.
 
 use crate::config::Config;
 use crate::qp::InFlight;
 use crate::send_queue::{Kind, SendSlot};
 
-/// What a packet costs a receive buffer beyond its payload, bytes.
+/// The cost of a packet in a receive buffer beyond its payload, bytes.
 pub(crate) const PACKET_COST: u64 = 512;
 
-/// A packet boundary, counted from the first PSN on. Sums run along, so that the difference of two positions tells
-/// what is under way between them.
+/// A packet boundary, counted from the first PSN. It carries running sums, so that the difference of two positions is
+/// the amount in flight between them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Position {
-    /// Packets before it. As 64 bits it orders what 24-bit PSNs cannot.
+    /// Packets before it. 64 bits, because 24-bit PSNs wrap.
     pub seq: u64,
     /// The work request that the next packet belongs to.
     pub wr: u32,
@@ -19,16 +19,16 @@ pub(crate) struct Position {
     pub packet: u32,
     /// Cost in bytes of the request packets before it.
     cost: u64,
-    /// Bytes asked for by READs before it.
+    /// Bytes requested by READs before it.
     read_bytes: u64,
     /// READ requests and atomics before it.
     reads: u64,
-    /// Messages before it less work requests before it, wrapping: see `messages`.
+    /// Messages before it minus work requests before it, wrapping: see `messages`.
     extra: u32,
 }
 
 impl Position {
-    /// Steps over `packets` PSNs of the work request that it stands in, which has that many left.
+    /// Moves forward by `packets` PSNs of the current work request, which has at least that many left.
     #[inline(always)]
     pub fn advance(&mut self, slot: &SendSlot, packets: u32, config: &Config) {
         let to = self.packet + packets;
@@ -58,14 +58,14 @@ impl Position {
         }
     }
 
-    /// Steps over whatever comes before another work request: it will never be sent.
+    /// Moves to work request `wr`; the packets in between are never sent.
     pub fn skip_to(&mut self, wr: u32) {
         self.wr = wr;
         self.packet = 0;
     }
 
-    /// Messages that end before it, as the responder counts them, wrapping: each READ request is one, and what is local is
-    /// none.
+    /// Number of messages that end before it, in the responder's count, wrapping: each READ request counts as one,
+    /// local work requests count as none.
     #[inline]
     pub fn messages(&self) -> u32 {
         self.wr.wrapping_add(self.extra)
@@ -76,7 +76,7 @@ impl Position {
         self.reads - una.reads
     }
 
-    /// What is under way between `una` and this one.
+    /// The amount in flight between `una` and this position.
     pub fn since(&self, una: &Position) -> InFlight {
         InFlight {
             request_bytes: (self.cost - una.cost) as usize,

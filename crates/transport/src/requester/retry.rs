@@ -8,22 +8,22 @@ use crate::{Instant, Status};
 use std::time::Duration;
 use weir_wire::RnrTimer;
 
-/// rnr_retry that stands for ever (IBTA 9.7.5.2.8).
+/// The rnr_retry value that means infinite (IBTA 9.7.5.2.8).
 const RNR_FOR_EVER: u8 = 7;
 
-/// How often the oldest request may still be tried again.
+/// How many more times the oldest request may be retransmitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retries {
     left: u8,
     rnr_left: u8,
 }
 
-/// How often requests had to be sent again since the QP was made, wrapping.
+/// Retransmission counters: how often requests were sent again since the QP was created, by cause, wrapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setbacks {
-    /// Nothing was heard of the oldest request.
+    /// The ACK timeout of the oldest request expired.
     pub ack_timeouts: u32,
-    /// The responder missed a packet.
+    /// The responder reported a missing packet.
     pub sequence_naks: u32,
     /// A response was missing.
     pub implied_naks: u32,
@@ -38,7 +38,7 @@ impl Retries {
 }
 
 impl Requester {
-    /// Starts again from the oldest packet that is not acknowledged (go-back-N, IBTA 9.7.5.1.1).
+    /// Restarts sending at the oldest unacknowledged packet (go-back-N, IBTA 9.7.5.1.1).
     pub(super) fn go_back(&mut self) {
         self.next = self.una;
         self.asked = self.una.seq;
@@ -49,8 +49,8 @@ impl Requester {
         self.repeating = Some(self.una.seq);
     }
 
-    /// The oldest request went unanswered for too long, `retry_cnt` + 1 times in a row at most (IBTA 9.9.2.1.1), or for
-    /// as long as the peer asked for patience.
+    /// The ACK timeout of the oldest request expired. The QP fails after `retry_cnt` + 1 expirations in a row
+    /// (IBTA 9.9.2.1.1), but not before `Config::patience` has passed.
     pub(super) fn ack_timed_out(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
         let patient = self.unanswered_since.is_some_and(|since| now - since < config.patience);
         if !patient || self.retries.left > 0 {
@@ -63,7 +63,7 @@ impl Requester {
         Ok(())
     }
 
-    /// How long an answer is waited for after so many timeouts in a row.
+    /// The ACK timeout after the current number of timeouts in a row.
     #[inline]
     pub(super) fn stretched(&self, timeout: Duration, config: &Config) -> Duration {
         if self.timeouts == 0 {
@@ -72,11 +72,11 @@ impl Requester {
         timeout * 1u32.checked_shl(self.timeouts).unwrap_or(u32::MAX).min(config.profile.ack_timeout.growth)
     }
 
-    /// The responder misses the packet at `una` (IBTA 9.7.5.2.2); counts as a retry unless it also acknowledged
+    /// The responder lacks the packet at `una` (IBTA 9.7.5.2.2). Counts as a retry unless the NAK also acknowledged
     /// something.
     pub fn sequence_nak(&mut self, progress: bool) -> Result<(), Failure> {
         let already_back = self.next.seq == self.una.seq;
-        // While waiting for a receiver that was not ready, nothing is on the way that could be missed.
+        // During an RNR wait no packet is in flight that could be missing.
         if already_back || self.rnr_deadline.is_some() {
             return Ok(());
         }
@@ -89,8 +89,8 @@ impl Requester {
         Ok(())
     }
 
-    /// A response to the READ or atomic at `una` must have been lost, as a later one has come (IBTA 9.7.5.1.5, implied
-    /// NAK). Asked for again once; if that is lost too, the timeout will tell.
+    /// The response to the READ or atomic at `una` is lost, because a later response has arrived
+    /// (IBTA 9.7.5.1.5, implied NAK). The request is sent again once; if that fails too, the ACK timeout expires.
     pub fn response_lost(&mut self) {
         if self.repeating != Some(self.una.seq) {
             self.setbacks.implied_naks = self.setbacks.implied_naks.wrapping_add(1);
@@ -124,7 +124,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer is alive: a row of timeouts ends here.
+    /// The peer responded: resets the retry counter and the number of timeouts in a row.
     pub(super) fn restart_retries(&mut self, config: &Config) {
         self.retries.left = config.attr.retry_cnt;
         self.timeouts = 0;

@@ -1,4 +1,4 @@
-//! Describing one request packet: opcode, extension headers, where its payload lies.
+//! Describes one request packet: opcode, extension headers, location of the payload.
 
 use super::position::Position;
 use crate::config::Config;
@@ -6,21 +6,21 @@ use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Datagram, Outgoing, Payload, SendFlags, SendOp, Target};
 use weir_wire::{AtomicEth, Deth, Headers, Ieth, ImmDt, Operation, Operation as O, Psn, Reth, XrcEth};
 
-/// What goes out next from a position.
+/// The next packet from a position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// PSNs that it takes.
+    /// Number of PSNs that it uses.
     pub packets: u32,
     /// Payload bytes of the packet.
     pub payload: usize,
-    /// Bytes that it asks for.
+    /// Bytes of READ response that it requests.
     pub read_bytes: usize,
-    /// Nothing of the work request comes after it.
+    /// It is the last packet of the work request.
     pub last: bool,
 }
 
 impl Step {
-    /// The packet of `slot` that `at` stands before.
+    /// The packet of `slot` at position `at`.
     #[inline]
     pub fn at(at: &Position, slot: &SendSlot, config: &Config) -> Step {
         let left = slot.length as usize - (at.packet as usize * config.mtu).min(slot.length as usize);
@@ -29,7 +29,7 @@ impl Step {
                 Step { packets: 1, payload: left.min(config.mtu), read_bytes: 0, last: at.packet + 1 == slot.packets }
             }
             Kind::Read => {
-                // A repeated READ ends where the one that it repeats ended, so that the responder knows it again.
+                // A retransmitted READ ends where the original ended, so that the responder recognizes it.
                 let chunk = config.read_packets;
                 let packets = (chunk - at.packet % chunk).min(slot.packets - at.packet);
                 Step {
@@ -40,7 +40,7 @@ impl Step {
                 }
             }
             Kind::AtomicWrite => Step { packets: 1, payload: left, read_bytes: 0, last: true },
-            // What is local is never sent.
+            // Local work requests are never sent.
             Kind::Atomic | Kind::Local => Step { packets: 1, payload: 0, read_bytes: 0, last: true },
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn outgoing<'a>(
         Source::Gather(sges) => Payload::Gather { sges, offset, len: step.payload },
         Source::Inline(bytes) => Payload::Bytes(&bytes[offset as usize..][..step.payload]),
     };
-    // Changed where it stands: moving headers costs.
+    // Modified in place: moving headers is expensive.
     let headers = config.headers(operation(&slot.op, first, step.last), psn, step.payload);
     let mut outgoing = Outgoing { headers, payload, to: None };
     outgoing.headers.bth.ack_req = ack_req;
@@ -75,7 +75,7 @@ pub(super) fn outgoing<'a>(
     outgoing
 }
 
-/// Says whom the packet is for, where that is not the connected peer alone.
+/// Adds the header that names the destination, unless that is just the connected peer.
 #[cold]
 fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Datagram> {
     match slot.to {
@@ -85,7 +85,7 @@ fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Dat
             None
         }
         Target::Datagram(to) => {
-            // IBTA 10.2.5: a controlled Q_Key stands for the sender's own.
+            // IBTA 10.2.5: a controlled Q_Key is replaced by the sending QP's own.
             let qkey = if to.qkey >> 31 != 0 { config.attr.qkey } else { to.qkey };
             headers.bth.dest_qp = to.dest_qp;
             headers.put(Deth { qkey: qkey.into(), src_qp: config.init.qp_num.into() });
@@ -94,7 +94,7 @@ fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Dat
     }
 }
 
-/// The operation of a packet by its place in the message (IBTA 9.2.1). A new kind of work request adds its line.
+/// The operation of a packet by its position in the message (IBTA 9.2.1). A new kind of work request adds its line.
 fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
     const fn part(first: bool, last: bool, parts: [Operation; 4]) -> Operation {
         parts[(first as usize) | (last as usize) << 1]
@@ -108,7 +108,7 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
         SendOp::CompareSwap { .. } => O::CompareSwap,
         SendOp::FetchAdd { .. } => O::FetchAdd,
         SendOp::AtomicWrite { .. } => O::AtomicWrite,
-        // What is local is never sent.
+        // Local work requests are never sent.
         SendOp::SendInvalidate { .. } | SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => {
             part(first, last, [O::SendMiddle, O::SendFirst, O::SendLastInv, O::SendOnlyInv])
         }
@@ -117,7 +117,7 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
 
 #[inline(always)]
 fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step: &Step) {
-    // The solicited bit counts on a message's last packet, where the receiver gets a completion (IBTA 9.2.3).
+    // The solicited bit has an effect on a message's last packet, where the receiver gets a completion (IBTA 9.2.3).
     let solicited = step.last && slot.flags.contains(SendFlags::SOLICITED);
     let reth = |va: u64, rkey: u32, len: u32| Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() };
     let atomic = |va: u64, rkey: u32, swap_or_add: u64, compare: u64| AtomicEth {
@@ -126,7 +126,7 @@ fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step
         swap_or_add: swap_or_add.into(),
         compare: compare.into(),
     };
-    // Immediate data is the application's own big-endian word.
+    // Immediate data is a big-endian word of the application.
     let imm_dt = |imm: u32| ImmDt { imm: u32::from_be(imm).into() };
     match slot.op {
         SendOp::Send => headers.bth.solicited = solicited,

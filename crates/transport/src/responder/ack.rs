@@ -1,28 +1,27 @@
-//! Acknowledgements: owed, coalesced, sent (IBTA 9.7.5.1.2, 9.7.5.2).
+//! ACKs and NAKs: owed, coalesced, sent (IBTA 9.7.5.1.2, 9.7.5.2).
 
 use crate::config::Config;
 use crate::{Instant, Outgoing, Payload};
 use std::time::Duration;
 use weir_wire::{Aeth, Operation, Psn, Syndrome};
 
-/// What the requester is still to be told. All before the expected PSN is executed, so one ACK speaks for everything
-/// that is owed.
+/// The ACK or NAK that is owed to the peer. Everything before the expected PSN is executed, so one ACK covers it all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Owed {
     #[default]
     Nothing,
-    /// The ACK of one single-packet message, which may wait for company until then.
+    /// The ACK of one single-packet message. It may wait until this time for a request to share a burst with.
     Lazy(Instant),
-    /// An ACK, now.
+    /// An ACK, due now.
     Ack,
-    /// A NAK: it acknowledges all before its PSN, too.
+    /// A NAK, due now: it also acknowledges everything before its PSN.
     Nak(Syndrome),
-    /// A NAK that is not to go before then, and maybe an ACK now of what comes before it.
+    /// A NAK that is due at time `at`, and, if `ack` is set, an ACK of everything before it that is due now.
     Later { at: Instant, syndrome: Syndrome, ack: bool },
 }
 
 impl Owed {
-    /// A request that asked for an acknowledgement was executed. `may_wait`: its ACK will have company soon.
+    /// A request that asks for an acknowledgement was executed. `may_wait`: a request is likely to leave soon.
     #[inline]
     pub fn ask(&mut self, now: Instant, may_wait: bool, config: &Config) {
         *self = match self {
@@ -31,7 +30,7 @@ impl Owed {
         };
     }
 
-    /// A NAK, so long after `now`; if one waits already, that. What is owed beside it is said at once.
+    /// A NAK that is due `wait` after `now`; a delayed NAK that is owed already stays. An owed ACK becomes due now.
     pub fn nak_after(&mut self, now: Instant, wait: Duration, syndrome: Syndrome) {
         *self = match *self {
             later @ Owed::Later { .. } => later,
@@ -41,7 +40,7 @@ impl Owed {
         };
     }
 
-    /// A duplicate asks for its ACK again; a NAK acknowledges it as well.
+    /// A duplicate asks for its ACK again; an owed NAK acknowledges it as well.
     pub fn repeat(&mut self) {
         match self {
             Owed::Nak(_) => {}
@@ -50,7 +49,7 @@ impl Owed {
         }
     }
 
-    /// It went out.
+    /// The due ACK or NAK was sent.
     pub fn said(&mut self) {
         *self = match *self {
             Owed::Later { at, syndrome, .. } => Owed::Later { at, syndrome, ack: false },
@@ -58,7 +57,7 @@ impl Owed {
         };
     }
 
-    /// An ACK that waits for company waits no more. Whether there was one.
+    /// A waiting ACK becomes due. Returns whether there was one.
     pub fn hurry(&mut self) -> bool {
         let waited = matches!(self, Owed::Lazy(_));
         if waited {
@@ -67,7 +66,7 @@ impl Owed {
         waited
     }
 
-    /// Hurries what is due by now. Whether that is an ACK that has waited for company in vain.
+    /// Makes due what has waited until `now`. Returns whether that is an ACK that no request came to join.
     pub fn hurry_due(&mut self, now: Instant) -> bool {
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return false;
@@ -88,19 +87,19 @@ impl Owed {
         }
     }
 
-    /// A NAK is said, or will be.
+    /// Whether a NAK is owed, due now or later.
     #[inline]
     pub fn is_nak(&self) -> bool {
         matches!(self, Owed::Nak(_) | Owed::Later { .. })
     }
 
-    /// Whether it goes out at the next opportunity.
+    /// Whether an ACK or a NAK is due now.
     #[inline]
     pub fn is_due(&self) -> bool {
         matches!(self, Owed::Ack | Owed::Nak(_) | Owed::Later { ack: true, .. })
     }
 
-    /// The packet that says it.
+    /// The packet of the due ACK or NAK.
     pub fn outgoing(&self, expected: Psn, msn: u32, config: &Config) -> Option<Outgoing<'static>> {
         let (psn, syndrome) = match *self {
             Owed::Nothing | Owed::Lazy(_) | Owed::Later { ack: false, .. } => return None,
@@ -113,24 +112,23 @@ impl Owed {
     }
 }
 
-/// Whether this side answers each message by a send of its own, soon. Only then does an ACK wait for that send: one
-/// that waits is lost where the process ends meanwhile, and the peer takes a message that was delivered for a failed
-/// one.
+/// Whether the application answers each message soon with a send. Only then does an ACK wait for that send: a waiting
+/// ACK is lost if the process ends meanwhile, and the peer would report a delivered message as failed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Habit {
-    /// Messages that were answered in a row, as far as that is counted.
+    /// Number of messages answered in a row, up to `HABIT`.
     answered: u8,
-    /// A message was executed then, and was not answered yet.
+    /// The time at which the last message was executed, while it is unanswered.
     open: Option<Instant>,
-    /// Something was posted after it.
+    /// A send was posted after it.
     posted: bool,
 }
 
-/// So many answers in a row are a habit.
+/// The number of answers in a row from which on ACKs wait.
 const HABIT: u8 = 8;
 
 impl Habit {
-    /// A single-packet message was executed. Whether its ACK may wait for an answer.
+    /// A single-packet message was executed. Returns whether its ACK may wait for the application's answer.
     #[inline]
     pub fn message(&mut self, now: Instant) -> bool {
         if self.open.replace(now).is_some() {
@@ -146,7 +144,7 @@ impl Habit {
         self.posted = true;
     }
 
-    /// What was posted is about to leave.
+    /// The posted sends are about to leave.
     #[inline]
     pub fn leaves(&mut self, now: Instant, config: &Config) {
         if std::mem::take(&mut self.posted)
@@ -157,7 +155,7 @@ impl Habit {
         }
     }
 
-    /// An ACK waited for an answer in vain.
+    /// An ACK has waited for an answer that did not come in time.
     #[cold]
     pub fn broken(&mut self) {
         self.answered = 0;

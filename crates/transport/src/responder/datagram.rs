@@ -1,4 +1,4 @@
-//! The responder of UD: each packet is a message, from any sender that knows the Q_Key (IBTA 9.8.3.2).
+//! The responder of UD: each packet is a message, from any sender with the right Q_Key (IBTA 9.8.3.2).
 
 use super::page_fault::{Stop, Waits};
 use super::{Fatal, Responder};
@@ -8,14 +8,14 @@ use crate::recv_queue::{Received, RecvQueue};
 use crate::{Handled, Host, Status, WcOpcode};
 use weir_wire::{Deth, ImmDt, Packet};
 
-/// Bytes of the network header that stands before a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused
-/// bytes and an IPv4 header (annex A17.4.5.1).
+/// Bytes of the network header that precedes a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused bytes
+/// and an IPv4 header (annex A17.4.5.1).
 pub const GRH_LEN: usize = 40;
 
 impl Responder {
-    /// Takes a datagram with its network header. A datagram that finds no receive is dropped without a word, and so is
-    /// one that is longer than its receive (IBTA 9.9.3.1, class D). A receive of a shared queue was taken for that
-    /// datagram and cannot go back: it completes with a local length error, and the QP goes on (class E).
+    /// Handles a datagram with its network header. Without a receive work request it is dropped without a reply, as is
+    /// a datagram that is longer than its receive (IBTA 9.9.3.1, class D). A receive from a shared queue was taken for
+    /// that datagram and cannot be returned: it completes with a local length error, and the QP continues (class E).
     #[inline]
     pub fn handle_datagram<H: Host>(
         &mut self,

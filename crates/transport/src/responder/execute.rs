@@ -1,4 +1,4 @@
-//! Executing one request that came in order: the checks of IBTA 9.7.4.1 from "resources" on, then the work.
+//! Executes one request that arrived in order: the checks of IBTA 9.7.4.1 from "resources" on, then the operation.
 
 use super::opcode_order::{Message, Request};
 use super::page_fault::Stop;
@@ -12,8 +12,8 @@ use crate::{Access, AtomicOp, Denied, Host, Status, WcOpcode};
 use weir_wire::{AtomicEth, Ieth, ImmDt, NakCode, Packet, Reth};
 
 impl Responder {
-    /// Executes a request. Before it returns `Executed`, everything that the packet carries is in place. After a page
-    /// fault it can be called again as if it had not been called (part of the payload may be in place).
+    /// Executes a request. When it returns `Executed`, all data of the packet is in memory. After a page fault it may
+    /// be called again: its state is unchanged (part of the payload may be in memory).
     #[inline(always)]
     pub(super) fn execute<H: Host>(
         &mut self,
@@ -48,7 +48,7 @@ impl Responder {
             _ => 0,
         };
         check_packet_length(packet, config)?;
-        // IBTA 9.7.4.1.6: a message longer than its receive.
+        // IBTA 9.7.4.1.6: the message is longer than its receive.
         if received + payload.len() as u64 > queue.room() {
             return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).into());
         }
@@ -62,7 +62,7 @@ impl Responder {
         }
         let ended_key = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
         if let Some(rkey) = ended_key {
-            // IBTA 9.5: what came before it is done first, and under the rights that it had.
+            // IBTA 9.5: earlier requests finish first, with the access rights that they had.
             if self.resources.reads_by(rkey) {
                 return Err(Stop::StillRead);
             }
@@ -98,7 +98,7 @@ impl Responder {
             _ => return Err(Fatal::invalid().into()),
         };
         let after = received + payload.len() as u64;
-        // IBTA 9.7.4.1.6: the packets sum up to what the RETH announced.
+        // IBTA 9.7.4.1.6: the packets' lengths add up to the length in the RETH.
         if total > MAX_MESSAGE || after > total || ends != (after == total) {
             return Err(Fatal::invalid().into());
         }
@@ -150,7 +150,7 @@ impl Responder {
         let (va, rkey) = (atomic.va.get(), atomic.rkey.get());
         self.check_resources(config)?;
         host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Stop::access)?;
-        // IBTA 9.4.5, C9-93: 64-bit atomics are aligned.
+        // IBTA 9.4.5, C9-93: addresses of 64-bit atomics are aligned.
         if !va.is_multiple_of(8) {
             return Err(Fatal::invalid().into());
         }
@@ -170,7 +170,7 @@ impl Responder {
         let reth = packet.headers.get::<Reth>().ok_or(Fatal::invalid())?;
         let (va, rkey) = (reth.va.get(), reth.rkey.get());
         self.check_resources(config)?;
-        // IBTA annex A19: eight bytes, aligned.
+        // IBTA annex A19: eight bytes at an aligned address.
         if packet.payload.len() != 8 || reth.dma_len.get() != 8 || !va.is_multiple_of(8) {
             return Err(Fatal::invalid().into());
         }
@@ -191,14 +191,14 @@ impl Responder {
         self.resources.add(Resource::new(self.expected, packets, self.msn, answer));
     }
 
-    /// A message is finished (IBTA 9.7.7.1.2: the MSN counts them).
+    /// A message is finished (IBTA 9.7.7.1.2: the MSN counts finished messages).
     fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
 }
 
-/// IBTA C9-65 …: FIRST and MIDDLE are full, LAST is not empty, nothing is longer than the path MTU.
+/// IBTA C9-65 …: FIRST and MIDDLE are full, LAST is not empty, no packet exceeds the path MTU.
 #[inline(always)]
 fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal> {
     let opcode = packet.headers.bth.opcode;
@@ -212,7 +212,7 @@ fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal
 }
 
 impl Fatal {
-    /// A peer's access was refused: for what it asked, or because we cannot serve it (IBTA 9.7.5.2.5, 9.7.5.2.6).
+    /// The host refused a peer's access: a wrong request, or missing local memory (IBTA 9.7.5.2.5, 9.7.5.2.6).
     pub(super) fn access(denied: Denied) -> Fatal {
         match denied {
             Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None },

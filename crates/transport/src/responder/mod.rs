@@ -1,11 +1,11 @@
-//! The responder: takes requests in PSN order, executes them, answers (IBTA 9.7.3, 9.7.4, 9.7.5).
+//! The responder: takes requests in PSN order, executes and answers them (IBTA 9.7.3, 9.7.4, 9.7.5).
 //!
 //! The order of checks is sequence → opcode order → operation allowed → resources (receive queue) → length → key →
-//! execute → acknowledge; each has its own file or function.
+//! execute → acknowledge; each check has its own file or function.
 //!
-//! Where Soft-RoCE differs: a SEND of several packets that meets an empty receive queue gets one RNR NAK here, and its
-//! other packets are dropped in silence until the first one is repeated (IBTA 9.7.5.2.8); Soft-RoCE sends a sequence NAK
-//! for them as well.
+//! Difference from Soft-RoCE: a SEND of several packets that meets an empty receive queue gets one RNR NAK here, and
+//! its other packets are dropped without a reply until the first one is retransmitted (IBTA 9.7.5.2.8); Soft-RoCE
+//! sends a sequence NAK for them as well.
 
 mod ack;
 mod datagram;
@@ -28,7 +28,7 @@ use resources::Resources;
 use sequence::{Place, Sequence};
 use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
 
-/// What the responder is at.
+/// The state of the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponderState {
     /// Between messages.
@@ -37,28 +37,28 @@ pub enum ResponderState {
     InSend,
     /// Inside a WRITE of several packets.
     InWrite,
-    /// A PSN is missing and that was said; silent until it comes.
+    /// A PSN is missing and a sequence NAK was sent; no further NAK until the packet arrives.
     AwaitMissing,
-    /// There was no receive work request and that was said; silent until the request is repeated.
+    /// There was no receive work request and an RNR NAK was sent; no further NAK until the request is retransmitted.
     AwaitReceive,
-    /// A request, or the answer to one, needs a page that is missing.
+    /// A request, or the response to one, needs a missing page.
     PageFault,
     /// In the error state.
     Halted,
 }
 
-/// An error that ends the connection: what the peer is told, and how the receive under way ends.
+/// An error that ends the connection: the NAK for the peer, and the status of the current receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fatal {
     pub nak: NakCode,
-    /// Status and detail of the oldest receive work request, if it is concerned.
+    /// Status and vendor error of the oldest receive work request, if the error affects it.
     pub receive: Option<(Status, u32)>,
 }
 
-/// How a request ended that was not fatal.
+/// The result of a request without a fatal error.
 enum Verdict {
     Executed,
-    /// The answer takes `packets` PSNs and acknowledges by itself.
+    /// The response uses `packets` PSNs and is itself the acknowledgement.
     Answering {
         packets: u32,
     },
@@ -66,21 +66,21 @@ enum Verdict {
     NotReady,
 }
 
-/// What follows if requests do not come in order.
+/// Whether requests arrive in order, and which NAK was sent if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Order {
     #[default]
     Kept,
-    /// One sequence NAK was said; no more until in order again (IBTA 9.7.5.2.2).
+    /// A sequence NAK was sent; no other is sent until a request is in order again (IBTA 9.7.5.2.2).
     MissingSaid,
-    /// An RNR NAK was said.
+    /// An RNR NAK was sent.
     NotReadySaid,
-    /// The same, because of a page.
+    /// An RNR NAK was sent because of a missing page.
     PageFaultSaid,
     Halted,
 }
 
-/// A shared receive queue that a message named.
+/// The shared receive queue that a message names (XRC).
 #[derive(Clone, Copy, Debug)]
 struct Named {
     number: u32,
@@ -92,10 +92,10 @@ struct Named {
 pub(crate) struct Responder {
     /// The PSN that the next new request carries.
     expected: Place,
-    /// Messages finished, 24 bits.
+    /// Finished messages, modulo 2^24.
     msn: u32,
     message: Message,
-    /// XRC: the shared receive queue of the message under way, or of the last one.
+    /// XRC: the shared receive queue of the current message, or of the last one.
     named: Option<Named>,
     order: Order,
     owed: Owed,
@@ -103,25 +103,25 @@ pub(crate) struct Responder {
     /// The NAK that ended the connection.
     ended_by: Option<Syndrome>,
     resources: Resources,
-    /// A request has come.
+    /// A request has arrived.
     established: bool,
     waits: Waits,
-    /// Requests were dropped while an answer waited.
+    /// Requests were dropped while a response waited for a page.
     dropped: bool,
     held_back: HeldBack,
     chance: Chance,
-    /// Nothing goes out before then: the answer that is next is found the slow way.
+    /// Nothing is sent before this time: the next response is delayed.
     late: Option<Instant>,
 }
 
 impl Responder {
-    /// That of a new QP, which is still to be started.
+    /// The responder of a new QP, before `start`.
     pub fn new(config: &Config) -> Responder {
         let chance = Chance::new(config.profile.seed, config.init.qp_num, Side::Responder as u8);
         Responder { chance, ..Responder::default() }
     }
 
-    /// Starts afresh with the attributes as they are (at RTR, and at RESET).
+    /// Resets the responder to the current attributes (at RTR, and at RESET).
     pub fn start(&mut self, config: &Config) {
         self.expected = Place::first(config.attr.rq_psn);
         self.msn = 0;
@@ -138,7 +138,7 @@ impl Responder {
         self.late = None;
     }
 
-    /// Takes over a changed number of resources. The newest stay, answered or not.
+    /// Applies a changed number of resources. The newest resources stay, answered or not.
     pub fn resize(&mut self, config: &Config) {
         self.resources.resize(config.attr.max_dest_rd_atomic);
     }
@@ -156,7 +156,7 @@ impl Responder {
         }
     }
 
-    /// Stops for good: the QP is in the error state. With a NAK, that and the answers before it still go out.
+    /// Stops: the QP is in the error state. With a NAK, the pending responses and then the NAK are still sent.
     pub fn halt(&mut self, nak: Option<NakCode>) {
         self.order = Order::Halted;
         self.waits = Waits::No;
@@ -173,9 +173,9 @@ impl Responder {
         }
     }
 
-    /// In the error state a request is dropped (IBTA 10.3.1). But if that state was told by a NAK and the peer asks
-    /// again for what was refused, or for what came before, then it has not heard: it is told again, where it would
-    /// count its tries instead of learning why.
+    /// The error state drops requests (IBTA 10.3.1). But if a NAK caused that state and the peer retransmits the
+    /// refused request or an earlier one, then the NAK was lost and is sent again. Otherwise the peer would exhaust
+    /// its retries without learning the reason.
     #[cold]
     pub fn refuse_again(&mut self, psn: Psn) {
         if let Some(nak) = self.ended_by
@@ -185,7 +185,7 @@ impl Responder {
         }
     }
 
-    /// Whether a request has come.
+    /// Whether a request has arrived.
     pub fn is_established(&self) -> bool {
         self.established
     }
@@ -194,7 +194,7 @@ impl Responder {
         self.expected.psn()
     }
 
-    /// When an ACK that waits for company must go, or what is late may.
+    /// The time at which a waiting ACK, a delayed NAK or a delayed response is due.
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         match (self.owed.deadline(), self.late) {
@@ -208,7 +208,7 @@ impl Responder {
         matches!(self.owed, Owed::Lazy(_))
     }
 
-    /// Whether an ACK is owed, be it one that may wait.
+    /// Whether an ACK is owed, including a waiting one.
     #[inline]
     pub fn owes_ack(&self) -> bool {
         matches!(self.owed, Owed::Lazy(_) | Owed::Ack)
@@ -220,18 +220,18 @@ impl Responder {
         self.habit.posted();
     }
 
-    /// What was posted leaves now, and an ACK that is owed may leave with it.
+    /// The posted sends leave now, and an owed ACK may leave with them.
     #[inline]
     pub fn answers(&mut self, now: Instant, config: &Config) {
         self.habit.leaves(now, config);
     }
 
-    /// An ACK that waits for an answer goes with one that is there.
+    /// A waiting ACK leaves now, together with requests.
     pub fn accompany(&mut self) {
         self.owed.hurry();
     }
 
-    /// An ACK that waits for an answer waits no more.
+    /// A waiting ACK stops waiting: no request came in time.
     pub fn hurry(&mut self) {
         if self.owed.hurry() {
             self.habit.broken();
@@ -248,19 +248,19 @@ impl Responder {
         }
     }
 
-    /// Whether something is to go out now; an ACK that may wait does not count.
+    /// Whether something is due now; an ACK that may still wait does not count.
     #[inline]
     pub fn wants_transmit(&self) -> bool {
         (self.owed.is_due() || self.resources.is_pending()) && self.late.is_none()
     }
 
-    /// Whether that is more than an ACK, which can as well follow our own requests.
+    /// Whether more than an ACK is due; an ACK alone can follow the QP's own requests.
     #[inline]
     pub fn has_answers(&self) -> bool {
         matches!(self.owed, Owed::Nak(_)) || self.resources.is_pending()
     }
 
-    /// Takes a request.
+    /// Handles a request.
     #[inline]
     pub fn handle<H: Host>(
         &mut self,
@@ -295,7 +295,7 @@ impl Responder {
         }
         self.order = Order::Kept;
         if self.owed.is_nak() {
-            // Not out yet, and no longer true; but what it acknowledged stays acknowledged.
+            // A NAK that was not sent is obsolete; but an ACK for the packets before it is still owed.
             self.owed = Owed::Ack;
         }
         match verdict {
@@ -306,8 +306,8 @@ impl Responder {
             _ => {
                 self.expected = self.expected.plus(1);
                 if bth.ack_req {
-                    // An XRC target's answers leave by another QP: ahead of an ACK that waits, and the peer would hear
-                    // of them before the end of its own send.
+                    // An XRC target's application replies on another QP. They would leave before a waiting ACK, and
+                    // the peer would receive them before its own send completes.
                     let may_wait = starts && ends && !config.xrc_target && self.habit.message(now);
                     self.owed.ask(now, may_wait, config);
                 }
@@ -316,7 +316,7 @@ impl Responder {
         Ok(Handled::Done)
     }
 
-    /// Sends what is due, in PSN order: answers, then an ACK or a NAK. False: the egress is full.
+    /// Sends what is due, in PSN order: responses, then an ACK or a NAK. False: the egress is full.
     pub fn poll<H: Host, E: Egress>(
         &mut self,
         now: Instant,
@@ -333,7 +333,7 @@ impl Responder {
                 Err(Refused::Full) => return Ok(false),
                 Err(Refused::Denied(Denied::PageFault)) => self.answer_waits(now, config, host),
                 Err(Refused::Denied(denied)) => {
-                    // The NAK stands in for the response packet, and nothing comes after it.
+                    // The NAK takes the PSN of the response packet, and nothing follows it.
                     self.expected = self.expected.nearest(psn);
                     self.resources.reset(config.attr.max_dest_rd_atomic);
                     return Err(Fatal::access(denied));
@@ -349,8 +349,8 @@ impl Responder {
         Ok(sent)
     }
 
-    /// XRC: a request names its SRQ. The first packet of a message decides; the SRQ of a message that has taken a receive
-    /// stays the same too (IBTA annex A14).
+    /// XRC: a request names its SRQ. The first packet of a message decides; all packets of the message, and a message
+    /// that already holds a receive, must name the same SRQ (IBTA annex A14).
     #[inline(never)]
     fn name_srq<H: Host>(&mut self, number: u32, starts: bool, queue: &RecvQueue, host: &mut H) -> Result<(), Fatal> {
         if !starts || !queue.is_empty() {
@@ -362,13 +362,13 @@ impl Responder {
         Ok(())
     }
 
-    /// A packet is missing: said once (IBTA 9.7.5.2.2).
+    /// A packet is missing: one sequence NAK is owed (IBTA 9.7.5.2.2).
     fn say_missing(&mut self) {
         self.order = Order::MissingSaid;
         self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
     }
 
-    /// A request that was seen before: answered again, not executed again (IBTA 9.7.5.1.2).
+    /// A duplicate request: answered again, but not executed again (IBTA 9.7.5.1.2).
     fn repeat(&mut self, now: Instant, packet: &Packet<'_>, config: &Config) {
         let bth = &packet.headers.bth;
         let place = self.expected.nearest(bth.psn);
@@ -396,8 +396,8 @@ impl Responder {
     }
 }
 
-/// A READ that comes again is answered late: fresh ones took 3 to 7 µs in all of the thesis' traces, repeated ones 74 to
-/// 93 (T fig 4.2, 5.3). Answers leave in PSN order, so what is behind it is late with it.
+/// Duplicate READs get a late response: new READs took 3 to 7 µs in all traces of the thesis, duplicates 74 to 93
+/// (T fig 4.2, 5.3). Responses leave in PSN order, so later responses are delayed too.
 impl Responder {
     #[cold]
     fn answer_late(&mut self, now: Instant, config: &Config) {
@@ -423,7 +423,7 @@ impl Fatal {
         Fatal { receive: Some((status, vendor)), ..self }
     }
 
-    /// The event that tells the application (IBTA 11.6.3.1).
+    /// The event for the application (IBTA 11.6.3.1).
     pub fn event(&self) -> QpEvent {
         match self.nak {
             NakCode::RemoteAccess => QpEvent::AccessError,

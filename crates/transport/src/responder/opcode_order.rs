@@ -1,9 +1,9 @@
-//! Which request may follow which, and what each asks for (IBTA 9.7.4.1.2, table 37; C9-61).
+//! Which request may follow which, and the access flags that each requires (IBTA 9.7.4.1.2, table 37; C9-61).
 
 use crate::Access;
 use weir_wire::{Operation, Operation as O};
 
-/// What a request packet is part of.
+/// The operation that a request packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Send,
@@ -13,20 +13,20 @@ pub(super) enum Request {
     AtomicWrite,
 }
 
-/// A message of several packets that is under way.
+/// The current message of several packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Message {
-    /// None: the next packet starts one.
+    /// No message: the next packet must start one.
     #[default]
     None,
-    /// Received bytes; the oldest receive work request is taken.
+    /// `received` bytes so far; the oldest receive work request is taken.
     Send { received: u64 },
-    /// Received bytes of `total`, which lie from `va` on.
+    /// `received` bytes so far of `total`; the destination starts at `va`.
     Write { va: u64, rkey: u32, received: u64, total: u64 },
 }
 
-/// The table of requests: what each is part of, and what the QP must allow for it (IBTA 9.7.4.1.3). What is not here is
-/// not supported; a new operation adds its line.
+/// The table of request packets: the operation of each, and the access flags that the QP must have for it
+/// (IBTA 9.7.4.1.3). Others are not supported; a new operation adds its line.
 const TABLE: [(Operation, Request, Access); 18] = [
     (O::SendFirst, Request::Send, Access::empty()),
     (O::SendMiddle, Request::Send, Access::empty()),
@@ -48,9 +48,9 @@ const TABLE: [(Operation, Request, Access); 18] = [
     (O::FetchAdd, Request::Atomic, Access::REMOTE_ATOMIC),
 ];
 
-/// What an operation is part of, if this QP takes it.
+/// The operation of a packet and its required access flags, if this QP supports it.
 pub(super) fn lookup(operation: Operation) -> Option<(Request, Access)> {
-    /// By operation code.
+    /// Indexed by operation code.
     const BY_CODE: [Option<(Request, Access)>; 32] = {
         let mut by_code = [None; 32];
         let mut i = 0;
@@ -63,7 +63,7 @@ pub(super) fn lookup(operation: Operation) -> Option<(Request, Access)> {
     BY_CODE[operation as usize & 31]
 }
 
-/// Whether a packet may come now: a message is begun by FIRST or ONLY and not interrupted.
+/// Whether a packet may follow: FIRST or ONLY begins a message, and no other message interrupts it.
 pub(super) fn follows(message: &Message, request: Request, starts: bool) -> bool {
     match message {
         Message::None => starts,
@@ -78,7 +78,7 @@ mod tests {
     use weir_wire::{Opcode, Service};
 
     #[test]
-    fn messages_are_not_interrupted() {
+    fn no_message_interrupts_another() {
         let write = Message::Write { va: 0, rkey: 0, received: 0, total: 0 };
         for (message, good) in [
             (
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_and_later_operations_are_not_requests() {
+    fn responses_and_unsupported_operations_are_not_requests() {
         for operation in [O::Acknowledge, O::ReadResponseOnly, O::Flush] {
             assert_eq!(lookup(operation), None);
         }

@@ -1,7 +1,7 @@
-//! Network page faults of the responder: a request, or the answer to a READ, needs a page that is not there.
+//! Network page faults of the responder: a request, or the response to a READ, needs a missing page.
 //!
-//! As the profile has it, the request waits at its caller, and nothing after it is executed or acknowledged; or the peer
-//! gets an RNR NAK and repeats it. Either way duplicates are answered meanwhile.
+//! The profile decides: either the caller holds the request, and no later request is executed or acknowledged; or the
+//! peer gets an RNR NAK and retransmits the request. In both cases duplicates are answered meanwhile.
 
 use super::ack::Owed;
 use super::opcode_order::Message;
@@ -17,50 +17,50 @@ use weir_wire::{Packet, Psn, Syndrome};
 pub(super) enum Stop {
     Fatal(Fatal),
     PageFault,
-    /// It ends a key that READs before it are still being answered by.
+    /// It invalidates a key that unfinished responses to earlier READs still use.
     StillRead,
 }
 
-/// What a page is waited for.
+/// What waits for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) enum Waits {
     #[default]
     No,
-    /// For the request with the expected PSN, which the caller keeps.
+    /// The request with the expected PSN, which the caller holds.
     Request,
-    /// For the answer to a READ.
+    /// The response to a READ.
     Answer,
 }
 
-/// What an answer that waits holds back.
+/// The acknowledgements that a waiting response holds back.
 #[derive(Debug, Default)]
 pub(super) struct HeldBack {
-    /// The PSN of its next packet: nothing from there on is acknowledged.
+    /// The PSN of its next packet: nothing from this PSN on is acknowledged.
     psn: Psn,
-    /// Messages finished before it.
+    /// Messages finished before it, modulo 2^24.
     msn: u32,
-    /// What was owed for requests that were executed after it.
+    /// The ACK or NAK owed for requests that were executed after it.
     owed: Owed,
 }
 
 impl Responder {
-    /// What was missing is there: what waited tries again.
+    /// The missing page is present: the waiting request or response is tried again.
     pub fn page_resolved(&mut self) {
         self.resources.unpark();
-        // What was dropped meanwhile comes again only if the peer is told: then the RNR NAK stands.
+        // The peer retransmits the requests dropped meanwhile only after a NAK: then the owed RNR NAK stays.
         let dropped = std::mem::take(&mut self.dropped) && self.owed.is_nak();
         if std::mem::take(&mut self.waits) == Waits::Answer && !dropped {
             let held_back = std::mem::take(&mut self.held_back.owed);
             self.owed = match (held_back, self.owed) {
                 (Owed::Nak(syndrome), _) => Owed::Nak(syndrome),
                 (Owed::Nothing, Owed::Nothing) => Owed::Nothing,
-                // An RNR NAK that is not out is no longer true.
+                // An RNR NAK that was not sent is obsolete.
                 _ => Owed::Ack,
             };
         }
     }
 
-    /// A request that does not come in order, or while a page is waited for.
+    /// A request that is out of order, or arrives while the responder waits for a page.
     #[cold]
     #[inline(never)]
     pub(super) fn not_now(
@@ -89,13 +89,13 @@ impl Responder {
         match stop {
             Stop::Fatal(fatal) => return Err(fatal),
             Stop::StillRead => {
-                // As if it had been lost: the answers leave, then the NAK, and the peer repeats it at once.
+                // Treat the request as lost: the responses leave, then the NAK, and the peer retransmits it at once.
                 self.say_missing();
                 return Ok(Handled::Done);
             }
             Stop::PageFault => {}
         }
-        // It came in order, whatever was missing before it.
+        // The request is the expected one, so an earlier gap is closed.
         self.order = Order::Kept;
         if let Owed::Nak(_) = self.owed {
             self.owed = Owed::Ack;
@@ -103,7 +103,7 @@ impl Responder {
         match config.profile.page_faults.responder {
             ResponderFaults::Wait => {
                 self.waits = Waits::Request;
-                // The peer hears how far it has come: its patience begins anew.
+                // An ACK reports the progress so far, so that the peer's ACK timeout restarts.
                 match self.message {
                     Message::None => {
                         self.owed.hurry();
@@ -119,7 +119,7 @@ impl Responder {
         Ok(self.hold(config))
     }
 
-    /// The next answer packet needs a page that is not there.
+    /// The next response packet needs a missing page.
     #[cold]
     #[inline(never)]
     pub(super) fn answer_waits<H: Host>(&mut self, now: Instant, config: &Config, host: &mut H) {
@@ -133,7 +133,7 @@ impl Responder {
         if let ResponderFaults::RnrNak { read_after, .. } = config.profile.page_faults.responder
             && self.order != Order::Halted
         {
-            // The peer repeats all that comes after, which makes up for what was owed.
+            // The peer retransmits everything after the READ, so nothing owed for later requests is held back.
             self.owed = std::mem::take(&mut self.held_back.owed);
             self.order = Order::Kept;
             self.owed.nak_after(now, read_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
@@ -149,24 +149,24 @@ impl Responder {
         }
     }
 
-    /// An answer is asked for again, one that is `known`: answers that wait try again at once.
+    /// A duplicate asks for a response again, and its resource is `known`: waiting responses are tried again at once.
     pub(super) fn answer_repeated(&mut self, known: bool, config: &Config) {
         if !known {
             return;
         }
         self.resources.unpark();
-        // What follows the repeated READ is executed; where nobody was told to repeat, it waits in its place.
+        // With RNR NAKs the peer also retransmits the requests after this READ: execute them. Else they stay held.
         if self.waits == Waits::Answer && config.answers_faults_with_naks() {
             self.waits = Waits::No;
             self.dropped = false;
-            // Not out yet, and said again if it is still true.
+            // A NAK that was not sent yet; the next fault raises it again.
             if self.owed.is_nak() {
                 self.owed = Owed::Nothing;
             }
         }
     }
 
-    /// A datagram or a packet of UC needs a page that is not there.
+    /// A UD or UC packet needs a missing page.
     #[cold]
     #[inline(never)]
     pub(super) fn hold_unreliable(&mut self, config: &Config) -> Handled {
@@ -176,7 +176,7 @@ impl Responder {
         self.hold(config)
     }
 
-    /// The packet is kept by the caller, unless it will be repeated or, where there is nobody to do so, is lost.
+    /// Whether the caller keeps the packet. With RNR NAKs the peer retransmits it; on UC and UD it is lost.
     fn hold(&self, config: &Config) -> Handled {
         match config.profile.page_faults.responder {
             ResponderFaults::Wait => Handled::Held,
@@ -186,7 +186,7 @@ impl Responder {
 }
 
 impl Stop {
-    /// A peer's access was refused.
+    /// The host refused a peer's access.
     #[cold]
     pub fn access(denied: Denied) -> Stop {
         match denied {
@@ -195,7 +195,7 @@ impl Stop {
         }
     }
 
-    /// The same for a WRITE, of which `len` bytes from `va` on are left.
+    /// As `access`, for a WRITE with `len` bytes left from `va` on.
     #[cold]
     pub fn write<H: Host>(denied: Denied, rkey: u32, va: u64, len: u64, host: &mut H) -> Stop {
         if denied == Denied::PageFault {
@@ -204,7 +204,7 @@ impl Stop {
         Stop::access(denied)
     }
 
-    /// The place of a receive was refused.
+    /// The host refused the buffer of a receive.
     #[cold]
     pub fn receiving(denied: Denied) -> Stop {
         match denied {

@@ -1,4 +1,4 @@
-//! Responder resources: READs and atomics that were accepted, kept to be answered, and answered again
+//! Responder resources: accepted READs and atomics, kept for their responses and for duplicates
 //! (IBTA 9.7.5.1.2, 9.7.7.1).
 
 use super::sequence::Place;
@@ -6,30 +6,30 @@ use crate::config::Config;
 use crate::{Outgoing, Payload, Remote};
 use weir_wire::{Aeth, AtomicAckEth, Operation, Psn, Syndrome};
 
-/// What a resource answers.
+/// The response of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Memory from `va` on, within the protection domain that the request named, if it named one.
+    /// `length` bytes of memory from `va`, within the protection domain that the request named, if it named one.
     Read { va: u64, rkey: u32, length: u32, pd: Option<u32> },
-    /// The value before the operation, which is not done twice.
+    /// The value before the operation; a duplicate does not repeat the operation.
     Atomic { original: u64 },
-    /// An ATOMIC WRITE was done, and is not done twice.
+    /// An ATOMIC WRITE was executed; a duplicate does not repeat it.
     Written,
 }
 
-/// A READ or atomic that was accepted.
+/// An accepted READ or atomic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
     pub first: Place,
     pub packets: u32,
     pub msn: u32,
     pub answer: Answer,
-    /// The answer went out in full at least once.
+    /// The response was sent completely at least once.
     answered: bool,
     cursor: Option<Cursor>,
 }
 
-/// What is left of an answer that is being sent.
+/// The rest of a response that is being sent.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     psn: Psn,
@@ -43,17 +43,17 @@ struct Cursor {
 pub(super) struct Resources {
     ring: Vec<Resource>,
     capacity: usize,
-    /// Where the next one goes; once the ring is full, the oldest.
+    /// Index of the next resource; once the ring is full, that of the oldest.
     next: usize,
     /// Resources with a cursor.
     pending: usize,
-    /// The one being answered: the oldest with a cursor.
+    /// Index of the resource being answered: the oldest with a cursor.
     current: Option<usize>,
-    /// Resources with a cursor that wait for a page; none is pending then.
+    /// Resources with a cursor while a response waits for a page; `pending` is 0 then.
     parked: usize,
 }
 
-/// What is left of a READ's answer.
+/// The rest of a READ's response.
 pub(super) struct Rest {
     pub psn: Psn,
     pub msn: u32,
@@ -70,14 +70,14 @@ impl Resource {
         Resource { first, packets, msn, answer, answered: false, cursor }
     }
 
-    /// Which of its packets stands there.
+    /// The index of the packet at `place`, if it belongs to this resource.
     fn packet(&self, place: Place) -> Option<u64> {
         place.since(self.first).filter(|at| *at < u64::from(self.packets))
     }
 }
 
 impl Resources {
-    /// Forgets everything and makes room for `max_dest_rd_atomic`.
+    /// Discards all resources and reserves memory for `max_dest_rd_atomic`.
     pub fn reset(&mut self, max_dest_rd_atomic: u8) {
         self.capacity = usize::from(max_dest_rd_atomic.max(1));
         self.ring.clear();
@@ -85,14 +85,14 @@ impl Resources {
         (self.next, self.pending, self.current, self.parked) = (0, 0, None, 0);
     }
 
-    /// Makes room for another number. The newest stay: a peer may still ask for them again (IBTA 9.7.5.1.2).
+    /// Changes the capacity. The newest resources stay: the peer may retransmit their requests (IBTA 9.7.5.1.2).
     pub fn resize(&mut self, max_dest_rd_atomic: u8) {
         let capacity = usize::from(max_dest_rd_atomic.max(1));
-        // The oldest comes first.
+        // Rotate the oldest to the front.
         let oldest = if self.ring.len() < self.capacity { 0 } else { self.next };
         self.ring.rotate_left(oldest);
         for old in self.ring.drain(..self.ring.len().saturating_sub(capacity)) {
-            // What waits for a page is counted apart, and all of it together.
+            // Cursors are counted either all in `parked` (while a response waits for a page) or all in `pending`.
             let counted = if self.parked > 0 { &mut self.parked } else { &mut self.pending };
             *counted -= usize::from(old.cursor.is_some());
         }
@@ -102,7 +102,7 @@ impl Resources {
         self.current = None;
     }
 
-    /// Whether a READ by this key is still being answered.
+    /// Whether the response to a READ with this rkey is still being sent.
     pub fn reads_by(&self, key: u32) -> bool {
         self.pending + self.parked > 0
             && self.ring.iter().any(
@@ -114,7 +114,7 @@ impl Resources {
         self.pending > 0
     }
 
-    /// Whether a new one would push out one that was never answered: more than `max_dest_rd_atomic` are outstanding.
+    /// Whether a new resource would displace an unanswered one: more than `max_dest_rd_atomic` are outstanding.
     pub fn is_exhausted(&self) -> bool {
         self.ring.len() == self.capacity && !self.ring[self.next].answered
     }
@@ -123,7 +123,7 @@ impl Resources {
         if self.ring.len() < self.capacity {
             self.ring.push(resource);
         } else {
-            // A repeated answer may still be going out; as the requester asks for more, it has no need of it.
+            // A duplicate's response may still be unsent; the new request shows that the requester no longer needs it.
             self.pending -= usize::from(self.ring[self.next].cursor.is_some());
             if self.current == Some(self.next) {
                 self.current = None;
@@ -134,7 +134,7 @@ impl Resources {
         self.pending += 1;
     }
 
-    /// Answers an atomic again with what it found the first time (IBTA 9.7.5.1.2). False: too long ago.
+    /// Repeats the response to an atomic with its original value (IBTA 9.7.5.1.2). False: the resource is gone.
     pub fn repeat_atomic(&mut self, place: Place) -> bool {
         let found = self
             .ring
@@ -145,7 +145,7 @@ impl Resources {
         true
     }
 
-    /// Answers a READ or its tail again. False: too long ago, or not the READ that it was.
+    /// Repeats the response to a READ or to its tail. False: the resource is gone, or the request is a different one.
     pub fn repeat_read(&mut self, place: Place, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
         let mut ring = self.ring.iter().enumerate();
         let found = ring.find_map(|(index, resource)| Some((index, resource.packet(place)?)));
@@ -163,7 +163,7 @@ impl Resources {
         same
     }
 
-    /// The next answer packet and what it takes to step over it.
+    /// The next response packet and its PSN.
     pub fn outgoing(&mut self, config: &Config) -> Option<(Outgoing<'static>, Psn)> {
         if self.pending == 0 {
             return None;
@@ -195,7 +195,7 @@ impl Resources {
                     (true, true) => Operation::ReadResponseLast,
                 };
                 let mut headers = config.headers(operation, cursor.psn, len);
-                // MIDDLE has no place for it.
+                // MIDDLE has no AETH; `put` ignores it.
                 headers.put(aeth);
                 let range = Remote { pd, rkey, va: cursor.va, len: len as u64 };
                 let payload = if len == 0 { Payload::None } else { Payload::Remote(range) };
@@ -205,7 +205,7 @@ impl Resources {
         Some((outgoing, cursor.psn))
     }
 
-    /// The packet of `outgoing` is out.
+    /// The packet of `outgoing` was sent.
     pub fn advance(&mut self, config: &Config) {
         let Some(index) = self.current else { return };
         let resource = &mut self.ring[index];
@@ -225,7 +225,7 @@ impl Resources {
         }
     }
 
-    /// The packet of `outgoing` needs a page that is not there: nothing is pending until `unpark`.
+    /// The packet of `outgoing` needs a missing page: nothing is pending until `unpark`.
     pub fn park(&mut self) -> Option<Rest> {
         let resource = &self.ring[self.current.take()?];
         self.parked += std::mem::take(&mut self.pending);
@@ -234,7 +234,7 @@ impl Resources {
         Some(Rest { psn: cursor.psn, msn: resource.msn, range })
     }
 
-    /// What waits for a page is tried again.
+    /// Makes the responses that wait for a page pending again.
     pub fn unpark(&mut self) {
         self.pending += std::mem::take(&mut self.parked);
     }
@@ -242,7 +242,7 @@ impl Resources {
     fn restart(&mut self, index: usize, cursor: Cursor) {
         self.pending += usize::from(self.ring[index].cursor.is_none());
         self.ring[index].cursor = Some(cursor);
-        // Answers go out in PSN order, so an older one that is asked for again goes first.
+        // Responses leave in PSN order, so the response to an older duplicate goes first.
         self.current = None;
     }
 
@@ -272,8 +272,8 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stay_when_the_room_changes() {
-        // Full, wrapped and not full.
+    fn the_newest_stay_when_the_capacity_changes() {
+        // Full, wrapped and not full rings.
         for (count, from, to, kept) in
             [(4, 4, 2, 2..4), (6, 4, 2, 4..6), (6, 4, 8, 2..6), (2, 4, 3, 0..2), (6, 4, 0, 5..6)]
         {
@@ -281,7 +281,7 @@ mod tests {
             resources.resize(to);
             assert_eq!(resources.pending, kept.len(), "{count} of {from}, then {to}");
             assert_eq!(known(&mut resources, 0..count), kept.clone().collect::<Vec<_>>());
-            // The next one takes the place of the oldest.
+            // The next resource displaces the oldest.
             resources.add(Resource::new(Place::first(Psn::new(9)), 1, 9, Answer::Written));
             let full = kept.len() == usize::from(to.max(1));
             let rest: Vec<u32> = kept.skip(usize::from(full)).chain([9]).collect();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_page_is_counted_on() {
+    fn parked_resources_are_counted_across_a_resize() {
         let mut resources = ring(4, 4);
         resources.current = Some(0);
         let _ = resources.park();

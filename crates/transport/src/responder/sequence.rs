@@ -1,13 +1,13 @@
-//! Where a request stands in the stream of PSNs (IBTA 9.7.3.1, 9.7.5.1).
+//! The order of requests in the stream of PSNs (IBTA 9.7.3.1, 9.7.5.1).
 
 use weir_wire::Psn;
 
-/// A place in the stream of PSNs, counted on where their 24 bits wrap: what was there a round ago is another place.
+/// A position in the stream of PSNs, extended beyond 24 bits: equal PSNs from different wraps are different positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Place(u64);
 
 impl Place {
-    /// The place that a stream begins at. There is a round before it, which duplicates may name.
+    /// The first position of a stream. One wrap of positions precedes it, because duplicates may carry such PSNs.
     pub fn first(psn: Psn) -> Place {
         Place(1 << 24 | u64::from(psn.get()))
     }
@@ -18,30 +18,30 @@ impl Place {
         Psn::new(self.0 as u32)
     }
 
-    /// The place `count` packets on.
+    /// The position `count` packets later.
     #[inline]
     pub fn plus(self, count: u32) -> Place {
         Place(self.0 + u64::from(count))
     }
 
-    /// The place of a PSN within half a round of this one.
+    /// The position with this PSN that is within half a wrap of this position.
     pub fn nearest(self, psn: Psn) -> Place {
         Place(self.0.wrapping_add_signed(i64::from(psn.since(self.psn()))))
     }
 
-    /// Packets from `other` on to this one; `None` if it comes before.
+    /// Packets from `other` to this position; `None` if this position comes before `other`.
     pub fn since(self, other: Place) -> Option<u64> {
         self.0.checked_sub(other.0)
     }
 }
 
-/// Where a request's PSN stands against the one that is expected.
+/// How a request's PSN compares with the expected PSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sequence {
     Expected,
-    /// Seen before: within the 2^23 PSNs before the expected one (IBTA C9-57).
+    /// A duplicate: within the 2^23 PSNs before the expected one (IBTA C9-57).
     Duplicate,
-    /// Something before it is missing.
+    /// An earlier packet is missing.
     Gap,
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_later_is_another_place() {
+    fn the_same_psn_one_wrap_later_is_another_position() {
         let first = Place::first(Psn::new(0xff_fffe));
         assert_eq!(first.plus(3).psn(), Psn::new(1));
         assert_eq!(first.plus(3).nearest(Psn::new(0xff_fffe)), first);
@@ -67,12 +67,12 @@ mod tests {
         let round = first.plus(1 << 24);
         assert_eq!(round.psn(), first.psn());
         assert_ne!(round.nearest(first.psn()), first);
-        // Duplicates may come from before the first.
+        // A duplicate may come from before the first position.
         assert_eq!(Place::first(Psn::new(0)).nearest(Psn::new(0xff_ffff)).psn(), Psn::new(0xff_ffff));
     }
 
     #[test]
-    fn half_of_the_space_is_the_past() {
+    fn half_of_the_psn_space_is_duplicates() {
         let expected = Psn::new(2);
         assert_eq!(check(expected, Psn::new(2)), Sequence::Expected);
         assert_eq!(check(expected, Psn::new(3)), Sequence::Gap);

@@ -1,4 +1,4 @@
-//! The responder of UC: no answers, and what goes wrong costs one message (IBTA 9.8.2.2).
+//! The responder of UC: it sends nothing, and an error costs one message (IBTA 9.8.2.2).
 
 use super::opcode_order::{self, Message};
 use super::page_fault::{Stop, Waits};
@@ -10,8 +10,8 @@ use crate::{Handled, Host, Status};
 use weir_wire::{Packet, Psn};
 
 impl Responder {
-    /// Takes a request. Where a packet is missing, the rest of its message is dropped, and its receive serves the next
-    /// one. An error is that of the own side; all others are dropped without a word.
+    /// Handles a request. If a packet is missing, the rest of its message is dropped, and its receive serves the next
+    /// message. `Err` is a local error; requests with other errors are dropped without a reply.
     #[inline]
     pub fn handle_unreliable<H: Host>(
         &mut self,
@@ -26,7 +26,7 @@ impl Responder {
         }
         let bth = &packet.headers.bth;
         let starts = bth.opcode.starts_message();
-        // A message begins with FIRST or ONLY, whatever was under way and whatever its PSN.
+        // FIRST or ONLY begins a new message, regardless of an unfinished message and of the PSN.
         if starts || bth.psn != self.expected.psn() {
             self.message = Message::None;
         }
@@ -42,12 +42,12 @@ impl Responder {
         match self.execute(request, packet, config, queue, host) {
             Ok(Verdict::Executed) => {}
             Err(Stop::PageFault) => return Ok(self.missing_page(bth.psn, config)),
-            // Only our own receive's memory is our own error; a message that does not fit is its sender's.
+            // An error of the local receive's memory is local; a message that does not fit is the sender's error.
             Err(Stop::Fatal(fatal)) if matches!(fatal.receive, Some((Status::LocalProtection, _))) => {
                 return Err(fatal);
             }
             Err(Stop::Fatal(Fatal { receive: Some((status, vendor)), .. })) if queue.is_shared() => {
-                // IBTA 9.9.3.1, class E: a receive that was taken from a shared queue cannot go back.
+                // IBTA 9.9.3.1, class E: a receive that was taken from a shared queue cannot be returned.
                 queue.fail(host, config, status, vendor);
                 self.message = Message::None;
             }
@@ -56,7 +56,7 @@ impl Responder {
         Ok(Handled::Done)
     }
 
-    /// A packet needs a page that is not there: it comes again, or its message is lost.
+    /// A packet needs a missing page: either the caller passes it in again, or its message is lost.
     #[cold]
     fn missing_page(&mut self, psn: Psn, config: &Config) -> Handled {
         let handled = self.hold_unreliable(config);

@@ -1,6 +1,6 @@
-//! The bodies of the fuzz targets, callable from tests on stable Rust too.
+//! The bodies of the fuzz targets; tests on stable Rust call them too.
 //!
-//! Bytes of input choose a setup, then packets that are nearly right: the interesting errors are near the truth.
+//! The input bytes choose a setup, then packets that are almost valid: most bugs are close to valid input.
 
 use super::host::{Entry, Staging};
 use super::paging::PagingSetup;
@@ -15,7 +15,7 @@ use weir_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service, XrcEth,
 };
 
-/// Input bytes, taken one by one; zeros after their end.
+/// Input bytes, consumed one by one; zeros after their end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -33,7 +33,7 @@ impl Input<'_> {
         self.0.is_empty()
     }
 
-    /// One of these lengths, most of them just right or just wrong.
+    /// A length, mostly equal to the MTU or next to it.
     fn length(&mut self, mtu: usize) -> usize {
         match self.byte() % 8 {
             0 => 0,
@@ -45,7 +45,7 @@ impl Input<'_> {
         }
     }
 
-    /// Offsets into the region, its ends and beyond.
+    /// An offset into the region, at its ends or beyond it.
     fn offset(&mut self) -> usize {
         match self.byte() % 8 {
             0 => REGION - 8,
@@ -60,8 +60,8 @@ impl Input<'_> {
 
 const REGION: usize = 12 << 10;
 
-/// Any sequence of packets into a responder that has receives: it must not panic, nor write outside of its region, and
-/// every receive completes once at most.
+/// Feeds any sequence of packets to a responder that has receives. It must not panic or write outside of its region,
+/// and every receive completes at most once.
 pub fn responder(data: &[u8]) {
     let mut input = Input(data);
     let setup = setup(&mut input);
@@ -72,14 +72,14 @@ pub fn responder(data: &[u8]) {
         if let Some(srq) = shared(&setup) {
             pair.nodes[1].host.srqs.borrow_mut().entry(srq).or_default().push_back((wr_id, sges.to_vec()));
         } else {
-            pair.nodes[1].qp.post_recv(&RecvWr { wr_id, sges: &sges }).expect("room");
+            pair.nodes[1].qp.post_recv(&RecvWr { wr_id, sges: &sges }).expect("room in the receive queue");
         }
     }
     drive(&mut input, &mut pair, &setup, 1);
     check(&pair, 1, Queue::Receive);
 }
 
-/// Any sequence of packets into a requester with work under way, checked the same.
+/// Feeds any sequence of packets to a requester with outstanding work, with the same checks.
 pub fn requester(data: &[u8]) {
     let mut input = Input(data);
     let setup = setup(&mut input);
@@ -110,14 +110,14 @@ pub fn requester(data: &[u8]) {
         let to = pair.target(0);
         let posted = pair.nodes[0].qp.post_send_to(&wr, to);
         let has_all = matches!(setup.service, Service::Rc | Service::Xrc);
-        assert!(posted.is_ok() || !has_all, "room");
+        assert!(posted.is_ok() || !has_all, "no room in the send queue");
         wr_id += u64::from(posted.is_ok());
     }
     drive(&mut input, &mut pair, &setup, 0);
     check(&pair, 0, Queue::Send);
 }
 
-/// The shared queue that receives are taken from.
+/// The shared receive queue of the setup, if it has one.
 fn shared(setup: &Setup) -> Option<u32> {
     if setup.service == Service::Xrc { Some(SRQ) } else { setup.srq.then_some(0) }
 }
@@ -159,7 +159,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
     setup
 }
 
-/// The flaws of an adapter, a bit for each.
+/// The flaws of an adapter, one bit each.
 fn flaws(bits: u8, profile: &mut Profile) {
     let micros = Duration::from_micros;
     profile.damming = bits & 0x80 != 0;
@@ -172,7 +172,7 @@ fn flaws(bits: u8, profile: &mut Profile) {
     }
 }
 
-/// Feeds packets, polls and timeouts to a node as the input says.
+/// Feeds packets, polls and timeouts to a node, as chosen by the input.
 fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
     let mut held = Vec::new();
     let mut garbage = Rng(7);
@@ -194,14 +194,14 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
                 let to = [QpState::Sqd, QpState::Rts, QpState::Error, QpState::Reset][usize::from(input.byte()) % 4];
                 let attr = QpAttr { qp_state: to, ..QpAttr::default() };
                 let Node { qp, host, .. } = &mut pair.nodes[node];
-                // Refused where there is no such transition.
+                // Returns an error if there is no such transition.
                 let _ = qp.modify(pair.now, &attr, AttrMask::STATE, host);
                 if to == QpState::Reset {
                     return;
                 }
             }
             2 => {
-                // Bytes as they come.
+                // Raw bytes.
                 let bytes: Vec<u8> = (0..24 + input.byte() % 32).map(|_| input.byte()).collect();
                 if let Ok(packet) = Packet::parse(&bytes) {
                     take(pair, setup, node, &packet, &mut held);
@@ -231,13 +231,16 @@ fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: 
         _ => qp.handle_packet(pair.now, packet, host),
     };
     if handled == Handled::Held {
-        assert!(setup.paging.is_some(), "held, and no page was missing");
-        // The header of a datagram may be in place.
+        assert!(setup.paging.is_some(), "the packet is held, but no page is missing");
+        // The network header of a datagram may be written already.
         let changes =
             |entry: &Entry| !matches!(entry, Entry::Complete { queue: Queue::Send, .. } | Entry::Write { .. });
-        assert!(!host.journal[before.1..].iter().any(changes), "what is held does nothing but acknowledge");
-        // In UC a message may begin with any PSN.
-        assert!(qp.attr() == before.0 || setup.service == Service::Uc, "what is held changes no PSN");
+        assert!(
+            !host.journal[before.1..].iter().any(changes),
+            "a held packet has an effect other than completing sends"
+        );
+        // A UC message may begin with any PSN.
+        assert!(qp.attr() == before.0 || setup.service == Service::Uc, "a held packet changed a PSN");
         if setup.paging.is_some_and(|paging| held.len() < paging.held) {
             held.push((packet.headers, packet.payload.to_vec()));
         }
@@ -248,7 +251,7 @@ fn side(headers: &Headers) -> Side {
     if headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder }
 }
 
-/// Lets pages come that are due, and packets that waited for them.
+/// Resolves the pages that are due, and passes the packets that waited for them in again.
 fn come(pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
     if setup.paging.is_none() {
         return;
@@ -265,7 +268,7 @@ fn come(pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
     }
 }
 
-/// Something happens to pages.
+/// Performs an operation on pages.
 fn page(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
     let (va, _) = remote(usize::from(input.byte()) * REGION / 256);
     let len = u64::from(input.byte()) * 16;
@@ -273,7 +276,7 @@ fn page(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize, held
         0 => pair.paging(node).invalidate(va, len, Duration::from_micros(50)),
         1 => pair.paging(node).unmap(va, len.min(1000)),
         2 => held.clear(),
-        // Nobody waited for it.
+        // No side waits for a page.
         3 => pair.nodes[node].qp.page_resolved(pair.now, Side::Requester),
         4 => pair.nodes[node].qp.page_resolved(pair.now, Side::Responder),
         write => {
@@ -284,11 +287,11 @@ fn page(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize, held
     }
 }
 
-/// A packet whose opcode is any, and whose PSN is near what the node expects.
+/// A packet with any opcode and a PSN near the expected one.
 fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (Headers, usize) {
     let number = input.byte();
     let opcode = match setup.service {
-        // Mostly what the service has.
+        // Mostly opcodes of the service.
         Service::Uc => Opcode((number % 0x0c) | 0x20),
         Service::Ud => Opcode((number & 1) | 0x64),
         Service::Xrc => Opcode((number & 0x1f) | 0xa0),
@@ -315,7 +318,7 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
     let mut headers = Headers::new(bth);
     headers.put(Reth { va: va.into(), rkey: rkey.into(), dma_len: total.into() });
     headers.put(AtomicEth { va: va.into(), rkey: rkey.into(), swap_or_add: 5.into(), compare: 1.into() });
-    // Mostly ACKs, so that something survives.
+    // Mostly ACKs, so that the QP stays in RTS.
     let syndrome = if opcode.has_aeth() && input.byte() & 3 == 0 { input.byte() } else { 31 };
     headers.put(Aeth::new(syndrome, 1));
     headers.put(AtomicAckEth { original: 5.into() });
@@ -336,7 +339,7 @@ fn transmit(node: &mut Node, now: crate::Instant, room: usize) {
 }
 
 fn check(pair: &Pair, node: usize, queue: Queue) {
-    assert!(pair.canaries_live(), "a byte outside of the region changed");
+    assert!(pair.canaries_live(), "a byte outside of the region has changed");
     let completions = pair.completions(node, queue);
     for (i, completion) in completions.iter().enumerate() {
         assert_eq!(completion.wr_id, i as u64, "completions come once and in order");

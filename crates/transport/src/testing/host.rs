@@ -1,4 +1,4 @@
-//! A host for one QP that keeps a journal, and the way out that turns descriptions into bytes.
+//! A host for one QP that keeps a journal, and an egress that turns packet descriptions into bytes.
 
 use super::memory::{Memory, Region};
 use crate::{
@@ -12,18 +12,18 @@ use std::rc::Rc;
 use weir_wire::icrc;
 use weir_wire::ip::Envelope;
 
-/// Something that happened at a host, in order.
+/// An event at a host; the journal keeps them in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry {
     /// Memory was written.
     Write { addr: u64, len: usize },
-    /// An atomic was done.
+    /// An atomic was executed.
     Atomic { addr: u64 },
     /// A work request completed.
     Complete { queue: Queue, completion: Completion, solicited: bool },
     /// A window was bound.
     Bind { key: u32 },
-    /// A key was ended.
+    /// A key was invalidated.
     Invalidate { key: u32 },
     /// An asynchronous event.
     Event(QpEvent),
@@ -33,15 +33,15 @@ pub enum Entry {
 pub struct TestHost {
     pub memory: Rc<RefCell<Memory>>,
     pub journal: Vec<Entry>,
-    /// Shared receive queues by number; several hosts may have them in common.
+    /// Shared receive queues by number; several hosts may share them.
     pub srqs: Srqs,
-    /// The one that receives are taken from. A queue's protection domain has its number.
+    /// The number of the SRQ that receives are taken from. An SRQ's protection domain has the same number as the SRQ.
     pub srq: u32,
-    /// Places for outstanding READs; several hosts may have them in common.
+    /// Credits for outstanding READs; several hosts may share them.
     pub outstanding: Rc<RefCell<Outstanding>>,
 }
 
-/// Shared receive queues by number: work requests and their pieces.
+/// Shared receive queues by number: work requests and their SGEs.
 pub type Srqs = Rc<RefCell<BTreeMap<u32, VecDeque<(u64, Vec<Sge>)>>>>;
 
 impl TestHost {
@@ -55,7 +55,7 @@ impl TestHost {
         }
     }
 
-    /// Completions of a queue so far.
+    /// All completions of a queue.
     pub fn completions(&self, of: Queue) -> Vec<Completion> {
         let each = self.journal.iter().filter_map(|entry| match entry {
             Entry::Complete { queue, completion, .. } if *queue == of => Some(*completion),
@@ -64,12 +64,12 @@ impl TestHost {
         each.collect()
     }
 
-    /// The same, as `wr_id` and status only.
+    /// As `completions`, reduced to `wr_id` and status.
     pub fn outcomes(&self, of: Queue) -> Vec<(u64, Status)> {
         self.completions(of).iter().map(|c| (c.wr_id, c.status)).collect()
     }
 
-    /// Events so far.
+    /// All events.
     pub fn events(&self) -> Vec<QpEvent> {
         let each = self.journal.iter().filter_map(|entry| match entry {
             Entry::Event(event) => Some(*event),
@@ -96,7 +96,7 @@ impl Host for TestHost {
         let (mut done, mut result) = (0, Ok(()));
         Memory::pieces(sges, offset, bytes.len(), |addr, len| {
             if result.is_ok() {
-                // What comes before a missing page may well be written.
+                // Bytes before a missing page may be written already.
                 let (reach, reached) = memory.reach(addr, len, true, side);
                 memory.bytes_mut(addr, reach).copy_from_slice(&bytes[done..done + reach]);
                 (done, result) = (done + len, reached);
@@ -168,7 +168,7 @@ impl Host for TestHost {
 
     fn invalidate_local(&mut self, key: u32) -> Result<(), Denied> {
         let mut memory = self.memory.borrow_mut();
-        // The node's own region comes first, and stays.
+        // The node's own region is the first, and cannot be invalidated.
         let window = memory.regions().iter().skip(1).position(|region| region.key == key);
         let window = window.ok_or(Denied::Protection)? + 1;
         memory.regions().remove(window);
@@ -209,12 +209,12 @@ impl Host for TestHost {
     }
 }
 
-/// Takes packets as whole UDP payloads, up to `room` of them.
+/// Collects packets as complete UDP payloads, up to `room` of them.
 pub struct Staging {
     pub memory: Rc<RefCell<Memory>>,
     pub packets: Vec<Vec<u8>>,
     pub room: usize,
-    /// What the adapter lost: the number of packets before it, and its bytes.
+    /// Packets that the adapter lost: the number of packets sent before, and the bytes.
     pub lost: Vec<(usize, Vec<u8>)>,
 }
 
@@ -224,7 +224,7 @@ impl Staging {
     }
 }
 
-/// The addresses that all ICRCs are computed with.
+/// The addresses for all ICRCs.
 pub(super) fn envelope() -> Envelope {
     let [src, dst] = [1, 2].map(|n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n)));
     Envelope { src, dst, src_port: 4791, dst_port: 4791, ip_id: 0, dont_fragment: true }
@@ -265,10 +265,10 @@ impl Egress for Staging {
     }
 }
 
-/// Headers and payload with pad and ICRC.
+/// Appends pad and ICRC to headers and payload.
 fn finished(mut bytes: Vec<u8>, packet: &Outgoing<'_>) -> Vec<u8> {
     bytes.extend(std::iter::repeat_n(0, usize::from(packet.headers.bth.pad)));
-    assert_eq!(bytes.len() % 4, 0, "the pad makes whole words: {packet:?}");
+    assert_eq!(bytes.len() % 4, 0, "header, payload and pad are not a multiple of four bytes: {packet:?}");
     bytes.extend(icrc::compute(&envelope(), &bytes).to_le_bytes());
     bytes
 }

@@ -1,13 +1,13 @@
-//! A process's memory: one stretch of bytes, regions in it, canaries everywhere else.
+//! A process's memory: one range of bytes with regions in it, and canaries outside of all regions.
 
 use super::paging::Paging;
 use crate::{Access, Denied, Sge, Side};
 use std::collections::BTreeMap;
 
-/// What lies outside of all regions.
+/// The value of all bytes outside of the regions.
 pub const CANARY: u8 = 0xa5;
 
-/// A memory region; its key is local and remote key.
+/// A memory region; its key is both lkey and rkey.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     pub key: u32,
@@ -18,7 +18,7 @@ pub struct Region {
     pub mapped: bool,
 }
 
-/// Bytes from `base` on.
+/// The bytes from address `base`.
 #[derive(Clone, Debug)]
 pub struct Memory {
     base: u64,
@@ -26,14 +26,14 @@ pub struct Memory {
     regions: Vec<Region>,
     /// Keys that belong to one protection domain only.
     pub owners: BTreeMap<u32, u32>,
-    /// The protection domain of the request in hand.
+    /// The protection domain of the current request.
     pub pd: u32,
-    /// The translation table, if it is paged on demand.
+    /// The translation table, if the memory is on-demand memory.
     pub paging: Option<Paging>,
 }
 
 impl Memory {
-    /// `len` canary bytes from `base` on.
+    /// `len` canary bytes from address `base`.
     pub fn new(base: u64, len: usize) -> Self {
         Memory { base, bytes: vec![CANARY; len], regions: Vec::new(), owners: BTreeMap::new(), pd: 0, paging: None }
     }
@@ -47,25 +47,25 @@ impl Memory {
         self.regions.push(region);
     }
 
-    /// The regions, to change what they allow.
+    /// The regions, so that tests can change their access rights.
     pub fn regions(&mut self) -> &mut Vec<Region> {
         &mut self.regions
     }
 
-    /// Bytes as they are; no region is asked.
+    /// The raw bytes, without any region check.
     ///
     /// # Panics
-    /// If they lie outside.
+    /// If the range lies outside of the memory.
     pub fn bytes(&self, addr: u64, len: usize) -> &[u8] {
         &self.bytes[(addr - self.base) as usize..][..len]
     }
 
-    /// The same, to write.
+    /// As `bytes`, writable.
     pub fn bytes_mut(&mut self, addr: u64, len: usize) -> &mut [u8] {
         &mut self.bytes[(addr - self.base) as usize..][..len]
     }
 
-    /// Whether all that lies outside of regions is as it was.
+    /// Whether all bytes outside of the regions are unchanged.
     pub fn canaries_live(&self) -> bool {
         let mut regions: Vec<(u64, u64)> = self.regions.iter().map(|r| (r.addr, r.addr + r.len)).collect();
         regions.sort_unstable();
@@ -78,12 +78,12 @@ impl Memory {
         })
     }
 
-    /// Asks the region of `key`, for the request in hand.
+    /// Checks an access to the region of `key` for the current request.
     pub fn check(&self, key: u32, addr: u64, len: u64, access: Access) -> Result<(), Denied> {
         self.check_within(self.pd, key, addr, len, access)
     }
 
-    /// Asks the region of `key`, within a protection domain.
+    /// Checks an access to the region of `key` within a protection domain.
     pub fn check_within(&self, pd: u32, key: u32, addr: u64, len: u64, access: Access) -> Result<(), Denied> {
         if self.owners.get(&key).is_some_and(|owner| *owner != pd) {
             return Err(Denied::Protection);
@@ -96,14 +96,14 @@ impl Memory {
         if region.mapped { Ok(()) } else { Err(Denied::Unmapped) }
     }
 
-    /// How many bytes from `addr` on an access reaches, and why no more.
+    /// The number of bytes from `addr` that an access reaches, and the error that stops it.
     pub fn reach(&mut self, addr: u64, len: usize, write: bool, side: Side) -> (usize, Result<(), Denied>) {
         let Some(paging) = &mut self.paging else { return (len, Ok(())) };
         let (reach, result) = paging.reach(addr, len as u64, write, side);
         (reach as usize, result)
     }
 
-    /// The same for `len` bytes from `offset` of the pieces' sum, all or nothing.
+    /// As `reach`, for `len` bytes from `offset` of the SGEs' concatenation. An error concerns all of them.
     pub fn reach_pieces(
         &mut self,
         sges: &[Sge],
@@ -119,16 +119,16 @@ impl Memory {
         result
     }
 
-    /// Asks for each piece that has bytes.
+    /// Checks every SGE that is not empty.
     pub fn check_sges(&self, sges: &[Sge], access: Access) -> Result<(), Denied> {
         let filled = sges.iter().filter(|sge| sge.length > 0);
         filled.clone().try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length), access))
     }
 
-    /// Calls `each` with the address and length of what `len` bytes from `offset` of the pieces' sum cover.
+    /// Calls `each` with the address and length of every segment of the SGEs' concatenation in `offset..offset + len`.
     ///
     /// # Panics
-    /// If the pieces are shorter than that: the protocol must never ask.
+    /// If the SGEs are shorter than that: the protocol never exceeds them.
     pub fn pieces(sges: &[Sge], mut offset: u64, len: usize, mut each: impl FnMut(u64, usize)) {
         let mut left = len;
         for sge in sges {
@@ -144,6 +144,6 @@ impl Memory {
             left -= take;
             offset = 0;
         }
-        assert_eq!(left, 0, "{len} bytes do not fit into {sges:?}");
+        assert_eq!(left, 0, "{len} bytes exceed the SGEs {sges:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! A pair of queue pairs in virtual time, with a memory that notices and a wire that misbehaves.
+//! A pair of queue pairs in virtual time, with a memory that detects stray writes and a wire with faults.
 //!
-//! Tests, fuzzers and later crates share it. Everything is seeded: the same setup gives the same run.
+//! Tests, fuzzers and other crates use it. All randomness is seeded: the same setup gives the same run.
 
 mod fuzz;
 mod host;

@@ -1,4 +1,4 @@
-//! A host without memory behind it, and a QP in RTS for it: for what is about the protocol's own work.
+//! A host without memory, and a QP in RTS for it: for measurements of the protocol alone.
 
 use super::Setup;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Memory that is always there and holds nothing; completions are counted.
+/// Memory that accepts every access and stores nothing; completions are counted.
 #[derive(Debug, Default)]
 pub struct Nowhere {
     pub sent: usize,
@@ -31,7 +31,7 @@ impl Host for Nowhere {
         Ok(0)
     }
     /// # Panics
-    /// If it is no success.
+    /// If the completion is not `Success`.
     fn complete(&mut self, queue: Queue, completion: Completion, _: bool) {
         assert_eq!(completion.status, Status::Success);
         match queue {
@@ -42,7 +42,7 @@ impl Host for Nowhere {
     fn event(&mut self, _: QpEvent) {}
 }
 
-/// A QP of RC in RTS, one of two (`node` 0 or 1) that are connected to each other.
+/// An RC QP in RTS, one of two (`node` 0 or 1) that are connected to each other.
 pub fn connected(node: usize, caps: QpCaps, sq_sig_all: bool, setup: &Setup) -> Qp {
     let init = QpInit { qp_num: 0x11 + node as u32, service: Service::Rc, caps, sq_sig_all };
     let mut qp = Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
@@ -54,7 +54,7 @@ pub fn connected(node: usize, caps: QpCaps, sq_sig_all: bool, setup: &Setup) -> 
     ];
     for (qp_state, mask) in steps {
         let attr = QpAttr { qp_state, ..setup.attr(node) };
-        qp.modify(Instant(0), &attr, mask | M::STATE, &mut Nowhere::default()).expect("the way to RTS");
+        qp.modify(Instant(0), &attr, mask | M::STATE, &mut Nowhere::default()).expect("a transition towards RTS");
     }
     qp
 }

@@ -1,4 +1,4 @@
-//! A node's translation table, and a fault thread in virtual time: pages are there or not, come after a while, and go.
+//! A node's translation table, and a fault thread in virtual time, which makes pages present after a while.
 
 use super::rng::Rng;
 use crate::{Delay, Denied, Instant, Side};
@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-/// How the memory of both nodes is paged.
+/// The paging parameters of both nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct PagingSetup {
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page: u64,
-    /// Longest that a fault takes; the shortest is a tenth of that.
+    /// Longest resolution time of a fault; the shortest is a tenth of it.
     pub resolve: Duration,
-    /// Between a page's entry into the table and the QP's hearing of it.
+    /// Time from a page's entry into the table to the notification of the QP.
     pub notice: Duration,
-    /// Packets that are held for each side of a QP; beyond that they are dropped.
+    /// The most packets held for each side of a QP; further packets are dropped.
     pub held: usize,
 }
 
@@ -26,20 +26,20 @@ impl Default for PagingSetup {
     }
 }
 
-/// What happened to pages so far.
+/// Counters of page events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PagingCounts {
-    /// Accesses that met a page that was not there.
+    /// Accesses that met a missing page.
     pub met: u64,
-    /// Faults that were begun: the others were merged into one of them.
+    /// Faults that were started: other accesses joined one of them.
     pub begun: u64,
     /// Pages that were entered into the table.
     pub entered: u64,
-    /// Faults that came to their end while their pages were being invalidated, and began again.
+    /// Faults that ended while their pages were being invalidated, and started again.
     pub raced: u64,
 }
 
-/// A fault, or a prefetch, on its way.
+/// A pending fault or prefetch.
 #[derive(Clone, Debug)]
 struct Fault {
     due: Instant,
@@ -48,25 +48,25 @@ struct Fault {
     sides: BTreeSet<u8>,
 }
 
-/// The table.
+/// The translation table.
 #[derive(Clone, Debug)]
 pub struct Paging {
-    /// When the accesses happen that follow.
+    /// The time of the following accesses.
     pub now: Instant,
-    /// On whose behalf received bytes are written.
+    /// The side on behalf of which received bytes are written.
     pub side: Side,
     pub counts: PagingCounts,
     setup: PagingSetup,
     rng: Rng,
-    /// Pages in the table, and whether they may be written.
+    /// Pages in the table, and whether they are writable.
     present: BTreeMap<u64, bool>,
-    /// Pages that nothing can bring.
+    /// Unmapped pages, which no fault can resolve.
     holes: BTreeSet<u64>,
-    /// Faults that ended badly: the next access hears of it.
+    /// Faults that failed: the next access to the page gets the error.
     failed: BTreeSet<u64>,
     faults: Vec<Fault>,
     invalidating: Vec<(Instant, Range<u64>)>,
-    /// How long a fault takes, if the profile says so.
+    /// Resolution time of a fault, if the profile specifies one.
     takes: Delay,
     notices: Vec<(Instant, u8)>,
 }
@@ -92,7 +92,7 @@ impl Paging {
         }
     }
 
-    /// How many bytes from `addr` on are there, up to `len`; a fault is begun at the first that is not.
+    /// The number of present bytes from `addr`, up to `len`; starts a fault at the first missing page.
     pub fn reach(&mut self, addr: u64, len: u64, write: bool, side: Side) -> (u64, Result<(), Denied>) {
         let pages = self.pages(addr, len);
         let Some(missing) = pages.clone().find(|page| !self.has(*page, write)) else { return (len, Ok(())) };
@@ -111,7 +111,7 @@ impl Paging {
         (reach, Err(Denied::PageFault))
     }
 
-    /// A fault that is on its way for `addr` may bring all of `len` bytes.
+    /// Extends a pending fault at `addr` to all of `len` bytes.
     pub fn expect(&mut self, addr: u64, len: u64) {
         let pages = self.pages(addr, len);
         if let Some(fault) = self.faults.iter_mut().rfind(|fault| fault.pages.contains(&pages.start)) {
@@ -119,33 +119,33 @@ impl Paging {
         }
     }
 
-    /// Begins to bring pages that nobody waits for yet.
+    /// Starts to resolve pages before any access.
     pub fn prefetch(&mut self, addr: u64, len: u64, write: bool) {
         let pages = self.pages(addr, len);
         self.begin(pages, write, None);
     }
 
-    /// Takes pages away; for `time` they do not come back.
+    /// Removes pages; faults cannot enter them again for `time`.
     pub fn invalidate(&mut self, addr: u64, len: u64, time: Duration) {
         let pages = self.pages(addr, len);
         self.present.retain(|page, _| !pages.contains(page));
         self.invalidating.push((self.now + time, pages));
     }
 
-    /// The application unmaps pages: no fault brings them again.
+    /// The application unmaps pages: no fault can resolve them.
     pub fn unmap(&mut self, addr: u64, len: u64) {
         let pages = self.pages(addr, len);
         self.present.retain(|page, _| !pages.contains(page));
         self.holes.extend(pages);
     }
 
-    /// When something happens by itself.
+    /// The time of the next fault end or notification.
     pub fn next_event(&self) -> Option<Instant> {
         let faults = self.faults.iter().map(|fault| fault.due);
         faults.chain(self.notices.iter().map(|(at, _)| *at)).min()
     }
 
-    /// Lets happen what is due, and returns the sides whose waiting is over.
+    /// Processes what is due, and returns the sides to notify.
     pub fn advance(&mut self, now: Instant) -> Vec<Side> {
         self.now = now;
         self.invalidating.retain(|(until, _)| *until > now);
@@ -166,7 +166,7 @@ impl Paging {
         self.faults.push(Fault { due, pages, write, sides: side.map(|side| side as u8).into_iter().collect() });
     }
 
-    /// Enters pages into the table, unless they were invalidated meanwhile: then it begins again.
+    /// Enters pages into the table. If they were invalidated meanwhile, the fault starts again instead.
     fn end(&mut self, mut fault: Fault) {
         let overlaps = |pages: &Range<u64>| pages.start < fault.pages.end && fault.pages.start < pages.end;
         if let Some(until) = self.invalidating.iter().filter(|(_, p)| overlaps(p)).map(|(until, _)| *until).max() {
@@ -195,7 +195,7 @@ impl Paging {
         addr / self.setup.page..(addr + len).div_ceil(self.setup.page)
     }
 
-    /// From now on a fault takes so long.
+    /// Sets the resolution time of all later faults.
     pub fn takes(mut self, time: Delay) -> Self {
         self.takes = time;
         self

@@ -1,4 +1,4 @@
-//! Two connected QPs, stepped through virtual time.
+//! Two connected QPs in virtual time.
 
 use super::host::{Staging, TestHost};
 use super::memory::{Memory, Region};
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::{Packet, RnrTimer, Service};
 
-/// What a pair is made with.
+/// The parameters of a pair.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub service: Service,
-    /// Receives of both nodes come from shared receive queues (those of XRC do anyway).
+    /// Receives of both nodes come from shared receive queues (XRC always uses them).
     pub srq: bool,
     pub mtu: Mtu,
     pub caps: QpCaps,
@@ -40,51 +40,51 @@ pub struct Setup {
     pub latency: Duration,
     pub faults: Faults,
     pub seed: u64,
-    /// Bytes of requests that may be in flight, and of READ responses.
+    /// The most bytes of requests, and of READ responses, in flight.
     pub window: Limits,
-    /// Packets that the egress takes at once.
+    /// The most packets that the egress takes per poll.
     pub burst: usize,
-    /// Bytes of each node's region.
+    /// Size of each node's region in bytes.
     pub region: usize,
-    /// Memory is paged on demand, and nothing of it is there at first.
+    /// The regions are on-demand memory, with no page present at first.
     pub paging: Option<PagingSetup>,
 }
 
-/// One end.
+/// One end of the connection.
 pub struct Node {
     pub qp: Qp,
     pub host: TestHost,
     window: Limits,
     burst: usize,
-    /// Packets that wait for pages: requests and responses, in the order in which they came.
+    /// Packets that wait for pages: requests and responses, in order of arrival.
     held: [VecDeque<Vec<u8>>; 2],
-    /// How many of each; the others are lost.
+    /// The most packets in each of the two queues; further packets are dropped.
     most_held: usize,
 }
 
-/// Both ends and the wire. Node 0 is the requester of most tests.
+/// Both ends and the wire. In most tests node 0 is the requester.
 pub struct Pair {
     pub now: Instant,
     service: Service,
     pub nodes: [Node; 2],
     pub wire: Wire,
-    /// Who tells each node's requester that its page is there.
+    /// The fault notifiers: each decides when a node's requester learns that its page is present.
     announcers: [Announcer; 2],
-    /// Somebody else tells: nodes whose requester's page is there.
+    /// If set, the test notifies instead of the pair: the nodes with a requester to notify.
     pub untold: Option<Vec<usize>>,
 }
 
-/// Where the region of a node starts.
+/// Address of each node's region.
 const BASE: u64 = 0x10_0000;
 /// Canary bytes on both sides of the region.
 const MARGIN: u64 = 4096;
 /// Key of a node's region.
 const KEY: u32 = 0x1234;
-/// Number of the shared receive queue that a node's XRC work requests are for.
+/// Number of the shared receive queue that a node's XRC work requests name.
 pub const SRQ: u32 = 0x77;
 /// Q_Key of both nodes.
 pub const QKEY: u32 = 0x1111_2222;
-/// What stands before every datagram that arrives.
+/// The network header that precedes every received datagram.
 pub const NETWORK_HEADER: [u8; 40] = [0x6e; 40];
 
 impl Default for Setup {
@@ -134,9 +134,9 @@ impl Setup {
             let mut qp = Qp::new(init, Arc::new(self.profile.clone()), self.tuning);
             qp.set_datagram_mtu(self.mtu);
             if self.service == Service::Xrc && node == 1 {
-                qp.become_xrc_target(self.caps.max_recv_sge).expect("memory for a place");
+                qp.become_xrc_target(self.caps.max_recv_sge).expect("memory for the receive slot");
             } else if self.srq {
-                qp.share_receives(self.caps.max_recv_sge).expect("memory for a place");
+                qp.share_receives(self.caps.max_recv_sge).expect("memory for the receive slot");
             }
             let mut memory = Memory::new(BASE - MARGIN, self.region + 2 * MARGIN as usize);
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
@@ -165,7 +165,7 @@ impl Setup {
         }
     }
 
-    /// Attributes of a node, as for RTR and RTS.
+    /// A node's attributes for the transitions to RTR and RTS.
     pub fn attr(&self, node: usize) -> QpAttr {
         QpAttr {
             path_mtu: self.mtu,
@@ -193,7 +193,7 @@ impl Pair {
         }
     }
 
-    /// One step of the way to RTS, or any transition that needs no attributes.
+    /// One transition on the way to RTS, or any transition that needs no attributes.
     pub fn modify_from(&mut self, node: usize, state: QpState, attr: QpAttr) {
         let mask = match state {
             QpState::Init if self.service == Service::Ud => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY,
@@ -234,7 +234,7 @@ impl Pair {
         };
         let attr = QpAttr { qp_state: state, ..attr };
         let Node { qp, host, .. } = &mut self.nodes[node];
-        qp.modify(self.now, &attr, mask | AttrMask::STATE, host).expect("a transition that exists");
+        qp.modify(self.now, &attr, mask | AttrMask::STATE, host).expect("a valid transition");
     }
 
     /// Posts a signalled send of node 0's bytes `local..local + len`.
@@ -242,7 +242,7 @@ impl Pair {
         self.post_as(0, wr_id, op, local, len, SendFlags::SIGNALED);
     }
 
-    /// The same, for a node and with flags.
+    /// As `post`, with a node and flags.
     pub fn post_as(&mut self, node: usize, wr_id: u64, op: SendOp, local: usize, len: usize, flags: SendFlags) {
         let sges = [sge(local, len)];
         let sges = if len == 0 { &sges[..0] } else { &sges[..] };
@@ -251,7 +251,7 @@ impl Pair {
         self.nodes[node].qp.post_send_to(&wr, to).expect("room in the send queue");
     }
 
-    /// Whom a node's work requests are for: the other one.
+    /// The destination of a node's work requests: the other node.
     pub fn target(&self, node: usize) -> Target {
         match self.service {
             Service::Ud => Target::Datagram(Datagram { address: 7, dest_qp: qp_num(1 - node), qkey: QKEY }),
@@ -266,7 +266,7 @@ impl Pair {
         self.nodes[1].qp.post_recv(&wr).expect("room in the receive queue");
     }
 
-    /// Posts a receive of node 1's bytes to a shared receive queue, which is made if need be.
+    /// Posts a receive of node 1's bytes to a shared receive queue, which is created if necessary.
     pub fn post_srq_recv(&mut self, srq: u32, wr_id: u64, local: usize, len: usize) {
         let mut srqs = self.nodes[1].host.srqs.borrow_mut();
         srqs.entry(srq).or_default().push_back((wr_id, vec![sge(local, len)]));
@@ -292,7 +292,7 @@ impl Pair {
         self.nodes[node].host.completions(queue)
     }
 
-    /// Lets both nodes send what they want to, but does not let time pass.
+    /// Both nodes send what is due; time does not advance.
     pub fn transmit(&mut self) {
         for from in 0..2 {
             self.transmit_from(from);
@@ -317,7 +317,7 @@ impl Pair {
         }
     }
 
-    /// Sends, then goes to the next moment at which something happens, and lets it. False: nothing will ever happen.
+    /// Sends, then advances to the next event and processes it. False: there is no further event.
     pub fn step(&mut self) -> bool {
         self.transmit();
         let Some(next) = self.next_event() else { return false };
@@ -336,7 +336,7 @@ impl Pair {
         true
     }
 
-    /// When something happens next.
+    /// The time of the next event.
     pub fn next_event(&self) -> Option<Instant> {
         let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
         let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
@@ -344,10 +344,10 @@ impl Pair {
         timeouts.chain(pages).chain(told).chain(self.wire.next_arrival()).min()
     }
 
-    /// Steps until nothing will ever happen.
+    /// Steps until there is no further event.
     ///
     /// # Panics
-    /// After a million steps: the protocol is going round in circles.
+    /// After a million steps, because the protocol does not become idle.
     pub fn run_until_idle(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {
@@ -357,7 +357,7 @@ impl Pair {
         panic!("still busy at {:?}", self.now);
     }
 
-    /// Steps until `done` holds; false if nothing happens any more before it does.
+    /// Steps until `done` holds; false if there is no further event before that.
     pub fn run_until(&mut self, mut done: impl FnMut(&Pair) -> bool) -> bool {
         for _ in 0..1_000_000 {
             if done(self) {
@@ -370,7 +370,7 @@ impl Pair {
         panic!("still busy at {:?}", self.now);
     }
 
-    /// Hands a UDP payload to a node.
+    /// Delivers a UDP payload to a node.
     pub fn deliver(&mut self, to: usize, bytes: &[u8]) {
         self.tell_time(to);
         let Node { qp, host, held, most_held, .. } = &mut self.nodes[to];
@@ -398,7 +398,7 @@ impl Pair {
         }
     }
 
-    /// Packets that wait for pages of a side of a node.
+    /// The number of packets that wait for pages of a node's side.
     pub fn held(&self, node: usize, side: Side) -> usize {
         self.nodes[node].held[side as usize].len()
     }
@@ -406,7 +406,7 @@ impl Pair {
     /// A node's translation table.
     ///
     /// # Panics
-    /// If its memory is not paged on demand.
+    /// If its memory is not on-demand memory.
     pub fn paging(&self, node: usize) -> RefMut<'_, Paging> {
         let memory = self.nodes[node].host.memory.borrow_mut();
         let mut paging = RefMut::map(memory, |memory| memory.paging.as_mut().expect("paged on demand"));
@@ -420,7 +420,7 @@ impl Pair {
         }
     }
 
-    /// Lets pages come that are due, and those go on that waited for them.
+    /// Resolves the pages that are due, and continues the sides that waited for them.
     fn resolve_pages(&mut self, node: usize) {
         let Some(sides) = self.nodes[node].host.memory.borrow_mut().paging.as_mut().map(|p| p.advance(self.now)) else {
             return;
@@ -437,17 +437,17 @@ impl Pair {
         }
     }
 
-    /// Tells a side of a node that its page is there.
+    /// Notifies a side of a node that its page is present.
     pub fn tell(&mut self, node: usize, side: Side) {
         self.nodes[node].qp.page_resolved(self.now, side);
-        // Answers first, so that a READ sees nothing of the requests after it.
+        // Responses first, so that a READ does not return data of later requests.
         self.transmit_from(node);
         for bytes in std::mem::take(&mut self.nodes[node].held[side as usize]) {
             self.deliver(node, &bytes);
         }
     }
 
-    /// Whether no node wrote outside of its region.
+    /// Whether no node wrote outside of its regions.
     pub fn canaries_live(&self) -> bool {
         self.nodes.iter().all(|node| node.host.memory.borrow().canaries_live())
     }
@@ -463,23 +463,26 @@ impl Node {
         let wanted = self.qp.wants_transmit();
         let mut staging = Staging::new(self.host.memory.clone(), self.burst);
         let progress = self.qp.poll_transmit(now, limits, &mut self.host, &mut staging);
-        assert!(wanted || staging.packets.is_empty(), "it sends though it did not want to");
-        assert!(progress != Progress::Idle || !self.qp.wants_transmit(), "it says it is idle, and wants to send");
+        assert!(wanted || staging.packets.is_empty(), "packets left although wants_transmit() was false");
+        assert!(
+            progress != Progress::Idle || !self.qp.wants_transmit(),
+            "poll_transmit() returned Idle although wants_transmit() is true"
+        );
         (staging, progress)
     }
 }
 
-/// Where a place in a node's region lies.
+/// The address of offset `at` in a node's region.
 pub fn address(at: usize) -> u64 {
     BASE + at as u64
 }
 
-/// A piece of a node's region.
+/// An SGE within a node's region.
 pub fn sge(at: usize, len: usize) -> Sge {
     Sge { addr: BASE + at as u64, length: len as u32, lkey: KEY }
 }
 
-/// The address and key of a place in the peer's region.
+/// The address and rkey of offset `at` in the peer's region.
 pub fn remote(at: usize) -> (u64, u32) {
     (BASE + at as u64, KEY)
 }

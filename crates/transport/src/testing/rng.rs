@@ -2,7 +2,7 @@
 
 use crate::quirk::split_mix;
 
-/// Pseudo-random numbers, the same for the same seed.
+/// Pseudo-random numbers; the same seed gives the same sequence.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
@@ -12,12 +12,12 @@ impl Rng {
         split_mix(&mut self.0)
     }
 
-    /// A number below `n`, 0 if `n` is 0.
+    /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 { 0 } else { self.draw() % n }
     }
 
-    /// True with this probability.
+    /// True with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         ((self.draw() >> 11) as f64) < probability * (1u64 << 53) as f64
     }

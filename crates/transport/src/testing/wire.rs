@@ -1,4 +1,4 @@
-//! The wire between two QPs: latency, and faults by chance or by rule.
+//! The network between two QPs: latency, and faults at random or by rule.
 
 use super::host::envelope;
 use super::rng::Rng;
@@ -15,20 +15,20 @@ pub struct Faults {
     pub duplication: f64,
     /// Delayed by up to ten latencies.
     pub reordering: f64,
-    /// One bit is flipped; the ICRC tells.
+    /// One bit is flipped; the ICRC detects it unless it does not cover that bit.
     pub corruption: f64,
 }
 
-/// What becomes of a packet.
+/// What the wire does with a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fate {
     Pass,
     Drop,
     Twice,
     Delay(Duration),
-    /// Other bytes arrive.
+    /// These bytes arrive instead.
     Replace(Vec<u8>),
-    /// Other bytes arrive, with an ICRC that fits: garbage that nobody detects.
+    /// These bytes arrive instead, with a matching ICRC: damage that the ICRC does not detect.
     Forge(Vec<u8>),
 }
 
@@ -40,24 +40,24 @@ pub struct Sent {
     pub from: usize,
     pub headers: Headers,
     pub payload: usize,
-    /// It does not arrive, or not whole.
+    /// It does not arrive, or arrives with a wrong ICRC.
     pub lost: bool,
-    /// The adapter lost it itself.
+    /// The sending adapter lost it.
     pub by_adapter: bool,
 }
 
-/// Decides about single packets, before chance does.
+/// Decides about a single packet, before random faults do.
 pub type Rule = Box<dyn FnMut(usize, &Packet<'_>) -> Fate>;
 
-/// A packet under way: arrival, order of sending, node that sent it, bytes.
+/// A packet in flight: arrival time, sequence number of sending, sending node, bytes.
 type Flight = (Instant, u64, usize, Vec<u8>);
 
-/// What is under way, in both directions.
+/// The packets in flight in both directions.
 pub struct Wire {
     pub latency: Duration,
     pub faults: Faults,
     pub rule: Option<Rule>,
-    /// Everything sent so far.
+    /// All packets sent so far.
     pub log: Vec<Sent>,
     rng: Rng,
     order: u64,
@@ -71,11 +71,11 @@ impl Wire {
 
     /// Takes a packet from a node.
     pub fn send(&mut self, now: Instant, from: usize, bytes: Vec<u8>) {
-        let packet = Packet::parse(&bytes).expect("what is sent can be read");
+        let packet = Packet::parse(&bytes).expect("a packet that was sent parses");
         assert_eq!(icrc::verify(&envelope(), &bytes), icrc::Verdict::Good);
         let fate = self.rule.as_mut().map_or(Fate::Pass, |rule| rule(from, &packet));
         let fate = if fate == Fate::Pass { self.chance(&bytes) } else { fate };
-        // A bit that the ICRC does not cover may change.
+        // The flipped bit may be one that the ICRC does not cover: then the packet is not lost.
         let lost = match &fate {
             Fate::Drop => true,
             Fate::Replace(bytes) => !Wire::intact(bytes),
@@ -99,9 +99,9 @@ impl Wire {
         }
     }
 
-    /// Takes note of a packet that the adapter of a node lost.
+    /// Records a packet that a node's adapter lost.
     pub fn lose(&mut self, now: Instant, from: usize, bytes: &[u8]) {
-        let packet = Packet::parse(bytes).expect("what is lost could have been sent");
+        let packet = Packet::parse(bytes).expect("a packet that the adapter lost parses");
         self.note(now, from, &packet, true, true);
     }
 
@@ -110,17 +110,17 @@ impl Wire {
         self.log.push(Sent { at, from, headers, payload, lost, by_adapter });
     }
 
-    /// Packets sent so far for which `which` holds.
+    /// The number of packets sent so far that satisfy `which`.
     pub fn count(&self, which: impl Fn(&Sent) -> bool) -> usize {
         self.log.iter().filter(|sent| which(sent)).count()
     }
 
-    /// When the next packet arrives.
+    /// The arrival time of the next packet.
     pub fn next_arrival(&self) -> Option<Instant> {
         self.queue.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Takes the next packet that has arrived by `now`, with the node that sent it.
+    /// Takes the next packet that has arrived by `now`, with its sending node.
     pub fn receive(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         if self.next_arrival()? > now {
             return None;
@@ -128,7 +128,7 @@ impl Wire {
         self.queue.pop().map(|Reverse((_, _, from, bytes))| (from, bytes))
     }
 
-    /// Whether the ICRC of a packet that arrived is right.
+    /// Whether the ICRC of an arrived packet is right.
     pub fn intact(bytes: &[u8]) -> bool {
         bytes.len() >= 16 && icrc::verify(&envelope(), bytes) == icrc::Verdict::Good
     }

@@ -1,4 +1,4 @@
-//! Pairs of QPs whose memory is paged, and what is asked of them.
+//! Pairs of QPs with on-demand memory, and their operations.
 
 use std::time::Duration;
 use weir_transport::testing::{Entry, PagingSetup, Pair, Setup, address, remote};
@@ -6,7 +6,7 @@ use weir_transport::*;
 use weir_wire::{Aeth, Syndrome};
 
 pub const MS: Duration = Duration::from_millis(1);
-/// Where node 1 is written to and read from.
+/// Offset in node 1's region for WRITEs and READs.
 pub const THERE: usize = 100_000;
 
 pub fn setup(resolve: Duration) -> Setup {
@@ -41,7 +41,7 @@ pub fn every_operation() -> Vec<(SendOp, usize)> {
     ]
 }
 
-/// Makes all memory of a node present.
+/// Makes all pages of a node present.
 pub fn warm(pair: &mut Pair, node: usize) {
     pair.paging(node).prefetch(address(0), 1 << 20, true);
     pair.run_until_idle();

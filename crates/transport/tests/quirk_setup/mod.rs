@@ -1,4 +1,4 @@
-//! Adapters with the flaws of a ConnectX-4, and what a capture at the requester shows of them.
+//! Adapters with the flaws of a ConnectX-4, and the packet ladder that a capture at the requester shows.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -10,7 +10,7 @@ use weir_wire::{Aeth, Operation, Syndrome};
 pub const US: Duration = Duration::from_micros(1);
 pub const MS: Duration = Duration::from_millis(1);
 
-/// Where memory is paged on demand.
+/// Which nodes have on-demand memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Odp {
     Client,
@@ -18,7 +18,7 @@ pub enum Odp {
     Both,
 }
 
-/// About what the thesis saw of a ConnectX-4, with nothing left to chance.
+/// Approximately the thesis' measurements of a ConnectX-4, with fixed times instead of random ones.
 pub fn flawed() -> Profile {
     let exactly = |us| Delay::exactly(Duration::from_micros(us));
     Profile {
@@ -37,7 +37,7 @@ pub fn flawed() -> Profile {
     }
 }
 
-/// T_o of that.
+/// T_o of that profile.
 pub const TIMEOUT: Duration = Duration::from_nanos((4096 << 16) / 10 * 19);
 /// The thesis' micro-benchmark: RNR timer 1.28 ms, C_ACK 1, retry 7, max_rd_atomic 4, MTU 4096.
 pub fn setup(profile: Profile) -> Setup {
@@ -49,13 +49,13 @@ pub fn setup(profile: Profile) -> Setup {
         timeout: 1,
         min_rnr_timer: 14,
         latency: US,
-        // Adapters acknowledge at once.
+        // Hardware adapters acknowledge at once.
         tuning: Tuning { lazy_ack: Duration::ZERO, ..Tuning::default() },
         ..Setup::default()
     }
 }
 
-/// A pair where the other side's memory is all there.
+/// A pair; a node without ODP has all its pages present.
 pub fn pair(setup: &Setup, odp: Odp) -> Pair {
     let mut pair = setup.pair();
     for (node, warm) in [(0, odp == Odp::Server), (1, odp == Odp::Client)] {
@@ -67,7 +67,7 @@ pub fn pair(setup: &Setup, odp: Odp) -> Pair {
     pair
 }
 
-/// Lets time pass until then.
+/// Advances the time to `time`.
 pub fn until(pair: &mut Pair, time: Instant) {
     loop {
         pair.transmit();
@@ -89,7 +89,7 @@ pub fn write(at: usize) -> SendOp {
     SendOp::Write { remote_addr, rkey }
 }
 
-/// Posts operation after operation of 100 bytes, `interval` apart, and runs to the end. Returns the ladder.
+/// Posts operations of 100 bytes, `interval` apart, and runs until idle. Returns the ladder.
 pub fn run(pair: &mut Pair, operations: &[fn(usize) -> SendOp], interval: Duration) -> Vec<Step> {
     let start = pair.now;
     for (i, operation) in operations.iter().enumerate() {
@@ -106,11 +106,11 @@ pub fn run(pair: &mut Pair, operations: &[fn(usize) -> SendOp], interval: Durati
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub at: Duration,
-    /// What it is, the operation that it belongs to (from 1 on), and whether the adapter lost it: "READ 2 lost".
+    /// Kind of packet, its operation (counted from 1), and whether the adapter lost it: "READ 2 lost".
     pub what: String,
 }
 
-/// What the capture shows since `start`. All operations are of one packet.
+/// The packets since `start`. All operations consist of one packet.
 pub fn ladder(pair: &Pair, start: Instant) -> Vec<Step> {
     let first = Psn::new(Setup::default().psn[0]);
     let mut steps: Vec<Step> = pair
@@ -130,7 +130,7 @@ pub fn ladder(pair: &Pair, start: Instant) -> Vec<Step> {
                 (Some(Operation::Acknowledge), Some(Syndrome::RnrNak(_))) => "RNR NAK",
                 (Some(Operation::Acknowledge), Some(Syndrome::Nak(_))) => "NAK",
                 (Some(Operation::Acknowledge), Some(Syndrome::Ack(_))) => "ACK",
-                other => panic!("a packet that no ladder has: {other:?}"),
+                other => panic!("unexpected packet: {other:?}"),
             };
             let number = sent.headers.bth.psn.since(first) + 1;
             let lost = if sent.by_adapter { " lost" } else { "" };
@@ -141,7 +141,7 @@ pub fn ladder(pair: &Pair, start: Instant) -> Vec<Step> {
     steps
 }
 
-/// Compares a ladder with what it should be: times within a tolerance, in ms.
+/// Compares a ladder with the expected one: times in ms, within a tolerance.
 pub fn compare(ladder: &[Step], expected: &[(f64, &str)], tolerance: f64) {
     let text: String =
         ladder.iter().map(|step| format!("{:>9.3} {}\n", step.at.as_secs_f64() * 1e3, step.what)).collect();
