@@ -14,7 +14,8 @@ pub struct Dm {
     device: Arc<weir_device::Dm>,
 }
 
-/// Through `verbs_context`. EINVAL for a mask, for no bytes and for more than there are; ENOMEM if too few are left.
+/// Called through `verbs_context`. EINVAL for a comp_mask, a length of 0 or more than `max_dm_size`; ENOMEM if too
+/// few bytes are free.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -28,7 +29,8 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
         }
         let device = own.device.alloc_dm(length, attr.log_align_req)?;
         let handle = new_handle();
-        // A forked child may have device memory, too (rdma-core's own suite does so), but nothing to import it from.
+        // A forked child may allocate device memory too (rdma-core's own test suite does), but it cannot import the
+        // memory.
         // SAFETY: the caller's promise.
         if !unsafe { context::is_inherited(context) } {
             own.exports.dms.insert(handle, device.clone())?;
@@ -37,7 +39,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
     })
 }
 
-/// Through `verbs_context`. EBUSY while a region of it is registered.
+/// Called through `verbs_context`. EBUSY while a region of it is registered.
 ///
 /// # Safety
 /// `dm` is from [`alloc_dm`] or imported; after success it is not used again.
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     })
 }
 
-/// Through `verbs_context`. EINVAL unless the region is zero-based and within the memory.
+/// Called through `verbs_context`. EINVAL unless the region is zero-based and within the memory.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -80,7 +82,7 @@ pub unsafe extern "C" fn reg_dm_mr(
     })
 }
 
-/// `ibv_import_dm`. EINVAL if there is no such handle.
+/// `ibv_import_dm`. EINVAL for an unknown handle.
 ///
 /// # Safety
 /// `context` is open.
@@ -109,12 +111,12 @@ fn make(context: *mut ibv_context, handle: u32, device: Arc<weir_device::Dm>) ->
 
 /// EINVAL unless offset and length are multiples of 4, EFAULT out of bounds.
 unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int {
-    // SAFETY: the caller's device memory is alive; what is not readable is found out.
+    // SAFETY: the caller's device memory is alive; the copy detects unreadable memory.
     status(|| unsafe { (*dm.cast::<Dm>()).device.write(offset, from.cast(), length as u64) })
 }
 
 /// As [`memcpy_to_dm`].
 unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
-    // SAFETY: the caller's device memory is alive; what is not writable is found out.
+    // SAFETY: the caller's device memory is alive; the copy detects unwritable memory.
     status(|| unsafe { (*dm.cast::<Dm>()).device.read(to.cast(), offset, length as u64) })
 }

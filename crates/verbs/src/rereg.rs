@@ -6,17 +6,17 @@ use crate::pd_mr::{self, Mr};
 use std::ffi::{c_int, c_void};
 use weir_device::{Errno, Rereg, headroom};
 
-/// Which part of `ibv_rereg_mr` failed: its own checks, or the adapter.
+/// The part of `ibv_rereg_mr` that failed: its own checks, or the adapter.
 enum Failed {
     Input(Errno),
     Command(Errno),
 }
 
-/// 0; `IBV_REREG_MR_ERR_INPUT` with EINVAL if what is asked makes no sense; `IBV_REREG_MR_ERR_CMD` and errno if the
-/// adapter refused. The region is as it was then, which the caller must not rely on.
+/// Returns 0; or `IBV_REREG_MR_ERR_INPUT` with EINVAL for invalid arguments; or `IBV_REREG_MR_ERR_CMD` with errno if
+/// the adapter refused. After an error the region is unchanged, but the caller must not rely on that.
 ///
 /// # Safety
-/// `mr` is alive, and so is `pd` where the flags ask for it.
+/// `mr` is alive, and `pd` too if the flags need it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 }
 
 /// # Safety
-/// As [`ibv_rereg_mr`].
+/// As for [`ibv_rereg_mr`].
 unsafe fn change(
     mr: *mut ibv_mr,
     flags: c_int,

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use weir_device::{Errno, Home, SrqCreate, Xrcd};
 use weir_transport::RecvWr;
 
-/// An `ibv_srq` and our part of it.
+/// An `ibv_srq` and Weir's part of it.
 #[repr(C)]
 pub struct Srq {
     pub ibv: ibv_srq,
     pub own: SrqOwn,
 }
 
-/// Our part of an SRQ.
+/// Weir's part of an SRQ.
 pub struct SrqOwn {
     pub device: Arc<weir_device::Srq>,
     max_sge: u32,
@@ -39,13 +39,14 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
     object(|| unsafe { create((*pd).context, pd, (*init).srq_context, &mut (*init).attr, None) })
 }
 
-/// The header's inline function comes here for everything but a plain one.
+/// The header's inline function calls this for every SRQ that is not a plain one. EOPNOTSUPP for other types and
+/// masks, EINVAL if a member that the type needs is missing.
 ///
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
     object(|| {
-        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        // SAFETY: the caller's promise; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
             let asks = |bit| mask & bit != 0;
@@ -102,11 +103,11 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 }
 
 /// # Safety
-/// `srq` is ours; after success it is not used again.
+/// `srq` is from one of the functions above; after success it is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made by `create`.
+        // SAFETY: the caller's promise; `create` made it.
         unsafe {
             if context::is_inherited((*srq).context) {
                 return Ok(());
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     })
 }
 
-/// EINVAL for one that is not of XRC.
+/// EINVAL for an SRQ that is not an XRC SRQ.
 ///
 /// # Safety
 /// `srq` is alive, `number` writable.
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
     })
 }
 
-/// `ibv_post_srq_recv`: 0, or an errno value and the first work request that was not taken.
+/// `ibv_post_srq_recv`: 0, or an errno value with the first work request that was not posted in `bad_wr`.
 ///
 /// # Safety
 /// `srq` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
@@ -163,9 +164,9 @@ pub unsafe extern "C" fn post_srq_recv(
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
-        // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
+        // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
-            // SAFETY: the caller's list of pieces.
+            // SAFETY: the caller's SGE list.
             let posted = unsafe { pieces(request.sg_list, request.num_sge, own.max_sge) }
                 .and_then(|sges| Ok(own.device.post(&RecvWr { wr_id: request.wr_id, sges })?));
             if let Err(errno) = posted {
@@ -182,19 +183,19 @@ pub unsafe extern "C" fn post_srq_recv(
     outcome
 }
 
-/// Our part of an SRQ.
+/// Weir's part of an SRQ.
 ///
 /// # Safety
 /// `srq` is alive for `'a`.
 pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
-    // SAFETY: every `ibv_srq` of ours is the start of an `Srq`.
+    // SAFETY: every `ibv_srq` that Weir creates is the start of an `Srq`.
     unsafe { &(*srq.cast::<Srq>()).own }
 }
 
-/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
 ///
 /// # Safety
-/// As [`own`].
+/// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
     // SAFETY: the caller's promise.
@@ -203,7 +204,7 @@ pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
     Ok(own)
 }
 
-/// The event was taken note of.
+/// Counts an event of this SRQ as acknowledged.
 ///
 /// # Safety
 /// `srq` is alive.
@@ -226,7 +227,7 @@ unsafe fn create(
     xrc: Option<(Arc<Xrcd>, Arc<weir_device::Cq>)>,
 ) -> Result<*mut ibv_srq, Errno> {
     let cookie = new_cookie();
-    // A new queue has no limit, whatever `srq_limit` says: it is `ibv_modify_srq`'s.
+    // A new SRQ has no limit and ignores `srq_limit`: only `ibv_modify_srq` sets a limit.
     let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, cookie };
     let is_xrc = xrc.is_some();
     // SAFETY: the caller's promise.
@@ -238,7 +239,7 @@ unsafe fn create(
     let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie, home: Home::here() };
     // SAFETY: the PD outlives its SRQs.
     let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
-    // SAFETY: just made, in its final place.
+    // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*srq).ibv.mutex, std::ptr::null());
         libc::pthread_cond_init(&raw mut (*srq).ibv.cond, std::ptr::null());
