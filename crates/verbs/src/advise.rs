@@ -21,7 +21,7 @@ pub unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     allocating(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, device) = unsafe { (pd_mr::own(pd), &context::own((*pd).context).device) };
         if !device.has_on_demand() {
             // rdma-core returns this for a provider without the function.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn advise_mr(
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
         let list: Vec<Sge> =
             list.iter().map(|sge| Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }).collect();

@@ -22,7 +22,7 @@ struct Ah {
 /// `pd` is alive, `attr` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create(pd, &*attr) })
 }
 
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*ah).context) {
                 return Ok(());
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     attr: *mut ibv_ah_attr,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *attr = reply_to(context, port, &*wc, grh)? };
         Ok(0)
     })
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create(pd, &reply_to((*pd).context, port, &*wc, grh)?) })
 }
 
@@ -84,7 +84,7 @@ pub unsafe fn number_of(ah: *const ibv_ah) -> u32 {
 /// # Safety
 /// `pd` is alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
-    // SAFETY: the caller's promise; the context of a living PD is open.
+    // SAFETY: guaranteed by the caller; the context of a living PD is open.
     let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
     if attr.port_num != 1 {
         return Err(EINVAL);
@@ -117,7 +117,7 @@ unsafe fn reply_to(
     // SAFETY: the completion says that there is a GRH, which is 40 bytes long.
     let header = unsafe { &*grh.cast::<[u8; 40]>() };
     let received = Received::parse(header).ok_or(EINVAL)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let gids = unsafe { context::own(context) }.device.gids();
     let ours = gids.iter().position(|gid| gid.map(|a| a.to_canonical()) == Some(received.to));
     attr.is_global = 1;

@@ -248,7 +248,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 /// # Safety
 /// The QP is alive and entered.
 unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpOwn, &mut Batch)) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard_hot((), || unsafe {
         if let Ok(own) = qp::alive(qp.cast()) {
             work(own, own.builder.inner());
@@ -259,7 +259,7 @@ unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpOwn, &mut Batch)) 
 /// # Safety
 /// The QP is alive and entered.
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { with_batch(qp, |own, batch| batch.begin((*qp).wr_id, (*qp).wr_flags, op, own.max_send_wr)) }
 }
 

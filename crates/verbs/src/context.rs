@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         if device.is_null() {
             return Err(ENODEV);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let info = unsafe { device::own(device) };
         let opened = weir_device::Context::open(&info.name)?;
         let (exports, cmd_fd) = Exports::new(device)?;
@@ -88,7 +88,7 @@ pub fn make(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; `ibv_open_device` created it from a Box.
+        // SAFETY: guaranteed by the caller; `ibv_open_device` created it from a Box.
         unsafe {
             if is_inherited(context) {
                 return Ok(());
@@ -121,7 +121,7 @@ pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
 /// # Safety
 /// As for [`own`].
 pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(context) };
     own.home.check()?;
     Ok(own)
@@ -132,7 +132,7 @@ pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, E
 /// # Safety
 /// As for [`own`].
 pub unsafe fn is_inherited(context: *const ibv_context) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { own(context) }.home.is_left()
 }
 

@@ -58,7 +58,7 @@ struct ChannelOwn {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::alive(context)? };
         let device = own.device.create_channel()?;
         let ibv = ibv_comp_channel { context, fd: device.fd(), refcnt: 0 };
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*channel).context) {
                 return Ok(());
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn ibv_create_cq(
             polling: Polling::default(),
             parent: std::ptr::null_mut(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { create(context, creating)? }.cast())
     })
 }
@@ -118,14 +118,14 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// # Safety
 /// `context` is open, the channel is NULL or alive, the parent domain is NULL or alive.
 pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (own, vectors) = unsafe { (context::alive(context)?, (*context).num_comp_vectors) };
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
         return Err(EINVAL);
     }
     let notify = (!channel.is_null()).then(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { &(*channel.cast::<Channel>()).own }.device.clone()
     });
     let cookie = new_cookie();
@@ -159,7 +159,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
 /// `cq` is alive, `attr` as in verbs.h.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     allocating(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (alive(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
             return Err(EINVAL);
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         if cqe < 1 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let device = &alive(cq)?.device;
             device.resize(cqe as u32)?;
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*cq).context) {
                 return Ok(());
@@ -227,7 +227,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (own, fd, inherited) =
         unsafe { (&(*channel.cast::<Channel>()).own, (*channel).fd, context::is_inherited((*channel).context)) };
     if inherited {
@@ -261,7 +261,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 /// `cq` has `nevents` unacknowledged events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: the caller's promise: `ibv_destroy_cq` waits for these events.
+    // SAFETY: guaranteed by the caller: `ibv_destroy_cq` waits for these events.
     guard((), || unsafe {
         if alive(cq).is_ok() {
             acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents);
@@ -284,7 +284,7 @@ pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
 /// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(cq) };
     own.home.check()?;
     Ok(own)
@@ -300,7 +300,7 @@ pub unsafe fn acknowledge(
     completed: *mut u32,
     count: u32,
 ) {
-    // SAFETY: the caller's promise; the counter is accessed only under the mutex.
+    // SAFETY: guaranteed by the caller; the counter is accessed only under the mutex.
     unsafe {
         libc::pthread_mutex_lock(mutex);
         *completed = (*completed).wrapping_add(count);
@@ -314,7 +314,7 @@ pub unsafe fn acknowledge(
 /// # Safety
 /// The channel and its context are alive.
 unsafe fn count_users(channel: *mut ibv_comp_channel, change: c_int) -> c_int {
-    // SAFETY: the caller's promise; the counter is accessed only under the context's mutex.
+    // SAFETY: guaranteed by the caller; the counter is accessed only under the context's mutex.
     unsafe {
         let mutex = &raw mut (*(*channel).context).mutex;
         libc::pthread_mutex_lock(mutex);

@@ -28,7 +28,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
     object(|| {
         const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let attr = unsafe { &*attr };
         let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
         if attr.wc_flags & !IBV_CREATE_CQ_SUP_WC_FLAGS != 0 || attr.comp_mask & !MASK != 0 || flags & !FLAGS != 0 {
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
         }
         let parent =
             if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 { attr.parent_domain } else { std::ptr::null_mut() };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 && !unsafe { domain::is_parent(parent) } {
             return Err(EINVAL);
         }
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
             polling: Polling { single_threaded, ..Polling::default() },
             parent,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let cq = cq::create(context, creating)?;
             install(&mut *cq, attr.wc_flags);
@@ -138,7 +138,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 /// # Safety
 /// The CQ is alive, and the caller has entered its gate.
 unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match cq::alive(cq.cast()).and_then(|own| own.device.poll_one(first)) {
             Ok(Some((completion, stamp))) => {
@@ -157,7 +157,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
 /// The caller has entered the gate.
 unsafe fn leave(polling: &Polling) {
     if !polling.single_threaded {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { polling.current.leave() };
     }
 }

@@ -7,7 +7,7 @@ use crate::pd_mr::{self, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-/// An `ibv_dm` and our part of it.
+/// An `ibv_dm` and Weir's part of it.
 #[repr(C)]
 pub struct Dm {
     ibv: ibv_dm,
@@ -21,7 +21,7 @@ pub struct Dm {
 /// As in verbs.h.
 pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (context::own(context), attr.as_ref().ok_or(EINVAL)?) };
         let length = attr.length as u64;
         if attr.comp_mask != 0 || length > own.device.limits().max_dm_size {
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
         let handle = new_handle();
         // A forked child may allocate device memory too (rdma-core's own test suite does), but it cannot import the
         // memory.
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if !unsafe { context::is_inherited(context) } {
             own.exports.dms.insert(handle, device.clone())?;
         }
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
 /// `dm` is from [`alloc_dm`] or imported; after success it is not used again.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*dm).context) {
                 return Ok(());
@@ -70,14 +70,14 @@ pub unsafe extern "C" fn reg_dm_mr(
     access: c_uint,
 ) -> *mut ibv_mr {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, dm) = unsafe { (pd_mr::own(pd), &(*dm.cast::<Dm>()).device) };
         let pd_mr::Flags { access, on_demand, .. } = pd_mr::access_flags(access)?;
         if on_demand {
             return Err(EOPNOTSUPP);
         }
         let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) }
     })
 }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { context::alive(context)? }.exports.dms.get(handle)?;
         Ok(make(context, handle, device))
     })
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
 /// `dm` is from `ibv_import_dm` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    // SAFETY: the caller's promise; made from a Box.
+    // SAFETY: guaranteed by the caller; created from a Box.
     crate::ffi::guard((), || unsafe { drop(Box::from_raw(dm.cast::<Dm>())) })
 }
 

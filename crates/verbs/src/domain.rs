@@ -65,7 +65,7 @@ struct Placed<T> {
 /// As in verbs.h.
 pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask != 0) {
             return Err(EINVAL);
         }
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_i
 /// `td` is from [`alloc_td`]; after success it is not used again.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if (*td.cast::<Td>()).users.load(Ordering::Acquire) != 0 {
                 return Err(EBUSY);
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     object(|| {
         const TAKEN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        // SAFETY: the caller's promise; members that the mask does not select are not read.
+        // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let attr = attr.as_ref().ok_or(EINVAL)?;
             if attr.pd.is_null() || (*attr.pd).context != context || attr.comp_mask & !TAKEN != 0 {
@@ -150,7 +150,7 @@ impl Drop for Domain {
 /// # Safety
 /// `pd` is NULL or alive.
 pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     !pd.is_null() && unsafe { pd_mr::own(pd) }.domain.is_some()
 }
 
@@ -160,7 +160,7 @@ pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
 /// # Safety
 /// `pd` is NULL or alive, and stays so until [`release`].
 pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<*mut T, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = if pd.is_null() { None } else { unsafe { pd_mr::own(pd) }.domain.as_ref() };
     let Some(domain) = domain else {
         let placed = Placed { value, pd: std::ptr::null_mut(), resource, custom: false };
@@ -189,7 +189,7 @@ pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<
 /// `object` is from [`place`] and not used again.
 pub unsafe fn release<T>(object: *mut T) {
     let placed = object.cast::<Placed<T>>();
-    // SAFETY: the caller's promise; its parent domain is alive.
+    // SAFETY: guaranteed by the caller; its parent domain is alive.
     unsafe {
         let (pd, resource, custom) = ((*placed).pd, (*placed).resource, (*placed).custom);
         let domain = if pd.is_null() { None } else { pd_mr::own(pd).domain.as_ref() };

@@ -13,7 +13,7 @@ use crate::query::NO_VENDOR;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> std::ffi::c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { &*ece } {
             ibv_ece { vendor_id: 0, .. } => Err(EOPNOTSUPP),
             ibv_ece { vendor_id: NO_VENDOR, comp_mask: 0, .. } => Ok(()),
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> std
 /// `ece` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> std::ffi::c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ece.write(ibv_ece { vendor_id: NO_VENDOR, options: 0, comp_mask: 0 }) };
     0
 }

@@ -13,7 +13,7 @@ use weir_transport::QpEvent;
 /// `context` is open, `event` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (own, fd, inherited) = unsafe { (context::own(context), (*context).async_fd, context::is_inherited(context)) };
     if inherited {
         ffi::set_errno(EIO);
@@ -27,7 +27,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(context: *mut ibv_context, e
         }
         let outcome = guard(Some(-1), || {
             let taken = take(own)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *event = taken };
             Some(0)
         });

@@ -124,7 +124,7 @@ pub unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
@@ -141,7 +141,7 @@ pub fn fill(to: &mut [c_char], text: &str) {
 /// # Safety
 /// All zeros is a valid `T`: a C struct of integers, pointers and optional functions.
 pub unsafe fn zeroed<T>() -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::mem::zeroed() }
 }
 

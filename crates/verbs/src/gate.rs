@@ -46,7 +46,7 @@ impl<T> Gate<T> {
     /// The caller has entered, or no other thread uses the data; it drops the reference before it calls this again.
     #[allow(clippy::mut_from_ref)] // The mutex makes it exclusive.
     pub unsafe fn inner(&self) -> &mut T {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { &mut *self.inner.get() }
     }
 }

@@ -114,7 +114,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::alive(context)? };
         let original = own.exports.pds.get(handle)?;
         let own = PdOwn::new(original.import(&own.device)?);
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
 /// `pd` is from `ibv_import_pd` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    // SAFETY: the caller's promise; made from a Box.
+    // SAFETY: guaranteed by the caller; created from a Box.
     guard((), || unsafe { drop(Box::from_raw(pd.cast::<Pd>())) })
 }
 
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let context = (*pd).context;
             let device = context::alive(context)?.exports.mrs.get(handle)?;
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
 /// `mr` is from `ibv_import_mr` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
-    // SAFETY: the caller's promise; made from a Box.
+    // SAFETY: guaranteed by the caller; created from a Box.
     guard((), || unsafe { drop(Box::from_raw(mr.cast::<pd_mr::Mr>())) })
 }
 

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// `qp` is alive, `gid` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     allocating(|| unsafe { qp::own(qp).device.attach(group(gid)) })
 }
 
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, group) = unsafe { (qp::own(qp), group(gid)) };
         if !group.is_multicast() {
             return Err(EINVAL);
@@ -39,6 +39,6 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 /// # Safety
 /// `gid` is readable.
 unsafe fn group(gid: *const ibv_gid) -> IpAddr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ipv6Addr::from(unsafe { (*gid).raw }).to_canonical()
 }

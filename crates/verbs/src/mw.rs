@@ -26,7 +26,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             IBV_MW_TYPE_2 => WindowType::Two,
             _ => return Err(EINVAL),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
         let device = own.device.alloc_mw(window_type)?;
         let ibv = ibv_mw { context, pd, rkey: device.rkey(), handle: new_handle(), r#type: mw_type };
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
 /// `mw` is from [`alloc_mw`]; after success it is not used again.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*mw).context) {
                 return Ok(());
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// QP, window and region are alive.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let asked = &*bind;
             let new_rkey = next_rkey((*mw).rkey);
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
 /// # Safety
 /// Window and region are alive.
 pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mw = wr.mw.as_ref().ok_or(EINVAL)?;
         if mw.r#type != IBV_MW_TYPE_2 {
@@ -95,7 +95,7 @@ pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
 /// # Safety
 /// Window and region are alive.
 unsafe fn request(mw: *const ibv_mw, new_rkey: u32, info: &ibv_mw_bind_info) -> Result<Bind, Errno> {
-    // SAFETY: the caller's promise; a request that only invalidates the window needs no region.
+    // SAFETY: guaranteed by the caller; a request that only invalidates the window needs no region.
     let (window_rkey, mr_lkey) = unsafe {
         match info.mr.as_ref() {
             Some(mr) => ((*mw).rkey, mr.lkey),

@@ -44,7 +44,7 @@ pub struct Mr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::alive(context)? };
         let (device, handle) = (own.device.alloc_pd()?, new_handle());
         own.exports.pds.insert(handle, device.clone())?;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*pd).context) {
                 return Ok(());
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 /// `pd` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { register(pd, addr, length, addr as u64, access as u32) })
 }
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { register(pd, addr, length, iova, access as u32) })
 }
 
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { register(pd, addr, length, iova, access) })
 }
 
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// # Safety
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { make(pd, std::ptr::null_mut(), own(pd).device.alloc_null_mr()?) })
 }
 
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*mr).context) {
                 return Ok(());
@@ -170,7 +170,7 @@ unsafe fn register(
     if !access.contains(Access::ZERO_BASED) && in_page(addr as u64) != in_page(iova) {
         return Err(EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { &own(pd).device };
     let mr = if on_demand {
         domain.reg_on_demand_mr(addr as u64, length as u64, iova, access, huge)?
@@ -189,7 +189,7 @@ const PAGE: u64 = 4096;
 /// `pd` is alive.
 pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::Mr>) -> Result<*mut ibv_mr, Errno> {
     let handle = new_handle();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ibv = unsafe {
         context::own((*pd).context).exports.mrs.insert(handle, device.clone())?;
         describe(pd, addr, handle, &device)
@@ -200,7 +200,7 @@ pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::
 /// # Safety
 /// `pd` is alive.
 pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, handle: u32, device: &weir_device::Mr) -> ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     let (length, lkey, rkey) = (device.length() as usize, device.lkey(), device.rkey());
     ibv_mr { context, pd, addr, length, handle, lkey, rkey }

@@ -13,7 +13,7 @@ use weir_transport::Completion;
 /// `cq` is alive and `wc` has room for `num_entries`.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     guard_hot(-libc::EIO, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let cq = match unsafe { cq::alive(cq) } {
             Ok(cq) => cq,
             Err(errno) => return -errno.0,
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 /// `cq` is alive.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { cq::alive(cq)? }.device.arm(solicited_only != 0)
     })
 }

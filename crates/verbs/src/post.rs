@@ -23,7 +23,7 @@ const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = match unsafe { qp::alive(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
         outcome
     });
     if outcome != 0 && !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = next };
     }
     outcome
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
 pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = match unsafe { qp::alive(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
         outcome
     });
     if outcome != 0 && !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = next };
     }
     outcome
@@ -124,12 +124,12 @@ unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errn
         Service::Xrc => return Ok(Target::Srq(request.qp_type.remote_srqn & 0xff_ffff)),
         _ => return Ok(Target::Peer),
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ibv_wr_ud { ah, remote_qpn, remote_qkey } = unsafe { request.wr.ud };
     if ah.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { ah::number_of(ah) };
     Ok(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }))
 }
@@ -139,7 +139,7 @@ unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errn
 #[inline]
 unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
     let imm = request.imm_data;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (rdma, atomic) = unsafe { (&request.wr.rdma, &request.wr.atomic) };
     let ibv_wr_rdma { remote_addr, rkey } = *rdma;
     Ok(match request.opcode {
@@ -160,7 +160,7 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
         // `invalidate_rkey` shares its bytes with the immediate data.
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: imm },
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         IBV_WR_BIND_MW => SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw)? }),
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
         IBV_WR_TSO => return Err(EOPNOTSUPP),
@@ -181,7 +181,7 @@ pub unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result
     if count as u32 > max || list.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: the caller's promise; `Sge` has the layout of `ibv_sge`.
+    // SAFETY: guaranteed by the caller; `Sge` has the layout of `ibv_sge`.
     Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) })
 }
 

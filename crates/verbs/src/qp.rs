@@ -43,7 +43,7 @@ pub struct QpOwn {
 /// `pd` is alive, `init` as in verbs.h; it may be the first 64 bytes of an `ibv_qp_init_attr_ex`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create(pd, init) })
 }
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
             | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        // SAFETY: the caller's promise; members that the mask does not select are not read.
+        // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
             if (*init).qp_type == IBV_QPT_XRC_RECV {
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, asked) = unsafe { (alive(qp)?, &*attr) };
         let (attr, mask) = attr::to_modify(asked, mask)?;
         if mask.contains(AttrMask::AV) {
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         }
         own.device.modify(&attr, mask)?;
         if mask.contains(AttrMask::STATE) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { (*qp).state = attr.qp_state as c_int };
         }
         Ok(())
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     // Reports all attributes and ignores the mask: programs set bits that do not exist, rdma-core's own test suite
     // among them.
     status(|| {
-        // SAFETY: the caller's promise. `init` may be the start of a longer structure, so single members are written.
+        // SAFETY: guaranteed by the caller. `init` may begin a longer structure, so single members are written.
         unsafe {
             let own = alive(qp)?;
             let queried = attr::from_query(&own.device.query());
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*qp).context) {
                 return Ok(());
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 /// `qp` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if unsafe { own(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
 }
 
@@ -209,7 +209,7 @@ pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
 /// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(qp) };
     own.home.check()?;
     Ok(own)
@@ -218,7 +218,7 @@ pub unsafe fn alive<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
 /// # Safety
 /// As for `ibv_create_qp`.
 unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise. A reference would cover the padding, which is `comp_mask` in the longer
+    // SAFETY: guaranteed by the caller. A reference would cover the padding, which is `comp_mask` in the longer
     // structure.
     let (context, send_cq, recv_cq, srq, cap, qp_type, qp_context, sq_sig_all) = unsafe {
         (
@@ -275,7 +275,7 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
 /// `context` is open, `init` as in verbs.h.
 unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
     let cookie = new_cookie();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         context::alive(context)?;
         if (*init).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
@@ -296,7 +296,7 @@ unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_at
 pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
     object(|| {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let attr = &*attr;
             if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {

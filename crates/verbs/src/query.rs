@@ -44,7 +44,7 @@ const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *attr = device_attr(context::own(context)) };
         Ok(())
     })
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn query_device_ex(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let other_release = input.as_ref().is_some_and(|input| input.comp_mask != 0);
             if other_release || size < size_of::<ibv_device_attr>() {
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn query_device_ex(
 /// `context` is open; `attr` has room for the first version of `ibv_port_attr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { query_port(context, port, attr, LEGACY_PORT_ATTR) }
 }
 
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn query_port(
         if u32::from(port) != PORT {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_clamped(&port_attr(context::own(context)), attr.cast(), size) };
         Ok(())
     })
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn query_port(
 /// `context` is open, `values` is writable.
 pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, values) = unsafe { (context::own(context), &mut *values) };
         if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
             return Err(EINVAL);
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let slot = slot(context::own(context), port.into(), index as u32)?;
             *gid = slot.map(from_address).unwrap_or_default();
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         if flags != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let own = context::own(context);
             let address = slot(own, port, index)?.ok_or(ENODATA)?;
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         if flags != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::own(context) };
         for (index, address) in own.device.gids().into_iter().enumerate() {
             let Some(address) = address else { continue };
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn weir_query_gid_type(
     gid_type: *mut c_int,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             // An empty entry has no type: the default is reported.
             let slot = slot(context::own(context), port.into(), index)?;
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn ibv_query_pkey(_context: *mut ibv_context, port: u8, in
         if u32::from(port) != PORT || index != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *pkey = DEFAULT_PKEY.to_be() };
         Ok(0)
     })
@@ -357,7 +357,7 @@ fn port_attr(own: &ContextOwn) -> ibv_port_attr {
 /// `to` has `size` writable bytes.
 unsafe fn copy_clamped<T: Copy>(from: &T, to: *mut u8, size: usize) {
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's promise; `known` is within both.
+    // SAFETY: guaranteed by the caller; `known` is within both.
     unsafe {
         to.copy_from_nonoverlapping(std::ptr::from_ref(from).cast(), known);
         to.add(known).write_bytes(0, size - known);

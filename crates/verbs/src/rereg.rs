@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let outcome = guard(Err(Failed::Command(EIO)), || unsafe { change(mr, flags, pd, addr, length, access) });
     let (errno, code) = match outcome {
         Ok(()) => return 0,
@@ -50,7 +50,7 @@ unsafe fn change(
     let moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
     let new_pd = flags & IBV_REREG_MR_CHANGE_PD != 0;
     let new_access = flags & IBV_REREG_MR_CHANGE_ACCESS != 0;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let imported = unsafe { (*mr.cast::<Mr>()).imported };
     if flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
         || imported
@@ -65,7 +65,7 @@ unsafe fn change(
     }
     let flags = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
     headroom::check(headroom::OBJECT).map_err(Failed::Command)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let rereg = Rereg {
             translation: moved.then_some((addr as u64, length as u64)),

@@ -83,7 +83,7 @@ impl Allocator {
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let block = unsafe { System.alloc(layout) };
         if block.is_null() { self.0.take(layout) } else { block }
     }
@@ -93,14 +93,14 @@ unsafe impl GlobalAlloc for Allocator {
         if self.0.has(block) {
             self.0.give_back();
         } else {
-            // SAFETY: the caller's promise; the block is from the system's allocator.
+            // SAFETY: guaranteed by the caller; the block is from the system's allocator.
             unsafe { System.dealloc(block, layout) }
         }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let block = unsafe { System.alloc_zeroed(layout) };
         if !block.is_null() {
             return block;
@@ -116,7 +116,7 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if !self.0.has(block) {
-            // SAFETY: the caller's promise; the block is from the system's allocator.
+            // SAFETY: guaranteed by the caller; the block is from the system's allocator.
             let moved = unsafe { System.realloc(block, layout, size) };
             if !moved.is_null() {
                 return moved;

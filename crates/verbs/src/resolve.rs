@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vid: *mut u16,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (context::own(context), &*attr) };
         let gids = own.device.gids();
         if attr.port_num != 1 || gids.get(usize::from(attr.grh.sgid_index)).copied().flatten().is_none() {
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         let to = Ipv6Addr::from(attr.grh.dgid.raw).to_canonical();
         let is_ours = gids.contains(&Some(to));
         let mac = if is_ours || to.is_loopback() { own.info.mac } else { resolve(to, &own.info.ifname)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             eth_mac.cast::<Mac>().write(mac);
             if !vid.is_null() {

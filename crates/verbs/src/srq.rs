@@ -35,7 +35,7 @@ pub struct SrqOwn {
 /// `pd` is alive, `init` as in verbs.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create((*pd).context, pd, (*init).srq_context, &mut (*init).attr, None) })
 }
 
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
 /// As in verbs.h.
 pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
     object(|| {
-        // SAFETY: the caller's promise; members that the mask does not select are not read.
+        // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
             let asks = |bit| mask & bit != 0;
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     allocating(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (alive(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(EINVAL);
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (max_wr, max_sge, srq_limit) = alive(srq)?.device.query();
             *attr = ibv_srq_attr { max_wr, max_sge, srq_limit };
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; `create` made it.
+        // SAFETY: guaranteed by the caller; `create` made it.
         unsafe {
             if context::is_inherited((*srq).context) {
                 return Ok(());
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 /// `srq` is alive, `number` writable.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let own = own(srq);
             if !own.is_xrc {
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = match unsafe { alive(srq) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn post_srq_recv(
         0
     });
     if outcome != 0 && !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = next };
     }
     outcome
@@ -198,7 +198,7 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
 /// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(srq) };
     own.home.check()?;
     Ok(own)
@@ -209,7 +209,7 @@ pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
 /// # Safety
 /// `srq` is alive.
 pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if alive(srq).is_ok() {
             acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
@@ -230,7 +230,7 @@ unsafe fn create(
     // A new SRQ has no limit and ignores `srq_limit`: only `ibv_modify_srq` sets a limit.
     let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, cookie };
     let is_xrc = xrc.is_some();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (device, registry) =
         unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::alive(context)?.registry.clone()) };
     // SAFETY: integers and pointers; mutex and condition are initialised below.

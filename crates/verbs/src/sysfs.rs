@@ -38,7 +38,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     size: usize,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (dir, file) = unsafe { (text(dir), text(file)) };
         let (dir, file) = (dir.ok_or(EINVAL)?, file.ok_or(EINVAL)?);
         let mut content = vec![0; size];

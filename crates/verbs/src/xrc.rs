@@ -28,7 +28,7 @@ static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
 /// `context` is open, `init` as in verbs.h.
 pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, init) = unsafe { (context::alive(context)?, &*init) };
         const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
 /// `xrcd` is from [`open_xrcd`]; after success it is not used again.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*xrcd).context) {
                 return Ok(());

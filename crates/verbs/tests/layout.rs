@@ -28,7 +28,7 @@ macro_rules! structures {
     )*};
 }
 
-/// Offsets of members whose path is not the same in Rust, because the header has unnamed types.
+/// Offsets of members with another path in Rust, because the header has unnamed types.
 macro_rules! members {
     ($facts:ident, $($name:ident: $c:literal = $($rust:ident).+;)*) => {$(
         let c = format!("offsetof(struct {}, {})", stringify!($name), $c);

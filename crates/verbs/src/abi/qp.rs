@@ -43,7 +43,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// Its four bytes of padding are `comp_mask` of [`ibv_qp_init_attr_ex`]: write single members, never the whole structure.
+/// Its four bytes of padding are `comp_mask` of [`ibv_qp_init_attr_ex`]: write members, never the whole structure.
 #[repr(C)]
 pub struct ibv_qp_init_attr {
     pub qp_context: *mut c_void,
