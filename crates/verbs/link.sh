@@ -4,7 +4,7 @@
 #   link.sh PROFILE_DIR OUT_DIR      for example: link.sh target/release out
 #
 # OUT_DIR/lib/weir/libibverbs.so.1        needs the distribution's library too, for the private symbols that provider
-#                                         libraries (libmlx5, libefa: perftest and UCX are linked to them) ask for
+#                                         libraries need (libmlx5, libefa: perftest and UCX are linked to them)
 # OUT_DIR/lib/weir/plain/libibverbs.so.1  needs no other libibverbs; the only one where the distribution has none
 set -eu
 

@@ -1,6 +1,6 @@
 /* pthread_cancel of threads inside verbs, on any adapter.
  *
- * cancel DEVICE GID COUNT
+ *   cancel DEVICE GID COUNT
  *
  * First the program calls every verb while it watches the C library: a verb must not reach a cancellation point while
  * the thread can be cancelled, except where the verb waits for an event. Then COUNT threads are cancelled at random

@@ -1,8 +1,8 @@
 /* UD multicast, on any adapter.
  *
- * multicast rules DEVICE GID GROUP one process: which QPs get which datagrams, and which errors there are
- * multicast receive DEVICE GID GROUP COUNT two QPs: each must get messages 0 to COUNT - 1, once and in order
- * multicast send DEVICE GID GROUP COUNT sends what the receivers expect
+ *   multicast rules   DEVICE GID GROUP            one process: which QPs get which datagrams, and which errors there are
+ *   multicast receive DEVICE GID GROUP COUNT      two QPs: each must get messages 0 to COUNT - 1, once and in order
+ *   multicast send    DEVICE GID GROUP COUNT      sends what the receivers expect
  *
  * A receiver prints "ready" when it is ready. The sender pauses now and then, because multicast has no flow control. */
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* SRQs, XRC domains, resized CQs, failing send queues, replies to datagrams, regions with their own addresses, and
  * limits: in one process, on any adapter.
  *
- * objects DEVICE GID
+ *   objects DEVICE GID
  *
  * Prints failures and a last line "N passed, M failed". */
 #include "threads_rig.h"

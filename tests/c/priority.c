@@ -1,6 +1,6 @@
 /* Threads of different priority use one adapter on one core.
  *
- * priority DEVICE GID fifo|plain COUNT
+ *   priority DEVICE GID fifo|plain COUNT
  *
  * One thread posts and polls all the time. Another thread, which may have a real-time priority, repeatedly wakes up
  * meanwhile, writes 64 bytes on its own QP, and polls until the WRITE has completed. If the first thread holds the

@@ -20,7 +20,7 @@ struct area {
 
 /* How the areas are registered: pinned; as an ODP region each; as ODP regions of a file mapping; by an implicit
  * region. */
-enum { ALL_THERE, ANONYMOUS, OF_FILE, IMPLICIT };
+enum { ALL_PINNED, ANONYMOUS, FILE_MAPPING, IMPLICIT };
 
 /* Messages go from `source` to `target`. Each side has both areas. */
 static struct rig {
@@ -59,10 +59,10 @@ struct conn {
 
 static inline void area_open(struct area *area, int access)
 {
-	FILE *file = opt.demand == OF_FILE ? tmpfile() : NULL;
+	FILE *file = opt.demand == FILE_MAPPING ? tmpfile() : NULL;
 	int flags = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
 
-	if (opt.demand == OF_FILE && (!file || ftruncate(fileno(file), rig.size)))
+	if (opt.demand == FILE_MAPPING && (!file || ftruncate(fileno(file), rig.size)))
 		die("no temporary file: %s", strerror(errno));
 	area->at = mmap(NULL, rig.size, PROT_READ | PROT_WRITE, flags, file ? fileno(file) : -1, 0);
 	area->expected = malloc(rig.size);
@@ -70,7 +70,7 @@ static inline void area_open(struct area *area, int access)
 		die("no memory");
 	if (file)
 		fclose(file);
-	if (opt.demand != ALL_THERE)
+	if (opt.demand != ALL_PINNED)
 		access |= IBV_ACCESS_ON_DEMAND;
 	area->mr = opt.demand == IMPLICIT ? ibv_reg_mr(rig.pd, NULL, SIZE_MAX, access) :
 					    ibv_reg_mr(rig.pd, area->at, rig.size, access);
@@ -365,7 +365,7 @@ static inline void pattern(uint8_t *to, size_t len, uint64_t tag)
 static inline void background(struct area *area, size_t window, uint64_t tag)
 {
 	/* EINVAL: pages that another region has locked stay. */
-	if (opt.demand != ALL_THERE && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
+	if (opt.demand != ALL_PINNED && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
 		die("madvise: %s", strerror(errno));
 	pattern(area->at, window, ~tag);
 	memcpy(area->expected, area->at, window);

@@ -1,7 +1,7 @@
 /* Handlers of SIGSEGV and SIGBUS that a program sets before and after it opens a device, and threads that block these
  * signals: the adapter's own handler must have no visible effect.
  *
- * signals DEVICE GID_INDEX
+ *   signals DEVICE GID_INDEX
  *
  * Each case runs in its own process. Prints failures and a last line "N passed, M failed". */
 #define _GNU_SOURCE
@@ -365,8 +365,7 @@ static void blocked(int raw)
 	sigset_t now;
 	open_device();
 	for (int i = 0; i < 2; i++) {
-		/* With a raw system call this must be the first change of the mask: the adapter does not see later
-		 * ones. */
+		/* A raw call must come before the thread's first use of the adapter, which does not see a later one. */
 		change_mask(raw, SIG_BLOCK, FAULTS);
 		holes();
 		pthread_sigmask(SIG_BLOCK, NULL, &now);

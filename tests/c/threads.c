@@ -1,8 +1,8 @@
 /* Verbs from many threads, on any adapter.
  *
- * threads stress [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
- * threads others [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
- * threads pingpong [-d DEVICE] [-g GID] [-s SEED] [-n COUNT] [-t THREADS]
+ *   threads stress   [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
+ *   threads others   [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
+ *   threads pingpong [-d DEVICE] [-g GID] [-s SEED] [-n COUNT] [-t THREADS]
  *
  * stress: every thread makes random calls on random objects, in one process. At the end each work request must have
  * completed once, and no call may hang.

@@ -172,7 +172,7 @@ static void make_pair(struct pair *pair, uint64_t *rng)
 	atomic_fetch_add(&all.lives, 1);
 }
 
-/* Work requests of an earlier generation do not complete any more. */
+/* Starts a new generation: work requests of earlier ones do not complete any more. */
 static void next_generation(struct pair *pair)
 {
 	pair->generation++;

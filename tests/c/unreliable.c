@@ -1,7 +1,7 @@
 /* UC and UD between two processes: messages must arrive complete, in order and at most once; the loss of a message
  * must not affect others.
  *
- * unreliable uc|ud DEVICE GID [demand]
+ *   unreliable uc|ud DEVICE GID [demand]
  *
  * With `demand` the memory is an ODP region, and its pages are discarded after each batch.
  *

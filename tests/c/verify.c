@@ -7,7 +7,7 @@
  *   -d DEVICE   the first one found         -g INDEX   GID index: the first RoCE v2 GID of IPv4, else of IPv6
  *   -p PORT     TCP side channel: 18515     -s SEED    of sizes, offsets, operations: 1 (both sides the same)
  *   -n COUNT    of random operations: 300   -m BYTES   longest message: 1 MiB
- *   -t SECONDS  limit for a completion: 10              -v  prints a line for every test
+ *   -t SECONDS  limit for a completion: 10  -v         prints a line for every test
  *   -c RC|XRC   the service: RC
  *   -o HOW      on-demand memory: 1 anonymous, 2 a file mapping, 3 an implicit region
  *   -l          the link loses packets: a NAK is sent only once; if it is lost, the request exceeds its retries
