@@ -1,6 +1,6 @@
 /* UD multicast, on any adapter.
  *
- *   multicast rules   DEVICE GID GROUP            one process: which QPs get which datagrams, and which errors there are
+ *   multicast rules   DEVICE GID GROUP            one process: which QPs get which datagrams, and errors
  *   multicast receive DEVICE GID GROUP COUNT      two QPs: each must get messages 0 to COUNT - 1, once and in order
  *   multicast send    DEVICE GID GROUP COUNT      sends what the receivers expect
  *
