@@ -1,5 +1,6 @@
 /*
- * Functions of the exec family whose arguments are a list: they collect it and go on to those of src/hooks/ends.rs.
+ * Functions of the exec family with a variable argument list: they collect it and call the functions of
+ * src/hooks/ends.rs.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes libibverbs.so.1 of the static library that cargo built, with the version nodes of libibverbs.map.
+# Links libibverbs.so.1 from the static library that cargo built, with the version nodes of libibverbs.map.
 #
 #   link.sh PROFILE_DIR OUT_DIR      for example: link.sh target/release out
 #
 # OUT_DIR/lib/weir/libibverbs.so.1        needs the distribution's library too, for the private symbols that provider
-#                                         libraries (libmlx5, libefa: perftest and UCX are linked to them) ask for
+#                                         libraries need (libmlx5, libefa: perftest and UCX are linked to them)
 # OUT_DIR/lib/weir/plain/libibverbs.so.1  needs no other libibverbs; the only one where the distribution has none
 set -eu
 
@@ -25,7 +25,7 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The path of the distribution's library as the loader will find it, of the machine that $CC compiles for.
+# Prints the path of the distribution's library as the loader will find it, for the machine that $CC compiles for.
 distribution_library() {
 	found=$($CC -print-file-name=libibverbs.so.1)
 	case $found in
@@ -40,12 +40,12 @@ distribution_library() {
 			sed -n "s/^[[:space:]]*libibverbs\.so\.1 (.*$tag.*) => //p" | head -n 1)
 		;;
 	esac
-	# The name with its major version only, which stays over updates; no ".." in the directory.
+	# Only the name with its major version, which survives updates; no ".." in the directory.
 	[ -n "$found" ] && [ -e "$found" ] && echo "$(cd "$(dirname "$found")" && pwd -P)/libibverbs.so.1"
 }
 
-# link OUTPUT [LIBRARY]: one variant. Nothing is exported but what the map lists. The library is never unloaded: its
-# thread and its handlers of faults must not lose their code.
+# link OUTPUT [LIBRARY]: links one variant. It exports only what the map lists. The library is never unloaded: its
+# thread and its fault handlers must not lose their code.
 link() {
 	output=$1
 	shift
@@ -67,11 +67,11 @@ link "$lib/plain/libibverbs.so.1"
 
 distribution=$(distribution_library || true)
 if [ -n "$distribution" ]; then
-	# A library whose own name is an absolute path makes whoever links with it need exactly that path.
+	# A library with an absolute path as its soname: what links against it then needs exactly that path.
 	echo > "$scratch/empty.c"
 	"$CC" -shared -nostdlib -Wl,-soname,"$distribution" -o "$scratch/distribution.so" "$scratch/empty.c"
 	link "$lib/libibverbs.so.1" "$scratch/distribution.so"
 else
-	echo "$0: no libibverbs of the distribution here: programs that need its providers will not start" >&2
+	echo "$0: the distribution has no libibverbs: programs that need its providers will not start" >&2
 	link "$lib/libibverbs.so.1"
 fi

@@ -1,5 +1,5 @@
 /*
- * One function in five version nodes, which a version script alone cannot say.
+ * One function in five version nodes, which a version script alone cannot express.
  * Clients linked against different releases of rdma-core look for ibv_query_gid_type in different private nodes.
  */
 struct ibv_context;
@@ -18,7 +18,7 @@ IN_NODE(59)
 IN_NODE(64)
 IN_NODE(65)
 
-/* The same for pthread_sigmask: programs ask for the version that was in libpthread, or for that of the C library. */
+/* The same for pthread_sigmask: programs need the version that was in libpthread, or that of the C library. */
 int weir_pthread_sigmask(int how, const void *set, void *old);
 
 #define SIGMASK(name, version)                                                  \

@@ -1,12 +1,12 @@
-/* pthread_cancel of threads that are at verbs, on any adapter.
+/* pthread_cancel of threads inside verbs, on any adapter.
  *
  *   cancel DEVICE GID COUNT
  *
- * First every verb is called with an eye on the C library: a call that is a cancellation point must not be reached from
- * a verb while the thread can be cancelled, except where a verb waits for an event. Then COUNT threads are cancelled
- * everywhere: each must end as cancelled and run its cleanup handler, and another thread's transfers must go on.
+ * First the program calls every verb while it watches the C library: a verb must not reach a cancellation point while
+ * the thread can be cancelled, except where the verb waits for an event. Then COUNT threads are cancelled at random
+ * points: each must end as cancelled and run its cleanup handler, and another thread's transfers must continue.
  *
- * Prints what fails and a last line "N passed, M failed". */
+ * Prints failures and a last line "N passed, M failed". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <semaphore.h>
@@ -41,7 +41,7 @@ __attribute__((format(printf, 2, 3))) static int check(int right, const char *fo
 	return 0;
 }
 
-/* A QP that is connected to itself, with a CQ and a channel of its own. */
+/* A QP that is connected to itself, with its own CQ and channel. */
 struct loop {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
@@ -73,7 +73,7 @@ static void loop_close(struct loop *loop)
 	check(!error, "ibv_destroy_comp_channel");
 }
 
-/* An RDMA WRITE from one half of the memory to the other: it has one completion, and leaves nothing behind. */
+/* An RDMA WRITE from one half of the memory to the other: it has one completion and needs no receive. */
 static int post_write(struct loop *loop)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)my.memory, .length = 64, .lkey = my.mr->lkey };
@@ -100,7 +100,7 @@ static int poll_once(struct loop *loop)
 	return n;
 }
 
-/* Writes, as many as there is room for, and takes their completions. */
+/* Posts a WRITE if the send queue has room, and polls completions. */
 static int transfer(struct loop *loop)
 {
 	int error = post_write(loop);
@@ -143,7 +143,7 @@ static void control_calls(void)
 	loop_close(&loop);
 }
 
-/* Every verb once, or until it has done what it does now and then. */
+/* Calls every verb once, and the hot path until it has reached the work that it does only now and then. */
 static void audit(void)
 {
 	struct loop loop;
@@ -153,7 +153,7 @@ static void audit(void)
 	loop_open(&loop);
 	VERB(error = ibv_req_notify_cq(loop.cq, 0));
 	check(!error && !post_write(&loop) && !take_event(&loop), "an event");
-	/* Long enough for the adapter to see a poller, and to be handed back. */
+	/* Long enough for the adapter to recognise a poller, and for its thread to get the sockets back. */
 	while (done < 2000 && now() < end)
 		done += transfer(&loop);
 	check(done >= 2000, "%d transfers", done);
@@ -164,7 +164,7 @@ static void audit(void)
 	      violation);
 }
 
-/* What a thread is at when it is cancelled. */
+/* The kind of call in which a thread is cancelled. */
 enum { WAITS_FOR_CQ, WAITS_FOR_ASYNC, POLLS, POSTS, TAKES_EVENTS, CONTROLS, KINDS };
 
 static const char *const names[KINDS] = { "in ibv_get_cq_event", "in ibv_get_async_event", "that polls", "that posts",
@@ -219,13 +219,13 @@ static void *others(void *loop)
 {
 	while (!atomic_load(&stop)) {
 		atomic_fetch_add(&transfers, transfer(loop));
-		/* Few cores are many threads'. */
+		/* With few cores the other threads need this one. */
 		sched_yield();
 	}
 	return NULL;
 }
 
-/* At least one more transfer than there were. */
+/* Waits until there is a further transfer. */
 static int go_on(long before)
 {
 	double end = now() + 20;
@@ -252,7 +252,7 @@ static void cancel_one(int kind, uint64_t *rng)
 	if (result != PTHREAD_CANCELED || atomic_load(&cleaned) != before + 1)
 		check(0, "a thread %s: not cancelled, or not cleaned up", names[kind]);
 	else if (!go_on(done))
-		check(0, "after a thread %s: nothing moves", names[kind]);
+		check(0, "after a cancelled thread %s: transfers have stopped", names[kind]);
 	else
 		passed++;
 }
@@ -288,14 +288,14 @@ int main(int argc, char **argv)
 		cancel_one(i % KINDS, &rng);
 	atomic_store(&stop, 1);
 	pthread_join(thread, NULL);
-	/* What the cancelled threads used works still. */
+	/* The objects that cancelled threads used must still work. */
 	for (int kind = 0; kind < KINDS; kind++) {
 		double end = now() + 20;
 		int done = 0;
 
 		while (done < 2 * DEPTH && now() < end)
 			done += transfer(&loops[kind]);
-		check(done >= 2 * DEPTH, "the QP of a thread %s does not work any more", names[kind]);
+		check(done >= 2 * DEPTH, "the QP of a cancelled thread %s no longer works", names[kind]);
 	}
 	check(!violations, "%d calls of cancellation points while the thread could be cancelled, the first: %s", violations,
 	      violation);

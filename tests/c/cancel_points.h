@@ -1,9 +1,9 @@
-/* The C library's cancellation points that a library of verbs may use, with a look at who calls them. A definition in the
- * program comes before that of the C library for every library; the program must be linked with -rdynamic. */
+/* Interposes the C library's cancellation points that a verbs library may use, and checks their callers. For every
+ * library a definition in the program precedes that of the C library; the program must be linked with -rdynamic. */
 #ifndef CANCEL_POINTS_H
 #define CANCEL_POINTS_H
 
-/* This thread is in a verb: 2 if that verb may be cancelled while it waits for an event. */
+/* This thread is inside a verb: 2 if that verb may be cancelled while it waits for an event. */
 static __thread int in_verb;
 static int violations;
 static const char *violation = "none";

@@ -1,11 +1,12 @@
 /*
- * What the adapter hears of changes of on-demand memory: every call that unmaps, moves, empties or protects it takes its
- * pages out of the adapter's table. No transfers: pages are prefetched, and counted when they go.
+ * Which changes of on-demand memory the adapter is notified of: every call that unmaps, moves, empties or protects
+ * memory must remove its pages from the adapter's table. There are no transfers: the program prefetches pages and
+ * counts their invalidations.
  *
- *   changes [-d DEVICE]     WEIR_RUN_DIR names the folder of the counters
+ *   changes [-d DEVICE]     WEIR_RUN_DIR is the directory of the counters
  *
- * CHANGES_SEEN=functions: only functions that the library stands before are heard of (no userfaultfd here);
- * CHANGES_SEEN=events: only what userfaultfd tells of (the library was opened later, and stands before nothing).
+ * CHANGES_SEEN=functions: only interposed functions notify the adapter (no userfaultfd);
+ * CHANGES_SEEN=events: only userfaultfd notifies it (the library was opened later, and interposes nothing).
  */
 #define _GNU_SOURCE
 #include "invalidate_counters.h"
@@ -43,7 +44,7 @@ static int functions = 1, events = 1;
 		}                                            \
 	} while (0)
 
-/* Registers memory, and brings it in. */
+/* Registers on-demand memory and prefetches its pages. */
 static void use(void *at, long len)
 {
 	mr = ibv_reg_mr(pd, at, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
@@ -56,19 +57,19 @@ static void use(void *at, long len)
 	CHECK(!error, "prefetch: %s", strerror(error));
 }
 
-/* So many pages must have gone since the last time, if this way of telling is one of those that there are. */
-static void gone(const char *what, long pages, int is_told)
+/* Checks that `pages` pages were invalidated since the last call, if the adapter is notified of this change. */
+static void gone(const char *what, long pages, int is_notified)
 {
-	long wanted = seen_pages + (is_told ? pages : 0), now = counter("num_invalidation_pages", wanted);
+	long wanted = seen_pages + (is_notified ? pages : 0), now = counter("num_invalidation_pages", wanted);
 
-	CHECK(now == wanted, "%s: %ld pages are gone, should be %ld", what, now - seen_pages, wanted - seen_pages);
+	CHECK(now == wanted, "%s: %ld pages invalidated, expected %ld", what, now - seen_pages, wanted - seen_pages);
 	seen_pages = now;
 	ibv_dereg_mr(mr);
 }
 
 static uint8_t *pages(int flags, int fd)
 {
-	/* With pages that nobody may touch around them, so that neighbours stay apart. */
+	/* With inaccessible pages before and after, so that the kernel does not merge it with its neighbours. */
 	uint8_t *room = mmap(NULL, 3 * LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (fd < 0)
@@ -91,11 +92,11 @@ static void mapped(void)
 
 	use(at = anonymous(), LEN);
 	CHECK(mmap(at + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at + PAGE, "mmap");
-	gone("mmap in its place", 1, functions || events);
+	gone("mmap over it", 1, functions || events);
 
 	use(at = anonymous(), LEN);
 	CHECK(mremap(at, LEN, 2 * LEN, MREMAP_MAYMOVE) != MAP_FAILED, "mremap");
-	gone("mremap elsewhere", PAGES, functions || events);
+	gone("mremap to another address", PAGES, functions || events);
 
 	use(at = anonymous(), LEN);
 	CHECK(mremap(at, LEN, 5 * PAGE, 0) == at, "mremap");
@@ -104,7 +105,7 @@ static void mapped(void)
 	use(at = anonymous(), LEN);
 	uint8_t *other = anonymous();
 	CHECK(mremap(other, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at, "mremap");
-	gone("mremap in its place", 2, functions || events);
+	gone("mremap over it", 2, functions || events);
 
 	use(at = anonymous(), LEN);
 	CHECK(!mprotect(at, 2 * PAGE, PROT_READ), "mprotect");
@@ -118,7 +119,7 @@ static void mapped(void)
 
 static void advised(void)
 {
-	static const struct { int advice, told; const char *name; } list[] = {
+	static const struct { int advice, by_event; const char *name; } list[] = {
 		{ MADV_DONTNEED, 1, "DONTNEED" }, { MADV_FREE, 1, "FREE" }, { MADV_COLD, 0, "COLD" },
 		{ MADV_PAGEOUT, 0, "PAGEOUT" }, { MADV_REMOVE, 1, "REMOVE" },
 	};
@@ -130,12 +131,12 @@ static void advised(void)
 		uint8_t *at = pages(file < 0 ? MAP_PRIVATE : MAP_SHARED, file);
 		use(at, LEN);
 		CHECK(!madvise(at + PAGE, 2 * PAGE, list[i].advice), "madvise %s", list[i].name);
-		gone(list[i].name, 2, functions || (events && list[i].told));
+		gone(list[i].name, 2, functions || (events && list[i].by_event));
 	}
 	uint8_t *at = anonymous();
 	use(at, LEN);
 	CHECK(!madvise(at, LEN, MADV_WILLNEED) && !madvise(at, LEN, MADV_RANDOM), "madvise");
-	gone("harmless advice", 0, 1);
+	gone("advice that changes nothing", 0, 1);
 }
 
 static void shared(void)
@@ -149,7 +150,7 @@ static void shared(void)
 	gone("shmdt", PAGES, functions);
 }
 
-/* The end of the heap, if nobody else moves it meanwhile. */
+/* The end of the heap, unless another allocation moves it meanwhile. */
 static void lowered(void)
 {
 	uint8_t *old = sbrk(0), *at = sbrk(LEN + PAGE);
@@ -175,7 +176,7 @@ static void lowered(void)
 	}
 }
 
-/* What no function of a library can see. */
+/* Changes that no interposed function can see. */
 static void raw(void)
 {
 	uint8_t *at;
@@ -183,12 +184,12 @@ static void raw(void)
 	use(at = anonymous(), LEN);
 	CHECK(!syscall(SYS_munmap, at, 3 * PAGE), "munmap");
 	gone("raw munmap", 3, events);
-	/* New memory in the hole: it is watched again when it is used. */
+	/* New memory at the address of unmapped memory: it is watched again when it is used. */
 	use(at = anonymous(), LEN);
 	CHECK(!syscall(SYS_munmap, at, LEN), "munmap");
 	struct ibv_mr *kept = mr;
 	mr = NULL;
-	/* What has gone is known by the event, which is read before munmap returns, and heeded soon afterwards. */
+	/* The kernel queues the event before munmap returns, but the adapter handles it shortly afterwards. */
 	usleep(20000);
 	CHECK((long)syscall(SYS_mmap, at, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0l) ==
 		      (long)at, "mmap");
@@ -196,16 +197,16 @@ static void raw(void)
 	CHECK(!ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1), "prefetch");
 	CHECK(!syscall(SYS_madvise, at, 5 * PAGE, MADV_DONTNEED), "madvise");
 	mr = kept;
-	gone("raw munmap, and DONTNEED of what came after it", PAGES + 5, events);
+	gone("raw munmap, and DONTNEED of the next mapping", PAGES + 5, events);
 
-	/* More than the heap may have left: a mapping of its own. */
+	/* More than the heap is likely to have free, so malloc creates a mapping. */
 	uint8_t *block = malloc(2048 * LEN);
 	use((uint8_t *)(((uintptr_t)block + PAGE - 1) & -PAGE), LEN);
 	free(block);
 	gone("free", PAGES, events);
 }
 
-/* errno is the call's own: kept when it succeeds, set when it fails. */
+/* errno must be that of the call itself: unchanged on success, set on failure. */
 static void errors(void)
 {
 	uint8_t *at = anonymous();
@@ -228,7 +229,7 @@ static void errors(void)
 	seen_pages = counter("num_invalidation_pages", -1);
 }
 
-/* The program's own userfaultfd on on-demand memory: it gets it, its faults, and its events. */
+/* A userfaultfd of the program on on-demand memory must get the registration, its faults and its events. */
 static void own_userfaultfd(void)
 {
 	struct uffdio_api api = { UFFD_API, UFFD_FEATURE_EVENT_UNMAP, 0 };
@@ -241,7 +242,7 @@ static void own_userfaultfd(void)
 	use(at, LEN);
 	struct uffdio_register all = { { (uintptr_t)at, LEN }, UFFDIO_REGISTER_MODE_MISSING, 0 };
 	int taken = !ioctl(fd, UFFDIO_REGISTER, &all);
-	/* Where nobody stands before ioctl, whoever came first has it. */
+	/* Without an interposed ioctl the first userfaultfd keeps the memory. */
 	CHECK(taken || !functions, "the program's own userfaultfd");
 	if (taken) {
 		CHECK(!syscall(SYS_madvise, at, PAGE, MADV_DONTNEED), "madvise");
@@ -251,9 +252,9 @@ static void own_userfaultfd(void)
 		if (!child)
 			_exit(syscall(SYS_munmap, at, LEN));
 		int status;
-		CHECK(waitpid(child, &status, 0) == child && !status, "the child of a program with userfaultfd");
+		CHECK(waitpid(child, &status, 0) == child && !status, "a child of a program with userfaultfd");
 		struct uffdio_range range = { (uintptr_t)at, LEN };
-		CHECK(read(fd, &message, sizeof(message)) == -1 && errno == EAGAIN, "events that are not its own");
+		CHECK(read(fd, &message, sizeof(message)) == -1 && errno == EAGAIN, "an event of Weir's userfaultfd");
 		CHECK(!ioctl(fd, UFFDIO_UNREGISTER, &range), "unregister");
 	}
 	close(fd);
@@ -274,7 +275,7 @@ static void handler(int signal)
 
 static void *interrupt(void *thread)
 {
-	/* Signals that come while one waits are one: as many as it takes. */
+	/* Pending signals of one number merge into one, so it sends until the handler has run often enough. */
 	while (handler_calls < 1000) {
 		pthread_kill(*(pthread_t *)thread, SIGUSR1);
 		usleep(50);
@@ -282,7 +283,7 @@ static void *interrupt(void *thread)
 	return NULL;
 }
 
-/* A handler that changes on-demand memory, while the thread that it interrupts does the same, and registers more. */
+/* A signal handler changes on-demand memory while the interrupted thread does the same. */
 static void interrupted(void)
 {
 	struct sigaction action = { .sa_handler = handler };
@@ -304,7 +305,7 @@ static void interrupted(void)
 	seen_pages = counter("num_invalidation_pages", -1);
 }
 
-/* A child that the C library knows nothing of must not wait for threads that it does not have. */
+/* A child of a raw fork, without the C library's handlers, must not wait for threads that do not exist in it. */
 static void forked(void)
 {
 	uint8_t *at = anonymous();
@@ -322,17 +323,17 @@ static void forked(void)
 		if (status)
 			break;
 	}
-	gone("what children do", 0, 1);
+	gone("calls of children", 0, 1);
 }
 
 int changes(int argc, char **argv)
 {
-	const char *wanted = argc == 3 && !strcmp(argv[1], "-d") ? argv[2] : NULL, *told = getenv("CHANGES_SEEN");
+	const char *wanted = argc == 3 && !strcmp(argv[1], "-d") ? argv[2] : NULL, *ways = getenv("CHANGES_SEEN");
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
-	if (told) {
-		functions = !!strstr(told, "functions");
-		events = !!strstr(told, "events");
+	if (ways) {
+		functions = !!strstr(ways, "functions");
+		events = !!strstr(ways, "events");
 	}
 	for (int i = 0; list && list[i] && !context; i++)
 		if (!wanted || !strcmp(wanted, ibv_get_device_name(list[i])))
@@ -342,7 +343,7 @@ int changes(int argc, char **argv)
 		return 1;
 	}
 	ibv_free_device_list(list);
-	/* Counters are shown more often while there is a region. */
+	/* Counters are published more often while there is an on-demand region. */
 	static uint8_t always[PAGE];
 	if (!ibv_reg_mr(pd, always, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND)) {
 		fprintf(stderr, "no on-demand region: %s\n", strerror(errno));

@@ -1,4 +1,4 @@
-/* A program that knows nothing of RDMA and opens changes.c as a library: nothing of Weir stands before its functions. */
+/* A program without RDMA code that opens changes.c as a library: Weir interposes none of its functions. */
 #include <dlfcn.h>
 #include <stdio.h>
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Data of every operation: sizes, offsets, inline, gather and scatter lists, signalling, fences, atomics. */
+/* Data checks of every operation: sizes, offsets, inline data, SGE lists, signalling, fences, atomics. */
 #ifndef DATA_H
 #define DATA_H
 
@@ -13,7 +13,7 @@ static const struct {
 	const char *name;
 	enum ibv_wr_opcode opcode;
 	enum ibv_wc_opcode done, received;
-	/* 0: the target is not told; 1: a receive is consumed; 2: and scattered to. */
+	/* 0: the target gets no completion; 1: a receive is consumed; 2: a receive is consumed and scattered to. */
 	int receives, imm;
 } operations[OPERATIONS] = {
 	[SEND] = { "SEND", IBV_WR_SEND, IBV_WC_SEND, IBV_WC_RECV, 2, 0 },
@@ -23,14 +23,14 @@ static const struct {
 	[READ] = { "READ", IBV_WR_RDMA_READ, IBV_WC_RDMA_READ, 0, 0, 0 },
 };
 
-/* One message. Both sides know all of it. */
+/* One message. Both sides know all its fields. */
 struct message {
 	int op, gather, scatter, flags;
 	size_t len, from, to;
 	uint64_t tag;
 };
 
-/* Cuts a message into pieces of drawn lengths, each at least a byte, as long as there are bytes. */
+/* Cuts a message into SGEs of random lengths, each of at least one byte, until all bytes are used. */
 static inline int cut(struct ibv_sge *sges, int count, const struct area *area, size_t offset, size_t len)
 {
 	int n = 0;
@@ -41,17 +41,17 @@ static inline int cut(struct ibv_sge *sges, int count, const struct area *area, 
 	}
 	for (size_t left = len; left; n++) {
 		size_t rest = count - n, fair = 2 * left / rest;
-		size_t piece = rest > 1 ? 1 + draw(fair ? fair : 1) : left;
+		size_t part = rest > 1 ? 1 + draw(fair ? fair : 1) : left;
 
-		if (piece > left)
-			piece = left;
-		sges[n] = sge(area, offset + len - left, piece);
-		left -= piece;
+		if (part > left)
+			part = left;
+		sges[n] = sge(area, offset + len - left, part);
+		left -= part;
 	}
 	return n;
 }
 
-/* Runs one message over a connection and checks everything about it on both sides. */
+/* Runs one message over a connection and checks its data and completions on both sides. */
 static inline void transfer(struct conn *c, const struct message *m)
 {
 	const struct area *local = m->op == READ ? &rig.target : &rig.source;
@@ -63,7 +63,7 @@ static inline void transfer(struct conn *c, const struct message *m)
 	uint32_t imm = htobe32((uint32_t)m->tag);
 	char what[128];
 
-	snprintf(what, sizeof(what), "%s of %zu bytes from %zu to %zu, %d pieces to %d, flags %x, tag %" PRIx64,
+	snprintf(what, sizeof(what), "%s of %zu bytes from %zu to %zu, %d SGEs to %d, flags %x, tag %" PRIx64,
 		 operations[m->op].name, m->len, m->from, m->to, gathers, scatters, m->flags, m->tag);
 	background(&rig.source, window, m->tag);
 	background(&rig.target, window, m->tag + 1);
@@ -86,7 +86,7 @@ static inline void transfer(struct conn *c, const struct message *m)
 				gather[i].lkey = 0xdead0000 + i;
 		post_send(c, &wr, what);
 		if (m->flags & IBV_SEND_INLINE) {
-			/* The buffer is ours again at once. */
+			/* Inline data is copied at once, so the buffer may change now. */
 			memset(rig.source.at + m->from, 0x5a, m->len);
 			memset(rig.source.expected + m->from, 0x5a, m->len);
 		}
@@ -99,7 +99,7 @@ static inline void transfer(struct conn *c, const struct message *m)
 			      (!operations[m->op].imm || wc.imm_data == imm),
 		      "%s: flags %x, immediate %x", what, wc.wc_flags, be32toh(wc.imm_data));
 		check(wc.qp_num == c->into->qp_num, "%s: QP number %x", what, wc.qp_num);
-		/* A received message is there when its completion is: no barrier before this. */
+		/* The data must be complete when the completion arrives: no barrier before this check. */
 		compare(&rig.target, window, what);
 	}
 	barrier();
@@ -145,11 +145,11 @@ static inline void inline_data(struct conn *c)
 			transfer(c, &m);
 		}
 	if (client) {
-		struct ibv_sge piece = sge(&rig.source, 0, most + 1);
-		struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND,
+		struct ibv_sge whole = sge(&rig.source, 0, most + 1);
+		struct ibv_send_wr wr = { .sg_list = &whole, .num_sge = 1, .opcode = IBV_WR_SEND,
 					  .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED }, *bad = NULL;
 
-		check(ibv_post_send(c->qp, &wr, &bad) != 0 && bad == &wr, "inline data of %u bytes was taken", most + 1);
+		check(ibv_post_send(c->qp, &wr, &bad) != 0 && bad == &wr, "%u bytes of inline data accepted", most + 1);
 	}
 }
 
@@ -184,7 +184,7 @@ static inline void random_operations(struct conn *c)
 	}
 }
 
-/* A fenced SEND carries what an earlier READ of the same list brought. */
+/* A fenced SEND carries the data that an earlier READ of the same list fetched. */
 static inline void fences(struct conn *c)
 {
 	for (int i = 0; i < 50; i++) {
@@ -213,13 +213,13 @@ static inline void fences(struct conn *c)
 			expect(c->send_cq, tag + 1, IBV_WC_SUCCESS, IBV_WC_SEND, "fence");
 		} else {
 			expect(c->recv_cq, tag, IBV_WC_SUCCESS, IBV_WC_RECV, "fence");
-			compare(&rig.target, at + len + MARGIN, "a fenced SEND of what was READ");
+			compare(&rig.target, at + len + MARGIN, "a fenced SEND of READ data");
 		}
 		barrier();
 	}
 }
 
-/* The value that an atomic found. */
+/* Returns the value that an atomic fetched. */
 static inline uint64_t atomic(struct conn *c, enum ibv_wr_opcode opcode, size_t at, uint64_t compare_add, uint64_t swap)
 {
 	struct ibv_sge to = sge(&rig.target, 64, 8);
@@ -272,7 +272,7 @@ static inline void atomics(struct conn *c)
 	barrier();
 }
 
-/* Many QPs at one word: every value is found once, none is lost. */
+/* Atomics of many QPs to one word: every value is fetched once, none is lost. */
 static inline void crowd(struct conn *unused)
 {
 	enum { CONNS = 16, EACH = 64 };
@@ -304,7 +304,7 @@ static inline void crowd(struct conn *unused)
 		memcpy(&found, rig.target.at + at + 64 + 8 * i, 8);
 		lost += wc.status != IBV_WC_SUCCESS || wc.wr_id != (uint64_t)i || found >= CONNS * EACH || seen[found]++;
 	}
-	check(!lost, "%zu of %d atomics of %d QPs failed, or found what another one had found", lost, CONNS * EACH, CONNS);
+	check(!lost, "%zu of %d atomics of %d QPs failed, or fetched a value twice", lost, CONNS * EACH, CONNS);
 	for (int i = 0; i < CONNS; i++)
 		conn_close(&conns[i]);
 	if (!client) {
@@ -321,7 +321,7 @@ static struct {
 	size_t count;
 } changing;
 
-/* Word i only ever is i times 2^32 plus a generation. */
+/* Word i always has i in its upper and a generation in its lower 32 bits. */
 static inline void *change(void *unused)
 {
 	for (uint64_t generation = 1; !changing.stop; generation++)
@@ -330,7 +330,7 @@ static inline void *change(void *unused)
 	return unused;
 }
 
-/* Memory that its owner keeps changing can be READ, and no aligned word is torn. */
+/* Memory that the target's thread keeps changing can be READ, and no aligned word is torn. */
 static inline void read_of_changing_memory(struct conn *c)
 {
 	size_t len = opt.max & ~7ul;
@@ -362,7 +362,7 @@ static inline void read_of_changing_memory(struct conn *c)
 		}
 		tally.bytes += to.length;
 		tally.wrong += torn;
-		check(!torn, "a READ of changing memory: %zu of %u words are not what was ever there", torn, to.length / 8);
+		check(!torn, "a READ of changing memory: %zu of %u words were never written so", torn, to.length / 8);
 	}
 	if (!client)
 		for (int i = 0; i < 40; i++)

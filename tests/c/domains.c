@@ -1,10 +1,10 @@
 /*
- * Domains, imports and who waits for whom, checked in one process: what each object is freed before, and what is
- * refused with which error.
+ * Domains, imports and the order of destruction, checked in one process: the errors of calls that free an object in
+ * use, and of refused calls.
  *
  *   domains [device]
  *
- * Prints what fails and a last line "N passed, M failed".
+ * Prints failures and a last line "N passed, M failed".
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static void check(bool good, const char *what)
 		printf("failed: %s (errno %d, %s)\n", what, errno, strerror(errno));
 }
 
-/* An allocator that counts; `limit` allocations succeed. */
+/* An allocator that counts its calls; the first `limit` allocations succeed. */
 struct counted {
 	struct ibv_pd *pd;
 	int allocated, freed, limit;
@@ -42,7 +42,7 @@ static void *counted_alloc(struct ibv_pd *of, void *to, size_t size, size_t alig
 	struct counted *c = to;
 	void *got = NULL;
 
-	check(of == c->pd && size > 0 && type >> 32 == 0, "what an allocator is called with");
+	check(of == c->pd && size > 0 && type >> 32 == 0, "the arguments of the allocator");
 	if (c->allocated == c->limit || posix_memalign(&got, alignment, size))
 		return NULL;
 	c->allocated++;
@@ -54,7 +54,7 @@ static void counted_free(struct ibv_pd *of, void *to, void *what, uint64_t type)
 {
 	struct counted *c = to;
 
-	check(of == c->pd && what && type >> 32 == 0, "what is freed");
+	check(of == c->pd && what && type >> 32 == 0, "the arguments of the free function");
 	c->freed++;
 	free(what);
 }
@@ -81,13 +81,13 @@ static void parent_domains(void)
 	struct ibv_mr *mr;
 
 	check(td && plain, "a thread domain");
-	check(!ibv_alloc_td(context, &td_bad) && errno == EINVAL, "attributes of a thread domain that there are not");
+	check(!ibv_alloc_td(context, &td_bad) && errno == EINVAL, "unknown attributes of a thread domain");
 	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
 	attr.alloc = counted_alloc;
-	check(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL, "half an allocator");
+	check(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL, "an allocator without a free function");
 	attr.free = counted_free;
 	attr.pd = NULL;
-	check(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL, "a parent domain of nothing");
+	check(!ibv_alloc_parent_domain(context, &attr) && errno == EINVAL, "a parent domain without a PD");
 	attr.pd = pd;
 	parent = ibv_alloc_parent_domain(context, &attr);
 	check(parent && parent != pd && parent->handle == pd->handle, "a parent domain");
@@ -100,11 +100,11 @@ static void parent_domains(void)
 	cq = ibv_create_cq_ex(context, &cq_attr);
 	qp = make_qp(parent, plain);
 	check(cq && qp && counted.allocated == 2 && counted.bytes > 0, "the allocator's memory is used");
-	check(!make_qp(parent, plain) && errno == ENOMEM, "an allocator that has no more");
+	check(!make_qp(parent, plain) && errno == ENOMEM, "an allocator that returns NULL");
 	mr = ibv_reg_mr(parent, memory, SIZE, 0);
 	check(mr && ibv_dealloc_pd(parent) == EBUSY, "a parent domain in use");
 	check(!ibv_destroy_qp(qp) && !ibv_dereg_mr(mr) && ibv_dealloc_pd(parent) == EBUSY, "a CQ is left");
-	check(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && counted.freed == 2, "the allocator has it back");
+	check(!ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) && counted.freed == 2, "all memory is freed");
 	check(!ibv_dealloc_pd(parent) && !ibv_dealloc_td(td), "parent and thread domain");
 	check(!ibv_destroy_cq(plain), "ibv_destroy_cq");
 }
@@ -125,15 +125,15 @@ static void imports(void)
 		return;
 	}
 	check(imported->cmd_fd == fd && !strcmp(imported->device->name, context->device->name), "the same device");
-	check(!ibv_import_device(-1) && errno == EBADF, "no descriptor");
-	check(!ibv_import_device(0), "a descriptor of something else");
+	check(!ibv_import_device(-1) && errno == EBADF, "an invalid descriptor");
+	check(!ibv_import_device(0), "a descriptor of another file");
 	same = ibv_import_pd(imported, pd->handle);
 	check(same && same->context == imported && same->handle == pd->handle, "ibv_import_pd");
-	check(!ibv_import_pd(imported, mr->handle) && errno == EINVAL, "a handle of something else");
+	check(!ibv_import_pd(imported, mr->handle) && errno == EINVAL, "a handle of another object");
 	same_mr = ibv_import_mr(same, mr->handle);
 	check(same_mr && !same_mr->addr && same_mr->length == SIZE && same_mr->rkey == mr->rkey, "ibv_import_mr");
 	check(ibv_rereg_mr(same_mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT,
-	      "an imported region is not changed");
+	      "an imported region cannot be reregistered");
 	same_dm = ibv_import_dm(imported, dm->handle);
 	check(same_dm && !ibv_memcpy_to_dm(dm, 8, out, 8) && !ibv_memcpy_from_dm(in, same_dm, 8, 8) && !memcmp(in, out, 8),
 	      "ibv_import_dm");
@@ -157,12 +157,12 @@ static void refusals(void)
 	check(!ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL, "remote without local write");
 	check(!ibv_reg_mr(pd, memory, SIZE, 1 << 12) && errno == EINVAL, "an unknown flag");
 	check(!ibv_reg_mr(pd, memory, 0, 0) && errno == EINVAL, "no bytes");
-	check(!ibv_reg_mr(pd, (void *)4096, 100, 0) && errno == EFAULT, "memory that is not there");
-	check(!ibv_reg_mr_iova(pd, memory, SIZE, (uintptr_t)memory + 1, 0) && errno == EINVAL, "another offset in its page");
+	check(!ibv_reg_mr(pd, (void *)4096, 100, 0) && errno == EFAULT, "unmapped memory");
+	check(!ibv_reg_mr_iova(pd, memory, SIZE, (uintptr_t)memory + 1, 0) && errno == EINVAL, "an IOVA at another offset");
 	check(!ibv_alloc_mw(pd, 3) && errno == EINVAL, "a window of type 3");
 	check(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0) && errno == EOPNOTSUPP, "dmabuf");
 	check(!ibv_create_counters(context, &(struct ibv_counters_init_attr){ 0 }) && errno == EOPNOTSUPP, "counters of flows");
-	check(ibv_advise_mr(pd, 0, 0, NULL, 0) == EINVAL, "advice of nothing");
+	check(ibv_advise_mr(pd, 0, 0, NULL, 0) == EINVAL, "advice without SGEs");
 }
 
 int main(int argc, char **argv)
@@ -182,7 +182,7 @@ int main(int argc, char **argv)
 	parent_domains();
 	imports();
 	refusals();
-	check(!ibv_dealloc_pd(pd) && !ibv_close_device(context), "the end");
+	check(!ibv_dealloc_pd(pd) && !ibv_close_device(context), "closing");
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed != 0;
 }

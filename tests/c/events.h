@@ -1,4 +1,4 @@
-/* Completion channels: an event for every arming that has something to say, and none for others. */
+/* Completion channels: one event for every arming that a completion matches, and no other events. */
 #ifndef EVENTS_H
 #define EVENTS_H
 
@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-/* Takes and acknowledges an event within `ms`; whether there was one of this CQ. */
+/* Takes and acknowledges an event within `ms` milliseconds; returns whether there was an event, and of this CQ. */
 static inline int took_event(struct conn *c, struct ibv_cq *of, int ms)
 {
 	struct pollfd fd = { .fd = c->channel->fd, .events = POLLIN };
@@ -21,7 +21,7 @@ static inline int took_event(struct conn *c, struct ibv_cq *of, int ms)
 	return cq == of && cq_context == c;
 }
 
-/* Polls; if there is nothing, arms, polls again and waits: how programs do it. */
+/* Polls; if the CQ is empty, arms, polls again and waits, as programs do. */
 static inline void drain(struct conn *c, struct ibv_cq *cq, int count, const char *what)
 {
 	struct ibv_wc wc;
@@ -54,7 +54,7 @@ static inline void *destroy_cq(void *cq)
 	return (void *)(intptr_t)error;
 }
 
-/* A CQ does not go away while somebody holds an event of it. */
+/* A CQ cannot be destroyed while an event of it is unacknowledged. */
 static inline void held_event(struct conn *c, struct ibv_cq *cq)
 {
 	struct ibv_cq *of;
@@ -67,7 +67,7 @@ static inline void held_event(struct conn *c, struct ibv_cq *cq)
 	if (pthread_create(&thread, NULL, destroy_cq, cq))
 		die("pthread_create");
 	usleep(50000);
-	check(!destroyed, "a CQ was destroyed under an event that is not acknowledged");
+	check(!destroyed, "a CQ was destroyed with an unacknowledged event");
 	ibv_ack_cq_events(cq, 1);
 	pthread_join(thread, &error);
 	check(!error, "ibv_destroy_cq after its event was acknowledged: %s", strerror((intptr_t)error));
@@ -78,8 +78,8 @@ static inline void event_driven(struct conn *unused)
 	struct ibv_qp_attr error_state = { .qp_state = IBV_QPS_ERR };
 	struct wish wish = usual;
 	struct conn c;
-	struct ibv_sge piece = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
-	struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND,
+	struct ibv_sge data = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
+	struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED };
 
 	(void)unused;
@@ -88,7 +88,7 @@ static inline void event_driven(struct conn *unused)
 	for (int round = 0; round < 20; round++) {
 		if (!client)
 			for (int i = 0; i < 32; i++)
-				post_recv(&c, i, &piece, 1, "events");
+				post_recv(&c, i, &data, 1, "events");
 		barrier();
 		for (int i = 0; client && i < 32; i++) {
 			wr.wr_id = i;
@@ -101,12 +101,12 @@ static inline void event_driven(struct conn *unused)
 	}
 	conn_close(&c);
 
-	/* Another connection: an arming that is left over would be for any completion. */
+	/* Another connection, because an arming that is left over would match any completion. */
 	conn_open(&c, &wish);
 	for (int solicited = 0; solicited < 2; solicited++) {
 		if (!client) {
-			post_recv(&c, 100 + solicited, &piece, 1, "solicited");
-			check(!ibv_req_notify_cq(c.recv_cq, 1), "ibv_req_notify_cq for solicited ones");
+			post_recv(&c, 100 + solicited, &data, 1, "solicited");
+			check(!ibv_req_notify_cq(c.recv_cq, 1), "ibv_req_notify_cq for solicited completions");
 		}
 		barrier();
 		if (client) {
@@ -116,26 +116,26 @@ static inline void event_driven(struct conn *unused)
 			expect(c.send_cq, wr.wr_id, IBV_WC_SUCCESS, IBV_WC_SEND, "solicited");
 		} else {
 			check(took_event(&c, c.recv_cq, solicited ? opt.seconds * 1000 : 100) == solicited,
-			      "%s solicited SEND, armed for solicited ones", solicited ? "a" : "not a");
+			      "%s solicited SEND, armed for solicited completions", solicited ? "a" : "not a");
 			expect(c.recv_cq, 100 + solicited, IBV_WC_SUCCESS, IBV_WC_RECV, "solicited");
 		}
 		barrier();
 	}
 	conn_close(&c);
 
-	/* A shared queue's receives are not flushed. */
+	/* The receives of an SRQ are not flushed. */
 	if (opt.xrc)
 		return;
-	/* Flushed receives complete and raise an event without anybody on the other side. */
+	/* Flushed receives complete and raise an event without any peer. */
 	conn_make(&c, &wish);
 	check(!to_init(c.qp), "RESET to INIT");
-	post_recv(&c, 1, &piece, 1, "held event");
+	post_recv(&c, 1, &data, 1, "held event");
 	check(!ibv_req_notify_cq(c.recv_cq, 0), "ibv_req_notify_cq");
 	check(!ibv_modify_qp(c.qp, &error_state, IBV_QP_STATE), "INIT to ERROR");
 	expect(c.recv_cq, 1, IBV_WC_WR_FLUSH_ERR, 0, "held event");
 	check(!ibv_destroy_qp(c.qp), "ibv_destroy_qp");
 	held_event(&c, c.recv_cq);
-	check(ibv_destroy_comp_channel(c.channel) == EBUSY, "a channel was destroyed under its CQ");
+	check(ibv_destroy_comp_channel(c.channel) == EBUSY, "a channel with a CQ was destroyed");
 	check(!ibv_destroy_cq(c.send_cq) && !ibv_destroy_comp_channel(c.channel), "ibv_destroy_comp_channel");
 }
 

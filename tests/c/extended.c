@@ -1,9 +1,9 @@
 /*
- * Extended CQs and the WR builder, checked in one process: two QPs of one device talk to each other.
+ * Extended CQs and the WR builder, checked in one process: two QPs of one device are connected to each other.
  *
  *   extended [device [gid_index]]
  *
- * Prints what fails and a last line "N passed, M failed".
+ * Prints failures and a last line "N passed, M failed".
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static struct ibv_pd *pd;
 static union ibv_gid gid;
 static int gid_index = 1;
 
-/* One end: a buffer, its CQ and its QP. */
+/* One end: a buffer with its MR, CQ and QP. */
 struct end {
 	uint8_t *buf;
 	struct ibv_mr *mr;
@@ -157,7 +157,7 @@ static void end_close(struct end *end)
 	free(end->buf);
 }
 
-/* Waits up to a second for a completion to look at; false: none came, or the CQ failed. */
+/* Waits up to a second for a completion and makes it current; false if none came or the CQ failed. */
 static bool start(struct end *end)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -175,7 +175,7 @@ static void expect(struct end *end, uint64_t wr_id, enum ibv_wc_status status)
 		check(false, "no completion of %lu", (unsigned long)wr_id);
 		return;
 	}
-	check(end->cq->wr_id == wr_id && end->cq->status == status, "%lu came as %lu: %s", (unsigned long)wr_id,
+	check(end->cq->wr_id == wr_id && end->cq->status == status, "%lu expected, %lu came: %s", (unsigned long)wr_id,
 	      (unsigned long)end->cq->wr_id, ibv_wc_status_str(end->cq->status));
 	ibv_end_poll(end->cq);
 }
@@ -211,17 +211,17 @@ static void next(struct end *end, uint64_t wr_id)
 	end->qpx->wr_flags = IBV_SEND_SIGNALED;
 }
 
-static void piece(struct end *end, uint32_t offset, uint32_t length)
+static void add_sge(struct end *end, uint32_t offset, uint32_t length)
 {
 	ibv_wr_set_sge(end->qpx, end->mr->lkey, (uintptr_t)end->buf + offset, length);
 }
 
-/* All operations in one batch; the fields of their completions. */
+/* Posts all operations in one batch and checks the fields of their completions. */
 static void every_operation(void)
 {
 	struct end a, b;
 	uint64_t before, after, remote;
-	struct ibv_data_buf inline_pieces[2] = { { "in", 2 }, { "line", 4 } };
+	struct ibv_data_buf inline_parts[2] = { { "in", 2 }, { "line", 4 } };
 
 	pair_open(&a, &b, 64, 0);
 	remote = (uintptr_t)b.buf;
@@ -241,22 +241,22 @@ static void every_operation(void)
 							   { (uintptr_t)a.buf + 60, 40, a.mr->lkey } });
 	next(&a, 2);
 	ibv_wr_send_imm(a.qpx, htobe32(0x1234));
-	ibv_wr_set_inline_data_list(a.qpx, 2, inline_pieces);
+	ibv_wr_set_inline_data_list(a.qpx, 2, inline_parts);
 	next(&a, 3);
 	ibv_wr_rdma_write(a.qpx, b.mr->rkey, remote + 16384);
-	piece(&a, 1024, 3000);
+	add_sge(&a, 1024, 3000);
 	next(&a, 4);
 	ibv_wr_rdma_write_imm(a.qpx, b.mr->rkey, remote + 20480, htobe32(77));
 	ibv_wr_set_inline_data(a.qpx, "immediate", 9);
 	next(&a, 5);
 	ibv_wr_rdma_read(a.qpx, b.mr->rkey, remote + 12288);
-	piece(&a, 8192, 2000);
+	add_sge(&a, 8192, 2000);
 	next(&a, 6);
 	ibv_wr_atomic_fetch_add(a.qpx, b.mr->rkey, remote + 8192, 2);
-	piece(&a, 12288, 8);
+	add_sge(&a, 12288, 8);
 	next(&a, 7);
 	ibv_wr_atomic_cmp_swp(a.qpx, b.mr->rkey, remote + 8192, 42, 99);
-	piece(&a, 12296, 8);
+	add_sge(&a, 12296, 8);
 	next(&a, 8);
 	ibv_wr_atomic_write(a.qpx, b.mr->rkey, remote + 24576, "together");
 	check(quiet(&a), "something went out before ibv_wr_complete");
@@ -278,12 +278,12 @@ static void every_operation(void)
 		ibv_end_poll(a.cq);
 	}
 	after = now(CLOCK_MONOTONIC);
-	check(!memcmp(a.buf + 8192, b.buf + 12288, 2000), "what was read");
-	check(!memcmp(a.buf + 1024, b.buf + 16384, 3000), "what was written");
-	check(!memcmp(b.buf + 20480, "immediate", 9), "what was written inline");
-	check(*(uint64_t *)(a.buf + 12288) == 40 && *(uint64_t *)(a.buf + 12296) == 42, "what the atomics returned");
-	check(!memcmp(b.buf + 24576, "together", 8), "what was written at once");
-	check(*(uint64_t *)(b.buf + 8192) == 99, "what the atomics left");
+	check(!memcmp(a.buf + 8192, b.buf + 12288, 2000), "data of the READ");
+	check(!memcmp(a.buf + 1024, b.buf + 16384, 3000), "data of the WRITE");
+	check(!memcmp(b.buf + 20480, "immediate", 9), "inline data of the WRITE with immediate");
+	check(*(uint64_t *)(a.buf + 12288) == 40 && *(uint64_t *)(a.buf + 12296) == 42, "atomics' results");
+	check(!memcmp(b.buf + 24576, "together", 8), "data of the atomic WRITE");
+	check(*(uint64_t *)(b.buf + 8192) == 99, "value after the atomics");
 
 	if (start(&b)) {
 		uint64_t stamp = ibv_wc_read_completion_ts(b.cq), wall = ibv_wc_read_completion_wallclock_ns(b.cq);
@@ -299,23 +299,23 @@ static void every_operation(void)
 		check(!tm.tag && !tm.priv, "tag matching");
 		check(stamp >= before && stamp <= after, "its time stamp");
 		check(wall <= now(CLOCK_REALTIME) && wall > now(CLOCK_REALTIME) - 5000000000ull, "its wall clock");
-		check(!ibv_next_poll(b.cq), "the next one");
+		check(!ibv_next_poll(b.cq), "the next completion");
 		check(b.cq->wr_id == 101 && ibv_wc_read_wc_flags(b.cq) == IBV_WC_WITH_IMM &&
 		      ibv_wc_read_imm_data(b.cq) == htobe32(0x1234) && ibv_wc_read_byte_len(b.cq) == 6, "immediate");
-		check(ibv_wc_read_completion_ts(b.cq) >= stamp, "time runs on");
+		check(ibv_wc_read_completion_ts(b.cq) >= stamp, "the next time stamp is not earlier");
 		check(!ibv_next_poll(b.cq) && ibv_wc_read_opcode(b.cq) == IBV_WC_RECV_RDMA_WITH_IMM &&
 		      ibv_wc_read_imm_data(b.cq) == htobe32(77), "immediate of a WRITE");
-		check(ibv_next_poll(b.cq) == ENOENT, "there are three");
+		check(ibv_next_poll(b.cq) == ENOENT, "more than three completions");
 		ibv_end_poll(b.cq);
 	} else {
 		check(false, "no receive completed");
 	}
-	check(!memcmp(b.buf + 256, "inline", 6), "what was sent inline");
+	check(!memcmp(b.buf + 256, "inline", 6), "inline data of the SEND");
 	end_close(&a);
 	end_close(&b);
 }
 
-/* What is aborted or faulty leaves nothing behind, not even a place in the queue. */
+/* Aborted and faulty batches have no effect and occupy no WQE slot. */
 static void abort_and_errors(void)
 {
 	struct end a, b;
@@ -336,7 +336,7 @@ static void abort_and_errors(void)
 	ibv_wr_set_sge_list(a.qpx, 3, many);
 	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
 	ibv_wr_set_inline_data(a.qpx, "never", 5);
-	check(ibv_wr_complete(a.qpx) == ENOMEM, "too many pieces");
+	check(ibv_wr_complete(a.qpx) == ENOMEM, "too many SGEs");
 	ibv_wr_start(a.qpx);
 	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
 	ibv_wr_set_inline_data(a.qpx, big, sizeof(big));
@@ -345,17 +345,17 @@ static void abort_and_errors(void)
 	ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
 	ibv_wr_set_inline_data(a.qpx, "never", 5);
 	ibv_wr_atomic_fetch_add(a.qpx, b.mr->rkey, (uintptr_t)b.buf, 1);
-	piece(&a, 0, 4);
+	add_sge(&a, 0, 4);
 	check(ibv_wr_complete(a.qpx) == EINVAL, "an atomic of four bytes, behind a good request");
 	ibv_wr_start(a.qpx);
 	for (int i = 0; i <= DEPTH; i++)
 		ibv_wr_rdma_write(a.qpx, b.mr->rkey, (uintptr_t)b.buf);
-	check(ibv_wr_complete(a.qpx) == ENOMEM, "more than the queue holds");
+	check(ibv_wr_complete(a.qpx) == ENOMEM, "more requests than the queue holds");
 	ibv_wr_start(a.qpx);
-	check(!ibv_wr_complete(a.qpx), "nothing at all");
-	check(quiet(&a) && !memcmp(b.buf, "\0\0\0\0\0", 5), "something of all that was done");
+	check(!ibv_wr_complete(a.qpx), "an empty batch");
+	check(quiet(&a) && !memcmp(b.buf, "\0\0\0\0\0", 5), "a request of a failed batch was executed");
 
-	/* The whole queue is there. */
+	/* All WQE slots of the queue are free. */
 	ibv_wr_start(a.qpx);
 	for (int i = 0; i < DEPTH; i++) {
 		next(&a, 10 + i);
@@ -365,7 +365,7 @@ static void abort_and_errors(void)
 	check(!ibv_wr_complete(a.qpx), "a full queue");
 	for (int i = 0; i < DEPTH; i++)
 		expect(&a, 10 + i, IBV_WC_SUCCESS);
-	check(!memcmp(b.buf, "xxxxxxxx", DEPTH), "what a full queue wrote");
+	check(!memcmp(b.buf, "xxxxxxxx", DEPTH), "data of a full queue");
 	end_close(&a);
 	end_close(&b);
 }
@@ -378,7 +378,7 @@ static int events(struct end *end, int timeout)
 	int count = 0;
 
 	while (poll(&fd, 1, timeout) == 1 && !ibv_get_cq_event(end->channel, &cq, &cookie)) {
-		check(cookie == end && cq == ibv_cq_ex_to_cq(end->cq), "whose event");
+		check(cookie == end && cq == ibv_cq_ex_to_cq(end->cq), "the CQ and context of an event");
 		ibv_ack_cq_events(cq, 1);
 		count++;
 	}
@@ -394,7 +394,7 @@ static void write_one(struct end *a, struct end *b, uint64_t wr_id)
 	check(!ibv_wr_complete(a->qpx), "ibv_wr_complete");
 }
 
-/* An armed CQ tells after so many completions, or after so long. */
+/* An armed CQ raises an event after cq_count completions or cq_period microseconds. */
 static void moderation(void)
 {
 	struct ibv_modify_cq_attr attr = { IBV_CQ_ATTR_MODERATE, { .cq_count = 4, .cq_period = 60000 } };
@@ -444,7 +444,7 @@ static void state_is(struct end *end, enum ibv_qp_state state)
 	check(attr.qp_state == state, "the QP is in state %d", attr.qp_state);
 }
 
-/* A CQ that is full fails, with its QP and two events; one that ignores it loses the oldest. */
+/* A full CQ fails, with its QP and two events. With IGNORE_OVERRUN it loses the oldest completions instead. */
 static void overflow(void)
 {
 	bool cq_error = false, qp_fatal = false;
@@ -465,7 +465,7 @@ static void overflow(void)
 	state_is(&a, IBV_QPS_ERR);
 	for (int i = 0; i < 4; i++)
 		expect(&a, i, IBV_WC_SUCCESS);
-	check(ibv_start_poll(a.cq, &none) == EIO, "the overflown CQ goes on");
+	check(ibv_start_poll(a.cq, &none) == EIO, "the overflown CQ can still be polled");
 	end_close(&a);
 	end_close(&b);
 
@@ -480,7 +480,7 @@ static void overflow(void)
 	end_close(&b);
 }
 
-/* Waits for an event of a QP; others are not expected. */
+/* Waits for an event of a QP; any other event is a failure. */
 static void async(struct ibv_qp *qp, enum ibv_event_type type)
 {
 	struct pollfd fd = { .fd = context->async_fd, .events = POLLIN };
@@ -495,7 +495,7 @@ static void async(struct ibv_qp *qp, enum ibv_event_type type)
 	ibv_ack_async_event(&event);
 }
 
-/* A QP in RTR tells of its first packet; one in SQD finishes what it has begun, tells, and begins nothing. */
+/* A QP in RTR has an event for its first packet. A QP in SQD ends begun requests, has an event, begins no others. */
 static void states(void)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
@@ -517,11 +517,11 @@ static void states(void)
 	check(!ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "to SQD");
 	for (int i = 2; i < 6; i++)
 		if (start(&a)) {
-			check(a.cq->wr_id == (uint64_t)i && !a.cq->status, "%d came as %lu", i,
+			check(a.cq->wr_id == (uint64_t)i && !a.cq->status, "%d expected, %lu completed", i,
 			      (unsigned long)a.cq->wr_id);
 			ibv_end_poll(a.cq);
 		} else {
-			/* It had not begun. */
+			/* Not begun before SQD. */
 			break;
 		}
 	async(a.qp, IBV_EVENT_SQ_DRAINED);
@@ -540,7 +540,7 @@ static void states(void)
 		if (wr_id == 7)
 			break;
 	}
-	check(b.buf[0] == 'e', "what was posted in SQD");
+	check(b.buf[0] == 'e', "data of the request posted in SQD");
 	end_close(&a);
 	end_close(&b);
 }
@@ -574,7 +574,7 @@ static void *post_batches(void *of)
 	return NULL;
 }
 
-/* Batches of two threads on one QP do not mix, and none is half posted, full queue or not. */
+/* Batches of two threads on one QP do not mix, and none is posted in part, even if the queue is full. */
 static void threads(void)
 {
 	struct end a, b;
@@ -598,7 +598,7 @@ static void threads(void)
 		good &= !a.cq->status && before % 2 == (uint64_t)(i % 2);
 		ibv_end_poll(a.cq);
 	}
-	check(good, "batches of two threads: after %lx", (unsigned long)before);
+	check(good, "batches of two threads: wrong completion after %lx", (unsigned long)before);
 	if (!good)
 		exit(1);
 	for (int i = 0; i < 2; i++)
@@ -625,7 +625,7 @@ static void *poll_all(void *of)
 		if (ibv_start_poll(p->end->cq, &attr))
 			continue;
 		do {
-			/* What is read is of the completion that this thread was given. */
+			/* The fields read belong to the completion that this thread has made current. */
 			uint64_t wr_id = p->end->cq->wr_id;
 
 			if (ibv_wc_read_opcode(p->end->cq) == IBV_WC_RDMA_WRITE && wr_id < POLLED)
@@ -637,7 +637,7 @@ static void *poll_all(void *of)
 	return NULL;
 }
 
-/* Two threads poll one CQ: each completion is seen once. */
+/* Two threads poll one CQ: each completion is returned once. */
 static void pollers(void)
 {
 	static uint8_t seen[POLLED];
@@ -666,7 +666,7 @@ static void pollers(void)
 		pthread_join(thread[i], NULL);
 	for (int i = 0; i < POLLED; i++)
 		wrong += seen[i] != 1;
-	check(!left && !wrong, "%d left, %d not seen once", left, wrong);
+	check(!left && !wrong, "%d completions left, %d not returned exactly once", left, wrong);
 	end_close(&a);
 	end_close(&b);
 }
@@ -686,15 +686,15 @@ static void refusals(void)
 	plain = ibv_create_cq(context, 4, NULL, NULL, 0);
 	init.send_cq = init.recv_cq = old.send_cq = old.recv_cq = plain;
 	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	check(!ibv_create_qp_ex(context, &init) && errno == EOPNOTSUPP, "a QP that segments TCP");
+	check(!ibv_create_qp_ex(context, &init) && errno == EOPNOTSUPP, "a QP with TCP segmentation");
 	qp = ibv_create_qp(pd, &old);
-	check(qp && !ibv_qp_to_qp_ex(qp), "a QP that was not made for the builder");
-	check(!ibv_destroy_qp(qp) && !ibv_destroy_cq(plain), "ending them");
+	check(qp && !ibv_qp_to_qp_ex(qp), "a QP that was not created for the builder");
+	check(!ibv_destroy_qp(qp) && !ibv_destroy_cq(plain), "destroying them");
 	check(!ibv_query_rt_values_ex(context, &values) && values.comp_mask == IBV_VALUES_MASK_RAW_CLOCK, "the clock");
 	check(!ibv_query_device_ex(context, NULL, &attr), "ibv_query_device_ex");
-	check(attr.completion_timestamp_mask == UINT64_MAX && attr.hca_core_clock == 1000000, "what the clock is");
+	check(attr.completion_timestamp_mask == UINT64_MAX && attr.hca_core_clock == 1000000, "clock attributes");
 	check(attr.cq_mod_caps.max_cq_count == UINT16_MAX && attr.cq_mod_caps.max_cq_period == UINT16_MAX,
-	      "what moderation takes");
+	      "limits of moderation");
 }
 
 int main(int argc, char **argv)

@@ -1,14 +1,14 @@
-/* Each completion status that RC can end with, in its case. Every case has a connection of its own. */
+/* Each completion status with which RC can fail. Every case has its own connection. */
 #ifndef FAULTS_H
 #define FAULTS_H
 
 #include "data.h"
 
-/* Posts the client's work request, which must fail, and one after it, which must be flushed. */
+/* Posts the client's work request, which must fail, and another one, which must be flushed. */
 static inline void fails_with(struct conn *c, struct ibv_send_wr *wr, enum ibv_wc_status status, const char *what)
 {
-	struct ibv_sge piece = sge(&rig.source, 4096, 8);
-	struct ibv_send_wr after = { .wr_id = 2, .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_sge data = sge(&rig.source, 4096, 8);
+	struct ibv_send_wr after = { .wr_id = 2, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND };
 
 	struct ibv_wc wc;
 
@@ -29,12 +29,12 @@ struct remote {
 	size_t len;
 	int64_t offset;
 	uint32_t rkey_flip;
-	/* Which of the server's regions: all rights, none for peers. */
+	/* Selects the server's region: 0 has all rights, 1 has no remote rights. */
 	int local_only;
 	enum ibv_wc_status status;
 };
 
-/* What the server's memory does not allow fails, and leaves the memory as it was. */
+/* A request that the server's memory does not allow fails and leaves the memory unchanged. */
 static inline void remote_faults(struct conn *unused)
 {
 	const size_t end = rig.size;
@@ -45,10 +45,10 @@ static inline void remote_faults(struct conn *unused)
 		{ "a WRITE over the end", IBV_WR_RDMA_WRITE, 8192, end - 8191, 0, 0, IBV_WC_REM_ACCESS_ERR },
 		{ "a WRITE before the beginning", IBV_WR_RDMA_WRITE, 100, -1, 0, 0, IBV_WC_REM_ACCESS_ERR },
 		{ "a READ over the end", IBV_WR_RDMA_READ, 8192, end - 8191, 0, 0, IBV_WC_REM_ACCESS_ERR },
-		{ "a WRITE to memory without that right", IBV_WR_RDMA_WRITE, 100, 4096, 0, 1, IBV_WC_REM_ACCESS_ERR },
-		{ "a READ of memory without that right", IBV_WR_RDMA_READ, 100, 4096, 0, 1, IBV_WC_REM_ACCESS_ERR },
-		{ "an atomic on memory without that right", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4096, 0, 1, IBV_WC_REM_ACCESS_ERR },
-		{ "an atomic that is not aligned", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4097, 0, 0, IBV_WC_REM_INV_REQ_ERR },
+		{ "a WRITE without remote write access", IBV_WR_RDMA_WRITE, 100, 4096, 0, 1, IBV_WC_REM_ACCESS_ERR },
+		{ "a READ without remote read access", IBV_WR_RDMA_READ, 100, 4096, 0, 1, IBV_WC_REM_ACCESS_ERR },
+		{ "an atomic without remote atomic access", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4096, 0, 1, IBV_WC_REM_ACCESS_ERR },
+		{ "an unaligned atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4097, 0, 0, IBV_WC_REM_INV_REQ_ERR },
 	};
 	struct ibv_mr *local_only = ibv_reg_mr(rig.pd, rig.target.at, rig.size, IBV_ACCESS_LOCAL_WRITE);
 	uint32_t mine = local_only ? local_only->rkey : 0, theirs;
@@ -62,15 +62,15 @@ static inline void remote_faults(struct conn *unused)
 
 		if (r->len == 8 && rig.attr.atomic_cap == IBV_ATOMIC_NONE)
 			continue;
-		/* All memory has no end. */
+		/* An implicit region covers all addresses, so there is no access out of bounds. */
 		if (opt.demand == IMPLICIT && (r->offset < 0 || r->offset + r->len > end))
 			continue;
 		conn_open(&c, &usual);
 		background(&rig.target, rig.size, 21);
 		barrier();
 		if (client) {
-			struct ibv_sge piece = sge(&rig.source, 4096, r->len);
-			struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = r->opcode };
+			struct ibv_sge data = sge(&rig.source, 4096, r->len);
+			struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = r->opcode };
 			uint32_t rkey = (r->local_only ? theirs : rig.far.target_rkey) ^ r->rkey_flip;
 
 			if (r->len == 8) {
@@ -93,7 +93,7 @@ static inline void remote_faults(struct conn *unused)
 	check(!local_only || !ibv_dereg_mr(local_only), "ibv_dereg_mr");
 }
 
-/* What the client's own memory does not allow. */
+/* Requests that the client's own memory does not allow. */
 static inline void local_faults(struct conn *unused)
 {
 	struct ibv_mr *read_only = ibv_reg_mr(rig.pd, rig.target.at, rig.size, IBV_ACCESS_REMOTE_READ);
@@ -109,29 +109,29 @@ static inline void local_faults(struct conn *unused)
 		background(&rig.target, rig.size, 22);
 		barrier();
 		if (client) {
-			struct ibv_sge piece = sge(i == 3 ? &rig.target : &rig.source, 4096, 100);
-			struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+			struct ibv_sge data = sge(i == 3 ? &rig.target : &rig.source, 4096, 100);
+			struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
 
 			wr.wr.rdma.remote_addr = rig.far.target + 4096;
 			wr.wr.rdma.rkey = rig.far.target_rkey;
 			if (i == 0) {
-				piece.lkey ^= 0x5500;
+				data.lkey ^= 0x5500;
 			} else if (i == 1) {
-				piece.addr = (uintptr_t)rig.source.at + rig.size - 99;
+				data.addr = (uintptr_t)rig.source.at + rig.size - 99;
 			} else if (i == 2) {
 				wr.opcode = IBV_WR_SEND;
-				piece.lkey ^= 0x5500;
+				data.lkey ^= 0x5500;
 			} else {
 				wr.opcode = IBV_WR_RDMA_READ;
 				wr.wr.rdma.remote_addr = rig.far.source + 4096;
 				wr.wr.rdma.rkey = rig.far.source_rkey;
-				piece.lkey = read_only ? read_only->lkey : 0;
+				data.lkey = read_only ? read_only->lkey : 0;
 			}
 			fails_with(&c, &wr, IBV_WC_LOC_PROT_ERR,
 				   i == 0	 ? "a WRITE with a wrong lkey" :
-				   i == 1	 ? "a WRITE from over the end" :
+				   i == 1	 ? "a WRITE from beyond the end" :
 				   i == 2	 ? "a SEND with a wrong lkey" :
-						   "a READ to memory that may not be written");
+						   "a READ to memory without local write access");
 		}
 		barrier();
 		compare(&rig.target, rig.size, "memory after a fault");
@@ -140,7 +140,7 @@ static inline void local_faults(struct conn *unused)
 	check(!read_only || !ibv_dereg_mr(read_only), "ibv_dereg_mr");
 }
 
-/* A message longer than the receive: both sides are told, and no byte beyond the receive changes. */
+/* A message longer than the receive: both sides get an error, and no byte beyond the receive changes. */
 static inline void too_long(struct conn *unused)
 {
 	static const size_t list[][2] = { { 101, 100 }, { 1, 0 }, { 5000, 4999 }, { 20000, 5000 } };
@@ -148,15 +148,15 @@ static inline void too_long(struct conn *unused)
 	(void)unused;
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]) && list[i][0] <= opt.max; i++) {
 		struct conn c;
-		struct ibv_sge piece = client ? sge(&rig.source, 4096, list[i][0]) : sge(&rig.target, 4096, list[i][1]);
+		struct ibv_sge data = client ? sge(&rig.source, 4096, list[i][0]) : sge(&rig.target, 4096, list[i][1]);
 
 		conn_open(&c, &usual);
 		background(&rig.target, rig.size, 23);
 		if (!client)
-			post_recv(&c, 5, &piece, list[i][1] != 0, "too long");
+			post_recv(&c, 5, &data, list[i][1] != 0, "too long");
 		barrier();
 		if (client) {
-			struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND };
+			struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND };
 
 			fails_with(&c, &wr, IBV_WC_REM_INV_REQ_ERR, "a SEND that is too long");
 		} else {
@@ -168,13 +168,13 @@ static inline void too_long(struct conn *unused)
 	}
 }
 
-/* Without a receive: after rnr_retry the sender gives up; with 7 it waits until there is one. */
+/* Without a receive the sender fails after rnr_retry retries; with 7 it waits until there is a receive. */
 static inline void receiver_not_ready(struct conn *unused)
 {
 	struct wish wish = usual;
 	struct conn c;
-	struct ibv_sge piece = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
-	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND,
+	struct ibv_sge data = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED };
 
 	(void)unused;
@@ -184,7 +184,7 @@ static inline void receiver_not_ready(struct conn *unused)
 		double begin = now();
 
 		fails_with(&c, &wr, IBV_WC_RNR_RETRY_EXC_ERR, "a SEND without a receive");
-		/* Timer code 12 is 0.64 ms, waited for three times. */
+		/* Timer code 12 is 0.64 ms; the sender waits three times. */
 		check(now() - begin > 3 * 0.00064, "RNR retries took only %.2f ms", (now() - begin) * 1e3);
 	}
 	conn_close(&c);
@@ -196,15 +196,15 @@ static inline void receiver_not_ready(struct conn *unused)
 	}
 	usleep(50000);
 	if (!client)
-		post_recv(&c, 9, &piece, 1, "RNR");
+		post_recv(&c, 9, &data, 1, "RNR");
 	if (client)
-		expect(c.send_cq, 1, IBV_WC_SUCCESS, IBV_WC_SEND, "a SEND whose receive comes late");
+		expect(c.send_cq, 1, IBV_WC_SUCCESS, IBV_WC_SEND, "a SEND with a late receive");
 	else
-		expect(c.recv_cq, 9, IBV_WC_SUCCESS, IBV_WC_RECV, "a receive that comes late");
+		expect(c.recv_cq, 9, IBV_WC_SUCCESS, IBV_WC_RECV, "a late receive");
 	conn_close(&c);
 }
 
-/* A QP whose peer is silent gives up after retry_cnt timeouts. */
+/* A QP without replies from its peer fails after retry_cnt timeouts. */
 static inline void nobody_there(struct conn *unused)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
@@ -219,14 +219,14 @@ static inline void nobody_there(struct conn *unused)
 		check(!ibv_modify_qp(c.into, &attr, IBV_QP_STATE), "RTS to RESET");
 	barrier();
 	if (client) {
-		struct ibv_sge piece = sge(&rig.source, 4096, 64);
-		struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+		struct ibv_sge data = sge(&rig.source, 4096, 64);
+		struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
 		double begin = now();
 
 		wr.wr.rdma.remote_addr = rig.far.target + 4096;
 		wr.wr.rdma.rkey = rig.far.target_rkey;
-		fails_with(&c, &wr, IBV_WC_RETRY_EXC_ERR, "a WRITE to a QP that is silent");
-		/* IBTA 9.7.6.1.3: each of three tries waits for T_tr at least. */
+		fails_with(&c, &wr, IBV_WC_RETRY_EXC_ERR, "a WRITE to a QP that does not reply");
+		/* IBTA 9.7.6.1.3: each of three tries waits for at least T_tr. */
 		check(now() - begin > 3 * 4096 * 4.096e-6, "retries took only %.1f ms", (now() - begin) * 1e3);
 	}
 	conn_close(&c);

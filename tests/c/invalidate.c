@@ -1,11 +1,11 @@
 /*
- * On-demand memory that changes while transfers are under way: unmapped, moved, protected, emptied, replaced, given
- * back to malloc, forked. Two processes; what the memory holds is observed through a second mapping of it.
+ * On-demand memory that changes during transfers: it is unmapped, moved, protected, emptied, replaced, given back to
+ * malloc or forked. Two processes; the program observes the contents of the memory through a second mapping.
  *
  *   invalidate CASE [-d DEVICE] [-g GID_INDEX] [-n ROUNDS] [-r]
  *
- * CASE is munmap, mremap, mprotect, dontneed, replace, malloc or fork. -r makes raw system calls, which no function of a
- * library can see. After a call has returned, a transfer that was under way must read and write nothing there any more.
+ * CASE is munmap, mremap, mprotect, dontneed, replace, malloc or fork. -r makes raw system calls, which no interposed
+ * function can see. After a call has returned, a transfer in progress must not read or write the old memory.
  */
 #include "invalidate_rig.h"
 #include "invalidate_race.h"

@@ -1,4 +1,4 @@
-/* The adapter's count of invalidations, from the file by the vendor's name in the process's run folder. */
+/* The adapter's count of invalidations, from the file with the vendor's name in the process's run directory. */
 #ifndef INVALIDATE_COUNTERS_H
 #define INVALIDATE_COUNTERS_H
 
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The files follow the counters within a tenth of a second, when they do so at all; that takes two seconds to begin. */
+/* The files lag behind the counters by up to a tenth of a second. Publication starts up to two seconds late. */
 #define SETTLE_US 250000
 #define LOOKS 20
 
@@ -39,8 +39,8 @@ static inline long counter_now(const char *name)
 	return sum;
 }
 
-/* A counter of this process, of the devices that it has used, when it has come to `wanted` and stays there, or has had
- * the time to. -1 if WEIR_RUN_DIR does not say where. */
+/* Waits until a counter of this process, summed over its devices, has reached `wanted` and stays there, or for five
+ * seconds, and returns it. -1 without WEIR_RUN_DIR. */
 static inline long counter(const char *name, long wanted)
 {
 	long last = -2, value;

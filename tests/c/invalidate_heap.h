@@ -1,4 +1,4 @@
-/* Memory that goes back to malloc and comes again, and memory that a fork copies. */
+/* Memory that malloc frees and returns again, and memory that a fork copies. */
 #ifndef INVALIDATE_HEAP_H
 #define INVALIDATE_HEAP_H
 
@@ -6,7 +6,7 @@
 
 #include <malloc.h>
 
-/* A region within a block of malloc's, on whole pages. */
+/* A region on whole pages within a block from malloc. */
 #define BLOCK (32 * LEN)
 
 static uint8_t *block;
@@ -29,7 +29,7 @@ static void use_block(uint8_t *new)
 		die("no on-demand region: %s", strerror(errno));
 }
 
-/* A READ of what is there, which must be this. */
+/* READs memory, which must contain `value` only. */
 static void read_back(uint8_t *at, struct ibv_mr *mr, uint8_t value, const char *what, long n)
 {
 	allow(value, value, value, value);
@@ -50,10 +50,10 @@ static void write_there(uint8_t *at, struct ibv_mr *mr, uint8_t value, const cha
 		die("round %ld, %s: WRITE ends with %s", n, what, ibv_wc_status_str(status));
 	allowed[value] = 1;
 	if (others(at, LEN, allowed))
-		wrong("round %ld, %s: what was written is not there", n, what);
+		wrong("round %ld, %s: the memory does not have the WRITE's data", n, what);
 }
 
-/* Whether the kernel has given none of its pages yet. */
+/* Whether none of its pages is present. */
 static int is_new(uint8_t *at)
 {
 	unsigned char there[LEN / 4096];
@@ -66,7 +66,7 @@ static int is_new(uint8_t *at)
 	return 1;
 }
 
-/* Memory that is freed goes back to the kernel, and comes again, empty, at the same place. */
+/* Freed memory goes back to the kernel, and malloc returns the same address again with empty pages. */
 static void heap_rounds(const char *what, long rounds)
 {
 	long again = 0;
@@ -82,37 +82,37 @@ static void heap_rounds(const char *what, long rounds)
 			die("no memory");
 		if (new == block && is_new(inner(block))) {
 			again++;
-			/* Nobody has touched it yet: the adapter is the first. */
+			/* No thread has touched it yet: the adapter is the first. */
 			read_back(inner(block), block_mr, 0, what, n);
 		}
 		use_block(new);
 	}
 	free(block);
-	printf("  %s: %ld rounds, %ld times new at the same place\n", what, rounds, again);
+	printf("  %s: %ld rounds, %ld times new at the same address\n", what, rounds, again);
 	if (again < rounds / 2)
-		wrong("%s: it hardly ever went and came again", what);
+		wrong("%s: malloc rarely returned the same address with new pages", what);
 }
 
-/* Room in the heap for what the adapter allocates, so that the block stays the last one. */
+/* Frees space in the heap for the adapter's allocations, so that the block stays at the top of the heap. */
 static void make_room(void)
 {
-	void *pieces[BLOCK / 16384 - 1];
-	const size_t count = sizeof(pieces) / sizeof(*pieces);
+	void *blocks[BLOCK / 16384 - 1];
+	const size_t count = sizeof(blocks) / sizeof(*blocks);
 
 	for (size_t i = 0; i < count; i++)
-		pieces[i] = malloc(8192);
+		blocks[i] = malloc(8192);
 	if (!malloc(8192))
 		die("no memory");
 	for (size_t i = 0; i < count; i++)
-		free(pieces[i]);
+		free(blocks[i]);
 }
 
 static void heap(const char *name)
 {
-	/* free() unmaps blocks from here on. */
+	/* Blocks have mappings of their own: free() unmaps them. */
 	mallopt(M_MMAP_THRESHOLD, BLOCK / 2);
 	heap_rounds("mapped blocks", opt.rounds / 2);
-	/* free() lowers the break. */
+	/* Blocks are on the heap: free() lowers the break. */
 	mallopt(M_MMAP_THRESHOLD, 4 * BLOCK);
 	mallopt(M_TRIM_THRESHOLD, BLOCK / 4);
 	mallopt(M_TOP_PAD, 0);
@@ -123,7 +123,7 @@ static void heap(const char *name)
 	printf("%s: %ld rounds, %ld wrong\n", name, opt.rounds / 2 * 2, failures);
 }
 
-/* The child of a fork: 1 when it has looked at its memory, and 2 when it is to look again. */
+/* Rounds of a fork test: `child` when the child has read its memory, `parent` when it must compare the memory. */
 static struct { _Atomic long child, parent; } *turns;
 
 static int child_of_fork(const uint8_t *before, long n, int writes)
@@ -142,7 +142,7 @@ static int child_of_fork(const uint8_t *before, long n, int writes)
 	return same ? 0 : 1;
 }
 
-/* Parent and child keep their own bytes, whoever writes first: child, parent, or a transfer. */
+/* Parent and child must keep their own bytes, whether the child, the parent or a transfer writes first. */
 static void forks(const char *name)
 {
 	uint8_t *at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -172,7 +172,7 @@ static void forks(const char *name)
 		wait_for(&turns->child, n);
 		if (n % 2) {
 			memset(at, fresh, LEN);
-			read_back(at, mr, fresh, "what the parent wrote", n);
+			read_back(at, mr, fresh, "after the parent's write", n);
 		}
 		write_there(at, mr, put, "after the fork", n);
 		turns->parent = n;

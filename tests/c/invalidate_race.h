@@ -10,12 +10,12 @@
 #define RDMA (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND)
 
 /*
- * The memory of the region, and where one sees it all the time. `there` is where mremap moves it; `spare` replaces it,
- * and is seen too.
+ * The memory of the region at `at`, and a second mapping of it at `seen`. mremap moves it to `there`. `spare`
+ * replaces it, and has a second mapping too.
  */
 static struct { uint8_t *at, *seen, *there, *spare_seen; int file, spare; struct ibv_mr *mr; } memory;
 
-/* What is in the spare memory. */
+/* The contents of the spare memory. */
 #define SPARE 62
 
 static int map_memory(int file, int private)
@@ -29,7 +29,7 @@ static void make_memory(int private)
 {
 	memory.file = memfd_create("memory", MFD_CLOEXEC);
 	memory.spare = memfd_create("spare", MFD_CLOEXEC);
-	/* Places that nobody else will be given: between them and others there is room. */
+	/* Addresses that no other mapping gets, with space between them and other mappings. */
 	uint8_t *room = mmap(NULL, 64 * LEN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	memory.at = room + 16 * LEN;
@@ -84,7 +84,7 @@ static void restore(enum call call)
 	switch (call) {
 	case MUNMAP:
 		if (!map_memory(memory.file, 0))
-			die("its place is taken: %s", strerror(errno));
+			die("cannot map the memory again: %s", strerror(errno));
 		break;
 	case MREMAP:
 		if (mremap(memory.there, LEN, LEN, flags, memory.at) != memory.at)
@@ -103,7 +103,7 @@ static void restore(enum call call)
 	}
 }
 
-/* What the near side transfers, another thread does: the one that changes the memory must not wait for it. */
+/* Another thread does the near side's transfers: the thread that changes the memory must not wait for them. */
 static _Atomic long posted, ended;
 static enum op posted_op;
 static int ended_status;
@@ -121,7 +121,7 @@ static void *transfer(void *first)
 	}
 }
 
-/* Begins a transfer; `value` is what it writes. */
+/* Begins a transfer; a WRITE or FETCH writes `value`. */
 static void begin(enum op op, uint8_t value)
 {
 	if (op == WRITE || op == READ) {
@@ -134,7 +134,7 @@ static void begin(enum op op, uint8_t value)
 	posted++;
 }
 
-/* How it has ended. */
+/* Waits for the end of a transfer and returns its status. */
 static int end(enum op op)
 {
 	if (op == WRITE || op == READ)
@@ -148,13 +148,13 @@ static int end(enum op op)
 	return ended_status;
 }
 
-/* Whether it puts bytes into the memory, rather than taking them from there. */
+/* Whether it writes to the memory, rather than reading from it. */
 static int fills(enum op op)
 {
 	return op == WRITE || op == FETCH;
 }
 
-/* How long a transfer takes that nobody disturbs. */
+/* The average time of an undisturbed transfer, in seconds. */
 static double usual_time(enum op op)
 {
 	double sum = 0;
@@ -165,7 +165,7 @@ static double usual_time(enum op op)
 
 		begin(op, 1);
 		if (end(op) != IBV_WC_SUCCESS)
-			die("%s: undisturbed, and fails", op_names[op]);
+			die("%s: an undisturbed transfer fails", op_names[op]);
 		sum += now() - began;
 	}
 	return sum / 50;
@@ -188,27 +188,27 @@ static void expect_all(const uint8_t *at, uint8_t value, const char *what, enum 
 		      at[0]);
 }
 
-/* The mapping stays, and its pages are the file's again: what comes afterwards meets these. */
+/* The mapping stays, and its pages are the file's again: later transfers must access these. */
 static void after_dontneed(enum op op, uint8_t file, uint8_t value, long n)
 {
 	allow(file, file, file, file);
 	begin(op, value);
 	if (end(op) != IBV_WC_SUCCESS)
-		wrong("round %ld, %s: the one after it failed", n, op_names[op]);
+		wrong("round %ld, %s: the transfer after madvise failed", n, op_names[op]);
 	if (fills(op))
-		expect_all(memory.at, value, "what was written afterwards", op, n);
+		expect_all(memory.at, value, "the memory after madvise", op, n);
 	else if (shared->wrong)
-		wrong("round %ld, %s: %ld bytes from before it", n, op_names[op], shared->wrong);
+		wrong("round %ld, %s: %ld bytes from before madvise", n, op_names[op], shared->wrong);
 }
 
-/* One transfer, and the call in the midst of it. Its status. */
+/* One transfer, with the call in the middle of it. Returns the transfer's status. */
 static int race_once(enum call call, enum op op, double delay, long n)
 {
 	uint8_t old = 1 + n % 60, fresh = 64 + n % 60, put = 128 + n % 60, later = 192 + n % 60;
 	int prot = n % 2 ? PROT_READ : PROT_NONE;
-	/* What was there before the call may be read; what came into the memory after it had returned may not. */
+	/* Contents from before the call may be read; contents written after the call has returned may not. */
 	int readable = call == DONTNEED || (call == MPROTECT && prot == PROT_READ);
-	/* What is under private pages, and what takes its place. */
+	/* The contents of the file under private pages, or of the replacement. */
 	int file = call == DONTNEED ? 63 : call == REPLACE ? SPARE : old;
 	int status;
 
@@ -217,14 +217,14 @@ static int race_once(enum call call, enum op op, double delay, long n)
 		memset(memory.at, old, LEN);
 	if (call == REPLACE)
 		memset(memory.spare_seen, SPARE, LEN);
-	/* 0 is what there was at the far side before. */
+	/* 0 is the previous contents of the far side's buffer. */
 	allow(0, old, file, readable ? fresh : old);
 	begin(op, put);
 	spin(delay);
 	change(call, prot);
 	memset(memory.seen, fresh, LEN);
 	status = end(op);
-	expect_all(memory.seen, fresh, "memory that it was taken from", op, n);
+	expect_all(memory.seen, fresh, "memory after the call", op, n);
 	if (!fills(op) && shared->wrong)
 		wrong("round %ld, %s: %ld bytes from after the call", n, op_names[op], shared->wrong);
 	if (call == DONTNEED)
@@ -236,8 +236,8 @@ static int race_once(enum call call, enum op op, double delay, long n)
 static int is_fault(int status)
 {
 	/*
-	 * Nobody was told of a raw call. What was to leave from there is lost; where a NAK comes after it, the other side
-	 * repeats what nobody answers any more.
+	 * The adapter is not notified of a raw call. Packets that were to leave from this memory are lost. If a NAK
+	 * follows, the peer repeats requests that get no reply.
 	 */
 	if (opt.raw && status == IBV_WC_RETRY_EXC_ERR)
 		return 1;
@@ -275,7 +275,7 @@ static void race_op(enum call call, enum op op, long rounds)
 
 		if (status == IBV_WC_SUCCESS) {
 			well++;
-			/* As many are to be late as early. */
+			/* The delay is adjusted so that about half of the calls come too late. */
 			if (call != DONTNEED && call != REPLACE)
 				scale /= 1.02;
 			continue;
@@ -283,7 +283,7 @@ static void race_op(enum call call, enum op op, long rounds)
 		faults++;
 		last = status;
 		scale *= 1.02;
-		/* Memory that is there all the time fails nobody. */
+		/* Memory that stays mapped must not fail a transfer. */
 		if (!is_fault(status) || call == DONTNEED || call == REPLACE)
 			wrong("round %ld, %s: ends with %s", n, op_names[op], ibv_wc_status_str(status));
 		reconnect();
@@ -293,19 +293,20 @@ static void race_op(enum call call, enum op op, long rounds)
 	printf("  %s: %ld rounds of %.0f us, %ld ended well, %ld with %s\n", op_names[op], rounds,
 	       (now() - began) / rounds * 1e6, well, faults, faults ? ibv_wc_status_str(last) : "an error");
 	fflush(stdout);
-	/* A race that always ends the same way is none. */
+	/* In a race both outcomes must occur. */
 	if (rounds >= 1000 && call != DONTNEED && call != REPLACE && (well < rounds / 100 || faults < rounds / 100))
-		wrong("%s: %ld ended well, %ld did not: this is no race", op_names[op], well, faults);
+		wrong("%s: %ld ended well, %ld did not: one outcome is too rare", op_names[op], well, faults);
 }
 
-/* Each call is heard of once: those that change the memory, and those that bring it back where they take its place. */
+/* The adapter must count each call once: calls that change the memory, and calls that restore it by replacing a
+ * mapping. */
 static void check_count(enum call call, long rounds)
 {
 	long calls = call == MUNMAP || call == DONTNEED ? rounds : 2 * rounds;
-	long told = opt.raw ? -1 : counter("num_invalidations", calls);
+	long counted = opt.raw ? -1 : counter("num_invalidations", calls);
 
-	if (told >= 0 && told != calls)
-		wrong("%ld invalidations in %ld rounds", told, rounds);
+	if (counted >= 0 && counted != calls)
+		wrong("%ld invalidations in %ld rounds", counted, rounds);
 }
 
 static void race(const char *name)

@@ -1,4 +1,4 @@
-/* Two processes: the near one has on-demand memory and changes it, the far one transfers to and from it when told. */
+/* Two processes: the near one has on-demand memory and changes it, the far one transfers to and from it on request. */
 #ifndef INVALIDATE_RIG_H
 #define INVALIDATE_RIG_H
 
@@ -25,13 +25,13 @@
 
 static struct { const char *device; int gid; long rounds; int raw; } opt = { .gid = 1, .rounds = 1000 };
 
-/* What is done. The first two by the far side, to and from near memory; the others by the near side itself. */
+/* Operations. The far side does the first two, to and from near memory; the near side does the others. */
 enum op { WRITE, READ, SEND, FETCH, OPS, RECONNECT, QUIT };
 static const char *const op_names[] = { "WRITE to it", "READ of it", "SEND from it", "READ into it" };
 
 struct side { uint32_t qpn, psn; union ibv_gid gid; uint64_t addr; uint32_t rkey; };
 
-/* Between the processes. */
+/* Memory shared by the processes. */
 static struct shared {
 	_Atomic long asked, ready, done;
 	_Atomic int dead;
@@ -39,7 +39,7 @@ static struct shared {
 	uint64_t addr;
 	uint32_t rkey, len;
 	uint8_t value, allowed[256];
-	/* The answer: how it ended, and bytes that had to be others. */
+	/* The reply: the completion status, and the number of bytes with values that are not allowed. */
 	int status;
 	long wrong;
 	struct side near, far;
@@ -88,7 +88,7 @@ __attribute__((format(printf, 1, 2))) static inline void wrong(const char *forma
 	va_end(args);
 }
 
-/* The other side is on its way; a core may be what it waits for. */
+/* Yields after some spins: the other side may need this core. */
 static inline void wait_for(_Atomic long *what, long value)
 {
 	double end = 0;
@@ -104,7 +104,7 @@ static inline void wait_for(_Atomic long *what, long value)
 		if (!end)
 			end = now() + 2 * SECONDS;
 		if (now() > end)
-			die("the other side does not answer");
+			die("the other side does not respond");
 	}
 }
 
@@ -116,7 +116,7 @@ static inline void spin(double seconds)
 		;
 }
 
-/* Bytes that are not among the allowed ones. */
+/* Number of bytes with values that are not allowed. */
 static inline long others(const uint8_t *bytes, size_t len, const uint8_t allowed[256])
 {
 	long count = 0;
@@ -148,7 +148,7 @@ static inline void connect_to(const struct side *own, const struct side *other)
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		die("to RTR");
-	/* Half a second, for a machine that is busy; but what a raw call takes away is lost as often as not. */
+	/* Half a second, for a busy machine; less with raw calls, because packets are often lost then. */
 	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = opt.raw ? 14 : 17, .retry_cnt = 7, .rnr_retry = 7,
 				     .sq_psn = own->psn, .max_rd_atomic = 4 };
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -178,7 +178,7 @@ static inline void open_side(struct side *own)
 	*own = (struct side){ qp->qp_num, 1000, own_gid, (uintptr_t)buffer, buffer_mr->rkey };
 }
 
-/* Asks the far side; the answer is awaited with `answer`. */
+/* Sends a request to the far side; `answer` waits for its end. */
 static inline void ask(enum op op, uint64_t addr, uint32_t rkey, uint32_t len, uint8_t value)
 {
 	shared->op = op;
@@ -203,7 +203,7 @@ static inline int ask_and_wait(enum op op, uint64_t addr, uint32_t rkey, uint32_
 
 static inline void reconnect(void)
 {
-	/* What is still under way of the old connection must not look like the new one's. */
+	/* Packets of the old connection must not fit the new one. */
 	shared->near.psn = (shared->near.psn + 0x12345) & 0xffffff;
 	shared->far.psn = (shared->far.psn + 0x23456) & 0xffffff;
 	connect_to(&shared->near, &shared->far);
@@ -251,7 +251,7 @@ static inline void post(enum ibv_wr_opcode opcode, uint64_t local, uint32_t lkey
 		die("ibv_post_send: %s", strerror(errno));
 }
 
-/* The status of the next completion, which must come. */
+/* The status of the next completion, which must come within SECONDS. */
 static inline int completion(const char *what)
 {
 	struct ibv_wc wc;
@@ -266,7 +266,7 @@ static inline int completion(const char *what)
 	return wc.status;
 }
 
-/* The far side. */
+/* The far side: executes requests until QUIT. */
 static inline void serve(void)
 {
 	struct ibv_recv_wr *bad_recv, recv = { .num_sge = 1 };
@@ -287,7 +287,7 @@ static inline void serve(void)
 			shared->wrong = others(buffer, shared->len, shared->allowed);
 			break;
 		case SEND:
-			/* `ready` when it may come, and again when it has been seen how it ended. */
+			/* `ready` when the receive is posted; the next request tells the SEND's status. */
 			memset(buffer, 0, LEN);
 			recv.sg_list = &sge;
 			if (ibv_post_recv(qp, &recv, &bad_recv))

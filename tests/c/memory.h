@@ -1,10 +1,10 @@
-/* Memory that is not plain: regions that change, null regions, device memory, windows. */
+/* Special memory: reregistered regions, null regions, device memory, windows. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
 #include "faults.h"
 
-/* Whether both sides have it; adapters may be without. */
+/* Whether both sides support it; adapters may lack it. */
 static inline int both_have(int mine)
 {
 	int theirs;
@@ -13,7 +13,7 @@ static inline int both_have(int mine)
 	return mine && theirs;
 }
 
-/* The client's one work request, which must succeed. */
+/* Posts the client's only work request, which must succeed. */
 static inline void succeeds(struct conn *c, struct ibv_send_wr *wr, enum ibv_wc_opcode opcode, const char *what)
 {
 	wr->wr_id = 7;
@@ -22,50 +22,50 @@ static inline void succeeds(struct conn *c, struct ibv_send_wr *wr, enum ibv_wc_
 	expect(c->send_cq, 7, IBV_WC_SUCCESS, opcode, what);
 }
 
-static inline struct ibv_send_wr write_wr(struct ibv_sge *piece, uint64_t to, uint32_t rkey)
+static inline struct ibv_send_wr write_wr(struct ibv_sge *data, uint64_t to, uint32_t rkey)
 {
-	struct ibv_send_wr wr = { .sg_list = piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+	struct ibv_send_wr wr = { .sg_list = data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
 
 	wr.wr.rdma.remote_addr = to;
 	wr.wr.rdma.rkey = rkey;
 	return wr;
 }
 
-/* Zeros come from a null region, and what goes there is lost. */
+/* Reads from a null region return zeros, and writes to it are discarded. */
 static inline void null_regions(struct conn *c)
 {
 	struct ibv_mr *null = ibv_alloc_null_mr(rig.pd);
-	struct ibv_sge pieces[2];
-	struct ibv_send_wr wr = { .sg_list = pieces, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_sge sges[2];
+	struct ibv_send_wr wr = { .sg_list = sges, .num_sge = 1, .opcode = IBV_WR_SEND };
 
 	if (both_have(null != NULL)) {
 		background(&rig.target, 4096, 31);
 		pattern(rig.source.at, 300, 32);
-		pieces[0] = client ? (struct ibv_sge){ 12345, 300, null->lkey } : sge(&rig.target, 1000, 300);
+		sges[0] = client ? (struct ibv_sge){ 12345, 300, null->lkey } : sge(&rig.target, 1000, 300);
 		if (!client) {
 			memset(rig.target.expected + 1000, 0, 300);
-			post_recv(c, 1, pieces, 1, "a null region");
+			post_recv(c, 1, sges, 1, "a null region");
 		}
 		barrier();
 		if (client)
 			succeeds(c, &wr, IBV_WC_SEND, "a SEND from a null region");
 		else
-			expect(c->recv_cq, 1, IBV_WC_SUCCESS, IBV_WC_RECV, "zeros");
+			expect(c->recv_cq, 1, IBV_WC_SUCCESS, IBV_WC_RECV, "a receive of zeros");
 		compare(&rig.target, 4096, "zeros of a null region");
 
-		pieces[0] = client ? sge(&rig.source, 0, 300) : (struct ibv_sge){ 1ull << 40, 100, null->lkey };
-		pieces[1] = sge(&rig.target, 2000, 200);
+		sges[0] = client ? sge(&rig.source, 0, 300) : (struct ibv_sge){ 1ull << 40, 100, null->lkey };
+		sges[1] = sge(&rig.target, 2000, 200);
 		if (!client) {
 			pattern(rig.target.expected + 1900, 300, 32);
 			memcpy(rig.target.expected + 1900, rig.target.at + 1900, 100);
-			post_recv(c, 2, pieces, 2, "a null region");
+			post_recv(c, 2, sges, 2, "a null region");
 		}
 		barrier();
 		if (client)
 			succeeds(c, &wr, IBV_WC_SEND, "a SEND to a null region");
 		else
 			expect(c->recv_cq, 2, IBV_WC_SUCCESS, IBV_WC_RECV, "a receive with a null region");
-		compare(&rig.target, 4096, "a receive of which a null region takes the first part");
+		compare(&rig.target, 4096, "a receive with a null region as its first SGE");
 		barrier();
 		if (client) {
 			struct ibv_sge into = { 0, 4096, null->lkey };
@@ -80,7 +80,7 @@ static inline void null_regions(struct conn *c)
 
 #define DM_SIZE 512
 
-/* Device memory at both ends of a WRITE, under an atomic, and by words of the processor's. */
+/* Device memory at both ends of a WRITE, as target of an atomic, and accessed by ibv_memcpy. */
 static inline void device_memory(struct conn *c)
 {
 	int all = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -121,7 +121,7 @@ static inline void device_memory(struct conn *c)
 			succeeds(c, &add, IBV_WC_FETCH_ADD, "an atomic on device memory");
 			pattern(expected, DM_SIZE, 42);
 			memcpy(&before, expected + 8, 8);
-			check(!memcmp(&before, rig.source.at, 8), "the value before");
+			check(!memcmp(&before, rig.source.at, 8), "the value before the atomic");
 			pattern(expected, DM_SIZE, 41);
 		}
 	}
@@ -136,13 +136,13 @@ static inline void device_memory(struct conn *c)
 		memcpy(expected + 8, &word, 8);
 	}
 	check(!ibv_memcpy_from_dm(bytes, dm, 0, DM_SIZE) && !memcmp(bytes, expected, DM_SIZE), "device memory");
-	check(ibv_free_dm(dm) != 0, "device memory with a region is not freed");
+	check(ibv_free_dm(dm) != 0, "device memory with a region cannot be freed");
 out:
 	check(!mr || !ibv_dereg_mr(mr), "ibv_dereg_mr of device memory");
 	check(!dm || !ibv_free_dm(dm), "ibv_free_dm");
 }
 
-/* One WRITE of the client on a connection of its own, to see what the server's region allows now. */
+/* One WRITE of the client on its own connection, to check what the server's region allows now. */
 static inline void probe(uint64_t to, uint32_t rkey, enum ibv_wc_status status, const char *what)
 {
 	struct { uint64_t to, rkey; } mine = { to, rkey }, theirs;
@@ -151,8 +151,8 @@ static inline void probe(uint64_t to, uint32_t rkey, enum ibv_wc_status status, 
 	conn_open(&c, &usual);
 	exchange(&mine, &theirs, sizeof(mine));
 	if (client) {
-		struct ibv_sge piece = sge(&rig.source, 0, 100);
-		struct ibv_send_wr wr = write_wr(&piece, theirs.to, theirs.rkey);
+		struct ibv_sge data = sge(&rig.source, 0, 100);
+		struct ibv_send_wr wr = write_wr(&data, theirs.to, theirs.rkey);
 
 		pattern(rig.source.at, 100, 51);
 		if (status == IBV_WC_SUCCESS)
@@ -171,7 +171,7 @@ static inline void probe(uint64_t to, uint32_t rkey, enum ibv_wc_status status, 
 	conn_close(&c);
 }
 
-/* A region is changed, one property after another. */
+/* Changes one property of a region after another. */
 static inline void changed_regions(struct conn *unused)
 {
 	const int writable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -187,7 +187,7 @@ static inline void changed_regions(struct conn *unused)
 		check(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, at, 0, 0) == IBV_REREG_MR_ERR_INPUT,
 		      "no bytes");
 		check(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, writable) == IBV_REREG_MR_ERR_INPUT,
-		      "access that was not announced");
+		      "access without IBV_REREG_MR_CHANGE_ACCESS");
 		background(&rig.target, 8192, 52);
 		probe((uintptr_t)at + 1000, mr->rkey, IBV_WC_SUCCESS, "before a change");
 		check(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, at + 4096, 4096, 0) &&
@@ -196,12 +196,12 @@ static inline void changed_regions(struct conn *unused)
 		probe((uintptr_t)at + 5000, mr->rkey, IBV_WC_SUCCESS, "the new memory");
 		probe((uintptr_t)at + 1000, mr->rkey, IBV_WC_REM_ACCESS_ERR, "the old memory");
 		check(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), "less access");
-		probe((uintptr_t)at + 5000, mr->rkey, IBV_WC_REM_ACCESS_ERR, "access that was taken away");
+		probe((uintptr_t)at + 5000, mr->rkey, IBV_WC_REM_ACCESS_ERR, "access that was removed");
 		check(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS, other, NULL, 0, writable) &&
 			      mr->pd == other,
 		      "another domain");
 		probe((uintptr_t)at + 5000, mr->rkey, IBV_WC_REM_ACCESS_ERR, "another domain's region");
-		check(ibv_dealloc_pd(other) != 0, "a domain that a region moved to is not freed");
+		check(ibv_dealloc_pd(other) != 0, "a PD with a moved region cannot be freed");
 		check(!ibv_rereg_mr(mr, 7, rig.pd, at, 8192, writable), "everything at once");
 		probe((uintptr_t)at + 8000, mr->rkey, IBV_WC_SUCCESS, "everything changed");
 	}

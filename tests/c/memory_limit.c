@@ -1,6 +1,7 @@
 /*
- * Out of memory: whatever a program makes, there is ENOMEM and no abort, what there is can be destroyed, and all goes on
- * when there is memory again. RLIMIT_AS takes it away, in steps; then another thread does, at any moment.
+ * Out of memory: calls that create objects must return ENOMEM and not abort, existing objects can be destroyed, and
+ * everything works again when there is memory. RLIMIT_AS takes the memory away in steps; then another thread does at
+ * random.
  *
  * usage: memory_limit DEVICE GID_INDEX
  */
@@ -51,7 +52,7 @@ static struct ibv_mr *mr;
 static uint8_t *memory;
 static int demand;
 
-/* Objects of each kind: how one is made, and how it is destroyed. */
+/* Functions that create and destroy objects of each kind. */
 
 static void *make_pd(void) { return ibv_alloc_pd(context); }
 static int end_pd(void *it) { return ibv_dealloc_pd(it); }
@@ -132,7 +133,7 @@ static void *make_xrcd(void)
 	return ibv_open_xrcd(context, &init);
 }
 
-/* `large`: more than any of the limits leaves. */
+/* `large`: needs more than most of the limits leave. */
 static const struct kind { const char *name; void *(*make)(void); int (*end)(void *); int large, on_demand; } kinds[] = {
 	{ "PD", make_pd, end_pd, 0, 0 },
 	{ "completion channel", make_channel, end_channel, 0, 0 },
@@ -140,15 +141,15 @@ static const struct kind { const char *name; void *(*make)(void); int (*end)(voi
 	{ "extended CQ", make_cq_ex, end_cq, 0, 0 },
 	{ "CQ of 4 million entries", make_large_cq, end_cq, 1, 0 },
 	{ "region", make_mr, end_mr, 0, 0 },
-	{ "region on demand", make_on_demand, end_mr, 0, 1 },
+	{ "ODP region", make_on_demand, end_mr, 0, 1 },
 	{ "implicit region", make_implicit, end_mr, 0, 1 },
 	{ "memory window", make_mw, end_mw, 0, 0 },
-	{ "QP of RC", make_qp, end_qp, 0, 0 },
-	{ "QP of UD", make_ud, end_qp, 0, 0 },
+	{ "RC QP", make_qp, end_qp, 0, 0 },
+	{ "UD QP", make_ud, end_qp, 0, 0 },
 	{ "QP with built requests", make_built_qp, end_qp, 0, 0 },
-	{ "QP of 32768 requests of 32 pieces", make_large_qp, end_qp, 1, 0 },
+	{ "QP of 32768 requests of 32 SGEs", make_large_qp, end_qp, 1, 0 },
 	{ "SRQ", make_srq, end_srq, 0, 0 },
-	{ "SRQ of 32768 requests of 32 pieces", make_large_srq, end_srq, 1, 0 },
+	{ "SRQ of 32768 requests of 32 SGEs", make_large_srq, end_srq, 1, 0 },
 	{ "address handle", make_ah, end_ah, 0, 0 },
 	{ "device memory", make_dm, end_dm, 0, 0 },
 	{ "XRC domain", make_xrcd, end_xrcd, 0, 0 },
@@ -161,7 +162,7 @@ static int counts[KINDS];
 
 static size_t mapped(void)
 {
-	/* Read without the C library's buffers: there may be no memory for them. */
+	/* Read without stdio, which may have no memory for its buffers. */
 	char text[64] = { 0 };
 	int file = open("/proc/self/statm", O_RDONLY);
 	NEED(file >= 0 && read(file, text, sizeof(text) - 1) > 0);
@@ -169,7 +170,7 @@ static size_t mapped(void)
 	return strtoul(text, NULL, 10) * 4096;
 }
 
-/* So many bytes more; SIZE_MAX: no limit. */
+/* Allows `more` further bytes; SIZE_MAX removes the limit. */
 static void allow(size_t more)
 {
 	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
@@ -179,7 +180,7 @@ static void allow(size_t more)
 	NEED(!setrlimit(RLIMIT_AS, &limit));
 }
 
-/* Makes objects of all kinds in turns until none can be made. Returns how many could be made. */
+/* Creates objects of all kinds in turn until no more can be created. Returns their number. */
 static int make_all(void)
 {
 	int total = 0, going[KINDS];
@@ -201,7 +202,7 @@ static int make_all(void)
 				any = 1;
 				continue;
 			}
-			/* Threads that bring in pages are an EAGAIN where there are none. */
+			/* EAGAIN if the threads that resolve page faults cannot be created. */
 			check(errno == ENOMEM || (kinds[k].on_demand && errno == EAGAIN), kinds[k].name, errno);
 			going[k] = 0;
 		}
@@ -257,7 +258,7 @@ static int transfer(struct ibv_qp *qp)
 	return wc.status == IBV_WC_SUCCESS && memory[SIZE - 1] == value;
 }
 
-/* Two new QPs that talk to each other. */
+/* A transfer between two new QPs, connected to each other. */
 static void transfer_anew(void)
 {
 	struct ibv_qp *pair[2] = { make_qp(), make_qp() };
@@ -270,7 +271,8 @@ static void transfer_anew(void)
 		check(!ibv_destroy_qp(pair[i]), "ibv_destroy_qp", errno);
 }
 
-/* A process that opens the device with so much memory: it ends by itself, whether there is enough or not. */
+/* Opens the device in a child with `more` bytes of memory; the child must end normally whether that is enough or
+ * not. */
 static int opened(size_t more)
 {
 	int status;
@@ -284,13 +286,13 @@ static int opened(size_t more)
 		_exit(new ? 0 : errno == ENOMEM || errno == EAGAIN ? 1 : 2);
 	}
 	NEED(waitpid(child, &status, 0) == child);
-	check(WIFEXITED(status) && WEXITSTATUS(status) < 2, "a device is opened or not", status);
+	check(WIFEXITED(status) && WEXITSTATUS(status) < 2, "opening a device ends without a crash", status);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static atomic_int stealing;
 
-/* Takes all memory that is left, and gives it back, again and again. */
+/* Repeatedly takes all memory that is left, and frees it again. */
 static void *thief(void *nothing)
 {
 	static void *taken[256];
@@ -332,10 +334,10 @@ int main(int argc, char **argv)
 	NEED(found);
 	for (size_t s = 0; s < sizeof(openings) / sizeof(*openings); s++) {
 		int ended = opened(openings[s] * MIB);
-		check(s || !ended, "no device is opened without memory", -1);
+		check(s || !ended, "opening a device fails without memory", -1);
 		all_opened = ended;
 	}
-	check(all_opened, "a device is opened with a gigabyte", -1);
+	check(all_opened, "opening a device succeeds with a gigabyte", -1);
 
 	NEED(context = ibv_open_device(found));
 	NEED(!ibv_query_device_ex(context, NULL, &attr));
@@ -368,7 +370,7 @@ int main(int argc, char **argv)
 		check(transfer(pair[0]), "a transfer with memory again", (int)steps[s]);
 		transfer_anew();
 	}
-	check(some && none, "some limits allow for objects and some do not", some);
+	check(some && none, "some limits leave memory for objects and some do not", some);
 
 	for (int round = 0; round < 5; round++) {
 		allow(20 * MIB);
@@ -381,7 +383,7 @@ int main(int argc, char **argv)
 		atomic_store(&stealing, 0);
 		pthread_join(other, NULL);
 		allow(SIZE_MAX);
-		check(transfer(pair[0]), "a transfer after the thief", round);
+		check(transfer(pair[0]), "a transfer after memory was taken away", round);
 		transfer_anew();
 	}
 	check(!ibv_destroy_cq(resized) && !ibv_destroy_srq(srq), "ibv_destroy_cq, ibv_destroy_srq", errno);

@@ -1,8 +1,9 @@
 /*
- * micro: the micro-benchmark of T. Fukuoka's thesis "Finding and Analyzing Performance Pitfalls of On-Demand Paging of
- * InfiniBand" (figure 5.1, appendix B), on any adapter. One process waits, the other posts operations at intervals and prints when each completed.
+ * micro: the micro-benchmark of T. Fukuoka's thesis "Finding and Analyzing Performance Pitfalls of On-Demand Paging
+ * of InfiniBand" (figure 5.1, appendix B), on any adapter. One process waits; the other posts operations at intervals
+ * and prints when each completed.
  *
- * Needs libibverbs only. `weir-micro --help` tells the rest.
+ * Needs only libibverbs. `weir-micro --help` has the details.
  */
 #define PROGRAM "weir-micro"
 #include "micro_report.h"
@@ -13,48 +14,48 @@ static const char usage[] =
 	"The server:  weir-micro [OPTIONS]\n"
 	"The client:  weir-micro [OPTIONS] HOST\n"
 	"\n"
-	"Posts NUM-OPS operations, INTERVAL apart, operation i at offset SIZE * i of a buffer that begins at a page, on QP\n"
-	"i mod NUM-QPS; then waits for all of them. Prints when each completed. The client's options decide; the server is\n"
-	"told them over TCP. Of the server's own, only those of the adapter and --port count.\n"
+	"Posts NUM-OPS operations, INTERVAL apart, operation i at offset SIZE * i of a page-aligned buffer, on QP\n"
+	"i mod NUM-QPS; then waits for all of them and prints when each completed. The client sends its options to the\n"
+	"server over TCP. Of the server's own options only --port and those of the adapter have an effect.\n"
 	"\n"
 	"What is posted\n"
 	"  --operation KIND        read, write or send                                       [read]\n"
-	"  --second KIND           what follows the first operation                          [as --operation]\n"
+	"  --second KIND           the kind of all operations after the first                [as --operation]\n"
 	"  --size BYTES            of each operation                                         [100]\n"
 	"  --num-ops N             operations                                                [1]\n"
 	"  --num-qps N             QPs                                                       [1]\n"
 	"  --interval TIME         between two posts, slept with usleep: 1500, 1.5ms, 2s;\n"
-	"                          without unit: us. 0 sleeps not at all                     [0]\n"
+	"                          without unit: us. 0: no sleep                             [0]\n"
 	"Memory\n"
-	"  --odp WHERE             memory on demand: none, client, server or both            [none]\n"
-	"  --touched               all pages but the first operation's are used beforehand\n"
+	"  --odp WHERE             on-demand memory: none, client, server or both            [none]\n"
+	"  --touched               touches all pages but the first operation's beforehand\n"
 	"Attributes of the QPs\n"
-	"  --rnr-timer CODE        0 to 31: what a receiver that is not ready asks for       [14: 1.28 ms]\n"
-	"  --ack-timeout N         0 to 31: C_ACK; T_tr is 4.096 us * 2^N, 0 is for ever     [1]\n"
-	"  --retry-count N         0 to 7; RNR NAKs are retried for ever                     [7]\n"
+	"  --rnr-timer CODE        0 to 31: the timer in the RNR NAKs of a receiver          [14: 1.28 ms]\n"
+	"  --ack-timeout N         0 to 31: C_ACK; T_tr is 4.096 us * 2^N, 0 is forever      [1]\n"
+	"  --retry-count N         0 to 7; RNR NAKs are retried forever                      [7]\n"
 	"  --max-rd-atomic N       READs under way on each QP                                [4]\n"
-	"  --mtu BYTES             at most, and at most what the ports have                  [4096]\n"
+	"  --mtu BYTES             upper limit; the MTU of the ports is a limit too          [4096]\n"
 	"Workarounds\n"
-	"  --dummy-every TIME      each QP with something outstanding gets one more operation, a byte of the kind and at\n"
-	"                          the place of its first one\n"
-	"  --again-after TIME      what has not completed by then is issued again, on one QP that is set aside\n"
+	"  --dummy-every TIME      each QP with an outstanding operation gets one more, of one byte, with the kind and\n"
+	"                          the address of its first one\n"
+	"  --again-after TIME      issues what has not completed by then again, on a spare QP\n"
 	"Timeout\n"
-	"  --wrong-peer            sends to a QP that does not exist: how long until the adapter gives up\n"
+	"  --wrong-peer            sends to a QP that does not exist: the time until the adapter gives up\n"
 	"The adapter\n"
-	"  --device NAME           the first that there is     --ib-port N     its port              [1]\n"
-	"  --gid-index N           the first of RoCE v2 and IPv4, else the best there is\n"
+	"  --device NAME           the first one found         --ib-port N     its port              [1]\n"
+	"  --gid-index N           the first of RoCE v2 and IPv4, else the best one found\n"
 	"This program\n"
-	"  --port N                TCP port that both sides meet at                          [18515]\n"
+	"  --port N                TCP port of the server                                    [18515]\n"
 	"  --timeout SECONDS       the client gives up, and the server with it               [60]\n"
 	"  --json                  one JSON object; times in us\n"
 	"  --help\n"
 	"\n"
-	"Exit code: 0 measured; 1 an operation failed, or bytes are wrong (with --wrong-peer: it did not fail as it should);\n"
+	"Exit code: 0 measured; 1 an operation failed, or bytes are wrong (with --wrong-peer: no operation failed);\n"
 	"2 it could not run; 3 not done in time.\n";
 
 static int json;
 
-/* Nanoseconds. */
+/* A time in nanoseconds. */
 static uint64_t time_of(const char *text, const char *option)
 {
 	static const struct { const char *unit; double ns; } units[] = { { "us", 1e3 }, { "", 1e3 }, { "ms", 1e6 },
@@ -65,7 +66,7 @@ static uint64_t time_of(const char *text, const char *option)
 	for (size_t i = 0; rest != text && value >= 0 && value <= 1e12 && i < sizeof(units) / sizeof(*units); i++)
 		if (!strcmp(rest, units[i].unit) && value * units[i].ns <= 3.6e12)
 			return value * units[i].ns + 0.5;
-	die("--%s: `%s` is no time: such as 1500 or 1500us, 1.5ms, 2s, an hour at most", option, text);
+	die("--%s: `%s` is not a time: give 1500 or 1500us, 1.5ms, 2s, an hour at most", option, text);
 }
 
 static uint32_t number_of(const char *text, const char *option)
@@ -74,7 +75,7 @@ static uint32_t number_of(const char *text, const char *option)
 	unsigned long value = strtoul(text, &rest, 0);
 
 	if (rest == text || *rest || text[0] == '-' || value > UINT32_MAX)
-		die("--%s: `%s` is no number", option, text);
+		die("--%s: `%s` is not a number", option, text);
 	return value;
 }
 
@@ -144,7 +145,7 @@ static void parse(int argc, char **argv)
 	if (!second)
 		job.second = job.operation;
 	if (argc > optind + 1)
-		die("one host, not `%s` too; see --help", argv[optind + 1]);
+		die("give one host only, without `%s`; see --help", argv[optind + 1]);
 	opt.host = argv[optind];
 	if (opt.seconds < 1 || opt.seconds > 86400)
 		die("--timeout: 1 to 86400 seconds");
@@ -154,10 +155,10 @@ static void parse(int argc, char **argv)
 		die("%s", wrong);
 }
 
-/* The last resort: something waits in a call that does not come back. */
+/* The last resort: a call does not return. */
 static void give_up(int signal)
 {
-	static const char said[] = PROGRAM ": not done in time; the other side or the adapter does not answer\n";
+	static const char said[] = PROGRAM ": not done in time; the other side or the adapter does not respond\n";
 	ssize_t n = write(2, said, sizeof(said) - 1);
 
 	(void)n;
@@ -173,7 +174,7 @@ static void open_device(void)
 	if (!list || !count)
 		die("there is no RDMA device here (under Weir: weir run -- weir-micro ...)");
 	ibv_free_device_list(list);
-	/* The areas of the rig are not used. */
+	/* The rig's own buffers are not used. */
 	opt.max = PAGE;
 	rig_open();
 	for (int e = IBV_MTU_256; e <= IBV_MTU_4096; e++)
@@ -181,14 +182,14 @@ static void open_device(void)
 			rig.port.active_mtu = e;
 }
 
-/* Both take the client's job. */
+/* Both sides use the client's job. */
 static void learn_job(void)
 {
 	struct job theirs;
 
 	exchange(&job, &theirs, sizeof(job));
 	if (theirs.version != VERSION)
-		die("the other side is another version");
+		die("the other side has another version");
 	if (!client) {
 		job = theirs;
 		opt.seconds = job.seconds;

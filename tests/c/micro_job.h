@@ -1,4 +1,4 @@
-/* What one run of the micro-benchmark is to do. The client says it, the server is told. */
+/* The parameters of a run of the micro-benchmark. The client sends them to the server. */
 #ifndef MICRO_JOB_H
 #define MICRO_JOB_H
 
@@ -8,7 +8,7 @@
 #define MAX_BYTES (1ull << 30)
 #define MAX_OPS (1u << 20)
 #define MAX_QPS 16384u
-/* Of the papers' benchmark (thesis, appendix B). */
+/* Values of the papers' benchmark (thesis, appendix B). */
 #define PAPERS_CQ 131072
 #define PAPERS_WRS 8192
 #define PAPERS_MTU 4096
@@ -19,15 +19,15 @@ static const char *const kind_name[] = { "READ", "WRITE", "SEND" };
 
 enum { ON_CLIENT = 1, ON_SERVER = 2 };
 
-/* Both sides must have been built with the same. */
+/* Both sides must be built with the same version. */
 #define VERSION 1
 
 static struct job {
 	uint32_t version, operation, second, size, num_ops, num_qps, odp, touched, wrong_peer;
 	uint32_t rnr_timer, ack_timeout, retry_count, max_rd_atomic, mtu;
-	/* That the run may take. */
+	/* The time limit of the run. */
 	uint32_t seconds, unused;
-	/* Nanoseconds; a workaround of 0 is none. */
+	/* Nanoseconds; 0 disables a workaround. */
 	uint64_t interval, dummy_every, again_after;
 } job = { .version = VERSION, .operation = READ, .second = READ, .size = 100, .num_ops = 1, .num_qps = 1, .rnr_timer = 14,
 	  .ack_timeout = 1, .retry_count = 7, .max_rd_atomic = 4, .mtu = PAPERS_MTU };
@@ -47,7 +47,7 @@ static inline uint64_t all_bytes(void)
 	return (offset_of(job.num_ops) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* What an RNR timer's code asks for, ms (IBTA, table 45). */
+/* The time of an RNR timer code, ms (IBTA, table 45). */
 static inline double rnr_ms(uint32_t code)
 {
 	static const double ms[] = { 655.36, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24, 0.32,
@@ -57,11 +57,11 @@ static inline double rnr_ms(uint32_t code)
 	return ms[code & 31];
 }
 
-/* NULL, or what is wrong. */
+/* NULL, or the error in the job. */
 static inline const char *job_wrong(void)
 {
 	if (job.size < 1)
-		return "--size: 1 is the least";
+		return "--size: at least 1";
 	if (job.num_ops < 1 || job.num_ops > MAX_OPS)
 		return "--num-ops: 1 to 1048576 are possible";
 	if (job.num_qps < 1 || job.num_qps > MAX_QPS)
@@ -79,13 +79,13 @@ static inline const char *job_wrong(void)
 	if (job.mtu != 256 && job.mtu != 512 && job.mtu != 1024 && job.mtu != 2048 && job.mtu != 4096)
 		return "--mtu: 256, 512, 1024, 2048 or 4096";
 	if ((job.dummy_every && job.dummy_every < 10000) || (job.again_after && job.again_after < 10000))
-		return "a workaround at less than 10 us would be all that happens";
+		return "--dummy-every, --again-after: at least 10 us, or the workaround takes all the time";
 	if (job.dummy_every && job.again_after)
-		return "--dummy-every and --again-after: one of them";
+		return "--dummy-every and --again-after: give only one of them";
 	if (job.wrong_peer && !job.ack_timeout)
-		return "--wrong-peer: with an ACK timeout of 0 nobody ever gives up";
+		return "--wrong-peer: with an ACK timeout of 0 the adapter never gives up";
 	if (job.wrong_peer && job.touched)
-		return "--wrong-peer: nobody is there who could touch pages";
+		return "--wrong-peer: no peer is connected to touch pages; omit --touched";
 	return NULL;
 }
 

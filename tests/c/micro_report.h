@@ -1,10 +1,10 @@
-/* What the client prints: for people, or one JSON object. Times in JSON are in microseconds. */
+/* The client's output: text, or one JSON object. Times in JSON are in microseconds. */
 #ifndef MICRO_REPORT_H
 #define MICRO_REPORT_H
 
 #include "micro_run.h"
 
-/* Operations that are shown one by one. */
+/* Up to this number operations are printed one by one. */
 #define FEW 16
 
 static inline int ascending(const void *a, const void *b)

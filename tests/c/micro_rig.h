@@ -9,9 +9,9 @@ static struct micro {
 	struct ibv_mr *mr;
 	struct ibv_cq *cq;
 	int cqe;
-	/* Work requests that each QP takes, and those that are in it. */
+	/* Work requests that each QP can hold, and the number outstanding on each. */
 	uint32_t depth, *outstanding;
-	/* One for each of num_qps, and `extra` more behind them. */
+	/* One for each of num_qps, followed by `extra` ones. */
 	struct ibv_qp **qps;
 	uint32_t all_qps, extra;
 	uint64_t far_at;
@@ -19,13 +19,13 @@ static struct micro {
 	uint32_t *far_qps;
 } micro;
 
-/* QPs that are not among num_qps: of READs issued again, and of what touches pages beforehand. */
+/* The QP for operations issued again. The last of all QPs touches pages beforehand. */
 static inline uint32_t spare_qp(void)
 {
 	return job.num_qps;
 }
 
-/* Whether the device has paging for what this side has to do with, and if not, what to do. */
+/* NULL if the device has the on-demand paging that this side needs; otherwise an error with what to do. */
 static inline const char *odp_wrong(void)
 {
 	static char why[400];
@@ -60,7 +60,7 @@ static inline const char *odp_wrong(void)
 	return NULL;
 }
 
-/* Both sides end if one of them cannot go on; each says why. */
+/* Both sides end if one of them cannot continue; each prints the reason. */
 static inline void agree(const char *why)
 {
 	char mine[400] = "", theirs[400];
@@ -75,7 +75,7 @@ static inline void agree(const char *why)
 		die("the %s: %s", client ? "server" : "client", theirs);
 }
 
-/* Fresh pages of 4096 bytes, none of them there. */
+/* New pages of 4096 bytes, none of them present. */
 static inline void memory_open(void)
 {
 	struct { uint64_t at; uint32_t rkey, unused; } mine = { 0 }, theirs;
@@ -97,7 +97,7 @@ static inline void memory_open(void)
 	micro.far_rkey = theirs.rkey;
 }
 
-/* As many work requests as the papers had, or as the adapter has. */
+/* With as many work requests as in the papers, or as the adapter allows. */
 static inline struct ibv_qp *qp_make(void)
 {
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .send_cq = micro.cq, .recv_cq = micro.cq };
@@ -112,7 +112,7 @@ static inline struct ibv_qp *qp_make(void)
 	return qp;
 }
 
-/* A number that no QP of the server has: one that was made and destroyed. */
+/* A number that no QP of the server has: that of a QP created and destroyed again. */
 static inline uint32_t absent_qp(void)
 {
 	struct ibv_qp *qp = qp_make();
@@ -145,7 +145,7 @@ static inline void qps_open(void)
 		struct info mine = { .lid = rig.port.lid, .mtu = rig.port.active_mtu, .gid = rig.gid }, far;
 		struct ibv_qp *qp = micro.qps[micro.all_qps] = qp_make();
 
-		/* Numbers of packets begin at 0, as in the papers' benchmark. */
+		/* PSNs begin at 0, as in the papers' benchmark. */
 		mine.qpn = mine.into = qp->qp_num;
 		exchange(&mine, &far, sizeof(mine));
 		micro.far_qps[micro.all_qps] = far.qpn;
@@ -172,12 +172,12 @@ static inline void micro_close(void)
 	free(micro.outstanding);
 }
 
-/* One work request; `id` comes back with its completion. */
+/* Posts one work request; its completion has `id`. */
 static inline void post(uint32_t qp, uint64_t id, uint32_t kind, uint64_t offset, uint32_t len)
 {
 	static const enum ibv_wr_opcode opcode[] = { IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND };
-	struct ibv_sge piece = { (uintptr_t)micro.at + offset, len, micro.mr->lkey };
-	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &piece, .num_sge = 1, .opcode = opcode[kind] }, *bad;
+	struct ibv_sge data = { (uintptr_t)micro.at + offset, len, micro.mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = &data, .num_sge = 1, .opcode = opcode[kind] }, *bad;
 	int error;
 
 	wr.send_flags = IBV_SEND_SIGNALED;

@@ -1,4 +1,4 @@
-/* The run itself: posts at intervals, completions as they are seen, workarounds (thesis, figure 5.1 and section 7.1). */
+/* The measurement: posts at intervals, takes completions, runs workarounds (thesis, figure 5.1 and section 7.1). */
 #ifndef MICRO_RUN_H
 #define MICRO_RUN_H
 
@@ -6,21 +6,21 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-/* A wr_id is an operation's number, or one of these. */
+/* A wr_id is an operation's number, or a number with one of these bits. */
 #define DUMMY (1ull << 40)
 #define WARM (1ull << 41)
 #define RECEIVE (1ull << 42)
-/* Issued again: with the operation's number. */
+/* An operation that is issued again, with its number. */
 #define AGAIN (1ull << 43)
 
 #define OPEN (-1.0)
 #define FAILED (-2.0)
 
 static struct run {
-	/* Seconds since the first post; OPEN, FAILED. */
+	/* Seconds since the first post, or OPEN, or FAILED. */
 	double *posted, *completed, *again;
 	double start, end, deadline, next_dummy, next_again;
-	/* CLOCK_REALTIME of the first post, ns, which captures have. */
+	/* CLOCK_REALTIME of the first post, ns: captures use this clock. */
 	uint64_t wall;
 	uint32_t begun, ended, failed, dummies, repeats;
 	uint64_t total;
@@ -28,7 +28,7 @@ static struct run {
 	int late;
 	double cpu, far_cpu;
 	uint64_t checked, wrong, far_checked, far_wrong;
-	/* How much later than asked usleep came back, seconds. */
+	/* How much later than requested usleep returned, seconds. */
 	double *oversleep;
 	uint32_t sleeps, room;
 } run;
@@ -78,7 +78,7 @@ static inline void completion(const struct ibv_wc *wc)
 	run.end = at;
 }
 
-/* Takes what has completed. False once the time is over. */
+/* Takes all completions. Returns 0 after the deadline. */
 static inline int drain(void)
 {
 	struct ibv_wc wc[64];
@@ -95,7 +95,8 @@ static inline int drain(void)
 	return !run.late;
 }
 
-/* A byte of the kind and at the place of each QP's first operation, on those with something outstanding. */
+/* Posts a one-byte operation of the kind and at the address of each QP's first one, on QPs with outstanding
+ * operations. */
 static inline void dummies(void)
 {
 	for (uint32_t qp = 0; qp < job.num_qps && qp < run.begun; qp++)
@@ -106,7 +107,7 @@ static inline void dummies(void)
 		}
 }
 
-/* Every operation that has been open for so long, on the QP that is set aside. */
+/* Posts every operation that has been open for `again_after` once more, on the spare QP. */
 static inline void repeats(double at)
 {
 	for (uint32_t i = 0; i < run.begun; i++)
@@ -137,7 +138,7 @@ static inline int watch(void)
 	return 1;
 }
 
-/* The interval after a post: usleep, and a workaround's timer in between. */
+/* Waits for the interval after a post with usleep, and runs a workaround's timer meanwhile. */
 static inline int rest(double until)
 {
 	double left, to_timer = job.dummy_every ? job.dummy_every * 1e-9 : job.again_after * 0.25e-9;
@@ -184,20 +185,21 @@ static inline void measure(void)
 		run.status = "not done in time";
 }
 
-/* How exactly this machine sleeps: some of the run's own intervals beforehand, or milliseconds if it has none. */
+/* Measures how exactly this machine sleeps: with some of the run's own intervals, or with milliseconds if there are
+ * none. */
 static inline void measure_sleep(void)
 {
 	double interval = job.interval ? job.interval * 1e-9 : 1e-3, end = now() + 0.05;
 
 	run.room = 64 + job.num_ops;
 	run.oversleep = calloc(run.room, sizeof(double));
-	/* Without this the kernel adds up to 50 us, to wake several sleepers at once. */
+	/* Without this the kernel adds up to 50 us to wake several threads at once. */
 	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	for (int i = 0; i < 50 && (i < 2 || now() < end); i++)
 		nap(interval);
 }
 
-/* One after the other, a READ and a WRITE of a byte of each page but those of the first operation. */
+/* READs and WRITEs one byte of each page, one after another, except for the first operation's pages. */
 static inline void touch(void)
 {
 	uint32_t qp = micro.all_qps - 1;
@@ -211,14 +213,14 @@ static inline void touch(void)
 			post(qp, WARM, kind, at, 1);
 			while (!(n = ibv_poll_cq(micro.cq, 1, &wc)))
 				if (now() > end)
-					die("--touched: the pages were not there within %d s", opt.seconds);
+					die("--touched: no completion within %d s", opt.seconds);
 			if (n < 0 || wc.status != IBV_WC_SUCCESS)
 				die("--touched: %s", n < 0 ? "ibv_poll_cq failed" : ibv_wc_status_str(wc.status));
 			micro.outstanding[qp]--;
 		}
 }
 
-/* What is sent has a pattern of its own for each operation; where it goes, pages stay untouched. */
+/* Fills the source with a pattern per operation. The pages of the destination stay untouched. */
 static inline void fill(void)
 {
 	for (uint32_t i = 0; i < job.num_ops; i++)
@@ -226,7 +228,7 @@ static inline void fill(void)
 			pattern(micro.at + offset_of(i), job.size, i);
 }
 
-/* Compares what arrived here. SENDs that a workaround repeats come in at other places. */
+/* Compares received data. SENDs that a workaround repeats arrive at other addresses and are not compared. */
 static inline void verify(void)
 {
 	uint8_t *expected = malloc(job.size + 8);
@@ -244,7 +246,7 @@ static inline void verify(void)
 	free(expected);
 }
 
-/* The server's receives: those of the operations, then some for workarounds. */
+/* Posts the server's receives: those of the operations, then some for workarounds. */
 static inline void receives(void)
 {
 	uint32_t *given = calloc(micro.all_qps, sizeof(*given)), sends = 0;
@@ -255,13 +257,13 @@ static inline void receives(void)
 	for (uint32_t i = 0; given && sends && i < job.num_ops + micro.all_qps * 1024; i++) {
 		uint32_t spare = i >= job.num_ops, n = spare ? (i - job.num_ops) % micro.all_qps : i % job.num_qps;
 		uint64_t offset = spare ? 0 : offset_of(i);
-		struct ibv_sge piece = { (uintptr_t)micro.at + offset, job.size, micro.mr->lkey };
-		struct ibv_recv_wr wr = { .wr_id = RECEIVE, .sg_list = &piece, .num_sge = 1 };
+		struct ibv_sge data = { (uintptr_t)micro.at + offset, job.size, micro.mr->lkey };
+		struct ibv_recv_wr wr = { .wr_id = RECEIVE, .sg_list = &data, .num_sge = 1 };
 
 		if (spare ? !(job.dummy_every || job.again_after) || given[n] == micro.depth : kind_of(i) != SEND)
 			continue;
 		if (given[n]++ == micro.depth || ibv_post_recv(micro.qps[n], &wr, &bad))
-			die("no room for the receives of %u SENDs over %u QPs of %u each", sends, job.num_qps, micro.depth);
+			die("no room for receives of %u SENDs in %u QPs of %u each", sends, job.num_qps, micro.depth);
 	}
 	free(given);
 }

@@ -1,23 +1,23 @@
-/* Multicast of UD, on any adapter.
+/* UD multicast, on any adapter.
  *
- *   multicast rules   DEVICE GID GROUP            one process: who gets what, who does not, and which errors there are
+ *   multicast rules   DEVICE GID GROUP            one process: which QPs get which datagrams, and errors
  *   multicast receive DEVICE GID GROUP COUNT      two QPs: each must get messages 0 to COUNT - 1, once and in order
- *   multicast send    DEVICE GID GROUP COUNT      what the receivers want to get
+ *   multicast send    DEVICE GID GROUP COUNT      sends what the receivers expect
  *
- * A receiver says "ready" when it is. The sender waits now and then, for nobody holds it back. */
+ * A receiver prints "ready" when it is ready. The sender pauses now and then, because multicast has no flow control. */
 #include <arpa/inet.h>
 #include "threads_rig.h"
 
-enum { GRH = 40, QKEY = 0x22222222, LENGTH = 1000, SLOT = 2048, DEPTH = 512, EVERYBODY = 0xffffff, BATCH = 16 };
+enum { GRH = 40, QKEY = 0x22222222, LENGTH = 1000, SLOT = 2048, DEPTH = 512, GROUP_QPN = 0xffffff, BATCH = 16 };
 
 static struct {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	/* The group, our address, and what messages are expected to be addressed to. */
+	/* The group, the local address, and the expected destination of messages. */
 	union ibv_gid group, gid, to;
 } my;
 
-/* A QP with a CQ and receives of its own. */
+/* A UD QP with its own CQ and receives. */
 struct member {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
@@ -126,13 +126,13 @@ static void send_one(struct member *m, struct ibv_ah *ah, uint32_t qpn, uint32_t
 	pattern(m->area + DEPTH * SLOT, number);
 	if (ibv_post_send(m->qp, &wr, &bad))
 		die("ibv_post_send");
-	/* What it sent may come to itself first. */
+	/* The sender may receive its own copy before the send's completion. */
 	for (int n = 0; n == 0;) {
 		if (now() > until)
 			die("no completion of a send");
 		n = ibv_poll_cq(m->cq, 1, &wc);
 		if (n == 1 && wc.opcode & IBV_WC_RECV) {
-			check(wc.imm_data == htonl(m->next), "%u came, not %u", ntohl(wc.imm_data), m->next);
+			check(wc.imm_data == htonl(m->next), "message %u came, not %u", ntohl(wc.imm_data), m->next);
 			m->next++;
 			receive(m, wc.wr_id);
 			n = 0;
@@ -142,7 +142,7 @@ static void send_one(struct member *m, struct ibv_ah *ah, uint32_t qpn, uint32_t
 		die("a send ended with %s", ibv_wc_status_str(wc.status));
 }
 
-/* The next message, whose every byte is compared. False if none comes. */
+/* Takes the next message and compares every byte. Returns 0 if none comes. */
 static int take(struct member *m, int milliseconds, uint32_t from)
 {
 	double until = now() + milliseconds * 1e-3;
@@ -158,14 +158,14 @@ static int take(struct member *m, int milliseconds, uint32_t from)
 	got = m->area + wc.wr_id * SLOT;
 	pattern(expected, m->next);
 	check(wc.imm_data == htonl(m->next), "message %u came, not %u", ntohl(wc.imm_data), m->next);
-	check(wc.byte_len == GRH + LENGTH && !memcmp(got + GRH, expected, LENGTH), "message %u is another", m->next);
+	check(wc.byte_len == GRH + LENGTH && !memcmp(got + GRH, expected, LENGTH), "message %u: wrong bytes", m->next);
 	check(wc.wc_flags & IBV_WC_GRH && wc.wc_flags & IBV_WC_WITH_IMM, "flags %x", wc.wc_flags);
 	check(!from || wc.src_qp == from, "message %u is from %x, not %x", m->next, wc.src_qp, from);
 	/* The network header ends with the destination. */
 	if (my.group.raw[0] == 0xff)
-		check(!memcmp(got + 24, my.to.raw, 16), "message %u was to another address", m->next);
+		check(!memcmp(got + 24, my.to.raw, 16), "message %u has another destination address", m->next);
 	else
-		check(!memcmp(got + 36, my.to.raw + 12, 4), "message %u was to another address", m->next);
+		check(!memcmp(got + 36, my.to.raw + 12, 4), "message %u has another destination address", m->next);
 	m->next++;
 	receive(m, wc.wr_id);
 	return 1;
@@ -184,17 +184,17 @@ static void errors(struct member *m)
 	union ibv_gid other = my.group;
 	int attached = 0, error = 0;
 
-	check(ibv_attach_mcast(m->qp, &my.gid, 0) == EINVAL, "attached to what is no group");
+	check(ibv_attach_mcast(m->qp, &my.gid, 0) == EINVAL, "attached to an address that is no group");
 	check(ibv_attach_mcast(rc, &my.group, 0) == EINVAL, "attached an RC QP");
-	check(ibv_detach_mcast(m->qp, &my.group, 0) == EINVAL, "detached what was not attached");
+	check(ibv_detach_mcast(m->qp, &my.group, 0) == EINVAL, "detached a QP that was not attached");
 	check(connect_qp(rc, 5, &my.group) == EINVAL, "connected an RC QP to a group");
 	ibv_destroy_qp(rc);
 	if (ibv_query_device(my.context, &limits))
 		die("ibv_query_device");
-	check(limits.max_mcast_grp > 0 && limits.max_mcast_qp_attach > 0, "no limits");
+	check(limits.max_mcast_grp > 0 && limits.max_mcast_qp_attach > 0, "no limits reported");
 	check(limits.max_total_mcast_qp_attach == limits.max_mcast_grp * limits.max_mcast_qp_attach, "a total of %d",
 	      limits.max_total_mcast_qp_attach);
-	/* As many groups as it says, and not one more. */
+	/* Attaching succeeds for max_mcast_grp groups and fails for one more. */
 	while (attached <= limits.max_mcast_grp) {
 		other.raw[15] = my.group.raw[15] + 1 + attached;
 		if ((error = ibv_attach_mcast(m->qp, &other, 0)))
@@ -211,60 +211,60 @@ static void errors(struct member *m)
 
 static int rules(void)
 {
-	struct member *a = member(0), *b = member(0), *shy = member(IBV_QP_CREATE_BLOCK_SELF_MCAST_LB);
-	union ibv_gid strange = my.group;
+	struct member *a = member(0), *b = member(0), *blocker = member(IBV_QP_CREATE_BLOCK_SELF_MCAST_LB);
+	union ibv_gid other_group = my.group;
 	struct ibv_ah *group = handle(&my.group), *direct = handle(&my.gid), *elsewhere;
 
 	errors(a);
-	nothing_for(a, "an unattached QP got something");
+	nothing_for(a, "an unattached QP received a message");
 	check(!ibv_attach_mcast(a->qp, &my.group, 0) && !ibv_attach_mcast(b->qp, &my.group, 0), "cannot attach");
 	check(!ibv_attach_mcast(a->qp, &my.group, 0), "cannot attach again");
 	check(ibv_destroy_qp(a->qp) == EBUSY, "an attached QP was destroyed");
 
-	/* The sender is a member like others; who blocks its own is too, for what others send. */
-	check(!ibv_attach_mcast(shy->qp, &my.group, 0), "cannot attach");
-	send_one(a, group, EVERYBODY, QKEY, 0);
-	check(a->next || take(a, 1000, a->qp->qp_num), "the sender got no copy");
-	check(take(b, 1000, a->qp->qp_num) && take(shy, 1000, a->qp->qp_num), "a member got no copy");
-	send_one(shy, group, EVERYBODY, QKEY, 1);
-	check(take(a, 1000, shy->qp->qp_num) && take(b, 1000, shy->qp->qp_num), "a member got no copy");
-	nothing_for(shy, "its own datagram came back to one that blocks that");
-	shy->next = 2;
+	/* The sender gets a copy like other members. A member that blocks its own datagrams gets those of others. */
+	check(!ibv_attach_mcast(blocker->qp, &my.group, 0), "cannot attach");
+	send_one(a, group, GROUP_QPN, QKEY, 0);
+	check(a->next || take(a, 1000, a->qp->qp_num), "the sender received no copy");
+	check(take(b, 1000, a->qp->qp_num) && take(blocker, 1000, a->qp->qp_num), "a member received no copy");
+	send_one(blocker, group, GROUP_QPN, QKEY, 1);
+	check(take(a, 1000, blocker->qp->qp_num) && take(b, 1000, blocker->qp->qp_num), "a member received no copy");
+	nothing_for(blocker, "a QP that blocks its own datagrams received one");
+	blocker->next = 2;
 
-	/* What is not for them. */
-	send_one(b, group, EVERYBODY, QKEY + 1, 2);
+	/* Datagrams that no member may receive. */
+	send_one(b, group, GROUP_QPN, QKEY + 1, 2);
 	send_one(b, group, a->qp->qp_num, QKEY, 2);
-	send_one(b, direct, EVERYBODY, QKEY, 2);
-	strange.raw[15]++;
-	elsewhere = handle(&strange);
-	send_one(b, elsewhere, EVERYBODY, QKEY, 2);
+	send_one(b, direct, GROUP_QPN, QKEY, 2);
+	other_group.raw[15]++;
+	elsewhere = handle(&other_group);
+	send_one(b, elsewhere, GROUP_QPN, QKEY, 2);
 	nothing_for(a, "a wrong Q_Key, QP number, address or group was received");
 	nothing_for(b, "a wrong Q_Key, QP number, address or group was received");
 	send_one(b, direct, a->qp->qp_num, QKEY, 2);
 	my.to = my.gid;
-	check(take(a, 1000, b->qp->qp_num), "what is sent to one alone no longer comes");
+	check(take(a, 1000, b->qp->qp_num), "a unicast datagram is no longer received");
 	my.to = my.group;
 	a->next = 2;
 
-	/* A group that everybody has left, and one that was joined anew. */
+	/* A group that all members have left, and a group that was joined again. */
 	check(!ibv_detach_mcast(a->qp, &my.group, 0) && ibv_detach_mcast(a->qp, &my.group, 0) == EINVAL,
 	      "detached twice");
-	send_one(b, group, EVERYBODY, QKEY, 2);
-	check(b->next == 3 || take(b, 1000, 0), "who stays got nothing");
-	check(take(shy, 1000, 0), "who stays got nothing");
-	nothing_for(a, "got something after it was detached");
-	check(!ibv_detach_mcast(b->qp, &my.group, 0) && !ibv_detach_mcast(shy->qp, &my.group, 0), "cannot detach");
-	send_one(b, group, EVERYBODY, QKEY, 3);
-	nothing_for(b, "got something after it was detached");
-	check(!ibv_attach_mcast(b->qp, &my.group, 0), "cannot attach anew");
-	send_one(a, group, EVERYBODY, QKEY, 3);
-	check(take(b, 1000, a->qp->qp_num), "got nothing from the group that was joined anew");
+	send_one(b, group, GROUP_QPN, QKEY, 2);
+	check(b->next == 3 || take(b, 1000, 0), "a remaining member received nothing");
+	check(take(blocker, 1000, 0), "a remaining member received nothing");
+	nothing_for(a, "a detached QP received a message");
+	check(!ibv_detach_mcast(b->qp, &my.group, 0) && !ibv_detach_mcast(blocker->qp, &my.group, 0), "cannot detach");
+	send_one(b, group, GROUP_QPN, QKEY, 3);
+	nothing_for(b, "a detached QP received a message");
+	check(!ibv_attach_mcast(b->qp, &my.group, 0), "cannot attach after detaching");
+	send_one(a, group, GROUP_QPN, QKEY, 3);
+	check(take(b, 1000, a->qp->qp_num), "received nothing from the group that was joined again");
 	check(!ibv_detach_mcast(b->qp, &my.group, 0), "cannot detach");
 	if (ibv_destroy_ah(group) || ibv_destroy_ah(direct) || ibv_destroy_ah(elsewhere))
 		die("ibv_destroy_ah");
 	end(a);
 	end(b);
-	end(shy);
+	end(blocker);
 	return failures;
 }
 
@@ -278,9 +278,9 @@ static int receiver(void)
 	printf("ready\n");
 	for (long n = 0; n < opt.count && !failures; n++)
 		for (int i = 0; i < 2; i++)
-			check(take(members[i], 20000, 0), "QP %d got %ld of %ld messages", i, n, opt.count);
+			check(take(members[i], 20000, 0), "QP %d received %ld of %ld messages", i, n, opt.count);
 	for (int i = 0; i < 2; i++) {
-		nothing_for(members[i], "more came than was sent");
+		nothing_for(members[i], "received more messages than were sent");
 		check(!ibv_detach_mcast(members[i]->qp, &my.group, 0), "cannot detach");
 		end(members[i]);
 	}
@@ -294,7 +294,7 @@ static int sender(void)
 	struct timespec pause = { 0, 2000000 };
 
 	for (long n = 0; n < opt.count; n++) {
-		send_one(m, ah, EVERYBODY, QKEY, n);
+		send_one(m, ah, GROUP_QPN, QKEY, n);
 		if (n % BATCH == BATCH - 1)
 			nanosleep(&pause, NULL);
 	}
@@ -310,7 +310,7 @@ int main(int argc, char **argv)
 	int bad;
 
 	if (argc < 5)
-		die("see the head of tests/c/multicast.c");
+		die("usage: see the comment at the top of tests/c/multicast.c");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	opt.device = argv[2];
 	opt.gid = atoi(argv[3]);
@@ -318,7 +318,7 @@ int main(int argc, char **argv)
 		my.group.raw[10] = my.group.raw[11] = 0xff;
 		memcpy(my.group.raw + 12, &v4, 4);
 	} else if (inet_pton(AF_INET6, argv[4], my.group.raw) != 1) {
-		die("no address: %s", argv[4]);
+		die("not an IP address: %s", argv[4]);
 	}
 	my.to = my.group;
 	opt.count = argc > 5 ? atol(argv[5]) : 0;

@@ -1,12 +1,12 @@
-/* Shared receive queues, domains of XRC, CQs that change their size, send queues that fail, replies to datagrams,
- * regions with addresses of their own, and limits: in one process, on any adapter.
+/* SRQs, XRC domains, resized CQs, failing send queues, replies to datagrams, regions with their own addresses, and
+ * limits: in one process, on any adapter.
  *
  *   objects DEVICE GID
  *
- * Prints what fails and a last line "N passed, M failed". */
+ * Prints failures and a last line "N passed, M failed". */
 #include "threads_rig.h"
 
-enum { LENGTH = 512, PLACES = 128, GRH = 40, QKEY = 0x33333333 };
+enum { LENGTH = 512, SLOTS = 128, GRH = 40, QKEY = 0x33333333 };
 
 static struct {
 	struct ibv_context *context;
@@ -53,7 +53,7 @@ static struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq, struct ib
 	return qp;
 }
 
-/* From RESET to a state, towards another QP. */
+/* Moves a QP from RESET to a state, connected to another QP. */
 static void bring(struct ibv_qp *qp, uint32_t to, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = { .port_num = 1, .qkey = QKEY, .path_mtu = IBV_MTU_1024, .dest_qp_num = to, .timeout = 14,
@@ -80,14 +80,14 @@ static void bring(struct ibv_qp *qp, uint32_t to, enum ibv_qp_state state)
 	}
 }
 
-static struct ibv_sge place(int number)
+static struct ibv_sge slot(int number)
 {
 	return (struct ibv_sge){ (uintptr_t)my.at + number * LENGTH, LENGTH, my.mr->lkey };
 }
 
 static int post_recv(struct ibv_qp *qp, struct ibv_srq *srq, uint64_t id)
 {
-	struct ibv_sge sge = place(id % PLACES);
+	struct ibv_sge sge = slot(id % SLOTS);
 	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	return srq ? ibv_post_srq_recv(srq, &wr, &bad) : ibv_post_recv(qp, &wr, &bad);
@@ -120,16 +120,16 @@ static void expect(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status, co
 	      wc.wr_id, ibv_wc_status_str(wc.status), id, ibv_wc_status_str(status));
 }
 
-/* The next asynchronous event within a moment: its type and whose, or -1. */
-static int event(struct ibv_context *context, void **whose)
+/* The next asynchronous event within 200 ms: returns its type and sets its object, or returns -1. */
+static int event(struct ibv_context *context, void **object)
 {
 	struct pollfd fd = { .fd = context->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
 
 	if (poll(&fd, 1, 200) != 1 || ibv_get_async_event(context, &event))
 		return -1;
-	/* A pointer at the same place, whatever it is of. */
-	*whose = event.element.qp;
+	/* All members of the union are a pointer at the same address. */
+	*object = event.element.qp;
 	ibv_ack_async_event(&event);
 	return event.event_type;
 }
@@ -141,10 +141,10 @@ static void shared_queues(void)
 	struct ibv_srq_attr attr = { .srq_limit = 4 };
 	struct ibv_cq *cq = new_cq(my.context, 64), *sent = new_cq(my.context, 64);
 	struct ibv_qp *from[2], *to[2];
-	struct ibv_sge sge = place(100);
+	struct ibv_sge sge = slot(100);
 	struct ibv_send_wr wr = send_wr(0, &sge);
 	uint64_t posted = 0, taken = 0;
-	void *whose = NULL;
+	void *object = NULL;
 	int kind;
 
 	if (!srq)
@@ -155,8 +155,8 @@ static void shared_queues(void)
 		bring(to[i], from[i]->qp_num, IBV_QPS_RTS);
 		bring(from[i], to[i]->qp_num, IBV_QPS_RTS);
 	}
-	check(ibv_destroy_srq(srq) == EBUSY, "a queue was destroyed under its QPs");
-	check(post_recv(to[0], NULL, 0) != 0, "a receive was posted to a QP that shares them");
+	check(ibv_destroy_srq(srq) == EBUSY, "an SRQ with QPs was destroyed");
+	check(post_recv(to[0], NULL, 0) != 0, "a receive was posted to a QP with an SRQ");
 	while (posted < 8)
 		check(!post_recv(NULL, srq, posted++), "ibv_post_srq_recv");
 	check(!ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT), "ibv_modify_srq");
@@ -166,29 +166,29 @@ static void shared_queues(void)
 		expect(cq, taken++, IBV_WC_SUCCESS, "a shared receive");
 	}
 	do
-		kind = event(my.context, &whose);
+		kind = event(my.context, &object);
 	while (kind == IBV_EVENT_COMM_EST);
-	check(kind == -1, "event %s of as many as the limit", kind < 0 ? "" : ibv_event_type_str(kind));
+	check(kind == -1, "event %s with as many receives as the limit", kind < 0 ? "" : ibv_event_type_str(kind));
 	for (int i = 0; i < 2; i++) {
 		post(from[i], &wr);
 		expect(sent, 0, IBV_WC_SUCCESS, "a SEND");
 		expect(cq, taken++, IBV_WC_SUCCESS, "a shared receive");
 	}
-	check(event(my.context, &whose) == IBV_EVENT_SRQ_LIMIT_REACHED && whose == srq, "no event of the limit");
-	check(event(my.context, &whose) == -1, "the limit is told again");
-	check(!ibv_query_srq(srq, &attr) && attr.srq_limit == 0 && attr.max_wr == 16, "the limit is armed still");
+	check(event(my.context, &object) == IBV_EVENT_SRQ_LIMIT_REACHED && object == srq, "no event for the limit");
+	check(event(my.context, &object) == -1, "a second event for the limit");
+	check(!ibv_query_srq(srq, &attr) && attr.srq_limit == 0 && attr.max_wr == 16, "the limit is still armed");
 
-	/* Larger while messages come in, and smaller again, but not below what is posted. */
+	/* Grows while messages come in, and shrinks again, but not below the number of posted receives. */
 	attr.max_wr = 64;
 	post(from[0], &wr);
-	check(!ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), "to 64");
+	check(!ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR), "resize to 64");
 	expect(sent, 0, IBV_WC_SUCCESS, "a SEND");
 	expect(cq, taken++, IBV_WC_SUCCESS, "a shared receive");
 	while (posted - taken < 64)
 		check(!post_recv(NULL, srq, posted++), "one of 64 receives");
 	check(post_recv(NULL, srq, 999) == ENOMEM, "more than 64");
 	attr.max_wr = 63;
-	check(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) == EINVAL, "to fewer than are posted");
+	check(ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) == EINVAL, "resize below the posted receives");
 	attr.srq_limit = 65;
 	check(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT) == EINVAL, "a limit above the size");
 	for (int i = 0; i < 54; i++) {
@@ -197,21 +197,21 @@ static void shared_queues(void)
 		expect(cq, taken++, IBV_WC_SUCCESS, "a shared receive");
 	}
 	attr.max_wr = 10;
-	check(!ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) && post_recv(NULL, srq, 999) == ENOMEM, "to 10");
+	check(!ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) && post_recv(NULL, srq, 999) == ENOMEM, "resize to 10");
 
-	/* One QP ends; the receives are the other's. */
-	check(!to_state(to[0], IBV_QPS_ERR), "to ERROR");
-	check(event(my.context, &whose) == IBV_EVENT_QP_LAST_WQE_REACHED && whose == to[0], "no event of the last WQE");
+	/* One QP fails; the receives stay for the other one. */
+	check(!to_state(to[0], IBV_QPS_ERR), "cannot move to ERROR");
+	check(event(my.context, &object) == IBV_EVENT_QP_LAST_WQE_REACHED && object == to[0], "no last WQE event");
 	check(ibv_poll_cq(cq, 1, &(struct ibv_wc){ 0 }) == 0, "shared receives were flushed");
 	post(from[1], &wr);
 	expect(sent, 0, IBV_WC_SUCCESS, "a SEND to the other QP");
-	expect(cq, taken, IBV_WC_SUCCESS, "the other QP's receive");
+	expect(cq, taken, IBV_WC_SUCCESS, "a receive of the other QP");
 	for (int i = 0; i < 2; i++)
 		check(!ibv_destroy_qp(from[i]) && !ibv_destroy_qp(to[i]), "ibv_destroy_qp");
 	check(!ibv_destroy_srq(srq) && !ibv_destroy_cq(cq) && !ibv_destroy_cq(sent), "cannot clean up");
 }
 
-/* Two contexts have a domain by a file: the one's target takes from the other's queue. */
+/* Two contexts share a domain by a file: the target QP of one takes receives from the SRQ of the other. */
 static void domains(void)
 {
 	char name[] = "/tmp/objectsXXXXXX";
@@ -222,8 +222,8 @@ static void domains(void)
 	struct ibv_qp_open_attr open_attr = { .qp_type = IBV_QPT_XRC_RECV };
 	struct ibv_cq *cq = new_cq(other, 8), *sent = new_cq(my.context, 8);
 	struct ibv_pd *pd = ibv_alloc_pd(other);
-	struct ibv_mr *mr = ibv_reg_mr(pd, my.at, PLACES * LENGTH, IBV_ACCESS_LOCAL_WRITE);
-	struct ibv_sge sge = place(100), into = place(3);
+	struct ibv_mr *mr = ibv_reg_mr(pd, my.at, SLOTS * LENGTH, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge sge = slot(100), into = slot(3);
 	struct ibv_recv_wr recv = { .wr_id = 5, .sg_list = &into, .num_sge = 1 }, *bad;
 	struct ibv_send_wr wr = send_wr(4, &sge);
 	struct ibv_xrcd *mine, *theirs;
@@ -232,11 +232,11 @@ static void domains(void)
 
 	init.fd = mkstemp(name);
 	unlink(name);
-	check(!ibv_open_xrcd(my.context, &init) && errno == EAGAIN, "a domain that nobody has made");
+	check(!ibv_open_xrcd(my.context, &init) && errno == EAGAIN, "a domain that does not exist");
 	init.oflags = O_CREAT;
 	mine = ibv_open_xrcd(my.context, &init);
 	init.oflags = O_CREAT | O_EXCL;
-	check(!ibv_open_xrcd(other, &init) && errno == EINVAL, "a domain that must be new");
+	check(!ibv_open_xrcd(other, &init) && errno == EINVAL, "an existing domain with O_EXCL");
 	init.oflags = 0;
 	theirs = ibv_open_xrcd(other, &init);
 	if (!mine || !theirs || !mr)
@@ -266,30 +266,30 @@ static void domains(void)
 	if (ibv_post_srq_recv(srq, &recv, &bad))
 		die("ibv_post_srq_recv");
 	post(from, &wr);
-	expect(sent, 4, IBV_WC_SUCCESS, "a SEND to the other context's queue");
-	expect(cq, 5, IBV_WC_SUCCESS, "the other context's receive");
-	check(!memcmp(my.at + 3 * LENGTH, my.at + 100 * LENGTH, LENGTH), "what was received");
-	/* Who has opened the target keeps it. */
+	expect(sent, 4, IBV_WC_SUCCESS, "a SEND to the other context's SRQ");
+	expect(cq, 5, IBV_WC_SUCCESS, "a receive of the other context");
+	check(!memcmp(my.at + 3 * LENGTH, my.at + 100 * LENGTH, LENGTH), "received data");
+	/* The target exists until its last handle is destroyed. */
 	check(!ibv_destroy_qp(target), "ibv_destroy_qp");
 	if (ibv_post_srq_recv(srq, &recv, &bad))
 		die("ibv_post_srq_recv");
 	post(from, &wr);
-	expect(sent, 4, IBV_WC_SUCCESS, "a SEND to a target that somebody else has still");
-	expect(cq, 5, IBV_WC_SUCCESS, "its receive");
-	check(ibv_close_xrcd(theirs) == EBUSY, "a domain was closed under its queue");
-	check(!ibv_destroy_qp(opened) && !ibv_destroy_qp(from) && !ibv_destroy_srq(srq), "cannot end them");
+	expect(sent, 4, IBV_WC_SUCCESS, "a SEND to a target that has another handle");
+	expect(cq, 5, IBV_WC_SUCCESS, "a receive of that target");
+	check(ibv_close_xrcd(theirs) == EBUSY, "a domain with an SRQ was closed");
+	check(!ibv_destroy_qp(opened) && !ibv_destroy_qp(from) && !ibv_destroy_srq(srq), "cannot destroy QPs and SRQ");
 	check(!ibv_close_xrcd(theirs) && !ibv_close_xrcd(mine), "ibv_close_xrcd");
 	check(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_destroy_cq(sent), "cannot clean up");
 	check(!ibv_dealloc_pd(pd) && !ibv_close_device(other), "cannot close");
 	close(init.fd);
 }
 
-/* Completions that wait survive another size. */
+/* Completions in the CQ survive a resize. */
 static void resized_cq(void)
 {
 	struct ibv_cq *cq = new_cq(my.context, 8), *received = new_cq(my.context, 16);
 	struct ibv_qp *from = new_qp(IBV_QPT_RC, cq, NULL), *to = new_qp(IBV_QPT_RC, received, NULL);
-	struct ibv_sge sge = place(100);
+	struct ibv_sge sge = slot(100);
 	int had;
 
 	bring(to, from->qp_num, IBV_QPS_RTS);
@@ -298,31 +298,31 @@ static void resized_cq(void)
 		struct ibv_send_wr wr = send_wr(i, &sge);
 
 		if (i == 6)
-			check(!ibv_resize_cq(cq, 100) && cq->cqe >= 100, "to 100");
+			check(!ibv_resize_cq(cq, 100) && cq->cqe >= 100, "resize to 100");
 		check(!post_recv(to, NULL, i), "ibv_post_recv");
 		post(from, &wr);
 	}
 	for (int i = 0; i < 12; i++)
 		expect(received, i, IBV_WC_SUCCESS, "a receive");
-	/* The last completion of the sender may still be on its way. */
+	/* The sender's last completion may not have arrived yet. */
 	usleep(50000);
 	had = ibv_resize_cq(cq, 4);
-	check(had == EINVAL, "to fewer than wait: %d", had);
-	check(!ibv_resize_cq(cq, 12), "to just as many");
-	check(ibv_resize_cq(cq, my.limits.max_cqe + 1) == EINVAL, "to more than there may be");
+	check(had == EINVAL, "resize below the number of completions: %d", had);
+	check(!ibv_resize_cq(cq, 12), "resize to the number of completions");
+	check(ibv_resize_cq(cq, my.limits.max_cqe + 1) == EINVAL, "resize beyond max_cqe");
 	for (int i = 0; i < 12; i++)
-		expect(cq, i, IBV_WC_SUCCESS, "a completion of a CQ that was resized");
+		expect(cq, i, IBV_WC_SUCCESS, "a completion of a resized CQ");
 	check(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_cq(cq) && !ibv_destroy_cq(received), "cannot clean up");
 }
 
-/* A send that fails here stops the send queue, not the QP: SQE, and the way back. */
+/* A locally failing send stops the send queue but not the QP: SQE, and the transition back. */
 static void failed_sends(enum ibv_qp_type type)
 {
 	struct ibv_cq *cq = new_cq(my.context, 32), *theirs = new_cq(my.context, 32);
 	struct ibv_qp *qp = new_qp(type, cq, NULL), *peer = new_qp(type, theirs, NULL);
 	struct ibv_ah_attr path = { .port_num = 1, .is_global = 1, .grh = { .dgid = my.gid, .sgid_index = opt.gid } };
 	struct ibv_ah *ah = ibv_create_ah(my.pd, &path);
-	struct ibv_sge sge = place(100), bad = place(101);
+	struct ibv_sge sge = slot(100), bad = slot(101);
 	struct ibv_send_wr good = send_wr(1, &sge), fails = send_wr(2, &bad), behind = send_wr(3, &sge);
 	struct ibv_send_wr *all[3] = { &good, &fails, &behind };
 	struct ibv_qp_init_attr init;
@@ -342,10 +342,10 @@ static void failed_sends(enum ibv_qp_type type)
 	fails.next = &behind;
 	check(!post_recv(peer, NULL, 10) && !post_recv(peer, NULL, 11) && !post_recv(qp, NULL, 12), "ibv_post_recv");
 	post(qp, &good);
-	expect(cq, 1, IBV_WC_SUCCESS, "a send before one that fails");
+	expect(cq, 1, IBV_WC_SUCCESS, "a send before the failing send");
 	expect(cq, 2, IBV_WC_LOC_PROT_ERR, "a send with a wrong key");
-	expect(cq, 3, IBV_WC_WR_FLUSH_ERR, "a send behind one that failed");
-	expect(theirs, 10, IBV_WC_SUCCESS, "what was sent before");
+	expect(cq, 3, IBV_WC_WR_FLUSH_ERR, "a send after the failed send");
+	expect(theirs, 10, IBV_WC_SUCCESS, "the receive of the send before");
 	check(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_SQE, "state %d, not SQE",
 	      attr.qp_state);
 	good.next = NULL;
@@ -354,24 +354,24 @@ static void failed_sends(enum ibv_qp_type type)
 	post(peer, &good);
 	expect(theirs, 1, IBV_WC_SUCCESS, "the peer's send");
 	expect(cq, 12, IBV_WC_SUCCESS, "a receive in SQE");
-	check(!to_state(qp, IBV_QPS_RTS), "from SQE to RTS");
+	check(!to_state(qp, IBV_QPS_RTS), "cannot move from SQE to RTS");
 	if (type == IBV_QPT_UD)
 		good.wr.ud.remote_qpn = peer->qp_num;
 	post(qp, &good);
 	expect(cq, 1, IBV_WC_SUCCESS, "a send after SQE");
-	expect(theirs, 11, IBV_WC_SUCCESS, "what was sent after SQE");
-	check(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_ah(ah), "cannot end them");
+	expect(theirs, 11, IBV_WC_SUCCESS, "the receive of the send after SQE");
+	check(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_ah(ah), "cannot destroy QPs and AH");
 	check(!ibv_destroy_cq(cq) && !ibv_destroy_cq(theirs), "cannot clean up");
 }
 
-/* A datagram is answered by what came with it. */
+/* A reply to a datagram is sent with an address handle created from its completion and GRH. */
 static void replies(void)
 {
 	struct ibv_cq *cq = new_cq(my.context, 32), *theirs = new_cq(my.context, 32);
 	struct ibv_qp *qp = new_qp(IBV_QPT_UD, cq, NULL), *peer = new_qp(IBV_QPT_UD, theirs, NULL);
 	struct ibv_ah_attr path = { .port_num = 1, .is_global = 1, .grh = { .dgid = my.gid, .sgid_index = opt.gid } }, back;
-	struct ibv_ah *ah = ibv_create_ah(my.pd, &path), *answer;
-	struct ibv_sge sge = place(100);
+	struct ibv_ah *ah = ibv_create_ah(my.pd, &path), *reply;
+	struct ibv_sge sge = slot(100);
 	struct ibv_send_wr wr = send_wr(1, &sge);
 	struct ibv_wc wc = { 0 };
 	double until = now() + 10;
@@ -388,30 +388,30 @@ static void replies(void)
 	while (ibv_poll_cq(theirs, 1, &wc) == 0 && now() < until)
 		;
 	check(wc.wr_id == 20 && !wc.status && wc.byte_len == GRH + 100 && wc.wc_flags & IBV_WC_GRH && wc.src_qp == qp->qp_num,
-	      "what came of a datagram");
+	      "the completion of a received datagram");
 	check(!ibv_init_ah_from_wc(my.context, 1, &wc, (struct ibv_grh *)(my.at + 20 * LENGTH), &back) && back.is_global &&
 		      !memcmp(&back.grh.dgid, &my.gid, 16) && back.grh.sgid_index == opt.gid && back.port_num == 1,
 	      "ibv_init_ah_from_wc");
-	answer = ibv_create_ah_from_wc(my.pd, &wc, (struct ibv_grh *)(my.at + 20 * LENGTH), 1);
-	if (check(answer != NULL, "ibv_create_ah_from_wc")) {
-		wr.wr.ud.ah = answer;
+	reply = ibv_create_ah_from_wc(my.pd, &wc, (struct ibv_grh *)(my.at + 20 * LENGTH), 1);
+	if (check(reply != NULL, "ibv_create_ah_from_wc")) {
+		wr.wr.ud.ah = reply;
 		wr.wr.ud.remote_qpn = wc.src_qp;
 		post(peer, &wr);
-		expect(cq, 21, IBV_WC_SUCCESS, "an answer");
-		check(!ibv_destroy_ah(answer), "ibv_destroy_ah");
+		expect(cq, 21, IBV_WC_SUCCESS, "a reply");
+		check(!ibv_destroy_ah(reply), "ibv_destroy_ah");
 	}
-	check(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_ah(ah), "cannot end them");
+	check(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_ah(ah), "cannot destroy QPs and AH");
 	check(!ibv_destroy_cq(cq) && !ibv_destroy_cq(theirs), "cannot clean up");
 }
 
-/* The first message in RTR is an event, and so is nothing else of it. */
+/* The first message in RTR raises an event; later messages raise none. */
 static void established(void)
 {
 	struct ibv_cq *cq = new_cq(my.context, 8);
 	struct ibv_qp *from = new_qp(IBV_QPT_RC, cq, NULL), *to = new_qp(IBV_QPT_RC, cq, NULL);
-	struct ibv_sge sge = place(100);
+	struct ibv_sge sge = slot(100);
 	struct ibv_send_wr wr = send_wr(1, &sge);
-	void *whose = NULL;
+	void *object = NULL;
 
 	bring(to, from->qp_num, IBV_QPS_RTR);
 	bring(from, to->qp_num, IBV_QPS_RTS);
@@ -422,17 +422,17 @@ static void established(void)
 		post(from, &wr);
 		expect(cq, 1, IBV_WC_SUCCESS, "a WRITE to a QP in RTR");
 	}
-	check(event(my.context, &whose) == IBV_EVENT_COMM_EST && whose == to, "no event of the first message");
-	check(event(my.context, &whose) == -1, "an event of the second");
+	check(event(my.context, &object) == IBV_EVENT_COMM_EST && object == to, "no event for the first message");
+	check(event(my.context, &object) == -1, "an event for the second message");
 	check(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_cq(cq), "cannot clean up");
 }
 
-/* WRITEs into and SENDs out of a region by addresses that are not the memory's. */
+/* WRITEs into and SENDs out of a region with addresses that are not those of the memory. */
 static void addressed(struct ibv_mr *mr, uint64_t first, const char *what)
 {
 	struct ibv_cq *cq = new_cq(my.context, 8);
 	struct ibv_qp *from = new_qp(IBV_QPT_RC, cq, NULL), *to = new_qp(IBV_QPT_RC, cq, NULL);
-	struct ibv_sge sge = place(100);
+	struct ibv_sge sge = slot(100);
 	struct ibv_send_wr wr = send_wr(1, &sge);
 
 	if (!check(mr != NULL, "%s", what))
@@ -448,7 +448,7 @@ static void addressed(struct ibv_mr *mr, uint64_t first, const char *what)
 	expect(cq, 1, IBV_WC_SUCCESS, what);
 	check(!memcmp(my.at + LENGTH, my.at + 100 * LENGTH, LENGTH) && !my.at[LENGTH - 1] && !my.at[2 * LENGTH],
 	      "%s: written", what);
-	/* And from there, by its own addresses, to the third place. */
+	/* Then from there, by the region's addresses, to slot 3. */
 	sge = (struct ibv_sge){ first + LENGTH, LENGTH, mr->lkey };
 	wr.wr.rdma.remote_addr = (uintptr_t)my.at + 3 * LENGTH;
 	wr.wr.rdma.rkey = my.mr->rkey;
@@ -460,14 +460,14 @@ static void addressed(struct ibv_mr *mr, uint64_t first, const char *what)
 	post(from, &wr);
 	expect(cq, 1, IBV_WC_REM_ACCESS_ERR, what);
 	check(!ibv_destroy_qp(from) && !ibv_destroy_qp(to) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr), "cannot clean up");
-	/* The QP that refused has said so. */
-	void *whose;
+	/* Discard the event of the QP that refused the WRITE. */
+	void *object;
 
-	while (event(my.context, &whose) >= 0)
+	while (event(my.context, &object) >= 0)
 		;
 }
 
-/* Just as much as it says, and not one more. */
+/* Objects at their limits can be created, and objects beyond them cannot. */
 static void limits(void)
 {
 	struct ibv_cq *cq = new_cq(my.context, 8);
@@ -485,7 +485,7 @@ static void limits(void)
 		init.cap.max_send_sge += beyond == 3;
 		init.cap.max_recv_sge += beyond == 4;
 		qp = ibv_create_qp(my.pd, &init);
-		check(beyond ? !qp && errno == EINVAL : qp != NULL, "a QP at its limits, or beyond the %d. of them", beyond);
+		check(beyond ? !qp && errno == EINVAL : qp != NULL, "a QP at its limits, or beyond limit %d", beyond);
 		check(!qp || !ibv_destroy_qp(qp), "ibv_destroy_qp");
 	}
 	for (int beyond = 0; beyond < 3; beyond++) {
@@ -493,7 +493,7 @@ static void limits(void)
 							    my.limits.max_srq_sge + (beyond == 2), 0 } };
 		struct ibv_srq *srq = ibv_create_srq(my.pd, &init);
 
-		check(beyond ? !srq && errno == EINVAL : srq != NULL, "an SRQ at its limits, or beyond the %d. of them", beyond);
+		check(beyond ? !srq && errno == EINVAL : srq != NULL, "an SRQ at its limits or beyond limit %d", beyond);
 		check(!srq || !ibv_destroy_srq(srq), "ibv_destroy_srq");
 	}
 	check(!ibv_create_cq(my.context, my.limits.max_cqe + 1, NULL, NULL, 0) && errno == EINVAL, "a CQ beyond its limit");
@@ -518,8 +518,8 @@ int main(int argc, char **argv)
 	watch(100);
 	my.context = open_device();
 	my.pd = ibv_alloc_pd(my.context);
-	my.at = aligned_alloc(4096, PLACES * LENGTH);
-	my.mr = my.pd ? ibv_reg_mr(my.pd, my.at, PLACES * LENGTH, all) : NULL;
+	my.at = aligned_alloc(4096, SLOTS * LENGTH);
+	my.mr = my.pd ? ibv_reg_mr(my.pd, my.at, SLOTS * LENGTH, all) : NULL;
 	if (!my.mr || ibv_query_gid(my.context, 1, opt.gid, &my.gid) || ibv_query_device(my.context, &my.limits))
 		die("cannot use the device: %s", strerror(errno));
 	shared_queues();
@@ -529,8 +529,8 @@ int main(int argc, char **argv)
 	failed_sends(IBV_QPT_UD);
 	replies();
 	established();
-	addressed(ibv_reg_mr(my.pd, my.at, 4 * LENGTH, all | IBV_ACCESS_ZERO_BASED), 0, "a region from zero on");
-	addressed(ibv_reg_mr_iova(my.pd, my.at, 4 * LENGTH, far_away, all), far_away, "a region at an address of its own");
+	addressed(ibv_reg_mr(my.pd, my.at, 4 * LENGTH, all | IBV_ACCESS_ZERO_BASED), 0, "a zero-based region");
+	addressed(ibv_reg_mr_iova(my.pd, my.at, 4 * LENGTH, far_away, all), far_away, "a region with an IOVA");
 	limits();
 	check(!ibv_dereg_mr(my.mr) && !ibv_dealloc_pd(my.pd) && !ibv_close_device(my.context), "cannot close");
 	printf("%d passed, %d failed\n", passed, failed);

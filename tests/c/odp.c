@@ -1,19 +1,19 @@
 /*
- * odp: what on-demand paging costs, between two processes, on any adapter that has it.
+ * odp: measures the cost of on-demand paging between two processes, on any adapter with ODP.
  *
- *   odp [options] MODE              one side, waits
- *   odp [options] MODE HOST         the other, which drives and prints a JSON object per line
+ *   odp [options] MODE              the server, waits
+ *   odp [options] MODE HOST         the client, drives and prints a JSON object per line
  *
- *   warm      pinned and warm on-demand memory in turns        cold      single pages: cold, warm, prefetched
+ *   warm      pinned and warm on-demand memory in turn         cold      single pages: cold, warm, prefetched
  *   figures   latency and bandwidth over the size, the first iterations, prefetches (paper, section III)
  *   core      exchange, then compute, in less memory than both need (section VII-E)
  *
- *   -d DEVICE   the first that there is     -g INDEX   GID index: the first RoCE v2 one of IPv4, else of IPv6
- *   -p PORT     TCP side channel: 18515     -t SECONDS that a completion may take: 30
- *   -r ROUNDS   of warm, cold and figures: 5           -f FACTOR  shortens or lengthens runs: 1
+ *   -d DEVICE   the first one found         -g INDEX   GID index: the first RoCE v2 GID of IPv4, else of IPv6
+ *   -p PORT     TCP side channel: 18515     -t SECONDS limit for a completion: 30
+ *   -r ROUNDS   of warm, cold and figures: 5           -f FACTOR  scales the length of runs: 1
  *   core:       -m pinned|odp    -x BYTES to exchange   -w BYTES to compute over   -n PASSES   -k WORK per page
  *
- * Both sides take the same options. The exit code is 2 if it could not run.
+ * Both sides take the same options. The exit code is 2 if the program could not run.
  */
 #define PROGRAM "odp"
 #include "odp_core.h"
@@ -47,20 +47,20 @@ static void options(int argc, char **argv)
 		case 'w': job.computation = strtoull(optarg, NULL, 0); break;
 		case 'n': job.passes = atoi(optarg); break;
 		case 'k': job.work = atoi(optarg); break;
-		default: die("see the head of tests/c/odp.c");
+		default: die("usage: see the comment at the top of tests/c/odp.c");
 		}
 	}
 	for (size_t i = 0; argv[optind] && i < sizeof(modes) / sizeof(*modes); i++)
 		known |= !strcmp(argv[optind], modes[i]);
 	if (!known || job.rounds < 1 || job.rounds > 1000 || !(job.factor > 0 && job.factor <= 100))
-		die("see the head of tests/c/odp.c");
+		die("usage: see the comment at the top of tests/c/odp.c");
 	job.mode = argv[optind];
 	opt.host = argv[optind + 1];
-	/* The areas of the rig are not used. */
+	/* The rig's own buffers are not used. */
 	opt.max = PAGE;
 }
 
-/* A side that others keep off its core for a while must not end the measurement. */
+/* Long timeouts: a side that loses its core for a while must not end the measurement. */
 static const struct wish patient = { .send_wr = 64, .recv_wr = 64, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
 				     .inline_data = 128 };
 

@@ -1,4 +1,4 @@
-/* Memory that is registered pinned or on demand, and the other side's. */
+/* Memory that is registered pinned or on demand, with the address and rkey of the other side's. */
 #ifndef ODP_BUFFER_H
 #define ODP_BUFFER_H
 
@@ -19,7 +19,7 @@ struct buffer {
 	uint32_t rkey;
 };
 
-/* Fresh pages, none of them there; small ones, so that a page is what it says. */
+/* New pages, none of them present; without huge pages, so that each fault brings in one page of PAGE bytes. */
 static inline uint8_t *fresh(size_t len)
 {
 	uint8_t *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -30,7 +30,7 @@ static inline uint8_t *fresh(size_t len)
 	return at;
 }
 
-/* Both sides make one of the same length, each in its own way, and tell each other. */
+/* Both sides create a buffer of the same length, with their own kind of memory, and exchange address and rkey. */
 static inline void buffer_open(struct buffer *b, size_t len, enum memory memory)
 {
 	struct { uint64_t at; uint32_t rkey, unused; } mine = { 0 }, theirs;
@@ -52,10 +52,10 @@ static inline void buffer_close(struct buffer *b)
 {
 	barrier();
 	if (ibv_dereg_mr(b->mr) || munmap(b->at, b->len))
-		die("a buffer does not go: %s", strerror(errno));
+		die("cannot release a buffer: %s", strerror(errno));
 }
 
-/* Brings `len` bytes in; waits for it, or only asks for it. */
+/* Prefetches `len` bytes; with `wait` returns after they are present. */
 static inline void prefetch(struct buffer *b, size_t len, int wait)
 {
 	struct ibv_sge range = { (uintptr_t)b->at, len, b->mr->lkey };
@@ -71,7 +71,7 @@ static inline struct ibv_sge part(const struct buffer *b, size_t offset, size_t 
 	return (struct ibv_sge){ (uintptr_t)b->at + offset, len, b->mr->lkey };
 }
 
-/* Spins for one completion, which must be a success. */
+/* Polls until one completion comes, which must be a success. */
 static inline void done(struct ibv_cq *cq, const char *what)
 {
 	struct ibv_wc wc;
@@ -90,8 +90,8 @@ static inline void done(struct ibv_cq *cq, const char *what)
 
 static inline void start_write(struct conn *c, const struct buffer *b, size_t offset, size_t len, int signaled)
 {
-	struct ibv_sge piece = part(b, offset, len);
-	struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+	struct ibv_sge data = part(b, offset, len);
+	struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
 
 	wr.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
 	wr.wr.rdma.remote_addr = b->far + offset;
@@ -99,9 +99,9 @@ static inline void start_write(struct conn *c, const struct buffer *b, size_t of
 	post_send(c, &wr, "a WRITE");
 }
 
-static inline void start_send(struct conn *c, struct ibv_sge piece)
+static inline void start_send(struct conn *c, struct ibv_sge data)
 {
-	struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND };
 
 	wr.send_flags = IBV_SEND_SIGNALED;
 	post_send(c, &wr, "a SEND");

@@ -5,7 +5,7 @@
 #include "odp_buffer.h"
 #include <sys/resource.h>
 
-/* Work on a page that stays within the cache: so many rounds of a hash over its words. */
+/* Work on a page that stays within the cache: `rounds` rounds of a hash over its words. */
 static inline void compute(uint64_t *page, int rounds)
 {
 	uint64_t x = page[0];
@@ -20,7 +20,7 @@ static inline double cpu_of(const struct rusage *used)
 	return used->ru_utime.tv_sec + used->ru_stime.tv_sec + (used->ru_utime.tv_usec + used->ru_stime.tv_usec) * 1e-6;
 }
 
-/* Seconds that this thread could have run, had others not had its core. */
+/* Seconds for which this thread was runnable but had no core. */
 static inline double waited_for_core(void)
 {
 	FILE *file = fopen("/proc/thread-self/schedstat", "r");
@@ -34,8 +34,9 @@ static inline double waited_for_core(void)
 }
 
 /*
- * The client registers `communication` bytes and exchanges all of them with the server; then it computes over
- * `computation` bytes, `passes` times as many pages as there are, in random order. What was exchanged is compared afterwards, out of the time.
+ * The client registers `communication` bytes and READs all of them from the server. Then it computes on random pages
+ * of `computation` bytes, `passes` times as many as there are. Afterwards, outside of the measured time, it compares
+ * the READ data.
  */
 static inline void out_of_core(struct conn *c, size_t communication, size_t computation, int passes, int rounds,
 			       enum memory memory)
@@ -54,8 +55,8 @@ static inline void out_of_core(struct conn *c, size_t communication, size_t comp
 		pattern(b.at + at, b.len - at < chunk ? b.len - at : chunk, at);
 	barrier();
 	for (size_t at = 0; client && at < b.len; at += chunk) {
-		struct ibv_sge piece = part(&b, at, b.len - at < chunk ? b.len - at : chunk);
-		struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_READ };
+		struct ibv_sge data = part(&b, at, b.len - at < chunk ? b.len - at : chunk);
+		struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_READ };
 
 		wr.send_flags = IBV_SEND_SIGNALED;
 		wr.wr.rdma.remote_addr = b.far + at;

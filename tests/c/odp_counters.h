@@ -1,11 +1,11 @@
-/* The adapter's count of page faults, from the file by the vendor's name. */
+/* The adapter's count of page faults, from the file with the vendor's name. */
 #ifndef ODP_COUNTERS_H
 #define ODP_COUNTERS_H
 
 #include "odp_buffer.h"
 #include <dirent.h>
 
-/* Weir's files follow its counters within a tenth of a second. */
+/* Weir's files lag behind its counters by up to a tenth of a second. */
 #define SETTLE_US 150000
 
 static inline long number_in(const char *folder, const char *device, const char *name)
@@ -31,7 +31,7 @@ static inline long number_in(const char *folder, const char *device, const char 
 	return value;
 }
 
-/* Page faults of our device so far: of this process where WEIR_RUN_DIR is set, otherwise of the host; -1: unknown. */
+/* Page faults of the device so far: of this process if WEIR_RUN_DIR is set, otherwise of the host; -1 if unknown. */
 static inline long page_faults(void)
 {
 	const char *run = getenv("WEIR_RUN_DIR");

@@ -7,7 +7,7 @@
 
 #define LARGEST ((size_t)1 << 20)
 
-/* Figure 2: latency and bandwidth over the size, all with one buffer that was never touched before. */
+/* Figure 2: latency and bandwidth over the size, all sizes with one buffer that was not touched before. */
 static inline void sweeps(struct conn *c, int count)
 {
 	for (int m = PINNED; m <= ON_DEMAND; m++) {
@@ -62,7 +62,7 @@ static inline void iterations(struct conn *c)
 	}
 }
 
-/* Figure 3 (b): what a prefetch costs its caller, five times over the same memory; and until it is there. */
+/* Figure 3 (b): the cost of a prefetch for its caller, five times over the same memory, without and with waiting. */
 static inline void prefetch_costs(struct conn *c)
 {
 	enum { TIMES = 5, TRIES = 9 };
@@ -93,31 +93,32 @@ static inline void prefetch_costs(struct conn *c)
 		}
 }
 
-/* Figure 3 (c): a message through cold memory and a short answer, with a prefetch at either side, both or none. */
+/* Figure 3 (c): a message between cold buffers and a short reply, with a prefetch at either side, at both or at
+ * none. */
 static inline void sides(struct conn *c, int tries)
 {
 	static const char *const scheme[] = { "none", "sender", "receiver", "both" };
-	struct buffer answer;
+	struct buffer reply;
 
-	buffer_open(&answer, PAGE, PINNED);
+	buffer_open(&reply, PAGE, PINNED);
 	for (size_t len = 2; len <= LARGEST; len *= 2) {
 		double times[4][tries];
 
 		for (int t = 0; t < tries; t++)
 			for (int s = 0; s < 4; s++) {
 				struct buffer b;
-				struct ibv_sge small = part(&answer, 0, 8), piece;
+				struct ibv_sge small = part(&reply, 0, 8), message;
 				double start;
 
 				buffer_open(&b, len, ON_DEMAND);
-				piece = part(&b, 0, len);
-				post_recv(c, 0, client ? &small : &piece, 1, "a message");
+				message = part(&b, 0, len);
+				post_recv(c, 0, client ? &small : &message, 1, "a message");
 				if (s & (client ? 1 : 2))
 					prefetch(&b, len, 1);
 				barrier();
 				start = now();
 				if (client)
-					start_send(c, piece);
+					start_send(c, message);
 				done(c->recv_cq, "a message");
 				if (!client)
 					start_send(c, small);
@@ -129,7 +130,7 @@ static inline void sides(struct conn *c, int tries)
 			printf("{\"what\":\"sides\",\"prefetch\":\"%s\",\"bytes\":%zu,\"value\":%.3f}\n", scheme[s], len,
 			       median(times[s], tries));
 	}
-	buffer_close(&answer);
+	buffer_close(&reply);
 }
 
 #endif

@@ -1,27 +1,28 @@
-/* What the bench of on-demand paging measures. Every line that the client prints is a JSON object; times are µs. */
+/* The measurements of the ODP benchmark. Every line that the client prints is a JSON object; times are in µs. */
 #ifndef ODP_MEASURE_H
 #define ODP_MEASURE_H
 
 #include "odp_buffer.h"
 
-/* Ping-pong of SENDs between the two buffers; the times of all round trips, halved, go to `times` if there is one. */
+/* Ping-pong of SENDs between two buffers. Stores half of each round-trip time in `times`, unless NULL; returns the
+ * average. */
 static inline double ping_pong(struct conn *c, const struct buffer *b, size_t len, int count, double *times)
 {
-	struct ibv_sge piece = part(b, 0, len);
+	struct ibv_sge data = part(b, 0, len);
 	double start, last;
 
-	post_recv(c, 0, &piece, 1, "a ping");
+	post_recv(c, 0, &data, 1, "a ping");
 	barrier();
 	start = last = now();
 	for (int i = 0; i < count; i++) {
 		if (client)
-			start_send(c, piece);
+			start_send(c, data);
 		done(c->recv_cq, "a ping");
-		/* The last one is not followed by another. */
+		/* No receive is posted for a message after the last one. */
 		if (i + 1 < count)
-			post_recv(c, 0, &piece, 1, "a ping");
+			post_recv(c, 0, &data, 1, "a ping");
 		if (!client)
-			start_send(c, piece);
+			start_send(c, data);
 		done(c->send_cq, "a pong");
 		if (times) {
 			times[i] = (now() - last) * 5e5;
@@ -33,7 +34,7 @@ static inline double ping_pong(struct conn *c, const struct buffer *b, size_t le
 	return last / count * 5e5;
 }
 
-/* WRITEs of the client, `depth` at a time, for so many bytes in all: bytes per second. */
+/* WRITEs of the client with `depth` outstanding, `total` bytes in all. Returns bytes per second. */
 static inline double throughput(struct conn *c, const struct buffer *b, size_t len, size_t total, int depth)
 {
 	size_t count = total / len < (size_t)depth ? (size_t)depth : total / len, begun = 0;
@@ -52,7 +53,7 @@ static inline double throughput(struct conn *c, const struct buffer *b, size_t l
 	return start;
 }
 
-/* Pinned and warm on-demand memory in turns. */
+/* Measures pinned and warm on-demand memory in turn. */
 static inline void warm(struct conn *c, int rounds, double scale)
 {
 	static const size_t lat[] = { 8, 4096, 65536 }, bw[] = { 4096, 65536, 1 << 20 };
@@ -66,7 +67,7 @@ static inline void warm(struct conn *c, int rounds, double scale)
 	for (int round = 0; round < rounds; round++) {
 		for (size_t i = 0; i < 3; i++)
 			for (int turn = 0; turn < 2; turn++) {
-				/* Who goes first changes from round to round. */
+				/* The order alternates between rounds. */
 				int m = turn ^ (round & 1), count = (i == 2 ? 2000 : 8000) * scale;
 				double us = ping_pong(c, &b[m], lat[i], count, NULL);
 
@@ -88,7 +89,7 @@ static inline void warm(struct conn *c, int rounds, double scale)
 	buffer_close(&b[1]);
 }
 
-/* How long the processor takes to touch a page for the first time. */
+/* The median time that the processor needs for the first access of a page. */
 static inline double first_touch(int pages, int write)
 {
 	volatile uint8_t *at = fresh((size_t)pages * PAGE);
@@ -106,14 +107,14 @@ static inline double first_touch(int pages, int write)
 	return median(times, pages);
 }
 
-/* WRITEs of a page each from page to page; the median of the times to their completions. */
+/* WRITEs of one page each, page by page; returns the median time to completion. */
 static inline double page_by_page(struct conn *c, const struct buffer *b, const struct buffer *source, int pages)
 {
 	double times[pages];
 
 	for (int i = 0; client && i < pages; i++) {
-		struct ibv_sge piece = source ? part(source, (size_t)i * PAGE, PAGE) : part(b, 0, PAGE);
-		struct ibv_send_wr wr = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+		struct ibv_sge data = source ? part(source, (size_t)i * PAGE, PAGE) : part(b, 0, PAGE);
+		struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
 		double start = now();
 
 		wr.send_flags = IBV_SEND_SIGNALED;
@@ -127,7 +128,7 @@ static inline double page_by_page(struct conn *c, const struct buffer *b, const 
 	return client ? median(times, pages) : 0;
 }
 
-/* One page at a time: cold, warm and prefetched, at the receiver and at the sender, beside the processor's own. */
+/* Single pages: cold, warm and prefetched, at receiver and sender, compared with the processor's first access. */
 static inline void cold(struct conn *c, int rounds)
 {
 	enum { PAGES = 64 };

@@ -1,10 +1,10 @@
 /*
- * Memory that is registered on demand, checked in one process: that cold memory of every kind comes when it is used,
- * what is refused with which status, and who sees what after a fork.
+ * On-demand memory, checked in one process: cold memory of every kind is paged in when it is used, refused accesses
+ * end with the right status, and parent and child see the right data after a fork.
  *
  *   paging [device [gid index]]
  *
- * Prints what fails, what could not be tried here, and a last line "N passed, M failed".
+ * Prints failures, tests that could not run here, and a last line "N passed, M failed".
  */
 #include "paging_rig.h"
 
@@ -27,7 +27,7 @@ static void capabilities(void)
 	check(ex.odp_caps.per_transport_caps.ud_odp_caps == both, "capabilities of UD");
 }
 
-/* Every operation, with cold memory at either end, of every kind. */
+/* Every operation, with cold memory of every kind at either end. */
 static void cold_memory(void)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND };
@@ -38,16 +38,16 @@ static void cold_memory(void)
 				struct memory m = map(kind, LEN, PROT_READ | PROT_WRITE);
 				struct ibv_mr *mr = ibv_reg_mr(pd, m.at, LEN, DEMAND);
 				struct spot cold = { m.at + 100, mr }, warm = { plain + 7, plain_mr };
-				/* A READ's bytes go from there to here. */
+				/* A READ moves data from the remote end to the local one. */
 				bool cold_is_here = cold_is_source == (ops[i] != IBV_WR_RDMA_READ);
 				uint32_t len = LEN - 200;
 				unsigned tag = kind + 10 * i;
 				int far = IBV_WC_SUCCESS;
 				uint8_t *bytes;
 
-				need(mr != NULL, "ibv_reg_mr on demand");
+				need(mr != NULL, "ibv_reg_mr with ODP");
 				if (cold_is_source && kind < FILE_PRIVATE) {
-					/* What was swapped out or never touched reads as what it is. */
+					/* Memory that was swapped out must be read with its contents. */
 					memset(m.at, 0x5a, LEN);
 					madvise(m.at, LEN, MADV_PAGEOUT);
 				}
@@ -58,13 +58,13 @@ static void cold_memory(void)
 				bytes = malloc(LEN);
 				if (!cold_is_source) {
 					pattern(bytes, LEN, tag);
-					check(!memcmp(m.at + 100, bytes + 7, len), "what came into cold memory");
+					check(!memcmp(m.at + 100, bytes + 7, len), "data written to cold memory");
 				} else if (kind < FILE_PRIVATE) {
 					memset(bytes, 0x5a, LEN);
-					check(!memcmp(plain + 7, bytes, len), "what came from memory paged out");
+					check(!memcmp(plain + 7, bytes, len), "data read from memory paged out");
 				} else {
 					pattern(bytes, LEN, 9);
-					check(!memcmp(plain + 7, bytes + 100, len), "what came from a cold file");
+					check(!memcmp(plain + 7, bytes + 100, len), "data read from a cold file");
 				}
 				if (!cold_is_source && kind >= FILE_PRIVATE) {
 					uint8_t *now_there = malloc(LEN);
@@ -89,16 +89,17 @@ static void atomics(void)
 	uint64_t value;
 
 	ends_with(outcome(IBV_WR_ATOMIC_FETCH_AND_ADD, (struct spot){ m.at + PAGE, mr }, (struct spot){ m.at, mr }, 8,
-			  NULL), IBV_WC_SUCCESS, "an atomic", "cold at both ends");
+			  NULL), IBV_WC_SUCCESS, "an atomic", "with cold memory at both ends");
 	memcpy(&value, m.at, 8);
 	check(value == 5, "the sum");
 	memcpy(&value, m.at + PAGE, 8);
-	check(value == 0, "the value before");
+	check(value == 0, "the value before the atomic");
 	check(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 	unmap(&m);
 }
 
-/* Memory that may not be used that way, in the middle of what may; and what is allowed again later. */
+/* Pages that do not allow the access, alone or in the middle of others; then the same pages when they allow it
+ * again. */
 static void refusals(void)
 {
 	static const struct { const char *name; int protection; bool reads; } list[] = {
@@ -118,7 +119,7 @@ static void refusals(void)
 			int reading = list[i].reads ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
 			int remote = list[i].reads ? IBV_WC_SUCCESS : IBV_WC_REM_OP_ERR, far;
 
-			need(mr != NULL, "ibv_reg_mr on demand");
+			need(mr != NULL, "ibv_reg_mr with ODP");
 			if (list[i].protection < 0)
 				munmap(hole, PAGE);
 			else
@@ -133,21 +134,21 @@ static void refusals(void)
 			if (!inside)
 				ends_with(outcome(IBV_WR_ATOMIC_FETCH_AND_ADD, good, bad, 8, NULL), IBV_WC_REM_OP_ERR,
 					  "an atomic on", name);
-			/* There again, it is as good as any. */
+			/* After the page is accessible again, transfers succeed. */
 			if (list[i].protection < 0)
 				need(mmap(hole, PAGE, PROT_READ | PROT_WRITE,
 					  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == hole, "mmap");
 			else
 				mprotect(hole, PAGE, PROT_READ | PROT_WRITE);
 			pattern(plain, PLAIN, 20 + i);
-			ends_with(outcome(IBV_WR_RDMA_WRITE, good, bad, len, NULL), IBV_WC_SUCCESS, "once more", name);
-			check(is_pattern(bad.at, len, 20 + i), "bytes where nothing was allowed before");
+			ends_with(outcome(IBV_WR_RDMA_WRITE, good, bad, len, NULL), IBV_WC_SUCCESS, "a WRITE again to", name);
+			check(is_pattern(bad.at, len, 20 + i), "data of a page that is accessible again");
 			check(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 			munmap(m.at, LEN);
 		}
 }
 
-/* Parent and child have their own copies: the adapter is the parent's. */
+/* Parent and child have their own copies; the adapter uses the parent's. */
 static void forks(void)
 {
 	struct memory m = map(ANONYMOUS, 2 * PAGE, PROT_READ | PROT_WRITE);
@@ -165,7 +166,7 @@ static void forks(void)
 	if (!child) {
 		int bad;
 
-		/* Its own change first, then the parent's adapter writes, then it looks again. */
+		/* The child writes first, then the parent's adapter writes, then the child checks its memory. */
 		m.at[PAGE] = 0x33;
 		need(write(done[1], &byte, 1) == 1 && read(go[0], &byte, 1) == 1, "the parent");
 		bad = m.at[0] != 0x11 || m.at[PAGE] != 0x33 || m.at[PAGE + 1] != 0x11;
@@ -173,17 +174,17 @@ static void forks(void)
 	}
 	need(read(done[0], &byte, 1) == 1, "the child");
 	ends_with(outcome(IBV_WR_RDMA_READ, here, there, 2 * PAGE, NULL), IBV_WC_SUCCESS, "a READ", "after a fork");
-	check(plain[PAGE] == 0x11, "the child's byte is not the parent's");
+	check(plain[PAGE] == 0x11, "the parent's memory without the child's byte");
 	memset(plain, 0x22, 2 * PAGE);
 	ends_with(outcome(IBV_WR_RDMA_WRITE, here, there, 2 * PAGE, NULL), IBV_WC_SUCCESS, "a WRITE", "after a fork");
-	check(m.at[0] == 0x22 && m.at[PAGE] == 0x22, "the parent has what was written");
-	need(write(go[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child, "the child's end");
-	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child has what it had");
+	check(m.at[0] == 0x22 && m.at[PAGE] == 0x22, "the WRITE's data in the parent's memory");
+	need(write(go[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child, "the end of the child");
+	check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's memory is unchanged");
 	check(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 	unmap(&m);
 }
 
-/* All memory, also what comes later; and what is no memory. */
+/* An implicit region covers all memory, also memory that is mapped later; accesses to unmapped addresses fail. */
 static void implicit(void)
 {
 	struct ibv_mr *mr = ibv_reg_mr(pd, NULL, SIZE_MAX, DEMAND);
@@ -194,15 +195,15 @@ static void implicit(void)
 		return;
 	pattern(m.at, LEN / 2, 31);
 	ends_with(outcome(IBV_WR_RDMA_WRITE, here, there, LEN / 2, NULL), IBV_WC_SUCCESS, "implicit", "a WRITE");
-	check(is_pattern(there.at, LEN / 2, 31), "bytes by an implicit region");
+	check(is_pattern(there.at, LEN / 2, 31), "data written through an implicit region");
 	ends_with(outcome(IBV_WR_RDMA_READ, good, (struct spot){ (void *)PAGE, mr }, 8, NULL), IBV_WC_REM_OP_ERR,
-		  "implicit", "a page that nobody has");
+		  "implicit", "a READ of an unmapped page");
 	ends_with(outcome(IBV_WR_RDMA_READ, good, (struct spot){ (void *)(1ul << 60), mr }, 8, NULL), IBV_WC_REM_OP_ERR,
-		  "implicit", "no address of a program");
+		  "implicit", "a READ of an address outside of user space");
 	ends_with(outcome(IBV_WR_RDMA_WRITE, (struct spot){ (void *)PAGE, mr }, good, 8, NULL), IBV_WC_LOC_PROT_ERR,
-		  "implicit", "from a page that nobody has");
-	check(!ibv_reg_mr(pd, NULL, SIZE_MAX, ALL), "all memory, pinned");
-	check(!ibv_reg_mr_iova2(pd, NULL, SIZE_MAX, PAGE, DEMAND) && errno == EINVAL, "all memory by another address");
+		  "implicit", "a WRITE from an unmapped page");
+	check(!ibv_reg_mr(pd, NULL, SIZE_MAX, ALL), "an implicit region without ODP");
+	check(!ibv_reg_mr_iova2(pd, NULL, SIZE_MAX, PAGE, DEMAND) && errno == EINVAL, "an implicit region with IOVA");
 	check(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 	unmap(&m);
 }
@@ -227,17 +228,17 @@ static void advice(void)
 	int all = 1;
 
 	need(mr && read_only && other, "regions and a domain");
-	check(!advise(pd, NO_FAULT, FLUSH, m.at, LEN, mr->lkey), "nothing is there yet");
+	check(!advise(pd, NO_FAULT, FLUSH, m.at, LEN, mr->lkey), "PREFETCH_NO_FAULT without present pages");
 	mincore(m.at, LEN, resident);
-	check(!(resident[0] & 1), "nothing was brought in");
+	check(!(resident[0] & 1), "PREFETCH_NO_FAULT brings in no page");
 	check(!advise(pd, WRITE, FLUSH, m.at + PAGE, LEN - PAGE, mr->lkey), "prefetch for writing");
 	mincore(m.at, LEN, resident);
 	for (int i = 1; i < LEN / PAGE; i++)
 		all &= resident[i];
-	check(all && !(resident[0] & 1), "what was asked for is there, and nothing else");
+	check(all && !(resident[0] & 1), "the prefetched pages are present, and no others");
 	check(!advise(pd, READ, FLUSH, m.at, LEN, read_only->lkey), "prefetch for reading");
 	check(!advise(pd, READ, 0, m.at, LEN, mr->lkey) && !advise(pd, WRITE, 0, m.at, LEN, mr->lkey) &&
-		      !advise(pd, NO_FAULT, 0, m.at, LEN, mr->lkey), "by and by");
+		      !advise(pd, NO_FAULT, 0, m.at, LEN, mr->lkey), "prefetches without FLUSH");
 	check(!advise(pd, READ, FLUSH, m.at, 0, mr->lkey), "no bytes");
 	check(advise(pd, 7, FLUSH, m.at, LEN, mr->lkey) == EOPNOTSUPP, "unknown advice");
 	check(advise(pd, READ, 2, m.at, LEN, mr->lkey) == EINVAL, "an unknown flag");
@@ -245,19 +246,19 @@ static void advice(void)
 	check(advise(pd, READ, FLUSH, m.at, LEN, mr->lkey ^ 0x100) == ENOENT, "an unknown key");
 	check(advise(pd, READ, FLUSH, plain, PAGE, plain_mr->lkey) == ENOENT, "a pinned region");
 	check(advise(other, READ, FLUSH, m.at, LEN, mr->lkey) == EPERM, "another domain's region");
-	check(advise(pd, WRITE, FLUSH, m.at, LEN, read_only->lkey) == EPERM, "writing where that is not allowed");
+	check(advise(pd, WRITE, FLUSH, m.at, LEN, read_only->lkey) == EPERM, "prefetch for writing, read-only region");
 	check(advise(pd, READ, FLUSH, m.at + PAGE, LEN, mr->lkey) == EFAULT, "over the end");
 	munmap(m.at + 5 * PAGE, PAGE);
 	check(advise(pd, READ, FLUSH, m.at, LEN, mr->lkey) == EFAULT, "over a hole");
-	check(advise(pd, READ, 0, m.at, LEN, mr->lkey) == 0, "whoever does not wait is not told of a hole");
+	check(advise(pd, READ, 0, m.at, LEN, mr->lkey) == 0, "a prefetch without FLUSH over a hole");
 	pattern(plain, PLAIN, 41);
-	ends_with(outcome(IBV_WR_RDMA_WRITE, here, there, 5 * PAGE, NULL), IBV_WC_SUCCESS, "prefetched", "a WRITE");
-	check(is_pattern(m.at, 5 * PAGE, 41), "bytes in prefetched memory");
+	ends_with(outcome(IBV_WR_RDMA_WRITE, here, there, 5 * PAGE, NULL), IBV_WC_SUCCESS, "a WRITE to", "prefetched");
+	check(is_pattern(m.at, 5 * PAGE, 41), "data in prefetched memory");
 	check(!ibv_dereg_mr(mr) && !ibv_dereg_mr(read_only) && !ibv_dealloc_pd(other), "ibv_dereg_mr");
 	munmap(m.at, LEN);
 }
 
-/* A window opens cold memory; a region becomes one on demand and back. */
+/* A window over cold memory; a region that changes to on-demand memory and back. */
 static void windows_and_changes(void)
 {
 	struct memory m = map(ANONYMOUS, LEN, PROT_READ | PROT_WRITE);
@@ -270,13 +271,13 @@ static void windows_and_changes(void)
 	need(mr && mw, "a region and a window");
 	bind.bind_info = (struct ibv_mw_bind_info){ mr, (uintptr_t)m.at + PAGE, 4 * PAGE, IBV_ACCESS_REMOTE_WRITE };
 	need(!ibv_bind_mw(p.b, mw, &bind), "ibv_bind_mw");
-	check(next(p.b_cq) == IBV_WC_SUCCESS, "a window over memory on demand");
+	check(next(p.b_cq) == IBV_WC_SUCCESS, "a window over on-demand memory");
 	by_window = *mr;
 	by_window.rkey = mw->rkey;
 	pattern(plain, PLAIN, 51);
 	post(p.a, IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr }, (struct spot){ m.at + PAGE, &by_window }, 4 * PAGE);
 	ends_with(next(p.a_cq), IBV_WC_SUCCESS, "a WRITE", "by a window");
-	check(is_pattern(m.at + PAGE, 4 * PAGE, 51), "bytes by a window");
+	check(is_pattern(m.at + PAGE, 4 * PAGE, 51), "data written through a window");
 	check(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, m.at + PAGE, PAGE, mw->rkey) == EINVAL, "advice on a window");
 	check(!ibv_dealloc_mw(mw), "ibv_dealloc_mw");
 	for (int demand = 0; demand < 2; demand++) {
@@ -287,12 +288,12 @@ static void windows_and_changes(void)
 		pattern(plain, PLAIN, 60 + demand);
 		ends_with(outcome(IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr }, (struct spot){ m.at, mr }, LEN,
 				  NULL), IBV_WC_SUCCESS, "a WRITE", "to a changed region");
-		check(is_pattern(m.at, LEN, 60 + demand), "bytes in a changed region");
+		check(is_pattern(m.at, LEN, 60 + demand), "data in a changed region");
 	}
-	/* No other region holds it. */
+	/* This part of the memory is in no other region. */
 	check(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, m.at + LEN / 2, LEN / 2, 0), "other memory");
 	ends_with(outcome(IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr }, (struct spot){ m.at, mr }, 8, NULL),
-		  IBV_WC_REM_ACCESS_ERR, "a WRITE", "to what was the region's");
+		  IBV_WC_REM_ACCESS_ERR, "a WRITE", "to memory that was in the region");
 	pair_close(&p);
 	check(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 	unmap(&m);
@@ -305,27 +306,27 @@ static void huge_pages(void)
 	struct memory m = map(ANONYMOUS, HUGE, PROT_READ | PROT_WRITE);
 	uint8_t *huge = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
-	check(!ibv_reg_mr(pd, m.at, HUGE, DEMAND | IBV_ACCESS_HUGETLB) && errno == EINVAL, "small pages said to be huge");
+	check(!ibv_reg_mr(pd, m.at, HUGE, DEMAND | IBV_ACCESS_HUGETLB) && errno == EINVAL, "small pages as huge pages");
 	check(!ibv_reg_mr(pd, NULL, SIZE_MAX, DEMAND | IBV_ACCESS_HUGETLB) && errno == EINVAL, "all memory as huge pages");
 	unmap(&m);
 	if (huge == MAP_FAILED) {
-		printf("not tried: huge pages, for vm.nr_hugepages is 0\n");
+		printf("not tried: huge pages, because vm.nr_hugepages is 0\n");
 	} else {
 		struct ibv_mr *mr = ibv_reg_mr(pd, huge, HUGE, DEMAND | IBV_ACCESS_HUGETLB);
 
-		if (check(mr != NULL, "huge pages on demand")) {
+		if (check(mr != NULL, "an ODP region of huge pages")) {
 			pattern(plain, PLAIN, 71);
 			ends_with(outcome(IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr },
 					  (struct spot){ huge + 5000, mr }, PLAIN, NULL), IBV_WC_SUCCESS, "a WRITE",
 				  "to huge pages");
-			check(is_pattern(huge + 5000, PLAIN, 71), "bytes in huge pages");
+			check(is_pattern(huge + 5000, PLAIN, 71), "data in huge pages");
 			check(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 		}
 		munmap(huge, HUGE);
 	}
 }
 
-/* A page that comes when the test says so. */
+/* Registers memory with userfaultfd, so that its pages come only when the test provides them. */
 static int slow(uint8_t *at, size_t len)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -338,7 +339,7 @@ static int slow(uint8_t *at, size_t len)
 	return fd;
 }
 
-/* Others go on while QPs wait for pages that do not come; then these do. */
+/* Other QPs must continue while QPs wait for missing pages; then the pages come. */
 static void slow_pages(void)
 {
 	enum { WAITING = 3 };
@@ -352,15 +353,15 @@ static void slow_pages(void)
 	int fd = slow(m.at, PAGE), none = 1;
 
 	if (fd < 0) {
-		printf("not tried: pages that take their time, for userfaultfd is forbidden\n");
+		printf("not tried: slow pages, because userfaultfd is forbidden\n");
 		return;
 	}
 	mr = ibv_reg_mr(pd, m.at, 2 * PAGE, DEMAND);
 	quick_mr = ibv_reg_mr(pd, quick.at, LEN, DEMAND);
-	need(mr && quick_mr, "regions on demand");
+	need(mr && quick_mr, "ODP regions");
 	pattern(plain, PLAIN, 81);
 	memset(bytes, 0x77, PAGE);
-	/* One to write there, one to read from there, one to send from there. */
+	/* One QP writes to the page, one reads from it, one sends from it. */
 	for (int i = 0; i < WAITING; i++)
 		waiting[i] = pair_open();
 	post(waiting[0].a, IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr }, (struct spot){ m.at, mr }, 8);
@@ -368,23 +369,23 @@ static void slow_pages(void)
 	receive(waiting[2].b, (struct spot){ plain + 2 * LEN, plain_mr }, 64);
 	post(waiting[2].a, IBV_WR_SEND, (struct spot){ m.at + 128, mr }, (struct spot){}, 64);
 	for (int i = 0; i < 200; i++) {
-		/* Cold pages, too. */
+		/* Cold pages too. */
 		if (i % 10 == 0)
 			madvise(quick.at, LEN, MADV_DONTNEED);
 		post(moving.a, IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr }, (struct spot){ quick.at, quick_mr }, LEN);
 		if (!ends_with(next(moving.a_cq), IBV_WC_SUCCESS, "a QP", "while others wait"))
 			break;
 	}
-	check(is_pattern(quick.at, LEN, 81), "bytes of the QP that went on");
+	check(is_pattern(quick.at, LEN, 81), "data of the QP that continued");
 	for (int i = 0; i < WAITING; i++)
 		none &= ibv_poll_cq(waiting[i].a_cq, 1, &wc) == 0;
-	check(none, "nobody has what is not there");
+	check(none, "no completion before the page comes");
 	need(!ioctl(fd, UFFDIO_COPY, &copy), "UFFDIO_COPY");
 	for (int i = 0; i < WAITING; i++)
 		ends_with(next(waiting[i].a_cq), IBV_WC_SUCCESS, "a QP", "when its page has come");
-	check(is_pattern(m.at, 8, 81) && m.at[8] == 0x77, "what was written on the page that came");
-	check(plain[LEN] == 0x77 && plain[LEN + 63] == 0x77, "what was read from it");
-	check(next(waiting[2].b_cq) == IBV_WC_SUCCESS && plain[2 * LEN + 63] == 0x77, "what was sent from it");
+	check(is_pattern(m.at, 8, 81) && m.at[8] == 0x77, "data written to the slow page");
+	check(plain[LEN] == 0x77 && plain[LEN + 63] == 0x77, "data read from the slow page");
+	check(next(waiting[2].b_cq) == IBV_WC_SUCCESS && plain[2 * LEN + 63] == 0x77, "data sent from the slow page");
 	for (int i = 0; i < WAITING; i++)
 		pair_close(&waiting[i]);
 	pair_close(&moving);
@@ -394,7 +395,7 @@ static void slow_pages(void)
 	unmap(&quick);
 }
 
-/* A region ends while somebody waits for a page of it. */
+/* A region is deregistered while a QP waits for one of its pages. */
 static void ends_while_waited_for(void)
 {
 	struct memory m = map(ANONYMOUS, PAGE, PROT_READ | PROT_WRITE);
@@ -407,10 +408,10 @@ static void ends_while_waited_for(void)
 	mr = ibv_reg_mr(pd, m.at, PAGE, DEMAND);
 	post(p.a, IBV_WR_RDMA_WRITE, (struct spot){ plain, plain_mr }, (struct spot){ m.at, mr }, 8);
 	usleep(20000);
-	check(!ibv_dereg_mr(mr), "ibv_dereg_mr while somebody waits");
-	ends_with(next(p.a_cq), IBV_WC_REM_ACCESS_ERR, "a WRITE", "whose region ended");
+	check(!ibv_dereg_mr(mr), "ibv_dereg_mr while a QP waits for a page");
+	ends_with(next(p.a_cq), IBV_WC_REM_ACCESS_ERR, "a WRITE", "to a deregistered region");
 	pair_close(&p);
-	/* Lets go who brings it in. */
+	/* Releases the thread that resolves the fault. */
 	close(fd);
 	unmap(&m);
 }
@@ -430,7 +431,7 @@ int main(int argc, char **argv)
 	huge_pages();
 	slow_pages();
 	ends_while_waited_for();
-	check(!ibv_dereg_mr(plain_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "the end");
+	check(!ibv_dereg_mr(plain_mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(context), "closing");
 	printf("%d passed, %d failed\n", passed, failed);
 	return failed != 0;
 }

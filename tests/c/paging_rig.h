@@ -1,4 +1,4 @@
-/* Two QPs of one process that talk to each other, and kinds of memory that need not be there. */
+/* Two connected QPs of one process, and kinds of memory that need not be present. */
 #ifndef PAGING_RIG_H
 #define PAGING_RIG_H
 
@@ -22,7 +22,7 @@ static int passed, failed;
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static int gid_index;
-/* Pinned memory, for the end that is not what a test is about. */
+/* Pinned memory, for the end of an operation that is not under test. */
 static uint8_t *plain;
 static struct ibv_mr *plain_mr;
 
@@ -52,7 +52,7 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* Bytes that depend on a tag and their place. */
+/* Bytes that depend on a tag and their offset. */
 static void pattern(uint8_t *to, size_t len, unsigned tag)
 {
 	for (size_t i = 0; i < len; i++)
@@ -79,12 +79,12 @@ static void open_device(const char *name, int gid)
 	gid_index = gid;
 	pd = ibv_alloc_pd(context);
 	plain = mmap(NULL, PLAIN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	need(pd && plain != MAP_FAILED, "a domain and memory");
+	need(pd && plain != MAP_FAILED, "a PD and memory");
 	plain_mr = ibv_reg_mr(pd, plain, PLAIN, ALL);
 	need(plain_mr != NULL, "ibv_reg_mr");
 }
 
-/* Two QPs of RC, each with a CQ, connected to each other. `a` drives. */
+/* Two connected RC QPs, each with a CQ. `a` is the requester. */
 struct pair {
 	struct ibv_qp *a, *b;
 	struct ibv_cq *a_cq, *b_cq;
@@ -183,7 +183,8 @@ static int next(struct ibv_cq *cq)
 	return n < 0 ? -2 : (int)wc.status;
 }
 
-/* One operation of a new pair: how it ends at the one who asked. SEND: `there` receives; its end is left in `*far`. */
+/* One operation on a new pair; returns its status at the requester. SEND: `there` receives, and `*far` gets its
+ * status. */
 static int outcome(enum ibv_wr_opcode opcode, struct spot here, struct spot there, uint32_t len, int *far)
 {
 	struct pair p = pair_open();
@@ -208,10 +209,10 @@ static bool ends_with(int status, int wanted, const char *what, const char *of)
 	return check(status == wanted, text);
 }
 
-/* Kinds of memory. Those of a file have the pattern of tag 9 in it, and nobody has it in memory. */
+/* Kinds of memory. Files contain the pattern of tag 9, and none of their pages is in memory. */
 enum kind { ANONYMOUS, SHARED, FILE_PRIVATE, FILE_SHARED, KINDS };
 
-static const char *const kinds[] = { "anonymous", "shared", "private of a file", "shared of a file" };
+static const char *const kinds[] = { "anonymous", "shared", "private file mapping", "shared file mapping" };
 
 struct memory {
 	uint8_t *at;
@@ -229,9 +230,9 @@ static struct memory map(enum kind kind, size_t len, int protection)
 		uint8_t *bytes = malloc(len);
 
 		m.file = mkstemp(name);
-		need(m.file >= 0 && bytes && !unlink(name), "a file");
+		need(m.file >= 0 && bytes && !unlink(name), "a temporary file");
 		pattern(bytes, len, 9);
-		need(pwrite(m.file, bytes, len, 0) == (ssize_t)len && !fsync(m.file), "a file's bytes");
+		need(pwrite(m.file, bytes, len, 0) == (ssize_t)len && !fsync(m.file), "writing the file");
 		posix_fadvise(m.file, 0, len, POSIX_FADV_DONTNEED);
 		free(bytes);
 	}

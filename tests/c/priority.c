@@ -1,13 +1,13 @@
-/* Threads of different priority at one adapter, on one core.
+/* Threads of different priority use one adapter on one core.
  *
  *   priority DEVICE GID fifo|plain COUNT
  *
- * One thread posts and polls all the time. Another one, which may be a real-time thread, wakes up again and again in the
- * middle of that, writes 64 bytes to its own QP, and polls until they have arrived. If the first thread is at the engine
- * then, it must get the core, or it will never leave.
+ * One thread posts and polls all the time. Another thread, which may have a real-time priority, repeatedly wakes up
+ * meanwhile, writes 64 bytes on its own QP, and polls until the WRITE has completed. If the first thread holds the
+ * engine at that time, it must get the core, or it can never release the engine.
  *
- * Prints how many of the COUNT transfers took more than half a second, and the longest. Exits with 77 where the system
- * gives no real-time priority. */
+ * Prints the number of the COUNT transfers that took more than half a second, and the longest. Exits with 77 if the
+ * system allows no real-time priority. */
 #define _GNU_SOURCE
 #include "threads_rig.h"
 
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
 	opt.gid = atoi(argv[2]);
 	opt.count = atol(argv[4]);
 	watch(100);
-	/* The first core that there is; the adapter's thread starts there too. */
+	/* The first available core; the adapter's thread starts there too. */
 	sched_getaffinity(0, sizeof(cores), &cores);
 	for (int core = 0, found = 0; core < CPU_SETSIZE; core++)
 		if (CPU_ISSET(core, &cores) && found++)
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
 		die("pthread_create: %s", strerror(errno));
 	if (!strcmp(argv[3], "fifo") &&
 	    pthread_setschedparam(pthread_self(), SCHED_FIFO, &(struct sched_param){ .sched_priority = 1 })) {
-		fprintf(stderr, "no SCHED_FIFO here\n");
+		fprintf(stderr, "cannot set SCHED_FIFO\n");
 		_exit(77);
 	}
 	for (long i = 0; i < opt.count; i++) {

@@ -4,7 +4,7 @@
 
 #include "rig.h"
 
-/* Only signalled work requests complete, in order, and give back the places of those before them. */
+/* Only signalled work requests complete, in order, and free the WQE slots of the requests before them. */
 static inline void unsignalled_runs(struct conn *c)
 {
 	int mine = c->cap.max_send_wr < 48 ? c->cap.max_send_wr : 48, theirs, run;
@@ -38,7 +38,7 @@ static inline void unsignalled_runs(struct conn *c)
 	barrier();
 }
 
-/* One more than `max_send_wr` or `max_recv_wr`: ENOMEM, and `bad_wr` is that one. */
+/* One request more than `max_send_wr` or `max_recv_wr`: ENOMEM, and `bad_wr` points to that request. */
 static inline void full_queues(struct conn *unused)
 {
 	struct wish wish = usual;
@@ -62,12 +62,13 @@ static inline void full_queues(struct conn *unused)
 			list[i].wr.rdma.remote_addr = rig.far.target + 4096;
 			list[i].wr.rdma.rkey = rig.far.target_rkey;
 		}
-		/* A place is given back when its completion is polled, so the queue stays full whatever was sent. */
-		check(ibv_post_send(c.qp, list, &bad) == ENOMEM, "a full send queue took more");
+		/* A WQE slot is freed when its completion is polled, so the queue stays full even if requests have
+		 * been sent. */
+		check(ibv_post_send(c.qp, list, &bad) == ENOMEM, "a full send queue accepted a request");
 		check(bad == &list[room], "bad_wr of a full send queue is %td, not %u", bad ? bad - list : -1, room);
 		expect(c.send_cq, 0, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, "full send queue");
 		check(ibv_post_send(c.qp, &list[room], &bad) == ENOMEM && bad == &list[room + 1],
-		      "one place in the send queue was not one");
+		      "a send queue with one free slot did not accept exactly one request");
 		for (uint32_t i = 1; i <= room; i++)
 			expect(c.send_cq, i, IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE, "full send queue");
 		check(is_empty(c.send_cq), "a refused work request completed");
@@ -80,12 +81,12 @@ static inline void full_queues(struct conn *unused)
 		while (recvs <= c.cap.max_recv_wr && !(error = ibv_post_recv(c.qp, &wr, &bad)))
 			recvs++;
 		check(error == ENOMEM && recvs == c.cap.max_recv_wr && bad == &wr,
-		      "a receive queue for %u took %u, then %s", c.cap.max_recv_wr, recvs, strerror(error));
+		      "a receive queue for %u accepted %u, then %s", c.cap.max_recv_wr, recvs, strerror(error));
 	}
 	conn_close(&c);
 }
 
-/* What a QP refuses before it is connected, and what is busy. */
+/* Transitions that a QP refuses before it is connected, and objects that are in use. */
 static inline void states(struct conn *unused)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS };
@@ -104,31 +105,31 @@ static inline void states(struct conn *unused)
 	      "ibv_query_qp: state %d", attr.qp_state);
 	attr.qp_state = IBV_QPS_RTR;
 	check(ibv_modify_qp(c.qp, &attr, IBV_QP_STATE) == EINVAL, "RTR without attributes was possible");
-	check(ibv_destroy_cq(c.send_cq) == EBUSY, "a CQ was destroyed under its QP");
-	check(ibv_dealloc_pd(rig.pd) == EBUSY, "a PD was freed under its QP");
+	check(ibv_destroy_cq(c.send_cq) == EBUSY, "a CQ with a QP was destroyed");
+	check(ibv_dealloc_pd(rig.pd) == EBUSY, "a PD with a QP was freed");
 	conn_close(&c);
 }
 
-/* ERROR flushes what is queued, in order, and what is posted later. */
+/* ERROR flushes queued requests in order, and requests posted later. */
 static inline void flushed(struct conn *unused)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	struct conn c;
-	struct ibv_sge piece = sge(&rig.target, 4096, 16);
-	struct ibv_send_wr wr = { .wr_id = 77, .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_sge data = sge(&rig.target, 4096, 16);
+	struct ibv_send_wr wr = { .wr_id = 77, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND };
 
 	(void)unused;
 	conn_open(&c, &usual);
 	for (int i = 0; i < 10; i++)
-		post_recv(&c, i, &piece, 1, "flush");
+		post_recv(&c, i, &data, 1, "flush");
 	barrier();
 	check(!ibv_modify_qp(c.qp, &attr, IBV_QP_STATE), "RTS to ERROR");
 	for (int i = 0; i < 10; i++)
 		expect(c.recv_cq, i, IBV_WC_WR_FLUSH_ERR, 0, "flushed receive");
-	/* Unsignalled ones too: an error always completes. */
+	/* Also unsignalled requests: an error always completes. */
 	post_send(&c, &wr, "flush");
 	expect(c.send_cq, 77, IBV_WC_WR_FLUSH_ERR, 0, "send in ERROR");
-	post_recv(&c, 78, &piece, 1, "flush");
+	post_recv(&c, 78, &data, 1, "flush");
 	expect(c.recv_cq, 78, IBV_WC_WR_FLUSH_ERR, 0, "receive in ERROR");
 	attr.qp_state = IBV_QPS_RESET;
 	check(!ibv_modify_qp(c.qp, &attr, IBV_QP_STATE) && !to_init(c.qp), "ERROR to RESET to INIT");

@@ -1,4 +1,4 @@
-/* The adapter as the cases use it: one device, one PD, two areas of memory, connections, completions. */
+/* The adapter for the test cases: one device, one PD, two areas of memory, connections, completions. */
 #ifndef RIG_H
 #define RIG_H
 
@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-/* Bytes around a message that must stay as they were. */
+/* Bytes around a message that must not change. */
 #define MARGIN 2048
 #define PIECES 32
 
@@ -18,10 +18,11 @@ struct area {
 	struct ibv_mr *mr;
 };
 
-/* How the areas are registered: all there, or on demand, each of its own; of a file's memory; as part of all memory. */
-enum { ALL_THERE, ANONYMOUS, OF_FILE, IMPLICIT };
+/* How the areas are registered: pinned; as an ODP region each; as ODP regions of a file mapping; by an implicit
+ * region. */
+enum { ALL_PINNED, ANONYMOUS, FILE_MAPPING, IMPLICIT };
 
-/* Messages come from `source` and go to `target`, each of the side that has to do with it. */
+/* Messages go from `source` to `target`. Each side has both areas. */
 static struct rig {
 	struct ibv_context *context;
 	struct ibv_device_attr attr;
@@ -32,13 +33,13 @@ static struct rig {
 	int gid_index, max_sge;
 	size_t size;
 	struct area source, target;
-	/* The other side's. */
+	/* The other side's areas and limits. */
 	struct far { uint64_t source, target; uint32_t source_rkey, target_rkey, max_sge, rd_atomic; } far;
 } rig;
 
 struct wish {
 	int send_wr, recv_wr, timeout, retry_cnt, rnr_retry, channel, inline_data;
-	/* 0: as many READs as the adapters have, up to 16. The RNR timer's code and one; 0: code 12. */
+	/* 0: as many READs as both adapters allow, up to 16. rnr_timer is the code plus one; 0: code 12. */
 	int rd_atomic, rnr_timer;
 };
 
@@ -48,20 +49,20 @@ static const struct wish usual = { .send_wr = 64, .recv_wr = 64, .timeout = 14, 
 struct conn {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *send_cq, *recv_cq;
-	/* Where requests go out, and where they come in: of RC the same, of XRC an initiator and a target. */
+	/* The QPs for outgoing and for incoming requests: the same with RC, an initiator and a target with XRC. */
 	struct ibv_qp *qp, *into;
 	struct ibv_qp_cap cap;
-	/* XRC: where receives are, and the other side's. */
+	/* XRC: the SRQ with the receives, and the other side's SRQ number. */
 	struct ibv_srq *srq;
 	uint32_t far_srq;
 };
 
 static inline void area_open(struct area *area, int access)
 {
-	FILE *file = opt.demand == OF_FILE ? tmpfile() : NULL;
+	FILE *file = opt.demand == FILE_MAPPING ? tmpfile() : NULL;
 	int flags = file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
 
-	if (opt.demand == OF_FILE && (!file || ftruncate(fileno(file), rig.size)))
+	if (opt.demand == FILE_MAPPING && (!file || ftruncate(fileno(file), rig.size)))
 		die("no temporary file: %s", strerror(errno));
 	area->at = mmap(NULL, rig.size, PROT_READ | PROT_WRITE, flags, file ? fileno(file) : -1, 0);
 	area->expected = malloc(rig.size);
@@ -69,7 +70,7 @@ static inline void area_open(struct area *area, int access)
 		die("no memory");
 	if (file)
 		fclose(file);
-	if (opt.demand != ALL_THERE)
+	if (opt.demand != ALL_PINNED)
 		access |= IBV_ACCESS_ON_DEMAND;
 	area->mr = opt.demand == IMPLICIT ? ibv_reg_mr(rig.pd, NULL, SIZE_MAX, access) :
 					    ibv_reg_mr(rig.pd, area->at, rig.size, access);
@@ -77,7 +78,7 @@ static inline void area_open(struct area *area, int access)
 		die("ibv_reg_mr: %s", strerror(errno));
 }
 
-/* RoCE v2 and IPv4, else RoCE v2, else whatever is there. */
+/* The best GID: RoCE v2 with IPv4, else RoCE v2, else any. */
 static inline int find_gid(void)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -131,7 +132,7 @@ static inline void rig_open(void)
 	mine = (struct far){ (uintptr_t)rig.source.at, (uintptr_t)rig.target.at, rig.source.mr->rkey,
 			     rig.target.mr->rkey, rig.max_sge, rig.attr.max_qp_rd_atom };
 	exchange(&mine, &rig.far, sizeof(mine));
-	/* Both sides draw the same numbers: the smaller adapter sets the limit. */
+	/* Both sides draw the same random numbers, so the smaller adapter sets the limit. */
 	if (rig.far.max_sge < (uint32_t)rig.max_sge)
 		rig.max_sge = rig.far.max_sge;
 }
@@ -160,7 +161,7 @@ static inline int to_init(struct ibv_qp *qp)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-/* The target of XRC, and the queue that its receives come from. */
+/* The XRC target, and the SRQ that its receives come from. */
 static inline void target_make(struct conn *c, const struct wish *wish)
 {
 	struct ibv_srq_init_attr_ex srq = { .attr = { wish->recv_wr, rig.max_sge, 0 }, .srq_type = IBV_SRQT_XRC };
@@ -174,7 +175,7 @@ static inline void target_make(struct conn *c, const struct wish *wish)
 	c->srq = ibv_create_srq_ex(rig.context, &srq);
 	c->into = ibv_create_qp_ex(rig.context, &target);
 	if (!c->srq || !c->into || ibv_get_srq_num(c->srq, &mine))
-		die("cannot make a target of XRC: %s", strerror(errno));
+		die("cannot create an XRC target: %s", strerror(errno));
 	exchange(&mine, &c->far_srq, sizeof(mine));
 }
 
@@ -206,7 +207,7 @@ struct info {
 	union ibv_gid gid;
 };
 
-/* A QP from RESET to RTS. */
+/* Moves a QP from RESET to RTS. */
 static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info mine, const struct info theirs,
 			      const struct wish *wish)
 {
@@ -259,19 +260,19 @@ static inline void conn_open(struct conn *c, const struct wish *wish)
 	barrier();
 }
 
-/* Waits for the other side: what it still asks for must be answered. */
+/* Waits for the other side first: the QP must still respond to its requests. */
 static inline void conn_close(struct conn *c)
 {
 	barrier();
 	check(!ibv_destroy_qp(c->qp), "ibv_destroy_qp");
 	if (opt.xrc)
-		check(!ibv_destroy_qp(c->into) && !ibv_destroy_srq(c->srq), "the end of a target of XRC");
+		check(!ibv_destroy_qp(c->into) && !ibv_destroy_srq(c->srq), "destroying an XRC target");
 	check(!ibv_destroy_cq(c->send_cq) && !ibv_destroy_cq(c->recv_cq), "ibv_destroy_cq");
 	if (c->channel)
 		check(!ibv_destroy_comp_channel(c->channel), "ibv_destroy_comp_channel");
 }
 
-/* The next completion. Both sides end if none comes: what follows could only wait as long again. */
+/* The next completion. Without one the process ends, because each later test would wait for the timeout too. */
 static inline struct ibv_wc next(struct ibv_cq *cq, const char *what)
 {
 	struct ibv_wc wc;
@@ -293,7 +294,7 @@ static inline int is_empty(struct ibv_cq *cq)
 	return ibv_poll_cq(cq, 1, &wc) == 0;
 }
 
-/* A completion with this status, and with this opcode where it is a success. */
+/* Expects a completion with this status, and with this opcode if it is a success. */
 static inline struct ibv_wc expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status, int opcode,
 				   const char *what)
 {
@@ -305,7 +306,7 @@ static inline struct ibv_wc expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_w
 	return wc;
 }
 
-/* The next asynchronous event of this QP, which must come and be this one. */
+/* Waits for the next asynchronous event of this QP, except COMM_EST, and checks its type. */
 static inline void expect_async(struct conn *c, enum ibv_event_type type, const char *what)
 {
 	struct pollfd fd = { .fd = rig.context->async_fd, .events = POLLIN };
@@ -350,7 +351,7 @@ static inline struct ibv_sge sge(const struct area *area, size_t offset, size_t 
 	return (struct ibv_sge){ (uintptr_t)area->at + offset, len, area->mr->lkey };
 }
 
-/* Bytes that depend on a tag and the place in the message. */
+/* Bytes that depend on a tag and their offset in the message. */
 static inline void pattern(uint8_t *to, size_t len, uint64_t tag)
 {
 	for (size_t i = 0; i < len; i += 8) {
@@ -360,17 +361,17 @@ static inline void pattern(uint8_t *to, size_t len, uint64_t tag)
 	}
 }
 
-/* Fills the beginning of an area, and what is expected there, with a background. On demand, the adapter forgets it. */
+/* Fills the beginning of an area and of its expected contents with a background. ODP pages are discarded first. */
 static inline void background(struct area *area, size_t window, uint64_t tag)
 {
-	/* What another region pins stays. */
-	if (opt.demand != ALL_THERE && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
+	/* EINVAL: pages that another region has locked stay. */
+	if (opt.demand != ALL_PINNED && madvise(area->at, rig.size, MADV_DONTNEED) && errno != EINVAL)
 		die("madvise: %s", strerror(errno));
 	pattern(area->at, window, ~tag);
 	memcpy(area->expected, area->at, window);
 }
 
-/* Whether the beginning of an area is as expected, byte for byte. */
+/* Checks that the beginning of an area is as expected, byte for byte. */
 static inline void compare(const struct area *area, size_t window, const char *what)
 {
 	size_t wrong = 0, first = 0;

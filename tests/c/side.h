@@ -1,4 +1,4 @@
-/* The TCP side channel between the two sides, and what both keep count of. */
+/* The TCP side channel between the two sides, and the counts of checks and bytes. */
 #ifndef SIDE_H
 #define SIDE_H
 
@@ -46,7 +46,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
 	exit(2);
 }
 
-/* One test of this side: `good`, and what it is about. */
+/* Counts one check of this side and prints it if it fails. */
 __attribute__((format(printf, 2, 3))) static inline int check(int good, const char *format, ...)
 {
 	va_list args;
@@ -73,7 +73,7 @@ static inline void side_open(const char *host, const char *port)
 	if (error)
 		die("%s:%s: %s", host ? host : "*", port, gai_strerror(error));
 	if (client) {
-		/* The other side may not listen yet. */
+		/* The server may not listen yet. */
 		for (int tries = 0; side < 0 && tries < 100; tries++) {
 			for (struct addrinfo *a = found; side < 0 && a; a = a->ai_next) {
 				side = socket(a->ai_family, SOCK_STREAM, 0);
@@ -86,7 +86,7 @@ static inline void side_open(const char *host, const char *port)
 				usleep(100000);
 		}
 	} else {
-		/* IPv6 takes IPv4 too; without IPv6 there is IPv4. */
+		/* An IPv6 socket accepts IPv4 too; without IPv6 an IPv4 socket is used. */
 		listener = socket(AF_INET6, SOCK_STREAM, 0);
 		if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
 		    bind(listener, found->ai_addr, found->ai_addrlen)) {
@@ -106,22 +106,22 @@ static inline void side_open(const char *host, const char *port)
 	}
 	freeaddrinfo(found);
 	if (side < 0)
-		die("no other side at %s:%s", host ? host : "*", port);
+		die("cannot connect to %s:%s", host ? host : "*", port);
 	setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
-/* Both sides send and both receive `len` bytes, few enough for a socket's buffer. */
+/* Both sides send and receive `len` bytes, which must fit into a socket's buffer. */
 static inline void exchange(const void *mine, void *theirs, size_t len)
 {
 	size_t got = 0;
 
 	if (send(side, mine, len, MSG_NOSIGNAL) != (ssize_t)len)
-		die("the other side is gone");
+		die("the other side has closed the connection");
 	while (got < len) {
 		ssize_t n = recv(side, (char *)theirs + got, len - got, 0);
 
 		if (n <= 0)
-			die("the other side is gone");
+			die("the other side has closed the connection");
 		got += n;
 	}
 }
@@ -141,7 +141,7 @@ static inline double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* Random numbers, the same on both sides as long as both draw the same: SplitMix64. */
+/* Random numbers (SplitMix64): the same on both sides if both draw the same number of them. */
 static uint64_t rng;
 
 static inline uint64_t mix(uint64_t x)

@@ -1,9 +1,9 @@
 /* Handlers of SIGSEGV and SIGBUS that a program sets before and after it opens a device, and threads that block these
- * signals: the adapter's own handler must not be noticed.
+ * signals: the adapter's own handler must have no visible effect.
  *
  *   signals DEVICE GID_INDEX
  *
- * Each case runs in a process of its own. Prints what fails and a last line "N passed, M failed". */
+ * Each case runs in its own process. Prints failures and a last line "N passed, M failed". */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -34,7 +34,7 @@ static int gid_index;
 		}                                                                                 \
 	} while (0)
 
-/* A pair of QPs of one process. */
+/* The device with a PD and a CQ for all QPs. */
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
@@ -92,7 +92,8 @@ static void *map(void)
 	return at;
 }
 
-/* A WRITE of 256 bytes from `from` to `to`, one of which a raw system call unmaps. Its status. */
+/* Two WRITEs of 256 bytes from `from` to `to`. A raw system call unmaps either of them before the second WRITE.
+ * Returns the status of the second WRITE. */
 static int write_with_a_hole(int access, int in_source)
 {
 	struct ibv_qp *pair[2];
@@ -108,7 +109,7 @@ static int write_with_a_hole(int access, int in_source)
 	struct ibv_wc wc;
 	time_t end = time(NULL) + SECONDS;
 
-	/* The first brings the pages into the tables. */
+	/* The first WRITE brings the pages into the tables. */
 	for (int round = 0; round < 2; round++) {
 		if (round)
 			CHECK(!syscall(SYS_munmap, in_source ? from : to, SIZE));
@@ -138,7 +139,7 @@ static void holes(void)
 	}
 }
 
-/* What a handler has seen. */
+/* Values that the handlers have recorded. */
 static sigjmp_buf back;
 static volatile sig_atomic_t calls;
 static volatile uintptr_t address, stack;
@@ -169,7 +170,7 @@ static void returns(int signal)
 
 static char *nothing;
 
-/* Touches memory that is not there; the program's handler comes back. */
+/* Accesses inaccessible memory; the program's handler jumps back. */
 static void fault(void)
 {
 	int before = calls;
@@ -180,7 +181,7 @@ static void fault(void)
 
 static int after_opening;
 
-/* Sets a handler before or after the device is opened, as the round has it. */
+/* Sets a handler before or after the device is opened, depending on `after_opening`. */
 static void set(struct sigaction *action)
 {
 	struct sigaction before, after;
@@ -192,7 +193,8 @@ static void set(struct sigaction *action)
 		open_device();
 	CHECK(nothing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 	CHECK(!sigaction(SIGSEGV, NULL, &after));
-	/* One that was there before is ours to chain, and asked for is what was set. */
+	/* A handler that was set before opening is called by the adapter's, but sigaction must report it as the
+	 * program set it. */
 	CHECK(after.sa_handler == action->sa_handler);
 	CHECK((after.sa_flags & ~0x04000000) == (action->sa_flags & ~0x04000000)); /* SA_RESTORER is the C library's */
 }
@@ -262,7 +264,7 @@ static void off_the_stack(void)
 	CHECK(stack - (uintptr_t)other >= STACK);
 }
 
-/* How a child ends that does this. */
+/* Runs `work` in a child and returns the child's wait status. */
 static int ending(void (*work)(void))
 {
 	int status;
@@ -333,7 +335,7 @@ static void by_signal(void)
 	holes();
 }
 
-/* Without any handler of the program. */
+/* Without a handler of the program. */
 static void none(void)
 {
 	if (after_opening)
@@ -363,7 +365,7 @@ static void blocked(int raw)
 	sigset_t now;
 	open_device();
 	for (int i = 0; i < 2; i++) {
-		/* With a raw system call it must be the first change. */
+		/* A raw call must come before the thread's first use of the adapter, which does not see a later one. */
 		change_mask(raw, SIG_BLOCK, FAULTS);
 		holes();
 		pthread_sigmask(SIG_BLOCK, NULL, &now);
@@ -382,7 +384,7 @@ static void *in_thread(void *unused)
 	return NULL;
 }
 
-/* A thread that inherits the mask, and one that closes them after it has used the adapter. */
+/* A thread that inherits a mask with blocked faults, and a thread that blocks them after it has used the adapter. */
 static void blocked_by_call(void)
 {
 	pthread_t thread;
@@ -393,7 +395,7 @@ static void blocked_by_call(void)
 		CHECK(!pthread_create(&thread, NULL, in_thread, NULL));
 		CHECK(!pthread_join(thread, NULL));
 		holes();
-		/* A jump brings back a mask that no call has set since. */
+		/* siglongjmp restores a mask that no call has set since. */
 		if (!sigsetjmp(back, 1)) {
 			change_mask(0, SIG_UNBLOCK, FAULTS);
 			holes();
@@ -416,7 +418,7 @@ static const struct {
 } cases[] = {
 	{ "a mask", masks }, { "SA_NODEFER", nodefer }, { "a handler without SA_SIGINFO", plain },
 	{ "SA_ONSTACK", stacks }, { "no SA_ONSTACK", off_the_stack }, { "SA_RESETHAND", once },
-	{ "a signal that is sent", sent }, { "signal()", by_signal }, { "no handler", none },
+	{ "a signal sent by raise", sent }, { "signal()", by_signal }, { "no handler", none },
 	{ "blocked signals", blocked_by_call }, { "signals blocked by system calls", blocked_by_system_call },
 };
 

@@ -4,11 +4,11 @@
  *   threads others   [-d DEVICE] [-g GID] [-s SEED] [-T SECONDS] [-t THREADS]
  *   threads pingpong [-d DEVICE] [-g GID] [-s SEED] [-n COUNT] [-t THREADS]
  *
- * stress: every thread does anything to anything, in one process. At the end each work request must have completed
- * once, and nothing may hang.
- * others: the same for datagrams, groups, a shared receive queue, and what else there is beside RC.
- * pingpong: two processes, in each as many threads, each with a QP; all sleep until an event comes, after pauses of
- * any length. An event that does not come is found. */
+ * stress: every thread makes random calls on random objects, in one process. At the end each work request must have
+ * completed once, and no call may hang.
+ * others: the same for datagrams, multicast groups, an SRQ, and other objects beside RC QPs.
+ * pingpong: two processes with the same number of threads, each with a QP. All threads sleep until an event comes,
+ * after pauses of random length. The program detects a missing event. */
 #include <stdatomic.h>
 #include "threads_rig.h"
 #include "threads_stress.h"
@@ -40,5 +40,5 @@ int main(int argc, char **argv)
 		return all_others();
 	if (!strcmp(argv[optind], "pingpong"))
 		return pingpong();
-	die("neither stress nor others nor pingpong");
+	die("unknown mode: give stress, others or pingpong");
 }

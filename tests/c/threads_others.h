@@ -1,5 +1,5 @@
-/* Datagrams, groups, a shared receive queue, windows, device memory, domains and address handles, from every thread at
- * once. Objects that all use live as long as the threads; others come and go in each of them. */
+/* Datagrams, multicast groups, an SRQ, windows, device memory, domains and address handles, from every thread at
+ * once. Shared objects live as long as the threads; each thread creates and destroys others. */
 #ifndef THREADS_OTHERS_H
 #define THREADS_OTHERS_H
 
@@ -19,7 +19,7 @@ static struct {
 	union ibv_gid gid, groups[UD_GROUPS];
 	struct ibv_ah *direct, *to_group[UD_GROUPS];
 	atomic_int stop;
-	/* Whether it is posted. */
+	/* Whether each receive is posted. */
 	_Atomic uint8_t receives[UD_RECEIVES];
 	_Atomic uint64_t sends, done, received_count, joined, left, events, objects;
 } others;
@@ -123,7 +123,7 @@ static void join_or_leave(uint64_t *rng)
 			die("ibv_attach_mcast: %s", strerror(error));
 		atomic_fetch_add(&others.joined, 1);
 	} else {
-		/* It need not have been attached. */
+		/* The QP may not be attached. */
 		if ((error = ibv_detach_mcast(qp, group, 0)) && error != EINVAL)
 			die("ibv_detach_mcast: %s", strerror(error));
 		atomic_fetch_add(&others.left, !error);
@@ -137,7 +137,7 @@ static void change_shared(uint64_t *rng)
 	struct ibv_async_event event;
 	int error = ibv_modify_srq(others.srq, &attr, draw(rng, 2) ? IBV_SRQ_LIMIT : IBV_SRQ_MAX_WR);
 
-	/* More may be posted than it is to hold. */
+	/* EINVAL: more receives may be posted than the new size. */
 	if ((error && error != EINVAL) || ibv_query_srq(others.srq, &attr))
 		die("ibv_modify_srq: %s", strerror(error));
 	if (poll(&fd, 1, 0) == 1 && !ibv_get_async_event(others.context, &event)) {
@@ -148,7 +148,7 @@ static void change_shared(uint64_t *rng)
 	}
 }
 
-/* What comes and goes in one thread. */
+/* Creates and destroys objects in one thread. */
 static void brief_objects(uint64_t *rng)
 {
 	struct ibv_parent_domain_init_attr parent_attr = { .pd = others.pd };
@@ -159,21 +159,21 @@ static void brief_objects(uint64_t *rng)
 	struct ibv_dm *dm = ibv_alloc_dm(others.context, &dm_attr);
 	struct ibv_cq *cq = ibv_create_cq(others.context, 8, NULL, NULL, 0);
 	struct ibv_qp *qp = datagram_qp(cq, others.received);
-	/* Nobody sends there: a QP that ends takes completions along. */
+	/* A group without senders, because a QP that is destroyed takes its completions with it. */
 	union ibv_gid quiet = others.groups[0];
 	uint64_t word = 5;
 
 	if (!mw || !ah || !parent || !cq)
-		die("objects that come and go: %s", strerror(errno));
+		die("cannot create objects: %s", strerror(errno));
 	quiet.raw[15] = 200 + draw(rng, 2);
 	if (ibv_attach_mcast(qp, &quiet, 0) || ibv_destroy_qp(qp) != EBUSY || ibv_detach_mcast(qp, &quiet, 0) ||
 	    ibv_destroy_qp(qp))
-		die("a QP that was attached for a moment: %s", strerror(errno));
-	/* Its memory is limited. */
+		die("a briefly attached QP: %s", strerror(errno));
+	/* NULL is possible: the amount of device memory is limited. */
 	if (dm && (ibv_memcpy_to_dm(dm, 8, &word, 8) || ibv_memcpy_from_dm(&word, dm, 8, 8) || word != 5 || ibv_free_dm(dm)))
 		die("device memory");
 	if (ibv_destroy_cq(cq) || ibv_dealloc_mw(mw) || ibv_destroy_ah(ah) || ibv_dealloc_pd(parent))
-		die("what came does not go: %s", strerror(errno));
+		die("cannot destroy objects: %s", strerror(errno));
 	atomic_fetch_add(&others.objects, 1);
 }
 
@@ -263,9 +263,9 @@ static int all_others(void)
 		pthread_join(threads[i], NULL);
 	others_close();
 	if (!others.received_count || !others.joined || !others.left || !others.objects)
-		die("nothing happened");
+		die("some operations never happened");
 	printf("%d threads: %" PRIu64 " datagrams sent, %" PRIu64 " received, groups joined %" PRIu64 " times and left %" PRIu64
-	       ", %" PRIu64 " limits told, %" PRIu64 " brief objects\n",
+	       ", %" PRIu64 " limit events, %" PRIu64 " brief objects\n",
 	       opt.threads, others.sends, others.received_count, others.joined, others.left, others.events, others.objects);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Event-driven ping-pong between two processes: an event that does not come is found. */
+/* Event-driven ping-pong between two processes, which detects a missing event. */
 #ifndef THREADS_PINGPONG_H
 #define THREADS_PINGPONG_H
 
@@ -6,7 +6,7 @@
 
 enum { RECEIVES = 4, PATIENCE_MS = 20000 };
 
-/* One thread's end. */
+/* One thread's end of a connection. */
 struct end {
 	pthread_t thread;
 	struct ibv_comp_channel *channel;
@@ -26,7 +26,8 @@ static struct {
 	struct end ends[MAX_THREADS];
 } table;
 
-/* A program's pause: none, spinning, or asleep for up to about two of the adapter's own looks. */
+/* A random pause of the program: none, spinning, yielding, or sleeping for up to about two of the adapter's
+ * intervals. */
 static void pause_somehow(uint64_t *rng)
 {
 	double until;
@@ -46,10 +47,10 @@ static void pause_somehow(uint64_t *rng)
 	}
 }
 
-static void pp_receive(struct end *end, uint64_t place)
+static void pp_receive(struct end *end, uint64_t slot)
 {
-	struct ibv_sge sge = { (uintptr_t)&end->buffer[place], 8, end->mr->lkey };
-	struct ibv_recv_wr wr = { .wr_id = place, .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_sge sge = { (uintptr_t)&end->buffer[slot], 8, end->mr->lkey };
+	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
 	int error = ibv_post_recv(end->qp, &wr, &bad);
 
 	if (error)
@@ -67,7 +68,7 @@ static void pp_send(struct end *end, uint64_t round)
 		die("ibv_post_send: %s", strerror(error));
 }
 
-/* Polls; once in vain for good measure, or often enough to count as a program that polls. */
+/* Polls a few times: usually twice, sometimes often enough for the adapter to recognise a polling program. */
 static int pp_poll(struct end *end, struct ibv_wc *wc)
 {
 	int tries = draw(&end->rng, 8) ? 1 : draw(&end->rng, 80);
@@ -80,7 +81,7 @@ static int pp_poll(struct end *end, struct ibv_wc *wc)
 	return n;
 }
 
-/* The next completion, asleep until its event comes. */
+/* The next completion; sleeps until its event comes. */
 static struct ibv_wc pp_next(struct end *end, long round)
 {
 	struct pollfd fd = { .fd = end->channel->fd, .events = POLLIN };
@@ -98,7 +99,7 @@ static struct ibv_wc pp_next(struct end *end, long round)
 		end->slept++;
 		if (poll(&fd, 1, PATIENCE_MS) != 1)
 			die("%s, round %ld: no event within %d ms; %s", table.client ? "client" : "server", round, PATIENCE_MS,
-			    ibv_poll_cq(end->cq, 1, &wc) ? "the completion is there: a lost wake-up" : "nor a completion");
+			    ibv_poll_cq(end->cq, 1, &wc) ? "completion present: a lost wake-up" : "and no completion");
 		if (ibv_get_cq_event(end->channel, &cq, &context))
 			die("ibv_get_cq_event: %s", strerror(errno));
 		ibv_ack_cq_events(cq, 1);
@@ -139,7 +140,7 @@ static void *pp_play(void *argument)
 static void pp_exchange(const void *mine, void *theirs, size_t len)
 {
 	if (write(table.side, mine, len) != (ssize_t)len || recv(table.side, theirs, len, MSG_WAITALL) != (ssize_t)len)
-		die("the other process is gone");
+		die("the other process has ended");
 }
 
 static void pp_open(struct end *end, int number)
@@ -154,7 +155,7 @@ static void pp_open(struct end *end, int number)
 	end->buffer = calloc(RECEIVES, 8);
 	end->mr = ibv_reg_mr(table.pd, end->buffer, RECEIVES * 8, IBV_ACCESS_LOCAL_WRITE);
 	if (!end->cq || !end->mr)
-		die("cannot make a CQ or an MR: %s", strerror(errno));
+		die("cannot create a CQ or an MR: %s", strerror(errno));
 	end->qp = create_qp(table.pd, end->cq, end->cq, 2 * RECEIVES);
 	memset(&mine, 0, sizeof(mine));
 	mine.qpn = end->qp->qp_num;
@@ -162,8 +163,8 @@ static void pp_open(struct end *end, int number)
 	pp_exchange(&mine, &theirs, sizeof(mine));
 	if ((error = connect_qp(end->qp, theirs.qpn, &theirs.gid)))
 		die("ibv_modify_qp: %s", strerror(error));
-	for (uint64_t place = 0; place < RECEIVES; place++)
-		pp_receive(end, place);
+	for (uint64_t slot = 0; slot < RECEIVES; slot++)
+		pp_receive(end, slot);
 }
 
 static int pingpong(void)
@@ -175,7 +176,7 @@ static int pingpong(void)
 	pid_t child;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides) || (child = fork()) < 0)
-		die("cannot make a second process: %s", strerror(errno));
+		die("cannot create a second process: %s", strerror(errno));
 	table.client = child == 0;
 	table.side = sides[table.client];
 	close(sides[!table.client]);
@@ -194,7 +195,7 @@ static int pingpong(void)
 		pthread_join(table.ends[i].thread, NULL);
 		slept += table.ends[i].slept;
 	}
-	/* What the other side still waits for must be acknowledged. */
+	/* The other side may still wait for ACKs. */
 	pp_exchange(&word, &word, 1);
 	printf("%s: %ld rounds, asleep %ld times, %.1f s\n", table.client ? "client" : "server",
 	       opt.count / opt.threads * opt.threads, slept, now() - begin);

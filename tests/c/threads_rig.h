@@ -1,4 +1,4 @@
-/* What both parts of threads.c need: options, random numbers, QPs that are connected. */
+/* Common parts of the programs with threads: options, random numbers, connected QPs. */
 #ifndef THREADS_RIG_H
 #define THREADS_RIG_H
 
@@ -38,7 +38,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void die(const cha
 	vfprintf(stderr, format, args);
 	fprintf(stderr, "\n");
 	va_end(args);
-	/* Not exit: other threads are still at everything. */
+	/* Not exit(): other threads still use the objects. */
 	_exit(2);
 }
 
@@ -60,7 +60,7 @@ static inline uint64_t draw(uint64_t *rng, uint64_t below)
 	return (x ^ (x >> 31)) % below;
 }
 
-/* Ends the program, for a call that never returns is a failure too. */
+/* Ends the program: a call that never returns is a failure too. */
 static void hung(int signal)
 {
 	static const char text[] = "threads: hung\n";
@@ -103,7 +103,7 @@ static inline struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *send, s
 	return qp;
 }
 
-/* RESET to RTS, towards another QP. Error: what ibv_modify_qp says. */
+/* Moves a QP from RESET to RTS, connected to another QP. Returns the error of ibv_modify_qp. */
 static inline int connect_qp(struct ibv_qp *qp, uint32_t to, const union ibv_gid *gid)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };

@@ -1,5 +1,5 @@
-/* Every thread does anything to anything. QPs are shared: a lock for each keeps only its destruction and its
- * reconnection apart from other calls, as the verbs ask of a program. */
+/* Every thread makes random calls on random objects. QPs are shared: a lock per QP pair only keeps their destruction
+ * and reconnection apart from other calls, as the verbs require. */
 #ifndef THREADS_STRESS_H
 #define THREADS_STRESS_H
 
@@ -8,18 +8,18 @@
 
 enum { CONTEXTS = 3, CQS = 6, PAIRS = 12, DEPTH = 32, SLOTS = 4 * DEPTH, AREA = 1 << 16, CQE = 8192 };
 
-/* Two QPs connected with each other, and the work requests of both that are under way. */
+/* Two QPs connected to each other, and the outstanding work requests of both. */
 struct pair {
 	pthread_rwlock_t lock;
 	struct ibv_qp *qps[2];
 	struct ibv_mr *mr;
 	uint8_t *area;
-	/* Completions of an earlier generation may still be in some thread's hands. */
+	/* A thread may still hold completions of an earlier generation. */
 	_Atomic uint32_t generation;
 	_Atomic uint8_t slots[SLOTS];
 };
 
-/* A CQ, with or without a channel; any thread polls it. */
+/* A CQ, with or without a channel; all threads poll it. */
 struct queue {
 	struct ibv_context *context;
 	struct ibv_comp_channel *channel;
@@ -41,7 +41,7 @@ static uint64_t wr_id(const struct pair *pair, uint32_t generation, int slot)
 	return (uint64_t)(pair - all.pairs) << 48 | (uint64_t)generation << 16 | slot;
 }
 
-/* A place for a work request, or -1. */
+/* A free slot for a work request, or -1. */
 static int take_slot(struct pair *pair, uint64_t *rng)
 {
 	for (int tries = 0; tries < 16; tries++) {
@@ -59,7 +59,7 @@ static void completed(const struct ibv_wc *wc)
 	struct pair *pair = &all.pairs[wc->wr_id >> 48];
 
 	if (wc->wr_id >> 48 >= PAIRS)
-		die("a completion of nobody: %" PRIx64, wc->wr_id);
+		die("a completion of an unknown QP: %" PRIx64, wc->wr_id);
 	atomic_fetch_add(&all.completions, 1);
 	if (wc->status != IBV_WC_SUCCESS)
 		atomic_fetch_add(&all.flushed, 1);
@@ -94,7 +94,7 @@ static void sleep_for_event(struct queue *queue, uint64_t *rng)
 	if (ibv_req_notify_cq(queue->cq, draw(rng, 4) == 0))
 		die("ibv_req_notify_cq");
 	drain(queue, rng);
-	/* Another thread may take the event: the descriptor does not block. */
+	/* The descriptor does not block, because another thread may take the event. */
 	if (poll(&fd, 1, draw(rng, 20)) == 1 && !ibv_get_cq_event(queue->channel, &cq, &context)) {
 		ibv_ack_cq_events(cq, 1);
 		atomic_fetch_add(&all.events, 1);
@@ -155,7 +155,7 @@ static void make_pair(struct pair *pair, uint64_t *rng)
 	for (int i = 0; i < 2; i++) {
 		struct ibv_cq *cqs[2];
 
-		/* CQs of its own context. */
+		/* CQs of the same context. */
 		for (int k = 0; k < 2; k++) {
 			int queue = draw(rng, CQS / CONTEXTS) * CONTEXTS + context;
 
@@ -172,7 +172,7 @@ static void make_pair(struct pair *pair, uint64_t *rng)
 	atomic_fetch_add(&all.lives, 1);
 }
 
-/* What an earlier life had under way does not complete any more. */
+/* Starts a new generation: work requests of earlier ones do not complete any more. */
 static void next_generation(struct pair *pair)
 {
 	pair->generation++;
@@ -187,7 +187,7 @@ static void end_pair(struct pair *pair)
 	next_generation(pair);
 }
 
-/* Alone with a pair: destroyed and made anew, or through RESET. */
+/* Destroys and recreates a pair, or moves it through RESET. The caller has the pair's write lock. */
 static void renew(struct pair *pair, uint64_t *rng)
 {
 	if (draw(rng, 2)) {
@@ -217,7 +217,8 @@ static void use_pair(uint64_t *rng, struct ibv_mr *mr)
 		failed = attr.qp_state == IBV_QPS_ERR;
 	}
 	if (what < 20) {
-		/* Registered for one post, and gone before anybody knows whether it was sent. */
+		/* An MR that is registered for one post, and deregistered before it is known whether the post was
+		 * sent. */
 		struct ibv_mr *brief = ibv_reg_mr(pair->qps[0]->pd, mr->addr, 4096, IBV_ACCESS_LOCAL_WRITE);
 
 		if (!brief)
@@ -230,14 +231,14 @@ static void use_pair(uint64_t *rng, struct ibv_mr *mr)
 	while (posts-- > 0)
 		post(pair, draw(rng, 10000) ? pair->mr : mr, rng);
 	pthread_rwlock_unlock(&pair->lock);
-	/* Now and then one that still works, too. */
+	/* Now and then also a working pair. */
 	if ((failed || what == 1) && !pthread_rwlock_trywrlock(&pair->lock)) {
 		renew(pair, rng);
 		pthread_rwlock_unlock(&pair->lock);
 	}
 }
 
-/* A context and all that hangs on it, opened and closed while others work. */
+/* Opens and closes a context with its objects while other threads work. */
 static void visit(void)
 {
 	struct ibv_context *context = open_device();
@@ -248,7 +249,7 @@ static void visit(void)
 
 	if (connect_qp(qp, qp->qp_num, &all.gid) || ibv_destroy_qp(qp) || ibv_destroy_cq(cq) ||
 	    ibv_destroy_comp_channel(channel) || ibv_dealloc_pd(pd) || ibv_close_device(context))
-		die("a visit: %s", strerror(errno));
+		die("a short-lived context: %s", strerror(errno));
 }
 
 static void *anything(void *argument)
@@ -311,7 +312,7 @@ static void stress_open(uint64_t *rng)
 	}
 }
 
-/* Work requests that have not completed. */
+/* Number of work requests that have not completed. */
 static int outstanding(void)
 {
 	int count = 0;

@@ -1,16 +1,17 @@
-/* UC and UD between two processes: what arrives is whole, in order and once; what is lost is lost, and nothing else.
+/* UC and UD between two processes: messages must arrive complete, in order and at most once; the loss of a message
+ * must not affect others.
  *
  *   unreliable uc|ud DEVICE GID [demand]
  *
- * With `demand` the memory is paged on demand, and given back after each batch.
+ * With `demand` the memory is an ODP region, and its pages are discarded after each batch.
  *
- * Prints how many messages were sent and how many arrived. Each batch is received before the next is sent, for nobody
- * holds a sender of UC or UD back. */
+ * Prints the numbers of sent and arrived messages. Each batch is received before the next one is sent, because UC and
+ * UD have no flow control. */
 #include "threads_rig.h"
 
 #include <sys/mman.h>
 
-/* A datagram is one packet, and every message of UC is three. */
+/* A datagram is one packet; a UC message is three packets. */
 enum { BATCH = 64, BATCHES = 50, MTU = 1024, LONGEST = 3 * MTU, GRH = 40, QKEY = 0x11111111, SILENCE_MS = 50 };
 enum { AREA = 3 * BATCH * 4096 };
 
@@ -22,13 +23,13 @@ static struct {
 	struct ibv_mr *mr;
 	uint8_t *area;
 	union ibv_gid gid, peer_gid;
-	/* The other process's QP, and where WRITEs go. */
+	/* The other process's QP, and the target of WRITEs. */
 	uint32_t peer, peer_key;
 	uint64_t peer_area;
 	int ud, side, demand;
 } my;
 
-static uint8_t *place(int slot)
+static uint8_t *slot_at(int slot)
 {
 	return my.area + slot * 4096;
 }
@@ -38,13 +39,13 @@ static int length_of(uint32_t number)
 	return my.ud ? 4 + number * 13 % (MTU - 3) : 2 * MTU + 1 + number * 7 % MTU;
 }
 
-/* Every other message of UC. */
+/* Every second UC message is a WRITE with immediate. */
 static int is_write(uint32_t number)
 {
 	return !my.ud && number % 2;
 }
 
-/* Where a WRITE goes. */
+/* The slot that a WRITE goes to. */
 static int target(uint32_t number)
 {
 	return 2 * BATCH + number % BATCH;
@@ -62,14 +63,14 @@ static void pattern(uint8_t *to, uint32_t number)
 
 static void receive(int slot)
 {
-	struct ibv_sge sge = { (uintptr_t)place(slot), 4096, my.mr->lkey };
+	struct ibv_sge sge = { (uintptr_t)slot_at(slot), 4096, my.mr->lkey };
 	struct ibv_recv_wr wr = { .wr_id = slot, .sg_list = &sge, .num_sge = 1 }, *bad;
 
 	if (ibv_post_recv(my.qp, &wr, &bad))
 		die("ibv_post_recv");
 }
 
-/* A completion within so many milliseconds, which must be a success. */
+/* Waits up to `milliseconds` for a completion, which must be a success. Returns 0 if none comes. */
 static int next(struct ibv_wc *wc, int milliseconds)
 {
 	double end = now() + milliseconds * 1e-3;
@@ -83,18 +84,18 @@ static int next(struct ibv_wc *wc, int milliseconds)
 	return 1;
 }
 
-static void tell(void)
+static void notify(void)
 {
 	if (write(my.side, "", 1) != 1)
-		die("the other process is gone");
+		die("the other process has ended");
 }
 
-static void hear(void)
+static void wait_for_peer(void)
 {
 	char word;
 
 	if (read(my.side, &word, 1) != 1)
-		die("the other process is gone");
+		die("the other process has ended");
 }
 
 static void send_batch(struct ibv_ah *ah, uint32_t first)
@@ -103,7 +104,7 @@ static void send_batch(struct ibv_ah *ah, uint32_t first)
 
 	for (int i = 0; i < BATCH; i++) {
 		uint32_t number = first + i;
-		struct ibv_sge sge = { (uintptr_t)place(i), length_of(number), my.mr->lkey };
+		struct ibv_sge sge = { (uintptr_t)slot_at(i), length_of(number), my.mr->lkey };
 		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
 
 		wr.send_flags = IBV_SEND_SIGNALED;
@@ -118,7 +119,7 @@ static void send_batch(struct ibv_ah *ah, uint32_t first)
 			wr.wr.ud.remote_qpn = my.peer;
 			wr.wr.ud.remote_qkey = QKEY;
 		}
-		pattern(place(i), number);
+		pattern(slot_at(i), number);
 		if (ibv_post_send(my.qp, &wr, &bad))
 			die("ibv_post_send");
 	}
@@ -127,7 +128,7 @@ static void send_batch(struct ibv_ah *ah, uint32_t first)
 			die("no completion of send %" PRIu64, i);
 }
 
-/* How many arrived. */
+/* Returns the number of messages that arrived. */
 static int receive_batch(uint32_t first)
 {
 	uint8_t expected[LONGEST];
@@ -137,7 +138,7 @@ static int receive_batch(uint32_t first)
 
 	while (count < BATCH && next(&wc, SILENCE_MS)) {
 		int wrote = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
-		uint8_t *got = place(wc.wr_id) + skip;
+		uint8_t *got = slot_at(wc.wr_id) + skip;
 
 		if (wrote)
 			number = wc.imm_data;
@@ -146,10 +147,10 @@ static int receive_batch(uint32_t first)
 		if (number < least || number >= first + BATCH || wrote != is_write(number))
 			die("message %u after %u of batch %u", number, least, first);
 		if (wrote)
-			got = place(target(number));
+			got = slot_at(target(number));
 		pattern(expected, number);
 		if (wc.byte_len != (uint32_t)(length_of(number) + skip) || memcmp(got, expected, length_of(number)))
-			die("message %u is not what was sent", number);
+			die("message %u has wrong contents", number);
 		least = number + 1;
 		count++;
 		receive(wc.wr_id);
@@ -157,7 +158,7 @@ static int receive_batch(uint32_t first)
 	return count;
 }
 
-/* What was there is not any more, where it comes back on demand. */
+/* Discards the pages of the ODP region. */
 static void give_back(void)
 {
 	if (my.demand && madvise(my.area, AREA, MADV_DONTNEED))
@@ -181,7 +182,7 @@ static void make_qp(void)
 	mine.area = (uintptr_t)my.area;
 	if (write(my.side, &mine, sizeof(mine)) != sizeof(mine) ||
 	    recv(my.side, &theirs, sizeof(theirs), MSG_WAITALL) != sizeof(theirs))
-		die("the other process is gone");
+		die("the other process has ended");
 	my.peer = theirs.qpn;
 	my.peer_gid = theirs.gid;
 	my.peer_key = theirs.key;
@@ -215,7 +216,7 @@ int main(int argc, char **argv)
 	opt.device = argv[2];
 	opt.gid = atoi(argv[3]);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides) || (child = fork()) < 0)
-		die("cannot make a second process: %s", strerror(errno));
+		die("cannot create a second process: %s", strerror(errno));
 	my.side = sides[child == 0];
 	close(sides[child != 0]);
 	watch(60);
@@ -234,19 +235,19 @@ int main(int argc, char **argv)
 		die("ibv_create_ah: %s", strerror(errno));
 	for (int slot = 0; child && slot < 2 * BATCH; slot++)
 		receive(slot);
-	tell();
-	hear();
+	notify();
+	wait_for_peer();
 	for (uint32_t first = 0; first < BATCH * BATCHES; first += BATCH) {
 		if (child) {
-			hear();
+			wait_for_peer();
 			arrived += receive_batch(first);
 			give_back();
-			tell();
+			notify();
 		} else {
 			give_back();
 			send_batch(ah, first);
-			tell();
-			hear();
+			notify();
+			wait_for_peer();
 		}
 	}
 	if ((ah && ibv_destroy_ah(ah)) || ibv_destroy_qp(my.qp) || ibv_destroy_cq(my.cq) || ibv_dereg_mr(my.mr) ||

@@ -1,16 +1,16 @@
 /*
  * verify: two processes that compare every byte and every completion status of RC or XRC, on any adapter.
  *
- *   verify [options]             one side, waits
- *   verify [options] HOST        the other, which drives
+ *   verify [options]             the server, waits
+ *   verify [options] HOST        the client, drives
  *
- *   -d DEVICE   the first that there is     -g INDEX   GID index: the first RoCE v2 one of IPv4, else of IPv6
+ *   -d DEVICE   the first one found         -g INDEX   GID index: the first RoCE v2 GID of IPv4, else of IPv6
  *   -p PORT     TCP side channel: 18515     -s SEED    of sizes, offsets, operations: 1 (both sides the same)
  *   -n COUNT    of random operations: 300   -m BYTES   longest message: 1 MiB
- *   -t SECONDS  that a completion may take: 10         -v  a line for every test
+ *   -t SECONDS  limit for a completion: 10  -v         prints a line for every test
  *   -c RC|XRC   the service: RC
- *   -o HOW      memory on demand: 1 anonymous, 2 of a file, 3 all memory as one region
- *   -l          the link loses packets: a NAK, which is sent once, may be lost, and retries run out instead
+ *   -o HOW      on-demand memory: 1 anonymous, 2 a file mapping, 3 an implicit region
+ *   -l          the link loses packets: a NAK is sent only once; if it is lost, the request exceeds its retries
  *
  * Ends with "N passed, N failed" of both sides; the exit code is 0 if nothing failed, 2 if it could not run.
  */
@@ -26,7 +26,7 @@
 static const struct {
 	const char *name;
 	void (*run)(struct conn *);
-	/* Of RC alone: about a QP that does both, or has a receive queue. */
+	/* Only with RC: cases that need a QP for both directions, or its own receive queue. */
 	int rc;
 } cases[] = {
 	{ "sizes", sizes, 0 },
@@ -74,7 +74,7 @@ static void options(int argc, char **argv)
 		case 'o': opt.demand = atoi(optarg); break;
 		case 'v': opt.verbose = 1; break;
 		case 'l': opt.lossy = 1; break;
-		default: die("see the head of tests/c/verify.c");
+		default: die("usage: see the comment at the top of tests/c/verify.c");
 		}
 	}
 	opt.host = argv[optind];

@@ -1,10 +1,10 @@
-/* Memory windows of both types: what they open, to whom, and how they are closed. */
+/* Memory windows of both types: the access that they open, the QPs that may use it, and their invalidation. */
 #ifndef WINDOWS_H
 #define WINDOWS_H
 
 #include "memory.h"
 
-/* The server's window, of one region. */
+/* The server's window, with its region. */
 struct window {
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
@@ -18,7 +18,7 @@ static inline struct ibv_mw_bind_info part(struct window *w, size_t offset, size
 	return (struct ibv_mw_bind_info){ w->mr, (uintptr_t)rig.target.at + offset, len, IBV_ACCESS_REMOTE_WRITE };
 }
 
-/* By the verb, on any QP of the domain. */
+/* Binds by ibv_bind_mw, on any QP of the PD. */
 static inline void bind_by_verb(struct conn *c, struct window *w, size_t offset, size_t len, const char *what)
 {
 	struct ibv_mw_bind bind = { .wr_id = 3, .send_flags = IBV_SEND_SIGNALED, .bind_info = part(w, offset, len) };
@@ -29,7 +29,7 @@ static inline void bind_by_verb(struct conn *c, struct window *w, size_t offset,
 	expect(c->send_cq, 3, IBV_WC_SUCCESS, IBV_WC_BIND_MW, what);
 }
 
-/* By work request; the key is the window's then. */
+/* Binds by work request; after success the window has the request's rkey. */
 static inline void bind_by_request(struct conn *c, struct window *w, size_t offset, size_t len,
 				   enum ibv_wc_status status, const char *what)
 {
@@ -51,8 +51,8 @@ static inline void through(struct conn *c, struct window *w, enum ibv_wc_status 
 
 	exchange(&mine, &theirs, sizeof(mine));
 	if (client) {
-		struct ibv_sge piece = sge(&rig.source, 0, OPEN_LEN);
-		struct ibv_send_wr wr = write_wr(&piece, theirs.to, theirs.rkey);
+		struct ibv_sge data = sge(&rig.source, 0, OPEN_LEN);
+		struct ibv_send_wr wr = write_wr(&data, theirs.to, theirs.rkey);
 
 		pattern(rig.source.at, OPEN_LEN, 61);
 		if (status == IBV_WC_SUCCESS)
@@ -81,16 +81,16 @@ static inline void type_1(struct conn *c, struct window *w)
 	probe(at + OPEN_AT, w->mw->rkey, IBV_WC_SUCCESS, "the first bytes of a window");
 	probe(at + OPEN_AT - 1, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "a byte before a window");
 	probe(at + OPEN_AT + OPEN_LEN - 99, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "a byte after a window");
-	probe(at + OPEN_AT, w->mr->rkey, IBV_WC_REM_ACCESS_ERR, "the region beneath");
+	probe(at + OPEN_AT, w->mr->rkey, IBV_WC_REM_ACCESS_ERR, "the region of a window");
 	if (!client) {
-		check(ibv_dereg_mr(w->mr) != 0, "a region with a window stays registered");
-		bind_by_verb(c, w, 2000, 100, "a window that moves");
+		check(ibv_dereg_mr(w->mr) != 0, "a region with a window cannot be deregistered");
+		bind_by_verb(c, w, 2000, 100, "a window that is bound again");
 	}
-	probe(at + OPEN_AT, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "where the window was");
-	probe(at + 2000, w->mw->rkey, IBV_WC_SUCCESS, "where the window is");
+	probe(at + OPEN_AT, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "the old range of a window");
+	probe(at + 2000, w->mw->rkey, IBV_WC_SUCCESS, "the new range of a window");
 	if (!client)
-		bind_by_verb(c, w, 0, 0, "a window that is closed");
-	probe(at + 2000, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "where the window was closed");
+		bind_by_verb(c, w, 0, 0, "a window bound with length 0");
+	probe(at + 2000, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "the range of an invalidated window");
 }
 
 static inline void type_2(struct window *w)
@@ -107,7 +107,7 @@ static inline void type_2(struct window *w)
 		through(&c, w, IBV_WC_SUCCESS, "a WRITE through a window of type 2");
 		probe((uintptr_t)rig.target.at + OPEN_AT, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "another QP");
 		if (!client && by_peer)
-			post_recv(&c, 5, NULL, 0, "a message that invalidates");
+			post_recv(&c, 5, NULL, 0, "a message with invalidate");
 		exchange(&w->mw->rkey, &theirs, sizeof(theirs));
 		if (client && by_peer) {
 			struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = theirs };
@@ -116,14 +116,14 @@ static inline void type_2(struct window *w)
 		} else if (!client && by_peer) {
 			struct ibv_wc wc = expect(c.recv_cq, 5, IBV_WC_SUCCESS, IBV_WC_RECV, "invalidated");
 
-			check(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == w->mw->rkey, "the key that ended");
+			check(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == w->mw->rkey, "invalidated rkey");
 		} else if (!client) {
 			struct ibv_send_wr wr = { .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = w->mw->rkey };
 
 			succeeds(&c, &wr, IBV_WC_LOCAL_INV, "local invalidate");
 		}
 		barrier();
-		through(&c, w, IBV_WC_REM_ACCESS_ERR, "a WRITE through a window that was invalidated");
+		through(&c, w, IBV_WC_REM_ACCESS_ERR, "a WRITE through an invalidated window");
 		conn_close(&c);
 	}
 	conn_open(&c, &usual);

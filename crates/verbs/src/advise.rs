@@ -1,4 +1,4 @@
-//! Advice about regions that are paged on demand.
+//! `ibv_advise_mr`: advice about ODP regions.
 
 use crate::abi::*;
 use crate::context;
@@ -8,8 +8,8 @@ use std::ffi::c_int;
 use weir_device::Advice;
 use weir_transport::Sge;
 
-/// Through `verbs_context`. EOPNOTSUPP for an adapter without memory on demand and for unknown advice, EINVAL for unknown flags and an empty list, and what
-/// [`weir_device::Pd::advise_mr`] says.
+/// Called through `verbs_context`. EOPNOTSUPP for an adapter without ODP and for unknown advice; EINVAL for unknown
+/// flags and an empty list; otherwise the errors of [`weir_device::Pd::advise_mr`].
 ///
 /// # Safety
 /// `pd` is alive, `list` has `count` elements.
@@ -21,10 +21,10 @@ pub unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     allocating(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, device) = unsafe { (pd_mr::own(pd), &context::own((*pd).context).device) };
         if !device.has_on_demand() {
-            // What rdma-core says for a provider that has no such function.
+            // rdma-core returns this for a provider without the function.
             return Err(EOPNOTSUPP);
         }
         let advice = match advice {
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn advise_mr(
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || list.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let list = unsafe { std::slice::from_raw_parts(list, count as usize) };
         let list: Vec<Sge> =
             list.iter().map(|sge| Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }).collect();

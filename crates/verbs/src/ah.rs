@@ -1,4 +1,4 @@
-//! Address handles: where a datagram goes.
+//! Address handles: the destination of a datagram.
 
 use crate::abi::*;
 use crate::context;
@@ -9,20 +9,20 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_device::{AddressHandle, Errno};
 
-/// An `ibv_ah` and what it was made with.
+/// An `ibv_ah` with its attributes.
 #[repr(C)]
 struct Ah {
     ibv: ibv_ah,
     device: AddressHandle,
 }
 
-/// EINVAL without a GRH, or where a slot of the GID table is named that is empty: RoCE routes by GID alone.
+/// EINVAL without a GRH, or if `sgid_index` names an empty entry of the GID table: RoCE routes by GID only.
 ///
 /// # Safety
 /// `pd` is alive, `attr` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create(pd, &*attr) })
 }
 
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*ah).context) {
                 return Ok(());
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     attr: *mut ibv_ah_attr,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *attr = reply_to(context, port, &*wc, grh)? };
         Ok(0)
     })
@@ -68,23 +68,23 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create(pd, &reply_to((*pd).context, port, &*wc, grh)?) })
 }
 
-/// The adapter's number of an address.
+/// The adapter's number for an address handle.
 ///
 /// # Safety
 /// `ah` is alive.
 pub unsafe fn number_of(ah: *const ibv_ah) -> u32 {
-    // SAFETY: every `ibv_ah` of ours is the start of an `Ah`.
+    // SAFETY: every `ibv_ah` that Weir creates is the start of an `Ah`.
     unsafe { (*ah.cast::<Ah>()).device.number() }
 }
 
 /// # Safety
 /// `pd` is alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
-    // SAFETY: the caller's promise; the context of a living PD is open.
+    // SAFETY: guaranteed by the caller; the context of a living PD is open.
     let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
     if attr.port_num != 1 {
         return Err(EINVAL);
@@ -94,7 +94,7 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Err
     Ok(Box::into_raw(Box::new(Ah { ibv, device })).cast())
 }
 
-/// The way back to the sender of a received datagram (IBTA 11.2.2.1, annex A17.9.2).
+/// The address vector of the sender of a received datagram (IBTA 11.2.2.1, annex A17.9.2).
 ///
 /// # Safety
 /// `context` is open, `grh` readable where `wc` says so.
@@ -114,10 +114,10 @@ unsafe fn reply_to(
     if wc.wc_flags & IBV_WC_GRH == 0 {
         return Ok(attr);
     }
-    // SAFETY: the completion says that there is one, which is 40 bytes.
+    // SAFETY: the completion says that there is a GRH, which is 40 bytes long.
     let header = unsafe { &*grh.cast::<[u8; 40]>() };
     let received = Received::parse(header).ok_or(EINVAL)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let gids = unsafe { context::own(context) }.device.gids();
     let ours = gids.iter().position(|gid| gid.map(|a| a.to_canonical()) == Some(received.to));
     attr.is_global = 1;
@@ -131,7 +131,7 @@ unsafe fn reply_to(
     Ok(attr)
 }
 
-/// What the network header of a received datagram says.
+/// The fields of a received datagram's network header.
 #[derive(Debug, PartialEq, Eq)]
 struct Received {
     from: IpAddr,
@@ -142,7 +142,7 @@ struct Received {
 }
 
 impl Received {
-    /// 40 bytes of IPv6 header, or 20 bytes of anything and an IPv4 header.
+    /// Parses 40 bytes of IPv6 header, or 20 arbitrary bytes and an IPv4 header.
     fn parse(header: &[u8; 40]) -> Option<Received> {
         if header[0] >> 4 == 6 {
             let first = u32::from_be_bytes(header[..4].try_into().ok()?);
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_header_are_read() {
+    fn ipv4_and_ipv6_headers_are_parsed() {
         let mut header = [0; 40];
         assert_eq!(Received::parse(&header), None);
         header[20..].copy_from_slice(&[0x45, 0x20, 0, 60, 0, 0, 0x40, 0, 63, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);

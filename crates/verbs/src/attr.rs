@@ -1,4 +1,4 @@
-//! QP attributes between their C form and the protocol's.
+//! Conversion of QP attributes between their C form and the transport's.
 
 use crate::abi::*;
 use crate::ffi::{EINVAL, EOPNOTSUPP};
@@ -7,10 +7,10 @@ use weir_device::Errno;
 use weir_transport::{Access, AddressVector, AttrMask, Mtu, Psn, QpAttr, QpCaps, QpState};
 use weir_wire::RnrTimer;
 
-/// The attributes that `mask` names. EOPNOTSUPP: a bit of the mask that there is not; EINVAL: such a state or MTU.
+/// The attributes that `mask` names. EOPNOTSUPP for an unknown bit of the mask, EINVAL for an unknown state or MTU.
 pub fn to_modify(attr: &ibv_qp_attr, mask: c_int) -> Result<(QpAttr, AttrMask), Errno> {
     let mask = AttrMask::from_bits(mask as u32).ok_or(EOPNOTSUPP)?;
-    // What is not named may be anything.
+    // An attribute that the mask does not name may have any value.
     let named = |bit, number: c_int, from: fn(c_int) -> Option<_>| {
         if mask.contains(bit) { from(number).ok_or(EINVAL).map(Some) } else { Ok(None) }
     };
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_named_attributes_have_to_make_sense() {
+    fn only_attributes_in_the_mask_are_checked() {
         let mut attr = ibv_qp_attr { qp_state: 99, path_mtu: 77, rq_psn: 5, ..Default::default() };
         let (modify, mask) = to_modify(&attr, AttrMask::RQ_PSN.bits() as c_int).unwrap();
         assert_eq!((modify.rq_psn, mask), (Psn::new(5), AttrMask::RQ_PSN));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_reports_what_a_modify_set() {
+    fn query_reports_what_modify_set() {
         let attr = ibv_qp_attr {
             qp_state: 2,
             path_mtu: 5,

@@ -1,8 +1,8 @@
-//! Work requests that are built call by call: `ibv_wr_start`, one builder and its setters for each, then
+//! Work requests that a program builds call by call: `ibv_wr_start`, one builder and its setters for each, then
 //! `ibv_wr_complete` or `ibv_wr_abort`.
 //!
-//! They are gathered beside the send queue, so that the engine goes on meanwhile, and posted as one batch. An error
-//! sticks until the batch is completed, which then posts nothing.
+//! They are collected outside of the send queue, so that the engine can continue meanwhile, and posted as one batch.
+//! After an error the batch stays failed until it is completed, and `ibv_wr_complete` then posts nothing.
 
 use crate::abi::*;
 use crate::ah;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use weir_device::Errno;
 use weir_transport::{Data, Datagram, SendFlags, SendOp, SendWr, Sge, Target};
 
-/// The batch of a QP that is being built.
+/// The batch that is being built for a QP.
 pub type Builder = Gate<Batch>;
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
@@ -42,7 +42,7 @@ enum Stored {
     Inline(Range<usize>),
 }
 
-/// What can be built here, by type of QP: each has what the one before it has.
+/// The operations that each type of QP can build; each set contains the one before it.
 const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 const SENDS_AND_WRITES: u64 = SENDS
     | IBV_QP_EX_WITH_RDMA_WRITE
@@ -55,10 +55,10 @@ const ALL: u64 = SENDS_AND_WRITES
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
-/// What an atomic works on.
+/// Bytes that an atomic operates on.
 const ATOMIC_BYTES: usize = 8;
 
-/// Whether a QP of this type can have these operations built.
+/// Whether a QP of this type can build these operations.
 pub fn offers(qp_type: c_int, operations: u64) -> bool {
     let offered = match qp_type {
         IBV_QPT_RC => ALL | IBV_QP_EX_WITH_ATOMIC_WRITE,
@@ -70,12 +70,12 @@ pub fn offers(qp_type: c_int, operations: u64) -> bool {
     operations & !offered == 0
 }
 
-/// Inline bytes that these operations need, asked for or not.
+/// Inline bytes that these operations need, whether or not the program requests them.
 pub fn inline_bytes(operations: u64) -> u32 {
     if operations & IBV_QP_EX_WITH_ATOMIC_WRITE != 0 { ATOMIC_BYTES as u32 } else { 0 }
 }
 
-/// Sets the functions of a QP that was made for `operations`. The others stay NULL, as with adapters.
+/// Sets the functions of a QP that was created for `operations`. The others stay NULL, as with adapters.
 pub fn install(qp: &mut ibv_qp_ex, operations: u64) {
     qp.wr_start = Some(wr_start);
     qp.wr_complete = Some(wr_complete);
@@ -125,17 +125,18 @@ impl Batch {
         }
     }
 
-    /// A work request, with no data yet. ENOMEM beyond what the send queue could ever hold.
+    /// Adds a work request without data. ENOMEM for more requests than the send queue can hold.
     fn begin(&mut self, wr_id: u64, flags: u32, op: SendOp, max: u32) {
         if self.wrs.len() >= max as usize {
             return self.fail(libc::ENOMEM);
         }
-        // How the data comes is the setter's to say.
+        // The setter decides whether the data is inline.
         let flags = SendFlags::from_bits_truncate(flags) - SendFlags::INLINE;
         self.wrs.push(Staged { wr_id, op, flags, data: Stored::Gather(0..0), to: Target::Peer });
     }
 
-    /// Whom the newest work request is for. Whether a QP needs that is found out when it is posted.
+    /// Sets the target of the newest work request. Whether the QP needs this target is checked when the request is
+    /// posted.
     fn address(&mut self, to: Target) {
         match self.wrs.last_mut() {
             Some(wr) => wr.to = to,
@@ -143,33 +144,34 @@ impl Batch {
         }
     }
 
-    /// The data of the newest work request. ENOMEM: more pieces than the QP was made for; EINVAL: there is no request.
-    fn gather(&mut self, pieces: &[Sge], max: u32) {
-        if pieces.len() > max as usize {
+    /// Sets the SGEs of the newest work request. ENOMEM for more SGEs than the QP was created for; EINVAL if there is
+    /// no request.
+    fn gather(&mut self, sges: &[Sge], max: u32) {
+        if sges.len() > max as usize {
             return self.fail(libc::ENOMEM);
         }
         let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
         let start = self.sges.len();
-        self.sges.extend_from_slice(pieces);
+        self.sges.extend_from_slice(sges);
         wr.flags.remove(SendFlags::INLINE);
         wr.data = Stored::Gather(start..self.sges.len());
     }
 
-    /// The same, copied now. ENOMEM: more bytes than the QP was made for.
+    /// Sets the data of the newest work request and copies it now. ENOMEM for more bytes than the QP was created for.
     ///
     /// # Safety
-    /// Each piece is readable for its length.
-    unsafe fn copy(&mut self, pieces: impl Iterator<Item = (*const u8, usize)> + Clone, max: usize) {
-        let length = pieces.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
+    /// Each segment is readable for its length.
+    unsafe fn copy(&mut self, segments: impl Iterator<Item = (*const u8, usize)> + Clone, max: usize) {
+        let length = segments.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
         if length > max {
             return self.fail(libc::ENOMEM);
         }
         let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
         let start = self.inline.len();
         self.inline.reserve(length);
-        for (from, length) in pieces.filter(|(_, length)| *length > 0) {
+        for (from, length) in segments.filter(|(_, length)| *length > 0) {
             let end = self.inline.len();
-            // SAFETY: readable by the caller's promise; there is room for the sum of all.
+            // SAFETY: the caller guarantees that it is readable; the reserved space holds the sum of all lengths.
             unsafe {
                 self.inline.as_mut_ptr().add(end).copy_from_nonoverlapping(from, length);
                 self.inline.set_len(end + length);
@@ -203,10 +205,10 @@ impl Batch {
     }
 }
 
-/// Everything between `wr_start` and `wr_complete` or `wr_abort` is one thread's. Nothing happens in a forked child,
-/// where another thread's batch may be in the middle of a change.
+/// All calls between `wr_start` and `wr_complete` or `wr_abort` come from one thread. In a forked child this does
+/// nothing, because another thread may have been changing the batch at the fork.
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's QP is alive; entered before the batch is touched.
+    // SAFETY: the caller's QP is alive; the gate is entered before the batch is accessed.
     guard_hot((), || unsafe {
         if let Ok(own) = qp::alive(qp.cast()) {
             own.builder.enter();
@@ -217,7 +219,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     guard_hot(libc::EIO, || {
-        // SAFETY: the caller's QP is alive, and entered by `wr_start`. A panic must not leave it entered.
+        // SAFETY: the caller's QP is alive, and `wr_start` entered its gate. A panic must not leave the gate entered.
         unsafe {
             match qp::alive(qp.cast()) {
                 Ok(own) => {
@@ -232,7 +234,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate.
     unsafe {
         with_batch(qp, |own, batch| {
             batch.clear();
@@ -241,12 +243,12 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     }
 }
 
-/// Works on the batch of a QP.
+/// Runs `work` on the batch of a QP.
 ///
 /// # Safety
 /// The QP is alive and entered.
 unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpOwn, &mut Batch)) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard_hot((), || unsafe {
         if let Ok(own) = qp::alive(qp.cast()) {
             work(own, own.builder.inner());
@@ -257,7 +259,7 @@ unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpOwn, &mut Batch)) 
 /// # Safety
 /// The QP is alive and entered.
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { with_batch(qp, |own, batch| batch.begin((*qp).wr_id, (*qp).wr_flags, op, own.max_send_wr)) }
 }
 
@@ -265,7 +267,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
 macro_rules! builders {
     ($($name:ident($($arg:ident: $type:ty),*) => $op:expr;)*) => {$(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex, $($arg: $type),*) {
-            // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+            // SAFETY: the caller's QP is alive, and `wr_start` entered its gate.
             unsafe { begin(qp, $op) }
         }
     )*};
@@ -285,7 +287,7 @@ builders! {
 }
 
 unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`; so are window and region.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate; window and region are alive.
     unsafe {
         match mw::by_request(&ibv_wr_bind_mw { mw, rkey, bind_info: *info }) {
             Ok(bind) => begin(qp, SendOp::BindWindow(bind)),
@@ -294,9 +296,9 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, 
     }
 }
 
-/// The eight bytes are taken now; there is nothing to set.
+/// Copies the eight bytes now; this request needs no setter.
 unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, bytes: *const c_void) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the bytes are readable.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate; the bytes are readable.
     unsafe {
         begin(qp, SendOp::AtomicWrite { remote_addr, rkey });
         with_batch(qp, |own, batch| batch.copy(std::iter::once((bytes.cast(), ATOMIC_BYTES)), own.max_inline));
@@ -304,7 +306,7 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr:
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_qpn: u32, remote_qkey: u32) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`; so is the address handle.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate; the address handle is NULL or alive.
     unsafe {
         with_batch(qp, |_, batch| {
             if ah.is_null() {
@@ -317,38 +319,38 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate.
     unsafe { with_batch(qp, |_, batch| batch.address(Target::Srq(remote_srqn & 0xff_ffff))) }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate.
     unsafe { with_batch(qp, |own, batch| batch.gather(&[Sge { addr, length, lkey }], own.max_send_sge)) }
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the list has `count` pieces.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate; the list has `count` SGEs.
     unsafe {
-        // `Sge` lies as `ibv_sge` does.
-        let pieces = if count == 0 { &[] } else { std::slice::from_raw_parts(list.cast(), count) };
-        with_batch(qp, |own, batch| batch.gather(pieces, own.max_send_sge));
+        // `Sge` has the layout of `ibv_sge`.
+        let sges = if count == 0 { &[] } else { std::slice::from_raw_parts(list.cast(), count) };
+        with_batch(qp, |own, batch| batch.gather(sges, own.max_send_sge));
     }
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the data is readable.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate; the data is readable.
     unsafe {
-        let piece = (addr.cast_const().cast(), length);
-        with_batch(qp, |own, batch| batch.copy(std::iter::once(piece), own.max_inline));
+        let segment = (addr.cast_const().cast(), length);
+        with_batch(qp, |own, batch| batch.copy(std::iter::once(segment), own.max_inline));
     }
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
-    // SAFETY: the caller's QP is alive, and entered by `wr_start`; the list has `count` readable pieces.
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate; the list has `count` readable buffers.
     unsafe {
-        let pieces = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
-        let pieces = pieces.iter().map(|piece| (piece.addr.cast_const().cast::<u8>(), piece.length));
-        with_batch(qp, |own, batch| batch.copy(pieces, own.max_inline));
+        let buffers = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
+        let segments = buffers.iter().map(|buffer| (buffer.addr.cast_const().cast::<u8>(), buffer.length));
+        with_batch(qp, |own, batch| batch.copy(segments, own.max_inline));
     }
 }
 
@@ -363,9 +365,9 @@ mod tests {
     #[test]
     fn each_work_request_has_its_own_data() {
         let mut batch = Batch::default();
-        let piece = |length| Sge { addr: 1, length, lkey: 2 };
+        let sge = |length| Sge { addr: 1, length, lkey: 2 };
         batch.begin(7, IBV_SEND_SIGNALED | IBV_SEND_INLINE, SendOp::Send, 8);
-        batch.gather(&[piece(3), piece(4)], 2);
+        batch.gather(&[sge(3), sge(4)], 2);
         batch.begin(8, 0, write(), 8);
         let (a, b) = (*b"in", *b"line");
         // SAFETY: arrays of this test.
@@ -393,14 +395,14 @@ mod tests {
     }
 
     #[test]
-    fn each_type_of_qp_offers_what_it_can_do() {
+    fn each_qp_type_offers_its_operations() {
         assert!(offers(IBV_QPT_RC, ALL) && offers(IBV_QPT_UC, SENDS_AND_WRITES) && offers(IBV_QPT_UD, SENDS));
         assert!(!offers(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ) && !offers(IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE));
         assert!(!offers(IBV_QPT_RC, IBV_QP_EX_WITH_TSO));
     }
 
     #[test]
-    fn the_first_error_sticks() {
+    fn the_first_error_is_kept_until_the_batch_is_cleared() {
         let mut batch = Batch::default();
         batch.gather(&[], 1);
         assert_eq!(batch.error, libc::EINVAL);

@@ -1,4 +1,4 @@
-//! Opening and closing a device, and the tables of functions in an open one.
+//! Opening and closing a device, and the function tables of an open device.
 
 use crate::abi::*;
 use crate::ffi::{ENODEV, object_of, status, zeroed};
@@ -11,15 +11,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use weir_device::{Errno, Home, headroom};
 
-/// An open device. Our part stands before the public one: `verbs_context` must end with its `ibv_context`, and
-/// programs built against a longer `verbs_context` look for its members in front.
+/// An open device. Weir's part comes before the public one: `verbs_context` must end with its `ibv_context`, and
+/// programs built against a longer `verbs_context` read its additional members at lower addresses.
 #[repr(C)]
 pub struct Context {
     pub own: ContextOwn,
     verbs: verbs_context,
 }
 
-/// Our part of a context.
+/// Weir's part of a context.
 pub struct ContextOwn {
     pub device: Arc<weir_device::Context>,
     pub info: &'static device::DeviceOwn,
@@ -29,10 +29,10 @@ pub struct ContextOwn {
     _cmd_fd: OwnedFd,
 }
 
-/// Where the `ibv_context` stands in a [`Context`].
+/// Offset of the `ibv_context` in a [`Context`].
 const PUBLIC: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
 
-// Nothing may stand between the `ibv_context` and the end of the `verbs_context`.
+// There must be no bytes between the `ibv_context` and the end of the `verbs_context`.
 const _: () = assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
 
 /// # Safety
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         if device.is_null() {
             return Err(ENODEV);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let info = unsafe { device::own(device) };
         let opened = weir_device::Context::open(&info.name)?;
         let (exports, cmd_fd) = Exports::new(device)?;
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     })
 }
 
-/// A context of an opened device; `cmd_fd` stands for it and for what it `exports`.
+/// Creates a context of an opened device; `cmd_fd` identifies the device and its `exports`.
 pub fn make(
     device: *mut ibv_device,
     opened: Arc<weir_device::Context>,
@@ -73,7 +73,7 @@ pub fn make(
         },
     });
     let context = Box::into_raw(context);
-    // SAFETY: just made; the mutex is initialised in its final place.
+    // SAFETY: just created; the mutex is initialised at its final address.
     unsafe {
         let public = context.byte_add(PUBLIC).cast::<ibv_context>();
         libc::pthread_mutex_init(&raw mut (*public).mutex, std::ptr::null());
@@ -81,19 +81,19 @@ pub fn make(
     }
 }
 
-/// A forked child leaves its parent's device as it is, as all calls do that end an object.
+/// In a forked child this does nothing to the parent's device, like all calls that destroy an object.
 ///
 /// # Safety
 /// `context` is from `ibv_open_device` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; `ibv_open_device` made it from a Box.
+        // SAFETY: guaranteed by the caller; `ibv_open_device` created it from a Box.
         unsafe {
             if is_inherited(context) {
                 return Ok(());
             }
-            // QPs that the application left behind end with the device that they are of, as with a real one.
+            // QPs that the application has not destroyed are destroyed with their device, as with a real adapter.
             for qp in own(context).registry.qps().objects() {
                 if let Err(error) = (*qp.as_ptr()).own.device.destroy() {
                     tracing::warn!(?error, "a QP could not be destroyed with its device");
@@ -106,39 +106,40 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     })
 }
 
-/// Our part of a context.
+/// Weir's part of a context.
 ///
 /// # Safety
 /// `context` is open and stays so for `'a`.
 pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
-    // SAFETY: every `ibv_context` of ours is part of a `Context`.
+    // SAFETY: every `ibv_context` that Weir creates is part of a `Context`.
     unsafe { &(*context.byte_sub(PUBLIC).cast::<Context>()).own }
 }
 
-/// As [`own`]; EIO in a forked child. At the fork, other threads of the parent may have held locks of its objects: they
-/// are never released in the child, and what they guard may be in the middle of a change.
+/// Like [`own`], but EIO in a forked child. At the fork, other threads of the parent may have held locks of its
+/// objects. The child never releases these locks, and what they guard may be half changed.
 ///
 /// # Safety
-/// As [`own`].
+/// As for [`own`].
 pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(context) };
     own.home.check()?;
     Ok(own)
 }
 
-/// Whether this is a forked child of the process that opened the device.
+/// Whether this process is a forked child of the process that opened the device.
 ///
 /// # Safety
-/// As [`own`].
+/// As for [`own`].
 pub unsafe fn is_inherited(context: *const ibv_context) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { own(context) }.home.is_left()
 }
 
-/// What a member left NULL means is in the header's inline function: EOPNOTSUPP. Those that it calls unseen are set.
+/// Members that stay NULL make the header's inline functions return EOPNOTSUPP. The members that these functions call
+/// without a check are set.
 fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs_context {
-    // SAFETY: integers, pointers, optional functions; a zeroed mutex is one that is not initialised yet.
+    // SAFETY: integers, pointers and optional functions; a zeroed mutex is an uninitialised mutex.
     let mut verbs: verbs_context = unsafe { zeroed() };
     verbs.query_port = Some(query::query_port);
     verbs.query_rt_values = Some(query::query_rt_values);

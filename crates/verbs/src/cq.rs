@@ -1,4 +1,4 @@
-//! Completion queues and completion channels: making and ending them, and their events.
+//! Completion queues and completion channels: their creation, destruction and events.
 
 use crate::abi::*;
 use crate::context;
@@ -12,14 +12,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use weir_device::{CqCreate, Errno, Home};
 
-/// An `ibv_cq` and our part of it. Any can be polled as an `ibv_cq`, which an `ibv_cq_ex` begins like.
+/// An `ibv_cq` and Weir's part of it. Every CQ can be polled as an `ibv_cq`: an `ibv_cq_ex` begins with the same
+/// members.
 #[repr(C)]
 pub struct Cq {
     ibv: ibv_cq_ex,
     pub own: CqOwn,
 }
 
-/// What a CQ is made with.
+/// The attributes of a new CQ.
 pub struct Creating {
     pub cqe: u32,
     pub cq_context: *mut c_void,
@@ -28,11 +29,11 @@ pub struct Creating {
     pub timestamps: bool,
     pub ignore_overrun: bool,
     pub polling: Polling,
-    /// A parent domain for its memory, or NULL.
+    /// The parent domain that allocates the CQ's memory, or NULL.
     pub parent: *mut ibv_pd,
 }
 
-/// Our part of a CQ.
+/// Weir's part of a CQ.
 pub struct CqOwn {
     pub device: Arc<weir_device::Cq>,
     pub polling: Polling,
@@ -57,7 +58,7 @@ struct ChannelOwn {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::alive(context)? };
         let device = own.device.create_channel()?;
         let ibv = ibv_comp_channel { context, fd: device.fd(), refcnt: 0 };
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*channel).context) {
                 return Ok(());
@@ -109,22 +110,22 @@ pub unsafe extern "C" fn ibv_create_cq(
             polling: Polling::default(),
             parent: std::ptr::null_mut(),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { create(context, creating)? }.cast())
     })
 }
 
 /// # Safety
-/// `context` is open, the channel NULL or alive, and so is the parent domain.
+/// `context` is open, the channel is NULL or alive, the parent domain is NULL or alive.
 pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (own, vectors) = unsafe { (context::alive(context)?, (*context).num_comp_vectors) };
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
         return Err(EINVAL);
     }
     let notify = (!channel.is_null()).then(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { &(*channel.cast::<Channel>()).own }.device.clone()
     });
     let cookie = new_cookie();
@@ -140,7 +141,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     let made = CqOwn { device, polling, registry: own.registry.clone(), cookie, home: Home::here() };
     // SAFETY: a parent domain outlives its CQs.
     let cq = unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: made })? };
-    // SAFETY: just made, in its final place.
+    // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
         libc::pthread_cond_init(&raw mut (*cq).ibv.cond, std::ptr::null());
@@ -152,13 +153,13 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     Ok(cq.cast())
 }
 
-/// `ibv_modify_cq`: moderation of events is all that can be changed.
+/// `ibv_modify_cq`. Only the moderation of events can be changed; EINVAL for any other attribute.
 ///
 /// # Safety
 /// `cq` is alive, `attr` as in verbs.h.
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     allocating(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (alive(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
             return Err(EINVAL);
@@ -175,7 +176,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         if cqe < 1 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let device = &alive(cq)?.device;
             device.resize(cqe as u32)?;
@@ -190,7 +191,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*cq).context) {
                 return Ok(());
@@ -226,7 +227,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (own, fd, inherited) =
         unsafe { (&(*channel.cast::<Channel>()).own, (*channel).fd, context::is_inherited((*channel).context)) };
     if inherited {
@@ -235,8 +236,8 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     }
     let mut outcome = None;
     while outcome.is_none() {
-        // A thread that is cancelled ends here: nothing in this function has a destructor.
-        // SAFETY: our descriptor.
+        // A cancelled thread unwinds from here: nothing in this function has a destructor.
+        // SAFETY: the channel's descriptor.
         if unsafe { ffi::read_event(fd) } != 0 {
             return -1;
         }
@@ -245,7 +246,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             let mut cqs = own.registry.cqs();
             let entry = cqs.get(cookie)?;
             entry.completion_events = entry.completion_events.wrapping_add(1);
-            // SAFETY: alive while the lock is held, and then until the event is acknowledged.
+            // SAFETY: alive while the registry is locked, and after that until the event is acknowledged.
             unsafe {
                 *cq = entry.object().cast();
                 *cq_context = (**cq).cq_context;
@@ -257,10 +258,10 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 }
 
 /// # Safety
-/// `cq` has that many events that were not acknowledged.
+/// `cq` has `nevents` unacknowledged events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-    // SAFETY: the caller's promise: `ibv_destroy_cq` waits for these events.
+    // SAFETY: guaranteed by the caller: `ibv_destroy_cq` waits for these events.
     guard((), || unsafe {
         if alive(cq).is_ok() {
             acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents);
@@ -268,38 +269,38 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     })
 }
 
-/// Our part of a CQ.
+/// Weir's part of a CQ.
 ///
 /// # Safety
 /// `cq` is alive for `'a`.
 pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
-    // SAFETY: every `ibv_cq` of ours is the start of a `Cq`.
+    // SAFETY: every `ibv_cq` that Weir creates is the start of a `Cq`.
     unsafe { &(*cq.cast::<Cq>()).own }
 }
 
-/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
 ///
 /// # Safety
-/// As [`own`].
+/// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(cq) };
     own.home.check()?;
     Ok(own)
 }
 
-/// Counts events as acknowledged and wakes whoever destroys their object.
+/// Counts events as acknowledged and wakes the thread that destroys their object.
 ///
 /// # Safety
-/// All three are of one living object.
+/// All three pointers belong to one living object.
 pub unsafe fn acknowledge(
     mutex: *mut libc::pthread_mutex_t,
     cond: *mut libc::pthread_cond_t,
     completed: *mut u32,
     count: u32,
 ) {
-    // SAFETY: the caller's promise; the counter is only touched under the mutex.
+    // SAFETY: guaranteed by the caller; the counter is accessed only under the mutex.
     unsafe {
         libc::pthread_mutex_lock(mutex);
         *completed = (*completed).wrapping_add(count);
@@ -313,7 +314,7 @@ pub unsafe fn acknowledge(
 /// # Safety
 /// The channel and its context are alive.
 unsafe fn count_users(channel: *mut ibv_comp_channel, change: c_int) -> c_int {
-    // SAFETY: the caller's promise; the counter is only touched under the context's mutex.
+    // SAFETY: guaranteed by the caller; the counter is accessed only under the context's mutex.
     unsafe {
         let mutex = &raw mut (*(*channel).context).mutex;
         libc::pthread_mutex_lock(mutex);

@@ -1,4 +1,4 @@
-//! Extended CQs: polled one completion after another, read field by field.
+//! Extended CQs: a program polls one completion after another and reads it field by field.
 
 use crate::abi::*;
 use crate::cq::{self, Creating};
@@ -8,18 +8,19 @@ use crate::gate::Gate;
 use std::ffi::{c_int, c_uint};
 use weir_transport::Completion;
 
-/// The completion that is looked at, between `ibv_start_poll` and `ibv_end_poll`.
+/// The current completion between `ibv_start_poll` and `ibv_end_poll`.
 #[derive(Default)]
 pub struct Polling {
     current: Gate<Option<(Completion, u64)>>,
-    /// The application promised that one thread polls: nothing is locked.
+    /// The application guarantees that only one thread polls; the gate is not entered.
     single_threaded: bool,
 }
 
-/// Wall clock stamps are those of the adapter's clock, converted when they are read.
+/// Wall clock time stamps come from the adapter's clock and are converted when the program reads them.
 const STAMPED: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
-/// `ibv_create_cq_ex`. EOPNOTSUPP for flags that are not of rdma-core 44.
+/// `ibv_create_cq_ex`. EOPNOTSUPP for flags that rdma-core 44 does not have, EINVAL for a PD that is no parent
+/// domain.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
     object(|| {
         const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         const FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let attr = unsafe { &*attr };
         let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
         if attr.wc_flags & !IBV_CREATE_CQ_SUP_WC_FLAGS != 0 || attr.comp_mask & !MASK != 0 || flags & !FLAGS != 0 {
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
         }
         let parent =
             if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 { attr.parent_domain } else { std::ptr::null_mut() };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 && !unsafe { domain::is_parent(parent) } {
             return Err(EINVAL);
         }
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
             polling: Polling { single_threaded, ..Polling::default() },
             parent,
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let cq = cq::create(context, creating)?;
             install(&mut *cq, attr.wc_flags);
@@ -59,7 +60,8 @@ pub unsafe extern "C" fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_
     })
 }
 
-/// What was not asked for stays NULL, as with adapters: whoever reads it fails here as there.
+/// The readers that the program did not request stay NULL, as with adapters: a call of such a reader fails in the
+/// same way.
 fn install(cq: &mut ibv_cq_ex, wc_flags: u64) {
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -90,7 +92,7 @@ fn install(cq: &mut ibv_cq_ex, wc_flags: u64) {
     }
 }
 
-/// After success the CQ is the caller's until `end_poll`.
+/// After success the CQ belongs to the calling thread until `end_poll`. ENOENT if the CQ is empty.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     guard_hot(libc::EIO, || {
         // SAFETY: the caller's CQ is alive, `attr` NULL or readable.
@@ -106,11 +108,11 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
         if !polling.single_threaded {
             polling.current.enter();
         }
-        // A panic must not leave it entered.
+        // A panic must not leave the gate entered.
         // SAFETY: entered.
         let found = guard_hot(libc::EIO, || unsafe { advance(cq, polling, true) });
         if found != 0 {
-            // SAFETY: entered above; `end_poll` will not be called.
+            // SAFETY: entered above; the program does not call `end_poll` after an error.
             unsafe { leave(polling) };
         }
         found
@@ -118,12 +120,12 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
+    // SAFETY: the caller's CQ is alive, and `start_poll` entered its gate.
     guard_hot(libc::EIO, || unsafe { advance(cq, &cq::own(cq.cast()).polling, false) })
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
+    // SAFETY: the caller's CQ is alive, and `start_poll` entered its gate.
     guard_hot((), || unsafe {
         if let Ok(own) = cq::alive(cq.cast()) {
             leave(&own.polling);
@@ -131,12 +133,12 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     })
 }
 
-/// ENOENT: there is none.
+/// Makes the next completion current; ENOENT if there is none.
 ///
 /// # Safety
-/// The CQ is alive and entered.
+/// The CQ is alive, and the caller has entered its gate.
 unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match cq::alive(cq.cast()).and_then(|own| own.device.poll_one(first)) {
             Ok(Some((completion, stamp))) => {
@@ -152,19 +154,19 @@ unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
 }
 
 /// # Safety
-/// The caller has entered.
+/// The caller has entered the gate.
 unsafe fn leave(polling: &Polling) {
     if !polling.single_threaded {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { polling.current.leave() };
     }
 }
 
-/// Functions that read a field of the current completion: `0` where there is none.
+/// Functions that read a field of the current completion: 0 if there is none.
 macro_rules! readers {
     ($($name:ident -> $type:ty: |$completion:ident, $stamp:ident| $value:expr;)*) => {$(
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-            // SAFETY: the caller's CQ is alive, and entered by `start_poll`.
+            // SAFETY: the caller's CQ is alive, and `start_poll` entered its gate.
             let current = unsafe { cq::own(cq.cast()).polling.current.inner() };
             current.as_ref().map_or(0, |($completion, $stamp)| $value)
         }
@@ -183,7 +185,7 @@ readers! {
     read_completion_wallclock_ns -> u64: |_completion, stamp| wallclock(*stamp);
 }
 
-/// Ethernet has no LID, and what service level a packet had is not seen behind a UDP socket.
+/// Ethernet has no LID, and a UDP socket does not tell a packet's service level.
 unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
@@ -196,23 +198,23 @@ unsafe extern "C" fn read_dlid_path_bits(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 
-/// The interface takes VLAN tags off.
+/// The interface removes VLAN tags.
 unsafe extern "C" fn read_cvlan(_cq: *mut ibv_cq_ex) -> u16 {
     0
 }
 
-/// There are no flow rules that could tag.
+/// There are no flow rules that could set a tag.
 unsafe extern "C" fn read_flow_tag(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
 
-/// There is no tag matching.
+/// Tag matching is not supported.
 unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
-    // SAFETY: the caller's to write.
+    // SAFETY: the caller guarantees that `info` is writable.
     unsafe { info.write(ibv_wc_tm_info { tag: 0, r#priv: 0 }) };
 }
 
-/// The adapter's clock is CLOCK_MONOTONIC; the distance to CLOCK_REALTIME is that of now.
+/// The adapter's clock is CLOCK_MONOTONIC; the present offset to CLOCK_REALTIME is used.
 fn wallclock(stamp: u64) -> u64 {
     let age = now(libc::CLOCK_MONOTONIC).saturating_sub(stamp);
     now(libc::CLOCK_REALTIME).saturating_sub(age)
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_of_a_second_ago_is_a_second_ago() {
+    fn a_stamp_of_a_second_ago_converts_to_a_wall_clock_of_a_second_ago() {
         let second = 1_000_000_000;
         let then = wallclock(now(libc::CLOCK_MONOTONIC) - second);
         let ago = now(libc::CLOCK_REALTIME) - then;
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_asked_for_can_be_read() {
+    fn only_requested_fields_have_readers() {
         // SAFETY: integers, pointers and optional functions.
         let mut cq: ibv_cq_ex = unsafe { crate::ffi::zeroed() };
         install(&mut cq, IBV_WC_EX_WITH_QP_NUM);

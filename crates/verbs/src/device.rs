@@ -1,7 +1,7 @@
-//! The list of devices, and what can be said of one without opening it.
+//! The list of devices, and the properties of a device that need no open context.
 //!
-//! Devices live until the process ends: a list may be freed while a context of a device in it is open, and programs
-//! compare addresses of devices from two lists.
+//! Devices live until the process ends: a program may free a list while a context of one of its devices is open, and
+//! programs compare the addresses of devices from two lists.
 
 use crate::abi::*;
 use crate::ffi::{fill, guard, object, zeroed};
@@ -10,27 +10,27 @@ use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use weir_device::DeviceInfo;
 
-/// What the provider libraries of the distribution look for behind an `ibv_device` must be zero, meaning "not mine":
-/// more than they read.
+/// Bytes of zeros behind each `ibv_device`. The distribution's provider libraries look for their own data there;
+/// zeros mean "not mine". They read fewer bytes than these.
 const ZEROS_BEHIND: usize = 256;
 
-/// An `ibv_device` and what we know of it.
+/// An `ibv_device` and Weir's data about it.
 #[repr(C)]
 pub struct Device {
     pub ibv: ibv_device,
     zeros: [u8; ZEROS_BEHIND],
     pub own: DeviceOwn,
-    /// The one that was found after it, or NULL.
+    /// The device that was found after this one, or NULL.
     next: AtomicPtr<Device>,
 }
 
-/// Our part of a device.
+/// Weir's part of a device.
 pub struct DeviceOwn {
     pub name: String,
     pub ifname: String,
-    /// Zeros where the interface has none.
+    /// Zeros if the interface has no MAC address.
     pub mac: [u8; 6],
-    /// Big-endian.
+    /// In network byte order.
     pub guid: u64,
     index: usize,
 }
@@ -49,13 +49,13 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
             }
         }
         if !num_devices.is_null() {
-            // SAFETY: writable by the caller's promise.
+            // SAFETY: the caller guarantees that it is writable.
             unsafe { *num_devices = devices.len() as c_int };
         }
         devices.push(std::ptr::null_mut());
-        // The list is freed without its length: malloc knows it.
+        // malloc, because the list is freed without its length.
         let bytes = size_of_val(&devices[..]);
-        // SAFETY: the new block holds all entries; a failure is checked.
+        // SAFETY: the new block holds all entries; a failed allocation is checked.
         unsafe {
             let list = libc::malloc(bytes).cast::<*mut ibv_device>();
             if list.is_null() {
@@ -99,32 +99,32 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     guard(0, || unsafe { own(device) }.guid)
 }
 
-/// Our part of a device.
+/// Weir's part of a device.
 ///
 /// # Safety
-/// `device` is from a list of ours.
+/// `device` is from a list that Weir returned.
 pub unsafe fn own<'a>(device: *const ibv_device) -> &'a DeviceOwn {
-    // SAFETY: every `ibv_device` of ours is the start of a `Device`, which is never freed.
+    // SAFETY: every `ibv_device` that Weir creates is the start of a `Device`, which is never freed.
     unsafe { &(*device.cast::<Device>()).own }
 }
 
-/// The one `Device` of this name in this process. A forked child has its parent's: the list is whole at any time, and
-/// takes no lock.
+/// Returns the process's only `Device` with this name and GUID. A forked child keeps the devices of its parent: the
+/// list needs no lock and is consistent at any time.
 fn interned(info: &DeviceInfo) -> *mut Device {
     static FIRST: AtomicPtr<Device> = AtomicPtr::new(std::ptr::null_mut());
     let guid = info.guid.to_be();
-    let (mut place, mut index, mut new) = (&FIRST, 0, std::ptr::null_mut::<Device>());
+    let (mut link, mut index, mut new) = (&FIRST, 0, std::ptr::null_mut::<Device>());
     loop {
         // SAFETY: NULL, or a device of the list, which is never freed.
-        while let Some(known) = unsafe { place.load(Ordering::Acquire).as_ref() } {
+        while let Some(known) = unsafe { link.load(Ordering::Acquire).as_ref() } {
             if known.own.name == info.name && known.own.guid == guid {
                 if !new.is_null() {
-                    // SAFETY: made below, and no other thread has seen it.
+                    // SAFETY: created below, and no other thread has seen it.
                     drop(unsafe { Box::from_raw(new) });
                 }
                 return std::ptr::from_ref(known).cast_mut();
             }
-            (place, index) = (&known.next, index + 1);
+            (link, index) = (&known.next, index + 1);
         }
         if !new.is_null() {
             // SAFETY: as above.
@@ -133,7 +133,7 @@ fn interned(info: &DeviceInfo) -> *mut Device {
         let (name, ifname) = (info.name.clone(), info.ifname.clone());
         let mac = info.mac.unwrap_or_default();
         new = Box::into_raw(Box::new(Device::new(DeviceOwn { name, ifname, mac, guid, index })));
-        if place.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if link.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return new;
         }
     }
@@ -159,7 +159,7 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn a_device_has_its_names_and_zeros_behind_it() {
+    fn a_device_has_names_and_zeros_behind_its_ibv_device() {
         let own = DeviceOwn {
             name: "weir_test0".into(),
             ifname: "test0".into(),
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(device.zeros, [0; ZEROS_BEHIND]);
         assert_eq!(offset_of!(Device, zeros), size_of::<ibv_device>());
         let public = (&raw mut device).cast::<ibv_device>();
-        // SAFETY: a device as it is made for lists.
+        // SAFETY: a device created as for lists.
         unsafe {
             assert_eq!(crate::ffi::text(ibv_get_device_name(public)), Some("weir_test0"));
             assert_eq!(crate::ffi::text((*public).dev_name.as_ptr()), Some("uverbs3"));

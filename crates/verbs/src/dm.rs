@@ -7,20 +7,21 @@ use crate::pd_mr::{self, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
-/// An `ibv_dm` and our part of it.
+/// An `ibv_dm` and Weir's part of it.
 #[repr(C)]
 pub struct Dm {
     ibv: ibv_dm,
     device: Arc<weir_device::Dm>,
 }
 
-/// Through `verbs_context`. EINVAL for a mask, for no bytes and for more than there are; ENOMEM if too few are left.
+/// Called through `verbs_context`. EINVAL for a comp_mask, a length of 0 or more than `max_dm_size`; ENOMEM if too
+/// few bytes are free.
 ///
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (context::own(context), attr.as_ref().ok_or(EINVAL)?) };
         let length = attr.length as u64;
         if attr.comp_mask != 0 || length > own.device.limits().max_dm_size {
@@ -28,8 +29,9 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
         }
         let device = own.device.alloc_dm(length, attr.log_align_req)?;
         let handle = new_handle();
-        // A forked child may have device memory, too (rdma-core's own suite does so), but nothing to import it from.
-        // SAFETY: the caller's promise.
+        // A forked child may allocate device memory too (rdma-core's own test suite does), but it cannot import the
+        // memory.
+        // SAFETY: guaranteed by the caller.
         if !unsafe { context::is_inherited(context) } {
             own.exports.dms.insert(handle, device.clone())?;
         }
@@ -37,13 +39,13 @@ pub unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_allo
     })
 }
 
-/// Through `verbs_context`. EBUSY while a region of it is registered.
+/// Called through `verbs_context`. EBUSY while a region of it is registered.
 ///
 /// # Safety
 /// `dm` is from [`alloc_dm`] or imported; after success it is not used again.
 pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*dm).context) {
                 return Ok(());
@@ -56,7 +58,7 @@ pub unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     })
 }
 
-/// Through `verbs_context`. EINVAL unless the region is zero-based and within the memory.
+/// Called through `verbs_context`. EINVAL unless the region is zero-based and within the memory.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -68,26 +70,26 @@ pub unsafe extern "C" fn reg_dm_mr(
     access: c_uint,
 ) -> *mut ibv_mr {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, dm) = unsafe { (pd_mr::own(pd), &(*dm.cast::<Dm>()).device) };
         let pd_mr::Flags { access, on_demand, .. } = pd_mr::access_flags(access)?;
         if on_demand {
             return Err(EOPNOTSUPP);
         }
         let device = own.device.reg_dm_mr(dm, offset, length as u64, access)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { pd_mr::make(pd, std::ptr::null_mut(), device) }
     })
 }
 
-/// `ibv_import_dm`. EINVAL if there is no such handle.
+/// `ibv_import_dm`. EINVAL for an unknown handle.
 ///
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { context::alive(context)? }.exports.dms.get(handle)?;
         Ok(make(context, handle, device))
     })
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
 /// `dm` is from `ibv_import_dm` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    // SAFETY: the caller's promise; made from a Box.
+    // SAFETY: guaranteed by the caller; created from a Box.
     crate::ffi::guard((), || unsafe { drop(Box::from_raw(dm.cast::<Dm>())) })
 }
 
@@ -109,12 +111,12 @@ fn make(context: *mut ibv_context, handle: u32, device: Arc<weir_device::Dm>) ->
 
 /// EINVAL unless offset and length are multiples of 4, EFAULT out of bounds.
 unsafe extern "C" fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int {
-    // SAFETY: the caller's device memory is alive; what is not readable is found out.
+    // SAFETY: the caller's device memory is alive; the copy detects unreadable memory.
     status(|| unsafe { (*dm.cast::<Dm>()).device.write(offset, from.cast(), length as u64) })
 }
 
 /// As [`memcpy_to_dm`].
 unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> c_int {
-    // SAFETY: the caller's device memory is alive; what is not writable is found out.
+    // SAFETY: the caller's device memory is alive; the copy detects unwritable memory.
     status(|| unsafe { (*dm.cast::<Dm>()).device.read(to.cast(), offset, length as u64) })
 }

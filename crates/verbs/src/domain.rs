@@ -1,8 +1,9 @@
-//! Thread domains and parent domains: a PD that comes with the application's own memory for what is made in it.
+//! Thread domains and parent domains. A parent domain is a PD with an allocator of the application for the objects
+//! created in it.
 //!
-//! All objects here may be used by any thread, so that a thread domain asks for nothing; it is kept and counted. What a
-//! parent domain's allocator gives memory for are the structures of QPs, CQs and SRQs; their rings grow as they are
-//! used and are the adapter's.
+//! Any thread may use any object, so a thread domain changes nothing; it is kept and counted. A parent domain's
+//! allocator provides memory for the structures of QPs, CQs and SRQs only. Their rings grow on use and belong to the
+//! adapter.
 
 use crate::abi::*;
 use crate::ffi::{EBUSY, EINVAL, object, status};
@@ -11,16 +12,16 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_device::Errno;
 
-/// What makes a PD a parent domain.
+/// The data that makes a PD a parent domain.
 pub struct Domain {
-    /// NULL, or counted as in use.
+    /// NULL, or a thread domain that counts this domain as a user.
     td: *mut ibv_td,
     allocator: Option<Allocator>,
-    /// Objects that name this domain, in addition to those that the adapter counts.
+    /// Objects created in this domain, in addition to those that the adapter counts.
     users: AtomicUsize,
 }
 
-/// The application's functions, called from within calls of the application only.
+/// The application's functions. They are called only from within calls of the application.
 #[derive(Clone, Copy)]
 struct Allocator {
     alloc: AllocFn,
@@ -31,7 +32,8 @@ struct Allocator {
 type AllocFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
 type FreeFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
 
-/// What memory is asked for: the driver (`RDMA_DRIVER_UNKNOWN`, 0) in the upper half, its own code in the lower.
+/// The object that needs the memory: the upper half is the driver (`RDMA_DRIVER_UNKNOWN`, 0), the lower half Weir's
+/// code.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub enum Resource {
@@ -46,24 +48,24 @@ struct Td {
     users: AtomicUsize,
 }
 
-/// An object that the application sees the first part of.
+/// An object; the application sees the first part of `value`.
 #[repr(C)]
 struct Placed<T> {
     value: T,
-    /// The parent domain that it is counted in, or NULL.
+    /// The parent domain that counts it as a user, or NULL.
     pd: *mut ibv_pd,
     resource: Resource,
-    /// Its memory is from the domain's allocator.
+    /// The memory is from the domain's allocator.
     custom: bool,
 }
 
-/// Through `verbs_context`. EINVAL: there are no attributes yet.
+/// Called through `verbs_context`. EINVAL for any `comp_mask`: no attributes are defined yet.
 ///
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         if unsafe { attr.as_ref() }.is_none_or(|attr| attr.comp_mask != 0) {
             return Err(EINVAL);
         }
@@ -71,13 +73,13 @@ pub unsafe extern "C" fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_i
     })
 }
 
-/// Through `verbs_context`. EBUSY while a parent domain has it.
+/// Called through `verbs_context`. EBUSY while a parent domain uses it.
 ///
 /// # Safety
 /// `td` is from [`alloc_td`]; after success it is not used again.
 pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if (*td.cast::<Td>()).users.load(Ordering::Acquire) != 0 {
                 return Err(EBUSY);
@@ -88,7 +90,8 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     })
 }
 
-/// Through `verbs_context`. EINVAL without a PD of this context, or with half an allocator.
+/// Called through `verbs_context`. EINVAL without a PD of this context, or with only one of the two allocator
+/// functions.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -98,7 +101,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
 ) -> *mut ibv_pd {
     object(|| {
         const TAKEN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let attr = attr.as_ref().ok_or(EINVAL)?;
             if attr.pd.is_null() || (*attr.pd).context != context || attr.comp_mask & !TAKEN != 0 {
@@ -127,7 +130,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
 }
 
 impl Domain {
-    /// EBUSY while something names it.
+    /// EBUSY while objects of this domain exist.
     pub fn check(&self) -> Result<(), Errno> {
         if self.users.load(Ordering::Acquire) != 0 { Err(EBUSY) } else { Ok(()) }
     }
@@ -136,7 +139,7 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         if !self.td.is_null() {
-            // SAFETY: a thread domain is not freed while it is counted here.
+            // SAFETY: a thread domain is not freed while this domain is counted as its user.
             unsafe { (*self.td.cast::<Td>()).users.fetch_sub(1, Ordering::AcqRel) };
         }
     }
@@ -147,17 +150,17 @@ impl Drop for Domain {
 /// # Safety
 /// `pd` is NULL or alive.
 pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     !pd.is_null() && unsafe { pd_mr::own(pd) }.domain.is_some()
 }
 
-/// Puts an object where the parent domain `pd` wants it; on the heap if `pd` is NULL or no such domain. ENOMEM if its
-/// allocator has nothing.
+/// Stores an object in memory of the parent domain `pd`, or on the heap if `pd` is NULL or no parent domain. ENOMEM
+/// if the allocator returns NULL.
 ///
 /// # Safety
 /// `pd` is NULL or alive, and stays so until [`release`].
 pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<*mut T, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = if pd.is_null() { None } else { unsafe { pd_mr::own(pd) }.domain.as_ref() };
     let Some(domain) = domain else {
         let placed = Placed { value, pd: std::ptr::null_mut(), resource, custom: false };
@@ -165,7 +168,7 @@ pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<
     };
     let (size, align) = (size_of::<Placed<T>>(), align_of::<Placed<T>>().max(align_of::<*const ()>()));
     let given = domain.allocator.map_or(USE_DEFAULT, |own| {
-        // SAFETY: the application's function, called as verbs.h says.
+        // SAFETY: the application's function, called as verbs.h specifies.
         unsafe { (own.alloc)(pd, own.context, size, align, resource as u64) }
     });
     if given.is_null() {
@@ -174,19 +177,19 @@ pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<
     let custom = given != USE_DEFAULT;
     let placed = Placed { value, pd, resource, custom };
     let at: *mut Placed<T> = if custom { given.cast() } else { Box::into_raw(Box::<Placed<T>>::new_uninit()).cast() };
-    // SAFETY: new memory of that size and alignment.
+    // SAFETY: new memory of this size and alignment.
     unsafe { at.write(placed) };
     domain.users.fetch_add(1, Ordering::AcqRel);
     Ok(at.cast())
 }
 
-/// Ends an object and gives its memory back.
+/// Drops an object and frees its memory.
 ///
 /// # Safety
 /// `object` is from [`place`] and not used again.
 pub unsafe fn release<T>(object: *mut T) {
     let placed = object.cast::<Placed<T>>();
-    // SAFETY: the caller's promise; its parent domain is alive.
+    // SAFETY: guaranteed by the caller; its parent domain is alive.
     unsafe {
         let (pd, resource, custom) = ((*placed).pd, (*placed).resource, (*placed).custom);
         let domain = if pd.is_null() { None } else { pd_mr::own(pd).domain.as_ref() };
@@ -203,5 +206,5 @@ pub unsafe fn release<T>(object: *mut T) {
     }
 }
 
-/// An allocator's way to say that it does not care.
+/// An allocator returns this to request the default allocation.
 const USE_DEFAULT: *mut c_void = usize::MAX as *mut c_void;

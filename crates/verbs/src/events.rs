@@ -13,21 +13,21 @@ use weir_transport::QpEvent;
 /// `context` is open, `event` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (own, fd, inherited) = unsafe { (context::own(context), (*context).async_fd, context::is_inherited(context)) };
     if inherited {
         ffi::set_errno(EIO);
         return -1;
     }
     loop {
-        // A thread that is cancelled ends here: nothing in this function has a destructor.
-        // SAFETY: our descriptor.
+        // A cancelled thread unwinds from here: nothing in this function has a destructor.
+        // SAFETY: the context's descriptor.
         if unsafe { ffi::read_event(fd) } != 0 {
             return -1;
         }
         let outcome = guard(Some(-1), || {
             let taken = take(own)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { *event = taken };
             Some(0)
         });
@@ -37,7 +37,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(context: *mut ibv_context, e
     }
 }
 
-/// The oldest event, counted as handed out. `None`: what it was of is gone.
+/// Takes the oldest event and counts it as handed out. `None` if its object no longer exists.
 fn take(own: &ContextOwn) -> Option<ibv_async_event> {
     let (element, event_type) = match own.device.taken_async_event()? {
         AsyncEvent::Qp { cookie, event } => {
@@ -68,7 +68,7 @@ fn take(own: &ContextOwn) -> Option<ibv_async_event> {
 /// `event` was filled by `ibv_get_async_event` and not acknowledged before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the type says which member is valid; whoever destroys that object waits for this call.
+    // SAFETY: the type says which member is valid; the thread that destroys the object waits for this call.
     guard((), || unsafe {
         let ibv_async_event { element, event_type } = *event;
         match event_type {
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
                 acknowledge(&raw mut (*qp).mutex, &raw mut (*qp).cond, completed, 1);
             }
             IBV_EVENT_SRQ_LIMIT_REACHED => srq::acknowledge_event(element.srq),
-            // Of the port or the device: nobody waits.
+            // Events of the port or the device: no thread waits for them.
             _ => {}
         }
     })

@@ -1,13 +1,13 @@
-//! The edge between C and Rust: how calls report errors, and that nothing unwinds into the application, nor the
-//! application's `pthread_cancel` through Rust.
+//! The boundary between C and Rust: how calls report errors. No panic unwinds into the application, and no
+//! `pthread_cancel` of the application unwinds through Rust frames.
 //!
-//! A panic inside an export is a bug of ours. It is logged if `WEIR_LOG` asks, the call fails with EIO, and the adapters
-//! of the process fail, so that nothing waits for what the panic left undone.
+//! A panic inside an export is a bug of Weir. It is logged if `WEIR_LOG` selects it, the call fails with EIO, and the
+//! adapters of the process fail, so that no thread waits for what the panic left undone.
 //!
-//! No export is a cancellation point but the two that wait for an event. Control calls put a cancel off until they
-//! return. The calls of the hot path ([`guard_hot`]) need not: between their beginning and their end there is no
-//! cancellation point but under the engine, which puts it off, and in the log's writer, which does too.
-//! `tests/c/cancel.c` checks that for all of them.
+//! The only exports that are cancellation points are the two that wait for an event. Control calls defer a cancel
+//! until they return. The calls of the hot path ([`guard_hot`]) do not need to: they reach cancellation points only
+//! while they hold the engine and in the log's writer, and both defer the cancel. `tests/c/cancel.c` checks all
+//! exports.
 
 use crate::log;
 use std::any::Any;
@@ -22,13 +22,13 @@ pub const ENODATA: Errno = Errno(libc::ENODATA);
 pub const ENODEV: Errno = Errno(libc::ENODEV);
 pub const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
-/// Runs the body of a control call that cannot fail; after a panic the answer is `fallback`, with errno EIO.
+/// Runs the body of a control call that cannot fail. After a panic it returns `fallback` and sets errno to EIO.
 pub fn guard<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     let _uncancelled = Uncancelled::new();
     guard_hot(fallback, body)
 }
 
-/// The same for a call of the hot path, which has no cancellation point of its own.
+/// Like [`guard`], for a call of the hot path, which has no cancellation point of its own.
 #[inline]
 pub fn guard_hot<R>(fallback: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
@@ -66,7 +66,7 @@ pub fn number<N: From<i8>>(body: impl FnOnce() -> Result<N, Errno>) -> N {
     })
 }
 
-/// For calls that return 0 or an errno value, and may have to allocate what an object takes: ENOMEM without memory.
+/// For calls that return 0 or an errno value and may allocate what an object needs: ENOMEM if memory is short.
 pub fn allocating(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     status(|| {
         headroom::check(headroom::OBJECT)?;
@@ -74,12 +74,12 @@ pub fn allocating(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
     })
 }
 
-/// For calls that return an object, or NULL and errno: ENOMEM without memory.
+/// For calls that return an object, or NULL and errno: ENOMEM if memory is short.
 pub fn object<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     object_of(headroom::OBJECT, body)
 }
 
-/// The same for an object that takes less than so many bytes.
+/// Like [`object`], for an object that needs less than `bytes` bytes.
 pub fn object_of<T>(bytes: usize, body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     let body = || {
         headroom::check(bytes)?;
@@ -92,31 +92,31 @@ pub fn object_of<T>(bytes: usize, body: impl FnOnce() -> Result<*mut T, Errno>) 
 }
 
 unsafe extern "C-unwind" {
-    // The libc crate has it as a function that does not unwind; a cancelled thread does.
+    // The libc crate declares it as a function that does not unwind; a cancelled thread does unwind from it.
     fn read(fd: c_int, to: *mut c_void, len: usize) -> isize;
 }
 
-/// Waits until an event can be taken from a descriptor that counts them: 0, or -1 and errno, EAGAIN where the program has
-/// made it non-blocking.
+/// Waits until an event can be taken from an eventfd. Returns 0, or -1 and errno: EAGAIN if the program has made the
+/// descriptor non-blocking.
 ///
-/// This is a cancellation point, as it is with a kernel adapter: a cancelled thread is unwound from here. So the function
-/// and its caller have nothing with a destructor, and are `C-unwind`.
+/// This is a cancellation point, as with a kernel adapter: a cancelled thread unwinds from here. Therefore this
+/// function and its callers are `C-unwind` and have nothing with a destructor.
 ///
 /// # Safety
 /// The descriptor is an eventfd.
 pub unsafe extern "C-unwind" fn read_event(fd: c_int) -> c_int {
     let mut count = 0u64;
-    // SAFETY: eight bytes onto the stack.
+    // SAFETY: writes eight bytes to a variable on the stack.
     if unsafe { read(fd, (&raw mut count).cast(), 8) } == 8 { 0 } else { -1 }
 }
 
-/// Sets errno of this thread.
+/// Sets the errno of the calling thread.
 pub fn set_errno(errno: Errno) {
     // SAFETY: the location is this thread's own.
     unsafe { *libc::__errno_location() = errno.0 }
 }
 
-/// A C string as text; `None` where it is NULL or not UTF-8.
+/// A C string as text; `None` if it is NULL or not UTF-8.
 ///
 /// # Safety
 /// `text` is NULL or NUL-terminated and outlives the result.
@@ -124,11 +124,11 @@ pub unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// Copies as much of `text` as fits, NUL-terminated.
+/// Copies as much of `text` as fits; NUL-terminated if the end of `to` is zero already.
 pub fn fill(to: &mut [c_char], text: &str) {
     let room = to.len() - 1;
     for (slot, byte) in to[..room].iter_mut().zip(text.bytes()) {
@@ -136,12 +136,12 @@ pub fn fill(to: &mut [c_char], text: &str) {
     }
 }
 
-/// All-zero value of a type for which that is valid.
+/// The all-zero value of a type.
 ///
 /// # Safety
 /// All zeros is a valid `T`: a C struct of integers, pointers and optional functions.
 pub unsafe fn zeroed<T>() -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::mem::zeroed() }
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_come_as_each_kind_of_call_reports_them() {
+    fn each_kind_of_call_reports_errors_in_its_way() {
         assert_eq!(status(|| Err(EBUSY)), libc::EBUSY);
         assert_eq!(number::<i32>(|| Err(EINVAL)), -1);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
@@ -159,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_eio_and_has_the_adapters_fail() {
-        let context = weir_device::Context::open("weir_lo").expect("the loopback interface is there");
+    fn a_panic_becomes_eio_and_fails_the_adapters() {
+        let context = weir_device::Context::open("weir_lo").expect("the loopback interface exists");
         assert_eq!(status(|| panic!("on purpose")), libc::EIO);
         assert_eq!(context.get_async_event(), Ok(weir_device::AsyncEvent::DeviceFatal));
         assert!(context.create_cq(1, None, 0).is_err());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_and_still_terminated() {
+    fn a_long_name_is_truncated_and_terminated() {
         let mut name = [0 as c_char; 4];
         fill(&mut name, "weir_lo");
         assert_eq!(name.map(|c| c as u8), *b"wei\0");

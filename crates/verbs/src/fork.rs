@@ -1,5 +1,5 @@
-//! fork support, of which nothing is needed: the adapter uses the process's own page tables, so that a page copied
-//! after a fork stays with the addresses that were registered.
+//! Fork support. It needs no work: the adapter uses the process's own page tables, so that a page copied after a fork
+//! stays at the addresses that were registered.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,26 +9,26 @@ static ASKED_FOR: AtomicBool = AtomicBool::new(false);
 const IBV_FORK_DISABLED: c_int = 0;
 const IBV_FORK_ENABLED: c_int = 1;
 
-/// Always possible.
+/// Always succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_fork_init() -> c_int {
     ASKED_FOR.store(true, Ordering::Relaxed);
     0
 }
 
-/// As programs expect it: enabled once it was asked for.
+/// As programs expect it: enabled after the first `ibv_fork_init`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_is_fork_initialized() -> c_int {
     if ASKED_FOR.load(Ordering::Relaxed) { IBV_FORK_ENABLED } else { IBV_FORK_DISABLED }
 }
 
-/// Nothing to do.
+/// Does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
     0
 }
 
-/// Nothing to do.
+/// Does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
     0

@@ -1,17 +1,17 @@
-//! A lock that one call of the application takes and another one releases: `ibv_start_poll` and `ibv_end_poll`,
+//! A lock that one call of the application takes and another call releases: `ibv_start_poll` and `ibv_end_poll`,
 //! `ibv_wr_start` and `ibv_wr_complete`.
 
 use std::cell::UnsafeCell;
 
-/// Guards what is reached between the two calls. It must not be moved while it is taken.
+/// Guards data that is accessed between the two calls. It must not be moved while it is held.
 pub struct Gate<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     inner: UnsafeCell<T>,
 }
 
-// SAFETY: what is inside is reached by the holder of the mutex only.
+// SAFETY: only the holder of the mutex accesses the data inside.
 unsafe impl<T: Send> Sync for Gate<T> {}
-// SAFETY: a mutex that nobody holds may be moved.
+// SAFETY: a mutex that no thread holds may be moved.
 unsafe impl<T: Send> Send for Gate<T> {}
 
 impl<T: Default> Default for Gate<T> {
@@ -25,28 +25,28 @@ impl<T> Gate<T> {
         Gate { mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), inner: UnsafeCell::new(inner) }
     }
 
-    /// Waits for whoever holds it.
+    /// Waits until the mutex is free, and takes it.
     pub fn enter(&self) {
-        // SAFETY: a mutex that is initialised and stays where it is.
+        // SAFETY: an initialised mutex that is not moved.
         unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
     }
 
-    /// Lets the next one in.
+    /// Releases the mutex.
     ///
     /// # Safety
     /// The caller has entered.
     pub unsafe fn leave(&self) {
-        // SAFETY: held, as the caller says.
+        // SAFETY: the caller holds it.
         unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
     }
 
-    /// What is guarded.
+    /// The guarded data.
     ///
     /// # Safety
-    /// The caller has entered, or nobody else uses it, and it lets go of the reference before it reaches for another.
-    #[allow(clippy::mut_from_ref)] // That is what a lock is for.
+    /// The caller has entered, or no other thread uses the data; it drops the reference before it calls this again.
+    #[allow(clippy::mut_from_ref)] // The mutex makes it exclusive.
     pub unsafe fn inner(&self) -> &mut T {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { &mut *self.inner.get() }
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn one_at_a_time() {
+    fn only_one_thread_is_inside() {
         let gate = Arc::new(Gate::new(0u64));
         let count = |gate: Arc<Gate<u64>>| {
             for _ in 0..10_000 {
@@ -82,7 +82,7 @@ mod tests {
         for thread in threads {
             thread.join().unwrap();
         }
-        // SAFETY: nobody else is left.
+        // SAFETY: all other threads have ended.
         assert_eq!(unsafe { *gate.inner() }, 40_000);
     }
 }

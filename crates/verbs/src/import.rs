@@ -1,7 +1,7 @@
-//! Objects by handle, for contexts that were imported: a second context of one open device in this process.
+//! Objects by handle, for imported contexts: a further context of an open device in this process.
 //!
-//! Importing works on the command descriptor, as with a kernel's adapter; here it is a memory file that stands for an
-//! open device of this process. One that came from another process is not found, and not supported.
+//! An import takes the command descriptor, as with a kernel adapter. Here the descriptor is a memory file that
+//! identifies an open device of this process. A descriptor from another process is not found and not supported.
 
 use crate::abi::*;
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard, object};
@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weir_device::{Errno, PerProcess, with_room};
 
-/// What an open device and those imported of it have made, by handle.
+/// The objects of an open device and of the contexts imported from it, by handle.
 pub struct Exports {
     device: *mut ibv_device,
     pub pds: Handles<weir_device::Pd>,
@@ -22,7 +22,7 @@ pub struct Exports {
     pub dms: Handles<weir_device::Dm>,
 }
 
-/// Objects of one kind. Nothing is allocated or freed under the lock: memory hooks of the program call back into
+/// Objects of one kind. Nothing is allocated or freed under the lock: the program's memory hooks may call
 /// `ibv_dereg_mr` from within malloc and free.
 pub struct Handles<T>(Mutex<HashMap<u32, Arc<T>>>);
 
@@ -31,19 +31,19 @@ unsafe impl Send for Exports {}
 // SAFETY: as above.
 unsafe impl Sync for Exports {}
 
-/// A file, as the kernel tells it from others.
+/// Identifies a file as the kernel does.
 type FileId = (libc::dev_t, libc::ino_t);
 
-/// A forked child finds no device of its parent's here: see [`context::alive`].
+/// Empty in a forked child, which must not use its parent's devices: see [`context::alive`].
 static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
 
-/// Open devices by the files that stand for them.
+/// Open devices by the files that identify them.
 type Open = Vec<(FileId, Weak<Exports>)>;
 
 impl Exports {
-    /// Of a device that was opened just now, and the descriptor that stands for it.
+    /// Creates the exports of a newly opened device, and the descriptor that identifies it.
     pub fn new(device: *mut ibv_device) -> Result<(Arc<Exports>, OwnedFd), Errno> {
-        // SAFETY: the name is a C string; a new descriptor is ours.
+        // SAFETY: the name is a C string; the new descriptor has no other owner.
         let fd = unsafe {
             let fd = libc::memfd_create(c"weir".as_ptr(), libc::MFD_CLOEXEC);
             if fd < 0 {
@@ -60,7 +60,8 @@ impl Exports {
         Ok((exports, fd))
     }
 
-    /// What a descriptor stands for. EBADF if it is none, EOPNOTSUPP if it is not of a device of this process.
+    /// The exports that a descriptor identifies. EBADF for a bad descriptor, EOPNOTSUPP if no device of this process
+    /// matches.
     fn of(fd: RawFd) -> Result<Arc<Exports>, Errno> {
         let id = identity(fd)?;
         let open = locked(OPEN.get());
@@ -69,13 +70,13 @@ impl Exports {
 }
 
 impl<T> Handles<T> {
-    /// Enters an object, which keeps its handle until it is removed. ENOMEM without memory.
+    /// Stores an object, which keeps its handle until it is removed. ENOMEM if memory is short.
     pub fn insert(&self, handle: u32, object: Arc<T>) -> Result<(), Errno> {
         with_room(1, || locked(&self.0), |objects| objects)?.insert(handle, object);
         Ok(())
     }
 
-    /// EINVAL if there is none.
+    /// EINVAL for an unknown handle.
     pub fn get(&self, handle: u32) -> Result<Arc<T>, Errno> {
         locked(&self.0).get(&handle).cloned().ok_or(EINVAL)
     }
@@ -92,7 +93,7 @@ impl<T> Default for Handles<T> {
     }
 }
 
-/// After success the descriptor is the context's, which closes it.
+/// After success the context owns the descriptor and closes it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     object(|| {
@@ -100,20 +101,20 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
         // SAFETY: a device of this process.
         let info = unsafe { device::own(exports.device) };
         let opened = weir_device::Context::open(&info.name)?;
-        // SAFETY: an open descriptor, which the caller gives away.
+        // SAFETY: an open descriptor; the caller passes its ownership.
         let cmd_fd = unsafe { OwnedFd::from_raw_fd(cmd_fd) };
         context::make(exports.device, opened, exports, cmd_fd)
     })
 }
 
-/// EINVAL if there is no such handle.
+/// EINVAL for an unknown handle.
 ///
 /// # Safety
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::alive(context)? };
         let original = own.exports.pds.get(handle)?;
         let own = PdOwn::new(original.import(&own.device)?);
@@ -125,18 +126,18 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
 /// `pd` is from `ibv_import_pd` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    // SAFETY: the caller's promise; made from a Box.
+    // SAFETY: guaranteed by the caller; created from a Box.
     guard((), || unsafe { drop(Box::from_raw(pd.cast::<Pd>())) })
 }
 
-/// The region's address is not told. EINVAL if there is no such handle.
+/// The region's address stays NULL. EINVAL for an unknown handle.
 ///
 /// # Safety
 /// `pd` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let context = (*pd).context;
             let device = context::alive(context)?.exports.mrs.get(handle)?;
@@ -150,13 +151,13 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
 /// `mr` is from `ibv_import_mr` and not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
-    // SAFETY: the caller's promise; made from a Box.
+    // SAFETY: guaranteed by the caller; created from a Box.
     guard((), || unsafe { drop(Box::from_raw(mr.cast::<pd_mr::Mr>())) })
 }
 
 fn identity(fd: RawFd) -> Result<FileId, Errno> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: a structure to fill, which is looked at only if it was.
+    // SAFETY: the call fills the structure, which is read only after success.
     unsafe {
         if libc::fstat(fd, stat.as_mut_ptr()) != 0 {
             return Err(Errno(libc::EBADF));
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_descriptors_of_open_devices_stand_for_one() {
+    fn only_descriptors_of_open_devices_identify_exports() {
         let (exports, fd) = Exports::new(std::ptr::null_mut()).unwrap();
         let copy = fd.try_clone().unwrap();
         assert!(Arc::ptr_eq(&Exports::of(copy.as_raw_fd()).unwrap(), &exports));
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(Exports::of(-1).err(), Some(Errno(libc::EBADF)));
         assert_eq!(Exports::of(std::io::stdin().as_raw_fd()).err(), Some(EOPNOTSUPP));
         drop(exports);
-        assert_eq!(Exports::of(copy.as_raw_fd()).err(), Some(EOPNOTSUPP), "it was closed");
+        assert_eq!(Exports::of(copy.as_raw_fd()).err(), Some(EOPNOTSUPP), "the device was closed");
     }
 
     #[test]

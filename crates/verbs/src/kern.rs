@@ -1,4 +1,4 @@
-//! From the kernel's connection manager's structures to those of verbs and back.
+//! Conversion between the structures of the kernel's connection manager and those of verbs.
 
 use crate::abi::*;
 use crate::ffi::guard;
@@ -8,7 +8,7 @@ use std::ffi::c_int;
 /// `to` is writable, `from` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: *const ib_uverbs_ah_attr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guard((), || unsafe { *to = ah_attr(&*from) })
 }
 
@@ -17,7 +17,7 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, from: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: *const ib_uverbs_qp_attr) {
     guard((), || {
-        // SAFETY: the caller's promise. `rate_limit` is not in the kernel's structure and stays as it was.
+        // SAFETY: guaranteed by the caller. `rate_limit` is not in the kernel's structure and keeps its value.
         let (to, from) = unsafe { (&mut *to, &*from) };
         to.cur_qp_state = from.cur_qp_state as c_int;
         to.qp_state = from.qp_state as c_int;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(to: *mut ibv_qp_attr, from: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(to: *mut ibv_sa_path_rec, from: *const ib_user_path_rec) {
     guard((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (to, from) = unsafe { (&mut *to, &*from) };
         *to = ibv_sa_path_rec {
             dgid: ibv_gid { raw: from.dgid },
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(to: *mut ibv_sa_path_rec, f
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(to: *mut ib_user_path_rec, from: *const ibv_sa_path_rec) {
     guard((), || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (to, from) = unsafe { (&mut *to, &*from) };
         *to = ib_user_path_rec {
             dgid: from.dgid.raw,
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_goes_to_the_kernel_and_comes_back() {
+    fn a_path_is_unchanged_after_conversion_to_kernel_and_back() {
         let mut kernel = ib_user_path_rec::default();
         let mut path = ibv_sa_path_rec {
             dgid: ibv_gid { raw: *b"destination gid." },

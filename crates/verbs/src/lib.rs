@@ -1,11 +1,12 @@
 //! libibverbs.so.1: the C ABI of verbs, served by weir-device.
 //!
-//! [`abi`] has the types of `<infiniband/verbs.h>`; the other modules have the exported functions, a file for each
-//! subject, and the functions that the header's inline calls reach through an `ibv_context`. `link.sh` makes the
-//! shared library of it, with the version nodes that programs ask for (`libibverbs.map`).
+//! [`abi`] has the types of `<infiniband/verbs.h>`. The other modules have the exported functions, one file per
+//! subject, and the functions that the header's inline calls reach through an `ibv_context`. `link.sh` links the
+//! shared library, with the version nodes that programs require (`libibverbs.map`).
 //!
-//! Loading the library does nothing. The first `ibv_get_device_list` looks at the interfaces, the first
-//! `ibv_open_device` starts the log, if `WEIR_LOG` asks for one, and opens the adapter.
+//! Loading the library does nothing except to look up the interposed functions' next definitions (`hooks`). The first
+//! `ibv_get_device_list` or `ibv_open_device` starts the log, if `WEIR_LOG` is set. `ibv_open_device` opens the
+//! adapter.
 
 pub mod abi;
 mod advise;

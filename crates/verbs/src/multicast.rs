@@ -6,25 +6,26 @@ use crate::qp;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The LID means nothing on RoCE. EINVAL for a GID that is no group's or a QP that is not of UD, ENOMEM beyond
-/// `max_mcast_grp`, and what the system says of the membership. A QP that is attached may be attached again, once.
+/// The LID is ignored on RoCE. EINVAL for a GID that is no multicast group or a QP that is not UD, ENOMEM for more
+/// than `max_mcast_grp` groups, otherwise the system's error of the join. Attaching an attached QP again has no
+/// effect.
 ///
 /// # Safety
 /// `qp` is alive, `gid` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     allocating(|| unsafe { qp::own(qp).device.attach(group(gid)) })
 }
 
-/// EINVAL if it is not attached.
+/// EINVAL if the QP is not attached to the group.
 ///
 /// # Safety
 /// `qp` is alive, `gid` readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, group) = unsafe { (qp::own(qp), group(gid)) };
         if !group.is_multicast() {
             return Err(EINVAL);
@@ -33,11 +34,11 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
     })
 }
 
-/// The group of a GID: IPv4 ones are mapped (annex A17.4.4), as other addresses are.
+/// The group of a GID: IPv4 groups are mapped (annex A17.4.4), like other addresses.
 ///
 /// # Safety
 /// `gid` is readable.
 unsafe fn group(gid: *const ibv_gid) -> IpAddr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ipv6Addr::from(unsafe { (*gid).raw }).to_canonical()
 }

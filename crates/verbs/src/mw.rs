@@ -15,7 +15,7 @@ struct Mw {
     device: Arc<weir_device::Mw>,
 }
 
-/// Through `ibv_context_ops`. EINVAL for another type than the two.
+/// Called through `ibv_context_ops`. EINVAL for any type except 1 and 2.
 ///
 /// # Safety
 /// `pd` is alive.
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             IBV_MW_TYPE_2 => WindowType::Two,
             _ => return Err(EINVAL),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
         let device = own.device.alloc_mw(window_type)?;
         let ibv = ibv_mw { context, pd, rkey: device.rkey(), handle: new_handle(), r#type: mw_type };
@@ -34,13 +34,13 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
     })
 }
 
-/// Through `ibv_context_ops`. A window that is bound ends, too.
+/// Called through `ibv_context_ops`. A bound window is invalidated too.
 ///
 /// # Safety
 /// `mw` is from [`alloc_mw`]; after success it is not used again.
 pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*mw).context) {
                 return Ok(());
@@ -52,14 +52,14 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// Through `ibv_context_ops`: posts a bind of a window of type 1, which then has its next key. The header has checked
-/// type and domain. EINVAL for a zero-based region, or where `ibv_post_send` would say so.
+/// Called through `ibv_context_ops`: posts a bind of a type 1 window, which then has its next rkey. The header's
+/// inline function has checked type and PD. EINVAL for a zero-based region, otherwise the errors of `ibv_post_send`.
 ///
 /// # Safety
 /// QP, window and region are alive.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let asked = &*bind;
             let new_rkey = next_rkey((*mw).rkey);
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
             let flags = SendFlags::from_bits_truncate(asked.send_flags);
             let own = qp::alive(qp)?;
             let device = &own.device;
-            // Nothing of it is sent; a send queue of XRC takes what names an SRQ only.
+            // Nothing of it is sent; an XRC send queue accepts only requests that name an SRQ.
             let to = if own.service == Service::Xrc { Target::Srq(0) } else { Target::Peer };
             device.post_send_to(&SendWr { wr_id: asked.wr_id, op, flags, data: Data::Gather(&[]) }, to)?;
             (*mw).rkey = new_rkey;
@@ -77,12 +77,12 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
     })
 }
 
-/// A bind by work request, of a window of type 2; EINVAL for one of type 1.
+/// The bind of a type 2 window by a work request; EINVAL for a type 1 window.
 ///
 /// # Safety
 /// Window and region are alive.
 pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mw = wr.mw.as_ref().ok_or(EINVAL)?;
         if mw.r#type != IBV_MW_TYPE_2 {
@@ -95,7 +95,7 @@ pub unsafe fn by_request(wr: &ibv_wr_bind_mw) -> Result<Bind, Errno> {
 /// # Safety
 /// Window and region are alive.
 unsafe fn request(mw: *const ibv_mw, new_rkey: u32, info: &ibv_mw_bind_info) -> Result<Bind, Errno> {
-    // SAFETY: the caller's promise; a window that is to be closed needs no region.
+    // SAFETY: guaranteed by the caller; a request that only invalidates the window needs no region.
     let (window_rkey, mr_lkey) = unsafe {
         match info.mr.as_ref() {
             Some(mr) => ((*mw).rkey, mr.lkey),
@@ -107,7 +107,7 @@ unsafe fn request(mw: *const ibv_mw, new_rkey: u32, info: &ibv_mw_bind_info) -> 
     Ok(Bind { window_rkey, new_rkey, mr_lkey, addr: info.addr, len: info.length, access })
 }
 
-/// `ibv_inc_rkey`: the next tag, the same index.
+/// `ibv_inc_rkey`: increments the tag in the low 8 bits and keeps the index.
 fn next_rkey(rkey: u32) -> u32 {
     (rkey & !0xff) | (rkey.wrapping_add(1) & 0xff)
 }
@@ -117,13 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_go_round_and_leave_the_index_alone() {
+    fn the_tag_wraps_and_the_index_stays() {
         assert_eq!(next_rkey(0x1234_5601), 0x1234_5602);
         assert_eq!(next_rkey(0x1234_56ff), 0x1234_5600);
     }
 
     #[test]
-    fn a_request_needs_a_region_unless_it_closes() {
+    fn a_bind_needs_a_region_unless_its_length_is_zero() {
         let mw = ibv_mw { context: std::ptr::null_mut(), pd: std::ptr::null_mut(), rkey: 5, handle: 0, r#type: 2 };
         let mut info = ibv_mw_bind_info { mr: std::ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 };
         // SAFETY: a window of this test, no region.

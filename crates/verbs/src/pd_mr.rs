@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weir_device::Errno;
 use weir_transport::Access;
 
-/// An `ibv_pd` and our part of it.
+/// An `ibv_pd` and Weir's part of it.
 #[repr(C)]
 pub struct Pd {
     pub ibv: ibv_pd,
     pub own: PdOwn,
 }
 
-/// Our part of a PD.
+/// Weir's part of a PD.
 pub struct PdOwn {
     pub device: Arc<weir_device::Pd>,
-    /// What makes it a parent domain.
+    /// Present in a parent domain.
     pub domain: Option<Domain>,
 }
 
@@ -30,12 +30,12 @@ impl PdOwn {
     }
 }
 
-/// An `ibv_mr` and our part of it.
+/// An `ibv_mr` and Weir's part of it.
 #[repr(C)]
 pub struct Mr {
     pub ibv: ibv_mr,
     pub device: Arc<weir_device::Mr>,
-    /// By `ibv_import_mr`.
+    /// Created by `ibv_import_mr`.
     pub imported: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct Mr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::alive(context)? };
         let (device, handle) = (own.device.alloc_pd()?, new_handle());
         own.exports.pds.insert(handle, device.clone())?;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*pd).context) {
                 return Ok(());
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 /// `pd` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { register(pd, addr, length, addr as u64, access as u32) })
 }
 
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { register(pd, addr, length, iova, access as u32) })
 }
 
@@ -109,25 +109,25 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { register(pd, addr, length, iova, access) })
 }
 
-/// Through `verbs_context`: a region that reads as zeros and keeps nothing, for local keys only.
+/// Called through `verbs_context`: a region that reads as zeros and discards writes, for local keys only.
 ///
 /// # Safety
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { make(pd, std::ptr::null_mut(), own(pd).device.alloc_null_mr()?) })
 }
 
 /// # Safety
-/// `mr` is from one of the calls above; after success it is not used again.
+/// `mr` is from one of the functions above; after success it is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*mr).context) {
                 return Ok(());
@@ -140,16 +140,16 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     })
 }
 
-/// Our part of a PD.
+/// Weir's part of a PD.
 ///
 /// # Safety
 /// `pd` is alive for `'a`.
 pub unsafe fn own<'a>(pd: *const ibv_pd) -> &'a PdOwn {
-    // SAFETY: every `ibv_pd` of ours is the start of a `Pd`.
+    // SAFETY: every `ibv_pd` that Weir creates is the start of a `Pd`.
     unsafe { &(*pd.cast::<Pd>()).own }
 }
 
-/// A number for `handle` members, which programs only print.
+/// A new number for `handle` members, unique in this process.
 pub fn new_handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -165,12 +165,12 @@ unsafe fn register(
     access: u32,
 ) -> Result<*mut ibv_mr, Errno> {
     let Flags { access, on_demand, huge } = access_flags(access)?;
-    // The kernel's rule: memory is mapped page by page.
+    // The kernel's rule: memory is mapped by pages, so both addresses need the same offset in their page.
     let in_page = |address: u64| address % PAGE;
     if !access.contains(Access::ZERO_BASED) && in_page(addr as u64) != in_page(iova) {
         return Err(EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { &own(pd).device };
     let mr = if on_demand {
         domain.reg_on_demand_mr(addr as u64, length as u64, iova, access, huge)?
@@ -183,13 +183,13 @@ unsafe fn register(
 
 const PAGE: u64 = 4096;
 
-/// An `ibv_mr` for a new region. ENOMEM without memory.
+/// Creates the `ibv_mr` of a new region. ENOMEM if memory is short.
 ///
 /// # Safety
 /// `pd` is alive.
 pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::Mr>) -> Result<*mut ibv_mr, Errno> {
     let handle = new_handle();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ibv = unsafe {
         context::own((*pd).context).exports.mrs.insert(handle, device.clone())?;
         describe(pd, addr, handle, &device)
@@ -200,22 +200,22 @@ pub unsafe fn make(pd: *mut ibv_pd, addr: *mut c_void, device: Arc<weir_device::
 /// # Safety
 /// `pd` is alive.
 pub unsafe fn describe(pd: *mut ibv_pd, addr: *mut c_void, handle: u32, device: &weir_device::Mr) -> ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     let (length, lkey, rkey) = (device.length() as usize, device.lkey(), device.rkey());
     ibv_mr { context, pd, addr, length, handle, lkey, rkey }
 }
 
-/// What a registration asks for.
+/// The flags of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags {
     pub access: Access,
     pub on_demand: bool,
-    /// The memory consists of huge pages, which matters to regions on demand only.
+    /// The memory consists of huge pages; this affects ODP regions only.
     pub huge: bool,
 }
 
-/// Optional flags ask for nothing that would be visible here. EINVAL for unknown ones.
+/// Parses access flags. Optional flags have no visible effect here. EINVAL for unknown flags.
 pub fn access_flags(bits: u32) -> Result<Flags, Errno> {
     let known = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND);
     let access = Access::from_bits(known).ok_or(EINVAL)?;
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn optional_flags_are_taken_and_unknown_ones_are_not() {
+    fn optional_flags_are_accepted_and_unknown_flags_refused() {
         let flags = |access, on_demand, huge| Ok(Flags { access, on_demand, huge });
         assert_eq!(access_flags(1 | 1 << 20 | IBV_ACCESS_HUGETLB), flags(Access::LOCAL_WRITE, false, true));
         let both = Access::MW_BIND | Access::ZERO_BASED;

@@ -1,4 +1,4 @@
-//! Polling and arming a CQ: the hot half of the receiving side.
+//! Polling and arming a CQ: the hot path of completions.
 
 use crate::abi::{ibv_cq, ibv_wc};
 use crate::cq;
@@ -6,13 +6,14 @@ use crate::ffi::{guard_hot, status};
 use std::ffi::{c_int, c_uint};
 use weir_transport::Completion;
 
-/// `ibv_poll_cq`: how many completions were written to `wc`, or negative once the CQ has overflowed.
+/// `ibv_poll_cq`: returns the number of completions written to `wc`, or a negative errno value after the CQ has
+/// overflowed.
 ///
 /// # Safety
 /// `cq` is alive and `wc` has room for `num_entries`.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     guard_hot(-libc::EIO, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let cq = match unsafe { cq::alive(cq) } {
             Ok(cq) => cq,
             Err(errno) => return -errno.0,
@@ -20,7 +21,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
         let mut next = wc;
         let room = usize::try_from(num_entries).unwrap_or(0);
         let polled = cq.device.poll(room, |completion| {
-            // SAFETY: at most `room` completions come.
+            // SAFETY: `poll` returns at most `room` completions.
             unsafe {
                 next.write(work_completion(completion));
                 next = next.add(1);
@@ -39,7 +40,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 /// `cq` is alive.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { cq::alive(cq)? }.device.arm(solicited_only != 0)
     })
 }

@@ -1,4 +1,4 @@
-//! Posting work requests: the hot half of the sending side. No allocation, no lock of our own.
+//! Posting work requests: the hot path of sending and receiving. This module allocates nothing and has no lock.
 
 use crate::abi::*;
 use crate::ah;
@@ -10,28 +10,28 @@ use std::mem::MaybeUninit;
 use weir_device::Errno;
 use weir_transport::{Data, Datagram, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target};
 
-/// Bytes of inline data that one work request can have here; QPs are made with no more.
+/// Maximum bytes of inline data in a work request; no QP is created with more.
 pub const INLINE_ROOM: usize = 1024;
 
-// Lists of pieces are handed on as they lie in the application's memory.
+// SGE lists are passed on in place, in the application's memory.
 const _: () = assert!(size_of::<Sge>() == size_of::<ibv_sge>() && align_of::<Sge>() == align_of::<ibv_sge>());
 
-/// `ibv_post_send`: 0, or an errno value and the first work request that was not taken.
+/// `ibv_post_send`: 0, or an errno value with the first work request that was not posted in `bad_wr`.
 ///
 /// # Safety
 /// `qp` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = match unsafe { qp::alive(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
         let mut outcome = 0;
-        // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
+        // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
-            // SAFETY: a work request of the caller.
+            // SAFETY: a work request of the caller's list.
             if let Err(errno) = unsafe { send(own, request) } {
                 outcome = errno.0;
                 break;
@@ -44,20 +44,20 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
         outcome
     });
     if outcome != 0 && !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = next };
     }
     outcome
 }
 
-/// `ibv_post_recv`: 0, or an errno value and the first work request that was not taken.
+/// `ibv_post_recv`: 0, or an errno value with the first work request that was not posted in `bad_wr`.
 ///
 /// # Safety
 /// `qp` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
 pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = match unsafe { qp::alive(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
         let mut outcome = 0;
         // SAFETY: as in `post_send`.
         while let Some(request) = unsafe { next.as_ref() } {
-            // SAFETY: the caller's list of pieces.
+            // SAFETY: the caller's SGE list.
             if let Err(errno) = unsafe { receive(own, request) } {
                 outcome = errno.0;
                 break;
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
         outcome
     });
     if outcome != 0 && !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = next };
     }
     outcome
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
 /// `request` is as in verbs.h.
 #[inline]
 unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), Errno> {
-    // SAFETY: the caller's list of pieces.
+    // SAFETY: the caller's SGE list.
     let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_recv_sge) }?;
     Ok(qp.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })?)
 }
@@ -97,11 +97,11 @@ unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), Errno> {
 /// `request` is as in verbs.h.
 #[inline]
 unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
-    // SAFETY: the caller's list of pieces.
+    // SAFETY: the caller's SGE list.
     let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_send_sge) }?;
-    // SAFETY: the opcode says which member of the union is meant.
+    // SAFETY: the opcode says which member of the union is valid.
     let op = unsafe { operation(request) }?;
-    // SAFETY: so does the QP's type.
+    // SAFETY: the QP's type says which member of the union is valid.
     let to = unsafe { target(qp.service, request) }?;
     let flags = SendFlags::from_bits_truncate(request.send_flags);
     let wr_id = request.wr_id;
@@ -109,27 +109,27 @@ unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
         return Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Gather(sges) }, to)?);
     }
     let mut room = [MaybeUninit::<u8>::uninit(); INLINE_ROOM];
-    // SAFETY: inline data is in the caller's memory.
+    // SAFETY: inline data is readable memory of the caller.
     let bytes = unsafe { gather(sges, &mut room[..qp.max_inline]) }?;
     Ok(qp.device.post_send_to(&SendWr { wr_id, op, flags, data: Data::Inline(bytes) }, to)?)
 }
 
 /// # Safety
-/// What the QP's type asks for is set; an address handle is alive.
+/// The members that the QP's type needs are set; an address handle is NULL or alive.
 #[inline]
 unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errno> {
     match service {
         Service::Ud => {}
-        // SAFETY: a number.
+        // SAFETY: an integer.
         Service::Xrc => return Ok(Target::Srq(request.qp_type.remote_srqn & 0xff_ffff)),
         _ => return Ok(Target::Peer),
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let ibv_wr_ud { ah, remote_qpn, remote_qkey } = unsafe { request.wr.ud };
     if ah.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { ah::number_of(ah) };
     Ok(Target::Datagram(Datagram { address, dest_qp: remote_qpn & 0xff_ffff, qkey: remote_qkey }))
 }
@@ -139,7 +139,7 @@ unsafe fn target(service: Service, request: &ibv_send_wr) -> Result<Target, Errn
 #[inline]
 unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
     let imm = request.imm_data;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (rdma, atomic) = unsafe { (&request.wr.rdma, &request.wr.atomic) };
     let ibv_wr_rdma { remote_addr, rkey } = *rdma;
     Ok(match request.opcode {
@@ -157,10 +157,10 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
         IBV_WR_ATOMIC_FETCH_AND_ADD => {
             SendOp::FetchAdd { remote_addr: atomic.remote_addr, rkey: atomic.rkey, add: atomic.compare_add }
         }
-        // `invalidate_rkey` lies where immediate data does.
+        // `invalidate_rkey` shares its bytes with the immediate data.
         IBV_WR_SEND_WITH_INV => SendOp::SendInvalidate { rkey: imm },
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate { key: imm },
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         IBV_WR_BIND_MW => SendOp::BindWindow(unsafe { mw::by_request(&request.extra.bind_mw)? }),
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote_addr, rkey },
         IBV_WR_TSO => return Err(EOPNOTSUPP),
@@ -168,40 +168,40 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
     })
 }
 
-/// A list of pieces where it lies; EINVAL where it is longer than the QP was made for.
+/// The SGE list in place; EINVAL if it is longer than the QP was created for.
 ///
 /// # Safety
-/// `list` has `count` pieces, which stay as they are for `'a`.
+/// `list` has `count` SGEs, which do not change during `'a`.
 #[inline]
 pub unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
     if count == 0 {
         return Ok(&[]);
     }
-    // A negative count becomes a huge one.
+    // A negative count becomes a huge unsigned number.
     if count as u32 > max || list.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: the caller's promise; `Sge` lies as `ibv_sge` does.
+    // SAFETY: guaranteed by the caller; `Sge` has the layout of `ibv_sge`.
     Ok(unsafe { std::slice::from_raw_parts(list.cast(), count as usize) })
 }
 
-/// Inline data, put together in `room`; EINVAL where it does not fit.
+/// Copies inline data to `room`; EINVAL if it does not fit.
 ///
 /// # Safety
-/// The pieces are readable memory of this process: keys do not matter for inline data.
+/// The segments are readable memory of this process: inline data ignores keys.
 #[inline]
 unsafe fn gather<'a>(sges: &[Sge], room: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], Errno> {
     let mut len = 0;
     for sge in sges {
-        let piece = sge.length as usize;
-        if piece > room.len() - len {
+        let length = sge.length as usize;
+        if length > room.len() - len {
             return Err(EINVAL);
         }
-        // SAFETY: readable by the caller's promise; it fits.
+        // SAFETY: the caller guarantees that it is readable; it fits.
         unsafe {
-            room[len..].as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(sge.addr as *const u8, piece);
+            room[len..].as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(sge.addr as *const u8, length);
         }
-        len += piece;
+        len += length;
     }
     // SAFETY: the first `len` bytes were written.
     Ok(unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), len) })
@@ -212,12 +212,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inline_pieces_are_put_together_and_bounded() {
+    fn inline_segments_are_concatenated_and_bounded() {
         let (a, b) = (*b"inline ", *b"data");
         let sge = |bytes: &[u8]| Sge { addr: bytes.as_ptr() as u64, length: bytes.len() as u32, lkey: 0 };
         let sges = [sge(&a), sge(&[]), sge(&b)];
         let mut room = [MaybeUninit::uninit(); 11];
-        // SAFETY: the pieces are arrays of this test.
+        // SAFETY: the segments are arrays of this test.
         unsafe {
             assert_eq!(gather(&sges, &mut room), Ok(&b"inline data"[..]));
             assert_eq!(gather(&sges, &mut room[..10]), Err(EINVAL));
@@ -225,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_number_of_pieces_is_refused() {
+    fn a_bad_number_of_sges_is_refused() {
         let sge = ibv_sge { addr: 1, length: 2, lkey: 3 };
-        // SAFETY: one piece, as said.
+        // SAFETY: one SGE, as the count says.
         unsafe {
             assert_eq!(pieces(&sge, 1, 1).unwrap(), [Sge { addr: 1, length: 2, lkey: 3 }]);
             assert_eq!(pieces(&sge, 1, 0), Err(EINVAL));

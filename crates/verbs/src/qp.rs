@@ -1,4 +1,4 @@
-//! Queue pairs: making, modifying, querying and ending them.
+//! Queue pairs: their creation, modification, query and destruction.
 
 use crate::abi::*;
 use crate::builder::{self, Builder};
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use weir_device::{Errno, Home, QpCreate, Receives, headroom};
 use weir_transport::{AttrMask, Service};
 
-/// An `ibv_qp` and our part of it. Every one has room for what [`ibv_qp_to_qp_ex`] adds.
+/// An `ibv_qp` and Weir's part of it. Every QP has the additional members that [`ibv_qp_to_qp_ex`] gives access to.
 #[repr(C)]
 pub struct Qp {
     ex: ibv_qp_ex,
     pub own: QpOwn,
 }
 
-/// Our part of a QP.
+/// Weir's part of a QP.
 pub struct QpOwn {
     pub device: Arc<weir_device::Qp>,
     pub service: Service,
-    /// The batch that `ibv_wr_start` began.
+    /// The batch that `ibv_wr_start` begins.
     pub builder: Builder,
-    /// `ibv_wr_*` was asked for.
+    /// The QP was created for `ibv_wr_*`.
     extended: bool,
     pub max_send_wr: u32,
     pub max_send_sge: u32,
@@ -43,11 +43,12 @@ pub struct QpOwn {
 /// `pd` is alive, `init` as in verbs.h; it may be the first 64 bytes of an `ibv_qp_init_attr_ex`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create(pd, init) })
 }
 
-/// The inline function of the header comes here where more than a PD is asked for.
+/// The header's inline function calls this for every `comp_mask` beyond IBV_QP_INIT_ATTR_PD. EOPNOTSUPP for
+/// attributes, flags and send operations that are not supported; EINVAL without a PD.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -58,7 +59,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
             | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
             if (*init).qp_type == IBV_QPT_XRC_RECV {
@@ -102,16 +103,16 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, asked) = unsafe { (alive(qp)?, &*attr) };
         let (attr, mask) = attr::to_modify(asked, mask)?;
         if mask.contains(AttrMask::AV) {
-            // It begins to talk to a peer. What ends it needs no memory.
+            // The QP now contacts its peer, which needs memory. Moves to the error and reset states need none.
             headroom::check(headroom::OBJECT)?;
         }
         own.device.modify(&attr, mask)?;
         if mask.contains(AttrMask::STATE) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { (*qp).state = attr.qp_state as c_int };
         }
         Ok(())
@@ -127,9 +128,10 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // All is told, whatever is asked for: programs name bits that there are not, rdma-core's own suite among them.
+    // Reports all attributes and ignores the mask: programs set bits that do not exist, rdma-core's own test suite
+    // among them.
     status(|| {
-        // SAFETY: the caller's promise. `init` may lie in a longer structure: member by member.
+        // SAFETY: guaranteed by the caller. `init` may begin a longer structure, so single members are written.
         unsafe {
             let own = alive(qp)?;
             let queried = attr::from_query(&own.device.query());
@@ -152,7 +154,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*qp).context) {
                 return Ok(());
@@ -175,48 +177,49 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     })
 }
 
-/// NULL for a QP that was not made for `ibv_wr_*`.
+/// NULL for a QP that was not created for `ibv_wr_*`.
 ///
 /// # Safety
 /// `qp` is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if unsafe { own(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
 }
 
-/// No: packets are stored in PSN order and the last line of each packet last, but those before it by the processor's
-/// own copy, whose stores may become visible in any order.
+/// Returns 0, not in order: packets are stored in PSN order, and the last line of each packet last. But the
+/// processor's own copy instruction stores the lines before it, and these stores may become visible in any order.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _op: c_int, _flags: u32) -> c_int {
     guard(0, || 0)
 }
 
-/// Our part of a QP.
+/// Weir's part of a QP.
 ///
 /// # Safety
 /// `qp` is alive for `'a`.
 pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
-    // SAFETY: every `ibv_qp` of ours is the start of a `Qp`.
+    // SAFETY: every `ibv_qp` that Weir creates is the start of a `Qp`.
     unsafe { &(*qp.cast::<Qp>()).own }
 }
 
-/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
 ///
 /// # Safety
-/// As [`own`].
+/// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(qp) };
     own.home.check()?;
     Ok(own)
 }
 
 /// # Safety
-/// As `ibv_create_qp`.
+/// As for `ibv_create_qp`.
 unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's promise. A reference would cover the padding, where `comp_mask` of a longer one lies.
+    // SAFETY: guaranteed by the caller. A reference would cover the padding, which is `comp_mask` in the longer
+    // structure.
     let (context, send_cq, recv_cq, srq, cap, qp_type, qp_context, sq_sig_all) = unsafe {
         (
             (*pd).context,
@@ -231,7 +234,7 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     };
     // SAFETY: the context of a living PD is open.
     unsafe { context::alive(context)? };
-    // Of XRC, only the target receives, and it has the CQs of its SRQs.
+    // An XRC initiator receives nothing and needs no receive CQ; the target uses the CQs of its SRQs.
     let recv_cq = if qp_type == IBV_QPT_XRC_SEND && recv_cq.is_null() { send_cq } else { recv_cq };
     if send_cq.is_null() || recv_cq.is_null() || cap.max_inline_data as usize > INLINE_ROOM {
         return Err(EINVAL);
@@ -239,13 +242,13 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     let receives = if srq.is_null() {
         Receives::Own
     } else {
-        // SAFETY: alive by the caller's promise.
+        // SAFETY: the caller guarantees that it is alive.
         Receives::Shared(unsafe { srq::own(srq) }.device.clone())
     };
     let cookie = new_cookie();
     let service = service(qp_type)?;
     let create = QpCreate { service, caps: attr::caps(&cap), sq_sig_all, cookie };
-    // SAFETY: PD and CQs are alive by the caller's promise.
+    // SAFETY: the caller guarantees that PD and CQs are alive.
     let device = unsafe {
         let (send_cq, recv_cq) = (&cq::own(send_cq).device, &cq::own(recv_cq).device);
         pd_mr::own(pd).device.create_qp_with(&create, send_cq, recv_cq, receives)?
@@ -266,13 +269,13 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     }
 }
 
-/// XRC: a QP that only responds, for the SRQs of a domain.
+/// Creates an XRC target QP, which only responds, for the SRQs of a domain.
 ///
 /// # Safety
 /// `context` is open, `init` as in verbs.h.
 unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
     let cookie = new_cookie();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         context::alive(context)?;
         if (*init).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
@@ -286,14 +289,14 @@ unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_at
     }
 }
 
-/// XRC: a further handle of a target QP of the domain.
+/// Opens a further handle of an XRC target QP of the domain.
 ///
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
     object(|| {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let attr = &*attr;
             if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
@@ -315,7 +318,7 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
     })
 }
 
-/// The structure of a QP, entered where events look for it.
+/// Creates the structure of a QP and adds it to the registry, where events find it.
 ///
 /// # Safety
 /// `context` is open, `pd` alive or NULL.
@@ -355,7 +358,7 @@ unsafe fn enter(
     let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };
     // SAFETY: the PD outlives its QPs.
     let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ex, own })? };
-    // SAFETY: just made, in its final place.
+    // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*qp).ex.qp_base.mutex, std::ptr::null());
         libc::pthread_cond_init(&raw mut (*qp).ex.qp_base.cond, std::ptr::null());

@@ -1,4 +1,4 @@
-//! What an open device, its port and its tables of GIDs and P_Keys are.
+//! Properties of an open device, of its port and of its GID and P_Key tables.
 
 use crate::abi::*;
 use crate::context::{self, ContextOwn};
@@ -8,26 +8,26 @@ use std::ffi::{c_int, c_uint};
 use std::net::IpAddr;
 use weir_device::Errno;
 
-/// The only P_Key, the default one with full membership, big-endian.
+/// The only P_Key, the default P_Key with full membership, in host byte order.
 const DEFAULT_PKEY: u16 = 0xffff;
 /// The port of every device.
 const PORT: u32 = 1;
-/// `ibv_query_port` as exported knows the first version of `ibv_port_attr`, up to `link_layer`.
+/// The exported `ibv_query_port` writes the first version of `ibv_port_attr`, up to `link_layer`: 47 bytes.
 const LEGACY_PORT_ATTR: usize = 47;
-/// IBTA 9.7.5.2.8: largest message.
+/// IBTA 9.7.5.2.8: the largest message, in bytes.
 const MAX_MESSAGE: u32 = 1 << 31;
-/// Not an OUI of anybody, and not zero: some programs take zero for a device that was not asked.
+/// Not an assigned OUI, and not zero: some programs take zero for a device that was not queried.
 pub const NO_VENDOR: u32 = 0xff_ffff;
-/// Physical port states of IBTA 14.2.5.6.
+/// Physical port states, IBTA 14.2.5.6.
 const PHYS_DISABLED: u8 = 3;
 const PHYS_LINK_UP: u8 = 5;
-/// `ibv_query_gid_type` has its own numbers.
+/// `ibv_query_gid_type` uses numbers of its own.
 const TYPE_ROCE_V1: c_int = 0;
 const TYPE_ROCE_V2: c_int = 1;
 
 const DATAGRAMS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
-/// All memory accesses of all services may meet page faults.
+/// Any memory access of any service may meet a page fault.
 const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
     general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
     per_transport_caps: ibv_odp_per_transport_caps {
@@ -36,7 +36,7 @@ const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
         ud_odp_caps: DATAGRAMS,
     },
 };
-/// XRC has shared receive queues only.
+/// XRC receives by SRQs only.
 const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_SIDED;
 
 /// # Safety
@@ -44,13 +44,13 @@ const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *attr = device_attr(context::own(context)) };
         Ok(())
     })
 }
 
-/// EINVAL for an input of a later release, and for less room than the first release had.
+/// EINVAL for a `comp_mask` of a later release, and if `size` is less than in the first release.
 ///
 /// # Safety
 /// `context` is open; `attr` has `size` writable bytes.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn query_device_ex(
     size: usize,
 ) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let other_release = input.as_ref().is_some_and(|input| input.comp_mask != 0);
             if other_release || size < size_of::<ibv_device_attr>() {
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn query_device_ex(
             all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
             all.completion_timestamp_mask = u64::MAX;
             all.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
-            // `ibv_query_rt_values_ex` counts nanoseconds; the unit is kHz.
+            // `ibv_query_rt_values_ex` counts nanoseconds; this member is in kHz.
             all.hca_core_clock = 1_000_000;
             if context::own(context).device.has_on_demand() {
                 all.odp_caps = ODP_CAPS;
@@ -87,10 +87,10 @@ pub unsafe extern "C" fn query_device_ex(
 }
 
 /// # Safety
-/// `context` is open; `attr` has room for the oldest `ibv_port_attr`.
+/// `context` is open; `attr` has room for the first version of `ibv_port_attr`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { query_port(context, port, attr, LEGACY_PORT_ATTR) }
 }
 
@@ -106,25 +106,25 @@ pub unsafe extern "C" fn query_port(
         if u32::from(port) != PORT {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_clamped(&port_attr(context::own(context)), attr.cast(), size) };
         Ok(())
     })
 }
 
-/// EINVAL for values that there are not.
+/// EINVAL for unknown values.
 ///
 /// # Safety
 /// `context` is open, `values` is writable.
 pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, values) = unsafe { (context::own(context), &mut *values) };
         if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
             return Err(EINVAL);
         }
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
-            // As adapters have it: one counter, in the member that programs take it from.
+            // As adapters do: one counter, in the member that programs read.
             values.raw_clock.tv_sec = 0;
             values.raw_clock.tv_nsec = own.device.clock() as libc::c_long;
         }
@@ -132,14 +132,14 @@ pub unsafe extern "C" fn query_rt_values(context: *mut ibv_context, values: *mut
     })
 }
 
-/// An empty slot is a GID of zeros.
+/// An empty entry of the GID table is a GID of zeros.
 ///
 /// # Safety
 /// `context` is open, `gid` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let slot = slot(context::own(context), port.into(), index as u32)?;
             *gid = slot.map(from_address).unwrap_or_default();
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn ibv_query_gid(context: *mut ibv_context, port: u8, inde
     })
 }
 
-/// ENODATA: the slot is empty.
+/// ENODATA if the entry is empty.
 ///
 /// # Safety
 /// `context` is open; `entry` has `size` writable bytes.
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         if flags != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let own = context::own(context);
             let address = slot(own, port, index)?.ok_or(ENODATA)?;
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     })
 }
 
-/// How many of the GIDs there are were written: empty slots are left out. A negative errno value otherwise.
+/// Returns the number of GIDs written, without empty entries, or a negative errno value.
 ///
 /// # Safety
 /// `context` is open; `entries` has room for `max` entries of `size` bytes.
@@ -192,14 +192,14 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         if flags != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = unsafe { context::own(context) };
         for (index, address) in own.device.gids().into_iter().enumerate() {
             let Some(address) = address else { continue };
             if written == max {
                 return Err(EINVAL);
             }
-            // SAFETY: below `max`, of `size` bytes each.
+            // SAFETY: `written` is below `max`, and entries have `size` bytes.
             unsafe {
                 let to = entries.cast::<u8>().add(written * size);
                 copy_clamped(&gid_entry(own, index as u32, address), to, size);
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     if outcome == 0 { written as isize } else { -(outcome as isize) }
 }
 
-/// Exported as `ibv_query_gid_type` in each of the private version nodes, by `versions.c`.
+/// `versions.c` exports it as `ibv_query_gid_type` in each of the private version nodes.
 ///
 /// # Safety
 /// `context` is open, `gid_type` is writable.
@@ -223,9 +223,9 @@ pub unsafe extern "C" fn weir_query_gid_type(
     gid_type: *mut c_int,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            // An empty slot has no type; those who ask for it want the default.
+            // An empty entry has no type: the default is reported.
             let slot = slot(context::own(context), port.into(), index)?;
             *gid_type = if slot.is_some() { TYPE_ROCE_V2 } else { TYPE_ROCE_V1 };
         }
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn ibv_query_pkey(_context: *mut ibv_context, port: u8, in
         if u32::from(port) != PORT || index != 0 {
             return Err(EINVAL);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *pkey = DEFAULT_PKEY.to_be() };
         Ok(0)
     })
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn ibv_get_pkey_index(_context: *mut ibv_context, port: u8
     number(|| if u32::from(port) == PORT && u16::from_be(pkey) == DEFAULT_PKEY { Ok(0) } else { Err(EINVAL) })
 }
 
-/// An address as a GID: IPv4 as `::ffff:a.b.c.d` (IBTA annex A17.4.4).
+/// Converts an address to a GID: IPv4 as `::ffff:a.b.c.d` (IBTA annex A17.4.4).
 pub fn from_address(address: IpAddr) -> ibv_gid {
     let raw = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -289,7 +289,7 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.node_guid = own.info.guid;
     attr.sys_image_guid = own.info.guid;
     attr.max_mr_size = limits.max_mr_size;
-    // Any page size from 4 KiB on.
+    // Any page size of at least 4 KiB.
     attr.page_size_cap = !0xfff;
     attr.vendor_id = NO_VENDOR;
     attr.max_qp = int(limits.max_qp);
@@ -315,10 +315,10 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_qp_init_rd_atom = limits.max_qp_init_rd_atom.into();
     attr.atomic_cap = IBV_ATOMIC_HCA;
     attr.max_mcast_grp = int(limits.max_groups);
-    // As many as there are.
+    // No limit except the number of QPs.
     attr.max_mcast_qp_attach = int(limits.max_qp);
     attr.max_total_mcast_qp_attach = int(limits.max_groups.saturating_mul(limits.max_qp));
-    // They are a few bytes of the application's memory each.
+    // An address handle is only a few bytes of the application's memory.
     attr.max_ah = int(limits.max_mr);
     attr.max_srq = int(limits.max_srq);
     attr.max_srq_wr = int(limits.max_qp_wr);
@@ -351,13 +351,13 @@ fn port_attr(own: &ContextOwn) -> ibv_port_attr {
     }
 }
 
-/// Writes what fits and zeros what is beyond our version of the structure.
+/// Writes what fits, and zeros beyond this version of the structure.
 ///
 /// # Safety
 /// `to` has `size` writable bytes.
 unsafe fn copy_clamped<T: Copy>(from: &T, to: *mut u8, size: usize) {
     let known = size.min(size_of::<T>());
-    // SAFETY: the caller's promise; `known` is in both.
+    // SAFETY: guaranteed by the caller; `known` is within both.
     unsafe {
         to.copy_from_nonoverlapping(std::ptr::from_ref(from).cast(), known);
         to.add(known).write_bytes(0, size - known);
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_byte_beyond_the_given_size_is_touched() {
+    fn no_byte_beyond_the_given_size_is_written() {
         let mut out = [0xaau8; 12];
         // SAFETY: in bounds.
         unsafe { copy_clamped(&0x0102_0304u32.to_be(), out.as_mut_ptr(), 2) };

@@ -1,10 +1,12 @@
-//! Link rates: `ibv_rate` to and from multiples of 2.5 Gbit/s and Mbit/s, and what a port reports.
+//! Link rates: conversion of `ibv_rate` to and from multiples of 2.5 Gbit/s and Mbit/s, and the rate that a port
+//! reports.
 
 use std::ffi::c_int;
 
 const RATE_MAX: c_int = 0;
 
-/// One of `ibv_rate`: its number, its multiple of 2.5 Gbit/s where it has one by the specification, and Mbit/s.
+/// A value of `ibv_rate`: its number, its multiple of 2.5 Gbit/s if the specification has one, and its rate in
+/// Mbit/s.
 struct Rate {
     number: c_int,
     mult: Option<c_int>,
@@ -41,32 +43,32 @@ const RATES: [Rate; 23] = [
     rate(24, 480, 1_275_000),
 ];
 
-/// -1 where there is none.
+/// -1 if there is no such multiple.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mult(rate: c_int) -> c_int {
     find(|r| r.number == rate).and_then(|r| r.mult).unwrap_or(-1)
 }
 
-/// `IBV_RATE_MAX` where there is none.
+/// `IBV_RATE_MAX` if no rate has this multiple.
 #[unsafe(no_mangle)]
 pub extern "C" fn mult_to_ibv_rate(mult: c_int) -> c_int {
     find(|r| r.mult == Some(mult)).map_or(RATE_MAX, |r| r.number)
 }
 
-/// -1 where there is none.
+/// -1 for an unknown rate.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mbps(rate: c_int) -> c_int {
     find(|r| r.number == rate).map_or(-1, |r| r.mbps)
 }
 
-/// `IBV_RATE_MAX` where there is none.
+/// `IBV_RATE_MAX` if no rate has this number of Mbit/s.
 #[unsafe(no_mangle)]
 pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
     find(|r| r.mbps == mbps).map_or(RATE_MAX, |r| r.number)
 }
 
-/// `active_width` and `active_speed` that come nearest from above to a speed in Mbit/s. Where the interface does not
-/// know its own (0, loopback), 4x QDR, 40 Gbit/s, which is the order of what memory and kernel do.
+/// The lowest `active_width` and `active_speed` of at least `mbps` Mbit/s. For an interface of unknown speed (0,
+/// loopback) 4x QDR, 40 Gbit/s, which is the order of magnitude of memory and kernel.
 pub fn link_speed(mbps: u32) -> (u8, u8) {
     const X1: u8 = 1;
     const X4: u8 = 2;

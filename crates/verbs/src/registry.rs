@@ -1,7 +1,7 @@
-//! Which CQs, QPs and SRQs of a context are alive, and how many events of each the application has been handed.
+//! The living CQs, QPs and SRQs of a context, and the number of events of each that the application has received.
 //!
-//! Events name their object by a number, never by address: an event that was taken from the adapter just before its
-//! object was destroyed finds nothing here, and is dropped.
+//! Events name their object by a cookie, never by address. If an object is destroyed just after its event was taken
+//! from the adapter, the lookup here fails and the event is dropped.
 
 use crate::{cq::Cq, qp::Qp, srq::Srq};
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ pub struct Registry {
     srqs: Mutex<Living<Srq>>,
 }
 
-/// An object and the events of it that the application was handed.
+/// An object and the number of its events that the application has received.
 pub struct Entry<T> {
     object: NonNull<T>,
     pub completion_events: u32,
@@ -41,36 +41,36 @@ impl Registry {
     }
 }
 
-/// A number for a new object, used once in this process.
+/// A number for a new object, unique in this process.
 pub fn new_cookie() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl<T> Living<T> {
-    /// Enters an object, which must be removed before it is freed.
+    /// Adds an object, which must be removed before it is freed.
     pub fn insert(&mut self, cookie: u64, object: NonNull<T>) {
         self.0.insert(cookie, Entry { object, completion_events: 0, async_events: 0 });
     }
 
-    /// Takes an object out; no event of it will be handed out from now on.
+    /// Removes an object; the application receives no further event of it.
     pub fn remove(&mut self, cookie: u64) -> Option<Entry<T>> {
         self.0.remove(&cookie)
     }
 
-    /// Finds an object to count an event.
+    /// Finds an object, to count an event.
     pub fn get(&mut self, cookie: u64) -> Option<&mut Entry<T>> {
         self.0.get_mut(&cookie)
     }
 
-    /// All of them.
+    /// All objects.
     pub fn objects(&self) -> impl Iterator<Item = NonNull<T>> {
         self.0.values().map(|entry| entry.object)
     }
 }
 
 impl<T> Entry<T> {
-    /// Alive as long as the lock under which the entry was found is held, or an event is not acknowledged.
+    /// Valid while the lock is held under which the entry was found, or while an event is unacknowledged.
     pub fn object(&self) -> *mut T {
         self.object.as_ptr()
     }
@@ -82,7 +82,7 @@ impl<T> Default for Living<T> {
     }
 }
 
-// SAFETY: the addresses are only handed out; what is behind them is used as `Cq`, `Qp` and `Srq` allow from any thread.
+// SAFETY: this type only stores the addresses; the objects `Cq`, `Qp` and `Srq` may be used from any thread.
 unsafe impl<T> Send for Living<T> {}
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_object_takes_its_count_along() {
+    fn a_removed_object_is_returned_with_its_count() {
         let mut living = Living::<u8>::default();
         let cookie = new_cookie();
         living.insert(cookie, NonNull::dangling());

@@ -6,17 +6,17 @@ use crate::pd_mr::{self, Mr};
 use std::ffi::{c_int, c_void};
 use weir_device::{Errno, Rereg, headroom};
 
-/// Which part of `ibv_rereg_mr` failed: its own checks, or the adapter.
+/// The part of `ibv_rereg_mr` that failed: its own checks, or the adapter.
 enum Failed {
     Input(Errno),
     Command(Errno),
 }
 
-/// 0; `IBV_REREG_MR_ERR_INPUT` with EINVAL if what is asked makes no sense; `IBV_REREG_MR_ERR_CMD` and errno if the
-/// adapter refused. The region is as it was then, which the caller must not rely on.
+/// Returns 0; or `IBV_REREG_MR_ERR_INPUT` with EINVAL for invalid arguments; or `IBV_REREG_MR_ERR_CMD` with errno if
+/// the adapter refused. After an error the region is unchanged, but the caller must not rely on that.
 ///
 /// # Safety
-/// `mr` is alive, and so is `pd` where the flags ask for it.
+/// `mr` is alive, and `pd` too if the flags need it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let outcome = guard(Err(Failed::Command(EIO)), || unsafe { change(mr, flags, pd, addr, length, access) });
     let (errno, code) = match outcome {
         Ok(()) => return 0,
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 }
 
 /// # Safety
-/// As [`ibv_rereg_mr`].
+/// As for [`ibv_rereg_mr`].
 unsafe fn change(
     mr: *mut ibv_mr,
     flags: c_int,
@@ -50,7 +50,7 @@ unsafe fn change(
     let moved = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
     let new_pd = flags & IBV_REREG_MR_CHANGE_PD != 0;
     let new_access = flags & IBV_REREG_MR_CHANGE_ACCESS != 0;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let imported = unsafe { (*mr.cast::<Mr>()).imported };
     if flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0
         || imported
@@ -65,7 +65,7 @@ unsafe fn change(
     }
     let flags = if new_access { Some(pd_mr::access_flags(access as u32).map_err(Failed::Command)?) } else { None };
     headroom::check(headroom::OBJECT).map_err(Failed::Command)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let rereg = Rereg {
             translation: moved.then_some((addr as u64, length as u64)),

@@ -1,33 +1,33 @@
-//! The allocator of the library's own small pieces: the C library's, and a reserve for when that has no more.
+//! The library's allocator: the C library's malloc, and a small reserve for when malloc fails.
 //!
-//! A call that makes something begins only where there is memory for it (`weir_device::headroom`), and what is large is
-//! asked for in a way that can fail. Between the look and the use of it other threads of the program may take what is
-//! there, and some calls must do their work in any case: to destroy an object, to tell of an event. Their small pieces
-//! come out of the reserve then, where Rust would abort the program.
+//! A call that creates an object begins only if enough memory is available (`weir_device::headroom`), and it makes
+//! its large allocations in a way that can fail. Between that check and the allocations other threads of the program
+//! may use up the memory. Some calls must do their work in any case: they destroy an object or report an event. Their
+//! small allocations then come out of the reserve, where Rust would otherwise abort the program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of the reserve; they lie in the library, and cost no memory until they are used.
+/// Bytes of the reserve. It is in the library's .bss and takes no memory until it is used.
 const RESERVE: usize = 256 << 10;
-/// Larger pieces are not small: the code that asks for one looks whether it came.
+/// The largest block of the reserve. Code that allocates more checks whether the allocation succeeded.
 const LARGEST: usize = 16 << 10;
 
-/// Pieces are cut off one after another; when none is left in use, it begins again.
+/// Blocks are cut off one after another. When none is left in use, allocation starts again at the beginning.
 struct Reserve {
     bytes: UnsafeCell<Bytes>,
-    /// Bytes that were cut off, and above them the number of pieces in use.
+    /// Bytes that are cut off in the lower half, the number of blocks in use in the upper half.
     state: AtomicU64,
 }
 
 #[repr(C, align(4096))]
 struct Bytes([u8; RESERVE]);
 
-/// In the state: one piece.
-const PIECE: u64 = 1 << 32;
+/// One block in the upper half of the state.
+const BLOCK: u64 = 1 << 32;
 
-// SAFETY: each piece is its user's alone, and the state is changed as a whole.
+// SAFETY: each block has one user, and the state changes atomically as a whole.
 unsafe impl Sync for Reserve {}
 
 impl Reserve {
@@ -35,7 +35,7 @@ impl Reserve {
         Reserve { bytes: UnsafeCell::new(Bytes([0; RESERVE])), state: AtomicU64::new(0) }
     }
 
-    /// A piece, or null.
+    /// A block, or null.
     fn take(&self, layout: Layout) -> *mut u8 {
         if layout.size() > LARGEST || layout.align() > align_of::<Bytes>() {
             return std::ptr::null_mut();
@@ -43,27 +43,27 @@ impl Reserve {
         let cut = |state: u64| {
             let at = (state as u32 as usize).next_multiple_of(layout.align());
             let end = at + layout.size();
-            (end <= RESERVE).then_some((state & !(PIECE - 1)) + PIECE + end as u64)
+            (end <= RESERVE).then_some((state & !(BLOCK - 1)) + BLOCK + end as u64)
         };
         match self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, cut) {
             Ok(before) => {
                 let at = (before as u32 as usize).next_multiple_of(layout.align());
-                // SAFETY: within the bytes, as `cut` has seen to.
+                // SAFETY: within the reserve, as `cut` has checked.
                 unsafe { self.bytes.get().cast::<u8>().add(at) }
             }
             Err(_) => std::ptr::null_mut(),
         }
     }
 
-    fn has(&self, piece: *const u8) -> bool {
-        (piece as usize).wrapping_sub(self.bytes.get() as usize) < RESERVE
+    fn has(&self, block: *const u8) -> bool {
+        (block as usize).wrapping_sub(self.bytes.get() as usize) < RESERVE
     }
 
-    /// Takes a piece of its own back.
+    /// Takes back a block of this reserve.
     fn give_back(&self) {
         let less = |state: u64| {
-            let left = state - PIECE;
-            Some(if left < PIECE { 0 } else { left })
+            let left = state - BLOCK;
+            Some(if left < BLOCK { 0 } else { left })
         };
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
@@ -78,59 +78,59 @@ impl Allocator {
     }
 }
 
-// SAFETY: the system's allocator does the work, or the reserve, whose pieces are as large and aligned as asked for and
-// go back where they came from.
+// SAFETY: the system's allocator provides the memory, or the reserve. Blocks of the reserve have the size and
+// alignment of their layout and are given back to the reserve.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        let piece = unsafe { System.alloc(layout) };
-        if piece.is_null() { self.0.take(layout) } else { piece }
+        // SAFETY: guaranteed by the caller.
+        let block = unsafe { System.alloc(layout) };
+        if block.is_null() { self.0.take(layout) } else { block }
     }
 
     #[inline]
-    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        if self.0.has(piece) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if self.0.has(block) {
             self.0.give_back();
         } else {
-            // SAFETY: the caller's promise; it is the system's.
-            unsafe { System.dealloc(piece, layout) }
+            // SAFETY: guaranteed by the caller; the block is from the system's allocator.
+            unsafe { System.dealloc(block, layout) }
         }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
-        let piece = unsafe { System.alloc_zeroed(layout) };
-        if !piece.is_null() {
-            return piece;
+        // SAFETY: guaranteed by the caller.
+        let block = unsafe { System.alloc_zeroed(layout) };
+        if !block.is_null() {
+            return block;
         }
-        let piece = self.0.take(layout);
-        if !piece.is_null() {
-            // SAFETY: ours, and so large.
-            unsafe { piece.write_bytes(0, layout.size()) };
+        let block = self.0.take(layout);
+        if !block.is_null() {
+            // SAFETY: a new block of this size.
+            unsafe { block.write_bytes(0, layout.size()) };
         }
-        piece
+        block
     }
 
     #[inline]
-    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !self.0.has(piece) {
-            // SAFETY: the caller's promise; it is the system's.
-            let moved = unsafe { System.realloc(piece, layout, size) };
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !self.0.has(block) {
+            // SAFETY: guaranteed by the caller; the block is from the system's allocator.
+            let moved = unsafe { System.realloc(block, layout, size) };
             if !moved.is_null() {
                 return moved;
             }
         }
-        // SAFETY: the caller's promise: that size is one of a layout.
+        // SAFETY: the caller guarantees that `size` is valid in a layout.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         // SAFETY: as above.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
-            // SAFETY: both are as large as that, and the old one is given up.
+            // SAFETY: both blocks have at least this size, and the old one is not used again.
             unsafe {
-                moved.copy_from_nonoverlapping(piece, layout.size().min(size));
-                self.dealloc(piece, layout);
+                moved.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
             }
         }
         moved
@@ -142,27 +142,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reserve_is_whole_again_when_all_is_back() {
+    fn the_reserve_starts_again_when_all_blocks_are_returned() {
         let reserve = Box::new(Reserve::new());
         let layout = Layout::from_size_align(1000, 64).unwrap();
         for _ in 0..3 {
-            let mut pieces = vec![];
+            let mut blocks = vec![];
             loop {
-                let piece = reserve.take(layout);
-                if piece.is_null() {
+                let block = reserve.take(layout);
+                if block.is_null() {
                     break;
                 }
-                assert!(reserve.has(piece) && piece.addr().is_multiple_of(64));
-                pieces.push(piece.addr());
+                assert!(reserve.has(block) && block.addr().is_multiple_of(64));
+                blocks.push(block.addr());
             }
-            assert_eq!(pieces.len(), RESERVE / 1024);
-            assert!(pieces.windows(2).all(|pair| pair[1] - pair[0] >= 1000));
-            pieces.iter().for_each(|_| reserve.give_back());
+            assert_eq!(blocks.len(), RESERVE / 1024);
+            assert!(blocks.windows(2).all(|pair| pair[1] - pair[0] >= 1000));
+            blocks.iter().for_each(|_| reserve.give_back());
         }
     }
 
     #[test]
-    fn what_is_large_is_not_of_the_reserve() {
+    fn large_allocations_do_not_use_the_reserve() {
         let reserve = Box::new(Reserve::new());
         assert!(reserve.take(Layout::from_size_align(LARGEST + 1, 8).unwrap()).is_null());
         assert!(!reserve.take(Layout::from_size_align(LARGEST, 8).unwrap()).is_null());

@@ -1,4 +1,4 @@
-//! `ibv_resolve_eth_l2_from_gid`: the MAC address and VLAN behind a GID.
+//! `ibv_resolve_eth_l2_from_gid`: the MAC address and VLAN of a GID.
 
 use crate::abi::*;
 use crate::context;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use weir_device::Errno;
 
 type Mac = [u8; 6];
-/// What says that there is no VLAN.
+/// The VLAN ID that means no VLAN.
 const NO_VLAN: u16 = 0xffff;
 
-/// 0, or -1 with errno: ENODATA where nobody answers for the address.
+/// Returns 0, or -1 with errno: ENODATA if the address cannot be resolved.
 ///
 /// # Safety
 /// `context` is open, `attr` readable, `eth_mac` has 6 writable bytes, `vid` is NULL or writable.
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     vid: *mut u16,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (context::own(context), &*attr) };
         let gids = own.device.gids();
         if attr.port_num != 1 || gids.get(usize::from(attr.grh.sgid_index)).copied().flatten().is_none() {
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         let to = Ipv6Addr::from(attr.grh.dgid.raw).to_canonical();
         let is_ours = gids.contains(&Some(to));
         let mac = if is_ours || to.is_loopback() { own.info.mac } else { resolve(to, &own.info.ifname)? };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             eth_mac.cast::<Mac>().write(mac);
             if !vid.is_null() {
@@ -70,14 +70,14 @@ fn multicast(to: IpAddr) -> Option<Mac> {
     })
 }
 
-/// RFC 4291 appendix A: a link-local address that was made from its MAC address.
+/// RFC 4291 appendix A: a link-local address that was derived from its MAC address.
 fn link_local(v6: Ipv6Addr) -> Option<Mac> {
     let o = v6.octets();
     let made = v6.is_unicast_link_local() && o[11..13] == [0xff, 0xfe];
     made.then_some([o[8] ^ 2, o[9], o[10], o[13], o[14], o[15]])
 }
 
-/// The kernel's neighbour table, which an empty datagram to the discard port makes it fill.
+/// Looks in the kernel's neighbour table, after an empty datagram to the discard port has made the kernel fill it.
 fn neighbour(v4: Ipv4Addr, ifname: &str) -> Result<Mac, Errno> {
     for wait_ms in [0, 1, 5, 20, 100, 400, 1000] {
         thread::sleep(Duration::from_millis(wait_ms));
@@ -115,7 +115,7 @@ fn parse_mac(text: &str) -> Option<Mac> {
     Some(mac)
 }
 
-/// From a line `eth0.5  VID: 5 …` of the VLAN's file.
+/// Parses the line `eth0.5 VID: 5 …` of the VLAN's file.
 fn vlan_of(ifname: &str) -> u16 {
     fs::read_to_string(format!("/proc/net/vlan/{ifname}"))
         .ok()
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_say_their_mac() {
+    fn multicast_and_link_local_addresses_resolve_without_the_neighbour_table() {
         let mac = |text: &str| resolve(text.parse().unwrap(), "none0");
         assert_eq!(mac("224.129.2.3"), Ok([1, 0, 0x5e, 1, 2, 3]));
         assert_eq!(mac("ff02::1:ff00:1234"), Ok([0x33, 0x33, 0xff, 0, 0x12, 0x34]));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_neighbour_table_is_read_by_interface() {
+    fn the_neighbour_table_is_searched_by_interface() {
         let table = "IP address HW type Flags HW address Mask Device\n\
             10.0.0.2 0x1 0x2 02:00:00:00:00:01 * eth1\n\
             10.0.0.2 0x1 0x2 02:00:00:00:00:02 * eth0\n\

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use weir_device::{Errno, Home, SrqCreate, Xrcd};
 use weir_transport::RecvWr;
 
-/// An `ibv_srq` and our part of it.
+/// An `ibv_srq` and Weir's part of it.
 #[repr(C)]
 pub struct Srq {
     pub ibv: ibv_srq,
     pub own: SrqOwn,
 }
 
-/// Our part of an SRQ.
+/// Weir's part of an SRQ.
 pub struct SrqOwn {
     pub device: Arc<weir_device::Srq>,
     max_sge: u32,
@@ -35,17 +35,18 @@ pub struct SrqOwn {
 /// `pd` is alive, `init` as in verbs.h.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     object(|| unsafe { create((*pd).context, pd, (*init).srq_context, &mut (*init).attr, None) })
 }
 
-/// The header's inline function comes here for everything but a plain one.
+/// The header's inline function calls this for every SRQ that is not a plain one. EOPNOTSUPP for other types and
+/// masks, EINVAL if a member that the type needs is missing.
 ///
 /// # Safety
 /// As in verbs.h.
 pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
     object(|| {
-        // SAFETY: the caller's promise; members beyond the mask are not looked at.
+        // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
             let asks = |bit| mask & bit != 0;
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     allocating(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, attr) = unsafe { (alive(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(EINVAL);
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (max_wr, max_sge, srq_limit) = alive(srq)?.device.query();
             *attr = ibv_srq_attr { max_wr, max_sge, srq_limit };
@@ -102,11 +103,11 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 }
 
 /// # Safety
-/// `srq` is ours; after success it is not used again.
+/// `srq` is from one of the functions above; after success it is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made by `create`.
+        // SAFETY: guaranteed by the caller; `create` made it.
         unsafe {
             if context::is_inherited((*srq).context) {
                 return Ok(());
@@ -129,13 +130,13 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     })
 }
 
-/// EINVAL for one that is not of XRC.
+/// EINVAL for an SRQ that is not an XRC SRQ.
 ///
 /// # Safety
 /// `srq` is alive, `number` writable.
 pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let own = own(srq);
             if !own.is_xrc {
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_i
     })
 }
 
-/// `ibv_post_srq_recv`: 0, or an errno value and the first work request that was not taken.
+/// `ibv_post_srq_recv`: 0, or an errno value with the first work request that was not posted in `bad_wr`.
 ///
 /// # Safety
 /// `srq` is alive, `wr` is a list as in verbs.h, `bad_wr` is writable.
@@ -158,14 +159,14 @@ pub unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let own = match unsafe { alive(srq) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
-        // SAFETY: the list is the caller's; each link is NULL or leads to the next work request.
+        // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
-            // SAFETY: the caller's list of pieces.
+            // SAFETY: the caller's SGE list.
             let posted = unsafe { pieces(request.sg_list, request.num_sge, own.max_sge) }
                 .and_then(|sges| Ok(own.device.post(&RecvWr { wr_id: request.wr_id, sges })?));
             if let Err(errno) = posted {
@@ -176,39 +177,39 @@ pub unsafe extern "C" fn post_srq_recv(
         0
     });
     if outcome != 0 && !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = next };
     }
     outcome
 }
 
-/// Our part of an SRQ.
+/// Weir's part of an SRQ.
 ///
 /// # Safety
 /// `srq` is alive for `'a`.
 pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
-    // SAFETY: every `ibv_srq` of ours is the start of an `Srq`.
+    // SAFETY: every `ibv_srq` that Weir creates is the start of an `Srq`.
     unsafe { &(*srq.cast::<Srq>()).own }
 }
 
-/// As [`own`]; EIO in a forked child, before any lock: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
 ///
 /// # Safety
-/// As [`own`].
+/// As for [`own`].
 #[inline]
 pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let own = unsafe { own(srq) };
     own.home.check()?;
     Ok(own)
 }
 
-/// The event was taken note of.
+/// Counts an event of this SRQ as acknowledged.
 ///
 /// # Safety
 /// `srq` is alive.
 pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if alive(srq).is_ok() {
             acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
@@ -226,10 +227,10 @@ unsafe fn create(
     xrc: Option<(Arc<Xrcd>, Arc<weir_device::Cq>)>,
 ) -> Result<*mut ibv_srq, Errno> {
     let cookie = new_cookie();
-    // A new queue has no limit, whatever `srq_limit` says: it is `ibv_modify_srq`'s.
+    // A new SRQ has no limit and ignores `srq_limit`: only `ibv_modify_srq` sets a limit.
     let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, cookie };
     let is_xrc = xrc.is_some();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (device, registry) =
         unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::alive(context)?.registry.clone()) };
     // SAFETY: integers and pointers; mutex and condition are initialised below.
@@ -238,7 +239,7 @@ unsafe fn create(
     let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie, home: Home::here() };
     // SAFETY: the PD outlives its SRQs.
     let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
-    // SAFETY: just made, in its final place.
+    // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*srq).ibv.mutex, std::ptr::null());
         libc::pthread_cond_init(&raw mut (*srq).ibv.cond, std::ptr::null());

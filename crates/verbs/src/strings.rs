@@ -1,4 +1,4 @@
-//! Names of statuses, events and states. Programs print and compare them, so they are the well-known ones.
+//! Names of statuses, events and states. Programs print and compare them, so they are those of rdma-core.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -67,25 +67,25 @@ const NODE_TYPES: [&CStr; 8] = [
 
 const PORT_STATES: [&CStr; 6] = [c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
 
-/// Of `ibv_wc_status`.
+/// The name of an `ibv_wc_status`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
     name(&WC_STATUS, status)
 }
 
-/// Of `ibv_event_type`.
+/// The name of an `ibv_event_type`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_event_type_str(event: c_int) -> *const c_char {
     name(&EVENTS, event)
 }
 
-/// Of `ibv_node_type`.
+/// The name of an `ibv_node_type`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
     name(&NODE_TYPES, node_type)
 }
 
-/// Of `ibv_port_state`.
+/// The name of an `ibv_port_state`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
     name(&PORT_STATES, state)

@@ -1,4 +1,4 @@
-//! Where sysfs is, and reading a file of it.
+//! The path of sysfs, and reading its files.
 
 use crate::ffi::{EINVAL, guard, number, text};
 use std::ffi::{CString, c_char, c_int};
@@ -7,14 +7,14 @@ use std::io::Read;
 use std::sync::OnceLock;
 use weir_device::{Errno, PerProcess};
 
-/// `/sys`, or what `SYSFS_PATH` says to a process without special rights.
+/// `/sys`, or `SYSFS_PATH` in a process without special rights.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: PerProcess<OnceLock<CString>> = PerProcess::new();
     guard(c"/sys".as_ptr(), || {
         PATH.get()
             .get_or_init(|| {
-                // SAFETY: no more than four system calls.
+                // SAFETY: four system calls without memory arguments.
                 let own_rights = unsafe { libc::getuid() == libc::geteuid() && libc::getgid() == libc::getegid() };
                 std::env::var("SYSFS_PATH")
                     .ok()
@@ -26,7 +26,7 @@ pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     })
 }
 
-/// Reads `dir/file` without its last newline, NUL-terminated where there is room; how many bytes, or -1.
+/// Reads `dir/file` without its last newline, NUL-terminated if there is room. Returns the number of bytes, or -1.
 ///
 /// # Safety
 /// `dir` and `file` are strings, `buf` has `size` writable bytes.
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     size: usize,
 ) -> c_int {
     number(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (dir, file) = unsafe { (text(dir), text(file)) };
         let (dir, file) = (dir.ok_or(EINVAL)?, file.ok_or(EINVAL)?);
         let mut content = vec![0; size];
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
             content[len] = 0;
         }
         let written = size.min(len + 1);
-        // SAFETY: within `size`.
+        // SAFETY: `written` is at most `size`.
         unsafe { buf.cast::<u8>().copy_from_nonoverlapping(content.as_ptr(), written) };
         Ok(len as c_int)
     })
@@ -61,9 +61,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_comes_without_its_newline() {
+    fn a_file_is_read_without_its_last_newline() {
         let mut buf = [0x55 as c_char; 8];
-        // SAFETY: strings, and 8 bytes.
+        // SAFETY: C strings, and a buffer of at least `size` bytes.
         let read = |buf: &mut [c_char], size| unsafe {
             ibv_read_sysfs_file(c"/sys/class/net/lo".as_ptr(), c"address".as_ptr(), buf.as_mut_ptr(), size)
         };

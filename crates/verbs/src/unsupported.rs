@@ -1,5 +1,5 @@
-//! Public calls that no adapter here serves yet. They exist all the same, and say EOPNOTSUPP: a call that is missing
-//! here would be answered by the distribution's library, which would take our objects for its own.
+//! Public functions that no adapter supports yet. They are exported and return EOPNOTSUPP: if a function were missing
+//! here, the loader would take the distribution's, which would treat Weir's objects as its own.
 
 use crate::abi::*;
 use crate::ffi::{EOPNOTSUPP, object};

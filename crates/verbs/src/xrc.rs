@@ -1,4 +1,4 @@
-//! XRC domains, which processes and contexts may share by a file.
+//! XRC domains, which contexts of a process may share by a file.
 
 use crate::abi::*;
 use crate::context;
@@ -9,25 +9,26 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use weir_device::{Errno, PerProcess};
 
-/// An `ibv_xrcd` and our part of it.
+/// An `ibv_xrcd` and Weir's part of it.
 #[repr(C)]
 struct Xrcd {
     ibv: ibv_xrcd,
     device: Arc<weir_device::Xrcd>,
 }
 
-/// Domains by device and file.
+/// Shared domains by device name and file (device and inode).
 type Shared = HashMap<(String, u64, u64), Weak<weir_device::Xrcd>>;
 
 static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
 
-/// EINVAL: no file and no `O_CREAT`, or a domain that must not exist already; EAGAIN: one that must.
+/// EINVAL without both file and `O_CREAT`, or for an existing domain with `O_EXCL`; EAGAIN for a missing one without
+/// `O_CREAT`.
 ///
 /// # Safety
 /// `context` is open, `init` as in verbs.h.
 pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
     object(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let (own, init) = unsafe { (context::alive(context)?, &*init) };
         const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
@@ -42,14 +43,14 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
         } else {
             let (dev, ino) = identity(init.fd)?;
             let mut shared = SHARED.get().lock().unwrap_or_else(PoisonError::into_inner);
-            let place = shared.entry((own.info.name.clone(), dev, ino)).or_default();
-            match place.upgrade() {
+            let entry = shared.entry((own.info.name.clone(), dev, ino)).or_default();
+            match entry.upgrade() {
                 Some(_) if creates && init.oflags & libc::O_EXCL != 0 => return Err(EINVAL),
                 Some(found) => found,
                 None if !creates => return Err(Errno(libc::EAGAIN)),
                 None => {
                     let made = weir_device::Xrcd::open(&own.device)?;
-                    *place = Arc::downgrade(&made);
+                    *entry = Arc::downgrade(&made);
                     made
                 }
             }
@@ -58,13 +59,13 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
     })
 }
 
-/// EBUSY while SRQs or QPs are in it.
+/// EBUSY while it has SRQs or QPs.
 ///
 /// # Safety
 /// `xrcd` is from [`open_xrcd`]; after success it is not used again.
 pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     status(|| {
-        // SAFETY: the caller's promise; made from a Box.
+        // SAFETY: guaranteed by the caller; created from a Box.
         unsafe {
             if context::is_inherited((*xrcd).context) {
                 return Ok(());
@@ -78,12 +79,12 @@ pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     })
 }
 
-/// The domain itself.
+/// The adapter's domain object.
 ///
 /// # Safety
 /// `xrcd` is alive for `'a`.
 pub unsafe fn own<'a>(xrcd: *const ibv_xrcd) -> &'a Arc<weir_device::Xrcd> {
-    // SAFETY: every `ibv_xrcd` of ours is the start of an `Xrcd`.
+    // SAFETY: every `ibv_xrcd` that Weir creates is the start of an `Xrcd`.
     unsafe { &(*xrcd.cast::<Xrcd>()).device }
 }
 
@@ -93,7 +94,7 @@ fn identity(fd: c_int) -> Result<(u64, u64), Errno> {
     if fd < 0 {
         return Err(EINVAL);
     }
-    // SAFETY: borrowed for the duration of the call only; a bad descriptor makes it fail.
+    // SAFETY: borrowed only for the duration of the call, which fails for a bad descriptor.
     let file = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
     let metadata = std::fs::File::from(file).metadata()?;
     Ok((metadata.dev(), metadata.ino()))

@@ -1,8 +1,8 @@
-//! `tests/c/answers.c`: what calls answer to masks and sizes of other releases, and to what there is not.
+//! Runs `tests/c/answers.c`: how calls react to masks and sizes of other releases, and to objects that do not exist.
 
 mod system;
 
 #[test]
-fn calls_answer_as_rdma_core_does() {
+fn calls_react_as_in_rdma_core() {
     system::check("answers", &[], &[]);
 }

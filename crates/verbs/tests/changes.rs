@@ -1,5 +1,5 @@
-//! `tests/c/changes.c`: which changes of on-demand memory the adapter hears of, in a program that is linked with the
-//! library, with and without userfaultfd, and in one that opens it later.
+//! Runs `tests/c/changes.c`: which changes of on-demand memory the adapter is notified of. The program is linked with
+//! the library, with and without userfaultfd, or opens it later.
 
 mod system;
 
@@ -8,27 +8,27 @@ use std::process::Command;
 
 #[test]
 #[ignore = "needs userfaultfd"]
-fn functions_and_events_are_heard_of() {
+fn functions_and_events_notify_the_adapter() {
     let program = system::compile("changes.c", "changes", &["-libverbs", "-pthread"]);
     run(&program, &[], "functions, events", "auto");
 }
 
 #[test]
-fn functions_alone_are_heard_of() {
+fn functions_alone_notify_the_adapter() {
     let program = system::compile("changes.c", "changes-alone", &["-libverbs", "-pthread"]);
     run(&program, &[], "functions", "off");
 }
 
 #[test]
 #[ignore = "needs userfaultfd"]
-fn events_are_heard_of_where_the_library_is_opened_later() {
+fn events_notify_the_adapter_if_the_library_is_opened_later() {
     let library = ["-shared", "-fPIC", "-DCHANGES_LIBRARY", "-libverbs", "-pthread"];
     let library = system::compile("changes.c", "changes.so", &library);
     let program = system::compile("changes_opened.c", "changes-opened", &["-ldl"]);
     run(&program, &[&library], "events", "auto");
 }
 
-/// `seen`: what the program is to find that the adapter hears of.
+/// `seen`: the ways of notification that the program must find to work.
 fn run(program: &Path, arguments: &[&Path], seen: &str, userfaultfd: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut timed = Command::new("timeout");

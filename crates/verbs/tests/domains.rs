@@ -1,4 +1,4 @@
-//! `tests/c/domains.c`: parent and thread domains, imports, and what is refused with which error.
+//! Runs `tests/c/domains.c`: parent and thread domains, imports, and the errors of refused calls.
 
 mod system;
 

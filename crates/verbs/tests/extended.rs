@@ -1,5 +1,5 @@
-//! `tests/c/extended.c`: extended CQs and work requests built call by call; and `ibv_asyncwatch`, unchanged, on an
-//! interface that changes.
+//! Runs `tests/c/extended.c`: extended CQs and work requests built call by call. Runs `ibv_asyncwatch`, unchanged, on
+//! an interface that changes.
 
 mod system;
 
@@ -13,7 +13,7 @@ fn extended_queues_and_built_requests() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_port_tells_when_its_interface_changes() {
+fn a_port_reports_changes_of_its_interface() {
     asyncwatch(
         "lo",
         "ip link set lo up; watch
@@ -23,10 +23,10 @@ fn a_port_tells_when_its_interface_changes() {
     );
 }
 
-/// The cable is the other end of a veth: down, up, and gone.
+/// The interface is one end of a veth; the other end goes down, up, and is removed.
 #[test]
 #[ignore = "needs root"]
-fn a_port_goes_with_its_cable_and_a_device_with_its_interface() {
+fn a_port_follows_its_peer_end_and_a_device_its_interface() {
     asyncwatch(
         "near",
         "ip link add near type veth peer name far
@@ -38,7 +38,7 @@ fn a_port_goes_with_its_cable_and_a_device_with_its_interface() {
     );
 }
 
-/// Whether `ibv_asyncwatch` says what happens, in a network namespace that ends with the shell.
+/// Checks that `ibv_asyncwatch` prints each event, in a network namespace that ends with the shell.
 fn asyncwatch(interface: &str, happens: &str) {
     const HOW: &str = "said() { for i in $(seq 100); do grep -q \"$1\" \"$out\" && return; sleep 0.05; done; exit 1; }
         watch() { timeout 30 stdbuf -oL ibv_asyncwatch -d weir_$on > \"$out\" 2>&1 & said 'event FD'; }";

@@ -1,5 +1,5 @@
-//! The types of `abi` against the installed `<infiniband/verbs.h>`: a C program prints every size, offset and
-//! constant, and what Rust says must be the same.
+//! Compares the types of `abi` with the installed `<infiniband/verbs.h>`: a C program prints every size, offset and
+//! constant, and the values of Rust must be the same.
 
 mod system;
 
@@ -9,7 +9,7 @@ use std::mem::offset_of;
 use std::process::Command;
 use weir_verbs::abi::*;
 
-/// What C calls it, and the number that Rust has for it.
+/// A C expression and its value in Rust.
 struct Fact {
     c: String,
     rust: i128,
@@ -28,7 +28,7 @@ macro_rules! structures {
     )*};
 }
 
-/// Offsets of members whose path is not the same in Rust, because the header has unnamed types.
+/// Offsets of members with another path in Rust, because the header has unnamed types.
 macro_rules! members {
     ($facts:ident, $($name:ident: $c:literal = $($rust:ident).+;)*) => {$(
         let c = format!("offsetof(struct {}, {})", stringify!($name), $c);
@@ -43,7 +43,7 @@ macro_rules! constants {
 }
 
 #[test]
-fn types_and_constants_are_those_of_the_header() {
+fn types_and_constants_match_the_header() {
     system::installed("/usr/include/infiniband/verbs.h", "libibverbs-dev");
     let facts = facts();
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The linked library: its symbols and versions against the distribution's, and that programs find and load it.
+//! The linked library: its symbols and versions against the distribution's, and whether programs find and load it.
 
 mod system;
 
@@ -7,11 +7,11 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::process::Command;
 
-/// A symbol with its version, `name@@VERSION` where that is the default one.
+/// Symbols with their versions: `name@@VERSION` for a default version.
 type Symbols = BTreeSet<String>;
 
 #[test]
-fn every_public_symbol_has_the_version_that_programs_ask_for() {
+fn every_public_symbol_has_the_version_that_programs_need() {
     let distribution = system::distribution_library();
     let theirs: Symbols = public(&distribution).into_iter().filter(|s| s.contains("@@")).collect();
     assert!(theirs.len() > 70, "{theirs:?}");
@@ -19,15 +19,15 @@ fn every_public_symbol_has_the_version_that_programs_ask_for() {
         let ours = public(&system::linked().join(variant));
         let missing: Vec<_> = theirs.difference(&ours).collect();
         assert!(missing.is_empty(), "{variant} lacks {missing:?}");
-        // Clients of later releases may need more; nothing of Rust's may show.
+        // Later releases may add public symbols; no symbol of Rust may be exported.
         let foreign = defined(&system::linked().join(variant)).into_iter().filter(|s| !s.contains("ibv_"));
         let foreign: Symbols = foreign.collect();
         assert_eq!(foreign, interposed(), "{variant}");
     }
 }
 
-/// Functions of the C library that change what addresses mean, that set handlers and masks of signals, or that end the
-/// process: each must be one that it has, by name and version.
+/// Functions of the C library that change what addresses mean, that set signal handlers and masks, or that end the
+/// process. The C library must have each of them by name and version.
 fn interposed() -> Symbols {
     let memory = ["brk", "ioctl", "madvise", "mmap", "mmap64", "mprotect", "mremap", "munmap", "sbrk", "shmdt"];
     let signals = ["__sysv_signal", "bsd_signal", "sigaction", "signal", "sigprocmask", "ssignal", "sysv_signal"];
@@ -37,10 +37,10 @@ fn interposed() -> Symbols {
     let mut ours: Symbols = names.chain(later.map(str::to_owned)).collect();
     let path = system::run(Command::new("cc").arg("-print-file-name=libc.so.6"));
     let theirs = defined(Path::new(path.trim()));
-    // Releases before 2.34 have no execveat: no program asks for it there.
+    // Releases before 2.34 have no execveat, and no program needs it there.
     let missing: Vec<_> = ours.difference(&theirs).filter(|name| !name.starts_with("execveat@")).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // Before release 2.32 it is in libpthread.
+    // Before release 2.32 pthread_sigmask is in libpthread.
     let sigmask = ["pthread_sigmask@GLIBC_2.2.5", "pthread_sigmask@@GLIBC_2.32"].map(str::to_owned);
     assert!(theirs.contains(&sigmask[0]) == theirs.contains(&sigmask[1]), "{sigmask:?}");
     ours.extend(sigmask);
@@ -48,7 +48,7 @@ fn interposed() -> Symbols {
 }
 
 #[test]
-fn each_private_node_answers_for_the_type_of_a_gid() {
+fn each_private_node_exports_ibv_query_gid_type() {
     let symbols = defined(&system::linked().join("libibverbs.so.1"));
     for node in [34, 57, 59, 64, 65] {
         let wanted = format!("ibv_query_gid_type@IBVERBS_PRIVATE_{node}");
@@ -88,7 +88,7 @@ fn dlopen_and_dlvsym_find_every_symbol() {
     assert!(library.symbol("ibv_open_device", "IBVERBS_1.14").is_null());
 }
 
-/// Programs print and compare them: what the distribution's library says is right by definition.
+/// Programs print and compare them, so the distribution's library is the reference.
 #[test]
 fn names_and_rates_are_those_of_the_distribution() {
     let distribution = system::distribution_library();
@@ -113,15 +113,15 @@ fn names_and_rates_are_those_of_the_distribution() {
     }
 }
 
-/// `ibv_devices` is of the distribution and knows nothing of Weir.
+/// `ibv_devices` is the distribution's program, unaware of Weir.
 #[test]
-fn an_unchanged_program_lists_our_devices() {
+fn an_unchanged_program_lists_weir_devices() {
     system::installed("/usr/bin/ibv_devices", "ibverbs-utils");
     let list = system::run(Command::new("ibv_devices").env("LD_LIBRARY_PATH", system::linked()));
     assert!(list.contains("weir_lo"), "{list}");
 }
 
-/// Nothing is printed, no thread is started and no file is opened by loading.
+/// Loading prints nothing, starts no thread and opens no file.
 #[test]
 fn loading_does_nothing() {
     let script = "import ctypes, os, sys\n\
@@ -135,12 +135,12 @@ fn loading_does_nothing() {
     assert_eq!(printed, "");
 }
 
-/// Public symbols: those of the nodes that begin with `IBVERBS_1`.
+/// Public symbols: those in nodes named `IBVERBS_1…`.
 fn public(file: &Path) -> Symbols {
     defined(file).into_iter().filter(|s| s.contains("@IBVERBS_1")).collect()
 }
 
-/// All defined dynamic symbols, without the nodes' own names.
+/// All defined dynamic symbols, except the names of the nodes.
 fn defined(file: &Path) -> Symbols {
     system::run(Command::new("nm").arg("-D").arg("--defined-only").arg(file))
         .lines()
@@ -150,14 +150,14 @@ fn defined(file: &Path) -> Symbols {
         .collect()
 }
 
-/// A library that is loaded under its own path, beside any other of the same name.
+/// A library that is loaded by its path, in addition to any other library of the same name.
 struct Library(*mut c_void);
 
 impl Library {
     fn open(path: &Path) -> Library {
         let name = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: a C string; loading runs the initialisers of a library that does nothing then. A namespace of its
-        // own, because both libraries call themselves libibverbs.so.1.
+        // SAFETY: a C string; the library's initialisers have no preconditions. It gets a namespace of its own,
+        // because both libraries have the soname libibverbs.so.1.
         let handle = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, name.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null(), "{}", last_error());
         Library(handle)
@@ -175,14 +175,14 @@ impl Library {
     fn number(&self, function: &str, version: &str) -> extern "C" fn(c_int) -> c_int {
         let symbol = self.symbol(function, version);
         assert!(!symbol.is_null(), "{function}");
-        // SAFETY: the functions that are asked for have this type in verbs.h.
+        // SAFETY: the requested functions have this type in verbs.h.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(symbol) }
     }
 
     fn name_of(&self, function: &str, n: c_int) -> String {
         let symbol = self.symbol(function, "IBVERBS_1.1");
         assert!(!symbol.is_null(), "{function}");
-        // SAFETY: as above; the answer is a constant string.
+        // SAFETY: as above; the result is a constant string.
         unsafe {
             let name = std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> *const c_char>(symbol);
             CStr::from_ptr(name(n)).to_str().unwrap().to_owned()
@@ -191,6 +191,6 @@ impl Library {
 }
 
 fn last_error() -> String {
-    // SAFETY: the string is this thread's until the next call.
+    // SAFETY: the string belongs to this thread until its next call.
     unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! `tests/c/objects.c`: shared queues, XRC domains, resized CQs, failed sends, replies, addresses and limits.
+//! Runs `tests/c/objects.c`: shared queues, XRC domains, resized CQs, failed sends, replies, addresses and limits.
 
 mod system;
 

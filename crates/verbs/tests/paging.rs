@@ -1,10 +1,10 @@
-//! `tests/c/paging.c`: memory on demand, of every kind, and what is refused of it.
+//! Runs `tests/c/paging.c`: on-demand memory of every kind, and refused registrations.
 
 mod system;
 
 #[test]
-fn memory_on_demand() {
-    // Where packets carry an ICRC, what is sent is copied first.
+fn on_demand_memory() {
+    // With an ICRC the payload is staged (copied) before it is sent.
     for icrc in ["auto", "always"] {
         print!("{}", system::check("paging", &["1"], &[("WEIR_ICRC", icrc)]));
     }

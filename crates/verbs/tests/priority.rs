@@ -1,17 +1,17 @@
-//! `tests/c/priority.c`: a real-time thread and an ordinary one at one adapter, on one core.
+//! Runs `tests/c/priority.c`: a real-time thread and an ordinary thread use one adapter on one core.
 
 mod system;
 
 use std::process::Command;
 
-/// What the program exits with where the system gives it no real-time priority.
+/// The program's exit status if the system allows no real-time priority.
 const NO_PRIORITY: i32 = 77;
 
-/// A poller with a real-time priority that never sleeps keeps the core from the thread that holds the engine until the
-/// kernel throttles it: after 950 ms, for each of the transfers.
+/// A polling thread with a real-time priority that never sleeps takes the core from the holder of the engine, until
+/// the kernel throttles it: after 950 ms, for each of the transfers.
 #[test]
 #[ignore = "needs root"]
-fn a_real_time_thread_lets_the_holder_of_the_engine_go_on() {
+fn a_real_time_poller_does_not_stall_the_holder_of_the_engine() {
     let program = system::compile("priority.c", "priority", &["-libverbs", "-pthread"]);
     let folder = tempfile::tempdir().unwrap();
     let mut timed = Command::new("timeout");

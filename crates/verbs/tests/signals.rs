@@ -1,8 +1,8 @@
-//! `tests/c/signals.c`: handlers and masks of SIGSEGV and SIGBUS are the program's, whenever it sets them.
+//! Runs `tests/c/signals.c`: the program controls its handlers and masks of SIGSEGV and SIGBUS at any time.
 
 mod system;
 
 #[test]
-fn handlers_and_masks_are_the_programs() {
+fn the_program_controls_its_handlers_and_masks() {
     system::check("signals", &["1"], &[]);
 }

@@ -1,4 +1,4 @@
-//! `tests/c/verify.c`, two processes over the loopback device: every byte and every completion status of RC.
+//! Runs `tests/c/verify.c` as two processes over the loopback device: checks every byte and completion status of RC.
 
 mod system;
 
@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 #[test]
-fn every_byte_and_status_is_right() {
+fn every_byte_and_status_is_correct() {
     let program = compiled("good");
     run_pair(&program, &["-s", "11"], &[]);
 }
 
 #[test]
-fn every_byte_and_status_is_right_over_a_bad_link() {
+fn every_byte_and_status_is_correct_over_a_bad_link() {
     let program = compiled("bad");
     let faults = "loss=0.01,reorder=0.01,dup=0.01,corrupt=0.001,seed=5";
     run_pair(&program, &["-l", "-s", "12", "-n", "100", "-m", "65536", "-t", "30"], &[("WEIR_FAULTS", faults)]);
 }
 
-/// Both sides must end well, and neither may print anything that is not its own.
+/// Both sides must succeed, and neither may write to stderr.
 fn run_pair(program: &Path, options: &[&str], env: &[(&str, &str)]) {
-    // Free now, and nobody else's by the time that it is used again.
+    // This port is free now, and is assumed to be free still when the server binds it.
     let port =
         TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0")).unwrap().local_addr().unwrap().port();
     let side = |host: Option<&str>| -> Child {
@@ -48,7 +48,7 @@ fn run_pair(program: &Path, options: &[&str], env: &[(&str, &str)]) {
     }
 }
 
-/// Under a name of each test's own, for they run side by side.
+/// Compiles the program under a name per test, because the tests run in parallel.
 fn compiled(test: &str) -> PathBuf {
     system::compile("verify.c", &format!("verify-{test}"), &["-libverbs"])
 }

@@ -12,13 +12,13 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 
-/// What stands before a received datagram; an IPv4 header lies in its last 20 bytes.
+/// The header in front of a received datagram. An IPv4 header is in its last 20 bytes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_grh {
-    /// Big-endian.
+    /// In network byte order.
     pub version_tclass_flow: u32,
-    /// Big-endian.
+    /// In network byte order.
     pub paylen: u16,
     pub next_hdr: u8,
     pub hop_limit: u8,

@@ -1,4 +1,4 @@
-//! The opened device and its tables of functions, which inline functions of the header call.
+//! The open device and its function tables, which the header's inline functions call.
 
 use super::*;
 use std::ffi::{c_int, c_uint, c_void};
@@ -49,7 +49,7 @@ pub struct ibv_context {
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
     pub mutex: libc::pthread_mutex_t,
-    /// All ones: a [`verbs_context`] surrounds this.
+    /// All ones: this is the end of a [`verbs_context`].
     pub abi_compat: *mut c_void,
 }
 
@@ -60,7 +60,7 @@ pub struct ibv_values_ex {
     pub raw_clock: libc::timespec,
 }
 
-/// What surrounds an [`ibv_context`]. Members grow at the front, `sz` says how many there are.
+/// The structure that ends with an [`ibv_context`]. New members are added at the front; `sz` is its size in bytes.
 #[repr(C)]
 pub struct verbs_context {
     pub query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,

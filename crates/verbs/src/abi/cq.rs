@@ -31,7 +31,7 @@ pub struct ibv_wc {
     pub opcode: c_int,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// Big-endian immediate data; the header has a union with `invalidated_rkey`.
+    /// Immediate data in network byte order; in the header a union with `invalidated_rkey`.
     pub imm_data: u32,
     pub qp_num: u32,
     pub src_qp: u32,
@@ -97,7 +97,7 @@ pub struct ibv_cq_init_attr_ex {
     pub parent_domain: *mut ibv_pd,
 }
 
-/// A CQ that is polled field by field; its first members are those of [`ibv_cq`].
+/// A CQ for polling field by field; its first members are those of [`ibv_cq`].
 #[repr(C)]
 pub struct ibv_cq_ex {
     pub context: *mut ibv_context,

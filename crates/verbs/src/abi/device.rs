@@ -1,4 +1,4 @@
-//! Devices, ports, GIDs and what they can do.
+//! Devices, ports, GIDs and their attributes.
 
 use super::Opaque;
 use std::ffi::{c_char, c_int, c_uint};
@@ -25,7 +25,7 @@ pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
 pub const IBV_SYSFS_NAME_MAX: usize = 64;
 pub const IBV_SYSFS_PATH_MAX: usize = 256;
 
-/// A GID; the header's union of bytes and two words has the words' alignment.
+/// A GID, aligned as the header's union of bytes and two 64-bit words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct ibv_gid {
@@ -63,9 +63,9 @@ pub struct ibv_device {
 #[repr(C)]
 pub struct ibv_device_attr {
     pub fw_ver: [c_char; 64],
-    /// Big-endian.
+    /// In network byte order.
     pub node_guid: u64,
-    /// Big-endian.
+    /// In network byte order.
     pub sys_image_guid: u64,
     pub max_mr_size: u64,
     pub page_size_cap: u64,

@@ -1,4 +1,4 @@
-//! What the kernel's connection manager hands out, which `ibv_copy_*_from_kern` turn into verbs types.
+//! Structures of the kernel's connection manager, which `ibv_copy_*_from_kern` convert to verbs types.
 
 use super::ibv_gid;
 use std::ffi::c_int;
@@ -63,7 +63,7 @@ pub struct ib_uverbs_qp_attr {
     pub reserved: [u8; 5],
 }
 
-/// 16-bit members and `flow_label` are big-endian, here and in [`ibv_sa_path_rec`].
+/// 16-bit members and `flow_label` are in network byte order, here and in [`ibv_sa_path_rec`].
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct ib_user_path_rec {

@@ -7,7 +7,7 @@ pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
 pub const IBV_ACCESS_MW_BIND: u32 = 1 << 4;
 pub const IBV_ACCESS_ZERO_BASED: u32 = 1 << 5;
 pub const IBV_ACCESS_ON_DEMAND: u32 = 1 << 6;
-/// Flags that an adapter may ignore, `IBV_ACCESS_RELAXED_ORDERING` among them.
+/// Flags that an adapter may ignore, for example `IBV_ACCESS_RELAXED_ORDERING`.
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH: c_int = 0;
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: c_int = 1;

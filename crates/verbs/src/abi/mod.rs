@@ -1,6 +1,6 @@
-//! The types of `<infiniband/verbs.h>` of rdma-core 44, byte for byte; `tests/layout.rs` holds them against the header.
+//! The types of `<infiniband/verbs.h>` of rdma-core 44, byte for byte; `tests/layout.rs` compares them with the header.
 //!
-//! C enums are plain integers here: what an application passes in need not be one of the named values.
+//! C enums are plain integers here: an application may pass values that have no name.
 #![allow(non_camel_case_types, non_snake_case)] // The names are those of the C header.
 
 mod address;
@@ -25,10 +25,10 @@ pub use qp::*;
 pub use srq::*;
 pub use wr::*;
 
-/// A member of a table of functions that is always NULL: the header's inline functions answer EOPNOTSUPP for it.
+/// A member of a function table that is always NULL: the header's inline functions return EOPNOTSUPP for it.
 pub type Unset = Option<unsafe extern "C" fn()>;
 
-/// A type that only passes by.
+/// A type that is used by pointer only.
 #[repr(C)]
 pub struct Opaque {
     _private: [u8; 0],

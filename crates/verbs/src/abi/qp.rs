@@ -43,7 +43,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// Its four bytes of padding are `comp_mask` of [`ibv_qp_init_attr_ex`]: write members, never the whole.
+/// Its four bytes of padding are `comp_mask` of [`ibv_qp_init_attr_ex`]: write members, never the whole structure.
 #[repr(C)]
 pub struct ibv_qp_init_attr {
     pub qp_context: *mut c_void,
@@ -148,7 +148,7 @@ pub struct ibv_qp {
     pub events_completed: u32,
 }
 
-/// A QP whose work requests are built call by call.
+/// A QP for which work requests are built call by call.
 #[repr(C)]
 pub struct ibv_qp_ex {
     pub qp_base: ibv_qp,

@@ -106,7 +106,7 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: c_int,
     pub send_flags: c_uint,
-    /// Big-endian immediate data; the header has a union with `invalidate_rkey`.
+    /// Immediate data in network byte order; in the header a union with `invalidate_rkey`.
     pub imm_data: u32,
     pub wr: ibv_send_wr_target,
     pub qp_type: ibv_wr_xrc,

@@ -1,8 +1,9 @@
-//! The C library's functions by which a process ends or becomes another program: what is owed to peers leaves before it.
+//! The C library's functions that end a process or replace its program. They first send the packets that are owed to
+//! peers.
 //!
-//! A signal handler and a child of `vfork` may call them; [`weir_device::ending`] takes care of both. `exit` is not among
-//! them, for it calls functions that are registered. `execl`, `execlp` and `execle` have lists of arguments, which
-//! `ends.c` collects.
+//! A signal handler and a child of `vfork` may call them; [`weir_device::ending`] handles both cases. `exit` is not
+//! among them, because it runs functions registered with `atexit`. `execl`, `execlp` and `execle` have variable
+//! argument lists, which `ends.c` collects.
 
 use super::next::Next;
 use libc::{c_char, c_int};
@@ -20,7 +21,7 @@ static EXECVPE: Next<unsafe extern "C" fn(Text, Texts, Texts) -> c_int> = Next::
 static FEXECVE: Next<unsafe extern "C" fn(c_int, Texts, Texts) -> c_int> = Next::new(c"fexecve");
 static EXECVEAT: Next<unsafe extern "C" fn(c_int, Text, Texts, Texts, c_int) -> c_int> = Next::new(c"execveat");
 
-/// Looks for the next ones.
+/// Looks up the next definition of each function.
 pub(super) fn look() {
     EXIT.look();
     QUICK_EXIT.look();
@@ -142,14 +143,14 @@ pub unsafe extern "C" fn execveat(
     }
 }
 
-/// A program that goes on after a failed exec sees the errno of that.
+/// The program may continue after a failed exec, and then reads the errno of exec.
 fn flush_keeping_errno() {
     super::keeping_errno(ending::flush);
 }
 
 fn end(status: c_int) -> ! {
     if let Some(next) = EXIT.found() {
-        // SAFETY: the function of that name, which takes any number.
+        // SAFETY: the function of that name; it accepts any number.
         unsafe { next(status) }
     }
     loop {

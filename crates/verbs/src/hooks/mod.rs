@@ -1,13 +1,14 @@
-//! The C library's functions that change what addresses mean, with invalidation of on-demand memory before them; and
-//! those that end the process (`ends`).
+//! The C library's functions that change what addresses mean, each preceded by an invalidation of on-demand memory,
+//! and those that end the process (`ends`).
 //!
-//! A program that is linked with this library calls ours instead of the C library's; one that opens the library later
-//! calls the C library's, and `userfaultfd` is left (`weir_device::userfault`). Each of them goes on to whoever comes
-//! next: another library that stands before the function, or the C library, whose code UCX changes in place.
+//! A program that is linked with this library calls these functions instead of the C library's. A program that opens
+//! the library later calls the C library's, and only `userfaultfd` reports changes (`weir_device::userfault`). Each
+//! function calls the next definition of its name: that of another interposing library, or that of the C library,
+//! which UCX patches.
 //!
-//! They may be called from anywhere: before this library was initialised, within malloc, in a signal handler. As long as
-//! there is no on-demand region they cost one load. Afterwards they allocate nothing, let no signal handler in while they
-//! hold a lock, and leave errno as the call itself has set it.
+//! They may be called from anywhere: before this library is initialised, within malloc, in a signal handler. As long
+//! as there is no on-demand region they cost one load. Afterwards they allocate nothing, block signal handlers while
+//! they hold a lock, and leave errno as the next definition has set it.
 
 mod ends;
 mod next;
@@ -35,7 +36,7 @@ static BRK: Next<unsafe extern "C" fn(Addr) -> c_int> = Next::new(c"brk");
 static SBRK: Next<unsafe extern "C" fn(isize) -> Addr> = Next::new(c"sbrk");
 static IOCTL: Next<unsafe extern "C" fn(c_int, c_ulong, Addr) -> c_int> = Next::new(c"ioctl");
 
-/// Looks for the next ones when the library is loaded, and not within malloc or a signal handler.
+/// Looks up the next definitions when the library is loaded, not within malloc or a signal handler.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn munmap(addr: Addr, len: size_t) -> c_int {
     changing([bytes(addr, len), NONE], Change::Unmaps, call)
 }
 
-/// As mmap(2): MAP_FIXED takes the place of what is there.
+/// As mmap(2). MAP_FIXED replaces existing mappings, so it begins an invalidation.
 ///
 /// # Safety
 /// As mmap(2).
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn mmap(addr: Addr, len: size_t, prot: c_int, flags: c_int
             None => libc::syscall(libc::SYS_mmap, addr, len, prot, flags, fd, offset) as Addr,
         }
     };
-    // MAP_FIXED_NOREPLACE has a bit of its own.
+    // Without MAP_FIXED existing mappings stay. MAP_FIXED_NOREPLACE has a bit of its own.
     if flags & libc::MAP_FIXED == 0 { call() } else { changing([bytes(addr, len), NONE], Change::Unmaps, call) }
 }
 
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn mmap64(addr: Addr, len: size_t, prot: c_int, flags: c_i
     unsafe { mmap(addr, len, prot, flags, fd, offset) }
 }
 
-/// As mremap(2). The new address is there to be read, if need be, in a register or on the stack like any argument.
+/// As mremap(2). The C function is variadic; reading the fifth argument is safe even if the caller passed only four.
 ///
 /// # Safety
 /// As mremap(2).
@@ -115,7 +116,7 @@ pub unsafe extern "C" fn mremap(old: Addr, old_len: size_t, new_len: size_t, fla
     let here = if flags & libc::MREMAP_MAYMOVE != 0 {
         bytes(old, old_len)
     } else {
-        // In place: what is cut off, if anything.
+        // In place: only the end that is cut off changes, if any.
         bytes(
             old.wrapping_byte_add(new_len.checked_next_multiple_of(PAGE).unwrap_or(old_len)),
             old_len.saturating_sub(new_len),
@@ -214,7 +215,8 @@ pub unsafe extern "C" fn brk(addr: Addr) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sbrk(increment: isize) -> Addr {
     unsafe extern "C" {
-        /// The C library's own name for it: there is no system call, and its idea of the break must stay true.
+        /// The C library's internal name: there is no such system call, and the C library must keep its record of the
+        /// break.
         fn __sbrk(increment: isize) -> Addr;
     }
     // SAFETY: the caller's own call.
@@ -227,19 +229,20 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> Addr {
     if increment >= 0 || !invalidate::needed() {
         return call();
     }
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     let now = unsafe { libc::syscall(libc::SYS_brk, 0) } as u64;
     changing([now.saturating_add_signed(increment as i64)..now, NONE], Change::Unmaps, call)
 }
 
-/// As ioctl(2). One mapping has one userfaultfd: where the program wants its own, ours makes room.
+/// As ioctl(2). A mapping has only one userfaultfd: if the program registers its own, Weir unregisters the range
+/// first.
 ///
 /// # Safety
 /// As ioctl(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: Addr) -> c_int {
     if request == userfault::UFFDIO_REGISTER && invalidate::needed() {
-        // SAFETY: as the kernel would read it: two numbers, of a structure of four.
+        // SAFETY: reads what the kernel reads: the first two numbers of a structure of four.
         let [start, len] = unsafe { argument.cast::<[u64; 2]>().read_unaligned() };
         keeping_errno(|| with_signals_blocked(|| userfault::yield_to_program(start..start.saturating_add(len))));
     }
@@ -252,19 +255,19 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: Addr) -> c
     }
 }
 
-/// What a call does to its addresses.
+/// What a call does to its address range.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// What is there afterwards, if anything, is another mapping.
+    /// Another mapping, or none, is there afterwards.
     Unmaps,
-    /// The mapping stays; its pages go, or may be used otherwise.
+    /// The mapping stays; its pages are removed or their use changes.
     Empties,
 }
 
 const PAGE: usize = 4096;
 const NONE: Range<u64> = 0..0;
 
-/// Calls, with the invalidation of what it changes around it.
+/// Runs `call` within an invalidation of the addresses that it changes.
 #[inline]
 fn changing<T>(addresses: [Range<u64>; 2], change: Change, call: impl FnOnce() -> T) -> T {
     if invalidate::needed() { invalidating(addresses, change, call) } else { call() }
@@ -273,7 +276,7 @@ fn changing<T>(addresses: [Range<u64>; 2], change: Change, call: impl FnOnce() -
 #[cold]
 fn invalidating<T>(addresses: [Range<u64>; 2], change: Change, call: impl FnOnce() -> T) -> T {
     if !userfault::regions_are_ours() {
-        // A child that was forked past the C library: locks may be held there for ever.
+        // A child of a raw fork or clone system call: locks may be held forever there.
         return call();
     }
     with_signals_blocked(|| {
@@ -291,7 +294,7 @@ fn invalidating<T>(addresses: [Range<u64>; 2], change: Change, call: impl FnOnce
     })
 }
 
-/// The program's own call goes on after a panic; the adapters do not.
+/// After a panic the program's own call is still made; the adapters fail.
 fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| weir_device::panicked()).ok()
 }
@@ -300,17 +303,17 @@ fn bytes(addr: Addr, len: usize) -> Range<u64> {
     addr as u64..(addr as u64).saturating_add(len as u64)
 }
 
-/// What lies between an address and the end of the heap.
+/// The range between an address and the end of the heap.
 fn until_break(addr: u64) -> Range<u64> {
     if !invalidate::needed() {
         return NONE;
     }
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     let now = unsafe { libc::syscall(libc::SYS_brk, 0) } as u64;
     if addr != 0 && addr < now { addr..now } else { NONE }
 }
 
-/// Advice after which pages are not, or may soon not be, what they were. <asm-generic/mman-common.h>
+/// Whether this advice removes or replaces pages, now or later. <asm-generic/mman-common.h>
 fn takes_pages(advice: c_int) -> bool {
     const COLLAPSE: c_int = 25;
     const DONTNEED_LOCKED: c_int = 24;
@@ -331,13 +334,13 @@ fn takes_pages(advice: c_int) -> bool {
 }
 
 fn refused() -> c_int {
-    // SAFETY: this thread's own errno.
+    // SAFETY: the calling thread's errno.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1
 }
 
 fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: this thread's own errno.
+    // SAFETY: the calling thread's errno.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
@@ -347,9 +350,10 @@ fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A handler of the program may call us; faults stay open, for the guarded copy needs them.
+/// A signal handler of the program may call these functions, so signals are blocked. Fault signals stay open for the
+/// guarded copy.
 fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: masks on the stack, which the calls fill.
+    // SAFETY: the calls fill masks on the stack.
     let before = unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -361,7 +365,7 @@ fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
         before.assume_init()
     };
     let result = work();
-    // SAFETY: the mask that was.
+    // SAFETY: restores the previous mask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     result
 }

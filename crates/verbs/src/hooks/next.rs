@@ -1,11 +1,11 @@
-//! Whoever comes after us under the same name.
+//! The next definition of an interposed function.
 
 use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::mem::{size_of, transmute_copy};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of type `F`, once it was looked for.
+/// A function of type `F`, after it was looked up.
 pub struct Next<F> {
     name: &'static CStr,
     found: AtomicPtr<libc::c_void>,
@@ -17,23 +17,23 @@ impl<F: Copy> Next<F> {
         Next { name, found: AtomicPtr::new(std::ptr::null_mut()), function: PhantomData }
     }
 
-    /// Looks for it. The loader may allocate.
+    /// Looks it up. The loader may allocate.
     pub fn look(&self) {
-        // SAFETY: a name that ends with a zero.
+        // SAFETY: a NUL-terminated name.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Release);
     }
 
-    /// It, if it was looked for and is there.
+    /// The function, if it was looked up and exists.
     #[inline]
     pub fn found(&self) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut libc::c_void>()) };
         let found = self.found.load(Ordering::Relaxed);
-        // SAFETY: the function of that name, whose type the statics of `hooks` give.
+        // SAFETY: the function of that name; the statics of `hooks` declare its type.
         (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
     }
 
-    /// It, looked for now if need be.
+    /// The function; looks it up now if that has not happened yet.
     pub fn found_or_look(&self) -> Option<F> {
         self.found().or_else(|| {
             self.look();

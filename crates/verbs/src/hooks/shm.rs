@@ -1,10 +1,10 @@
-//! How long an attached segment of System V shared memory is, which shmdt(2) does not say.
+//! The length of an attached System V shared memory segment, which the arguments of shmdt(2) do not include.
 
 use libc::c_int;
 
-/// Bytes of the segment that is attached at `addr`; 0 if there is none. Allocates nothing.
+/// Bytes of the segment attached at `addr`; 0 if there is none. Allocates nothing.
 pub fn segment(addr: u64) -> u64 {
-    // SAFETY: a path that ends with a zero.
+    // SAFETY: a NUL-terminated path.
     let maps = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if maps < 0 {
         return 0;
@@ -12,13 +12,13 @@ pub fn segment(addr: u64) -> u64 {
     let mut search = Search { addr, end: addr };
     let mut line = [0u8; 512];
     let mut used = 0;
-    let mut piece = [0u8; 4096];
+    let mut buffer = [0u8; 4096];
     loop {
-        let read = read(maps, &mut piece);
+        let read = read(maps, &mut buffer);
         if read == 0 {
             break;
         }
-        for byte in &piece[..read] {
+        for byte in &buffer[..read] {
             if *byte == b'\n' {
                 search.look(&line[..used]);
                 used = 0;
@@ -28,18 +28,18 @@ pub fn segment(addr: u64) -> u64 {
             }
         }
     }
-    // SAFETY: ours.
+    // SAFETY: the descriptor opened above.
     unsafe { libc::close(maps) };
     search.end - addr
 }
 
 fn read(fd: c_int, into: &mut [u8]) -> usize {
-    // SAFETY: as many bytes as there are.
+    // SAFETY: writes at most `into.len()` bytes.
     let read = unsafe { libc::read(fd, into.as_mut_ptr().cast(), into.len()) };
     usize::try_from(read).unwrap_or(0)
 }
 
-/// Lines of /proc/self/maps that belong to it: a segment may be in pieces, where parts of it were protected.
+/// Finds the lines of /proc/self/maps that belong to the segment. There are several if mprotect has split it.
 struct Search {
     addr: u64,
     end: u64,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_one_segment() {
+    fn a_split_segment_is_measured_as_a_whole() {
         let mut search = Search { addr: 0x7f0000001000, end: 0x7f0000001000 };
         for line in [
             "7f0000000000-7f0000001000 rw-s 00000000 00:01 5                          /SYSV00000000 (deleted)",
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn a_real_one() {
-        // SAFETY: a fresh segment, which goes when it is detached.
+    fn an_attached_segment_is_measured() {
+        // SAFETY: a new segment, which the kernel removes when it is detached.
         unsafe {
             let id = libc::shmget(libc::IPC_PRIVATE, 20_000, 0o600);
             let at = libc::shmat(id, std::ptr::null(), 0);

@@ -1,7 +1,8 @@
-//! The C library's functions that set handlers and masks of signals.
+//! The C library's functions that set signal handlers and signal masks.
 //!
-//! Handlers of SIGSEGV and SIGBUS that the program sets come after the adapter's own, whenever they are set
-//! (`weir_device::signals`). Masks are the program's; the adapter has to know when one may close these two.
+//! The program's handlers of SIGSEGV and SIGBUS run after the adapter's own, whenever the program sets them
+//! (`weir_device::signals`). Masks belong to the program; the adapter must know when a mask may block these two
+//! signals.
 
 use super::next::Next;
 use libc::{c_int, c_void, sighandler_t, sigset_t};
@@ -17,15 +18,15 @@ static SYSV_SIGNAL: Next<unsafe extern "C" fn(c_int, sighandler_t) -> sighandler
 static SIGPROCMASK: Next<Mask> = Next::new(c"sigprocmask");
 static PTHREAD_SIGMASK: Next<Mask> = Next::new(c"pthread_sigmask");
 
-/// Looks for the next ones, and whether programs come here before them.
+/// Looks up the next definitions, and starts to watch masks if programs call the functions of this library first.
 pub fn look() {
     SIGACTION.look();
     SIGNAL.look();
     SYSV_SIGNAL.look();
     SIGPROCMASK.look();
     PTHREAD_SIGMASK.look();
-    // A program that opens the library later finds the C library's first.
-    // SAFETY: names that end with a zero.
+    // In a program that opens the library later, the C library's functions come first.
+    // SAFETY: NUL-terminated names.
     let first = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     let process: *mut c_void = sigprocmask as *const () as *mut c_void;
     let thread: *mut c_void = weir_pthread_sigmask as *const () as *mut c_void;
@@ -34,9 +35,10 @@ pub fn look() {
     }
 }
 
-/// `pthread_sigmask` is a name of two versions, which `versions.c` gives to functions that call ours.
+/// `pthread_sigmask` has two versions; `versions.c` exports both and calls `weir_pthread_sigmask`. So the comparison
+/// is by library, not by address.
 fn same_code(found: *mut c_void, ours: *mut c_void) -> bool {
-    // SAFETY: structures to fill, about addresses of any kind.
+    // SAFETY: the call fills the structure and accepts any address.
     let library = |address: *mut c_void| unsafe {
         let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
         (libc::dladdr(address, info.as_mut_ptr()) != 0).then(|| info.assume_init().dli_fbase)
@@ -50,7 +52,8 @@ fn same_code(found: *mut c_void, ours: *mut c_void) -> bool {
 /// As sigaction(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: the caller's own structures. Both may be the same one: `change` reads before it writes.
+    // SAFETY: the caller's structures. Both pointers may be equal: the new action is copied before the old one is
+    // written.
     unsafe {
         let copy = new.as_ref().copied();
         if signals::change(signal, copy.as_ref(), old.as_mut()).is_some() {
@@ -69,7 +72,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut 
 /// As signal(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    // SAFETY: the caller's own call; signals that there are.
+    // SAFETY: the caller's own call; both signals exist.
     unsafe {
         let mut action = plain(handler, libc::SA_RESTART);
         if number == libc::SIGSEGV || number == libc::SIGBUS {
@@ -80,7 +83,7 @@ pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighand
     }
 }
 
-/// Another name of it.
+/// Another name of `signal`.
 ///
 /// # Safety
 /// As signal(3).
@@ -90,7 +93,7 @@ pub unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sig
     unsafe { signal(number, handler) }
 }
 
-/// Another name of it.
+/// Another name of `signal`.
 ///
 /// # Safety
 /// As signal(3).
@@ -100,7 +103,7 @@ pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighan
     unsafe { signal(number, handler) }
 }
 
-/// As sysv_signal(3): the handler is for one signal, which it does not block.
+/// As sysv_signal(3): the handler is reset after one signal, and the signal is not blocked while it runs.
 ///
 /// # Safety
 /// As sysv_signal(3).
@@ -113,7 +116,7 @@ pub unsafe extern "C" fn __sysv_signal(number: c_int, handler: sighandler_t) -> 
     }
 }
 
-/// Another name of it.
+/// Another name of `__sysv_signal`.
 ///
 /// # Safety
 /// As sysv_signal(3).
@@ -165,7 +168,8 @@ fn plain(handler: sighandler_t, flags: c_int) -> Action {
     Action { sa_sigaction: handler, sa_flags: flags, ..zero }
 }
 
-/// Sets a handler that comes after ours; the one before. `None` where ours has no part in it.
+/// Sets a handler that runs after the adapter's and returns the previous one. `None` if the adapter does not handle
+/// this signal.
 fn set(number: c_int, action: Action) -> Option<sighandler_t> {
     let mut old = plain(libc::SIG_DFL, 0);
     signals::change(number, Some(&action), Some(&mut old)).map(|()| old.sa_sigaction)

@@ -1,11 +1,11 @@
-//! What the tests need of the machine: headers, the distribution's library, and our own library, linked.
+//! What the tests need from the machine: headers, the distribution's library, and Weir's library, linked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Runs a command that must succeed; its standard output.
+/// Runs a command that must succeed; returns its standard output.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
@@ -18,7 +18,7 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `tests/c/SOURCE`, compiled against the installed headers, under this name.
+/// Compiles `tests/c/SOURCE` against the installed headers, to a program with this name.
 #[allow(dead_code)] // Not every test needs all of this module.
 pub fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
     installed("/usr/include/infiniband/verbs.h", "libibverbs-dev");
@@ -30,7 +30,7 @@ pub fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Compiles and runs a program that checks itself, over our library: all must pass. Its output.
+/// Compiles a self-checking program and runs it with Weir's library: all checks must pass. Returns its output.
 #[allow(dead_code)] // As above.
 pub fn check(name: &str, arguments: &[&str], env: &[(&str, &str)]) -> String {
     let program = compile(&format!("{name}.c"), name, &["-libverbs", "-pthread"]);
@@ -41,7 +41,7 @@ pub fn check(name: &str, arguments: &[&str], env: &[(&str, &str)]) -> String {
     out
 }
 
-/// Whether such a program says that all passed.
+/// Whether a self-checking program reports that all checks passed.
 #[allow(dead_code)] // As above.
 pub fn passed(out: &str) -> bool {
     out.trim_end().ends_with(" passed, 0 failed")
@@ -55,8 +55,8 @@ pub fn distribution_library() -> PathBuf {
     PathBuf::from(path.trim())
 }
 
-/// Our library as `make lib` makes it: the directory `lib/weir`. `WEIR_LIB_DIR` names one that is there already;
-/// otherwise the static library of this build is linked, once for all tests of a program.
+/// The directory `lib/weir` with Weir's library, as built by `make lib`. `WEIR_LIB_DIR` names an existing one;
+/// otherwise the static library of this build is linked, once per test program.
 #[allow(dead_code)] // As above.
 pub fn linked() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
@@ -75,7 +75,7 @@ pub fn linked() -> &'static Path {
     })
 }
 
-/// Cargo keeps the static libraries of older builds too, under names with other hashes.
+/// The newest static library: cargo keeps those of older builds, under names with other hashes.
 fn newest_archive(deps: &Path) -> PathBuf {
     fs::read_dir(deps)
         .unwrap()
@@ -89,9 +89,9 @@ fn newest_archive(deps: &Path) -> PathBuf {
         .path()
 }
 
-/// Fails where a package is missing that `make test` installs.
+/// Fails if a package is missing that `make test` installs.
 #[allow(dead_code)] // As above.
 pub fn installed(path: &str, package: &str) {
-    let there = Path::new(path).is_absolute() && Path::new(path).exists();
-    assert!(there, "there is no {path}: install {package} (`make test` does)");
+    let exists = Path::new(path).is_absolute() && Path::new(path).exists();
+    assert!(exists, "{path} does not exist: install {package} (`make test` installs it)");
 }
