@@ -1,9 +1,9 @@
-"""Runs tests of one module of rdma-core's Python suite, and reports on a descriptor in lines of JSON.
+"""Runs the tests of one module of rdma-core's Python suite, and writes reports to a descriptor as lines of JSON.
 
     module.py DESCRIPTOR SUITE DEVICE GID MODULE [TEST...]
 
-First the names of all tests; then each test when it begins (so that one who dies or hangs is known by name) and when
-it has ended, with its verdict; then the end.
+The first report has the names of all tests. Each test has a report when it begins, which names a test that crashes or
+hangs, and a report with its verdict when it ends. The last report marks the end.
 """
 
 import json
@@ -13,7 +13,7 @@ import unittest
 
 
 class Reporter(unittest.TestResult):
-    """Reports each test when it begins and when it has ended."""
+    """Writes a report when a test begins and when it ends."""
 
     def __init__(self, pipe):
         super().__init__()
@@ -31,7 +31,7 @@ class Reporter(unittest.TestResult):
         self.report(test=test.id(), verdict=verdict, why=why)
 
     def addSkip(self, test, reason):
-        # What failed before a skip in tearDown has failed.
+        # A failed test stays failed if tearDown then skips.
         if self.verdict[0] != 'failed':
             self.verdict = ('skipped', reason)
 
@@ -51,7 +51,7 @@ class Reporter(unittest.TestResult):
 def main():
     descriptor, folder, device, gid, module = sys.argv[1:6]
     wanted = set(sys.argv[6:])
-    # The suite reads its own options.
+    # The suite parses its options from sys.argv.
     sys.argv[1:] = ['--dev', device, '--gid', gid]
     sys.path[:0] = [folder, os.path.join(folder, 'tests')]
     from args_parser import parser

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""rdma-core's own Python suite on Weir: what passed, what failed, and why the rest was skipped.
+"""Runs rdma-core's Python suite on Weir, and prints what passed, what failed, and why the rest was skipped.
 
-Each module runs in a process of its own, on Weir's library, on the loopback device. A test that must pass
-(expected.txt) and does not, and one that fails, end it with status 1; so, with `--strict`, does one that is skipped for
-no reason that expected.txt knows.
-As root it sets huge pages aside meanwhile, which some tests need.
-`--update` writes what passes now into expected.txt, and its number into README.
+Each module runs in its own process, with Weir's library, on the loopback device. The exit status is 1 if a test fails,
+or if a test that must pass (expected.txt) does not pass. With `--strict` it is also 1 if a test is skipped without a
+reason in expected.txt.
+As root it reserves huge pages during the run, which some tests need.
+`--update` adds the tests that pass now to expected.txt, and writes their number into README.
 """
 
 import argparse
@@ -28,9 +28,9 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 EXPECTED = os.path.join(HERE, 'expected.txt')
 README = os.path.join(ROOT, 'README.md')
 INSTALLED = '/usr/share/doc/rdma-core/tests'
-# pyverbs is built for the distribution's own interpreter.
+# pyverbs is built for the interpreter of the distribution.
 PYTHON = '/usr/bin/python3'
-# Tests of one vendor's adapters are no concern of ours.
+# Tests of vendor-specific features, which Weir does not have.
 FOREIGN = re.compile(r'test_(mlx5|efa|cuda)')
 VERDICTS = ('passed', 'failed', 'skipped')
 
@@ -65,20 +65,20 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--library', default=os.path.join(ROOT, 'target/weir/lib/weir'),
-                        help="folder with Weir's libibverbs.so.1 (default: the one that `make build` makes)")
+                        help="folder with Weir's libibverbs.so.1 (default: the one that `make build` builds)")
     parser.add_argument('--device', default='weir_lo')
     parser.add_argument('--gid', default='1', help='GID index (default: 127.0.0.1 of weir_lo)')
-    parser.add_argument('--timeout', type=float, default=30, help='seconds that one test may take')
-    parser.add_argument('--json', action='store_true', help='all results as one object of JSON')
-    parser.add_argument('--strict', action='store_true', help='a skip without a known reason is an error')
+    parser.add_argument('--timeout', type=float, default=30, help='time limit of one test, seconds')
+    parser.add_argument('--json', action='store_true', help='print all results as one JSON object')
+    parser.add_argument('--strict', action='store_true', help='a skip without a reason in expected.txt is an error')
     parser.add_argument('--update', action='store_true', help='write what passes now into expected.txt and README')
-    parser.add_argument('modules', nargs='*', metavar='MODULE', help='test_mr, for example (default: all)')
+    parser.add_argument('modules', nargs='*', metavar='MODULE', help='for example test_mr (default: all)')
     return parser.parse_args()
 
 
 @contextlib.contextmanager
 def huge_pages(wanted=16):
-    """Some tests need huge pages: root sets them aside for as long as it takes, if there are none."""
+    """Reserves huge pages during the run, as root and if none are reserved. Some tests need them."""
     path = '/proc/sys/vm/nr_hugepages'
     with open(path) as file:
         before = int(file.read())
@@ -101,10 +101,10 @@ def write(path, value):
 
 
 def suite(folder):
-    """The suite's folder: as installed or, where documentation is not installed, out of the package."""
+    """The folder of the suite: the installed one or, if documentation is not installed, extracted from the package."""
     if glob.glob(INSTALLED + '/test_*'):
         return INSTALLED
-    print('The suite is not installed (no documentation here?): taking it out of the package.', file=sys.stderr)
+    print('The suite is not installed (no documentation?): extracting it from its package.', file=sys.stderr)
     subprocess.run(['apt-get', 'download', '-q', 'python3-pyverbs'], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     package = glob.glob(folder + '/python3-pyverbs*.deb')[0]
     subprocess.run(['dpkg-deb', '-x', package, folder + '/package'], check=True)
@@ -126,7 +126,7 @@ def list_modules(folder):
 
 
 def run_module(folder, module, options):
-    """All tests of a module. One that kills its process or hangs is failed, and the others go on in a new one."""
+    """Runs all tests of a module. A test that crashes or hangs has failed; the rest run in a new process."""
     results, left = [], []
     while True:
         ran, wanted, ended, died = run_process(folder, module, left, options)
@@ -143,7 +143,7 @@ def run_module(folder, module, options):
 
 
 def run_process(folder, module, only, options):
-    """(results, all tests that were to run, whether it came to its end, the result of the test that it died in)."""
+    """Returns (results, names of all tests, whether the process finished, the result of the test that crashed it)."""
     log = tempfile.TemporaryFile('w+')
     reader, writer = os.pipe()
     command = [PYTHON, os.path.join(HERE, 'module.py'), str(writer), folder, options.device, options.gid, module, *only]
@@ -168,7 +168,7 @@ def run_process(folder, module, only, options):
         else:
             current = report['test']
     os.close(reader)
-    # Its own group: a test may have made children.
+    # Kills the process group, because a test may have started children.
     if why:
         os.killpg(process.pid, 9)
     status = process.wait()
@@ -181,7 +181,7 @@ def run_process(folder, module, only, options):
 
 
 def lines(reader, timeout):
-    """Lines as they come; None if none comes in time."""
+    """Yields lines as they arrive; None if no line arrives within `timeout` seconds."""
     rest = b''
     while True:
         if not select.select([reader], [], [], timeout)[0]:
@@ -240,7 +240,7 @@ def summary(results, complaints, expected):
 
 
 class Expected:
-    """expected.txt: `pass TEST` must pass; `skip PATTERN REASON` need not, and why."""
+    """expected.txt: `pass TEST` must pass; `skip PATTERN REASON` may be skipped for this reason."""
 
     def __init__(self, path):
         self.path = path
@@ -266,21 +266,21 @@ class Expected:
         complaints = []
         for test in self.passes:
             if test in found and found[test]['verdict'] != 'passed':
-                complaints.append(f'{test} must pass and was {found[test]["verdict"]}')
+                complaints.append(f'{test} must pass; its verdict is {found[test]["verdict"]}')
             elif whole and test not in found:
-                complaints.append(f'{test} must pass and was not there')
+                complaints.append(f'{test} must pass and is not in the suite')
         for test, result in found.items():
             if test in self.passes:
                 continue
             if result['verdict'] == 'failed':
                 complaints.append(f'{test} failed')
             elif strict and result['verdict'] == 'skipped' and not self.reason(test):
-                complaints.append(f'{test} is skipped, and expected.txt does not say why it may be')
+                complaints.append(f'{test} is skipped, and expected.txt has no reason for it')
         return complaints
 
     def update(self, results):
         passed = {short(result['test']) for result in results if result['verdict'] == 'passed'}
-        # Some pass on some machines only, and must not be asked of all.
+        # Tests that pass only on some machines are not required on all.
         self.passes = sorted(set(self.passes) | {test for test in passed if not self.conditional(test)})
         with open(self.path, 'w') as file:
             file.write(''.join(self.head).rstrip('\n') + '\n\n' + ''.join(f'pass {test}\n' for test in self.passes))
@@ -293,14 +293,14 @@ def sentence(expected):
     return f'{len(expected.passes)} tests of rdma-core\'s Python suite pass'
 
 
-STANDS = re.compile(r"\d+ tests of rdma-core's Python suite pass")
+README_SENTENCE = re.compile(r"\d+ tests of rdma-core's Python suite pass")
 
 
 def check_readme(expected):
     with open(README) as file:
-        found = STANDS.search(file.read())
+        found = README_SENTENCE.search(file.read())
     if not found or found.group() != sentence(expected):
-        said = f'"{found.group()}"' if found else 'nothing of the suite'
+        said = f'"{found.group()}"' if found else 'nothing about the suite'
         return [f'README says {said}, expected.txt "{sentence(expected)}"']
     return []
 
@@ -309,7 +309,7 @@ def update_readme(expected):
     with open(README) as file:
         text = file.read()
     with open(README, 'w') as file:
-        file.write(STANDS.sub(sentence(expected), text))
+        file.write(README_SENTENCE.sub(sentence(expected), text))
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
-//! Processes that pretend: forged hellos of a third host, a program at the port of a peer that is no Weir process or
-//! that has died.
+//! Impostors: hellos that a third host forges, and programs that bind the slot port of a foreign adapter's QPN or of a
+//! dead peer.
 
 use crate::bed::{Bed, Place};
 use crate::foreign::{MESSAGES, Server};
@@ -15,30 +15,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_cli::stage::{Child, Side};
 
-/// UDP port of slot 0, and how many slots there are.
+/// UDP port of slot 0, and the number of slots.
 const FIRST_PORT: u16 = 20480;
 const SLOTS: u16 = 1024;
-/// How long forged packets are sent.
+/// How long the trial sends forged hellos.
 const FLOOD: Duration = Duration::from_secs(2);
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(Place::Veth, "forged hellos of a third host change nothing", forged_hellos),
-        trial(Place::Veth, "a program at the slot's port of a foreign adapter's QP gets no packet", impostor),
-        trial(Place::Loopback, "a program at a dead peer's port acknowledges nothing", |bed| lives(bed, &[], "theft")),
-        trial(Place::Loopback, "a program that takes a dead peer's port later gets no packet with ICRC", |bed| {
-            lives(bed, &["--icrc", "always"], "late-theft")
+        trial(Place::Veth, "forged hellos of a third host do not disturb a transfer", forged_hellos),
+        trial(Place::Veth, "a program at the slot port of a foreign adapter's QPN gets no packet", impostor),
+        trial(Place::Loopback, "ACKs of a program at a dead peer's port are ignored", |bed| {
+            dead_peer(bed, &[], "takeover")
         }),
-        trial(Place::Veth, "a process in a dead peer's slot is reached, and not taken for it", |bed| {
+        trial(Place::Loopback, "with ICRC, a program that binds a dead peer's port later gets no packet", |bed| {
+            dead_peer(bed, &["--icrc", "always"], "late-takeover")
+        }),
+        trial(Place::Veth, "a process in a dead peer's slot is reachable, and not mistaken for the dead peer", |bed| {
             successor(bed, "successor")
         }),
-        trial(Place::Veth, "a process in a dead peer's slot is reached after the QP to that is destroyed", |bed| {
+        trial(Place::Veth, "a process in a dead peer's slot is reachable after the old QP is destroyed", |bed| {
             successor(bed, "successor-after-destroy")
         }),
     ]
 }
 
-/// A hello that asks, answers a nonce that was never asked, and tells lies.
+/// A hello that asks for an answer, answers a nonce that no process sent, and carries false values.
 fn hello(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     bytes[..4].copy_from_slice(b"WEIR");
@@ -50,7 +52,7 @@ fn hello(number: u64) -> Vec<u8> {
     sealed(bytes)
 }
 
-/// With the checksum that ends a hello.
+/// Appends the checksum of a hello.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let mut hasher = SipHasher24::new();
     hasher.write(&bytes);
@@ -58,9 +60,9 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The slots' ports that are bound on a side.
+/// The slot ports that are bound on a side.
 fn slot_ports(bed: &Bed, side: Side) -> Result<Vec<u16>> {
-    // /proc/net is the process's, not the thread's that has entered the namespace.
+    // /proc/net shows the namespace of the main thread; this thread has entered another one.
     let table = bed.stage.enter(side, || std::fs::read_to_string("/proc/thread-self/net/udp"))??;
     let ports = table.lines().skip(1).filter_map(|line| {
         let (_, port) = line.split_whitespace().nth(1)?.split_once(':')?;
@@ -69,19 +71,19 @@ fn slot_ports(bed: &Bed, side: Side) -> Result<Vec<u16>> {
     Ok(ports.filter(|port| (FIRST_PORT..FIRST_PORT + SLOTS).contains(port)).collect())
 }
 
-/// Sends UDP datagrams with any source: what a third host does whose network lets forged sources through.
+/// Sends UDP datagrams with any source address, as a third host does if its network does not filter forged sources.
 struct Forger(OwnedFd);
 
 impl Forger {
     fn new(bed: &Bed, side: Side) -> Result<Forger> {
-        // SAFETY: makes a descriptor, which is owned from here on if it is one.
+        // SAFETY: `socket` returns a new descriptor or -1; no other code owns the new descriptor.
         let socket = bed.stage.enter(side, || unsafe {
             match libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_RAW) {
                 -1 => Err(std::io::Error::last_os_error()),
                 socket => Ok(OwnedFd::from_raw_fd(socket)),
             }
         })?;
-        Ok(Forger(socket.context("a raw socket")?))
+        Ok(Forger(socket.context("cannot open a raw socket")?))
     }
 
     fn send(&self, from: (IpAddr, u16), to: (IpAddr, u16), payload: &[u8]) -> Result<()> {
@@ -96,7 +98,7 @@ impl Forger {
         packet[24..26].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
         packet.extend(payload);
         let to = socket2::SockAddr::from(SocketAddr::new(to.0, 0));
-        // SAFETY: bytes and address live during the call.
+        // SAFETY: the packet and the address are valid during the call.
         let sent = unsafe {
             libc::sendto(self.0.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0, to.as_ptr().cast(), to.len())
         };
@@ -105,12 +107,12 @@ impl Forger {
     }
 }
 
-/// Both sides of a running transfer get hellos that seem to come from the other one.
+/// The server of a running transfer gets hellos with the source address and port of the client.
 fn forged_hellos(bed: &Bed) -> Result<()> {
     let (server, mut client) = killed::running_pair(bed, &[], "ib_write_bw", 14)?;
     let (forger, until) = (Forger::new(bed, Side::B)?, Instant::now() + FLOOD);
     let (here, there) = (slot_ports(bed, Side::B)?, slot_ports(bed, Side::A)?);
-    ensure!(!here.is_empty() && !there.is_empty(), "no slots: {here:?}, {there:?}");
+    ensure!(!here.is_empty() && !there.is_empty(), "no bound slot ports: {here:?}, {there:?}");
     let (address, other) = (bed.stage.address(Side::B), bed.stage.address(Side::A));
     let mut number = 0;
     while Instant::now() < until {
@@ -118,7 +120,7 @@ fn forged_hellos(bed: &Bed) -> Result<()> {
             number += 1;
             forger.send((address, from), (other, to), &hello(number))?;
         }
-        // A few thousand a second: the transfer is to be disturbed by what they say, not by how many they are.
+        // A few thousand per second: this tests the content of the hellos, not their rate.
         std::thread::sleep(Duration::from_micros(200));
     }
     ensure!(client.poll()?.is_none(), "the client has ended: {}", client.printed()?);
@@ -130,16 +132,16 @@ fn forged_hellos(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// What the client's interface has sent.
+/// Bytes that the client's interface has sent.
 fn sent_bytes(bed: &Bed) -> Result<u64> {
     let table = bed.stage.enter(Side::B, || std::fs::read_to_string("/proc/thread-self/net/dev"))??;
     let name = format!("{}:", bed.stage.interface(Side::B));
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&*name)).context("no interface")?;
-    // Eight counters of what came in stand before it.
-    line.split_whitespace().nth(8).and_then(|bytes| bytes.parse().ok()).context("no count of bytes")
+    // After eight receive counters.
+    line.split_whitespace().nth(8).and_then(|bytes| bytes.parse().ok()).context("no transmit counter")
 }
 
-/// A foreign adapter's host, on which a program waits at the port that a Weir process would have for this QPN.
+/// On the host of a foreign adapter, a program binds the port that the slot of the peer's QPN maps to.
 fn impostor(bed: &Bed) -> Result<()> {
     const SLOT: u16 = 7;
     let server = Server::start(bed, false)?;
@@ -149,23 +151,23 @@ fn impostor(bed: &Bed) -> Result<()> {
     trap.set_read_timeout(Some(Duration::from_millis(20)))?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let caught = scope.spawn(|| lie(&trap, &done));
-        let talked = server.connect(bed, &socket, u32::from(SLOT) << 14 | 0x71).and_then(|mut talk| {
-            talk.messages(0..MESSAGES)?;
-            talk.end()
+        let caught = scope.spawn(|| answer_hellos(&trap, &done));
+        let result = server.connect(bed, &socket, u32::from(SLOT) << 14 | 0x71).and_then(|mut connection| {
+            connection.messages(0..MESSAGES)?;
+            connection.end()
         });
         done.store(true, Ordering::Relaxed);
-        let (hellos, packets) = caught.join().expect("the impostor does not panic");
-        talked?;
-        ensure!(hellos > 0, "the impostor was not asked: this test looks at the wrong port");
-        ensure!(packets == 0, "the impostor got {packets} packets that were not for it");
+        let (hellos, packets) = caught.join().expect("the impostor thread does not panic");
+        result?;
+        ensure!(hellos > 0, "the impostor got no hello: the trial watches the wrong port");
+        ensure!(packets == 0, "the impostor got {packets} packets");
         Ok(())
     })
 }
 
-/// Answers every hello by its nonce, as a Weir process would that knows nothing of the QP. How many hellos came, and
-/// how many other packets.
-fn lie(trap: &UdpSocket, done: &AtomicBool) -> (usize, usize) {
+/// Answers every hello with its nonce, as a Weir process without that QP does. Returns the number of hellos and of
+/// other packets.
+fn answer_hellos(trap: &UdpSocket, done: &AtomicBool) -> (usize, usize) {
     let (mut hellos, mut packets) = (0, 0);
     let mut bytes = [0; 2048];
     while !done.load(Ordering::Relaxed) {
@@ -177,7 +179,7 @@ fn lie(trap: &UdpSocket, done: &AtomicBool) -> (usize, usize) {
         hellos += 1;
         let mut answer = hello(0);
         answer.truncate(64);
-        // Of the same machine, without ICRC, all the window that there is.
+        // The boot id of this machine, no ICRC, the largest window.
         answer[5..24].copy_from_slice(&bytes[5..24]);
         answer[6] = 0;
         answer[32..40].copy_from_slice(&bytes[24..32]);
@@ -189,7 +191,7 @@ fn lie(trap: &UdpSocket, done: &AtomicBool) -> (usize, usize) {
     (hellos, packets)
 }
 
-fn lives(bed: &Bed, options: &[&str], case: &str) -> Result<()> {
+fn dead_peer(bed: &Bed, options: &[&str], case: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("e2e/lives.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
@@ -200,13 +202,13 @@ fn lives(bed: &Bed, options: &[&str], case: &str) -> Result<()> {
     Ok(())
 }
 
-/// With all slots of the namespace taken but two, a process gets that of the one that died.
+/// Only two slots of the namespace are free, so that a new process gets the slot of the dead one.
 fn successor(_: &Bed, case: &str) -> Result<()> {
     let bed = Bed::new(Place::Veth)?;
     let taken: Vec<UdpSocket> = bed.stage.enter(Side::A, || {
         (1..SLOTS - 3).map(|slot| UdpSocket::bind(("0.0.0.0", FIRST_PORT + slot))).collect::<std::io::Result<_>>()
     })??;
-    lives(&bed, &[], case)?;
+    dead_peer(&bed, &[], case)?;
     drop(taken);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where a test runs, and programs with Weir under them.
+//! The places in which trials run, and the commands that start programs on Weir.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use weir_cli::programs::pair::{self, Outcome};
 use weir_cli::stage::{Child, Side, Stage};
 
-/// Faults that every protocol must stand.
+/// Faults that every transport test must tolerate.
 pub const FAULTS: &str = "loss=0.01,reorder=0.01,corrupt=0.001";
 
-/// The command that is tested.
+/// Path of the `weir` command under test.
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// Where the two programs of a test run.
@@ -27,7 +27,7 @@ pub enum Place {
     Veth,
 }
 
-/// A place, set up.
+/// A place that is set up.
 pub struct Bed {
     pub stage: Stage,
 }
@@ -35,7 +35,7 @@ pub struct Bed {
 impl Place {
     pub const ALL: [Place; 2] = [Place::Loopback, Place::Veth];
 
-    /// Why this place cannot be had here.
+    /// Why this machine cannot provide this place; `None` if it can.
     pub fn missing(self) -> Option<&'static str> {
         match self {
             Place::Loopback => None,
@@ -72,7 +72,7 @@ impl Bed {
     /// `weir run OPTIONS -- WORDS…` on a side. Each option has a value.
     pub fn weir<S: AsRef<OsStr>>(&self, side: Side, options: &[&str], words: impl IntoIterator<Item = S>) -> Command {
         let mut command = self.bare(side, WEIR);
-        // For hunting: more options for all.
+        // For debugging: more options for every `weir run`.
         let more = std::env::var("E2E_WEIR_OPTIONS").unwrap_or_default();
         let more: Vec<&str> = more.split_whitespace().collect();
         let options = options.chunks(2).filter(|option| !more.contains(&option[0])).flatten();
@@ -80,7 +80,7 @@ impl Bed {
         command
     }
 
-    /// Any command on a side, with the library's folder known and no other WEIR_* variable.
+    /// Any command on a side, with WEIR_LIB_DIR set and no other WEIR_* variable.
     pub fn bare(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.stage.command(side, program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
@@ -90,22 +90,23 @@ impl Bed {
         command
     }
 
-    /// A line of words on both sides, under `weir run OPTIONS`: a server on A, then a client on B that is told the
-    /// server's address last. `{dev}` and `{port}` are filled in. Both must end with status 0.
+    /// Runs a command line on both sides under `weir run OPTIONS`: a server on A, then a client on B with the server's
+    /// address as last argument. Replaces `{dev}` and `{port}`. Both must exit with status 0.
     pub fn pair(&self, options: &[&str], line: &str, timeout: Duration) -> Result<Outcome> {
         self.pair_with([options; 2], line, timeout)
     }
 
-    /// As [`Bed::pair`], on a network with faults.
+    /// As [`Bed::pair`], with injected faults.
     pub fn faulty_pair(&self, options: &[&str], faults: &str, line: &str, timeout: Duration) -> Result<Outcome> {
         let faulty = [options, &["--faults", faults]].concat();
-        // The server of ib_write_lat ends as soon as the last message has arrived, without a word to the client. Where
-        // that message's ACK is lost, the client repeats it to a QP that is gone, on any adapter: the server loses none.
+        // The server of ib_write_lat exits as soon as the last message has arrived, without notifying the client. If
+        // the ACK of that message is lost, the client retransmits to a destroyed QP and fails, on any adapter.
+        // So the server injects no faults.
         let server = if line.starts_with("ib_write_lat") { options } else { &faulty };
         self.pair_with([server, &faulty], line, timeout)
     }
 
-    /// As [`Bed::pair`], with options of the server and of the client.
+    /// As [`Bed::pair`], with separate options for the server and the client.
     fn pair_with(&self, options: [&[&str]; 2], line: &str, timeout: Duration) -> Result<Outcome> {
         let port = self.stage.free_port(Side::A)?;
         let words = |side: Side| {
@@ -117,7 +118,7 @@ impl Bed {
         pair::run(&mut self.weir(Side::A, options[0], words(Side::A)), &mut client, port, timeout)?.success()
     }
 
-    /// The GID index of an address of a side.
+    /// The GID index of one address of a side.
     pub fn gid_index(&self, side: Side, address: IpAddr) -> Result<u64> {
         let name = self.stage.device(side);
         let devices = self.devices(side)?;
@@ -133,20 +134,20 @@ impl Bed {
         let mut command = self.bare(side, WEIR);
         let child = Child::spawn(command.args(["devices", "--json"]), "weir devices --json")?;
         let ended = child.wait(Duration::from_secs(10))?.success()?;
-        serde_json::from_str(&ended.stdout).context("weir devices --json printed no JSON")
+        serde_json::from_str(&ended.stdout).context("weir devices --json did not print JSON")
     }
 }
 
-/// The folder with the library that is tested.
+/// The folder with the library under test.
 pub fn library() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/weir/lib/weir");
     std::env::var_os("WEIR_LIB_DIR").map_or(built, PathBuf::from)
 }
 
-/// Fails with what to do when the library is not built.
+/// Fails, with what to do, if the library is not built.
 pub fn built() -> Result<(), String> {
-    let there = library().join("libibverbs.so.1").is_file();
-    match there {
+    let exists = library().join("libibverbs.so.1").is_file();
+    match exists {
         true => Ok(()),
         false => Err(format!("no libibverbs.so.1 in {}: run `make build`, or `make test`", library().display())),
     }

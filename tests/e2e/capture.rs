@@ -1,4 +1,4 @@
-//! What `--capture` writes: tshark reads it as we do, and it is what crossed the wire.
+//! Files of `--capture`: tshark and Weir parse them alike, and they hold the packets that crossed the wire.
 
 use crate::bed::{Bed, FAULTS, Place};
 use crate::trial;
@@ -30,7 +30,8 @@ pub fn trials() -> Vec<Trial> {
 fn agrees(bed: &Bed, program: &str, faults: Option<&str>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("weir-%p.pcapng");
-    let options = ["--icrc", "always", "--capture", file.to_str().context("an odd temporary folder")?];
+    let options =
+        ["--icrc", "always", "--capture", file.to_str().context("the path of the temporary folder is not UTF-8")?];
     let (line, timeout) = (format!("{program} -F -d {{dev}} -p {{port}} -n 50"), Duration::from_secs(30));
     match faults {
         Some(faults) => bed.faulty_pair(&options, faults, &line, timeout)?,
@@ -39,19 +40,19 @@ fn agrees(bed: &Bed, program: &str, faults: Option<&str>) -> Result<()> {
 
     let files: Vec<PathBuf> =
         std::fs::read_dir(folder.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    ensure!(files.len() == 2, "one file per process is wanted, not {files:?}");
+    ensure!(files.len() == 2, "expected one file per process, found {files:?}");
     let mut packets = vec![];
     for file in files {
         let comparison = tshark::compare(&file)?;
         ensure!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
-        // Only an injected fault spoils an ICRC.
+        // Only injected faults corrupt an ICRC.
         ensure!(faults.is_some() || comparison.skipped == 0, "{} packets with a bad ICRC", comparison.skipped);
         packets.push(comparison.passed + comparison.skipped);
     }
-    ensure!(packets.iter().all(|&count| count >= 50), "{packets:?} packets of 50 operations");
+    ensure!(packets.iter().all(|&count| count >= 50), "{packets:?} packets for 50 operations");
     if faults.is_none() {
-        // What one sends the other receives; the hello exchange and the end may differ by a few.
-        ensure!(packets[0].abs_diff(packets[1]) <= 4, "{packets:?} packets: one side has seen more than the other");
+        // Each side captures what it sends and receives. The counts may differ by a few hellos and last packets.
+        ensure!(packets[0].abs_diff(packets[1]) <= 4, "{packets:?} packets: the captures of the two sides differ");
     }
     Ok(())
 }

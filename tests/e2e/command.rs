@@ -1,4 +1,4 @@
-//! The `weir` command itself, as a shell sees it.
+//! The `weir` command: exit codes, output, environment and errors.
 
 use crate::bed::{Bed, Place, WEIR, library};
 use crate::{needing_root, trial};
@@ -14,18 +14,18 @@ use weir_cli::stage::{Child, Finished, Side};
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
-        trial(Place::Loopback, "weir run exits as env does", exit_codes),
-        trial(Place::Loopback, "every command ends quietly at a closed pipe", closed_pipe),
-        trial(Place::Loopback, "weir run gives a program SIGPIPE and the signal mask as it was given them", signals),
-        trial(Place::Loopback, "a variable that is empty counts as unset", empty_variables),
-        trial(Place::Loopback, "an error names the variable that a value comes from", wrong_variables),
+        trial(Place::Loopback, "weir run has the exit codes of env", exit_codes),
+        trial(Place::Loopback, "every command ends by SIGPIPE at a closed pipe, without an error message", closed_pipe),
+        trial(Place::Loopback, "weir run passes on the disposition of SIGPIPE and the signal mask unchanged", signals),
+        trial(Place::Loopback, "an empty variable counts as unset", empty_variables),
+        trial(Place::Loopback, "an error names the variable that holds the wrong value", wrong_variables),
         needing_root(trial(Place::Loopback, "weir run refuses a setuid program", setuid), root),
-        trial(Place::Loopback, "weir env puts the library under a shell's programs", env),
+        trial(Place::Loopback, "weir env makes the programs of a shell load the library", env),
         trial(Place::Loopback, "weir devices lists weir_lo last, with its GID", devices),
-        trial(Place::Veth, "weir devices lists the namespace's own", devices_of_a_namespace),
-        trial(Place::Veth, "where lo is down, it is said what to do", nothing_there),
-        trial(Place::Loopback, "weir profiles lists all, explains one, and says what is wrong with a file", profiles),
-        trial(Place::Loopback, "a program without RDMA in it is left alone", inert),
+        trial(Place::Veth, "weir devices lists the interfaces of its namespace", devices_of_a_namespace),
+        trial(Place::Veth, "an error about lo being down says how to bring it up", lo_down),
+        trial(Place::Loopback, "weir profiles lists all, explains one, and reports the error in a file", profiles),
+        trial(Place::Loopback, "a program that does not use RDMA gets no thread, socket or output", inert),
     ]
 }
 
@@ -36,7 +36,7 @@ fn weir(bed: &Bed, options: &[&str], words: &[&str]) -> Result<Finished> {
 fn exit_codes(bed: &Bed) -> Result<()> {
     for (options, words, code, said) in [
         (&[][..], &["sh", "-c", "exit 7"][..], 7, ""),
-        (&[], &["no-such-program-of-ours"], 127, "no-such-program-of-ours"),
+        (&[], &["no-such-program"], 127, "no-such-program"),
         (&[], &["/etc/passwd"], 126, "/etc/passwd"),
         (&["--faults", "lost=1"], &["true"], 125, "--faults"),
         (&["--interface", "no-such-if"], &["true"], 125, "no-such-if"),
@@ -45,12 +45,16 @@ fn exit_codes(bed: &Bed) -> Result<()> {
     ] {
         let ended = weir(bed, options, words)?;
         ensure!(ended.status.code() == Some(code), "{words:?} {options:?}: not {code}\n{}", ended.printed());
-        ensure!(ended.stderr.contains(said), "{words:?} {options:?}: `{said}` is not said\n{}", ended.printed());
+        ensure!(
+            ended.stderr.contains(said),
+            "{words:?} {options:?}: `{said}` is missing from stderr\n{}",
+            ended.printed()
+        );
     }
     Ok(())
 }
 
-/// As `weir … | head` is where head has ended: by SIGPIPE, as cat, and without a word.
+/// `weir … | head` after head has exited: weir must die of SIGPIPE, as cat does, and print no panic.
 fn closed_pipe(bed: &Bed) -> Result<()> {
     for line in [
         "lab list",
@@ -75,7 +79,8 @@ fn closed_pipe(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// A shell starts it with SIGPIPE ignored or not; env(1) beside it shows what a program is to see.
+/// The shell starts `weir run` with SIGPIPE ignored or not, and SIGUSR2 blocked. env(1) gives the expected signal
+/// state.
 fn signals(bed: &Bed) -> Result<()> {
     for trap in ["", "trap '' PIPE; "] {
         let seen = |under: &str| -> Result<String> {
@@ -86,7 +91,7 @@ fn signals(bed: &Bed) -> Result<()> {
             Ok(Child::spawn(command.args(["-c", &script]), "sh")?.wait(Duration::from_secs(10))?.success()?.stdout)
         };
         let (ours, wanted) = (seen(&format!("{WEIR} run --"))?, seen("env")?);
-        ensure!(ours == wanted && wanted.lines().count() == 2, "{trap}: {ours} is not {wanted}");
+        ensure!(ours == wanted && wanted.lines().count() == 2, "{trap}: under weir run {ours}, under env {wanted}");
     }
     Ok(())
 }
@@ -103,14 +108,14 @@ fn empty_variables(bed: &Bed) -> Result<()> {
         let ended = Child::spawn(command.env(name, ""), "weir run")?.wait(Duration::from_secs(10))?;
         ensure!(ended.stdout == "0\n" && ended.stderr.is_empty(), "{name}=: {}", ended.printed());
     }
-    // Past the command, for a program that has the library by other means.
+    // The library itself must ignore empty variables too: set them after `weir run`.
     let mut command = bed.weir(Side::A, &[], ["sh", "-c", &format!("env {}= ibv_devices", VARIABLES.join("= "))]);
     let ended = Child::spawn(&mut command, "ibv_devices")?.wait(Duration::from_secs(10))?.success()?;
     ensure!(ended.stdout.contains("weir_lo") && ended.stderr.is_empty(), "{}", ended.printed());
     Ok(())
 }
 
-/// Each option of the adapter.
+/// The variables of all options of the adapter.
 const VARIABLES: [&str; 10] = [
     "WEIR_INTERFACE",
     "WEIR_PROFILE",
@@ -135,7 +140,7 @@ fn wrong_variables(bed: &Bed) -> Result<()> {
         ensure!(!ended.status.success() && ended.stderr.contains(name), "{name}: {}", ended.printed());
         let option = name.replace("WEIR_", "--").to_lowercase();
         ensure!(!ended.stderr.contains(&option), "{name}: {}", ended.printed());
-        // The option, where it is given, and whatever the variable says.
+        // For a wrong option, the error must name the option, whatever the variable holds (empty here).
         let mut command = bed.weir(Side::A, &[&option, &value.replace("/no", "/not")], ["true"]);
         let ended = Child::spawn(command.env(name, ""), "weir run")?.wait(Duration::from_secs(10))?;
         ensure!(!ended.status.success() && ended.stderr.contains(&option), "{option}: {}", ended.printed());
@@ -180,8 +185,8 @@ fn devices_of_a_namespace(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// In a fresh namespace: the trial needs the right to make one, as a veth does.
-fn nothing_there(bed: &Bed) -> Result<()> {
+/// Runs in new namespaces in which lo is down, so it needs the same privilege as a veth.
+fn lo_down(bed: &Bed) -> Result<()> {
     let weir = crate::bed::WEIR;
     for (script, said) in [
         (format!("{weir} devices"), "`ip link set lo up`"),
@@ -196,7 +201,11 @@ fn nothing_there(bed: &Bed) -> Result<()> {
         let ended = Child::spawn(bed.bare(Side::A, "unshare").args(["-n", "sh", "-c", &script]), "unshare")?
             .wait(Duration::from_secs(10))?
             .success()?;
-        ensure!((ended.stdout.clone() + &ended.stderr).contains(said), "{script}: no {said}\n{}", ended.printed());
+        ensure!(
+            (ended.stdout.clone() + &ended.stderr).contains(said),
+            "{script}: `{said}` is missing\n{}",
+            ended.printed()
+        );
     }
     Ok(())
 }
@@ -208,13 +217,13 @@ fn profiles(bed: &Bed) -> Result<()> {
         std::fs::write(&path, text)?;
         Ok(path.to_string_lossy().into_owned())
     };
-    let mine = write("mine.toml", "about = \"patient\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n")?;
+    let mine = write("mine.toml", "about = \"long timeouts\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n")?;
     let wrong = write("wrong.toml", "[ack_timeout]\nfaktor = 3\n")?;
     for (words, good, said) in [
         (&["profiles"][..], true, &["ideal", "connectx3", "connectx4", "connectx5", "connectx6"][..]),
         (&["profiles", "connectx4"], true, &["[damming]", "least_exponent", "T fig 4.5"]),
         (&["profiles", "connectx4", "--json"], true, &["\"key\": \"damming.on\"", "\"source\""]),
-        (&["profiles", &mine], true, &["mine: patient", "[3, 4]", "mine.toml", "T 5.1"]),
+        (&["profiles", &mine], true, &["mine: long timeouts", "[3, 4]", "mine.toml", "T 5.1"]),
         (&["profiles", &wrong], false, &["ack_timeout.faktor", "ack_timeout.factor"]),
         (&["profiles", "connectx9"], false, &["connectx9", "connectx6"]),
     ] {
@@ -227,7 +236,7 @@ fn profiles(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// The library is loaded and does nothing: no thread, no socket, nothing printed.
+/// The preloaded library must start no thread, open no socket and print nothing.
 fn inert(bed: &Bed) -> Result<()> {
     let script = "ls /proc/self/task | wc -l; ls -l /proc/self/fd | grep -c socket; true";
     let preload = library().join("libibverbs.so.1");

@@ -1,10 +1,11 @@
 /*
- * A process that ends as soon as it sees a message: the peer's send has succeeded all the same.
+ * A process ends as soon as it has received a message; the send of its peer must still succeed.
  *
  * usage: ending DEVICE GID_INDEX
- * Each case has a receiver and a sender, processes of their own. The receiver waits for a message in one way and ends
- * in another, after no traffic or after so much of it that it has a habit of answering. Exit status 0 and a last line
- * "ok" if all is well.
+ * Each case runs a receiver and a sender process. The cases combine every way to wait for a message with every way to
+ * end, without earlier traffic and after HABIT messages that the receiver answers at once. After those the adapter
+ * delays its ACKs so that they leave with the next answer. On success prints "ok" as its last line and exits with
+ * status 0.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -88,8 +89,8 @@ static void end_in_a_handler(void)
 static void end_by_sigkill(void) { kill(getpid(), SIGKILL); }
 static void end_by_raw_call(void) { syscall(SYS_exit_group, 0); }
 
-/* `told`: the library is told, so that what an answering receiver still owes leaves. */
-static const struct end { const char *name; void (*end)(void); int told; } ends[] = {
+/* `interposed`: Weir interposes this way to end, and sends a delayed ACK first. */
+static const struct end { const char *name; void (*end)(void); int interposed; } ends[] = {
 	{ "_exit", end_by_underscore_exit, 1 }, { "_Exit", end_by_big_exit, 1 },
 	{ "quick_exit", end_by_quick_exit, 1 }, { "exit", end_by_exit, 1 },
 	{ "execl", end_by_execl, 1 },		{ "execlp", end_by_execlp, 1 },
@@ -104,8 +105,8 @@ static void exchange(const struct info *mine, struct info *theirs)
 	CHECK(read(to_peer, theirs, sizeof(*theirs)) == sizeof(*theirs));
 }
 
-/* Both are there. */
-static void meet(void)
+/* Waits until both processes have called it. */
+static void barrier(void)
 {
 	struct info nothing = { 0 };
 	exchange(&nothing, &nothing);
@@ -146,7 +147,7 @@ static void connect_qp(void)
 			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	alarm(20);
-	/* Three tries of 537 ms and more: a receiver may be off its core for a while. */
+	/* Three tries of at least 537 ms each: the receiver may be off its core for a while. */
 	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 17, .retry_cnt = 2, .rnr_retry = 7,
 				     .max_rd_atomic = 1 };
 	CHECK(!ibv_modify_qp(qp, &attr,
@@ -179,7 +180,7 @@ static int poll_one(struct ibv_wc *wc)
 	return count;
 }
 
-/* Until a message comes; completions of its own sends pass by. */
+/* Polls until a receive completes; skips the completions of sends. */
 static void message(void)
 {
 	struct ibv_wc wc;
@@ -219,7 +220,7 @@ static int receive(enum wait wait, int habit, const struct end *end)
 	connect_qp();
 	for (int i = 0; i <= habit; i++)
 		post_recv();
-	meet();
+	barrier();
 	for (int i = 0; i < habit; i++) {
 		message();
 		post(IBV_WR_SEND);
@@ -248,14 +249,14 @@ static int sender(enum wait wait, int habit)
 	connect_qp();
 	for (int i = 0; i < habit; i++)
 		post_recv();
-	meet();
+	barrier();
 	for (int i = 0; i < habit; i++) {
 		post(IBV_WR_SEND);
-		/* Its own sends end in between; the answer and the end of the send may come in any order. */
+		/* Two completions, in any order: that of the send, and that of the receive of the answer. */
 		for (int left = 2; left; left -= poll_one(&wc))
 			;
 	}
-	/* The receiver sleeps by now, or spins. */
+	/* Time for the receiver to start to sleep or to spin. */
 	usleep(2000);
 	post(wait == MEMORY ? IBV_WR_RDMA_WRITE : IBV_WR_SEND);
 	while (!sent)
@@ -265,7 +266,7 @@ static int sender(enum wait wait, int habit)
 	return wc.status != IBV_WC_SUCCESS;
 }
 
-static int one(enum wait wait, int habit, const struct end *end)
+static int run_case(enum wait wait, int habit, const struct end *end)
 {
 	int pair[2], status, bad = 0;
 	pid_t pids[2];
@@ -285,7 +286,8 @@ static int one(enum wait wait, int habit, const struct end *end)
 		bad |= i ? status != 0 : WIFEXITED(status) && WEXITSTATUS(status);
 	}
 	if (bad)
-		printf("%s, after %d messages, by %s: the peer's send failed\n", end->name, habit, wait_names[wait]);
+		printf("%s after %d messages, wait by %s: the send of the peer failed\n", end->name, habit,
+		       wait_names[wait]);
 	return bad;
 }
 
@@ -295,18 +297,21 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 2;
-	/* Children would say again what is in the buffer. */
+	/* Without a buffer, because children would print its contents again. */
 	setvbuf(stdout, NULL, _IONBF, 0);
 	device = argv[1];
 	gid_index = atoi(argv[2]);
 	for (size_t e = 0; e < sizeof(ends) / sizeof(*ends); e++)
 		for (enum wait wait = POLLS; wait < WAITS; wait++)
 			for (int habit = 0; habit <= HABIT; habit += HABIT) {
-				/* Memory may show a WRITE before its ACK has left, and the ACK of an answering receiver waits. */
-				if (!ends[e].told && (habit || wait == MEMORY))
+				/*
+				 * These ways to end lose a delayed ACK, and the ACK of a WRITE: memory may show
+				 * the WRITE before its ACK leaves.
+				 */
+				if (!ends[e].interposed && (habit || wait == MEMORY))
 					continue;
 				for (int round = 0; round < ROUNDS; round++)
-					bad |= one(wait, habit, &ends[e]);
+					bad |= run_case(wait, habit, &ends[e]);
 			}
 	if (!bad)
 		puts("ok");

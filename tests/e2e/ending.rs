@@ -1,4 +1,4 @@
-//! A process that ends as soon as it sees a message.
+//! `ending.c`: a receiver that ends as soon as it has received a message.
 
 use crate::bed::{Bed, Place};
 use crate::{fork, trial};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_cli::stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
-    let name = "a receiver that ends as soon as it sees a message fails no send of its peer";
+    let name = "a receiver that ends as soon as it has a message does not fail the send of its peer";
     Place::ALL.map(|place| trial(place, name, ends)).into()
 }
 

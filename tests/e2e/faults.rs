@@ -1,4 +1,4 @@
-//! Faults that are certain to happen, and what the adapter says of those that did.
+//! Fault specifications that are certain to lose a datagram, and the check that the log counts the losses.
 
 use anyhow::{Context, Result, ensure};
 use std::io;
@@ -8,18 +8,18 @@ use weir_cli::stage::Finished;
 use weir_link::faults::{FaultSpec, Faults};
 use weir_link::{Carrier, Group, Inbox, Outbox};
 
-/// Datagrams that a program sends at least before it ends.
+/// Every program under test sends at least this number of datagrams.
 const SENT: usize = 100;
 
-/// A specification with a seed, another for each number, under which one of the first [`SENT`] datagrams is lost: what
-/// becomes of a datagram depends on the seed and on how many were before it, and on nothing else.
+/// Adds a seed to a specification so that at least one of the first [`SENT`] datagrams is lost. Each number gives
+/// another seed. The fate of a datagram depends only on the seed and on the number of datagrams before it.
 pub fn certain(spec: &str, number: u64) -> String {
     let seeds = (number << 20..).map(|seed| format!("{spec},seed={seed}"));
-    seeds.into_iter().find(|seeded| losses(seeded) > 0).expect("there are more seeds than one needs")
+    seeds.into_iter().find(|seeded| losses(seeded) > 0).expect("some seed loses a datagram")
 }
 
 fn losses(spec: &str) -> u64 {
-    let spec: FaultSpec = spec.parse().expect("a specification of our own");
+    let spec: FaultSpec = spec.parse().expect("a valid specification");
     let mut outbox = Outbox::new(SENT, SENT);
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     for start in 0..SENT {
@@ -27,22 +27,22 @@ fn losses(spec: &str) -> u64 {
     }
     outbox.len = SENT;
     let mut faults = Faults::new(Nowhere, &spec);
-    faults.send(&outbox).expect("nothing to fail at");
+    faults.send(&outbox).expect("`Nowhere` does not fail");
     faults.outgoing().lost
 }
 
-/// Ensures that datagrams of a program that ran with `--log info` were lost on purpose.
+/// Checks that fault injection lost datagrams of a program that ran with `--log info`.
 pub fn happened(ended: &Finished) -> Result<()> {
     let said = ended.stderr.lines().find_map(|line| line.split_once(": faults of seed "));
-    let said = said.with_context(|| format!("no count of faults\n{}", ended.printed()))?.1;
+    let said = said.with_context(|| format!("no log line with the counts of faults\n{}", ended.printed()))?.1;
     let count = |after: &str| said.split_once(after).and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
     let (datagrams, lost): (Option<usize>, Option<usize>) = (count(" datagrams:"), count(" lost,"));
     ensure!(datagrams >= Some(SENT), "{said}");
-    ensure!(lost > Some(0), "nothing was lost on purpose: {said}");
+    ensure!(lost > Some(0), "fault injection lost no datagram: {said}");
     Ok(())
 }
 
-/// A carrier to where nothing comes from.
+/// A carrier that discards what it sends and receives nothing.
 struct Nowhere;
 
 impl Carrier for Nowhere {

@@ -1,4 +1,4 @@
-//! A firewall without memory that lets Weir's slots be reached in one direction only: programs run by port 4791.
+//! A stateless firewall that blocks Weir's slot ports in one direction: programs still run, through port 4791.
 
 use crate::bed::{Bed, Place};
 use crate::trial;
@@ -10,16 +10,16 @@ use weir_cli::stage::{Child, Side};
 const TOOL: &str = "iptables-legacy";
 
 pub fn trials() -> Vec<Trial> {
-    let there = weir_cli::stage::locate(TOOL).is_ok();
-    if !there {
-        eprintln!("tests of firewalls are ignored: {TOOL} is missing (package iptables)");
+    let installed = weir_cli::stage::locate(TOOL).is_ok();
+    if !installed {
+        eprintln!("firewall trials are ignored: {TOOL} is missing (package iptables)");
     }
     let closed = [(Side::A, "the server's"), (Side::B, "the client's")];
-    let trials = closed.map(|(side, whose)| {
-        let name = format!("slots closed on {whose} side leave port 4791");
+    let trials = closed.map(|(side, owner)| {
+        let name = format!("with the slot ports blocked on {owner} side, port 4791 is used");
         trial(Place::Veth, &name, move |_| one_way(side))
     });
-    let ignored = Place::Veth.missing().is_some() || !there;
+    let ignored = Place::Veth.missing().is_some() || !installed;
     trials.map(|trial| trial.with_ignored_flag(ignored)).into()
 }
 

@@ -1,6 +1,7 @@
-//! A peer without Weir: packets come to port 4791, which one process of the address owns and hands on for the others.
+//! A peer without Weir: its packets arrive at port 4791. One process of the host holds this port and hands packets to
+//! the others.
 //!
-//! The peer speaks `ibv_rc_pingpong`'s own few lines of TCP, then RoCEv2 by hand; the pingpong echoes what it receives.
+//! The peer does the TCP exchange of `ibv_rc_pingpong`, then sends hand-made RoCEv2 packets; the pingpong echoes them.
 
 use crate::bed::{Bed, Place};
 use crate::roce_peer::{End, RocePeer, bind};
@@ -14,7 +15,7 @@ use weir_cli::stage::{Child, Protocol, Side};
 use weir_wire::ROCE_PORT;
 
 const SOON: Duration = Duration::from_secs(10);
-/// Bytes of a message: several packets, and a length that needs padding.
+/// Bytes of a message: several packets, the last one with padding.
 const SIZE: usize = 4001;
 pub const MESSAGES: u32 = 60;
 /// Bytes of a message in a burst: 1024 packets.
@@ -26,42 +27,43 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(Place::Veth, "a peer without Weir reaches a process", |bed| alone(bed, false)),
         trial(Place::Veth, "a peer without Weir reaches a process over IPv6", |bed| alone(bed, true)),
-        trial(Place::Veth, "datagrams of a stranger without Weir reach a process", |bed| strangers(bed, false)),
-        trial(Place::Veth, "datagrams of a stranger without Weir reach a process over IPv6", |bed| {
-            strangers(bed, true)
+        trial(Place::Veth, "datagrams of an unbound peer without Weir reach a process", |bed| datagrams(bed, false)),
+        trial(Place::Veth, "datagrams of an unbound peer without Weir reach a process over IPv6", |bed| {
+            datagrams(bed, true)
         }),
-        trial(Place::Veth, "packets on 4791 are handed to another process of the address", handed_over),
-        trial(Place::Veth, "the first packets of a peer without Weir find port 4791 open", first_packets),
-        trial(Place::Veth, "a burst on 4791 gets to another process of the address whole", burst),
-        trial(Place::Veth, "another program's port 4791 is told of once", told),
-        trial(Place::Veth, "the port 4791 of a killed process is taken over", taken_over),
+        trial(Place::Veth, "packets on 4791 reach another process of the address", handed_over),
+        trial(Place::Veth, "port 4791 is open before the first packet of a peer without Weir", first_packets),
+        trial(Place::Veth, "a burst on 4791 reaches another process of the address without loss", burst),
+        trial(Place::Veth, "the log says once that another program holds port 4791", logged_once),
+        trial(Place::Veth, "another process takes over port 4791 of a killed process", taken_over),
     ]
 }
 
 fn alone(bed: &Bed, ipv6: bool) -> Result<()> {
     let server = Server::start(bed, ipv6)?;
     let socket = bind(&bed.stage, Side::B, server.peer_address)?;
-    let mut talk = server.connect(bed, &socket, 0x71)?;
-    talk.messages(0..MESSAGES)?;
-    talk.end()
+    let mut connection = server.connect(bed, &socket, 0x71)?;
+    connection.messages(0..MESSAGES)?;
+    connection.end()
 }
 
-/// A UD QP knows nobody, and anybody may send to it first; two processes, of which one cannot own the port.
-fn strangers(bed: &Bed, ipv6: bool) -> Result<()> {
+/// A UD QP has no peer, so any adapter may send to it first. Only one of the two processes can hold the port.
+fn datagrams(bed: &Bed, ipv6: bool) -> Result<()> {
     let servers = [
         Server::run(bed, ipv6, "ibv_ud_pingpong", &["-s", &DATAGRAM.to_string()])?,
         Server::run(bed, ipv6, "ibv_ud_pingpong", &["-s", &DATAGRAM.to_string()])?,
     ];
     let socket = bind(&bed.stage, Side::B, servers[0].peer_address)?;
     for (server, qpn) in servers.into_iter().zip(0x71..) {
-        let mut talk = server.connect(bed, &socket, qpn)?;
+        let mut connection = server.connect(bed, &socket, qpn)?;
         for number in 0..MESSAGES {
             let message: Vec<u8> = (0..DATAGRAM as u32).map(|i| (i * 31 + number * 97) as u8).collect();
-            let echo = talk.peer.datagram(&message, 0x1111_1111, SOON).with_context(|| format!("datagram {number}"))?;
-            ensure!(echo == message, "datagram {number} came back changed");
+            let echo =
+                connection.peer.datagram(&message, 0x1111_1111, SOON).with_context(|| format!("datagram {number}"))?;
+            ensure!(echo == message, "the echo of datagram {number} differs");
         }
-        drop(talk.tcp);
-        talk.child.wait(SOON)?.success()?;
+        drop(connection.tcp);
+        connection.child.wait(SOON)?.success()?;
     }
     Ok(())
 }
@@ -69,22 +71,22 @@ fn strangers(bed: &Bed, ipv6: bool) -> Result<()> {
 fn handed_over(bed: &Bed) -> Result<()> {
     let servers = [Server::start(bed, false)?, Server::start(bed, false)?, Server::start(bed, false)?];
     let socket = bind(&bed.stage, Side::B, servers[0].peer_address)?;
-    // Only one of the three can own the port.
+    // Only one of the three can hold the port.
     for (server, qpn) in servers.into_iter().zip(0x71..) {
-        let mut talk = server.connect(bed, &socket, qpn)?;
-        talk.messages(0..MESSAGES)?;
-        talk.end()?;
+        let mut connection = server.connect(bed, &socket, qpn)?;
+        connection.messages(0..MESSAGES)?;
+        connection.end()?;
     }
     Ok(())
 }
 
-/// No packet is sent twice: what comes to a closed port is lost, and so is its message.
+/// UC does not retransmit: a packet that arrives at a closed port is lost, and with it the message.
 fn first_packets(bed: &Bed) -> Result<()> {
     let server = Server::unreliable(bed, SIZE)?;
     let socket = bind(&bed.stage, Side::B, server.peer_address)?;
-    let mut talk = server.connect(bed, &socket, 0x71)?;
-    talk.peer.throw(&[7; SIZE])?;
-    talk.has_received()
+    let mut connection = server.connect(bed, &socket, 0x71)?;
+    connection.peer.throw(&[7; SIZE])?;
+    connection.has_received()
 }
 
 fn burst(bed: &Bed) -> Result<()> {
@@ -94,28 +96,28 @@ fn burst(bed: &Bed) -> Result<()> {
     let mut first = owner.connect(bed, &socket, 0x71)?;
     first.messages(0..10)?;
     for (server, qpn) in servers.into_iter().zip(0x72..) {
-        let mut talk = server.connect(bed, &socket, qpn)?;
-        talk.peer.throw(&[7; BURST])?;
-        talk.has_received()?;
+        let mut connection = server.connect(bed, &socket, qpn)?;
+        connection.peer.throw(&[7; BURST])?;
+        connection.has_received()?;
     }
     Ok(())
 }
 
-fn told(bed: &Bed) -> Result<()> {
+fn logged_once(bed: &Bed) -> Result<()> {
     let other = bed.stage.enter(Side::A, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ROCE_PORT)))??;
     let server = Server::run_with(bed, &["--log", "warn"], false, "ibv_rc_pingpong", &[])?;
     let socket = bind(&bed.stage, Side::B, server.peer_address)?;
-    let mut talk = server.connect(bed, &socket, 0x71)?;
+    let mut connection = server.connect(bed, &socket, 0x71)?;
     let said = "another program has UDP port 4791";
     let until = Instant::now() + SOON;
-    while !talk.child.printed()?.contains(said) {
-        ensure!(Instant::now() < until, "it says nothing of the port: {}", talk.child.printed()?);
+    while !connection.child.printed()?.contains(said) {
+        ensure!(Instant::now() < until, "no warning about port 4791: {}", connection.child.printed()?);
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Many attempts.
+    // The process tries to bind the port every 50 ms.
     std::thread::sleep(Duration::from_millis(300));
-    let printed = talk.child.printed()?;
-    ensure!(printed.matches(said).count() == 1, "it says so again and again: {printed}");
+    let printed = connection.child.printed()?;
+    ensure!(printed.matches(said).count() == 1, "more than one warning about port 4791: {printed}");
     drop(other);
     Ok(())
 }
@@ -140,8 +142,8 @@ pub struct Server {
     pub peer_address: IpAddr,
 }
 
-/// A pingpong and the peer that it talks to.
-pub struct Talk<'s> {
+/// A pingpong and the hand-made peer that is connected to it.
+pub struct ConnectedServer<'s> {
     child: Child,
     tcp: TcpStream,
     peer: RocePeer<'s>,
@@ -152,7 +154,7 @@ impl Server {
         Server::run(bed, ipv6, "ibv_rc_pingpong", &["-s", &SIZE.to_string(), "-m", "1024"])
     }
 
-    /// Waits for one message of a peer that repeats nothing.
+    /// A UC pingpong that waits for one message of `size` bytes.
     fn unreliable(bed: &Bed, size: usize) -> Result<Server> {
         Server::run(bed, false, "ibv_uc_pingpong", &["-s", &size.to_string(), "-m", "1024", "-n", "1"])
     }
@@ -173,8 +175,8 @@ impl Server {
         Ok(Server { child, port, peer_address: address(Side::B) })
     }
 
-    /// Exchanges addresses as its client does: LID, QPN, PSN and GID in hexadecimal, then "done".
-    pub fn connect<'s>(self, bed: &Bed, socket: &'s UdpSocket, qpn: u32) -> Result<Talk<'s>> {
+    /// Exchanges addresses as the client of the pingpong does: LID, QPN, PSN and GID in hexadecimal, then "done".
+    pub fn connect<'s>(self, bed: &Bed, socket: &'s UdpSocket, qpn: u32) -> Result<ConnectedServer<'s>> {
         let to = (bed.stage.address(Side::A), self.port);
         let mut tcp = bed.stage.enter(Side::B, || TcpStream::connect(to))??;
         tcp.set_read_timeout(Some(SOON))?;
@@ -186,49 +188,52 @@ impl Server {
         let hello = format!("0000:{qpn:06x}:{:06x}:{:032x}\0", local.psn, u128::from(gid));
         tcp.write_all(hello.as_bytes())?;
         let mut answer = vec![0; hello.len()];
-        tcp.read_exact(&mut answer).context("no answer of the pingpong")?;
+        tcp.read_exact(&mut answer).context("no address from the pingpong")?;
         tcp.write_all(b"done\0")?;
 
         let answer = String::from_utf8(answer)?;
         let fields: Vec<&str> = answer.trim_end_matches('\0').split(':').collect();
-        ensure!(fields.len() == 4, "an odd answer {answer}");
+        ensure!(fields.len() == 4, "a malformed address {answer}");
         let gid = Ipv6Addr::from(u128::from_str_radix(fields[3], 16)?);
         let remote = End {
             address: gid.to_canonical(),
             qpn: u32::from_str_radix(fields[1], 16)?,
             psn: u32::from_str_radix(fields[2], 16)?,
         };
-        Ok(Talk { child: self.child, tcp, peer: RocePeer::new(socket, local, remote) })
+        Ok(ConnectedServer { child: self.child, tcp, peer: RocePeer::new(socket, local, remote) })
     }
 }
 
-impl Talk<'_> {
+impl ConnectedServer<'_> {
     /// Sends messages and compares their echoes.
     pub fn messages(&mut self, numbers: std::ops::Range<u32>) -> Result<()> {
         for number in numbers {
-            // Now and then its echo is lost, and has to be sent again.
+            // Drops the last packet of every tenth echo, so that the pingpong has to retransmit it.
             self.peer.drop_last = u32::from(number % 10 == 7);
             let message: Vec<u8> = (0..SIZE as u32).map(|i| (i * 31 + i / 256 + number * 97) as u8).collect();
             let echo = match self.peer.exchange(&message, SOON) {
                 Ok(echo) => echo,
                 Err(error) => return Err(error.context(format!("message {number}\n{}", self.child.printed()?))),
             };
-            ensure!(echo == message, "message {number} came back changed");
+            ensure!(echo == message, "the echo of message {number} differs");
         }
         Ok(())
     }
 
-    /// The pingpong has its message, and has sent its own.
+    /// The pingpong has received its message and sent its own: it exits with status 0.
     fn has_received(self) -> Result<()> {
         drop(self.tcp);
         self.child.wait(SOON)?.success()?;
         Ok(())
     }
 
-    /// The pingpong has all its messages and ends well.
+    /// The pingpong has received all messages and exits with status 0; it has retransmitted all dropped packets.
     pub fn end(self) -> Result<()> {
         let (dropped, again) = (self.peer.dropped, self.peer.came_again);
-        ensure!(dropped == MESSAGES / 10 && again == dropped, "{dropped} were dropped, {again} of them came again");
+        ensure!(
+            dropped == MESSAGES / 10 && again == dropped,
+            "{dropped} packets were dropped, {again} of them were retransmitted"
+        );
         drop(self.tcp);
         self.child.wait(SOON)?.success()?;
         Ok(())

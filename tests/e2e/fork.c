@@ -1,9 +1,9 @@
 /*
- * A process forks while it uses RDMA. The child must not disturb the parent's adapter: what it posts fails, what it
- * leaves leaves nothing damaged. The parent goes on, every byte right.
+ * A process forks while it uses RDMA. The child must not disturb the adapter of its parent: its posts fail, and its
+ * destroy calls and its exit damage nothing. The parent's transfers go on, with every byte correct.
  *
  * usage: fork DEVICE GID_INDEX
- * Two QPs of one process, connected to each other. Exit status 0 and a last line "ok" if all is well.
+ * Connects two QPs of one process to each other. On success prints "ok" as its last line and exits with status 0.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -87,7 +87,7 @@ static void connect_qps(int gid_index)
 	}
 }
 
-/* Posts a WRITE of the whole buffer; what ibv_post_send says. */
+/* Posts a WRITE of the whole buffer; returns the result of ibv_post_send. */
 static int post_write(void)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)source, .length = SIZE, .lkey = source_mr->lkey };
@@ -98,7 +98,7 @@ static int post_write(void)
 	return ibv_post_send(qps[0], &wr, &bad);
 }
 
-/* The next completion's status, -1 if polling fails, -2 if none comes in time. */
+/* The status of the next completion; -1 if polling fails, -2 if no completion comes in time. */
 static int completion(int seconds)
 {
 	time_t end = time(NULL) + seconds;
@@ -119,7 +119,7 @@ static void fill(int round)
 		source[i] = (uint8_t)(i * 7 + i / 251 + round * 13);
 }
 
-/* A WRITE from end to end. */
+/* One WRITE: post, completion, comparison. */
 static void write_and_compare(int round)
 {
 	fill(round);
@@ -128,7 +128,7 @@ static void write_and_compare(int round)
 	CHECK(!memcmp(source, target, SIZE));
 }
 
-/* In the child: nothing succeeds, and nothing hangs or crashes. */
+/* In the child: no transfer succeeds, and no call hangs or crashes. */
 static void child(void)
 {
 	if (!post_write())
@@ -139,7 +139,7 @@ static void child(void)
 	ibv_destroy_qp(qps[0]);
 	ibv_dereg_mr(source_mr);
 	ibv_close_device(context);
-	exit(0); /* with handlers of exit: they must not touch the parent's adapter */
+	exit(0); /* runs atexit handlers, which must not touch the parent's adapter */
 }
 
 static void fork_child(void)
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
 	CHECK(completion(SECONDS) == IBV_WC_SUCCESS);
 	CHECK(!memcmp(source, target, SIZE));
 
-	/* As most programs fork: to start another. */
+	/* fork and exec, the most common use of fork. */
 	CHECK(!system("exit 0"));
 	write_and_compare(3);
 	puts("ok");

@@ -12,7 +12,7 @@ use weir_cli::stage::{Child, Side};
 pub fn trials() -> Vec<Trial> {
     let mut trials: Vec<_> =
         Place::ALL.map(|place| trial(place, "a forked child does not disturb its parent", forks)).into();
-    trials.push(trial(Place::Loopback, "no child hangs whose parent's threads were at work", forks_while_busy));
+    trials.push(trial(Place::Loopback, "a child forked while other threads use verbs does not hang", forks_while_busy));
     trials
 }
 
@@ -31,14 +31,14 @@ fn forks_while_busy(bed: &Bed) -> Result<()> {
     let program = compile("e2e/fork_busy.c", folder.path())?;
     let words = [program.into_os_string(), bed.stage.device(Side::A).into(), "200".into()];
     let mut command = bed.weir(Side::A, &[], words);
-    // Each child has a folder of its own there.
+    // Each child creates its own folder there.
     command.env("WEIR_RUN_DIR", folder.path().join("run"));
     let ended = Child::spawn(&mut command, "fork_busy.c")?.wait(Duration::from_secs(120))?.success()?;
     ensure!(ended.stdout == "ok\n", "{}", ended.printed());
     Ok(())
 }
 
-/// Builds a C program of the tests against the headers that are installed.
+/// Compiles `tests/SOURCE` with the installed headers and returns the path of the program in `folder`.
 pub fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(source);
     let program = folder.join("program");

@@ -1,9 +1,10 @@
 /*
- * A process forks again and again while its other threads register, deregister, open, close, build and poll: a child
- * inherits locks that nothing in it will ever release. No call of the child hangs, and the device can be opened anew.
+ * A process forks repeatedly while its other threads register and deregister memory, open and close the device, create
+ * QPs, post and poll. The child inherits locks that no thread of the child releases. No call of the child may hang, and
+ * the child must be able to open the device again.
  *
  * usage: fork_busy DEVICE FORKS
- * Exit status 0 and a last line "ok" if all is well.
+ * On success prints "ok" as its last line and exits with status 0.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -139,7 +140,10 @@ static void *posts(void *unused)
 	return NULL;
 }
 
-/* In the child: what the parent made neither works nor hangs, and all can be made anew. */
+/*
+ * In the child: calls on the parent's objects fail and do not hang, destroying them succeeds, and the child can create
+ * new ones.
+ */
 static void child(void)
 {
 	struct ibv_wc wc;
@@ -213,7 +217,7 @@ int main(int argc, char **argv)
 		CHECK(waitpid(pid, &status, 0) == pid);
 		hung += WIFSIGNALED(status);
 		failed += WIFEXITED(status) && WEXITSTATUS(status);
-		/* A hang costs time: two are enough to know. */
+		/* Each hang takes SECONDS_OF_A_CHILD: stop after two bad children. */
 		if (hung + failed > 1)
 			break;
 	}
@@ -221,7 +225,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < WORKERS; i++)
 		pthread_join(workers[i], NULL);
 	if (hung || failed) {
-		fprintf(stderr, "%d children hung, %d failed\n", hung, failed);
+		fprintf(stderr, "%d children hung or crashed, %d failed\n", hung, failed);
 		return 1;
 	}
 	puts("ok");

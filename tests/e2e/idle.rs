@@ -1,4 +1,4 @@
-//! Connected processes that have nothing to do use no CPU.
+//! Connected processes without traffic use no CPU.
 
 use crate::bed::{Bed, Place};
 use crate::trial;
@@ -7,10 +7,10 @@ use libtest_mimic::Trial;
 use std::time::Duration;
 use weir_cli::stage::{Child, Protocol, Side};
 
-/// Until the few messages have long been exchanged.
+/// Longer than the exchange of the few messages takes.
 const SETTLE: Duration = Duration::from_secs(2);
 const WATCH: Duration = Duration::from_secs(2);
-/// A hundredth of the time: what a wake-up or two may cost, and the clock's own step.
+/// 1% of [`WATCH`]: the cost of one or two wake-ups, and the resolution of the CPU clock.
 const ALLOWED: Duration = Duration::from_millis(20);
 
 pub fn trials() -> Vec<Trial> {
@@ -23,7 +23,7 @@ pub fn trials() -> Vec<Trial> {
 fn idle(bed: &Bed, program: &str) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| {
-        // After its messages it sleeps, its QPs still connected.
+        // After its messages the program sleeps with its QPs still connected.
         let wait = (SETTLE + WATCH + Duration::from_secs(2)).as_secs();
         let line = format!("{program} -F -d {} -p {port} -n 5 --wait_destroy={wait}", bed.stage.device(side));
         bed.weir(side, &[], line.split_whitespace())
@@ -37,10 +37,10 @@ fn idle(bed: &Bed, program: &str) -> Result<()> {
     let before = [server.cpu()?, client.cpu()?];
     std::thread::sleep(WATCH);
     let used = [server.cpu()? - before[0], client.cpu()? - before[1]];
-    ensure!(server.runs() && client.runs(), "ended while it was watched: they did not wait");
-    ensure!(used.iter().all(|used| *used <= ALLOWED), "server and client used {used:?} in {WATCH:?}");
+    ensure!(server.runs() && client.runs(), "a program ended while its CPU time was measured");
+    ensure!(used.iter().all(|used| *used <= ALLOWED), "server and client used {used:?} of CPU time in {WATCH:?}");
 
-    // It must have been a pair that had talked.
+    // Both must succeed, which shows that they exchanged their messages.
     let timeout = Duration::from_secs(20);
     weir_cli::programs::pair::finish(server, client, timeout)?.success()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! `tests/c/invalidate.c`: memory that changes while transfers to and from it are under way, between two processes.
+//! `tests/c/invalidate.c`: ODP memory is unmapped or changed while transfers between two processes access it.
 
 use crate::bed::{Bed, Place};
 use crate::{fork, trial};
@@ -7,19 +7,19 @@ use libtest_mimic::Trial;
 use std::time::Duration;
 use weir_cli::stage::{Child, Side};
 
-/// `E2E_ROUNDS=100000` races as often as there is no time for in every run: about half a minute each.
+/// Races per trial. `E2E_ROUNDS=100000` sets another number; that many take about half a minute per trial.
 const ROUNDS: &str = "4000";
 
-/// What it does, the case, and options of `weir run`.
+/// Name of the trial, arguments of `invalidate`, options of `weir run`.
 const RUNS: &[(&str, &str, &[&str])] = &[
-    ("nothing is read or written where munmap has returned", "munmap", &[]),
-    ("nothing is read or written where mremap has moved away", "mremap", &[]),
-    ("nothing is read or written that mprotect forbids", "mprotect", &[]),
-    ("nothing is read or written that MADV_DONTNEED has emptied", "dontneed", &[]),
-    ("nothing is read or written where mmap has put something else", "replace", &[]),
-    ("memory that malloc gave back and got again is seen", "malloc", &[]),
-    ("memory that malloc gave back and got again is seen without userfaultfd", "malloc", &["--userfaultfd", "off"]),
-    ("a fork keeps parent and child apart", "fork", &[]),
+    ("no access to the range after munmap returns", "munmap", &[]),
+    ("no access to the old range after mremap returns", "mremap", &[]),
+    ("no access that mprotect forbids", "mprotect", &[]),
+    ("no access to the old pages after MADV_DONTNEED", "dontneed", &[]),
+    ("no access to the old pages after mmap replaces them", "replace", &[]),
+    ("transfers use the new pages after free and malloc", "malloc", &[]),
+    ("transfers use the new pages after free and malloc, without userfaultfd", "malloc", &["--userfaultfd", "off"]),
+    ("after a fork, parent and child each keep their own bytes", "fork", &[]),
     ("munmap by a raw system call", "munmap -r", &[]),
     ("mremap by a raw system call", "mremap -r", &[]),
     ("mmap by a raw system call", "replace -r", &[]),
@@ -42,7 +42,7 @@ fn run(bed: &Bed, line: &str, options: &[&str]) -> Result<()> {
     command.args(line.split_whitespace()).args(["-n", &rounds]);
     command.args(["-d", &bed.stage.device(Side::A), "-g", &gid.to_string()]);
     command.env("WEIR_RUN_DIR", folder.path().join("run"));
-    // It ends by itself before that, and says why.
+    // The program has its own, shorter time limit, and prints the reason.
     let patience = Duration::from_secs(120 + rounds.parse::<u64>()? / 200);
     let ended = Child::spawn(&mut command, line)?.wait(patience)?.success()?;
     ensure!(ended.stdout.lines().any(|printed| printed.ends_with(" rounds, 0 wrong")), "{}", ended.printed());

@@ -1,5 +1,6 @@
-//! Old kernels and kernels that refuse: every fallback at work, forced by an option and found out beneath a filter that
-//! knows no system call after Linux 4.18. And what the log says of packets that the kernel does not send.
+//! Old kernels and kernels that refuse features: every fallback, forced by `--without`, or detected under a seccomp
+//! filter that refuses every system call newer than Linux 4.18. Also the log message about packets that the kernel
+//! does not send.
 
 use crate::bed::{Bed, Place, WEIR};
 use crate::killed::running_pair;
@@ -12,14 +13,14 @@ use std::time::Duration;
 use weir_cli::programs::{pair, perftest};
 use weir_cli::stage::{Child, Side, old_kernel};
 
-/// All features that `--without` knows.
+/// All features that `--without` accepts.
 const ALL: &str = "udp-segment,udp-gro,ipv6,userfaultfd,madv-populate";
 
 pub fn trials() -> Vec<Trial> {
-    // A peer over veth leaves the ICRC out, and so payload where it lies, unless it is told not to.
+    // Over veth both peers omit the ICRC and send payload in place, unless --icrc always is given.
     let forced: [(&str, &[&str], &str); 4] = [
         ("without any feature", &["--without", ALL], "-s 31"),
-        ("without any feature, on demand", &["--without", ALL], "-s 32 -o 1"),
+        ("without any feature, with ODP memory", &["--without", ALL], "-s 32 -o 1"),
         ("without udp-segment", &["--without", "udp-segment"], "-s 33"),
         ("without udp-segment, with every ICRC", &["--without", "udp-segment", "--icrc", "always"], "-s 34"),
     ];
@@ -30,15 +31,15 @@ pub fn trials() -> Vec<Trial> {
             trial(Place::Veth, &name, move |bed| verify_with(bed, weir, options, false, |_| ()))
         })
         .collect();
-    for (name, ipv6, options) in [("", true, "-s 35"), (" without IPv6, on demand", false, "-s 36 -o 1")] {
+    for (name, ipv6, options) in [("", true, "-s 35"), (" without IPv6, with ODP memory", false, "-s 36 -o 1")] {
         let name = format!("every byte and status on an old kernel{name}");
         let old = move |command: &mut Command| old_kernel::beneath(command, ipv6);
         trials.push(trial(Place::Veth, &name, move |bed| verify_with(bed, &[], options, false, old)));
     }
     trials.push(trial(Place::Veth, "perftest ib_write_bw without any feature", perftest_without));
     trials.push(trial(Place::Veth, "perftest ib_write_bw on an old kernel", perftest_on_an_old_kernel));
-    trials.push(trial(Place::Loopback, "weir devices says which features are in use, and why not", features));
-    trials.push(trial(Place::Veth, "an MTU that shrinks under a QP is told, once", shrunken_mtu));
+    trials.push(trial(Place::Loopback, "weir devices lists the features in use, and why others are not", features));
+    trials.push(trial(Place::Veth, "an MTU that shrinks below the path MTU of a QP is logged once", shrunken_mtu));
     trials
 }
 
@@ -74,7 +75,7 @@ fn features(bed: &Bed) -> Result<()> {
     let ended = devices("udp-gro,madv-populate")?.success()?;
     for said in ["not udp-gro (WEIR_WITHOUT): ", "not udp-segment (it goes with udp-gro): ", "not madv-populate (WEIR_"]
     {
-        ensure!(ended.stdout.contains(said), "`{said}` is not said\n{}", ended.printed());
+        ensure!(ended.stdout.contains(said), "`{said}` is missing\n{}", ended.printed());
     }
     let wrong = devices("udp-gso")?;
     ensure!(!wrong.status.success() && wrong.stderr.contains("udp-segment"), "{}", wrong.printed());
@@ -89,9 +90,9 @@ fn features(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// The interface gets too small for packets of QPs that are connected. They fail, and the log says why.
+/// The MTU of the interface shrinks below the packet size of connected QPs. The QPs fail, and the log says why.
 fn shrunken_mtu(_: &Bed) -> Result<()> {
-    // Namespaces of its own: others count on their MTU.
+    // New namespaces, because other trials depend on the MTU of the shared ones.
     let bed = &Bed::new(Place::Veth)?;
     let (_server, client) = running_pair(bed, &["--log", "warn"], "ib_write_bw -m 4096", 14)?;
     let interface = bed.stage.interface(Side::B);
@@ -101,11 +102,11 @@ fn shrunken_mtu(_: &Bed) -> Result<()> {
     let ended = client.wait(Duration::from_secs(30))?;
     let text = ended.printed();
     ensure!(text.contains("Failed status 12"), "no status 12 (retry exceeded)\n{text}");
-    let told: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("are lost")).collect();
-    let [line] = told[..] else { anyhow::bail!("told {} times, not once\n{text}", told.len()) };
+    let lost: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("are lost")).collect();
+    let [line] = lost[..] else { anyhow::bail!("{} log lines about lost packets, not one\n{text}", lost.len()) };
     let to = bed.stage.address(Side::A).to_string();
     for part in ["WARN", &bed.stage.device(Side::B), &to, "interface eth0 has an MTU of 1500", "path MTU of 1024"] {
-        ensure!(line.contains(part), "`{part}` is not said\n{text}");
+        ensure!(line.contains(part), "`{part}` is missing from the log line\n{text}");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A peer that dies by SIGKILL: the other side hears of it in the time that its attributes say, and nothing is left. One
-//! that is away for a while is waited for.
+//! A peer that dies by SIGKILL: the other side reports retry exceeded in the time that its QP attributes give, and no
+//! socket is left. A peer that is stopped for a while: the other side waits for it.
 
 use crate::bed::{Bed, Place};
 use crate::trial;
@@ -10,9 +10,9 @@ use nix::unistd::Pid;
 use std::time::{Duration, Instant};
 use weir_cli::stage::{Child, Protocol, Side};
 
-/// perftest's own; a QP gives up after one try more.
+/// The value of perftest; a QP fails after RETRY_CNT + 1 tries.
 const RETRY_CNT: u32 = 7;
-/// What a busy machine may add.
+/// Delay that a busy machine may add.
 const SLACK: Duration = Duration::from_millis(1500);
 
 pub fn trials() -> Vec<Trial> {
@@ -20,16 +20,17 @@ pub fn trials() -> Vec<Trial> {
     for place in Place::ALL {
         for timeout in [14, 16] {
             for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
-                let name = format!("SIGKILL of a server of {program} -u {timeout} is retry exceeded at the client");
+                let name =
+                    format!("SIGKILL of a server of {program} -u {timeout} makes the client report retry exceeded");
                 trials.push(trial(place, &name, move |bed| killed_server(bed, program, timeout)));
             }
         }
     }
     for place in Place::ALL {
-        let name = "a server of ib_write_bw that is off its core for a second is waited for";
+        let name = "the client of ib_write_bw survives a server that is stopped for a second";
         trials.push(trial(place, name, paused_server));
     }
-    trials.push(trial(Place::Veth, "nothing is left behind by processes that end or are killed", nothing_left));
+    trials.push(trial(Place::Veth, "processes that end or are killed leave no sockets", nothing_left));
     trials
 }
 
@@ -43,16 +44,17 @@ fn killed_server(bed: &Bed, program: &str, timeout: u32) -> Result<()> {
     }
     let took = killed.elapsed();
     let ended = client.wait(Duration::from_millis(1))?;
-    ensure!(!ended.status.success(), "the client ended well\n{}", ended.printed());
+    ensure!(!ended.status.success(), "the client exited with status 0\n{}", ended.printed());
     let text = ended.printed();
     ensure!(text.contains("Failed status 12"), "no status 12 (retry exceeded)\n{text}");
-    // The first try may have begun up to one timeout before the death.
+    // The first try may start up to one timeout before the SIGKILL.
     let least = tries(timeout, 1).mul_f64(f64::from(RETRY_CNT) / f64::from(RETRY_CNT + 1));
     ensure!(least <= took && took <= within, "{took:?} is not within {least:?} and {within:?}\n{text}");
     Ok(())
 }
 
-/// As on a busy machine, where somebody else has its core. All tries of one T_tr each last half a second.
+/// SIGSTOP simulates a busy machine on which other processes hold the server's core. If each try took one T_tr, all
+/// tries together would take half a second.
 fn paused_server(bed: &Bed) -> Result<()> {
     let (server, mut client) = running_pair(bed, &[], "ib_write_bw", 14)?;
     let pid = Pid::from_raw(server.pid() as i32);
@@ -60,17 +62,17 @@ fn paused_server(bed: &Bed) -> Result<()> {
     std::thread::sleep(Duration::from_secs(1));
     kill(pid, Signal::SIGCONT)?;
     std::thread::sleep(Duration::from_secs(1));
-    ensure!(client.poll()?.is_none(), "the client has given up: {}", client.printed()?);
+    ensure!(client.poll()?.is_none(), "the client has ended: {}", client.printed()?);
     Ok(())
 }
 
-/// All tries of a QP, each `factor` times T_tr = 4.096 µs · 2^timeout; a timeout is detected after one to four T_tr
-/// (IBTA 9.7.6.1.3).
+/// Duration of all tries of a QP if each takes `factor` times T_tr = 4.096 µs · 2^timeout. A requester detects a
+/// timeout after one to four T_tr (IBTA 9.7.6.1.3).
 fn tries(timeout: u32, factor: u32) -> Duration {
     Duration::from_nanos(4096 << timeout) * factor * (RETRY_CNT + 1)
 }
 
-/// A pair in the midst of its traffic, with enough of it for a minute.
+/// A server and a client with traffic under way that lasts for a minute.
 pub fn running_pair(bed: &Bed, weir: &[&str], program: &str, timeout: u32) -> Result<(Child, Child)> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| {
@@ -83,7 +85,7 @@ pub fn running_pair(bed: &Bed, weir: &[&str], program: &str, timeout: u32) -> Re
     let mut command = command(Side::B);
     command.arg(bed.stage.address(Side::A).to_string());
     let mut client = Child::spawn(&mut command, format!("client of {program}"))?;
-    // It waits for its server without using its core, and polls as soon as it has posted.
+    // The client uses no CPU while it waits for the server, and polls as soon as it has posted.
     let until = Instant::now() + Duration::from_secs(10);
     while client.cpu()? < Duration::from_millis(300) {
         ensure!(client.poll()?.is_none() && Instant::now() < until, "no traffic: {}", client.printed()?);
@@ -95,13 +97,13 @@ pub fn running_pair(bed: &Bed, weir: &[&str], program: &str, timeout: u32) -> Re
 fn nothing_left(_: &Bed) -> Result<()> {
     let bed = &Bed::new(Place::Veth)?;
     let before = sockets(bed)?;
-    ensure!(before.is_empty(), "{before:?} in new namespaces");
+    ensure!(before.is_empty(), "sockets in new namespaces: {before:?}");
     bed.pair(&[], "ib_send_lat -F -d {dev} -p {port} -n 100", Duration::from_secs(20))?;
-    ensure!(sockets(bed)?.is_empty(), "left by processes that ended: {:?}", sockets(bed)?);
+    ensure!(sockets(bed)?.is_empty(), "sockets left by processes that ended: {:?}", sockets(bed)?);
     let (server, client) = running_pair(bed, &[], "ib_write_bw", 14)?;
-    ensure!(!sockets(bed)?.is_empty(), "running processes hold no sockets: this test looks at the wrong place");
+    ensure!(!sockets(bed)?.is_empty(), "no sockets of running processes: the trial looks in the wrong place");
     drop((server, client));
-    ensure!(sockets(bed)?.is_empty(), "left by processes that were killed: {:?}", sockets(bed)?);
+    ensure!(sockets(bed)?.is_empty(), "sockets left by processes that were killed: {:?}", sockets(bed)?);
     Ok(())
 }
 
@@ -109,7 +111,7 @@ fn nothing_left(_: &Bed) -> Result<()> {
 fn sockets(bed: &Bed) -> Result<Vec<String>> {
     let mut names = vec![];
     for side in [Side::A, Side::B] {
-        // /proc/net is the process's, not the thread's that has entered the namespace.
+        // /proc/net shows the namespace of the main thread; this thread has entered another one.
         let table = bed.stage.enter(side, || std::fs::read_to_string("/proc/thread-self/net/unix"))??;
         names.extend(table.split_whitespace().filter(|word| word.starts_with("@weir")).map(str::to_owned));
     }

@@ -1,9 +1,10 @@
 /*
- * A peer dies. A process that takes its port must not be taken for it; a process that takes its slot is reached by new
- * QPs, and by new QPs alone.
+ * A peer dies. Weir must not accept ACKs from a program that binds its port. A new process that gets its slot must be
+ * reachable by new QPs, and by new QPs only.
  *
- * usage: lives DEVICE GID_INDEX theft|late-theft|successor|successor-after-destroy
- * Exit status 0 and a last line "ok" if all is well. "successor" wants a network namespace with two free slots.
+ * usage: lives DEVICE GID_INDEX takeover|late-takeover|successor|successor-after-destroy
+ * On success prints "ok" as its last line and exits with status 0. The successor cases need a network namespace with
+ * two free slots.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -32,10 +33,10 @@ enum { SIZE = 4096, SLOT_SHIFT = 14, FIRST_PORT = 20480 };
 
 static const char *device;
 static int gid_index;
-/* Local ACK timeout, as a code; there are eight tries. */
+/* Local ACK timeout, as a code. With retry_cnt 7 there are eight tries. */
 static int timeout_code = 13;
 
-/* One end of a connection, as both sides tell each other. */
+/* One end of a connection, as the processes exchange it. */
 struct end {
 	uint32_t qpn, psn, rkey;
 	uint64_t addr;
@@ -105,7 +106,7 @@ static void connect_qp(struct side *side, struct ibv_qp *qp, const struct end *o
 				      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-/* Writes three packets to the other end. */
+/* Posts a WRITE of three packets to the other end. */
 static void post(struct side *side, struct ibv_qp *qp, const struct end *far)
 {
 	struct ibv_sge sge = { (uintptr_t)side->memory, 3000, side->mr->lkey };
@@ -114,7 +115,7 @@ static void post(struct side *side, struct ibv_qp *qp, const struct end *far)
 	CHECK(!ibv_post_send(qp, &wr, &bad));
 }
 
-/* The status of a work request. */
+/* Waits for a completion and returns its status. */
 static enum ibv_wc_status ended(struct side *side)
 {
 	struct ibv_wc wc;
@@ -143,7 +144,7 @@ static void be_child(int from, int to)
 	CHECK(read(from, &far, sizeof far) == sizeof far);
 	connect_qp(&side, qp, &own, &far);
 	CHECK(write(to, "", 1) == 1);
-	/* Until it is killed, or the parent has ended. */
+	/* Blocks until the parent kills this process or ends. */
 	if (read(from, &nothing, 1)) {}
 	_exit(0);
 }
@@ -167,7 +168,7 @@ static struct child start_child(void)
 	return child;
 }
 
-static struct ibv_qp *meet(struct side *side, struct child *child)
+static struct ibv_qp *connect_child(struct side *side, struct child *child)
 {
 	struct end own;
 	char ready;
@@ -185,59 +186,59 @@ static void end_child(struct child *child)
 	CHECK(waitpid(child->pid, NULL, 0) == child->pid);
 }
 
-/* Takes the port of a dead process, answers hellos by their nonce, and acknowledges every request. */
-struct thief {
+/* A program that binds the port of a dead process, echoes hellos and acknowledges every request. */
+struct impostor {
 	int socket;
 	uint32_t victim;
 	volatile int stop, acknowledged;
 };
 
-static void *steal(void *argument)
+static void *impersonate(void *argument)
 {
-	struct thief *thief = argument;
+	struct impostor *impostor = argument;
 	uint8_t packet[65536], ack[20];
-	while (!thief->stop) {
-		struct pollfd ready = { thief->socket, POLLIN, 0 };
+	while (!impostor->stop) {
+		struct pollfd ready = { impostor->socket, POLLIN, 0 };
 		struct sockaddr_in from;
 		socklen_t size = sizeof from;
 		if (poll(&ready, 1, 10) != 1)
 			continue;
-		ssize_t len = recvfrom(thief->socket, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);
+		ssize_t len = recvfrom(impostor->socket, packet, sizeof packet, 0, (struct sockaddr *)&from, &size);
 		if (len < 16)
 			continue;
 		if (!memcmp(packet, "WEIR", 4)) {
-			/* As the hello came, its nonce for an answer. The checksum is right for the bytes that it is of. */
-			sendto(thief->socket, packet, len, 0, (struct sockaddr *)&from, size);
+			/* Sends the hello back unchanged, so that it carries the nonce and a valid checksum. */
+			sendto(impostor->socket, packet, len, 0, (struct sockaddr *)&from, size);
 			continue;
 		}
-		/* In every way: without ICRC, with what the request carries there. */
+		/* Two ACKs: one with 0 in place of the ICRC, one with the four bytes that the request carries there. */
 		for (int form = 0; form < 2; form++) {
 			memset(ack, 0, sizeof ack);
 			ack[0] = 0x11;
 			ack[1] = 0x40;
 			ack[2] = ack[3] = 0xff;
-			ack[5] = thief->victim >> 16;
-			ack[6] = thief->victim >> 8;
-			ack[7] = thief->victim;
+			ack[5] = impostor->victim >> 16;
+			ack[6] = impostor->victim >> 8;
+			ack[7] = impostor->victim;
 			memcpy(ack + 9, packet + 9, 3);
 			ack[12] = 0x1f;
 			if (form)
 				memcpy(ack + 16, packet + len - 4, 4);
-			sendto(thief->socket, ack, sizeof ack, 0, (struct sockaddr *)&from, size);
-			thief->acknowledged++;
+			sendto(impostor->socket, ack, sizeof ack, 0, (struct sockaddr *)&from, size);
+			impostor->acknowledged++;
 		}
 	}
 	return NULL;
 }
 
-/* `late`: the port is taken after the first acknowledgement was missed. */
-static void theft(int late)
+/* `late`: the impostor binds the port after the first ACK timeout. */
+static void takeover(int late)
 {
 	struct child child = start_child();
 	struct side side = open_side();
-	struct ibv_qp *qp = meet(&side, &child);
+	struct ibv_qp *qp = connect_child(&side, &child);
 	struct sockaddr_in port = { .sin_family = AF_INET, .sin_port = htons(FIRST_PORT + (child.end.qpn >> SLOT_SHIFT)) };
-	struct thief thief = { .socket = socket(AF_INET, SOCK_DGRAM, 0), .victim = qp->qp_num };
+	struct impostor impostor = { .socket = socket(AF_INET, SOCK_DGRAM, 0), .victim = qp->qp_num };
 	const struct timespec first_timeout = { .tv_nsec = 700000000 };
 	pthread_t thread;
 	end_child(&child);
@@ -245,13 +246,13 @@ static void theft(int late)
 		post(&side, qp, &child.end);
 		nanosleep(&first_timeout, NULL);
 	}
-	CHECK(!bind(thief.socket, (struct sockaddr *)&port, sizeof port));
-	CHECK(!pthread_create(&thread, NULL, steal, &thief));
+	CHECK(!bind(impostor.socket, (struct sockaddr *)&port, sizeof port));
+	CHECK(!pthread_create(&thread, NULL, impersonate, &impostor));
 	enum ibv_wc_status status = late ? ended(&side) : transfer(&side, qp, &child.end);
-	thief.stop = 1;
+	impostor.stop = 1;
 	CHECK(!pthread_join(thread, NULL));
-	/* Late, it gets hellos and nothing else. */
-	CHECK(late ? !thief.acknowledged : thief.acknowledged > 0);
+	/* In the late case the impostor receives hellos only. */
+	CHECK(late ? !impostor.acknowledged : impostor.acknowledged > 0);
 	CHECK(status == IBV_WC_RETRY_EXC_ERR);
 }
 
@@ -259,14 +260,14 @@ static void successor(int destroy)
 {
 	struct child child = start_child();
 	struct side side = open_side();
-	struct ibv_qp *old = meet(&side, &child), *new;
+	struct ibv_qp *old = connect_child(&side, &child), *new;
 	struct end dead = child.end;
 	end_child(&child);
 	if (destroy)
 		CHECK(!ibv_destroy_qp(old));
 	child = start_child();
 	CHECK(child.end.qpn >> SLOT_SHIFT == dead.qpn >> SLOT_SHIFT);
-	new = meet(&side, &child);
+	new = connect_child(&side, &child);
 	if (!destroy)
 		CHECK(transfer(&side, old, &dead) == IBV_WC_RETRY_EXC_ERR);
 	CHECK(transfer(&side, new, &child.end) == IBV_WC_SUCCESS);
@@ -280,12 +281,12 @@ int main(int argc, char **argv)
 	gid_index = atoi(argv[2]);
 	srand48(getpid());
 	alarm(60);
-	if (!strcmp(argv[3], "theft"))
-		theft(0);
-	else if (!strcmp(argv[3], "late-theft")) {
-		/* 134 to 537 ms each. */
+	if (!strcmp(argv[3], "takeover"))
+		takeover(0);
+	else if (!strcmp(argv[3], "late-takeover")) {
+		/* 134 to 537 ms per try. */
 		timeout_code = 15;
-		theft(1);
+		takeover(1);
 	}
 	else
 		successor(!strcmp(argv[3], "successor-after-destroy"));

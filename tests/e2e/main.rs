@@ -1,8 +1,8 @@
-//! Real programs under the built library: two processes on one address, and two network namespaces.
+//! Runs real programs on the built library: two processes on one address, and two processes in two network namespaces.
 //!
 //! `make test` builds the library first. By hand: `make build`, then `cargo test -p weir-cli --test e2e -- FILTER`.
-//! Each test is a [`Trial`], named `place/what`. They run one after another unless `--test-threads` says otherwise:
-//! some of them measure time.
+//! Each test is a [`Trial`], named `place/what`. The trials run one after another unless `--test-threads` is given,
+//! because some of them measure time.
 
 mod attack;
 mod bed;
@@ -37,7 +37,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(1);
-    // A test that is asked for by name is there.
+    // A filter selects from the whole matrix.
     let whole = arguments.filter.is_some() || std::env::var("E2E_MATRIX").is_ok_and(|matrix| matrix == "whole");
     let trials = match bed::built() {
         Ok(()) => trials(whole),
@@ -79,13 +79,13 @@ fn trials(whole: bool) -> Vec<Trial> {
     .collect()
 }
 
-/// A test in a place; ignored where the place cannot be had.
+/// A trial in a place; ignored where this machine cannot provide the place.
 fn trial(place: Place, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
     let run = move || test(place.bed()?).map_err(|error| Failed::from(format!("{error:#}")));
     needing_root(Trial::test(format!("{place}/{name}"), run), place.missing().is_none())
 }
 
-/// Ignored, and says why, unless it is there.
-fn needing_root(trial: Trial, there: bool) -> Trial {
-    if there { trial } else { trial.with_kind("needs root").with_ignored_flag(true) }
+/// Ignores the trial with the reason "needs root" unless `available`.
+fn needing_root(trial: Trial, available: bool) -> Trial {
+    if available { trial } else { trial.with_kind("needs root").with_ignored_flag(true) }
 }

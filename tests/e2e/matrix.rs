@@ -1,7 +1,7 @@
-//! Every RC program of perftest, with every option that matters, in both places, with and without faults.
+//! Every RC program of perftest, with the options that change its traffic, in both places, with and without faults.
 //!
-//! All of that is `make test-all`. In every run, each program is tried in both places with and without faults, and each
-//! of its options in one of these cells, which go round.
+//! `make test-all` runs the whole matrix. `make test` runs each program without options in all four cells (place,
+//! faults), and each of its options in one cell. The cells are assigned round-robin.
 
 use crate::bed::{FAULTS, Place};
 use crate::faults;
@@ -11,18 +11,18 @@ use libtest_mimic::Trial;
 use std::time::Duration;
 use weir_cli::programs::perftest;
 
-/// What a program of perftest knows.
+/// A program of perftest and its options.
 struct Program {
     name: &'static str,
-    /// Options beside the common ones; each is a test.
+    /// Options besides [`COMMON`]; each is a trial.
     options: &'static [&'static str],
 }
 
-/// MTUs and the plain run: for all.
+/// For all programs: no option, and each MTU.
 const COMMON: &[&str] = &["", "-m 256", "-m 512", "-m 1024", "-m 2048", "-m 4096"];
 
-/// `-e` is there for programs that get completions only; the size of an atomic is not a choice. perftest itself refuses
-/// `--odp` for atomics and UC.
+/// `-e` is only for programs that poll for completions. Atomics have a fixed size. perftest itself refuses `--odp` for
+/// atomics and UC.
 const PROGRAMS: &[Program] = &[
     Program { name: "ib_send_bw", options: &["-a", "-b", "-e", "-q 16", "-I 64 -s 64", "--odp", "--odp -a"] },
     Program { name: "ib_send_lat", options: &["-a", "-e", "-e -s 4097", "-I 64 -s 64", "--odp"] },
@@ -34,14 +34,14 @@ const PROGRAMS: &[Program] = &[
     Program { name: "ib_atomic_lat", options: &["-e", "-A CMP_AND_SWAP"] },
 ];
 
-/// For a pair: with `-a` perftest measures the processor's clock anew for each size, which is most of what it does on a
-/// busy machine.
+/// Time limit of a pair. With `-a` perftest measures the CPU clock again for each size, which takes most of its time on
+/// a busy machine.
 pub const WITHIN: Duration = Duration::from_secs(180);
 
 /// Sizes of `-a`: 2^1 to 2^23.
 const ALL_SIZES: usize = 23;
 
-/// The whole matrix, or what is in every run.
+/// The whole matrix if `whole`, otherwise the trials of every run.
 pub fn trials(whole: bool) -> Vec<Trial> {
     let cells: Vec<(Place, bool)> = Place::ALL.into_iter().flat_map(|place| [(place, false), (place, true)]).collect();
     let mut trials = vec![];
@@ -49,10 +49,10 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     for (cell, &(place, faulty)) in cells.iter().enumerate() {
         for (nth, program) in PROGRAMS.iter().enumerate() {
             for (option, options) in COMMON.iter().chain(program.options).enumerate() {
-                // Each its own seed, and the same in every run.
+                // Each trial has its own seed, which is the same in every run.
                 number += 1;
-                // It looks for the end of its one send once an event: where an ACK is lost, the answer comes first,
-                // and it posts into a full queue, on any adapter.
+                // It polls for the completion of its one send once per event. If an ACK is lost, the peer's message
+                // completes first, and the program posts to a full send queue, on any adapter.
                 let never_with_faults = program.name == "ib_send_lat" && options.starts_with("-e");
                 if faulty && never_with_faults {
                     continue;
@@ -60,7 +60,7 @@ pub fn trials(whole: bool) -> Vec<Trial> {
                 let turn = (nth + option) % cells.len();
                 let turn = if never_with_faults && cells[turn].1 { turn - 1 } else { turn };
                 if whole || options.is_empty() || turn == cell {
-                    trials.push(one(place, program.name, options, faulty.then_some(number)));
+                    trials.push(perftest_trial(place, program.name, options, faulty.then_some(number)));
                 }
             }
         }
@@ -68,9 +68,9 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
-fn one(place: Place, program: &'static str, options: &'static str, number: Option<u64>) -> Trial {
+fn perftest_trial(place: Place, program: &'static str, options: &'static str, number: Option<u64>) -> Trial {
     let all_sizes = options.ends_with("-a");
-    // Small enough that the whole matrix takes minutes; -a moves 16 MiB an iteration.
+    // Small numbers, so that the whole matrix takes minutes; -a moves 16 MiB per iteration.
     let iterations = if all_sizes { 5 } else { 200 };
     let mut name = format!("perftest {program} {options}").trim_end().to_owned();
     if number.is_some() {
@@ -78,7 +78,7 @@ fn one(place: Place, program: &'static str, options: &'static str, number: Optio
     }
     trial(place, &name, move |bed| {
         let spec = number.map(|number| faults::certain(FAULTS, number));
-        // -F: perftest would warn of changing CPU frequencies.
+        // -F: no warning of perftest about varying CPU frequencies.
         let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
         let outcome = match &spec {
             Some(spec) => bed.faulty_pair(&["--log", "info"], spec, &line, WITHIN)?,

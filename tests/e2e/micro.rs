@@ -1,4 +1,5 @@
-//! The papers' micro-benchmark: bytes and completions of the program, the flaws live, and the simulator beside them.
+//! The papers' micro-benchmark: bytes and completions of `weir-micro`, and live runs with flaws compared to the
+//! simulator.
 
 use crate::bed::{Bed, Place, WEIR, library};
 use crate::trial;
@@ -18,22 +19,22 @@ const SERVER: Sides = Sides { client: false, server: true };
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(Place::Loopback, "weir-micro: every operation, on demand, over several QPs", every_operation),
-        trial(Place::Loopback, "weir-micro says what is wrong, and how it ended", exit_codes),
-        trial(Place::Loopback, "weir lab micro tells of a live run, and how to repeat it by hand", command),
+        trial(Place::Loopback, "weir-micro: every operation, with ODP memory, over several QPs", every_operation),
+        trial(Place::Loopback, "weir-micro reports wrong arguments and an adapter without ODP", exit_codes),
+        trial(Place::Loopback, "weir lab micro reports a live run, and the commands to repeat it by hand", command),
         staged("two READs stall under connectx4, one does not", damming),
-        staged("live as simulated: at which intervals READs are dammed", damming_range),
+        staged("live as simulated: intervals at which READs are dammed", damming_range),
         staged("live as simulated: ACK timeouts", timeout),
-        staged("live as simulated: a flood over 128 QPs", flood_pages),
+        staged("live as simulated: packet flood over 128 QPs", flood_pages),
     ]
 }
 
-/// A test that has its own stage: two namespaces when root, else loopback.
+/// A trial on the stage of [`live`]: two namespaces if root, else loopback.
 fn staged(name: &str, test: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
     Trial::test(format!("lab/{name}"), || test().map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
-/// Runs `weir-micro --json` on both sides and gives what the client printed.
+/// Runs `weir-micro --json` on both sides and returns the output of the client.
 fn micro(bed: &Bed, arguments: &str) -> Result<Value> {
     let program = library().join("weir-micro");
     let line = format!("{} --device {{dev}} --port {{port}} --timeout 20 --json {arguments}", program.display());
@@ -81,7 +82,7 @@ fn exit_codes(bed: &Bed) -> Result<()> {
     }
     let help = alone("--help", "ideal")?.success()?;
     ensure!(help.stdout.contains("--dummy-every") && help.stdout.contains("Exit code"), "{}", help.printed());
-    // Memory on demand where there is none: both sides say whose fault it is, and what to do.
+    // ODP memory on an adapter without ODP: the error says what the adapter lacks, and what to do.
     let why = live()?.run(&Micro { odp: CLIENT, ..Micro::default() }, "connectx3", 1).unwrap_err().to_string();
     ensure!(why.contains("no on-demand paging") && why.contains("--odp none"), "{why}");
     Ok(())
@@ -89,9 +90,10 @@ fn exit_codes(bed: &Bed) -> Result<()> {
 
 fn command(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    // An RNR NAK that has not left when the page is there does not leave: connectx4's own have 0.3 ms for it.
+    // The server sends no RNR NAK once the page fault is resolved. connectx4 leaves 0.3 ms for it, which is too short
+    // here.
     let slow = profile(SLOW_PAGES)?;
-    let slow = slow.0.to_str().context("a path that is UTF-8")?;
+    let slow = slow.0.to_str().context("the path of the profile is not UTF-8")?;
     let run = |words: &[&str]| -> Result<Finished> {
         let mut command = bed.bare(Side::A, WEIR);
         command.args(["lab", "micro", "--live", "--num-ops", "1", "--odp", "server"]).args(words);
@@ -100,14 +102,14 @@ fn command(bed: &Bed) -> Result<()> {
     let text = run(&["--profile", slow, "--capture", &folder.path().to_string_lossy()])?.stdout;
     for said in ["1 of 1 completed", "client ◀── server  Acknowledge (RNR NAK) #0", "weir-micro --operation read"]
     {
-        ensure!(text.contains(said), "`{said}` is not said: {text}");
+        ensure!(text.contains(said), "`{said}` is missing: {text}");
     }
     for name in ["client.pcapng", "server.pcapng"] {
         ensure!(folder.path().join(name).metadata()?.len() > 500, "{name} is empty");
     }
     let shown: Value = serde_json::from_str(&run(&["--profile", "ideal", "--json"])?.stdout)?;
     ensure!(shown["live"] == true && shown["profile"] == "ideal", "{shown}");
-    // The floor of ideal's timeouts is 4 ms: a server that is off its core for longer is asked again.
+    // ACK timeouts of `ideal` are at least 4 ms: requests are retransmitted if the server is off its core for longer.
     let packets = ["requests", "repeated"].map(|count| shown["outcome"]["packets"][count].as_u64());
     ensure!(matches!(packets, [Some(all), Some(again)] if all - again == 1), "{shown}");
     ensure!(shown["outcome"]["status"].is_null(), "{shown}");
@@ -115,17 +117,17 @@ fn command(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// RNR timer 20 asks for 10.24 ms, and 27 to 44 ms are waited: the second READ comes well within. But no RNR NAK leaves
-/// if the server's thread is off its core for the 0.3 ms until the page is there: of five tries, one must show the flaw.
-/// Without it, none can: nothing is lost then.
+/// RNR timer 20 means 10.24 ms. connectx4 waits 27 to 44 ms, and the second READ is posted after 12 ms. If the
+/// server's thread is off its core for the 0.3 ms until the page fault is resolved, it sends no RNR NAK and nothing is
+/// lost: one of five runs must lose a READ. An adapter without the flaw never loses one.
 fn damming() -> Result<()> {
     let interval = Duration::from_millis(12);
     let two = Micro { num_ops: 2, interval, odp: BOTH, rnr_timer: 20, ..Micro::default() };
     let stalled = tried(&two, |outcome| outcome.packets.lost > 0)?;
-    // 4.096 µs · 2^16, times 1.7 at least, and more where a process is late.
+    // The ACK timeout is at least 1.7 times 4.096 µs · 2^16, and longer if a process is late.
     ensure!(stalled.time >= Duration::from_millis(400), "{}", shown(&stalled));
     ensure!(stalled.timeouts >= 1 && stalled.status.is_none(), "{}", shown(&stalled));
-    let lost = stalled.steps.iter().find(|step| step.lost).context("nothing lost")?;
+    let lost = stalled.steps.iter().find(|step| step.lost).context("no step is lost")?;
     ensure!(lost.from_client && lost.operation == Some(1) && lost.what == "RDMA Read Request", "{lost:?}");
     let one = tried(&Micro { num_ops: 1, ..two }, |outcome| outcome.packets.rnr_naks > 0)?;
     ensure!(one.timeouts == 0 && one.status.is_none(), "{}", shown(&one));
@@ -133,7 +135,7 @@ fn damming() -> Result<()> {
     Ok(())
 }
 
-/// The first of up to five live runs under connectx4 that shows it.
+/// The first of up to five live runs under connectx4 for which `shows` is true.
 fn tried(micro: &Micro, shows: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
     let mut all = vec![];
     for seed in 1..=5 {
@@ -143,13 +145,14 @@ fn tried(micro: &Micro, shows: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
         }
         all.push(shown(&outcome));
     }
-    bail!("five tries, and none shows it: {all:#?}")
+    bail!("none of five live runs has the expected outcome: {all:#?}")
 }
 
-/// In the middle of the pending period all are dammed, well beyond it none. It lasts 27 to 44 ms for the server's faults
-/// (RNR timer 20) and 24 to 26 ms for the client's. The simulator is never late. Live, a thread that waits for its core
-/// may post the second READ after the period, or resolve a page before its RNR NAK leaves: what a run did is read from
-/// its own packets, each must have done what is right for it, and one of them what was meant.
+/// READs posted in the middle of the pending period are dammed, READs posted long after it are not. The period lasts
+/// 27 to 44 ms for page faults of the server (RNR timer 20) and 24 to 26 ms for those of the client. The simulator is
+/// never late. Live, a thread that waits for its core may post the second READ after the period, or resolve a page
+/// before its RNR NAK leaves. So each live run is judged by its own packets: the second READ is lost if and only if it
+/// was posted in the period. At least one live run must have the outcome that the interval is chosen for.
 fn damming_range() -> Result<()> {
     let profile = profile(LONG_PENDING)?;
     for (odp, interval, dammed) in [(SERVER, 13, true), (SERVER, 100, false), (CLIENT, 12, true), (CLIENT, 100, false)]
@@ -167,17 +170,17 @@ fn damming_range() -> Result<()> {
             ensure!(outcome.status.is_none(), "live, {interval:?}, {odp:?}: {}", shown(outcome));
         }
         let as_meant = live.iter().filter(|outcome| (outcome.packets.lost > 0) == dammed).count();
-        ensure!(as_meant > 0, "live, {interval:?}, {odp:?}: none of {} was in time", live.len());
+        ensure!(as_meant > 0, "live, {interval:?}, {odp:?}: none of {} runs had the intended outcome", live.len());
     }
     Ok(())
 }
 
-/// What became of the second READ when it was sent for the first time.
+/// The first transmission of the second READ.
 #[derive(Debug)]
 struct Second {
     lost: bool,
-    /// It was posted while the first one was pending: it is in the burst that repeats that, and a capture gives all of a
-    /// burst one time.
+    /// It was posted while the first READ was pending: it leaves in the burst that retransmits the first READ. A
+    /// capture gives all packets of a burst the same time.
     taken_up: bool,
 }
 
@@ -191,8 +194,9 @@ impl Second {
     }
 }
 
-/// Eight timeouts of 1.72 to 2 times what the exponent says, and of 13 at least: no run is shorter. The simulator's is no
-/// longer either. Live, any of them may be late, but not all in all runs by what one exponent more would make.
+/// Each run has eight timeouts of 1.72 to 2 times 4.096 µs · 2^exponent; exponents below 13 count as 13. No run is
+/// shorter, and no simulated run is longer. Live timeouts may be late, but the shortest gap between two requests must
+/// be below the least timeout of the next exponent.
 fn timeout() -> Result<()> {
     let profile = profile(SHORT)?;
     for exponent in [1, 14] {
@@ -208,14 +212,15 @@ fn timeout() -> Result<()> {
         }
         let gaps = live.iter().flat_map(|outcome| outcome.steps.windows(2).map(|two| two[1].time - two[0].time));
         let shortest = gaps.min().context("no requests")?;
-        ensure!(shortest < whole.mul_f64(2.0 * 1.72), "C_ACK {exponent}: {shortest:?} live at least");
+        ensure!(shortest < whole.mul_f64(2.0 * 1.72), "C_ACK {exponent}: the shortest live gap is {shortest:?}");
     }
     Ok(())
 }
 
-/// Who is remembered is told at once; the first 30 are searched for, 2 ms each, and repeat their requests meanwhile. That
-/// is exact in the simulator. Live, where all of a process waits for a core, the order stays, and each answer that was
-/// dropped for want of its page makes a request go again.
+/// The fault notifier resumes the QPs that it remembers as soon as the page is present. It searches for the first 30
+/// READs, which takes 2 ms each, and their QPs retransmit meanwhile. The simulator shows this in the completion times.
+/// Live, where the threads wait for a core, it shows in the numbers of requests only. In both, every QP retransmits
+/// its READ after it has dropped the response for the missing page.
 fn flood_pages() -> Result<()> {
     let profile = profile(SLOW_SEARCH)?;
     let micro = Micro { num_ops: 128, num_qps: 128, size: 32, odp: CLIENT, ack_timeout: 18, ..Micro::default() };
@@ -226,9 +231,12 @@ fn flood_pages() -> Result<()> {
             times.iter().flatten().sum::<Duration>() / times.len() as u32
         };
         let (searched, remembered) = (mean(0..30), mean(30..128));
-        ensure!(searched > remembered * 3 / 2, "simulated: {searched:?} searched for, {remembered:?} remembered");
+        ensure!(
+            searched > remembered * 3 / 2,
+            "simulated: mean completion times {searched:?} (searched) and {remembered:?} (remembered)"
+        );
     }
-    // Mean numbers of requests, of all runs together.
+    // Mean number of requests per QP and run.
     let requests = |outcomes: &[Outcome], range: std::ops::Range<u32>| {
         let of = |s: &&Step| s.from_client && s.operation.is_some_and(|number| range.contains(&number));
         let count: usize = outcomes.iter().map(|outcome| outcome.steps.iter().filter(of).count()).sum();
@@ -239,36 +247,36 @@ fn flood_pages() -> Result<()> {
             ensure!(outcome.completions.iter().all(Option::is_some), "{world}: {}", shown(outcome));
             ensure!(outcome.status.is_none(), "{world}: {}", shown(outcome));
             let least = (0..128).map(|n| requests(std::slice::from_ref(outcome), n..n + 1) as u32).min();
-            ensure!(least >= Some(2), "{world}: an answer that was dropped was not asked for again");
+            ensure!(least >= Some(2), "{world}: a QP did not retransmit its READ");
         }
         let (searched, remembered) = (requests(outcomes, 0..30), requests(outcomes, 30..128));
-        ensure!(searched > remembered, "{world}: {searched} requests where searched for, {remembered} else");
+        ensure!(searched > remembered, "{world}: {searched} requests per searched QP, {remembered} per remembered QP");
     }
     Ok(())
 }
 
-/// As connectx4, with timeouts of 230 to 268 ms, for a test has no half seconds to spare, with long pending periods, and
-/// with pages that come after the RNR NAK and before what is repeated, also where a thread waits for a core.
+/// ConnectX-4 with ACK timeouts of 230 to 268 ms, which keep the test short, and with long pending periods. Page faults
+/// are resolved after the RNR NAK leaves and before the retransmission, even if a thread waits for a core.
 const LONG_PENDING: &str = "about = \"ConnectX-4 with a short timeout, and long pending\"\nbase = \"connectx4\"\n
 [ack_timeout]\nleast_exponent = 15\n
 [requester_faults]\nretransmit_us = [24000, 26000]\n
 [page_faults]\nresolve_us = [10000, 12000]\n";
 
-/// With timeouts of 58 ms at least: a process that waits for its core is late by a few.
+/// ACK timeouts of at least 58 ms; a process that waits for its core is late by a few milliseconds.
 const SHORT: &str = "about = \"ConnectX-4 with a shorter timeout\"\nbase = \"connectx4\"\n
 [ack_timeout]\nleast_exponent = 13\n";
 
-/// RNR NAKs are out long before the page is there.
+/// RNR NAKs leave long before the page fault is resolved.
 const SLOW_PAGES: &str = "about = \"ConnectX-4 with slow pages\"\nbase = \"connectx4\"\n
 [page_faults]\nresolve_us = [50000, 50000]\n";
 
-/// The flood in slow motion: all 128 wait long before the page comes, also where processes wait for a core.
+/// A slow flood: all 128 READs wait long before the page fault is resolved, even if processes wait for a core.
 const SLOW_SEARCH: &str = "about = \"ConnectX-4 with slow pages and a slow search\"\nbase = \"connectx4\"\n
 [flood]\nsearch_us = 2000\n
 [requester_faults]\nretransmit_us = [12000, 13000]\n
 [page_faults]\nresolve_us = [60000, 60000]\n";
 
-/// A profile of one's own, in a file that goes with it.
+/// Writes a profile to a temporary file, which dropping the result deletes.
 fn profile(text: &str) -> Result<Profile> {
     let file = tempfile::Builder::new().suffix(".toml").tempfile()?;
     std::fs::write(&file, text)?;
@@ -277,23 +285,23 @@ fn profile(text: &str) -> Result<Profile> {
 
 struct Profile(tempfile::TempPath);
 
-/// One stage for all: a veth takes a second to come up.
+/// One stage for all trials: a veth takes a second to come up.
 fn live() -> Result<Live> {
     static LIVE: OnceLock<Result<Live, String>> = OnceLock::new();
     let live = LIVE.get_or_init(|| Live::new(WEIR, library()).map_err(|error| format!("{error:#}")));
     live.clone().map_err(anyhow::Error::msg)
 }
 
-/// Five runs live and five simulated. The simulator gives the same for the same seed.
+/// Five live and five simulated runs. The simulator must return equal outcomes for equal seeds.
 fn both(micro: &Micro, profile: &Profile) -> Result<[Vec<Outcome>; 2]> {
-    let path = profile.0.to_str().context("a path that is UTF-8")?;
+    let path = profile.0.to_str().context("the path of the profile is not UTF-8")?;
     let five = |runner: &mut dyn Runner| (1..=5).map(|seed| runner.run(micro, path, seed)).collect::<Result<Vec<_>>>();
     let simulated = five(&mut Simulated)?;
-    ensure!(simulated == five(&mut Simulated)?, "the simulator is not exact");
+    ensure!(simulated == five(&mut Simulated)?, "the simulator is not deterministic");
     Ok([five(&mut live()?)?, simulated])
 }
 
-/// A run without its ladder.
+/// An outcome without its packet ladder, for messages.
 fn shown(outcome: &Outcome) -> String {
     let Outcome { time, status, packets, timeouts, .. } = outcome;
     format!("{time:?}, {timeouts} timeouts, {packets:?}, status {status:?}")

@@ -1,4 +1,4 @@
-//! Multicast: `tests/c/multicast.c` in one process, and between processes of one host and of two.
+//! Multicast: `tests/c/multicast.c` in one process, between processes of one host, and between two hosts.
 
 use crate::bed::{Bed, Place};
 use crate::{fork, roce_peer, trial};
@@ -13,13 +13,13 @@ use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{Bth, Deth, Headers, ImmDt, Opcode, Operation, Packet, Psn, ROCE_PORT, Service};
 
-/// The groups of both families.
+/// One group of each address family.
 const GROUPS: [&str; 2] = ["239.77.1.9", "ff15::4d:109"];
-/// Messages between processes: no more than a member has receives, for nobody holds the sender back.
+/// Messages between processes: no more than a member has receives, because UD has no flow control.
 const COUNT: &str = "500";
-/// The Q_Key of `multicast.c`, and the QP number of all members.
+/// The Q_Key of `multicast.c`, and the destination QPN of multicast (IBTA: 0xffffff).
 const QKEY: u32 = 0x2222_2222;
-const EVERYBODY: u32 = 0xff_ffff;
+const MULTICAST_QPN: u32 = 0xff_ffff;
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
@@ -29,11 +29,11 @@ pub fn trials() -> Vec<Trial> {
             if place == Place::Loopback && group.contains(':') {
                 continue;
             }
-            let name = format!("multicast to {group}: who gets what, and which errors there are");
+            let name = format!("multicast to {group}: delivery rules and errors");
             trials.push(trial(place, &name, move |bed| rules(bed, group)));
             for receivers in [&[Side::A, Side::A][..], &[Side::A, Side::B, Side::B]] {
                 let name = format!("multicast to {group} reaches {} processes, two QPs each", receivers.len());
-                trials.push(trial(place, &name, move |bed| everybody(bed, group, receivers)));
+                trials.push(trial(place, &name, move |bed| all_members(bed, group, receivers)));
             }
         }
     }
@@ -49,8 +49,8 @@ fn rules(bed: &Bed, group: &str) -> Result<()> {
     Ok(())
 }
 
-/// The sender is on B: a receiver there shares its host.
-fn everybody(bed: &Bed, group: &str, receivers: &[Side]) -> Result<()> {
+/// The sender runs on B, so that a receiver on B shares its host.
+fn all_members(bed: &Bed, group: &str, receivers: &[Side]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/multicast.c", folder.path())?;
     let mut listening = vec![];
@@ -64,12 +64,12 @@ fn everybody(bed: &Bed, group: &str, receivers: &[Side]) -> Result<()> {
     Ok(())
 }
 
-/// What another adapter sends to a group reaches both QPs; what a QP sends is what another adapter expects.
+/// Datagrams of a foreign adapter reach both QPs; datagrams of a QP have the format that a foreign adapter expects.
 fn without_weir(bed: &Bed) -> Result<()> {
     const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 1, 12);
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/multicast.c", folder.path())?;
-    let IpAddr::V4(address) = bed.stage.address(Side::B) else { bail!("the stage has IPv4") };
+    let IpAddr::V4(address) = bed.stage.address(Side::B) else { bail!("the address of the stage is not IPv4") };
     let receiver = ready(start(bed, Side::A, &program, &["receive", COUNT], &GROUP.to_string())?)?;
     let socket = roce_peer::bind(&bed.stage, Side::B, address.into())?;
     leave_by(&socket, address)?;
@@ -78,7 +78,7 @@ fn without_weir(bed: &Bed) -> Result<()> {
         Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true }
     };
     for number in 0..COUNT.parse()? {
-        let bth = Bth::new(Opcode::new(Service::Ud, Operation::SendOnlyImm), EVERYBODY, Psn::new(number));
+        let bth = Bth::new(Opcode::new(Service::Ud, Operation::SendOnlyImm), MULTICAST_QPN, Psn::new(number));
         let mut headers = Headers::new(bth);
         headers.put(Deth { qkey: QKEY.into(), src_qp: 0x71.into() });
         headers.put(ImmDt { imm: number.into() });
@@ -107,15 +107,15 @@ fn without_weir(bed: &Bed) -> Result<()> {
         let packet = Packet::parse(&bytes[..length])?;
         let deth = packet.headers.get::<Deth>().context("no DETH")?;
         let imm = packet.headers.get::<ImmDt>().context("no immediate")?.imm.get();
-        let told = (packet.headers.bth.dest_qp, deth.qkey.get(), imm);
-        ensure!(told == (EVERYBODY, QKEY, number), "{told:x?} instead of {number}");
-        ensure!(packet.payload == message(number), "message {number} is another");
+        let got = (packet.headers.bth.dest_qp, deth.qkey.get(), imm);
+        ensure!(got == (MULTICAST_QPN, QKEY, number), "QPN, Q_Key, immediate {got:x?} in message {number}");
+        ensure!(packet.payload == message(number), "message {number} has a wrong payload");
     }
     sender.wait(Duration::from_secs(30))?.success()?;
     Ok(())
 }
 
-/// What `multicast.c` sends and expects.
+/// The payload that `multicast.c` sends and expects.
 fn message(number: u32) -> Vec<u8> {
     const LENGTH: u32 = 1000;
     let words = (0..LENGTH / 4).map(|word| number.wrapping_add(1).wrapping_mul(2_654_435_761).wrapping_add(4 * word));
@@ -124,10 +124,10 @@ fn message(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// Multicast goes out by the interface that has an address.
+/// Sends the multicast of a socket through the interface with this address.
 fn leave_by(socket: &UdpSocket, address: Ipv4Addr) -> Result<()> {
     let interface = libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
-    // SAFETY: the option takes an address, and its size is given.
+    // SAFETY: the option takes an in_addr, and the call passes its address and size.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -141,7 +141,7 @@ fn leave_by(socket: &UdpSocket, address: Ipv4Addr) -> Result<()> {
     Ok(())
 }
 
-/// A receiver that has said so.
+/// Waits until a receiver has printed "ready".
 fn ready(mut child: Child) -> Result<Child> {
     let since = Instant::now();
     while !child.printed()?.contains("ready") {

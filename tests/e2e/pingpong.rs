@@ -1,4 +1,4 @@
-//! rdma-core's own example, which checks what it received.
+//! `ibv_rc_pingpong` of rdma-core, which checks the bytes that it receives.
 
 use crate::bed::Place;
 use crate::trial;

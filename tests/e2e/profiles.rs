@@ -1,5 +1,5 @@
-//! Adapters with flaws under real programs: all bytes arrive all the same, what they lose is in captures, and what is no
-//! profile is said.
+//! Real programs on adapters with flaws: all bytes still arrive, captures show the packets that the adapter loses, and
+//! a wrong profile is an error.
 
 use crate::bed::{Bed, Place, library};
 use crate::trial;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use weir_capture::tshark;
 use weir_cli::stage::{Child, Finished, Side};
 
-/// As ConnectX-4, but for timeouts that tests can wait for.
+/// ConnectX-4 with ACK timeouts that are short enough for a test.
 const QUICK: &str = "about = \"quick\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n";
 
-/// As [`QUICK`], with pages that come long after the RNR NAK.
+/// As [`QUICK`], with page faults that are resolved long after the RNR NAK.
 const SLOW_PAGES: &str =
     "about = \"slow pages\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n
 [page_faults]\nresolve_us = [10000, 12000]\n";
@@ -34,12 +34,12 @@ pub fn trials() -> Vec<Trial> {
                 trials.push(trial(place, &name, move |bed| moves_all_data(bed, program, profile)));
             }
         }
-        trials.push(trial(place, "every byte and status through every flaw", every_byte));
-        trials.push(trial(place, "a capture shows what the adapter itself loses", lost_packets));
+        trials.push(trial(place, "every byte and status in spite of all flaws of connectx4", every_byte));
+        trials.push(trial(place, "a capture shows the packets that the adapter itself loses", lost_packets));
     }
-    trials.push(trial(Place::Loopback, "what is no profile is said", no_profile));
-    trials.push(trial(Place::Loopback, "a file of one's own is found from its folder", own_file));
-    trials.push(trial(Place::Loopback, "connectx3 has no memory on demand", without_on_demand));
+    trials.push(trial(Place::Loopback, "an unknown or wrong profile is an error that names it", no_profile));
+    trials.push(trial(Place::Loopback, "a profile file is found by its relative path", own_file));
+    trials.push(trial(Place::Loopback, "connectx3 has no ODP", without_on_demand));
     trials
 }
 
@@ -56,30 +56,31 @@ fn every_byte(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("quick.toml");
     std::fs::write(&file, QUICK)?;
-    let options = ["--profile", file.to_str().context("an odd temporary folder")?];
+    let options = ["--profile", file.to_str().context("the path of the temporary folder is not UTF-8")?];
     let program = library().join("weir-verify");
     for (seed, memory) in [(31, 1), (32, 3)] {
         let [a, b] = [Side::A, Side::B].map(|side| bed.gid_index(side, bed.stage.address(side)));
         let (a, b) = (a?, b?);
-        ensure!(a == b, "GIDs {a} and {b}: one line serves both sides");
+        ensure!(a == b, "GIDs {a} and {b} differ: this test uses one command line for both sides");
         let line = format!("{} -d {{dev}} -g {a} -p {{port}} -l -n 300 -s {seed} -o {memory}", program.display());
         bed.pair(&options, &line, Duration::from_secs(120))?;
     }
     Ok(())
 }
 
-/// The RNR timer of 10.24 ms lasts 27 ms and more, and the second READ is posted in the middle. But no RNR NAK leaves if
-/// the server's thread is off its core until the page is there, and then nothing is lost: of five tries, one must show it.
+/// The RNR timer of 10.24 ms lasts at least 27 ms, and the second READ is posted at 13 ms. If the server's thread is
+/// off its core until the page fault is resolved, it sends no RNR NAK and nothing is lost: one of five tries must lose
+/// a READ.
 fn lost_packets(bed: &Bed) -> Result<()> {
     for _ in 0..5 {
         let remarks = remarks(bed)?;
         if !remarks.is_empty() {
-            // READ requests: the second one, once, in the file of who lost it.
+            // Opcode 12 is the READ request: the second one, once, in the capture of the client, which lost it.
             ensure!(remarks == ["12\tlost by the adapter: packet damming"], "{remarks:?}");
             return Ok(());
         }
     }
-    bail!("five tries, and nothing lost")
+    bail!("no try of five lost a packet")
 }
 
 /// Opcode and comment of each packet with a comment, in the captures of two READs.
@@ -88,7 +89,7 @@ fn remarks(bed: &Bed) -> Result<Vec<String>> {
     let profile = folder.path().join("slow.toml");
     std::fs::write(&profile, SLOW_PAGES)?;
     let capture = folder.path().join("weir-%p.pcapng");
-    let path = |path: &Path| path.to_str().map(str::to_owned).context("an odd temporary folder");
+    let path = |path: &Path| path.to_str().map(str::to_owned).context("the path of the temporary folder is not UTF-8");
     let (profile, capture) = (path(&profile)?, path(&capture)?);
     let options = ["--profile", &profile, "--capture", &capture];
     let line = format!(
@@ -130,7 +131,7 @@ fn no_profile(bed: &Bed) -> Result<()> {
         let ended = weir(bed, folder.path(), &["--profile", profile], &["true"])?;
         ensure!(ended.status.code() == Some(125), "{profile}: not 125\n{}", ended.printed());
         for word in [&["--profile"], said].concat() {
-            ensure!(ended.stderr.contains(word), "{profile}: `{word}` is not said\n{}", ended.printed());
+            ensure!(ended.stderr.contains(word), "{profile}: `{word}` is missing from stderr\n{}", ended.printed());
         }
     }
     Ok(())
@@ -154,6 +155,6 @@ fn without_on_demand(bed: &Bed) -> Result<()> {
     let options = ["--profile", "connectx3"];
     bed.pair(&options, "ib_read_bw -F -d {dev} -p {port} -s 65536 -n 100", Duration::from_secs(30))?;
     let refused = bed.pair(&options, "ib_read_bw --odp -F -d {dev} -p {port} -s 65536 -n 100", Duration::from_secs(30));
-    ensure!(refused.is_err(), "memory on demand was given");
+    ensure!(refused.is_err(), "an ODP registration succeeded");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A RoCEv2 peer that is no Weir: a UDP socket on port 4791 and packets made by hand, one message in flight.
+//! A RoCEv2 peer without Weir: a UDP socket on port 4791 and hand-made packets, with one message in flight.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::io::ErrorKind;
@@ -12,15 +12,15 @@ use weir_wire::{Aeth, Bth, Deth, Headers, Opcode, Operation, Packet, Psn, ROCE_P
 
 /// Path MTU, bytes.
 pub const MTU: usize = 1024;
-/// When it sends again what is not acknowledged.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Retransmission timeout.
+const RETRANSMIT_AFTER: Duration = Duration::from_millis(100);
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     pub address: IpAddr,
     pub qpn: u32,
-    /// Of its first request.
+    /// PSN of its first request.
     pub psn: u32,
 }
 
@@ -29,33 +29,33 @@ pub struct RocePeer<'s> {
     socket: &'s UdpSocket,
     local: End,
     remote: End,
-    /// The next request that we send, and the next that we expect.
+    /// PSN of the next request to send, and the expected PSN of the other side's requests.
     next: Psn,
     expected: Psn,
-    /// The oldest of ours that is not acknowledged.
+    /// The oldest PSN sent that is not acknowledged.
     unacknowledged: Psn,
-    /// Messages received in full.
+    /// Number of complete messages received.
     msn: u32,
     assembling: Vec<u8>,
     received: Option<Vec<u8>>,
-    /// The last packets of so many messages to come are dropped unseen.
+    /// Drops the last packet of this many of the next messages.
     pub drop_last: u32,
-    /// How many were dropped so far.
+    /// Number of packets dropped so far.
     pub dropped: u32,
-    /// How many of these have come again.
+    /// Number of dropped packets that the other side has retransmitted.
     pub came_again: u32,
-    /// The one that was dropped and has not come again yet.
+    /// PSN of the dropped packet that the other side has not retransmitted yet.
     awaited: Option<Psn>,
 }
 
-/// Port 4791 of an address of a side.
+/// Binds port 4791 of an address of a side.
 pub fn bind(stage: &Stage, side: Side, address: IpAddr) -> Result<UdpSocket> {
     let socket = stage.enter(side, || UdpSocket::bind((address, ROCE_PORT)))?.context("cannot bind port 4791")?;
     if address.is_ipv4() {
-        // Then the kernel sends Identification 0 and Don't Fragment, which the ICRC covers.
+        // Makes the kernel send Identification 0 and Don't Fragment, both of which the ICRC covers.
         set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     } else {
-        // As adapters send: with UDP checksum 0. The libc crate does not have the option for this system.
+        // Adapters send UDP checksum 0. The libc crate does not define the option for this target.
         const UDP_NO_CHECK6_TX: i32 = 101;
         set(&socket, libc::SOL_UDP, UDP_NO_CHECK6_TX, 1)?;
     }
@@ -64,7 +64,7 @@ pub fn bind(stage: &Stage, side: Side, address: IpAddr) -> Result<UdpSocket> {
 }
 
 fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) -> Result<()> {
-    // SAFETY: the option takes an int, and its size is given.
+    // SAFETY: the option takes an int, and the call passes its address and size.
     let rc = unsafe {
         let len = size_of_val(&value) as libc::socklen_t;
         libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len)
@@ -92,7 +92,7 @@ impl<'s> RocePeer<'s> {
         }
     }
 
-    /// Sends a message with SEND, and waits for its acknowledgement and for one message of the other side.
+    /// Sends a message by SEND, retransmits it, and waits for its ACK and for one message of the other side.
     pub fn exchange(&mut self, message: &[u8], timeout: Duration) -> Result<Vec<u8>> {
         let first = self.next;
         let end = first.plus(message.len().div_ceil(MTU) as u32);
@@ -100,7 +100,7 @@ impl<'s> RocePeer<'s> {
         while Instant::now() < until {
             self.send(message, first)?;
             self.next = end;
-            let again = Instant::now() + AGAIN;
+            let again = Instant::now() + RETRANSMIT_AFTER;
             while Instant::now() < again {
                 self.receive()?;
                 if self.unacknowledged == end
@@ -111,10 +111,10 @@ impl<'s> RocePeer<'s> {
             }
         }
         let missing = if self.unacknowledged == end { "no message" } else { "no acknowledgement" };
-        bail!("{missing} of QP {:#x} within {timeout:?}", self.remote.qpn)
+        bail!("{missing} from QP {:#x} within {timeout:?}", self.remote.qpn)
     }
 
-    /// Sends a datagram to a UD QP, once, and waits for one of its own.
+    /// Sends a datagram to a UD QP, once, and waits for a datagram of that QP.
     pub fn datagram(&mut self, message: &[u8], qkey: u32, timeout: Duration) -> Result<Vec<u8>> {
         let mut bth = self.bth(Operation::SendOnly, self.next);
         bth.opcode = Opcode::new(Service::Ud, Operation::SendOnly);
@@ -130,13 +130,13 @@ impl<'s> RocePeer<'s> {
                 return Ok(received);
             }
         }
-        bail!("no datagram of QP {:#x} within {timeout:?}", self.remote.qpn)
+        bail!("no datagram from QP {:#x} within {timeout:?}", self.remote.qpn)
     }
 
-    /// Sends a message to a UC QP with SEND, each packet once, and waits for nothing.
+    /// Sends a message to a UC QP by SEND, each packet once, and does not wait.
     pub fn throw(&mut self, message: &[u8]) -> Result<()> {
         let emit = |i: usize, packet: (Headers, &[u8])| {
-            // The wire between two namespaces holds a thousand packets.
+            // A veth queues about a thousand packets.
             if i % 256 == 255 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -174,7 +174,7 @@ impl<'s> RocePeer<'s> {
         })
     }
 
-    /// Takes one packet if there is one.
+    /// Receives and handles one packet, if one arrives before the read timeout.
     fn receive(&mut self) -> Result<()> {
         let mut bytes = [0; 2 * MTU];
         let (len, from) = match self.socket.recv_from(&mut bytes) {
@@ -187,26 +187,26 @@ impl<'s> RocePeer<'s> {
         let packet = Packet::parse(bytes)?;
         let envelope = self.envelope(from, self.socket.local_addr()?);
         let verdict = icrc::verify(&envelope, bytes);
-        // Only the Identification is hidden from a plain socket.
+        // A UDP socket does not show the Identification; `verify` solves for it.
         ensure!(verdict != Verdict::Bad, "a wrong ICRC in {:?}", packet.headers.bth);
-        ensure!(packet.headers.bth.dest_qp == self.local.qpn, "for another QP: {:?}", packet.headers.bth);
+        ensure!(packet.headers.bth.dest_qp == self.local.qpn, "a packet for another QP: {:?}", packet.headers.bth);
         match packet.headers.bth.opcode.operation() {
             Some(Operation::Acknowledge) => self.acknowledged(&packet),
             Some(Operation::SendFirst | Operation::SendMiddle | Operation::SendLast | Operation::SendOnly) => {
                 self.request(&packet)
             }
-            _ => bail!("not expected: {:?}", packet.headers.bth),
+            _ => bail!("an unexpected packet: {:?}", packet.headers.bth),
         }
     }
 
     fn acknowledged(&mut self, packet: &Packet<'_>) -> Result<()> {
-        let aeth = packet.headers.get::<Aeth>().context("an acknowledgement without AETH")?;
+        let aeth = packet.headers.get::<Aeth>().context("an ACK without AETH")?;
         let syndrome = Syndrome::from_byte(aeth.syndrome());
         match syndrome {
             Syndrome::Ack(_) => self.unacknowledged = packet.headers.bth.psn.next(),
-            // It is not ready, or a packet of ours is missing: we send again in a moment.
+            // The responder is not ready or misses a packet: `exchange` retransmits after `RETRANSMIT_AFTER`.
             Syndrome::RnrNak(_) | Syndrome::Nak(weir_wire::NakCode::PsnSequence) => (),
-            _ => bail!("refused: {syndrome:?}"),
+            _ => bail!("an error syndrome: {syndrome:?}"),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `weir stat` and the files by the vendor's names, while real programs run.
+//! `weir stat` and the counter files with the vendor's names, while real programs run.
 
 use crate::bed::{Bed, Place, WEIR, library};
 use crate::users::{NOBODY, readable_copy};
@@ -15,16 +15,19 @@ pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     let mut trials = vec![];
     for place in Place::ALL {
-        trials.push(trial(place, "weir stat shows traffic that grows", traffic));
-        trials.push(trial(place, "weir stat and the vendor's files count page faults alike", page_faults));
+        trials.push(trial(place, "weir stat shows traffic counters that increase", traffic));
+        trials.push(trial(place, "weir stat and the vendor's counter files agree on page faults", page_faults));
     }
-    trials.push(trial(Place::Loopback, "weir stat tells what a bad link makes a client send again", losses));
-    trials.push(trial(Place::Loopback, "weir stat lists the living and knows the dead", living_and_dead));
-    trials.push(needing_root(trial(Place::Loopback, "weir stat says whose process it may not look at", users), root));
+    trials.push(trial(Place::Loopback, "weir stat shows the sequence NAKs of a lossy link", losses));
+    trials.push(trial(Place::Loopback, "weir stat lists running processes and reports ended ones", running_and_ended));
+    trials.push(needing_root(
+        trial(Place::Loopback, "weir stat names the owner of a process that it may not read", users),
+        root,
+    ));
     trials
 }
 
-/// `weir stat` as seen from outside of the stage: in no namespace of its.
+/// Runs `weir stat` outside of the namespaces of the stage.
 fn stat(words: &[&str]) -> Result<Finished> {
     Child::spawn(&mut stat_command(Path::new(WEIR), words), "weir stat")?.wait(Duration::from_secs(10))
 }
@@ -41,7 +44,7 @@ fn json(words: &[&str]) -> Result<Value> {
     serde_json::from_str(&ended.stdout).with_context(|| ended.printed())
 }
 
-/// A server that waits for its client, with its device open.
+/// A server that has opened its device and waits for its client.
 fn server(bed: &Bed) -> Result<(Child, u16)> {
     let port = bed.stage.free_port(Side::A)?;
     let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3", bed.stage.device(Side::A));
@@ -50,14 +53,14 @@ fn server(bed: &Bed) -> Result<(Child, u16)> {
     Ok((server, port))
 }
 
-/// Asks until an answer is as wanted.
+/// Calls `look` until it returns a value, for at most ten seconds.
 fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<Value> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         match look() {
             Ok(Some(found)) => return Ok(found),
             Err(error) if Instant::now() > end => return Err(error.context(what.to_owned())),
-            Ok(None) if Instant::now() > end => anyhow::bail!("{what}: not within ten seconds"),
+            Ok(None) if Instant::now() > end => anyhow::bail!("{what}: not seen within ten seconds"),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
@@ -82,7 +85,7 @@ fn traffic(bed: &Bed) -> Result<()> {
     ensure!(first["pid"] == client.pid() && first["program"] == "ib_write_bw", "{first}");
     ensure!(device["name"] == bed.stage.device(Side::B).as_str() && device["qps"] == 1, "{first}");
     let packets = device["packets_sent"].as_u64().unwrap_or(0);
-    // Of 4 KiB each, but for the hellos.
+    // All packets but the hellos carry 4 KiB.
     ensure!(packets > 250 && sent(&first).unwrap_or(0) / packets > 3000, "{first}");
     for name in ["page_faults", "page_fault_us", "page_invalidations_handled", "page_prefetch", "page_contentions"] {
         ensure!(first["paging"][name] == 0 && device["paging"][name] == 0, "{name} in {first}");
@@ -97,9 +100,9 @@ fn traffic(bed: &Bed) -> Result<()> {
     for name in ["num_page_faults", "num_page_fault_pages", "num_invalidations", "num_invalidation_pages"] {
         ensure!(std::fs::read_to_string(verbs.join(name))? == "0\n", "{name}");
     }
-    ensure!(client.wait(Duration::from_secs(20))?.success()?.stderr.is_empty(), "something was printed into it");
+    ensure!(client.wait(Duration::from_secs(20))?.success()?.stderr.is_empty(), "the client has output on stderr");
     server.wait(Duration::from_secs(20))?.success()?;
-    ensure!(!folder.exists(), "{} is left behind", folder.display());
+    ensure!(!folder.exists(), "{} still exists", folder.display());
     Ok(())
 }
 
@@ -109,7 +112,7 @@ fn losses(bed: &Bed) -> Result<()> {
         format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
     let client = Child::spawn(&mut bed.weir(Side::B, &["--faults", "loss=0.01,seed=7"], line.split(' ')), "client")?;
     let pid = client.pid().to_string();
-    let found = until("what was sent again", || {
+    let found = until("sequence NAKs", || {
         let process = json(&[&pid])?;
         let device = &process["devices"][0];
         Ok((device["sequence_naks"].as_u64() > Some(0)).then_some(process))
@@ -131,7 +134,7 @@ fn page_faults(bed: &Bed) -> Result<()> {
     let client = Child::spawn(client.arg(bed.stage.address(Side::A).to_string()), "client")?;
     for child in [&server, &client] {
         let pid = child.pid().to_string();
-        let found = until("page faults, counted alike", || {
+        let found = until("equal counts of page faults", || {
             let process = json(&[&pid])?;
             let handled = process["paging"]["page_faults_handled"].as_u64().unwrap_or(0);
             let device = &process["devices"][0];
@@ -154,7 +157,7 @@ fn page_faults(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn living_and_dead(bed: &Bed) -> Result<()> {
+fn running_and_ended(bed: &Bed) -> Result<()> {
     let (server, _) = server(bed)?;
     let pid = server.pid();
     let listed = |all: &Value| all.as_array().into_iter().flatten().any(|process| process["pid"] == pid);
@@ -164,16 +167,16 @@ fn living_and_dead(bed: &Bed) -> Result<()> {
     })?;
     let folder = PathBuf::from(folder.as_str().context("no folder")?);
     drop(server); // by SIGKILL
-    ensure!(!listed(&json(&[])?), "the dead are listed");
+    ensure!(!listed(&json(&[])?), "an ended process is listed");
     let ended = stat(&[&pid.to_string()])?;
-    // Any other process of this user sweeps what it left, and then nobody remembers it.
+    // If another process of this user has removed the folder already, `weir stat` does not know the process ID.
     let said = ["has ended", "there is no process"].iter().any(|words| ended.stderr.contains(words));
     ensure!(!ended.status.success() && said, "{}", ended.printed());
     let (next, _) = self::server(bed)?;
-    ensure!(!folder.exists(), "the next process leaves {} there", folder.display());
+    ensure!(!folder.exists(), "the next process did not remove {}", folder.display());
     drop(next);
-    let nobody = stat(&["4194305"])?; // beyond the largest process ID
-    ensure!(!nobody.status.success() && nobody.stderr.contains("there is no process"), "{}", nobody.printed());
+    let unknown = stat(&["4194305"])?; // beyond the largest process ID
+    ensure!(!unknown.status.success() && unknown.stderr.contains("there is no process"), "{}", unknown.printed());
     Ok(())
 }
 
@@ -181,17 +184,17 @@ fn users(bed: &Bed) -> Result<()> {
     let (server, _) = server(bed)?;
     let copy = readable_copy()?;
     let pid = server.pid().to_string();
-    until("its own user sees it", || json(&[&pid]).map(Some))?;
-    let as_nobody = |words: &[&str]| -> Result<Finished> {
+    until("the process as its own user sees it", || json(&[&pid]).map(Some))?;
+    let unprivileged = |words: &[&str]| -> Result<Finished> {
         let inner = stat_command(&copy.path().join("weir"), words);
         let mut command = bed.bare(Side::A, "setpriv");
         command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]);
         command.env_remove("XDG_RUNTIME_DIR").current_dir("/").arg(inner.get_program()).args(inner.get_args());
         Child::spawn(&mut command, "weir stat")?.wait(Duration::from_secs(10))
     };
-    let ended = as_nobody(&[&pid])?;
+    let ended = unprivileged(&[&pid])?;
     ensure!(!ended.status.success() && ended.stderr.contains("root's"), "{}", ended.printed());
-    let list = as_nobody(&["--json"])?.success()?;
+    let list = unprivileged(&["--json"])?.success()?;
     ensure!(!list.stdout.contains(&format!("\"pid\": {pid}")), "{}", list.printed());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Any call from any thread: `tests/c/threads.c`, and no wake-up that is lost.
+//! `tests/c/threads.c`: verbs from many threads at once, and completion events that wake sleeping threads.
 
 use crate::bed::{Bed, Place};
 use crate::{fork, trial};
@@ -7,15 +7,19 @@ use libtest_mimic::Trial;
 use std::time::Duration;
 use weir_cli::stage::{Child, Side};
 
-/// `E2E_ROUNDS=1000000` plays more ping-pongs than there is time for in every run.
+/// Ping-pongs per trial. `E2E_ROUNDS=1000000` sets another number.
 const ROUNDS: &str = "20000";
 
-/// What it does and how; how its last line begins.
+/// Name of the trial, arguments of `threads`, start of the last line that it prints.
 const RUNS: &[(&str, &str, &str)] = &[
-    ("threads do anything to anything", "stress -t 4 -T 5", "4 threads: "),
-    ("more threads than cores do anything to anything", "stress -t 16 -T 5", "16 threads: "),
-    ("threads do anything to datagrams, groups and a shared queue", "others -t 4 -T 5", "4 threads: "),
-    ("more threads than cores do so", "others -t 16 -T 5", "16 threads: "),
+    ("threads call random verbs on shared RC objects", "stress -t 4 -T 5", "4 threads: "),
+    ("more threads than cores call random verbs on shared RC objects", "stress -t 16 -T 5", "16 threads: "),
+    ("threads call random verbs on UD QPs, multicast groups and an SRQ", "others -t 4 -T 5", "4 threads: "),
+    (
+        "more threads than cores call random verbs on UD QPs, multicast groups and an SRQ",
+        "others -t 16 -T 5",
+        "16 threads: ",
+    ),
     ("no wake-up is lost", "pingpong -t 1 -n ROUNDS", "client: "),
     ("no wake-up of four threads is lost", "pingpong -t 4 -n ROUNDS", "client: "),
 ];
@@ -35,7 +39,7 @@ fn run(bed: &Bed, line: &str, end: &str) -> Result<()> {
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
     command.args(line.replace("ROUNDS", &rounds).split_whitespace());
     command.args(["-d", &bed.stage.device(Side::A), "-g", &gid.to_string()]);
-    // It ends by itself before that, and says why.
+    // The program has its own, shorter time limit, and prints the reason.
     let patience = Duration::from_secs(310 + rounds.parse::<u64>()? / 1000);
     let ended = Child::spawn(&mut command, line)?.wait(patience)?.success()?;
     ensure!(ended.stdout.lines().any(|printed| printed.starts_with(end)), "{}", ended.printed());

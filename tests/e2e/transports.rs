@@ -1,5 +1,5 @@
-//! UC, UD, XRC and shared receive queues under the programs of perftest and rdma-core, and from Python. As in the matrix
-//! of RC, `make test` tries each program in both places, and each of its options in one.
+//! UC, UD, XRC and shared receive queues, used by programs of perftest and rdma-core, and by Python. As in the matrix
+//! of RC, `make test` runs each program in both places, and each of its options in one place.
 
 use crate::bed::{Bed, Place};
 use crate::matrix::WITHIN;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_cli::programs::{pair, perftest};
 use weir_cli::stage::{Child, Side};
 
-/// A program of perftest with its transport, and options beside none; each is a test.
+/// Each perftest program with its transport, and its options. One trial runs without options, one with each option.
 const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_send_bw -c UC", &["-a", "-b", "-e", "-q 16", "-I 64 -s 64", "-m 256"]),
     ("ib_send_lat -c UC", &["-a", "-e", "-I 64 -s 64", "-m 256"]),
@@ -30,7 +30,7 @@ const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_send_lat --use-srq", &["-a", "-e"]),
 ];
 
-/// Examples of rdma-core, each checking what it received where it can (-c).
+/// Examples of rdma-core. Those with -c check the bytes that they receive.
 const PINGPONGS: &[(&str, &[&str])] = &[
     ("ibv_uc_pingpong", &["-c", "-c -e", "-c -s 1", "-c -s 1048576 -n 100", "-c -m 256", "-c -e -r 1"]),
     ("ibv_ud_pingpong", &["-c", "-c -e", "-c -s 1", "-c -s 4000"]),
@@ -38,7 +38,7 @@ const PINGPONGS: &[(&str, &[&str])] = &[
     ("ibv_xsrq_pingpong", &["", "-e", "-s 100000"]),
 ];
 
-/// All of them, or what is in every run.
+/// All trials if `whole`, otherwise those of every run.
 pub fn trials(whole: bool) -> Vec<Trial> {
     let mut trials = vec![];
     for (cell, place) in Place::ALL.into_iter().enumerate() {
@@ -58,9 +58,9 @@ pub fn trials(whole: bool) -> Vec<Trial> {
         }
         for (transport, packets) in [("uc", 3), ("ud", 1)] {
             for (faults, hit) in [("loss=0", 0.0), ("loss=0.05", 0.05), ("corrupt=0.03", 0.03)] {
-                let name = format!("{transport} with {faults} loses the messages that are hit and nothing else");
+                let name = format!("{transport} with {faults} loses only the messages that contain a hit packet");
                 trials.push(trial(place, &name, move |bed| unreliable(bed, &[transport], packets, faults, hit)));
-                let name = name + ", memory on demand";
+                let name = name + ", ODP memory";
                 let how = [transport, "demand"];
                 trials.push(trial(place, &name, move |bed| unreliable(bed, &how, packets, faults, hit)));
             }
@@ -79,7 +79,7 @@ fn one_perftest(bed: &Bed, program: &str, options: &str) -> Result<()> {
     let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
     let outcome = bed.pair(&[], &line, WITHIN)?;
     let rows = perftest::rows(&outcome.client.stdout).len();
-    // A datagram is no longer than the MTU: how many sizes there are is perftest's business.
+    // Over UD perftest stops at the MTU, so that the number of sizes varies.
     ensure!(if all_sizes { rows > 8 } else { rows == 1 }, "{rows} lines of results\n{}", outcome.client.printed());
     Ok(())
 }
@@ -90,13 +90,13 @@ fn pingpong(bed: &Bed, program: &str, options: &str) -> Result<()> {
 
 fn python(bed: &Bed, transport: &str) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/two_processes.py");
-    // pyverbs is the distribution's own interpreter's.
+    // pyverbs is built for the interpreter of the distribution.
     both(bed, |side, gid, port| {
         format!("/usr/bin/python3 {script} {} {gid} {port} {transport}", bed.stage.device(side))
     })
 }
 
-/// What arrives is compared by the program; how many do, here.
+/// `unreliable.c` checks the messages that arrive; this checks how many arrive.
 fn unreliable(bed: &Bed, how: &[&str], packets: i32, faults: &str, hit: f64) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("c/unreliable.c", folder.path())?;
@@ -108,14 +108,14 @@ fn unreliable(bed: &Bed, how: &[&str], packets: i32, faults: &str, hit: f64) -> 
     let ended = Child::spawn(&mut command, "unreliable")?.wait(Duration::from_secs(70))?.success()?;
     let numbers: Vec<f64> = ended.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [sent, arrived] = numbers[..] else { bail!("{}", ended.printed()) };
-    // A message arrives if each of its packets does: binomial, within five deviations.
+    // A message arrives if all its packets arrive. The count is binomial; it must lie within five standard deviations.
     let chance = (1.0 - hit).powi(packets);
     let deviation = (sent * chance * (1.0 - chance)).sqrt();
     ensure!((arrived - sent * chance).abs() <= 5.0 * deviation, "{}", ended.printed());
     Ok(())
 }
 
-/// A server on A, and a client on B that is told the server's address last. Both must end well.
+/// A server on A, and a client on B with the server's address as last argument. Both must exit with status 0.
 fn both(bed: &Bed, line: impl Fn(Side, u64, u16) -> String) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| -> Result<std::process::Command> {

@@ -1,4 +1,4 @@
-"""pyverbs between two processes: messages both ways, each checked.
+"""pyverbs in two processes: they exchange messages and check each of them.
 
     two_processes.py DEVICE GID PORT rc|uc|ud [SERVER]
 """
@@ -23,7 +23,7 @@ TYPES = {'rc': e.IBV_QPT_RC, 'uc': e.IBV_QPT_UC, 'ud': e.IBV_QPT_UD}
 def main():
     device, gid_index, port, transport, *server = sys.argv[1:]
     gid_index = int(gid_index)
-    side = meet(int(port), server)
+    side = open_channel(int(port), server)
     context = Context(name=device)
     pd, cq = PD(context), CQ(context, 64)
     mr = MR(pd, 4 * 4096, e.IBV_ACCESS_LOCAL_WRITE)
@@ -63,11 +63,11 @@ def main():
             if wc.opcode & e.IBV_WC_RECV:
                 break
         assert wc.byte_len == SIZE + skip, wc.byte_len
-        assert mr.read(SIZE, skip) == text(number).encode(), f'message {number} is another'
+        assert mr.read(SIZE, skip) == text(number).encode(), f'message {number} has a wrong payload'
         receive()
 
     receive()
-    # Nobody sends before the other can receive.
+    # Neither process sends before the other one has posted a receive.
     exchange(side, 'ready')
     for number in range(ROUNDS):
         if server:
@@ -80,24 +80,24 @@ def main():
     print(f'{ROUNDS} messages each way')
 
 
-def meet(port, server):
+def open_channel(port, server):
     if server:
         side = socket.create_connection((server[0], port))
     else:
         with socket.create_server(('', port)) as listener:
             side = listener.accept()[0]
-    # One file for both ways would forget, when it writes, what it has read ahead.
+    # One file object for both directions would discard its read-ahead data on a write.
     return side.makefile('r'), side.makefile('w')
 
 
 def exchange(side, line):
-    """Each side says a line and hears the other's."""
-    hears, says = side
-    says.write(line + '\n')
-    says.flush()
-    heard = hears.readline().strip()
-    assert heard, 'the other side is gone'
-    return heard
+    """Sends a line and returns the line of the other process."""
+    incoming, outgoing = side
+    outgoing.write(line + '\n')
+    outgoing.flush()
+    answer = incoming.readline().strip()
+    assert answer, 'the other process has closed the connection'
+    return answer
 
 
 def text(number):

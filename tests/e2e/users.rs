@@ -1,4 +1,4 @@
-//! Two users on one machine: processes of different owners share an address and talk to each other.
+//! Two users on one machine: processes of different users share an address and connect to each other.
 
 use crate::bed::{Bed, Place, WEIR, library};
 use crate::{needing_root, trial};
@@ -12,19 +12,19 @@ use tempfile::TempDir;
 use weir_cli::programs::pair;
 use weir_cli::stage::Side;
 
-/// `nobody` and `nogroup`, and another pair that owns nothing.
+/// An unprivileged user and group ID that exist on every machine, and another pair that owns no file.
 pub const NOBODY: u32 = 65534;
-const STRANGER: u32 = 64321;
+const OTHER_USER: u32 = 64321;
 const ROOT: u32 = 0;
 
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        eprintln!("tests of two users are ignored: needs root");
+        eprintln!("trials with two users are ignored: they need root");
     }
     let mut trials = vec![];
     for place in Place::ALL {
-        for (server, client) in [(ROOT, NOBODY), (NOBODY, ROOT), (NOBODY, STRANGER)] {
+        for (server, client) in [(ROOT, NOBODY), (NOBODY, ROOT), (NOBODY, OTHER_USER)] {
             let name = format!("ib_write_bw with a server of user {server} and a client of user {client}");
             trials.push(needing_root(trial(place, &name, move |bed| users(bed, server, client)), root));
         }
@@ -39,7 +39,7 @@ fn users(bed: &Bed, server: u32, client: u32) -> Result<()> {
         let mut command = bed.bare(side, "setpriv");
         command.env("WEIR_LIB_DIR", copy.path()).current_dir("/");
         command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]);
-        // A change of user clears the signal that ends a child with us.
+        // A change of user clears the parent-death signal that the stage has set.
         command.args(["--pdeathsig", "KILL"]).arg(copy.path().join("weir")).args(["run", "--"]);
         let line = format!("ib_write_bw -F -d {} -p {port} -n 1000", bed.stage.device(side));
         command.args(line.split_whitespace());
@@ -51,7 +51,7 @@ fn users(bed: &Bed, server: u32, client: u32) -> Result<()> {
     Ok(())
 }
 
-/// The command and the library where everybody can read them: the source tree may be in a home.
+/// A copy of the command and the library that every user can read: the source tree may be in a private home directory.
 pub fn readable_copy() -> Result<TempDir> {
     let folder = tempfile::Builder::new().prefix("weir-e2e-").permissions(Permissions::from_mode(0o755)).tempdir()?;
     let copy = |from: &Path, to: &str| -> Result<()> {

@@ -1,4 +1,4 @@
-//! The C program of ours that compares every byte and every completion status, in all settings.
+//! `weir-verify` (`tests/c/verify.c`), which compares every byte and every completion status, in many settings.
 
 use crate::bed::{Bed, FAULTS, Place, library};
 use crate::{faults, trial};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_cli::programs::pair;
 use weir_cli::stage::Side;
 
-/// Options of `weir run`, and of the program.
+/// Name, options of `weir run`, options of `weir-verify`.
 const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("", &[], ""),
     ("with every ICRC", &["--icrc", "always"], "-s 2"),
@@ -17,14 +17,14 @@ const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("with faults and every ICRC", &["--faults", FAULTS, "--icrc", "always"], "-l -s 5"),
     ("over XRC", &[], "-c XRC -s 8"),
     ("over XRC with faults", &["--faults", FAULTS], "-c XRC -l -s 9"),
-    ("with memory on demand", &[], "-s 10 -o 1"),
-    ("with files on demand", &[], "-s 11 -o 2"),
-    ("with all memory on demand", &[], "-s 12 -o 3"),
-    ("with memory on demand, every ICRC and long messages", &["--icrc", "always"], "-s 13 -o 1 -m 8388608 -n 100"),
-    ("with memory on demand and faults", &["--faults", FAULTS], "-l -s 14 -o 1"),
-    ("with files on demand and faults", &["--faults", FAULTS, "--icrc", "always"], "-l -s 15 -o 2"),
-    ("with all memory on demand and faults", &["--faults", FAULTS], "-l -s 16 -o 3"),
-    ("over XRC with memory on demand and faults", &["--faults", FAULTS], "-c XRC -l -s 17 -o 1"),
+    ("with ODP memory", &[], "-s 10 -o 1"),
+    ("with file-backed ODP memory", &[], "-s 11 -o 2"),
+    ("with an implicit ODP region", &[], "-s 12 -o 3"),
+    ("with ODP memory, every ICRC and long messages", &["--icrc", "always"], "-s 13 -o 1 -m 8388608 -n 100"),
+    ("with ODP memory and faults", &["--faults", FAULTS], "-l -s 14 -o 1"),
+    ("with file-backed ODP memory and faults", &["--faults", FAULTS, "--icrc", "always"], "-l -s 15 -o 2"),
+    ("with an implicit ODP region and faults", &["--faults", FAULTS], "-l -s 16 -o 3"),
+    ("over XRC with ODP memory and faults", &["--faults", FAULTS], "-c XRC -l -s 17 -o 1"),
     ("with duplicates and delay", &["--faults", "dup=0.05,delay=20us,jitter=200us"], "-l -s 6"),
 ];
 
@@ -45,7 +45,7 @@ fn verify(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<()> {
     verify_with(bed, weir, options, ipv6, |_| ())
 }
 
-/// The same, with something done to the commands before they start.
+/// The same; calls `prepare` on each command before it starts.
 pub fn verify_with(
     bed: &Bed,
     weir: &[&str],
@@ -61,7 +61,7 @@ pub fn verify_with(
         let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
         let gid = bed.gid_index(side, address)?;
         let mut weir: Vec<String> = weir.iter().map(|&word| word.to_owned()).collect();
-        // Each side has its own sequence of faults, and the same in every run.
+        // Each side has its own seed, which is the same in every run.
         weir.iter_mut().filter(|word| word.contains('=')).for_each(|spec| *spec += seed);
         weir.extend(lossy.then_some(["--log".into(), "info".into()]).into_iter().flatten());
         let weir: Vec<&str> = weir.iter().map(String::as_str).collect();
@@ -80,7 +80,7 @@ pub fn verify_with(
         faults::happened(&outcome.server)?;
     }
     let bytes = outcome.client.stdout.lines().find_map(|line| line.split_once(" bytes verified, 0 wrong"));
-    let bytes: u64 = bytes.context("no sum of bytes")?.0.parse()?;
-    ensure!(bytes > 1 << 20, "only {bytes} bytes were compared\n{}", outcome.client.printed());
+    let bytes: u64 = bytes.context("no count of verified bytes")?.0.parse()?;
+    ensure!(bytes > 1 << 20, "{bytes} bytes were compared; more than 1 MiB is required\n{}", outcome.client.printed());
     Ok(())
 }
