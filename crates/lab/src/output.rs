@@ -1,4 +1,4 @@
-//! What comes of experiments, for people and programs: a table, JSON, files, a page.
+//! Results of experiments as a text table, JSON, files, and an HTML page.
 
 mod files;
 mod page;
@@ -13,7 +13,7 @@ use crate::experiment::Done;
 use crate::micro::Wakeup;
 use serde::Serialize;
 
-/// An experiment as `--json` tells it.
+/// An experiment as `--json` prints it.
 #[derive(Serialize)]
 struct Told<'a> {
     id: &'a str,
@@ -21,7 +21,7 @@ struct Told<'a> {
     runner: &'a str,
     profiles: &'a [String],
     seed: u64,
-    /// Of each setting; more than one number, if not as many of all.
+    /// Numbers of trials per setting; several numbers if settings differ in it.
     trials: &'a [u32],
     seconds: f64,
     /// µs, in live runs.
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_what_holds_and_what_fails_and_why() {
+    fn the_table_shows_which_claims_hold_and_why_others_fail() {
         let text = table(&done());
         assert!(text.contains("3 or 10 trials, seed 7"), "{text}");
         assert!(table(&Done { trials: vec![1], ..done() }).contains(" 1 trial, "));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_else_and_closes_what_it_opens() {
+    fn the_page_loads_nothing_and_closes_its_tags() {
         let html = page(&[done()]);
         assert!(html.contains("a &lt; b | c") && html.contains("it lacks &lt;this&gt;"));
         assert!(html.contains("<b>0 of 1 predictions hold</b>, and 1 of 1 calibrations"), "{html}");
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count(), "{tag}");
         }
         let outside = ["src=", "url(", "<link", "<script", "@import"];
-        assert!(outside.iter().all(|word| !html.contains(word)), "the page asks for something");
+        assert!(outside.iter().all(|word| !html.contains(word)), "the page loads another file");
     }
 
     #[test]

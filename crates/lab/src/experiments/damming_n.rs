@@ -1,4 +1,4 @@
-//! More than two READs: a later one gives the loss away (T fig. 5.5 and 5.6, P fig. 7 and 8).
+//! More than two READs: a later READ reveals the loss (T fig. 5.5 and 5.6, P fig. 7 and 8).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -14,8 +14,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: two, three and four READs",
     source: "T fig. 5.5 and 5.6, P fig. 7 and 8",
     paper: "With more READs the range of intervals with a timeout becomes narrower. A READ that is posted after the \
-            pending period arrives, the server misses the one before it and says so (NAK, sequence error), and all are \
-            sent again at once. Only if all are posted within the pending period does nobody notice.",
+            pending period arrives, so the server detects the missing READ before it and sends a sequence NAK, and the \
+            client retransmits all READs at once. The loss remains undetected until the timeout only if all READs are \
+            posted within the pending period.",
     live: true,
     own_adapters: false,
     run,
@@ -40,7 +41,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         data.push([(*number).into(), (*interval).into(), share.into()]);
         curves[*number as usize - 2].push((f64::from(*interval), share));
     }
-    // The second of three falls into the pending period of 3.4–5.5 ms, the third does not.
+    // The second of three READs is posted within the pending period of 3.4–5.5 ms, the third after it.
     let three = some(&(3, 3000));
     let traces = bench.measure(bench.trials(10), &[()], |()| three.clone(), |(), outcome| outcome.clone())?.remove(0);
     let told = |o: &Outcome| nak(o, "equence", 0);
@@ -84,7 +85,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::at_most(
             Predicted,
-            "and runs with a timeout",
+            "three READs, 3000 µs between them: runs with a timeout",
             "it never happened",
             0.0,
             share(&traces, |o| o.timeouts > 0),
@@ -92,7 +93,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::at_most(
             Predicted,
-            "second and third READ again, after the NAK",
+            "second and third READ retransmitted, after the NAK",
             "immediately",
             0.05,
             middle(&traces, |o| after(o, 1).max(after(o, 2))),
