@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A runner whose times follow from the parameters.
+    /// A runner with times that follow from the parameters.
     struct Fake;
 
     impl Runner for Fake {

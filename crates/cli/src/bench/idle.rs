@@ -79,7 +79,7 @@ fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Wor
     anyhow::bail!("perftest did not end within {BOUND:?}")
 }
 
-/// One end has closed its connection: closes that to the other, whose remaining bytes are dropped.
+/// One end has closed its connection: closes the connection to the other, and drops its remaining bytes.
 fn hang_up(wires: &[TcpStream; 2], from: usize) -> Result<Option<Words>> {
     // The other end may have closed it at the same time.
     let _ = wires[1 - from].shutdown(std::net::Shutdown::Write);

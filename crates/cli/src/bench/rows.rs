@@ -12,7 +12,7 @@ pub struct Row {
     pub against: Vec<Against>,
     /// Whether it runs without being named.
     pub usual: bool,
-    /// Limit of rounds, for rows whose figure does not vary.
+    /// Limit of rounds, for rows with a constant figure.
     pub at_most_rounds: u32,
 }
 

@@ -74,7 +74,7 @@ pub fn response(outcome: &Outcome, operation: u32, nth: usize) -> f64 {
     seen(outcome, false, operation, nth, |what| !what.contains("NAK"))
 }
 
-/// Time of the nth NAK, of any operation, whose name contains `name`; in ms, NaN if there was none.
+/// Time of the nth NAK of any operation with `name` in its label; in ms, NaN if there was none.
 pub fn nak(outcome: &Outcome, name: &str, nth: usize) -> f64 {
     let naks = outcome.steps.iter().filter(|step| !step.from_client && step.what.contains(name));
     naks.map(|step| ms(step.time)).nth(nth).unwrap_or(f64::NAN)

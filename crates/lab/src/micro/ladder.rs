@@ -226,7 +226,7 @@ impl Reading<'_> {
 }
 
 impl Qp {
-    /// The request whose PSNs include this one.
+    /// The request that includes this PSN.
     fn covering(&mut self, psn: u32) -> Option<&mut Sent> {
         let (first, sent) = self.sent.range_mut((Bound::Unbounded, Bound::Included(psn))).next_back()?;
         (psn - first < sent.psns).then_some(sent)

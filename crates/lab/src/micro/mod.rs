@@ -22,7 +22,7 @@ pub enum Operation {
     Send,
 }
 
-/// The sides whose memory is on demand.
+/// The sides with on-demand memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sides {
     pub client: bool,

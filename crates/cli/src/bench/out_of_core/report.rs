@@ -154,11 +154,7 @@ impl Report {
             let _ = writeln!(text, "not in these times: {waited:.1} s in which other processes used the core");
         }
         let verdict = |holds| if holds { "holds" } else { "does not hold" };
-        let _ = writeln!(
-            text,
-            "on-demand memory takes the same time for all needs: {}",
-            verdict(self.is_steady())
-        );
+        let _ = writeln!(text, "on-demand memory takes the same time for all needs: {}", verdict(self.is_steady()));
         let _ = writeln!(text, "pinned memory thrashes or fails when memory is short: {}", verdict(self.thrashes()));
         text
     }
