@@ -92,24 +92,24 @@ class Program:
         environment = {**os.environ, 'RUSTC_BOOTSTRAP': '1'} if self.timed else None
         child = subprocess.Popen(self.command + arguments, stdout=subprocess.PIPE, env=environment, text=True,
                                  errors='replace')
-        last, announced, told = time.monotonic(), 0, 0
+        last, announced, reported = time.monotonic(), 0, 0
         for line in child.stdout:
             print(line, end='', flush=True)
             now = time.monotonic()
             if found := RUNNING.match(line):
                 announced += int(found[1])
             if found := LINE.match(line.rstrip('\n')):
-                told += 1
+                reported += 1
                 # A program that does not print times runs its tests one after another.
                 seconds = float(found['seconds'] or now - last)
                 reason = found['reason'] or found['kind']
                 self.tests[found['name']] = {'outcome': found['outcome'], 'reason': reason, 'seconds': seconds}
                 last = now
         status = child.wait()
-        if status == 0 and told < announced:
+        if status == 0 and reported < announced:
             # A test has ended the process, so the tests after it did not run.
-            self.tests['(the whole program)'] = {'outcome': 'FAILED', 'reason': f'{told} of {announced} tests reported '
-                                                 'a result', 'seconds': 0}
+            self.tests['(the whole program)'] = {'outcome': 'FAILED', 'reason': f'{reported} of {announced} tests '
+                                                 'reported a result', 'seconds': 0}
             status = 1
         self.status = self.status or status
         if status and not any(test['outcome'] == 'FAILED' for test in self.tests.values()):

@@ -91,8 +91,8 @@ impl Recorder {
     }
 
     /// Records a frame, given as slices; false if the ring has no room for it.
-    pub fn record(&mut self, info: &PacketInfo<'_>, pieces: &[&[u8]]) -> bool {
-        let frame: usize = pieces.iter().map(|piece| piece.len()).sum();
+    pub fn record(&mut self, info: &PacketInfo<'_>, slices: &[&[u8]]) -> bool {
+        let frame: usize = slices.iter().map(|slice| slice.len()).sum();
         let comment = info.comment.as_bytes();
         let Ok(mut chunk) = self.ring.write_chunk(ENTRY + comment.len() + frame) else {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -106,8 +106,8 @@ impl Recorder {
         space.put(&info.timestamp.to_le_bytes());
         space.put(&u64::from(info.direction == Direction::Out).to_le_bytes());
         space.put(comment);
-        for piece in pieces {
-            space.put(piece);
+        for slice in slices {
+            space.put(slice);
         }
         chunk.commit_all();
         // Pairs with the fence in `Drain::sleep`: either this thread sees `asleep`, or the other sees the frame.

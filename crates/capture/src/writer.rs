@@ -83,15 +83,15 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds a frame, given as slices.
-    pub fn packet(&mut self, info: &PacketInfo<'_>, pieces: &[&[u8]]) -> io::Result<()> {
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+    pub fn packet(&mut self, info: &PacketInfo<'_>, slices: &[&[u8]]) -> io::Result<()> {
+        let len: usize = slices.iter().map(|slice| slice.len()).sum();
         self.block(ENHANCED_PACKET, |body| {
             body.extend(0u32.to_le_bytes());
             put_timestamp(body, info.timestamp);
             body.extend((len as u32).to_le_bytes());
             body.extend((len as u32).to_le_bytes());
-            for piece in pieces {
-                body.extend_from_slice(piece);
+            for slice in slices {
+                body.extend_from_slice(slice);
             }
             pad(body, len);
             if !info.comment.is_empty() {

@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Err(error) => return refuse(125, &error),
     };
     let (program, words) = args.command.split_first().expect("clap asks for at least one word");
-    if let Err(error) = loader_listens(program) {
+    if let Err(error) = check_not_setuid(program) {
         return refuse(126, &error);
     }
     let error = signals::as_inherited(Command::new(program).args(words).envs(variables)).exec();
@@ -48,7 +48,7 @@ fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
 
 /// The loader ignores LD_LIBRARY_PATH for a program that gains privileges at exec (AT_SECURE in getauxval(3)): the
 /// program would run without Weir, and without a message.
-fn loader_listens(program: &OsStr) -> Result<()> {
+fn check_not_setuid(program: &OsStr) -> Result<()> {
     let Some(path) = resolve(program) else {
         return Ok(()); // exec reports the error
     };

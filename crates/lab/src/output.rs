@@ -15,7 +15,7 @@ use serde::Serialize;
 
 /// An experiment as `--json` prints it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ExperimentJson<'a> {
     id: &'a str,
     source: &'a str,
     runner: &'a str,
@@ -32,8 +32,8 @@ struct Told<'a> {
 
 /// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "ours": …, …}]}]`.
 pub fn json(all: &[Done]) -> serde_json::Result<String> {
-    let told = |done: &'_ Done| {
-        serde_json::to_value(Told {
+    let to_json = |done: &'_ Done| {
+        serde_json::to_value(ExperimentJson {
             id: done.experiment.id,
             source: done.experiment.source,
             runner: done.runner(),
@@ -45,7 +45,7 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
             claims: done.report.claims.iter().map(|claim| claim.shown()).collect(),
         })
     };
-    serde_json::to_string_pretty(&all.iter().map(told).collect::<Result<Vec<_>, _>>()?)
+    serde_json::to_string_pretty(&all.iter().map(to_json).collect::<Result<Vec<_>, _>>()?)
 }
 
 impl Done {

@@ -74,7 +74,7 @@ impl Stage {
         let parent = Pid::this();
         let mut core = CpuSet::new();
         // Cores come from the affinity mask, so the set has room for them.
-        core.set(self.cores[side as usize]).expect("a core of ours");
+        core.set(self.cores[side as usize]).expect("a core of the affinity mask");
         // SAFETY: it runs between fork and exec, and makes only system calls: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {

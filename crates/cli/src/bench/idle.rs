@@ -31,13 +31,13 @@ pub fn cpu_use(stage: &Stage, time: Duration) -> Result<f64> {
         wire.set_nonblocking(true)?;
         wire.set_nodelay(true)?;
     }
-    let words_kept = forward(&mut wires, true)?.context("perftest ended without a second of silent traffic")?;
+    let held_back = forward(&mut wires, true)?.context("perftest ended without a second of silent traffic")?;
     std::thread::sleep(SETTLE);
     let used = || -> Result<[Duration; 2]> { Ok([client.cpu()?, pair.server.cpu()?]) };
     let (start, before) = (Instant::now(), used()?);
     std::thread::sleep(time);
     let (elapsed, after) = (start.elapsed(), used()?);
-    wires[1 - words_kept.from].write_all(&words_kept.bytes)?;
+    wires[1 - held_back.from].write_all(&held_back.bytes)?;
     ensure!(forward(&mut wires, false)?.is_none(), "perftest was stopped before its traffic, not after it");
     client.wait(BOUND)?.success()?;
     pair.server.wait(BOUND)?.success()?;
@@ -46,23 +46,23 @@ pub fn cpu_use(stage: &Stage, time: Duration) -> Result<f64> {
 }
 
 /// Bytes that one end sent after a silence.
-struct Words {
+struct Message {
     from: usize,
     bytes: Vec<u8>,
 }
 
 /// Forwards bytes between the two until one closes its connection (`None`), or sends bytes after a silence, which are
 /// returned. With `after_traffic`, silences before the first bytes do not count.
-fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Words>> {
+fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Message>> {
     let start = Instant::now();
     let (mut last, mut begun) = (Instant::now(), !after_traffic);
     let mut buffer = [0; 4096];
     while start.elapsed() < BOUND {
         for from in [0, 1] {
             match wires[from].read(&mut buffer) {
-                Ok(0) => return hang_up(wires, from),
+                Ok(0) => return close_other(wires, from),
                 Ok(n) if begun && last.elapsed() > SILENCE => {
-                    return Ok(Some(Words { from, bytes: buffer[..n].to_vec() }));
+                    return Ok(Some(Message { from, bytes: buffer[..n].to_vec() }));
                 }
                 Ok(n) => {
                     wires[1 - from].write_all(&buffer[..n])?;
@@ -70,7 +70,7 @@ fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Wor
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 // An end that exits with unread bytes resets the connection, which counts as closing it.
-                Err(e) if e.kind() == ErrorKind::ConnectionReset => return hang_up(wires, from),
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return close_other(wires, from),
                 Err(e) => return Err(e).context("between perftest's server and client"),
             }
         }
@@ -80,7 +80,7 @@ fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Wor
 }
 
 /// One end has closed its connection: closes the connection to the other, and drops its remaining bytes.
-fn hang_up(wires: &[TcpStream; 2], from: usize) -> Result<Option<Words>> {
+fn close_other(wires: &[TcpStream; 2], from: usize) -> Result<Option<Message>> {
     // The other end may have closed it at the same time.
     let _ = wires[1 - from].shutdown(std::net::Shutdown::Write);
     Ok(None)
@@ -122,17 +122,17 @@ mod tests {
         let ([mut a, mut b], mut wires) = ends();
         let talk = std::thread::spawn(move || {
             a.write_all(b"hello").unwrap();
-            let mut heard = [0; 5];
-            b.read_exact(&mut heard).unwrap();
-            assert_eq!(&heard, b"hello");
+            let mut received = [0; 5];
+            b.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"hello");
             std::thread::sleep(SILENCE + Duration::from_millis(200));
             b.write_all(b"done").unwrap();
             a.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
             assert!(a.read(&mut [0; 8]).is_err(), "bytes were forwarded");
         });
-        let words = forward(&mut wires, true).unwrap().unwrap();
+        let message = forward(&mut wires, true).unwrap().unwrap();
         talk.join().unwrap();
-        assert_eq!((words.from, words.bytes.as_slice()), (1, b"done".as_slice()));
+        assert_eq!((message.from, message.bytes.as_slice()), (1, b"done".as_slice()));
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn list() {
 fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
     let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds));
     let progress = ProgressBar::new(rows.iter().map(runs).sum()).with_style(
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a template of ours"),
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a valid template"),
     );
     let outcomes =
         rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds.min(row.at_most_rounds), &progress)).collect();

@@ -44,10 +44,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     // The second of three READs is posted within the pending period of 3.4–5.5 ms, the third after it.
     let three = some(&(3, 3000));
     let traces = bench.measure(bench.trials(10), &[()], |()| three.clone(), |(), outcome| outcome.clone())?.remove(0);
-    let told = |o: &Outcome| nak(o, "equence", 0);
+    let nak_time = |o: &Outcome| nak(o, "equence", 0);
     let after = |o: &Outcome, operation: u32| {
         let sent = o.steps.iter().filter(|step| step.from_client && step.operation == Some(operation));
-        sent.map(|step| ms(step.time)).find(|at| *at > told(o)).unwrap_or(f64::NAN) - told(o)
+        sent.map(|step| ms(step.time)).find(|at| *at > nak_time(o)).unwrap_or(f64::NAN) - nak_time(o)
     };
     let narrower = |more: usize, fewer: usize| width(&curves[more]) / width(&curves[fewer]);
     let claims = vec![
@@ -80,7 +80,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "three READs, 3000 µs between them: runs with a NAK (sequence error)",
             "seen",
             0.9,
-            share(&traces, |o| o.packets.sequence_naks > 0 || told(o).is_finite()),
+            share(&traces, |o| o.packets.sequence_naks > 0 || nak_time(o).is_finite()),
             "",
         ),
         Claim::at_most(

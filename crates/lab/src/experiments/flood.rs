@@ -143,7 +143,7 @@ impl Sweep {
         self.keys.iter().zip(&self.found).filter(wanted).flat_map(|(_, trials)| trials)
     }
 
-    fn one(&self, sides: Sides, qps: u32, which: usize) -> f64 {
+    fn median_of(&self, sides: Sides, qps: u32, which: usize) -> f64 {
         let whole = self.all(sides, qps).all(|trial| trial[0].is_finite());
         if !whole {
             return f64::NAN;
@@ -153,15 +153,15 @@ impl Sweep {
 
     /// Median time, ms; NaN if a trial failed.
     pub fn time(&self, sides: Sides, qps: u32) -> f64 {
-        self.one(sides, qps, 0)
+        self.median_of(sides, qps, 0)
     }
 
     pub fn packets(&self, sides: Sides, qps: u32) -> f64 {
-        self.one(sides, qps, 1)
+        self.median_of(sides, qps, 1)
     }
 
     pub fn timeouts(&self, sides: Sides, qps: u32) -> f64 {
-        self.one(sides, qps, 2)
+        self.median_of(sides, qps, 2)
     }
 
     pub fn panels(&self, what: &str) -> Vec<Panel> {

@@ -65,13 +65,13 @@ fn measure() -> Result<Report> {
     let stage = Stage::new(MTU)?;
     let limit = Limit::new(MEMORY + BESIDE).context("limiting memory")?;
     let swap = Swap::new(MEMORY + 64 * MIB).context("adding a swap file")?;
-    tell(format_args!("{} MiB for buffers ({}), swap in {}", MEMORY / MIB, limit.describe(), swap.path()));
+    print_progress(format_args!("{} MiB for buffers ({}), swap in {}", MEMORY / MIB, limit.describe(), swap.path()));
     let mut runs = vec![];
     for need in NEEDS {
         for memory in [Memory::Odp, Memory::Pinned] {
             let patience = PATIENCE.min(BOUND.saturating_sub(begun.elapsed()));
-            let run = one(&stage, &limit, &interrupt, need, memory, patience)?;
-            tell(format_args!("{need} %, {}: {}", report::name(memory), run.describe()));
+            let run = run_once(&stage, &limit, &interrupt, need, memory, patience)?;
+            print_progress(format_args!("{need} %, {}: {}", report::name(memory), run.describe()));
             runs.push(run);
         }
     }
@@ -79,11 +79,11 @@ fn measure() -> Result<Report> {
 }
 
 /// Prints progress. `eprintln` would panic if standard error is closed.
-fn tell(what: std::fmt::Arguments) {
+fn print_progress(what: std::fmt::Arguments) {
     let _ = writeln!(std::io::stderr(), "weir bench out-of-core: {what}");
 }
 
-fn one(
+fn run_once(
     stage: &Stage,
     limit: &Limit,
     interrupt: &Interrupt,

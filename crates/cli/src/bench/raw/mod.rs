@@ -78,9 +78,9 @@ pub fn latency(stage: &Stage, seconds: f64) -> Result<f64> {
 pub fn serve(address: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     let (mut control, from) = listener.accept()?;
-    let theirs: Introduction = hear(&mut control)?;
+    let theirs: Introduction = read_introduction(&mut control)?;
     let socket = socket::bind(address.ip())?;
-    tell(&mut control, theirs.job, &socket)?;
+    introduce(&mut control, theirs.job, &socket)?;
     let meeting = meet(control, theirs, socket, from.ip(), theirs.job)?;
     match meeting.job {
         Job::Throughput { message, both_ways, .. } => throughput::serve(&meeting, message, both_ways),
@@ -92,8 +92,8 @@ pub fn serve(address: SocketAddr) -> Result<()> {
 pub fn ask(server: SocketAddr, job: Job) -> Result<String> {
     let mut control = TcpStream::connect(server)?;
     let socket = socket::bind(control.local_addr()?.ip())?;
-    tell(&mut control, job, &socket)?;
-    let theirs: Introduction = hear(&mut control)?;
+    introduce(&mut control, job, &socket)?;
+    let theirs: Introduction = read_introduction(&mut control)?;
     let meeting = meet(control, theirs, socket, server.ip(), job)?;
     Ok(match job {
         Job::Throughput { message, both_ways, seconds } => {
@@ -107,28 +107,28 @@ pub fn ask(server: SocketAddr, job: Job) -> Result<String> {
 fn measure(stage: &Stage, job: Job) -> Result<String> {
     let bound = Duration::from_secs(20);
     let address = SocketAddr::new(stage.address(Side::A), stage.free_port(Side::A)?);
-    let mut server = Child::spawn(ourselves(stage, Side::A)?.arg(format!("--raw-server={address}")), "raw server")?;
+    let mut server = Child::spawn(weir_bench(stage, Side::A)?.arg(format!("--raw-server={address}")), "raw server")?;
     server.wait_listening(Protocol::Tcp, address.port(), bound)?;
-    let mut command = ourselves(stage, Side::B)?;
+    let mut command = weir_bench(stage, Side::B)?;
     command.arg(format!("--raw-client={address}")).arg(format!("--raw-job={}", serde_json::to_string(&job)?));
     let client = Child::spawn(&mut command, "raw client")?.wait(bound)?.success()?;
     server.wait(bound)?.success()?;
     Ok(client.stdout)
 }
 
-fn ourselves(stage: &Stage, side: Side) -> Result<Command> {
+fn weir_bench(stage: &Stage, side: Side) -> Result<Command> {
     let mut command = stage.command(side, std::env::current_exe()?);
     command.arg("bench");
     Ok(command)
 }
 
-fn tell(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
+fn introduce(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
     let ours = Introduction { job, port: socket.local_addr()?.port(), window: socket::window(socket)? };
     writeln!(control, "{}", serde_json::to_string(&ours)?)?;
     Ok(())
 }
 
-fn hear(control: &mut TcpStream) -> Result<Introduction> {
+fn read_introduction(control: &mut TcpStream) -> Result<Introduction> {
     let mut line = String::new();
     // Each end sends a single line and then no more, so no byte is lost in the reader's buffer.
     BufReader::new(control).read_line(&mut line)?;

@@ -94,7 +94,7 @@ struct End<'a> {
     /// Bytes received from the other end.
     received: u64,
     /// Received bytes that this end has acknowledged: a quarter of the window at a time, to keep the cost low.
-    told: u64,
+    ack_sent: u64,
 }
 
 impl<'a> End<'a> {
@@ -110,7 +110,7 @@ impl<'a> End<'a> {
             lost: 0,
             last_progress: Instant::now(),
             received: 0,
-            told: 0,
+            ack_sent: 0,
         }
     }
 
@@ -133,9 +133,9 @@ impl<'a> End<'a> {
                 self.received += bytes.len() as u64;
             }
         }
-        if self.received - self.told >= self.meeting.granted / 4 {
+        if self.received - self.ack_sent >= self.meeting.granted / 4 {
             acknowledge(socket, self.meeting, self.received)?;
-            self.told = self.received;
+            self.ack_sent = self.received;
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ fn row(
 /// A progress bar of messages; hidden if standard error is no terminal.
 fn progress(name: &'static str, messages: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:14} {bar:30} {pos}/{len} messages (about {eta} left)");
-    ProgressBar::new(messages).with_style(style.expect("a template of ours")).with_prefix(name)
+    ProgressBar::new(messages).with_style(style.expect("a valid template")).with_prefix(name)
 }
 
 #[cfg(test)]
