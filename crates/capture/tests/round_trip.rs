@@ -130,7 +130,7 @@ fn a_big_endian_section_with_its_own_clock() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn damaged_files_are_errors_with_an_offset() {
     let missing = open("/nonexistent/file.pcap").err().unwrap();
     assert!(missing.to_string().contains("/nonexistent/file.pcap"));
     let mut text = tempfile::NamedTempFile::new().unwrap();

@@ -52,7 +52,7 @@ fn check_not_setuid(program: &OsStr) -> Result<()> {
     let Some(path) = resolve(program) else {
         return Ok(()); // exec reports the error
     };
-    let file = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    let file = path.metadata().with_context(|| format!("cannot read the mode of {}", path.display()))?;
     let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let setuid = file.mode() & libc::S_ISUID != 0 && file.uid() != user;
     let setgid = file.mode() & libc::S_ISGID != 0 && file.gid() != group;

@@ -85,7 +85,7 @@ fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_perfect_adapter_does_not_dam() {
+fn the_ideal_adapter_shows_no_damming() {
     let done = run(one("damming"), 2, 1, Some("ideal"));
     assert_eq!(done.profiles, ["ideal"]);
     let slow = &done.report.claims[0];

@@ -151,23 +151,23 @@ impl<'a> Runner<'a> {
             Raw { size, both_ways } => raw::throughput(stage, size, both_ways, seconds),
             Ucx { size } => {
                 let ucx = |n| Ok(peers::ucx(stage, "tag_bw", size, n)?.messages);
-                Ok(self.for_the_time(measurement, 2000, ucx)? * size as f64)
+                Ok(self.run_for_time(measurement, 2000, ucx)? * size as f64)
             }
             Iperf3 => Ok(peers::iperf3(stage, seconds)?.rate),
             Iperf3Cpu => Ok(peers::iperf3(stage, seconds)?.cpu_per_byte),
             WriteLatency => {
                 let half = |n| Ok(0.5 / perftest::write_latency(stage, 8, n)?);
-                Ok(0.5 / self.for_the_time(measurement, 1000, half)?)
+                Ok(0.5 / self.run_for_time(measurement, 1000, half)?)
             }
             RawLatency => raw::latency(stage, seconds),
             UcxLatency => {
                 let half = |n| Ok(0.5 / peers::ucx(stage, "tag_lat", 8, n)?.median);
-                Ok(0.5 / self.for_the_time(measurement, 1000, half)?)
+                Ok(0.5 / self.run_for_time(measurement, 1000, half)?)
             }
             MessageRate => Ok(perftest::bandwidth(stage, Verb::Write, 64, Icrc::Auto, false, seconds)?.messages),
             EventCpu(verb) => {
                 let mut cpu_per_byte = 0.0;
-                self.for_the_time(measurement, 1000, |n| {
+                self.run_for_time(measurement, 1000, |n| {
                     let pair = perftest::events(stage, verb, MIB, n)?;
                     cpu_per_byte = pair.cpu().as_secs_f64() / (n as f64 * MIB as f64);
                     Ok(perftest::parse_bandwidth(&pair.client.stdout)?.bytes / MIB as f64)
@@ -180,7 +180,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs `job` with a number of iterations that takes about `seconds`; `job` returns iterations per second.
-    fn for_the_time(&mut self, key: Measurement, pilot: u64, mut job: impl FnMut(u64) -> Result<f64>) -> Result<f64> {
+    fn run_for_time(&mut self, key: Measurement, pilot: u64, mut job: impl FnMut(u64) -> Result<f64>) -> Result<f64> {
         let rate = match self.rates.get(&key) {
             Some(&rate) => rate,
             None => job(pilot)?,

@@ -37,7 +37,7 @@ const MTU: u32 = 9000;
 /// processes off the cores.
 const BUSY: f64 = 0.1;
 
-/// Measure throughput, latency, CPU and memory against this machine's own limits.
+/// Arguments of `weir bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones

@@ -34,7 +34,7 @@ pub struct StatArgs {
 pub fn run(args: &StatArgs) -> Result<ExitCode> {
     let interval = args.interval.or((args.pid.is_some() && !args.json && stdout().is_terminal()).then_some(PERIOD));
     if interval.is_some_and(|seconds| !(0.01..=3600.0).contains(&seconds)) {
-        bail!("--interval: between 0.01 and 3600 seconds");
+        bail!("--interval: use 0.01 to 3600 seconds");
     }
     let mut last: Option<(Instant, Vec<Process>)> = None;
     loop {

@@ -42,7 +42,7 @@ pub struct Point {
     pub range: Option<(f64, f64)>,
 }
 
-/// A grey bar across the chart.
+/// A grey band across the chart.
 #[derive(Clone, Debug)]
 pub struct Band {
     pub name: String,

@@ -54,7 +54,7 @@ struct Printed {
 }
 
 impl Live {
-    /// Sets the stage. `weir` is the command, `library` the folder of its library and programs.
+    /// Makes the stage. `weir` is the command, `library` the folder of its library and programs.
     pub fn new(weir: impl Into<PathBuf>, library: impl Into<PathBuf>) -> Result<Live> {
         // The papers' MTU of 4096 needs jumbo frames.
         let stage = Arc::new(Stage::new(9000)?);

@@ -51,7 +51,7 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        off_and_gone(&self.path);
+        disable_and_remove(&self.path);
     }
 }
 
@@ -73,7 +73,7 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-fn off_and_gone(path: &Path) {
+fn disable_and_remove(path: &Path) {
     if let Ok(name) = CString::new(path.as_os_str().as_bytes()) {
         // SAFETY: `name` is a path that ends with a zero byte, and outlives the call. The call fails without effect if
         // the file is not in use as swap.
@@ -89,7 +89,7 @@ fn remove_stale() {
         if let Some(pid) = name.and_then(|name| name.strip_prefix(NAME))
             && !Path::new("/proc").join(pid).exists()
         {
-            off_and_gone(&path);
+            disable_and_remove(&path);
         }
     }
 }
