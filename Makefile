@@ -1,4 +1,4 @@
-# Two commands: `make demo` to see it, `make test` to check it. `make help` lists the rest.
+# `make demo` runs a demonstration, `make test` runs the tests. `make help` lists all targets.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -6,20 +6,20 @@ CC ?= cc
 CFLAGS ?= -O2 -g
 
 TARGET := $(CURDIR)/target
-# Laid out as an installation is, so that target/weir/bin/weir finds its library by the same rule.
+# It has the layout of an installation, so that target/weir/bin/weir finds its library by the same rule.
 STAGE := $(TARGET)/weir
 
-# Cargo's default, said aloud: the rules below look there, whatever the caller's environment says.
+# Cargo's default, set here because the rules below use it, whatever the caller's environment has.
 export CARGO_TARGET_DIR := $(TARGET)
 WARN := -Wall -Wextra -Werror
 
 .PHONY: help demo build bin lib tools test test-all soak conformance lab-figures lint install uninstall clean
 .DEFAULT_GOAL := help
 
-help: ## Show this
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## Install what is missing, build, and show perftest over Weir beside iperf3
+demo: ## Install missing packages, build, and run perftest over Weir beside iperf3
 	@scripts/need.sh demo
 	@$(MAKE) --no-print-directory build
 	@if [ "$$(id -u)" != 0 ]; then echo "Not root: no network namespaces; the demonstration runs on loopback."; fi
@@ -35,41 +35,41 @@ lib: ## Build libibverbs.so.1 alone
 	cargo build --release -p weir-verbs
 	crates/verbs/link.sh $(TARGET)/release $(STAGE)
 
-# Programs of ours that are no part of the adapter: one verifies every byte, one measures paging, one is the papers'
-# micro-benchmark.
+# Weir's C programs beside the adapter: weir-verify checks every byte, weir-odp measures paging, weir-micro is the
+# papers' micro-benchmark.
 tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp $(STAGE)/lib/weir/weir-micro
 
 $(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(WARN) -o $@ $< -libverbs
 
-test: ## Install what tests need, and run all of them
+test: ## Install the packages that tests need, build, and run all tests
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
 	WEIR_LIB_DIR=$(STAGE)/lib/weir scripts/test.py
 	tests/conformance/run.py --strict
 
-test-all: ## As `make test`, with every option of perftest in every place
+test-all: ## As `make test`, with every option of perftest in every network setup
 	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
 
-soak: ## Look for rare failures: many random cases, races, ping-pongs, and fuzzing; hours
+soak: ## Look for rare failures: many random cases, races, ping-pongs, and fuzzing; takes hours
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
 	WEIR_LIB_DIR=$(STAGE)/lib/weir scripts/soak.sh
 
-conformance: ## Run rdma-core's own Python suite on Weir, and say what passed, failed and was skipped
+conformance: ## Run rdma-core's Python suite on Weir, and list passed, failed and skipped tests
 	@scripts/need.sh conformance
 	@$(MAKE) --no-print-directory lib
 	tests/conformance/run.py --strict
 
-lab-figures: bin ## Run the laboratory's experiments on the simulator, and draw their figures into docs/lab
+lab-figures: bin ## Run the laboratory's experiments on the simulator, and write their figures to docs/lab
 	$(STAGE)/bin/weir lab run all --sim --markdown --out docs/lab
 
 lint: ## Check formatting and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-install: build ## Install under PREFIX (default /usr/local); DESTDIR is honoured
+install: build ## Install under PREFIX (default /usr/local), with DESTDIR before it
 	install -D -m 755 $(STAGE)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir
 	install -D -m 755 $(STAGE)/lib/weir/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/libibverbs.so.1
 	install -D -m 755 $(STAGE)/lib/weir/plain/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/plain/libibverbs.so.1
@@ -77,9 +77,9 @@ install: build ## Install under PREFIX (default /usr/local); DESTDIR is honoured
 	install -D -m 755 $(STAGE)/lib/weir/weir-odp $(DESTDIR)$(PREFIX)/lib/weir/weir-odp
 	install -D -m 755 $(STAGE)/lib/weir/weir-micro $(DESTDIR)$(PREFIX)/lib/weir/weir-micro
 
-uninstall: ## Remove what `make install` installed
+uninstall: ## Remove the files of `make install`
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir
 	rm -rf $(DESTDIR)$(PREFIX)/lib/weir
 
-clean: ## Remove all that was built
+clean: ## Remove all build output
 	rm -rf $(TARGET)

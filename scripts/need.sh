@@ -1,22 +1,22 @@
 #!/bin/sh
-# Installs what `make demo` or `make test` needs and is missing, through apt; says what and why.
+# Installs by apt the missing packages that `make demo`, `make test` or `make conformance` needs, and prints their use.
 # Usage: scripts/need.sh demo|test|conformance
 set -eu
 
-# Package, what shows that it is there (a program, or a file), for which of us, why.
+# Package; a program or file that shows that it is installed; the users of it (arguments of this script); its use.
 packages() {
     cat <<'END'
 perftest        ib_write_bw                        demo,test  the programs that run over Weir
 ibverbs-utils   ibv_rc_pingpong                    test       more programs that run over Weir
-iperf3          iperf3                             demo,test  TCP over the same path, to compare with
-iproute2        ip                                 demo,test  makes network namespaces and joins them
+iperf3          iperf3                             demo,test  TCP over the same path, for comparison
+iproute2        ip                                 demo,test  creates and joins network namespaces
 libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,conformance  headers and library to build weir-verify with
 gcc             cc                                 demo,test,conformance  links the library, builds weir-verify
 libc6-dev       /usr/include/stdlib.h              demo,test,conformance  headers to build weir-verify with
-tshark          tshark                             test       reads Weir's captures, to compare
-ucx-utils       ucx_perftest                       test       a peer in the benches
-python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's own tests, and what they need
-iptables        iptables-legacy                    test       closes ports one way, between namespaces of its own
+tshark          tshark                             test       reads Weir's captures, for comparison
+ucx-utils       ucx_perftest                       test       a baseline in the benches
+python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies
+iptables        iptables-legacy                    test       closes ports in one direction, in namespaces of the tests
 util-linux      setpriv                            test       runs programs as another user
 END
 }
@@ -34,8 +34,8 @@ if ! command -v cargo >/dev/null; then
 fi
 
 missing=
-while read -r package sign who why; do
-    case ,$who, in *,"$1",*) ;; *) continue ;; esac
+while read -r package sign users why; do
+    case ,$users, in *,"$1",*) ;; *) continue ;; esac
     if ! there "$sign"; then
         echo "missing: $package ($why)"
         missing="$missing $package"
@@ -46,7 +46,7 @@ END
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "No apt here: install the counterparts of$missing by this system's means." >&2
+    echo "apt-get is missing: install the equivalents of$missing with this system's package manager." >&2
     exit 1
 fi
 if [ "$(id -u)" != 0 ]; then
@@ -56,5 +56,5 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086 # a list of words
 install() { apt-get install -y -q --no-install-recommends $missing; }
-# The package lists may be absent, or so old that they name files that are gone.
+# The package lists may be missing, or so old that they name packages that no longer exist.
 install || { apt-get update -q && install; }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Looks for what short tests do not find: random cases, fuzzing, races and ping-pongs in numbers. Each step says what it
-# runs and with which seed, and ends by itself; a step that fails does not keep the others from running.
-# Usage: scripts/soak.sh     SOAK_CASES, SOAK_ROUNDS and SOAK_FUZZ_SECONDS change how much it is
+# Looks for failures that short tests do not find: many random cases, fuzzing, races and ping-pongs. Each step prints
+# its name and seed and has a time limit; after a failed step the others still run.
+# Usage: scripts/soak.sh     SOAK_CASES, SOAK_ROUNDS, SOAK_RACES and SOAK_FUZZ_SECONDS set the amounts
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ cases=${SOAK_CASES:-20000}
 rounds=${SOAK_ROUNDS:-1000000}
 races=${SOAK_RACES:-100000}
 seconds=${SOAK_FUZZ_SECONDS:-300}
-# Chance of these steps begins here; PROPTEST_RNG_SEED=N make soak repeats a run.
+# The seed of all steps; PROPTEST_RNG_SEED=N make soak repeats a run.
 PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 export PROPTEST_RNG_SEED
 
@@ -30,7 +30,7 @@ properties() {
     done
 }
 
-# $1: the test's name, or a part of it. $2: rounds.
+# $1: the test's name, or a part of it. $2: number of rounds.
 end_to_end() {
     E2E_ROUNDS=$2 timeout 10800 cargo test -p weir-cli --test e2e -- "$1"
 }
@@ -43,7 +43,7 @@ fuzz() {
 
 step "$cases cases of each property, seed $PROPTEST_RNG_SEED" properties
 step "$rounds ping-pongs of threads" end_to_end "wake-up" "$rounds"
-step "$races races of memory that changes" end_to_end "on-demand memory" "$races"
+step "$races races of invalidation" end_to_end "on-demand memory" "$races"
 if cargo +nightly fuzz --version >/dev/null 2>&1; then
     step "$seconds s of each fuzz target, seed $PROPTEST_RNG_SEED" fuzz
 else

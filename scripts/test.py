@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs the tests of the workspace, those that need something as well where it is there, and says what took longest.
+"""Runs the tests of the workspace, including those with special needs that this machine meets; prints the slowest.
 
-Usage: scripts/test.py [ARGUMENTS OF cargo test]      without any, all of the workspace
+Usage: scripts/test.py [ARGUMENTS OF cargo test]      without arguments: --workspace
 
-A test that needs more than cargo says so: #[ignore = "needs root"], for example. Cargo leaves those out; this script
-runs each whose needs are met here, and lists the rest as skipped, with the reason. As root nothing may be skipped: root
-can have all of it, on a machine of which no part is forbidden. SKIPS=allowed says that this is none.
+A test that needs more than cargo says so, for example #[ignore = "needs root"]. Cargo leaves such tests out. This
+script runs those that have all that they need, and lists the others as skipped with the reason. As root a skipped test
+is an error, because root can provide all needs on a machine without restrictions. SKIPS=allowed permits skipped tests.
 
-Cargo calls this script for each test program, as its runner; the results wait in a folder until the end.
+Cargo calls this script as the runner of each test program; a folder holds the results until the end.
 
-E2E_MATRIX=whole runs all of perftest's options in all places; see tests/e2e/matrix.rs.
+E2E_MATRIX=whole runs all of perftest's options in every network setup; see tests/e2e/matrix.rs.
 """
 
 import ctypes
@@ -23,14 +23,14 @@ import sys
 import tempfile
 import time
 
-# Where runners leave their results; its being set makes this process one of them.
+# The variable with the folder of results; if it is set, this process is a runner.
 FOLDER = 'TEST_RESULTS'
 SLOWEST = 10
-# What libtest prints, and libtest-mimic, which pads names and may put its reason first.
+# The output lines of libtest and of libtest-mimic, which pads names and may put the reason first.
 LINE = re.compile(r'test (?:\[(?P<kind>[^\]]*)\] )?(?P<name>.+?) +\.\.\. '
                   r'(?P<outcome>ok|FAILED|ignored)(?:, (?P<reason>.*?))?(?: <(?P<seconds>[0-9.]+)s>)?$')
 RUNNING = re.compile(r'running (\d+) tests?$')
-# A reason of what is no test of its own.
+# The reason of ignored functions that are no tests by themselves.
 PART = 'another test starts it'
 SYS_USERFAULTFD = 323
 HUGE_PAGES = '/proc/sys/vm/nr_hugepages'
@@ -41,7 +41,7 @@ def is_root():
 
 
 def has_userfaultfd():
-    """Whether the kernel gives one that hears of its own faults too."""
+    """Whether the kernel allows a userfaultfd that handles faults of kernel mode too."""
     fd = ctypes.CDLL(None).syscall(SYS_USERFAULTFD, os.O_CLOEXEC)
     if fd < 0:
         return False
@@ -64,52 +64,52 @@ NEEDS = {
 
 
 def can_run(reason):
-    """Whether all that a reason names is here. A reason that names no needs is no reason to run a test."""
+    """Whether this machine has all needs that a reason names; false for a reason that names no needs."""
     if not (reason or '').startswith('needs '):
         return False
     needs = [need.strip() for need in reason.removeprefix('needs ').split(',')]
     unknown = [need for need in needs if need not in NEEDS]
     if unknown:
-        sys.exit(f'scripts/test.py does not know how to look for {", ".join(unknown)}')
+        sys.exit(f'scripts/test.py cannot check for {", ".join(unknown)}: add it to NEEDS')
     return all(NEEDS[need]() for need in needs)
 
 
 class Program:
-    """One test program, run once or twice."""
+    """A test program, which is run once or twice."""
 
     def __init__(self, command):
         self.command = command
         self.name = re.sub(r'-[0-9a-f]{16}$', '', pathlib.Path(command[0]).name)
         self.tests = {}
         self.status = 0
-        # libtest tells times where unstable options are allowed; it runs tests side by side, so that only it can tell.
+        # libtest prints times if unstable options are allowed. It runs tests in parallel, so only it can measure them.
         self.timed = '--report-time' in subprocess.run([command[0], '--help'], capture_output=True, text=True).stdout
 
     def run(self, arguments):
-        """Passes on what it prints, and takes notes."""
+        """Runs the program, prints its output, and records the results of its tests."""
         if self.timed:
             arguments = [*arguments, '-Z', 'unstable-options', '--report-time']
         environment = {**os.environ, 'RUSTC_BOOTSTRAP': '1'} if self.timed else None
         child = subprocess.Popen(self.command + arguments, stdout=subprocess.PIPE, env=environment, text=True,
                                  errors='replace')
-        last, announced, told = time.monotonic(), 0, 0
+        last, announced, reported = time.monotonic(), 0, 0
         for line in child.stdout:
             print(line, end='', flush=True)
             now = time.monotonic()
             if found := RUNNING.match(line):
                 announced += int(found[1])
             if found := LINE.match(line.rstrip('\n')):
-                told += 1
-                # One after another where the program itself does not measure.
+                reported += 1
+                # A program that does not print times runs its tests one after another.
                 seconds = float(found['seconds'] or now - last)
                 reason = found['reason'] or found['kind']
                 self.tests[found['name']] = {'outcome': found['outcome'], 'reason': reason, 'seconds': seconds}
                 last = now
         status = child.wait()
-        if status == 0 and told < announced:
-            # A test that ends the process takes those after it along.
-            self.tests['(the whole program)'] = {'outcome': 'FAILED', 'reason': f'{told} of {announced} tests told how '
-                                                 'they ended', 'seconds': 0}
+        if status == 0 and reported < announced:
+            # A test has ended the process, so the tests after it did not run.
+            self.tests['(the whole program)'] = {'outcome': 'FAILED', 'reason': f'{reported} of {announced} tests '
+                                                 'reported a result', 'seconds': 0}
             status = 1
         self.status = self.status or status
         if status and not any(test['outcome'] == 'FAILED' for test in self.tests.values()):
@@ -120,14 +120,14 @@ class Program:
 
 
 def run_one(command):
-    """As cargo's runner."""
+    """Runs a test program as cargo's runner."""
     program = Program(command)
     plain = '--ignored' in command or '--include-ignored' in command or '--list' in command
     program.run([])
-    # The end-to-end tests look for what they need by themselves.
+    # The end-to-end tests check their needs themselves.
     names = program.wanted() if program.timed and not plain else []
     if names:
-        print(f'\nWhat {program.name} ignored and can run here:', flush=True)
+        print(f'\nIgnored tests of {program.name} that can run here:', flush=True)
         program.run(['--ignored', '--exact', *names])
     with open(os.path.join(os.environ[FOLDER], f'{time.time_ns()}.json'), 'w') as file:
         json.dump({'program': program.name, 'tests': program.tests}, file)
@@ -138,13 +138,13 @@ def results(folder):
     for path in sorted(pathlib.Path(folder).glob('*.json')):
         result = json.loads(path.read_text())
         for name, test in result['tests'].items():
-            # Those that other tests start are none.
+            # Functions that other tests start are no tests.
             if test['outcome'] != 'ignored' or test['reason'] != PART:
                 yield {'name': f'{result["program"]} {name}', **test}
 
 
 def summary(tests):
-    """Prints the slowest, what was skipped and why, what failed, and the counts; whether all is well."""
+    """Prints the slowest tests, skipped tests with reasons, failed tests, and counts; returns whether all passed."""
     print(f'\nThe {SLOWEST} slowest tests:')
     for test in sorted(tests, key=lambda test: -test['seconds'])[:SLOWEST]:
         print(f'  {test["seconds"]:7.2f} s  {test["name"]}')
@@ -159,13 +159,14 @@ def summary(tests):
         print(f'  {test["name"]}' + (f': {test["reason"]}' if test['reason'] else ''))
     forbidden = of['ignored'] and is_root() and os.environ.get('SKIPS') != 'allowed'
     if forbidden:
-        print('\nerror: root skips nothing. Provide what is missing, or say SKIPS=allowed where this machine forbids it.')
+        print('\nerror: as root no test may be skipped. Provide what is missing, or set SKIPS=allowed if this machine '
+              'forbids it.')
     print(f'\n{len(of["ok"])} passed, {len(of["FAILED"])} failed, {len(of["ignored"])} skipped', flush=True)
     return not of['FAILED'] and not forbidden
 
 
 class HugePages:
-    """A few huge pages while it lasts, where root may set them aside."""
+    """Reserves a few huge pages during a `with` block, if this process is root."""
 
     def __enter__(self):
         self.before = None

@@ -1,4 +1,4 @@
-//! Compares our reading of capture files with tshark's: `compare_tshark FILE…`.
+//! Compares Weir's parsing of capture files with tshark's: `compare_tshark FILE…`.
 
 use std::process::ExitCode;
 use weir_capture::tshark;

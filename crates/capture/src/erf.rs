@@ -1,7 +1,7 @@
-//! Endace's extensible record format, as `ibdump` wraps InfiniBand packets in (LINKTYPE_ERF).
+//! Endace's extensible record format, which `ibdump` uses for InfiniBand packets (LINKTYPE_ERF).
 //!
-//! A record: timestamp (little-endian, 32.32 seconds), type, flags, record length, loss counter, wire length
-//! (big-endian), extension headers of 8 bytes while the top bit of the type before says so, then the packet.
+//! A record has a timestamp (little-endian, 32.32 seconds), type, flags, record length, loss counter, wire length
+//! (big-endian), extension headers of 8 bytes as long as the top bit of the previous type is set, and the packet.
 
 use crate::frame::LinkType;
 
@@ -12,7 +12,7 @@ const TYPE_INFINIBAND: u8 = 21;
 /// Alignment bytes before the frame in Ethernet records.
 const ETHERNET_PAD: usize = 2;
 
-/// What a record holds.
+/// The contents of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
     /// Nanoseconds since 1970.
@@ -45,7 +45,7 @@ pub(crate) fn unwrap(record: &[u8]) -> Option<Record<'_>> {
         }
         _ => return None,
     };
-    // Records are padded to eight bytes: the wire length tells what is real.
+    // Records are padded to eight bytes; the wire length is that of the packet.
     let end = record_len.min(record.len());
     let data = record.get(start..end)?;
     Some(Record { timestamp, link_type, data: &data[..data.len().min(orig_len)], orig_len })
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_infiniband_record_loses_its_alignment() {
+    fn an_infiniband_record_is_unwrapped_without_its_padding() {
         let bytes = record(TYPE_INFINIBAND, &[], &[7; 32], 30);
         let got = unwrap(&bytes).unwrap();
         assert_eq!(got.timestamp, 3_500_000_000);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_foreign_is_refused() {
+    fn truncated_records_and_other_types_are_refused() {
         let bytes = record(TYPE_INFINIBAND | MORE, &[MORE; 8], &[], 0);
         assert_eq!(unwrap(&bytes), None);
         assert_eq!(unwrap(&record(1, &[], &[0; 8], 8)), None);

@@ -1,23 +1,23 @@
-//! One captured frame.
+//! A captured frame.
 
-/// A captured frame and what the file says about it.
+/// A captured frame with its metadata from the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Nanoseconds since 1970.
     pub timestamp: u64,
-    /// How `data` starts.
+    /// The header at the start of `data`.
     pub link_type: LinkType,
-    /// What was captured; shorter than `orig_len` if the capture was limited.
+    /// The captured bytes; fewer than `orig_len` if the capture has a length limit.
     pub data: Vec<u8>,
     /// Bytes of the frame on the wire.
     pub orig_len: usize,
-    /// Which way it went, where the file says so.
+    /// Its direction, if the file has it.
     pub direction: Option<Direction>,
     /// Comments, joined by "; ".
     pub comment: Option<String>,
 }
 
-/// How a frame starts.
+/// The header at the start of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// An Ethernet header.
@@ -28,7 +28,7 @@ pub enum LinkType {
     Other(u16),
 }
 
-/// Which way a frame went, seen from the capturing interface.
+/// The direction of a frame at the capturing interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Received.
@@ -42,7 +42,7 @@ pub(crate) const LINKTYPE_ERF: u16 = 197;
 pub(crate) const LINKTYPE_INFINIBAND: u16 = 247;
 
 impl LinkType {
-    /// By LINKTYPE number.
+    /// The link type of a LINKTYPE number.
     pub fn from_number(number: u16) -> Self {
         match number {
             LINKTYPE_ETHERNET => LinkType::Ethernet,

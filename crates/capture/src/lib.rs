@@ -1,8 +1,8 @@
-//! Capture files: reading pcap, pcapng and ERF; writing pcapng, from a data path too.
+//! Capture files: reading pcap, pcapng and ERF; writing pcapng, also from a data path that must not block.
 //!
-//! [`open`] gives the frames of a file as a [`Reader`]; [`roce`] finds the RoCEv2 packet in an Ethernet frame.
-//! [`Writer`] writes pcapng blocks; [`Recorder`] feeds it from a thread that must never wait.
-//! [`tshark`] compares our reading of a file with tshark's, for tests.
+//! [`open`] returns the frames of a file as a [`Reader`]; [`roce`] finds the RoCEv2 packet in an Ethernet frame.
+//! [`Writer`] writes pcapng blocks; [`Recorder`] passes frames to it from a thread that must not block.
+//! [`tshark`] compares Weir's parsing of a file with tshark's, for tests.
 #![forbid(unsafe_code)]
 
 mod erf;

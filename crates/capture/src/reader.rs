@@ -1,4 +1,4 @@
-//! Frames of a capture file: pcap (µs and ns, both byte orders), pcapng, and ERF records within.
+//! Reads the frames of a capture file: pcap (µs and ns, both byte orders), pcapng, and ERF records in them.
 
 use crate::erf;
 use crate::frame::{Direction, Frame, LINKTYPE_ERF, LinkType};
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a file cannot be read, or not further.
+/// Why a file cannot be read, or not to its end.
 #[derive(Debug, Error)]
 pub enum CaptureError {
     #[error("cannot open {}: {source}", path.display())]
@@ -20,13 +20,13 @@ pub enum CaptureError {
     NotACapture,
     #[error("the file cannot be read beyond byte {offset}")]
     Read { offset: usize },
-    #[error("the file ends within the record at byte {offset}: it was cut off")]
+    #[error("the file is truncated: it ends within the record at byte {offset}")]
     Truncated { offset: usize },
     #[error("the record at byte {offset} is damaged: {what}")]
     Corrupt { offset: usize, what: &'static str },
 }
 
-/// What the file says about frames as a whole: the latest interface statistics.
+/// The latest interface statistics in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Frames that the interface saw (`isb_ifrecv`).
@@ -35,7 +35,7 @@ pub struct Statistics {
     pub dropped: Option<u64>,
 }
 
-/// The frames of a capture file, in its order. After an error it ends.
+/// The frames of a capture file, in the file's order. The iterator ends after an error.
 pub struct Reader {
     blocks: Box<dyn PcapReaderIterator + Send>,
     capacity: usize,
@@ -48,25 +48,25 @@ pub struct Reader {
     ended: bool,
 }
 
-/// An interface as later blocks refer to it.
+/// An interface description, to which packet blocks refer.
 #[derive(Clone, Copy)]
 struct Interface {
     link_type: u16,
-    /// Units per second.
+    /// Units of timestamps per second.
     resolution: u64,
-    /// Seconds to add.
+    /// Seconds to add to timestamps.
     offset: i64,
 }
 
 const INITIAL_BUFFER: usize = 1 << 18;
-/// No block may be larger: a damaged length must not take all memory.
+/// Limit of a block's length, so that a damaged length cannot use up all memory.
 const MAX_BUFFER: usize = 1 << 24;
-/// Type and twice the length.
+/// Length of an empty block: type, and the length twice.
 const MIN_BLOCK: usize = 12;
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const CONTRADICTION: &str = "its lengths contradict each other";
-const TOO_LONG: &str = "its length is beyond reason";
+const TOO_LONG: &str = "its length is too large";
 
 /// Opens a capture file.
 pub fn open(path: impl AsRef<Path>) -> Result<Reader, CaptureError> {
@@ -101,7 +101,7 @@ impl Reader {
         self.statistics
     }
 
-    /// Reads one more block; false at the end.
+    /// Reads the next block; false at the end of the file.
     fn step(&mut self) -> Result<bool, CaptureError> {
         let offset = self.blocks.consumed();
         let complete = self.block_is_complete().map_err(|what| CaptureError::Corrupt { offset, what })?;
@@ -116,7 +116,7 @@ impl Reader {
                 (consumed, view.take(block))
             }
             Err(PcapError::Eof) => return Ok(false),
-            // The block is there: what is missing is missing within it.
+            // All bytes of the block are in the buffer, so its inner lengths are wrong.
             Err(PcapError::Incomplete(_) | PcapError::BufferTooSmall | PcapError::UnexpectedEof) if complete => {
                 return Err(CaptureError::Corrupt { offset, what: CONTRADICTION });
             }
@@ -144,7 +144,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Whether all of the next pcapng block is in the buffer. Refuses lengths that the parser would stumble over.
+    /// Whether all of the next pcapng block is in the buffer. An error for lengths that the parser cannot handle.
     fn block_is_complete(&self) -> Result<bool, &'static str> {
         let data = self.blocks.data();
         let (Some(kind), Some(len)) = (word(data, 0), word(data, 4)) else { return Ok(false) };
@@ -192,7 +192,7 @@ impl Iterator for Reader {
     }
 }
 
-/// The part of a reader that a block changes; apart, because the block borrows the rest.
+/// The fields of a reader that a block changes; separate, because the block borrows the others.
 struct View<'a> {
     interfaces: &'a mut Vec<Interface>,
     big_endian: &'a mut bool,
@@ -205,7 +205,7 @@ impl View<'_> {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 *self.nanoseconds = header.is_nanosecond_precision();
-                // The upper bits of the field say how long the FCS is.
+                // The upper bits of the field are the length of the FCS.
                 let link_type = header.network.0 as u32 as u16;
                 self.interfaces.push(Interface { link_type, resolution: 0, offset: 0 });
                 Ok(None)
@@ -281,7 +281,7 @@ impl View<'_> {
     }
 }
 
-/// `epb_flags`; the parser's names do not know it, as its number means other things elsewhere.
+/// `epb_flags`; the parser has no name for it, because other blocks use its number for other options.
 const EPB_FLAGS: OptionCode = OptionCode(2);
 
 impl Interface {
@@ -292,10 +292,10 @@ impl Interface {
 }
 
 fn interface(block: &InterfaceDescriptionBlock<'_>) -> Result<Interface, &'static str> {
-    // The parser's own `ts_resolution` refuses powers of two.
+    // The parser's `ts_resolution` does not accept powers of two.
     let exponent = u32::from(block.if_tsresol & 0x7f);
     let base = if block.if_tsresol & 0x80 == 0 { 10u64 } else { 2 };
-    let resolution = base.checked_pow(exponent).ok_or("its time resolution is beyond reason")?;
+    let resolution = base.checked_pow(exponent).ok_or("its time resolution is too fine")?;
     let offset = block
         .options
         .iter()

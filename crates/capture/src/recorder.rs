@@ -1,7 +1,7 @@
-//! Recording from a data path that must never wait: frames go through a ring of fixed size to a thread that writes.
+//! Records from a data path that must never block: frames go through a ring of fixed size to a thread that writes them.
 //!
-//! What does not fit is counted and left out. Blocks reach the file whole and at least every 200 ms, so that a process
-//! that is killed loses only the last moments and leaves a readable file.
+//! Frames that do not fit into the ring are counted and dropped. Only complete blocks are written, at least every
+//! 200 ms, so that a killed process loses only its last frames and leaves a readable file.
 
 use crate::frame::Direction;
 use crate::writer::{InterfaceInfo, PacketInfo, Writer};
@@ -14,23 +14,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of the ring unless told otherwise.
+/// Default size of the ring, bytes.
 pub const DEFAULT_RING: usize = 8 << 20;
 
-/// What a recorder is made with.
+/// Options of a recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct RecorderOptions<'a> {
     /// Interface name, for the file.
     pub interface: &'a str,
-    /// For people.
+    /// Description of the interface, for the file.
     pub description: &'a str,
-    /// The program that captures.
+    /// Name of the capturing program, for the file.
     pub application: &'a str,
-    /// Bytes of the ring; a larger one bridges longer waits for the disk.
+    /// Size of the ring, bytes; a larger ring bridges longer waits for the disk.
     pub ring: usize,
 }
 
-/// How much was recorded.
+/// Numbers of recorded and of dropped frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// Frames in the file.
@@ -39,7 +39,7 @@ pub struct Recorded {
     pub dropped: u64,
 }
 
-/// Takes frames and never waits, grows or allocates.
+/// Takes frames without blocking or allocating.
 pub struct Recorder {
     ring: Producer<u8>,
     shared: Arc<Shared>,
@@ -47,19 +47,19 @@ pub struct Recorder {
     process: u32,
 }
 
-/// What both sides see.
+/// State that the recorder and its thread share.
 #[derive(Default)]
 struct Shared {
     written: AtomicU64,
     dropped: AtomicU64,
-    /// The writer is about to park until it is called.
+    /// The writing thread is about to park without a timeout.
     asleep: AtomicBool,
-    /// The writer has been told that the ring is half full.
+    /// The writing thread has been woken because the ring is half full.
     nudged: AtomicBool,
     stop: AtomicBool,
 }
 
-/// How a frame starts in the ring: lengths, time, direction.
+/// Length of an entry's header in the ring: two lengths, time, direction.
 const ENTRY: usize = 4 + 4 + 8 + 8;
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -71,8 +71,8 @@ impl Default for RecorderOptions<'_> {
 }
 
 impl Recorder {
-    /// Creates the file (an old one is replaced) and starts the thread that writes it. The thread inherits the signal
-    /// mask: block all signals around this call.
+    /// Creates the file, replacing an old one, and starts the thread that writes it. The thread inherits the signal
+    /// mask, so the caller must block all signals during this call.
     pub fn create(path: &Path, options: &RecorderOptions<'_>) -> io::Result<Self> {
         let file = File::create(path)?;
         let info = InterfaceInfo {
@@ -90,9 +90,9 @@ impl Recorder {
         Ok(Recorder { ring: producer, shared, thread: Some(thread), process: std::process::id() })
     }
 
-    /// Records a frame given in pieces; false if there was no room for it.
-    pub fn record(&mut self, info: &PacketInfo<'_>, pieces: &[&[u8]]) -> bool {
-        let frame: usize = pieces.iter().map(|piece| piece.len()).sum();
+    /// Records a frame, given as slices; false if the ring has no room for it.
+    pub fn record(&mut self, info: &PacketInfo<'_>, slices: &[&[u8]]) -> bool {
+        let frame: usize = slices.iter().map(|slice| slice.len()).sum();
         let comment = info.comment.as_bytes();
         let Ok(mut chunk) = self.ring.write_chunk(ENTRY + comment.len() + frame) else {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -106,11 +106,11 @@ impl Recorder {
         space.put(&info.timestamp.to_le_bytes());
         space.put(&u64::from(info.direction == Direction::Out).to_le_bytes());
         space.put(comment);
-        for piece in pieces {
-            space.put(piece);
+        for slice in slices {
+            space.put(slice);
         }
         chunk.commit_all();
-        // Pairs with the fence in `Drain::sleep`: one of the two sees the other.
+        // Pairs with the fence in `Drain::sleep`: either this thread sees `asleep`, or the other sees the frame.
         fence(Ordering::SeqCst);
         if self.shared.asleep.load(Ordering::Relaxed) && self.shared.asleep.swap(false, Ordering::Relaxed) {
             self.unpark();
@@ -120,7 +120,7 @@ impl Recorder {
         true
     }
 
-    /// How much was recorded so far.
+    /// Numbers of frames so far.
     pub fn recorded(&self) -> Recorded {
         Recorded {
             written: self.shared.written.load(Ordering::Relaxed),
@@ -128,8 +128,8 @@ impl Recorder {
         }
     }
 
-    /// Writes all that is in the ring, ends the thread and closes the file. Waits for the disk; later frames are
-    /// dropped. In a forked child it does nothing: the thread is the parent's.
+    /// Writes all frames in the ring, ends the thread and closes the file. It waits for the disk; later frames are
+    /// dropped. In a forked child it does nothing, because the thread exists only in the parent.
     pub fn finish(&mut self) -> io::Result<Recorded> {
         let Some(thread) = self.thread.take() else { return Ok(self.recorded()) };
         if std::process::id() != self.process {
@@ -138,7 +138,7 @@ impl Recorder {
         }
         self.shared.stop.store(true, Ordering::Release);
         thread.thread().unpark();
-        thread.join().map_err(|_| io::Error::other("the capture's writer panicked"))??;
+        thread.join().map_err(|_| io::Error::other("the capture's writing thread panicked"))??;
         Ok(self.recorded())
     }
 
@@ -157,12 +157,12 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        // Whoever wants to know of a failure calls `finish`.
+        // Callers that need the error call `finish`.
         let _ = self.finish();
     }
 }
 
-/// Free room in the ring, in two parts where it wraps.
+/// Free space in the ring, in two parts if it wraps.
 struct Space<'a> {
     first: &'a mut [u8],
     second: &'a mut [u8],
@@ -183,13 +183,13 @@ fn take_mut<'a>(slice: &mut &'a mut [u8], len: usize) -> &'a mut [u8] {
     taken
 }
 
-/// The writing side.
+/// The state of the writing thread.
 struct Drain {
     ring: Consumer<u8>,
     writer: Writer<Blocks>,
     shared: Arc<Shared>,
     comment: Vec<u8>,
-    /// Frames that the writer holds.
+    /// Frames in the writer's buffer.
     gathered: u64,
     failure: Option<io::Error>,
 }
@@ -216,7 +216,7 @@ impl Drain {
         }
     }
 
-    /// Parks until something comes; the first frame after a pause wakes us.
+    /// Parks until a frame arrives; the first frame after a pause wakes this thread.
     fn sleep(&self) {
         self.shared.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -237,7 +237,7 @@ impl Drain {
         };
         let (frame, comment) = (number(0, 4) as usize, number(4, 4) as usize);
         self.comment.resize(comment, 0);
-        // A frame is committed as a whole, so all of it is there.
+        // An entry is committed as a whole, so all of it is in the ring.
         self.ring.pop_entire_slice(&mut self.comment).expect("a comment follows its head");
         let chunk = self.ring.read_chunk(frame).expect("a frame follows its comment");
         let (first, second) = chunk.as_slices();
@@ -264,7 +264,7 @@ impl Drain {
         self.account(outcome);
     }
 
-    /// Counts gathered frames as written or dropped, once it is known which.
+    /// Counts buffered frames as written or dropped, once the outcome is known.
     fn account(&mut self, outcome: io::Result<()>) {
         self.failure = self.failure.take().or(outcome.err());
         if self.failure.is_some() {
@@ -275,7 +275,7 @@ impl Drain {
     }
 }
 
-/// A file that holds whole blocks only: what a failing write leaves behind is cut off.
+/// A file of complete blocks: after a failed write it is truncated to the last complete one.
 struct Blocks {
     file: File,
     whole: u64,
@@ -289,7 +289,7 @@ impl Write for Blocks {
                 Ok(bytes.len())
             }
             Err(error) => {
-                // Pipes have nothing to cut; the error that counts is the first.
+                // Pipes cannot be truncated; the first error is the one to report.
                 let _ = self.file.set_len(self.whole).and_then(|()| self.file.seek(SeekFrom::Start(self.whole)));
                 Err(error)
             }

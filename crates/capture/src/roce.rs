@@ -1,19 +1,19 @@
-//! The RoCEv2 packet in an Ethernet frame.
+//! Finds the RoCEv2 packet in an Ethernet frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_wire::ROCE_PORT;
 use weir_wire::ip::{Envelope, UDP_LEN};
 
-/// A UDP datagram as it lies in a frame.
+/// A UDP datagram in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Addresses, ports and what else the ICRC covers.
+    /// Addresses, ports and the other fields that the ICRC covers.
     pub envelope: Envelope,
     /// The IP and the UDP header, 28 or 48 bytes.
     pub ip_udp: &'a [u8],
-    /// What was captured of the UDP payload.
+    /// The captured part of the UDP payload.
     pub payload: &'a [u8],
-    /// Bytes that the payload had on the wire.
+    /// Length of the payload on the wire, bytes.
     pub payload_len: usize,
     /// The innermost VLAN identifier.
     pub vlan: Option<u16>,
@@ -27,7 +27,7 @@ impl Datagram<'_> {
         self.payload.len() == self.payload_len
     }
 
-    /// The UDP source port says which QP it comes from, roughly; the destination port what it is.
+    /// Whether the UDP destination port is RoCEv2's (4791).
     pub fn is_roce(&self) -> bool {
         self.envelope.dst_port == ROCE_PORT
     }
@@ -38,8 +38,8 @@ pub fn find(frame: &[u8]) -> Option<Datagram<'_>> {
     find_udp(frame).filter(Datagram::is_roce)
 }
 
-/// The UDP datagram in an Ethernet frame, whatever its port. `None` for all else, for fragments, for IPv4 options and
-/// for IPv6 extension headers, with none of which RoCE is sent.
+/// The UDP datagram in an Ethernet frame, to any port. `None` for all else, and for fragments, IPv4 options and IPv6
+/// extension headers, which RoCE does not use.
 pub fn find_udp(frame: &[u8]) -> Option<Datagram<'_>> {
     let (ethertype, vlan, ip) = skip_ethernet(frame)?;
     match ethertype {
@@ -107,7 +107,7 @@ fn datagram(ip: &[u8], envelope: Envelope, vlan: Option<u16>, traffic_class: u8)
     let udp_len = usize::from(u16_at(ip, headers - 4)?);
     let (ip_udp, rest) = ip.split_at_checked(headers)?;
     let payload_len = udp_len.checked_sub(UDP_LEN)?;
-    // Short frames are padded: the UDP length tells what is real.
+    // Short frames are padded; the UDP length is that of the datagram.
     let payload = &rest[..payload_len.min(rest.len())];
     Some(Datagram { envelope, ip_udp, payload, payload_len, vlan, traffic_class })
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_capture_shows_as_such() {
+    fn a_capture_with_a_length_limit_is_not_whole() {
         let bytes = frame(&[], &envelope("10.0.0.1", "10.0.0.2"), &[9; 100]);
         let got = find(&bytes[..14 + 28 + 40]).unwrap();
         assert_eq!((got.payload.len(), got.payload_len, got.is_whole()), (40, 100, false));

@@ -1,4 +1,4 @@
-//! Our reading of a capture beside tshark's: every field of every RoCEv2 packet. For tests and the curious.
+//! Compares Weir's parsing of a capture with tshark's: every field of every RoCEv2 packet. For tests.
 
 use crate::reader::{CaptureError, open};
 use crate::roce;
@@ -7,31 +7,31 @@ use std::process::{Command, Stdio};
 use thiserror::Error;
 use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Operation, Packet, Reth, icrc};
 
-/// How the two readings stand to each other.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Frames that both read alike.
+    /// Frames that both parse alike.
     pub passed: usize,
-    /// Frames with a wrong ICRC that are no packet to us, or another one: what was damaged means nothing.
+    /// Frames with a wrong ICRC that Weir cannot parse or parses differently; damaged packets are not compared.
     pub skipped: usize,
-    /// What differs, a line each.
+    /// Differences, a line for each frame.
     pub failures: Vec<String>,
 }
 
-/// Why no comparison came about.
+/// Why there is no comparison.
 #[derive(Debug, Error)]
 pub enum CompareError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     #[error("cannot run tshark: {0}")]
     Run(#[from] std::io::Error),
-    #[error("tshark fails: {0}")]
+    #[error("tshark failed: {0}")]
     Tshark(String),
-    #[error("tshark sees {theirs} frames where we see {ours}")]
+    #[error("tshark reads {theirs} frames, Weir {ours}")]
     Count { ours: usize, theirs: usize },
 }
 
-/// Reads the file with tshark and with our own parser, and compares.
+/// Reads the file with tshark and with Weir's parser, and compares the fields.
 pub fn compare(path: impl AsRef<Path>) -> Result<Comparison, CompareError> {
     let rows = read_with_tshark(path.as_ref())?;
     let frames = open(path)?.collect::<Result<Vec<_>, _>>()?;
@@ -55,7 +55,7 @@ enum Outcome {
     Different(String),
 }
 
-/// How tshark prints a field.
+/// The format in which tshark prints a field.
 #[derive(Clone, Copy)]
 enum Print {
     /// Decimal, 0x and hexadecimal, or True and False.
@@ -64,11 +64,11 @@ enum Print {
     Bytes,
 }
 
-/// A field of tshark's, and the same by our parser.
+/// A field's name in tshark, its format, and its value from Weir's parser.
 type Field = (&'static str, Print, fn(&Packet<'_>) -> Option<u64>);
 
 const MALFORMED: &str = "_ws.malformed";
-/// Payload as far as no other dissector claims it; tshark counts the pad as payload.
+/// Payload length, if no other dissector claims the payload; tshark counts the pad bytes as payload.
 const PAYLOAD_LEN: &str = "data.len";
 
 const FIELDS: [Field; 22] = [
@@ -102,13 +102,13 @@ const FIELDS: [Field; 22] = [
     ("infiniband.invariant.crc", Print::Number, |p| Some(p.icrc.swap_bytes().into())),
     (PAYLOAD_LEN, Print::Number, |p| Some((p.payload.len() + usize::from(p.headers.bth.pad)) as u64)),
 ];
-/// So many of the fields stand in the BTH.
+/// Number of the fields, from the first, that are in the BTH.
 const BTH_FIELDS: usize = 8;
 
-/// One row per frame: whether it is malformed, then [`FIELDS`].
+/// A row for each frame: whether it is malformed, then [`FIELDS`].
 fn read_with_tshark(path: &Path) -> Result<Vec<Vec<String>>, CompareError> {
     let mut tshark = Command::new("tshark");
-    // Its RPC-over-RDMA dissector takes any SEND for its own and then finds it malformed.
+    // tshark's RPC-over-RDMA dissector claims every SEND, and then reports it as malformed.
     tshark.args(["-n", "--disable-protocol", "rpcordma", "-T", "fields", "-E", "occurrence=f", "-E", "separator=/t"]);
     tshark.args(["-e", MALFORMED]);
     for (name, ..) in FIELDS {
@@ -123,12 +123,12 @@ fn read_with_tshark(path: &Path) -> Result<Vec<Vec<String>>, CompareError> {
 }
 
 fn check(row: &[String], frame: &[u8]) -> Outcome {
-    let [malformed, fields @ ..] = row else { return Outcome::Different("tshark says nothing".into()) };
+    let [malformed, fields @ ..] = row else { return Outcome::Different("tshark printed nothing".into()) };
     let opcode = fields.first().map_or("", String::as_str);
     let Some(datagram) = roce::find(frame) else {
         return match opcode {
             "" => Outcome::Alike,
-            _ => Outcome::Different(format!("no RoCE packet to us, opcode {opcode} to tshark")),
+            _ => Outcome::Different(format!("no RoCE packet to Weir, opcode {opcode} to tshark")),
         };
     };
     let good = datagram.is_whole()
@@ -140,7 +140,7 @@ fn check(row: &[String], frame: &[u8]) -> Outcome {
         Err(error) => return Outcome::Different(format!("good ICRC, but {error}")),
     };
     let operation = packet.headers.bth.opcode.operation();
-    // tshark 4.0 does not know these two nor what is reserved, and reads no further than their BTH.
+    // tshark 4.0 does not know these two operations and reserved ones, and parses only their BTH.
     let known = !matches!(operation, None | Some(Operation::Flush | Operation::AtomicWrite));
     if !malformed.is_empty() && good && known {
         return Outcome::Different(format!("malformed to tshark: {malformed}"));
@@ -151,7 +151,7 @@ fn check(row: &[String], frame: &[u8]) -> Outcome {
         let (ours, theirs) = (ours(&packet), number(*print, text));
         let unclaimed = *name != PAYLOAD_LEN || theirs.is_some();
         if ours != theirs && unclaimed {
-            differences.push(format!("{name} is {ours:x?} to us, {theirs:x?} to tshark"));
+            differences.push(format!("{name} is {ours:x?} to Weir, {theirs:x?} to tshark"));
         }
     }
     match differences.is_empty() {
@@ -180,7 +180,7 @@ mod tests {
     use weir_wire::ip::Envelope;
     use weir_wire::{Aeth, Bth, Headers, Opcode, Psn, ROCE_PORT, Service};
 
-    /// An Ethernet frame with an acknowledgement, and what tshark says of it.
+    /// An Ethernet frame with an ACK, and tshark's row for it.
     fn acknowledgement() -> (Vec<u8>, Vec<String>) {
         let bth = Bth::new(Opcode::new(Service::Rc, Operation::Acknowledge), 0x1b, Psn::new(77));
         let mut headers = Headers::new(bth);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_fields_pass_and_any_other_fails() {
+    fn equal_fields_pass_and_each_difference_fails() {
         let (frame, row) = acknowledgement();
         assert!(matches!(check(&row, &frame), Outcome::Alike));
         for changed in 0..row.len() {

@@ -1,29 +1,29 @@
-//! Writing pcapng: one section, one Ethernet interface, nanoseconds.
+//! Writes pcapng: one section, one Ethernet interface, timestamps in nanoseconds.
 //!
-//! Blocks are gathered and handed on whole, so that a file ends between two blocks even if the process is killed.
+//! Only complete blocks are written, so that a file ends between two blocks even if the process is killed.
 
 use crate::frame::{Direction, LINKTYPE_ETHERNET};
 use std::io::{self, Write};
 
-/// What the file says about its interface.
+/// The description of the interface in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct InterfaceInfo<'a> {
     /// Interface name.
     pub name: &'a str,
-    /// For people.
+    /// Description of the interface.
     pub description: &'a str,
-    /// The program that captures.
+    /// Name of the capturing program.
     pub application: &'a str,
 }
 
-/// What the file says about a packet beside its bytes.
+/// The metadata of a packet in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketInfo<'a> {
     /// Nanoseconds since 1970.
     pub timestamp: u64,
-    /// Which way it went.
+    /// Sent or received.
     pub direction: Direction,
-    /// A remark, empty = none. Only its first 4096 bytes are kept.
+    /// A comment; empty for none. Only its first 4096 bytes are kept.
     pub comment: &'a str,
 }
 
@@ -54,7 +54,7 @@ mod option {
     pub const ISB_IFDROP: u16 = 5;
 }
 
-/// Gathered bytes above which they are handed on.
+/// Buffered bytes above which they are written.
 const BUFFER: usize = 1 << 18;
 const MAX_COMMENT: usize = 4096;
 
@@ -82,16 +82,16 @@ impl<W: Write> Writer<W> {
         writer
     }
 
-    /// Adds a frame, given in pieces.
-    pub fn packet(&mut self, info: &PacketInfo<'_>, pieces: &[&[u8]]) -> io::Result<()> {
-        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+    /// Adds a frame, given as slices.
+    pub fn packet(&mut self, info: &PacketInfo<'_>, slices: &[&[u8]]) -> io::Result<()> {
+        let len: usize = slices.iter().map(|slice| slice.len()).sum();
         self.block(ENHANCED_PACKET, |body| {
             body.extend(0u32.to_le_bytes());
             put_timestamp(body, info.timestamp);
             body.extend((len as u32).to_le_bytes());
             body.extend((len as u32).to_le_bytes());
-            for piece in pieces {
-                body.extend_from_slice(piece);
+            for slice in slices {
+                body.extend_from_slice(slice);
             }
             pad(body, len);
             if !info.comment.is_empty() {
@@ -107,7 +107,7 @@ impl<W: Write> Writer<W> {
         if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
-    /// Adds interface statistics: frames seen in all, and how many of them could not be written.
+    /// Adds interface statistics: the number of all frames, and of those that could not be written.
     pub fn statistics(&mut self, now: u64, received: u64, dropped: u64) {
         let started = self.started;
         self.block(INTERFACE_STATISTICS, |body| {
@@ -124,19 +124,19 @@ impl<W: Write> Writer<W> {
         });
     }
 
-    /// Hands all gathered blocks on. After an error they are gone.
+    /// Writes all buffered blocks. After an error they are discarded.
     pub fn flush(&mut self) -> io::Result<()> {
         let outcome = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
         self.buffer.clear();
         outcome
     }
 
-    /// Whether anything is gathered.
+    /// Whether there are buffered blocks.
     pub fn is_pending(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    /// Where the blocks go.
+    /// The underlying writer.
     pub fn get_ref(&self) -> &W {
         &self.out
     }
@@ -165,12 +165,12 @@ fn put_option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     pad(body, value.len());
 }
 
-/// Fills up to four bytes.
+/// Pads to a multiple of four bytes.
 fn pad(body: &mut Vec<u8>, len: usize) {
     body.extend_from_slice(&[0; 3][..len.wrapping_neg() % 4]);
 }
 
-/// The longest start of `text` of at most `max` bytes.
+/// The longest prefix of `text` with at most `max` bytes.
 fn prefix(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]

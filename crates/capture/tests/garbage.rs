@@ -1,10 +1,10 @@
-//! No file makes a reader panic, loop or take memory without bound.
+//! No file makes the reader panic, loop, or use unlimited memory.
 
 use proptest::prelude::*;
 use std::io::Cursor;
 use weir_capture::{Direction, InterfaceInfo, PacketInfo, Reader, Writer, roce};
 
-/// Reads all; the number of frames is bounded by the length of the file.
+/// Reads all frames; the length of the file limits their number.
 fn read_all(bytes: Vec<u8>) {
     let len = bytes.len();
     let Ok(reader) = Reader::new(Cursor::new(bytes)) else { return };
@@ -45,7 +45,7 @@ fn magic() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    // PROPTEST_CASES asks for more: `make soak` does.
+    // `make soak` sets PROPTEST_CASES for more cases.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]

@@ -1,4 +1,4 @@
-//! The recorder: nothing blocks, nothing is lost silently, and a killed process leaves a readable file.
+//! The recorder does not block, counts all dropped frames, and a killed process leaves a readable file.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ fn read(path: &Path) -> (Vec<Frame>, Statistics) {
 fn all_that_fits_is_written_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pcapng");
-    // Frames of many sizes go round the small ring often, so that they wrap at every place.
+    // Frames of many sizes wrap around the small ring at many offsets.
     let options = RecorderOptions { ring: 20_000, interface: "lo", ..Default::default() };
     let mut recorder = Recorder::create(&path, &options).unwrap();
     let bytes: Vec<u8> = (0..5000).map(|n| n as u8).collect();
@@ -47,7 +47,7 @@ fn all_that_fits_is_written_in_order() {
 }
 
 #[test]
-fn a_flood_is_counted_not_waited_for() {
+fn frames_beyond_the_ring_are_counted_without_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions { ring: 1 << 16, ..Default::default() }).unwrap();
@@ -56,7 +56,7 @@ fn a_flood_is_counted_not_waited_for() {
     for i in 0..20_000 {
         taken += u64::from(recorder.record(&info(i, ""), &[&frame]));
     }
-    // Larger than the ring: it can never fit.
+    // This frame is larger than the ring.
     assert!(!recorder.record(&info(0, ""), &[&[0; 1 << 16]]));
     let recorded = recorder.finish().unwrap();
     assert_eq!(recorded.written, taken);
@@ -68,12 +68,12 @@ fn a_flood_is_counted_not_waited_for() {
 }
 
 #[test]
-fn frames_reach_the_file_soon() {
+fn frames_reach_the_file_within_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions::default()).unwrap();
     for i in 1..=3 {
-        // Once out of a long sleep, twice in a row.
+        // Frames 1 and 3 come after a pause, frame 2 directly after frame 1.
         std::thread::sleep(Duration::from_millis(if i == 2 { 0 } else { 150 }));
         recorder.record(&info(i, ""), &[b"frame"]);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -85,14 +85,14 @@ fn frames_reach_the_file_soon() {
 }
 
 #[test]
-fn a_file_that_cannot_be_made_is_an_error() {
+fn a_file_that_cannot_be_created_is_an_error() {
     assert!(Recorder::create(Path::new("/nonexistent/a.pcapng"), &RecorderOptions::default()).is_err());
     if Path::new("/dev/full").exists() {
         assert!(Recorder::create(Path::new("/dev/full"), &RecorderOptions::default()).is_err());
     }
 }
 
-/// Unmounts when it goes.
+/// Unmounts when dropped.
 struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
@@ -121,11 +121,11 @@ fn a_full_disk_leaves_a_readable_file_and_an_error() {
     assert!((0..).zip(&frames).all(|(i, frame)| frame.timestamp == i));
 }
 
-/// Not a test of its own: the process that `a_killed_process_leaves_a_readable_file` kills.
+/// No test by itself: the process that `a_killed_process_leaves_a_readable_file` kills.
 #[test]
 #[ignore = "another test starts it"]
 fn victim() {
-    let path = std::env::var_os(FILE_OF_THE_VICTIM).expect("only another test starts it");
+    let path = std::env::var_os(FILE_OF_THE_VICTIM).expect("another test starts this one, with this variable");
     let mut recorder = Recorder::create(Path::new(&path), &RecorderOptions::default()).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut i = 0;

@@ -1,4 +1,4 @@
-//! What is written is read again, and other programs' formats are read right.
+//! The reader reads the writer's files unchanged, and the formats of other programs.
 
 use std::io::Write;
 use weir_capture::{CaptureError, Direction, Frame, InterfaceInfo, LinkType, PacketInfo, Reader, Writer, open};
@@ -9,7 +9,7 @@ fn read(bytes: &[u8]) -> Result<Vec<Frame>, CaptureError> {
     Reader::new(std::io::Cursor::new(bytes.to_vec()))?.collect()
 }
 
-/// A classic file with one frame of five bytes, of seven on the wire.
+/// A classic pcap file with a frame that is two bytes longer on the wire.
 fn classic(magic: u32, link_type: u32, fraction: u32, frame: &[u8], big_endian: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let put = |bytes: &mut Vec<u8>, value: u32, len: usize| {
@@ -30,7 +30,7 @@ fn classic(magic: u32, link_type: u32, fraction: u32, frame: &[u8], big_endian: 
 }
 
 #[test]
-fn packets_survive_writing_and_reading() {
+fn written_packets_are_read_back_unchanged() {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, &INFO, 1);
     let mut expected = Vec::new();
@@ -130,7 +130,7 @@ fn a_big_endian_section_with_its_own_clock() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn damaged_files_are_errors_with_an_offset() {
     let missing = open("/nonexistent/file.pcap").err().unwrap();
     assert!(missing.to_string().contains("/nonexistent/file.pcap"));
     let mut text = tempfile::NamedTempFile::new().unwrap();
@@ -146,7 +146,7 @@ fn errors_say_what_is_wrong() {
     absurd[32..36].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(matches!(read(&absurd), Err(CaptureError::Truncated { .. } | CaptureError::Corrupt { .. })));
 
-    // A process information block shorter than a block, and a packet block that claims more than it has.
+    // A process information block with a length of 4, and a packet block with a packet length beyond its end.
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes, &INFO, 1);
     writer.flush().unwrap();

@@ -1,4 +1,4 @@
-//! tshark reads every packet of the fixtures, and every file that we write, as we do.
+//! tshark and Weir parse every packet of the fixtures, and of the files that Weir writes, alike.
 
 use std::path::{Path, PathBuf};
 use weir_capture::{Direction, PacketInfo, Recorder, RecorderOptions, open, tshark};
@@ -23,7 +23,7 @@ fn fixtures() {
 
 #[test]
 #[ignore = "needs tshark"]
-fn what_we_write() {
+fn recorded_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("copy.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions { interface: "eth0", ..Default::default() }).unwrap();
@@ -40,8 +40,8 @@ fn what_we_write() {
 
 #[test]
 #[ignore = "needs tshark"]
-fn a_difference_is_seen() {
-    // An opcode that does not exist, under a good ICRC: to us no packet, to tshark one.
+fn a_difference_is_reported() {
+    // An opcode that does not exist, with a good ICRC: a packet to tshark, but not to Weir.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("odd.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions::default()).unwrap();
@@ -51,7 +51,7 @@ fn a_difference_is_seen() {
     *icrc = weir_wire::icrc::compute_framed(&head[14..14 + 28], &head[14 + 28..]).to_le_bytes();
     let info = PacketInfo { timestamp: 0, direction: Direction::In, comment: "" };
     recorder.record(&info, &[&data]);
-    // The same with a wrong ICRC is passed over.
+    // The same with a wrong ICRC is skipped.
     data[14 + 28] = 0x38;
     recorder.record(&info, &[&data]);
     recorder.finish().unwrap();

@@ -1,4 +1,4 @@
-//! `weir devices`: what programs see, and what is not available here.
+//! `weir devices`: the devices that programs see, and the features that are not available on this machine.
 
 use crate::invalidation::{self, Invalidation};
 use anyhow::{Context, Result};
@@ -17,7 +17,7 @@ pub struct DevicesArgs {
     json: bool,
 }
 
-/// One device, as `--json` prints it.
+/// A device, as `--json` prints it.
 #[derive(Serialize, Debug)]
 struct Shown {
     name: String,
@@ -25,18 +25,18 @@ struct Shown {
     ifindex: u32,
     /// `up` or `down`.
     state: &'static str,
-    /// Of the interface, bytes.
+    /// The interface's MTU, bytes.
     mtu: u32,
     gids: Vec<Gid>,
-    /// How changes of on-demand memory are seen.
+    /// How the adapter is notified of changes of on-demand memory.
     invalidation: Invalidation,
-    /// Features of the kernel that have a fallback.
+    /// Kernel features that have a fallback.
     features: Vec<Feature>,
-    /// What is not available here, and why.
+    /// What is not available on this machine, and why.
     notes: Vec<String>,
 }
 
-/// A feature of the kernel, by the name that `--without` takes.
+/// A kernel feature, by the name that `--without` takes.
 #[derive(Serialize, Debug)]
 struct Feature {
     name: &'static str,
@@ -49,7 +49,7 @@ struct Feature {
     fallback: Option<&'static str>,
 }
 
-/// One used slot of the GID table.
+/// A used entry of the GID table.
 #[derive(Serialize, Debug)]
 struct Gid {
     index: usize,
@@ -61,12 +61,12 @@ struct Gid {
 pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
     let features = weir_device::features().map_err(anyhow::Error::msg)?;
     let error = |weir_device::Errno(errno)| std::io::Error::from_raw_os_error(errno);
-    let devices = weir_device::devices().map_err(error).context("cannot look at the interfaces here")?;
+    let devices = weir_device::devices().map_err(error).context("cannot list the network interfaces")?;
     let devices: Vec<Shown> = devices.into_iter().map(|device| Shown::new(device, &features)).collect();
     if args.json {
         println!("{}", serde_json::to_string_pretty(&devices)?);
     } else if devices.is_empty() {
-        println!("no devices: no interface here has an address");
+        println!("no devices: no interface in this network namespace has an address");
     } else {
         let texts: Vec<String> = devices.iter().map(text).collect();
         print!("{}", texts.join("\n"));
@@ -104,7 +104,7 @@ impl From<&weir_device::Feature> for Feature {
     }
 }
 
-/// A GID in full, as sysfs writes it; IPv4 addresses are mapped (IBTA annex A17.4.1.1, RFC 4291 2.5.5.2).
+/// A GID in full, in the format of sysfs; IPv4 addresses are mapped (IBTA annex A17.4.1.1, RFC 4291 2.5.5.2).
 fn gid(address: IpAddr) -> String {
     let mapped: Ipv6Addr = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn json_names_each_used_slot_by_its_index() {
+    fn json_names_each_used_gid_entry_by_its_index() {
         let mut json = serde_json::to_value([device()]).unwrap();
         let invalidation = json[0].as_object_mut().unwrap().remove("invalidation").unwrap();
         assert!(invalidation["interposed"].as_array().unwrap().contains(&"munmap".into()), "{invalidation}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_it_all() {
+    fn text_shows_gids_features_and_notes() {
         let mut device = device();
         let feature = |name, unused: Option<&str>| {
             let unused = unused.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! The environment that puts Weir under a program, and `weir env`, which prints it for a shell.
+//! The environment variables that make a program use Weir, and `weir env`, which prints them for a shell.
 
 use crate::library;
 use crate::options::Options;
@@ -32,26 +32,26 @@ pub fn run(args: &EnvArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All variables, LD_LIBRARY_PATH first: our folder before what is there already.
+/// All variables, LD_LIBRARY_PATH first: Weir's folder, then the entries that it has already.
 pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
     let mut variables = options.variables()?;
     let folder = library::find()?.folder.to_string_lossy().into_owned();
     let before = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     variables.insert(0, ("LD_LIBRARY_PATH", search_path(&folder, &before)));
-    // Where none can be had, the program does without.
+    // Without a run folder the program shows no counters (`weir stat`), which is no error.
     if let Ok(run) = weir_device::stat::folder::prepare() {
         variables.push((weir_device::stat::folder::VARIABLE, run.to_string_lossy().into_owned()));
     }
     Ok(variables)
 }
 
-/// An empty entry would mean the current folder to the loader.
+/// Weir's folder and the old entries without empty ones: to the loader an empty entry means the current folder.
 fn search_path(folder: &str, before: &str) -> String {
     let rest = before.split(':').filter(|entry| !entry.is_empty() && *entry != folder);
     std::iter::once(folder).chain(rest).collect::<Vec<_>>().join(":")
 }
 
-/// In single quotes, as every POSIX shell reads them, unless it is plain.
+/// Single-quoted for a POSIX shell, unless it needs no quotes.
 fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,%+@".contains(c);
     if !value.is_empty() && value.chars().all(plain) {
@@ -65,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_folder_comes_first_and_once() {
+    fn weirs_folder_comes_first_and_once() {
         assert_eq!(search_path("/w", ""), "/w");
         assert_eq!(search_path("/w", "/a::/w:/b:"), "/w:/a:/b");
     }
 
     #[test]
-    fn a_shell_reads_back_what_was_quoted() {
+    fn a_shell_reads_back_the_quoted_value() {
         for value in ["plain/1.0", "two words", "it's", "$HOME `x` \"y\" \\", ""] {
             let script = format!("printf %s {}", quoted(value));
             let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();

@@ -1,24 +1,25 @@
-//! What `weir devices` says of on-demand memory: which changes of it the adapter hears of, and which it does not.
+//! What `weir devices` prints about on-demand memory: which changes the adapter is notified of, and which it is not.
 
 use serde::Serialize;
 use std::fmt::Write;
 use weir_device::{Feature, userfault};
 
-/// How the adapter hears that on-demand memory is unmapped, moved, emptied or protected.
+/// How the adapter is notified that on-demand memory is unmapped, moved, emptied or protected.
 #[derive(Serialize, Debug)]
 pub struct Invalidation {
-    /// Functions of the C library that Weir stands before, in programs that it is linked or preloaded into.
+    /// Functions of the C library that Weir interposes, in programs that it is linked or preloaded into.
     interposed: &'static [&'static str],
-    /// How userfaultfd can be had here, which tells of the rest.
+    /// How this process can open a userfaultfd, which reports most other changes; `None` if it cannot.
     userfaultfd: Option<&'static str>,
     /// Why it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     userfaultfd_error: Option<String>,
-    /// What nobody tells of. The adapter finds out when it next touches the memory, which costs a page fault of its own.
+    /// Changes without a notification. The adapter detects them when it next accesses the memory, which costs a page
+    /// fault.
     unseen: Vec<&'static str>,
 }
 
-/// What holds for programs that start now, here, where these features of the kernel are in use.
+/// What holds for programs that start now on this machine. `features`: the kernel features that Weir uses or not.
 pub fn here(features: &[Feature]) -> Invalidation {
     let unused =
         features.iter().filter(|feature| feature.name == "userfaultfd").find_map(|feature| feature.unused.clone());
@@ -32,7 +33,7 @@ pub fn here(features: &[Feature]) -> Invalidation {
 const INTERPOSED: &[&str] =
     &["brk", "madvise", "mmap", "mprotect", "mremap", "munmap", "pkey_mprotect", "sbrk", "shmdt"];
 
-/// Whatever the kernel allows.
+/// Not reported on any kernel.
 const ALWAYS_UNSEEN: &[&str] = &[
     "swap-out",
     "hole punching and truncation of files",
@@ -74,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_to_be_interposed_is() {
+    fn the_listed_functions_are_those_that_the_library_exports() {
         let map = include_str!("../../verbs/libibverbs.map");
         let (_, nodes) = map.split_once("\nGLIBC_2.2.5").unwrap();
         let (nodes, _) = nodes.split_once("/*").unwrap();
         let mut exported: Vec<&str> = nodes.lines().filter_map(|line| line.trim().strip_suffix(';')).collect();
-        // `ioctl` is there to make room for a program's own userfaultfd; mmap64 is mmap. Others end the process, or are
-        // about signals.
+        // `ioctl` is interposed for programs that register memory with a userfaultfd of their own; mmap64 is mmap. The
+        // others end the process, or are about signals.
         exported.retain(|name| !["}", "ioctl", "mmap64"].contains(name));
         exported.retain(|name| !["exit", "Exit", "exec", "sig"].iter().any(|part| name.contains(part)));
         exported.sort_unstable();
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_is_not_covered() {
+    fn without_userfaultfd_free_and_raw_system_calls_are_not_covered() {
         let text = Invalidation::new(Err("Operation not permitted".to_owned())).text();
         assert!(text.contains("no userfaultfd: Operation not permitted"), "{text}");
         assert!(text.contains("; free() and raw system calls\n"), "{text}");

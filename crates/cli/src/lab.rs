@@ -1,4 +1,4 @@
-//! `weir lab`: the published experiments, repeated on the simulator or live, beside what the papers claim.
+//! `weir lab`: repeats the published experiments on the simulator or live, and compares them with the papers' claims.
 
 mod micro;
 
@@ -24,53 +24,53 @@ pub struct LabArgs {
 
 #[derive(Subcommand, Debug)]
 enum LabAction {
-    /// List the experiments, and where they were published
+    /// List the experiments and their publications
     List {
         /// Print JSON instead of a table
         #[arg(long)]
         json: bool,
     },
-    /// Run experiments: tables here, data and figures into a folder
+    /// Run experiments: print tables, write data and figures to a folder
     Run(RunArgs),
-    /// One run of the papers' micro-benchmark, with a packet ladder
+    /// Run the papers' micro-benchmark once and print its packets
     Micro(micro::MicroArgs),
 }
 
 #[derive(Args, Debug)]
 struct RunArgs {
-    /// Which; `all` are all
+    /// IDs of the experiments, or `all`
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
-    /// On this adapter, in place of ConnectX-4; experiments about adapters of their own are left out
+    /// Adapter to use instead of ConnectX-4; experiments that compare fixed adapters are skipped
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Two processes on this machine, in real time
+    /// Run live: two processes on this machine, in real time
     #[arg(long, conflicts_with = "sim")]
     live: bool,
-    /// On the simulator, in virtual time (the default)
+    /// Run on the simulator, in virtual time (the default)
     #[arg(long)]
     sim: bool,
     /// Runs of each setting [default: the experiment's own, mostly 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     trials: Option<u32>,
-    /// Of all that is left to chance; the same seed simulates the same
+    /// Seed of all random choices; simulations with the same seed give the same results
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Where data, figures and claims go
+    /// Folder for data, figures and claims
     #[arg(long, value_name = "DIR", default_value = "weir-lab")]
     out: PathBuf,
     /// Print the claims as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// And one page with everything, index.html
+    /// Also write index.html, a page with all tables, figures and claims
     #[arg(long)]
     html: bool,
-    /// And an index of the figures in Markdown, README.md
+    /// Also write README.md, an index of the figures in Markdown
     #[arg(long)]
     markdown: bool,
 }
 
-/// Runs `weir lab`. A claim that fails is no failure of the command.
+/// Runs `weir lab`. A claim that does not hold does not make the command fail.
 pub fn run(args: LabArgs) -> Result<ExitCode> {
     match args.action {
         LabAction::List { json } => list(json),
@@ -103,12 +103,12 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
     }
     let (wanted, left_out): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|e| e.live || !args.live);
     for experiment in left_out {
-        eprintln!("weir lab: {} is simulated only: two processes would take too long", experiment.id);
+        eprintln!("weir lab: skipping {}: it is simulated only, a live run would take too long", experiment.id);
     }
     let (left_out, wanted): (Vec<_>, Vec<_>) =
         wanted.into_iter().partition(|e| e.own_adapters && args.profile.is_some());
     for experiment in left_out {
-        eprintln!("weir lab: {} is about adapters of its own: it is left out with --profile", experiment.id);
+        eprintln!("weir lab: skipping {}: it compares fixed adapters, so --profile does not apply", experiment.id);
     }
     ensure!(!wanted.is_empty(), "nothing is left to run");
     let make = maker(args)?;
@@ -140,7 +140,7 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who runs the micro-benchmark.
+/// Makes the runner of the micro-benchmark: live or simulated.
 fn maker(args: &RunArgs) -> Result<Box<Maker>> {
     match args.live {
         true => {
@@ -159,7 +159,7 @@ fn run_one(args: &RunArgs, experiment: &'static Experiment, make: &Maker) -> Res
     let bar = ProgressBar::new(0).with_style(style).with_prefix(experiment.id);
     let bench = Bench {
         runner: make,
-        // Real processes are to have the machine for themselves.
+        // Live runs need the machine for themselves.
         threads: if args.live { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) },
         profile: args.profile.as_deref(),
         trials: args.trials,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_folder_takes_everything_of_a_run() {
+    fn a_run_writes_all_files_to_its_folder() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
         let line =
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn wrong_arguments_are_refused() {
         assert!(parse("lab run").is_err() && parse("lab run all --live --sim").is_err());
         let unknown = run(parse("lab run nothing").unwrap()).unwrap_err();
         assert!(unknown.to_string().contains("weir lab list"), "{unknown}");

@@ -1,4 +1,4 @@
-//! The `weir` command: puts Weir under programs, shows its devices, demonstrates and measures it.
+//! The `weir` command: runs programs with Weir, lists its devices, demonstrates and measures it.
 
 mod bench;
 mod demo;
@@ -20,7 +20,7 @@ pub use weir_stage as stage;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// RDMA for machines that have none: a RoCEv2 adapter in software, inside the process that uses it.
+/// An RDMA adapter (RoCEv2) in software that runs inside the process that uses it.
 #[derive(Parser, Debug)]
 #[command(name = "weir", version, max_term_width = 100, after_help = TOUR)]
 struct Cli {
@@ -29,35 +29,35 @@ struct Cli {
 }
 
 const TOUR: &str = "\
-For a first look: `weir demo`. Your own program, on two hosts or in two terminals:
+To try it: `weir demo`. To run your own program, on two hosts or in two terminals:
   weir run -- ib_write_bw
   weir run -- ib_write_bw ADDRESS
-With faults and a capture for Wireshark:
+With injected faults and a capture for Wireshark:
   weir run --faults loss=0.01,seed=7 --capture weir-%p.pcapng -- ib_write_bw ADDRESS";
 
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Run a program with Weir as its RDMA adapter
     Run(run::RunArgs),
-    /// Print the variables that put Weir under programs: eval "$(weir env)"
+    /// Print the environment variables that make programs use Weir: eval "$(weir env)"
     Env(environment::EnvArgs),
-    /// List the devices that programs see, and what is not available here
+    /// List the devices that programs see, and the features that are not available on this machine
     Devices(devices::DevicesArgs),
-    /// Show unmodified perftest over Weir, every byte verified, iperf3 beside it; takes a minute
+    /// Run unmodified perftest over Weir beside iperf3 and verify every byte; takes a minute
     Demo(demo::DemoArgs),
-    /// Measure in turns against raw sockets and peers
+    /// Measure throughput, latency, CPU and memory against raw UDP sockets, UCX and iperf3
     Bench(bench::BenchArgs),
-    /// Show what processes with Weir in them do, live: traffic, QPs, page faults
+    /// Show live counters of processes that use Weir: traffic, QPs, page faults
     Stat(stat::StatArgs),
-    /// List the adapters that Weir can be like, flaws included, and explain their values
+    /// List the adapters that Weir can imitate, flaws included, and explain their parameters
     Profiles(profiles::ProfilesArgs),
-    /// Repeat the published experiments, simulated or live, beside what the papers claim
+    /// Repeat published experiments, simulated or live, and compare the results with the papers' claims
     Lab(lab::LabArgs),
     /// Print the version
     Version,
 }
 
-/// Runs the command; errors go to stderr.
+/// Runs the command and prints errors to stderr.
 pub fn main() -> ExitCode {
     signals::end_on_closed_pipes();
     variables::drop_empty();
@@ -89,12 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn clap_accepts_the_command_definition() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_programs_own_options_are_its_own() {
+    fn options_after_the_program_belong_to_the_program() {
         let cli = Cli::try_parse_from(["weir", "run", "--icrc", "always", "--", "ib_write_bw", "-d", "x", "--help"]);
         assert!(matches!(cli.unwrap().command, Action::Run(_)));
     }

@@ -1,29 +1,29 @@
-//! Where Weir's libibverbs.so.1 is, and which of its two builds fits this machine.
+//! Finds Weir's libibverbs.so.1, and chooses the one of its two builds that fits this machine.
 
 use anyhow::{Context, Result, bail};
 use goblin::elf::Elf;
 use std::path::{Path, PathBuf};
 
-/// The name that programs ask the loader for.
+/// The soname that programs need.
 const NAME: &str = "libibverbs.so.1";
 
 /// A folder for LD_LIBRARY_PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     pub folder: PathBuf,
-    /// The distribution's own library, which serves the private symbols that its other libraries ask for; `None`
-    /// where it is not installed.
+    /// The distribution's own libibverbs, which provides the private symbols that the distribution's other libraries
+    /// need; `None` if it is not installed.
     pub distribution: Option<PathBuf>,
 }
 
-/// The folder with everything that is not the `weir` command: `WEIR_LIB_DIR`, otherwise `../lib/weir` as seen from the
-/// command. The build tree (`target/weir`) and an installation are laid out alike.
+/// The folder with all installed files but the `weir` command: `WEIR_LIB_DIR`, otherwise `../lib/weir` relative to the
+/// command's folder. The build tree (`target/weir`) has the layout of an installation.
 pub fn folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("WEIR_LIB_DIR").filter(|folder| !folder.is_empty()) {
         return Ok(std::path::absolute(folder)?);
     }
-    let exe = std::env::current_exe().context("cannot tell where the weir command is")?;
-    let bin = exe.parent().context("the weir command lies in no folder")?;
+    let exe = std::env::current_exe().context("cannot find the path of the weir command")?;
+    let bin = exe.parent().context("the path of the weir command has no folder")?;
     Ok(bin.parent().unwrap_or(bin).join("lib/weir"))
 }
 
@@ -32,15 +32,15 @@ pub fn find() -> Result<Library> {
     choose(&folder()?)
 }
 
-/// Our library needs the distribution's by its absolute path. Where that does not exist the loader would refuse it, and
-/// the plain build serves: without the distribution's library nothing asks for its private symbols either.
+/// Weir's full build needs the distribution's library by its absolute path. If that does not exist, the loader refuses
+/// the full build, so the plain build is used: without the distribution's library nothing needs its private symbols.
 fn choose(folder: &Path) -> Result<Library> {
     let full = folder.join(NAME);
     if !full.is_file() && !folder.join("plain").join(NAME).is_file() {
         bail!(
             "Weir's {NAME} is not in {}\n\
-             In the source tree: `make build`, then use target/weir/bin/weir. Elsewhere: set WEIR_LIB_DIR to the folder \
-             that holds it.",
+             In the source tree: run `make build`, then use target/weir/bin/weir. Elsewhere: set WEIR_LIB_DIR to the \
+             folder that contains it.",
             folder.display()
         );
     }
@@ -52,12 +52,15 @@ fn choose(folder: &Path) -> Result<Library> {
     }
     let folder = folder.join("plain");
     if !folder.join(NAME).is_file() {
-        bail!("no distribution's libibverbs on this machine, and no {} for machines without", folder.display());
+        bail!(
+            "the distribution's libibverbs is not installed, and {} for machines without it does not exist",
+            folder.display()
+        );
     }
     Ok(Library { folder, distribution: None })
 }
 
-/// The libraries that a library needs by absolute path.
+/// The entries of a library's DT_NEEDED that are absolute paths.
 fn absolute_needs(library: &Path) -> Result<Vec<PathBuf>> {
     let bytes = std::fs::read(library).with_context(|| format!("cannot read {}", library.display()))?;
     let elf = Elf::parse(&bytes).with_context(|| format!("{} is not a shared library", library.display()))?;
@@ -86,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_library_where_what_it_needs_is_there() {
+    fn the_full_build_is_chosen_if_the_library_that_it_needs_exists() {
         let dir = tempfile::tempdir().unwrap();
         build(dir.path(), Some(Path::new("/dev/null")));
         let found = choose(dir.path()).unwrap();
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_one_where_it_is_not() {
+    fn the_plain_build_is_chosen_if_it_does_not() {
         let dir = tempfile::tempdir().unwrap();
         build(dir.path(), Some(Path::new("/no/such/libibverbs.so.1")));
         assert!(choose(dir.path()).unwrap_err().to_string().contains("for machines without"));
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn not_built_says_what_to_do() {
+    fn a_missing_library_is_an_error_that_names_make_build() {
         let dir = tempfile::tempdir().unwrap();
         assert!(choose(dir.path()).unwrap_err().to_string().contains("make build"));
     }

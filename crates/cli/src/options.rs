@@ -1,4 +1,4 @@
-//! The adapter's options: each a flag of `weir run` and a `WEIR_*` variable, checked before anything starts.
+//! The adapter's options. Each is a flag of `weir run` and a `WEIR_*` variable, checked before the program starts.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -9,64 +9,64 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of the adapter")]
 pub struct Options {
-    /// Serve this network interface only, as the one device
+    /// Use only this network interface: programs see one device
     #[arg(long, value_name = "NAME", env = "WEIR_INTERFACE")]
     pub interface: Option<String>,
 
-    /// Behave like this adapter, flaws included, or as a file of your own says
+    /// Imitate this adapter, flaws included: the name of a profile, or your own profile file
     #[arg(long, value_name = "NAME|FILE", env = "WEIR_PROFILE", help = profile_help())]
     pub profile: Option<String>,
 
-    /// When to checksum packets: `auto` leaves it out between Weir peers whose path never leaves the machine
+    /// Which packets carry an ICRC: `always` all, `auto` (default) all but those between Weir peers on one machine
     #[arg(long, value_name = "WHEN", env = "WEIR_ICRC")]
     pub icrc: Option<Icrc>,
 
     /// Inject faults, such as loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,jitter=10us,seed=7,dir=out:
-    /// a chance for each packet sent (dir=in: received, dir=both); the same seed gives the same faults
+    /// probabilities per packet, for packets sent (dir=in: received, dir=both); the same seed gives the same faults
     #[arg(long, value_name = "SPEC", env = "WEIR_FAULTS")]
     pub faults: Option<String>,
 
-    /// Write every packet, both ways, to this pcapng file; `%p` in it becomes the process ID
+    /// Write every packet sent or received to this pcapng file; `%p` in its name becomes the process ID
     #[arg(long, value_name = "FILE", env = "WEIR_CAPTURE")]
     pub capture: Option<PathBuf>,
 
-    /// Beyond the limit of locked memory: `lax` registers all the same, `strict` fails as real adapters do
+    /// Registration above RLIMIT_MEMLOCK: `lax` (default) succeeds without locking the rest, `strict` fails with ENOMEM
     #[arg(long, value_name = "HOW", env = "WEIR_MEMLOCK")]
     pub memlock: Option<Memlock>,
 
-    /// Tell by userfaultfd(2) when on-demand memory is unmapped past the functions that Weir stands before, such as by
-    /// free(): `auto` where the kernel allows it
+    /// Detect by userfaultfd(2) unmapping of on-demand memory that does not pass through the functions that Weir
+    /// interposes, such as by free(): `auto` (default) if the kernel allows it, `off` never
     #[arg(long, value_name = "WHEN", env = "WEIR_USERFAULTFD")]
     pub userfaultfd: Option<Userfaultfd>,
 
-    /// Do without these features of the kernel, to see the fallbacks at work: names with commas between them
+    /// Do not use these kernel features, to test the fallbacks: names separated by commas
     #[arg(long, value_name = "FEATURE,...", env = "WEIR_WITHOUT", help = without_help())]
     pub without: Option<String>,
 
-    /// What the adapter says on stderr: error, warn, info, debug, trace, or a filter such as weir_device=debug
+    /// What Weir logs to stderr: error, warn, info, debug, trace, or a filter such as weir_device=debug
     #[arg(long, value_name = "FILTER", env = "WEIR_LOG")]
     pub log: Option<String>,
 
-    /// Tell peers to wait this long for a process that does not answer, one stopped in a debugger for instance
+    /// Ask peers to retry for this long while this process does not respond, for example stopped in a debugger
     #[arg(long, value_name = "SECONDS", env = "WEIR_PATIENCE")]
     pub patience: Option<f64>,
 }
 
-/// When packets carry a true ICRC.
+/// Which packets carry a correct ICRC.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub enum Icrc {
     Auto,
     Always,
 }
 
-/// What happens beyond RLIMIT_MEMLOCK.
+/// What registration does above RLIMIT_MEMLOCK.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub enum Memlock {
     Lax,
     Strict,
 }
 
-/// Whether the kernel is asked to tell of memory that is unmapped.
+/// Whether Weir uses userfaultfd(2) to be notified of unmapped memory.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub enum Userfaultfd {
     Auto,
@@ -74,7 +74,7 @@ pub enum Userfaultfd {
 }
 
 impl Options {
-    /// The variables that hand the options to the adapter. An error says which option is wrong, and how.
+    /// The variables that pass the options to the adapter. An error says which option is wrong, and why.
     pub fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         let mut variables = vec![];
         if let Some(interface) = &self.interface {
@@ -115,7 +115,7 @@ impl Options {
         }
         if let Some(log) = &self.log {
             tracing_subscriber::EnvFilter::try_new(log)
-                .with_context(|| format!("{}: `{log}` is no filter", source("--log", "WEIR_LOG", log)))?;
+                .with_context(|| format!("{}: `{log}` is not a filter", source("--log", "WEIR_LOG", log)))?;
             variables.push(("WEIR_LOG", log.clone()));
         }
         if let Some(patience) = self.patience {
@@ -129,7 +129,7 @@ impl Options {
     }
 }
 
-/// Where a value comes from, for an error about it: the variable where that holds it, otherwise the option.
+/// The source of a value, for an error about it: the variable if it holds this value, otherwise the option.
 fn source(option: &'static str, variable: &'static str, value: impl AsRef<OsStr>) -> &'static str {
     let set = std::env::var_os(variable);
     if set.is_some_and(|set| set == value.as_ref()) { variable } else { option }
@@ -145,22 +145,22 @@ fn interfaces() -> Vec<String> {
 fn check_interface(name: &str) -> Result<()> {
     let there = interfaces();
     if !there.iter().any(|interface| interface == name) {
-        bail!("there is no interface `{name}` here; there are: {}", there.join(", "));
+        bail!("there is no interface `{name}` in this network namespace; there are: {}", there.join(", "));
     }
     Ok(())
 }
 
 fn without_help() -> String {
     let names: Vec<&str> = weir_link::Without::names().collect();
-    format!("Do without these features of the kernel, to see the fallbacks at work: {}", names.join(","))
+    format!("Do not use these kernel features, to test the fallbacks: {}", names.join(","))
 }
 
 fn profile_help() -> String {
     let names: Vec<&str> = weir_profiles::names().collect();
-    format!("Behave like this adapter, flaws included: {}, or what a file of your own says", names.join(", "))
+    format!("Imitate this adapter, flaws included: {}, or your own profile file", names.join(", "))
 }
 
-/// A name, or the file's absolute path.
+/// The name of a built-in profile, or the profile file's absolute path.
 fn checked_profile(name: &str) -> Result<String> {
     weir_profiles::load(name)?;
     if weir_profiles::names().any(|known| known == name) {
@@ -169,11 +169,11 @@ fn checked_profile(name: &str) -> Result<String> {
     std::path::absolute(name)?.into_os_string().into_string().ok().context("the path is not UTF-8")
 }
 
-/// Absolute, because the program may change its folder before it opens the device.
+/// The absolute path, because the program may change its working directory before it opens the device.
 fn capture_path(path: &Path) -> Result<String> {
     let path = std::path::absolute(path)?;
     if path.is_dir() {
-        bail!("{} is a folder; it takes a file, such as {}", path.display(), path.join("weir.pcapng").display());
+        bail!("{} is a folder; name a file, such as {}", path.display(), path.join("weir.pcapng").display());
     }
     let folder = path.parent().unwrap_or(Path::new("/"));
     if !folder.is_dir() {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_becomes_its_variable() {
+    fn every_option_sets_its_variable() {
         let options = Options {
             interface: Some("lo".into()),
             profile: Some("connectx4".into()),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_option_and_the_wrong_value() {
         let text = error(Options { interface: Some("eth99x".into()), ..Default::default() });
         assert!(text.contains("--interface") && text.contains("there are: ") && text.contains("lo"), "{text}");
         let text = error(Options { faults: Some("lost=0.01".into()), ..Default::default() });

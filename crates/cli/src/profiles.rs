@@ -1,4 +1,4 @@
-//! `weir profiles`: adapters that Weir can be, and what each of their values is from.
+//! `weir profiles`: adapters that Weir can imitate, and the source of each of their parameters.
 
 use anyhow::Result;
 use clap::Args;
@@ -9,7 +9,7 @@ use weir_profiles::{Described, Explained};
 /// Arguments of `weir profiles`.
 #[derive(Args, Debug)]
 pub struct ProfilesArgs {
-    /// Explain all values of this one; a file of one's own, too
+    /// Explain all parameters of this profile: a name, or your own profile file
     #[arg(value_name = "NAME|FILE")]
     name: Option<String>,
     /// Print JSON instead of text
@@ -17,7 +17,7 @@ pub struct ProfilesArgs {
     json: bool,
 }
 
-/// Lists the profiles, or explains one.
+/// Lists the profiles, or explains a single profile.
 pub fn run(args: &ProfilesArgs) -> Result<ExitCode> {
     let text = match &args.name {
         Some(name) => {
@@ -37,7 +37,7 @@ pub fn run(args: &ProfilesArgs) -> Result<ExitCode> {
 fn list(all: &[Described]) -> String {
     let lines = all.iter().map(|each| format!("{:10} {}\n", each.profile.name, each.about));
     lines.collect::<String>()
-        + "\n`weir profiles NAME` explains one, `weir run --profile NAME -- PROGRAM` runs a program on it.\n"
+        + "\n`weir profiles NAME` explains a profile, `weir run --profile NAME -- PROGRAM` runs a program on it.\n"
 }
 
 fn json(profile: &Described) -> Result<String> {
@@ -46,7 +46,7 @@ fn json(profile: &Described) -> Result<String> {
     Ok(serde_json::to_string_pretty(&shown)? + "\n")
 }
 
-/// Sections of keys: value and source, and beneath them what the key means and what there is to say.
+/// Sections of keys. Each key has its value and source, and below them its meaning and a note.
 fn table(profile: &Described) -> String {
     let mut text = format!("{}: {}\n", profile.profile.name, profile.about);
     let key = |value: &Explained| value.key.split_once('.').map_or(value.key.len(), |(_, key)| key.len());
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_has_a_line_for_each() {
+    fn the_list_has_a_line_for_each_profile() {
         let list = list(&weir_profiles::all().unwrap());
         for name in weir_profiles::names() {
             assert!(list.lines().any(|line| line.starts_with(name) && line.len() > 30), "{name} in {list}");
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_values_sources_and_meanings() {
+    fn a_table_shows_values_sources_and_meanings() {
         let table = table(&weir_profiles::describe("connectx4").unwrap());
         let line =
             |part: &str| table.lines().find(|line| line.contains(part)).unwrap_or_else(|| panic!("{part}: {table}"));

@@ -1,4 +1,4 @@
-//! `weir run`: becomes the program, with Weir under it.
+//! `weir run`: replaces itself by the program (exec), with the environment that loads Weir.
 
 use crate::environment;
 use crate::options::Options;
@@ -24,8 +24,8 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Returns only if the program cannot be started, with the exit codes of env(1): 126 when it is there but cannot be
-/// run, 127 when it is not there. What is wrong with our own options is 125.
+/// Returns only if the program cannot be started, with the exit codes of env(1): 126 if the program exists but cannot
+/// be run, 127 if it does not exist, 125 if an option of `weir run` is wrong.
 pub fn run(args: &RunArgs) -> ExitCode {
     let prepared = environment::variables(&args.options);
     let variables = match prepared {
@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         Err(error) => return refuse(125, &error),
     };
     let (program, words) = args.command.split_first().expect("clap asks for at least one word");
-    if let Err(error) = loader_listens(program) {
+    if let Err(error) = check_not_setuid(program) {
         return refuse(126, &error);
     }
     let error = signals::as_inherited(Command::new(program).args(words).envs(variables)).exec();
@@ -46,27 +46,27 @@ fn refuse(code: u8, error: &anyhow::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The loader drops LD_LIBRARY_PATH for a program that gains privileges by being started (AT_SECURE in getauxval(3)):
-/// it would run without Weir, and not say so.
-fn loader_listens(program: &OsStr) -> Result<()> {
+/// The loader ignores LD_LIBRARY_PATH for a program that gains privileges at exec (AT_SECURE in getauxval(3)): the
+/// program would run without Weir, and without a message.
+fn check_not_setuid(program: &OsStr) -> Result<()> {
     let Some(path) = resolve(program) else {
-        return Ok(()); // exec will say why
+        return Ok(()); // exec reports the error
     };
-    let file = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    let file = path.metadata().with_context(|| format!("cannot read the mode of {}", path.display()))?;
     let (user, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     let setuid = file.mode() & libc::S_ISUID != 0 && file.uid() != user;
     let setgid = file.mode() & libc::S_ISGID != 0 && file.gid() != group;
     anyhow::ensure!(
         !setuid && !setgid,
-        "{} is {}: the loader lets nobody put a library under it. Run a copy of it without that bit, or run weir as \
-         the user that it becomes",
+        "{} is {}: the loader ignores LD_LIBRARY_PATH for it. Run a copy of it without that bit, or run weir as the \
+         user or group that it switches to",
         path.display(),
         if setuid { "setuid" } else { "setgid" }
     );
     Ok(())
 }
 
-/// Where execvp will find the program.
+/// The path that execvp finds for the program; `None` if there is none.
 fn resolve(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(program)).filter(|path| path.exists());

@@ -1,12 +1,12 @@
-//! The `WEIR_*` variables of the environment: an empty one counts as unset, and an error names the one that is wrong.
+//! The `WEIR_*` environment variables: an empty variable counts as unset, and an error names the wrong variable.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Takes empty `WEIR_*` variables out of the environment, which is how CI systems hand over a value that is not given.
-/// To be called before there is a second thread.
+/// Removes empty `WEIR_*` variables from the environment. CI systems pass a missing value as an empty variable.
+/// The caller must call it before the process has a second thread.
 pub fn drop_empty() {
     for name in empty(std::env::vars_os()) {
         // SAFETY: there is no other thread that could read the environment meanwhile.
@@ -19,7 +19,7 @@ fn empty(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString>
     variables.filter(|(name, value)| ours(name) && value.is_empty()).map(|(name, _)| name).collect()
 }
 
-/// An error of the command line that says which variable is wrong, where the value comes from one: clap names the option.
+/// Replaces the option in a clap error by the variable that the wrong value comes from; clap itself names the option.
 pub fn blame(mut error: clap::Error, mut command: Command) -> clap::Error {
     command.build();
     let text = |kind| match error.get(kind) {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_empty_variables_of_ours_are_dropped() {
+    fn only_empty_weir_variables_are_dropped() {
         let all = [("WEIR_CAPTURE", ""), ("WEIR_LOG", "warn"), ("PATH", ""), ("WEIR_ICRC", "")];
         let found = empty(all.into_iter().map(|(name, value)| (name.into(), value.into())));
         assert_eq!(found, ["WEIR_CAPTURE", "WEIR_ICRC"]);

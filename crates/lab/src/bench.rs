@@ -1,4 +1,4 @@
-//! Runs the micro-benchmark many times, on several threads, and always with the same seeds.
+//! Runs the micro-benchmark many times on several threads; the seeds do not depend on the threads.
 
 use crate::claim::Claim;
 use crate::micro::{Micro, Outcome, Runner, Wakeup};
@@ -7,35 +7,35 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Where runs take place, and how many.
+/// How runs are made, and how many.
 pub struct Bench<'a> {
     /// Makes a runner for each thread.
     pub runner: &'a (dyn Fn() -> Result<Box<dyn Runner>> + Sync),
     pub threads: usize,
-    /// In place of the experiment's own.
+    /// These replace the experiment's own profile and number of trials.
     pub profile: Option<&'a str>,
     pub trials: Option<u32>,
     pub seed: u64,
-    /// Real processes in real time: what takes long is left out.
+    /// Real processes in real time: experiments leave out settings that take long.
     pub live: bool,
-    /// Told of runs that are planned (the first number) and done (the second).
+    /// Called with the number of newly planned runs and of newly finished runs.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
     pub seen: Mutex<Seen>,
 }
 
-/// What a packet may take through two processes on a busy machine, ms; adapters take microseconds.
+/// Time that a packet may take through two processes on a busy machine, ms; adapters take microseconds.
 const SLACK: f64 = 0.4;
 
-/// What runs were like.
+/// Facts about the runs so far.
 #[derive(Debug, Default)]
 pub struct Seen {
     profiles: BTreeSet<String>,
     trials: BTreeSet<u32>,
-    /// How exactly the machine slept in live runs.
+    /// How late the machine woke in live runs.
     wakeups: Vec<Wakeup>,
 }
 
-/// One setting of the micro-benchmark.
+/// A setting of the micro-benchmark.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub micro: Micro,
@@ -43,26 +43,26 @@ pub struct Setting {
 }
 
 impl From<Micro> for Setting {
-    /// On the adapter that the papers examined.
+    /// The setting on the adapter that the papers examined.
     fn from(micro: Micro) -> Setting {
         Setting { micro, profile: "connectx4" }
     }
 }
 
 impl Micro {
-    /// On this adapter.
+    /// The setting on the adapter `profile`.
     pub fn on(self, profile: &'static str) -> Setting {
         Setting { micro: self, profile }
     }
 }
 
 impl Bench<'_> {
-    /// How many trials there are of each setting, if an experiment would have so many.
+    /// The number of trials of each setting; `usual` is the experiment's own number.
     pub fn trials(&self, usual: u32) -> u32 {
         self.trials.unwrap_or(usual).max(1)
     }
 
-    /// For each key, what `take` finds in each of its trials. Later keys begin first, for they tend to be the larger.
+    /// For each key, the values of `take` for its trials. Later keys begin first, because they tend to take longer.
     pub fn measure<K: Sync, S: Into<Setting>, V: Send>(
         &self,
         trials: u32,
@@ -120,14 +120,15 @@ impl Bench<'_> {
         Ok(values)
     }
 
-    /// One run, whole.
+    /// The outcome of a single run.
     pub fn once(&self, setting: impl Into<Setting>) -> Result<Outcome> {
         let setting = setting.into();
         let runs = self.measure(1, &[setting], Setting::clone, |_, outcome| outcome.clone())?;
         Ok(runs.into_iter().flatten().next().expect("one key, one trial"))
     }
 
-    /// Claims of single packets' times, some of them microseconds: live, this machine's own time comes on top.
+    /// Raises the upper bounds of claims about single packets' times, which may be microseconds: live, the time of this
+    /// machine's processes adds to them.
     pub fn lenient(&self, mut claims: Vec<Claim>) -> Vec<Claim> {
         if self.live {
             claims.iter_mut().filter(|claim| claim.unit == "ms").for_each(|claim| claim.high += SLACK);
@@ -135,17 +136,17 @@ impl Bench<'_> {
         claims
     }
 
-    /// The adapters that there were so far.
+    /// The adapters of all runs so far.
     pub fn profiles(&self) -> Vec<String> {
         self.seen.lock().expect("no thread panics with it").profiles.iter().cloned().collect()
     }
 
-    /// How many trials there were of each setting so far.
+    /// The numbers of trials per setting so far.
     pub fn counts(&self) -> Vec<u32> {
         self.seen.lock().expect("no thread panics with it").trials.iter().copied().collect()
     }
 
-    /// How late the machine woke in live runs so far: usually, and at worst.
+    /// How late the machine woke in live runs so far: median, and maximum.
     pub fn wakeup(&self) -> Option<Wakeup> {
         let mut all = self.seen.lock().expect("no thread panics with it").wakeups.clone();
         all.sort_by_key(|wakeup| wakeup.median);
@@ -153,7 +154,7 @@ impl Bench<'_> {
         Some(Wakeup { median, most: all.iter().map(|wakeup| wakeup.most).max()? })
     }
 
-    /// Each run has a seed of its own, whichever thread it falls to (SplitMix64).
+    /// The seed of a run, which depends on its index but not on its thread (SplitMix64).
     fn seed_of(&self, at: usize) -> u64 {
         let mut z = self.seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -162,7 +163,7 @@ impl Bench<'_> {
     }
 }
 
-/// The middle of some values; of none, NaN.
+/// The median of some values without NaN; NaN if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| !v.is_nan()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -173,7 +174,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The average; of none, NaN.
+/// The average; NaN if there are no values.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// Takes as long as its parameters say.
+    /// A runner with times that follow from the parameters.
     struct Fake;
 
     impl Runner for Fake {
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_do_not_depend_on_threads_but_on_the_seed() {
+    fn trials_depend_on_the_seed_and_not_on_threads() {
         let mut seen = vec![];
         for (threads, seed) in [(1, 7), (4, 7), (4, 8)] {
             bench(threads, seed, |bench| seen.push(times(bench)));
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_which_run_it_was() {
+    fn an_error_names_the_run() {
         bench(2, 1, |bench| {
             let error = bench.once(Micro { size: 13, ..Micro::default() }).unwrap_err();
             assert!(format!("{error:#}").contains("unlucky") && format!("{error:#}").contains("size: 13"), "{error:#}");
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn no_values_have_no_middle() {
+    fn medians_and_means_of_no_values_are_nan() {
         assert!(median(&[]).is_nan() && median(&[f64::NAN]).is_nan() && mean(&[]).is_nan());
         assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[1.0, 2.0]), mean(&[1.0, 2.0])), (2.0, 1.5, 1.5));
     }

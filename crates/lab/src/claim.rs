@@ -1,8 +1,8 @@
-//! What a paper says, what came out here, and whether the one is like the other.
+//! Claims: what a paper says, what was measured here, and whether both agree.
 
 use serde::Serialize;
 
-/// One statement of a paper, measured.
+/// A statement of a paper, and its measurement.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub name: String,
@@ -10,15 +10,15 @@ pub struct Claim {
     pub paper: Paper,
     pub ours: f64,
     pub unit: &'static str,
-    /// What still counts as the same.
+    /// Bounds within which `ours` agrees with the paper.
     pub low: f64,
     pub high: f64,
     pub kind: Kind,
-    /// If it fails: what the mechanism lacks.
+    /// If the claim fails: what the model lacks.
     pub lacks: &'static str,
 }
 
-/// What a paper gives.
+/// The paper's side of a claim.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Paper {
@@ -26,7 +26,7 @@ pub enum Paper {
     Words(String),
 }
 
-/// Whether the profile's parameters were chosen by this very observation.
+/// Whether the profile's parameters were chosen from this observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -34,14 +34,14 @@ pub enum Kind {
     Predicted,
 }
 
-/// A claim as `--json` tells it.
+/// A claim as `--json` prints it.
 #[derive(Serialize)]
 pub struct Shown<'a> {
     name: &'a str,
     paper: &'a Paper,
     ours: Option<f64>,
     unit: &'a str,
-    /// Ends of what counts as the same; `null` where there is none.
+    /// Bounds; `null` if there is none on that side.
     low: Option<f64>,
     high: Option<f64>,
     tolerance: String,
@@ -52,13 +52,13 @@ pub struct Shown<'a> {
 }
 
 impl Claim {
-    /// The paper has a figure; so much more or less, as a share of it, is the same.
+    /// The paper has a figure; `share` is the tolerance as a share of it.
     pub fn near(kind: Kind, name: impl Into<String>, paper: f64, share: f64, ours: f64, unit: &'static str) -> Claim {
         let (low, high) = (paper * (1.0 - share), paper * (1.0 + share));
         Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", (low, high), ours, unit) }
     }
 
-    /// The paper has a figure, and says how far it scatters.
+    /// The paper has a figure and a range.
     pub fn within(
         kind: Kind,
         name: impl Into<String>,
@@ -70,7 +70,7 @@ impl Claim {
         Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", bounds, ours, unit) }
     }
 
-    /// The paper says it in words, which mean what is between two bounds.
+    /// The paper says it in words, which mean a value between two bounds.
     pub fn between(
         kind: Kind,
         name: impl Into<String>,
@@ -83,7 +83,7 @@ impl Claim {
         Claim { name, paper, ours, unit, low, high, kind, lacks: "" }
     }
 
-    /// In words that mean so much at least.
+    /// The paper says it in words, which mean at least `low`.
     pub fn at_least(
         kind: Kind,
         name: impl Into<String>,
@@ -95,7 +95,7 @@ impl Claim {
         Claim::between(kind, name, paper, (low, f64::INFINITY), ours, unit)
     }
 
-    /// In words that mean so much at most.
+    /// The paper says it in words, which mean at most `high`.
     pub fn at_most(
         kind: Kind,
         name: impl Into<String>,
@@ -107,17 +107,17 @@ impl Claim {
         Claim::between(kind, name, paper, (f64::NEG_INFINITY, high), ours, unit)
     }
 
-    /// What the mechanism lacks where this fails.
+    /// Adds what the model lacks if the claim fails.
     pub fn lacks(self, lacks: &'static str) -> Claim {
         Claim { lacks, ..self }
     }
 
-    /// What was not measured, or never came, does not hold.
+    /// Whether the claim holds. It does not if it was not measured, or if an operation did not complete (infinity).
     pub fn holds(&self) -> bool {
         self.ours.is_finite() && self.ours >= self.low && self.ours <= self.high
     }
 
-    /// What still counts as the same, for people.
+    /// The bounds as text.
     pub fn tolerance(&self) -> String {
         match (self.low.is_finite(), self.high.is_finite()) {
             (true, true) => format!("{} – {}", figure(self.low), figure(self.high)),
@@ -137,7 +137,7 @@ impl Claim {
         if self.ours.is_finite() { figure(self.ours) } else { "not measured".to_owned() }
     }
 
-    /// Why it fails, where it does and that is known.
+    /// What the model lacks, if the claim fails and this is known.
     pub fn excuse(&self) -> Option<&str> {
         Some(self.lacks).filter(|text| !self.holds() && !text.is_empty())
     }
@@ -168,7 +168,7 @@ impl Kind {
     }
 }
 
-/// Six digits that count: no more are meant.
+/// Rounded to six significant digits.
 fn digits(value: f64) -> f64 {
     if !value.is_finite() || value == 0.0 {
         return value;
@@ -177,7 +177,7 @@ fn digits(value: f64) -> f64 {
     (value * unit).round() / unit
 }
 
-/// Three digits that count; whole numbers whole.
+/// To three significant digits; whole numbers in full.
 pub fn figure(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -195,7 +195,7 @@ mod tests {
     use Kind::{Calibrated, Predicted};
 
     #[test]
-    fn bounds_decide_and_nothing_measured_fails() {
+    fn claims_hold_within_their_bounds_and_fail_without_a_measurement() {
         assert!(Claim::near(Calibrated, "a", 2.0, 0.1, 2.2, "ms").holds());
         assert!(!Claim::near(Calibrated, "a", 2.0, 0.1, 2.3, "ms").holds());
         assert!(Claim::within(Predicted, "a", 4.5, (3.4, 5.5), 3.5, "ms").holds());
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_what_is_promised_and_an_excuse_only_for_what_fails() {
+    fn json_has_all_fields_and_lacks_only_for_failing_claims() {
         let claim = Claim::near(Calibrated, "NAK", 0.5, 0.1, 0.52, "ms").lacks("it lacks");
         let value = serde_json::to_value(claim.shown()).unwrap();
         assert_eq!(
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_no_more_digits_than_are_meant() {
+    fn json_has_six_significant_digits() {
         assert_eq!([0.0, 0.141 * 1.15, 4500.0, -0.1 * 3.0].map(digits), [0.0, 0.16215, 4500.0, -0.3]);
         assert!(digits(f64::NAN).is_nan() && digits(f64::INFINITY).is_infinite());
     }

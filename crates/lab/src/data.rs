@@ -1,8 +1,8 @@
-//! What was measured, as a table for other programs (CSV, RFC 4180).
+//! Measurements as a table for other programs (CSV, RFC 4180).
 
 use std::fmt::Write;
 
-/// Rows of cells under names.
+/// Named columns, and rows of cells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
     pub columns: Vec<&'static str>,
@@ -20,13 +20,13 @@ impl Data {
         Data { columns: columns.into(), rows: vec![] }
     }
 
-    /// One more row; it has as many cells as there are columns.
+    /// Adds a row, which must have as many cells as there are columns.
     pub fn push<const N: usize>(&mut self, cells: [Cell; N]) {
         debug_assert_eq!(N, self.columns.len());
         self.rows.push(cells.into());
     }
 
-    /// As CSV; what is no number is left empty.
+    /// The table as CSV; NaN and infinite numbers are empty cells.
     pub fn csv(&self) -> String {
         let mut text = self.columns.join(",") + "\n";
         for row in &self.rows {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_quoted_where_they_must_be() {
+    fn cells_with_commas_or_quotes_are_quoted() {
         let mut data = Data::new(["side", "ms"]);
         data.push(["client, \"both\"".into(), 1.5.into()]);
         data.push(["none".into(), f64::NAN.into()]);

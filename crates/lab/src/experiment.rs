@@ -1,4 +1,4 @@
-//! What an experiment is, and what comes of it.
+//! Experiments and their reports.
 
 use crate::bench::Bench;
 use crate::claim::Claim;
@@ -8,22 +8,22 @@ use crate::micro::Wakeup;
 use anyhow::Result;
 use std::time::Duration;
 
-/// A published experiment, as it can be repeated here.
+/// A published experiment that Weir can repeat.
 pub struct Experiment {
     pub id: &'static str,
     pub title: &'static str,
-    /// Where it is published: T is the thesis, P the paper.
+    /// Its publication: T is the thesis, P the paper.
     pub source: &'static str,
     /// What the authors did and found.
     pub paper: &'static str,
-    /// Whether two real processes can do it in reasonable time.
+    /// Whether two real processes can run it in reasonable time.
     pub live: bool,
-    /// Its claims name adapters, so that it says nothing of any other.
+    /// Its claims are about certain adapters, so that it does not run with `--profile`.
     pub own_adapters: bool,
     pub run: fn(&Bench<'_>) -> Result<Report>,
 }
 
-/// What came of one.
+/// The results of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub claims: Vec<Claim>,
@@ -35,17 +35,17 @@ pub struct Report {
     pub more: Vec<(&'static str, Data)>,
 }
 
-/// A report, and how it came about.
+/// A report, and how its runs were made.
 pub struct Done {
     pub experiment: &'static Experiment,
     pub report: Report,
     pub seed: u64,
     pub profiles: Vec<String>,
-    /// How many there were of each setting: more than one number, if not as many of all.
+    /// Numbers of trials per setting; several numbers if settings differ in it.
     pub trials: Vec<u32>,
     pub live: bool,
     pub took: Duration,
-    /// How exactly the machine slept, if it did.
+    /// How late the machine woke, in live runs.
     pub wakeup: Option<Wakeup>,
 }
 
@@ -57,13 +57,13 @@ impl Report {
         (!all.is_empty()).then(|| sheet("", &all))
     }
 
-    /// The packet ladders, if it has any.
+    /// The packet ladders, if the experiment has any.
     pub fn ladder(&self) -> Option<String> {
         let all: Vec<&dyn Drawing> = self.ladders.iter().map(|ladder| ladder as &dyn Drawing).collect();
         (!all.is_empty()).then(|| sheet("", &all))
     }
 
-    /// Each drawing by itself.
+    /// Each drawing as its own SVG.
     pub fn drawings(&self) -> Vec<String> {
         let panels = self.panels.iter().map(|panel| panel as &dyn Drawing);
         let bars = self.bars.iter().map(|bars| bars as &dyn Drawing);
@@ -71,7 +71,7 @@ impl Report {
         panels.chain(bars).chain(ladders).map(|drawing| sheet("", &[drawing])).collect()
     }
 
-    /// How many claims hold, of how many.
+    /// The number of claims that hold, and of all claims.
     pub fn score(&self) -> (usize, usize) {
         (self.claims.iter().filter(|claim| claim.holds()).count(), self.claims.len())
     }

@@ -23,7 +23,7 @@ use crate::experiment::{Done, Experiment};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Instant;
 
-/// All that there are.
+/// All experiments.
 pub const ALL: [&Experiment; 14] = [
     &odp_read::EXPERIMENT,
     &odp_send::EXPERIMENT,
@@ -41,21 +41,21 @@ pub const ALL: [&Experiment; 14] = [
     &workarounds::EXPERIMENT,
 ];
 
-/// Those of these IDs, in the order of [`ALL`]; `all` names them all.
+/// The experiments with these IDs, in the order of [`ALL`]; `all` selects all.
 pub fn select(ids: &[String]) -> Result<Vec<&'static Experiment>> {
     let known = |id: &String| id == "all" || ALL.iter().any(|experiment| experiment.id == id);
     if let Some(unknown) = ids.iter().find(|id| !known(id)) {
-        bail!("there is no experiment `{unknown}`; `weir lab list` shows those that there are");
+        bail!("there is no experiment `{unknown}`; `weir lab list` lists the experiments");
     }
     let wanted = |experiment: &&&Experiment| ids.iter().any(|id| id == "all" || id == experiment.id);
     Ok(ALL.iter().filter(wanted).copied().collect())
 }
 
-/// Runs one.
+/// Runs an experiment.
 pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     if let Some(profile) = bench.profile {
         let id = experiment.id;
-        ensure!(!experiment.own_adapters, "{id} is about adapters of its own: it cannot be run on {profile} instead");
+        ensure!(!experiment.own_adapters, "{id} compares fixed adapters: it cannot be run on {profile}");
     }
     let began = Instant::now();
     let report = (experiment.run)(bench).with_context(|| experiment.id.to_owned())?;

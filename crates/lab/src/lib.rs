@@ -1,4 +1,4 @@
-//! The laboratory: published experiments, run on the simulator or live, their figures, and what the papers claim.
+//! The laboratory: published experiments, run on the simulator or live, with figures, compared with the papers' claims.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What comes of experiments, for people and programs: a table, JSON, files, a page.
+//! Results of experiments as a text table, JSON, files, and an HTML page.
 
 mod files;
 mod page;
@@ -13,15 +13,15 @@ use crate::experiment::Done;
 use crate::micro::Wakeup;
 use serde::Serialize;
 
-/// An experiment as `--json` tells it.
+/// An experiment as `--json` prints it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct ExperimentJson<'a> {
     id: &'a str,
     source: &'a str,
     runner: &'a str,
     profiles: &'a [String],
     seed: u64,
-    /// Of each setting; more than one number, if not as many of all.
+    /// Numbers of trials per setting; several numbers if settings differ in it.
     trials: &'a [u32],
     seconds: f64,
     /// µs, in live runs.
@@ -32,8 +32,8 @@ struct Told<'a> {
 
 /// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "ours": …, …}]}]`.
 pub fn json(all: &[Done]) -> serde_json::Result<String> {
-    let told = |done: &'_ Done| {
-        serde_json::to_value(Told {
+    let to_json = |done: &'_ Done| {
+        serde_json::to_value(ExperimentJson {
             id: done.experiment.id,
             source: done.experiment.source,
             runner: done.runner(),
@@ -45,7 +45,7 @@ pub fn json(all: &[Done]) -> serde_json::Result<String> {
             claims: done.report.claims.iter().map(|claim| claim.shown()).collect(),
         })
     };
-    serde_json::to_string_pretty(&all.iter().map(told).collect::<Result<Vec<_>, _>>()?)
+    serde_json::to_string_pretty(&all.iter().map(to_json).collect::<Result<Vec<_>, _>>()?)
 }
 
 impl Done {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn text_says_what_holds_and_what_fails_and_why() {
+    fn the_table_shows_which_claims_hold_and_why_others_fail() {
         let text = table(&done());
         assert!(text.contains("3 or 10 trials, seed 7"), "{text}");
         assert!(table(&Done { trials: vec![1], ..done() }).contains(" 1 trial, "));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_else_and_closes_what_it_opens() {
+    fn the_page_loads_nothing_and_closes_its_tags() {
         let html = page(&[done()]);
         assert!(html.contains("a &lt; b | c") && html.contains("it lacks &lt;this&gt;"));
         assert!(html.contains("<b>0 of 1 predictions hold</b>, and 1 of 1 calibrations"), "{html}");
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(html.matches(&format!("<{tag}")).count(), html.matches(&format!("</{tag}>")).count(), "{tag}");
         }
         let outside = ["src=", "url(", "<link", "<script", "@import"];
-        assert!(outside.iter().all(|word| !html.contains(word)), "the page asks for something");
+        assert!(outside.iter().all(|word| !html.contains(word)), "the page loads another file");
     }
 
     #[test]

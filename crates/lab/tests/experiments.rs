@@ -1,4 +1,4 @@
-//! Every experiment once, with few trials, on the simulator.
+//! Runs every experiment on the simulator with few trials.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -32,13 +32,13 @@ fn one(id: &str) -> &'static Experiment {
 }
 
 #[test]
-fn each_gives_claims_data_and_a_figure() {
+fn each_experiment_has_claims_data_and_a_figure() {
     for experiment in ALL {
         let done = run_of(experiment, 2, 3, None, 1);
         let (id, report) = (experiment.id, &done.report);
         assert!(!report.claims.is_empty() && !report.data.rows.is_empty(), "{id}");
         let names: HashSet<&str> = report.claims.iter().map(|claim| claim.name.as_str()).collect();
-        assert_eq!(names.len(), report.claims.len(), "{id}: two claims of one name");
+        assert_eq!(names.len(), report.claims.len(), "{id}: two claims of the same name");
         for claim in &report.claims {
             assert!(claim.ours.is_finite(), "{id}: {} was not measured", claim.name);
         }
@@ -52,7 +52,7 @@ fn each_gives_claims_data_and_a_figure() {
 }
 
 #[test]
-fn what_profiles_were_fixed_from_holds() {
+fn calibrated_claims_hold() {
     for id in
         ["odp-read", "odp-send", "odp-write", "timeout", "damming-trace", "damming-else", "flood-pages", "connectx6"]
     {
@@ -66,9 +66,9 @@ fn what_profiles_were_fixed_from_holds() {
 }
 
 #[test]
-fn what_was_predicted_of_damming_still_holds() {
+fn predicted_claims_about_damming_hold() {
     for id in ["damming", "damming-trace", "damming-range", "damming-n", "damming-else", "workarounds"] {
-        // The ends of ranges want more than two trials.
+        // The ends of ranges need more than two trials.
         for claim in run_of(one(id), 2, 3, None, 10).report.claims {
             assert!(claim.holds(), "{id}: {claim:?}");
         }
@@ -85,7 +85,7 @@ fn the_same_seed_gives_the_same_files_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_perfect_adapter_does_not_dam() {
+fn the_ideal_adapter_shows_no_damming() {
     let done = run(one("damming"), 2, 1, Some("ideal"));
     assert_eq!(done.profiles, ["ideal"]);
     let slow = &done.report.claims[0];
@@ -94,7 +94,7 @@ fn a_perfect_adapter_does_not_dam() {
 }
 
 #[test]
-fn claims_of_certain_adapters_are_not_asked_of_another() {
+fn claims_about_certain_adapters_do_not_apply_to_others() {
     let bench = Bench {
         runner: &|| Ok(Box::new(Simulated)),
         threads: 1,
@@ -107,7 +107,7 @@ fn claims_of_certain_adapters_are_not_asked_of_another() {
     };
     for id in ["timeout", "connectx6"] {
         let error = experiments::run(one(id), &bench).err().unwrap();
-        assert!(error.to_string().contains("adapters of its own"), "{error}");
+        assert!(error.to_string().contains("compares fixed adapters"), "{error}");
     }
     let done = experiments::run(one("damming-else"), &bench).unwrap();
     assert_eq!((done.profiles, done.trials), (vec!["connectx5".to_owned()], vec![1]));
@@ -115,7 +115,7 @@ fn claims_of_certain_adapters_are_not_asked_of_another() {
 }
 
 #[test]
-fn ids_are_those_of_the_papers_rows() {
+fn experiments_are_selected_by_id() {
     let named = |ids: &[&str]| experiments::select(&ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
     assert_eq!(named(&["all"]).unwrap().len(), 14);
     assert_eq!(

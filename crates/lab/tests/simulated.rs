@@ -1,5 +1,4 @@
-//! The micro-benchmark on the simulator: what an ideal adapter does, and that runs repeat. What flawed adapters do is for
-//! the experiments to say.
+//! The micro-benchmark on the simulator: ideal adapters, and reproducible runs. The experiments test flawed adapters.
 
 use std::time::Duration;
 use weir_lab::micro::sim::Simulated;
@@ -52,12 +51,12 @@ fn operations_are_posted_at_their_intervals() {
 }
 
 #[test]
-fn nobody_answers_a_wrong_peer() {
+fn a_wrong_peer_leads_to_retry_exceeded() {
     let micro = Micro { wrong_peer: true, retry_cnt: 3, ack_timeout: 17, ..Micro::default() };
     let outcome = run(&micro, "connectx4");
     assert_eq!(outcome.status.as_deref(), Some("transport retry counter exceeded"));
     assert_eq!((outcome.packets.requests, outcome.packets.responses), (4, 0));
-    assert_eq!(outcome.packets.lost, 0, "they all came to where nobody was");
+    assert_eq!(outcome.packets.lost, 0, "packets to a QP that does not exist do not count as lost");
     // IBTA 9.7.6.1.3: each of the four timeouts is 1 to 4 times 4.096 µs · 2^17.
     let t_tr = Duration::from_nanos(4096 << 17);
     assert!((4 * t_tr..16 * t_tr).contains(&outcome.time), "{:?}", outcome.time);
@@ -80,9 +79,9 @@ fn workarounds_post_more() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_parameters_are_refused() {
     let run = |micro: Micro, profile| Simulated.run(&micro, profile, 1).map(|_| ()).map_err(|e| format!("{e:#}"));
-    assert!(run(Micro { odp: BOTH, ..Micro::default() }, "connectx3").is_err_and(|e| e.contains("on demand")));
+    assert!(run(Micro { odp: BOTH, ..Micro::default() }, "connectx3").is_err_and(|e| e.contains("on-demand")));
     assert!(run(Micro { num_qps: 0, ..Micro::default() }, "ideal").is_err());
     assert!(run(Micro::default(), "connectx7").is_err());
 }

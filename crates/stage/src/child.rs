@@ -1,4 +1,4 @@
-//! A program that runs beside us: its output, its CPU time and memory, its end within a bound.
+//! Child processes: their output, CPU time and memory, and waiting for their end with a time limit.
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, killpg};
@@ -11,43 +11,43 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How often we look whether something has happened. Our own core stays out of the way meanwhile.
+/// Interval of polling. This process sleeps in between, so that it leaves the cores to the programs.
 const TICK: Duration = Duration::from_millis(2);
 
-/// A running program; killed, with its process group, when dropped.
+/// A running program. Dropping it kills it with its process group.
 pub struct Child {
     name: String,
     pid: Pid,
     stdout: File,
     stderr: File,
-    /// How it ended and its CPU time, once it has been collected: its pid may be somebody else's then.
+    /// Its status and CPU time, once it has been reaped. From then on another process may have its process ID.
     ended: Option<(ExitStatus, Duration)>,
 }
 
 /// A program that has ended.
 pub struct Finished {
     name: String,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// All that it printed.
+    /// Its output on stdout.
     pub stdout: String,
-    /// All that it complained.
+    /// Its output on stderr.
     pub stderr: String,
-    /// User and system time, of it and of the children that it waited for.
+    /// User and system time of the program and of the children that it waited for.
     pub cpu: Duration,
 }
 
 /// Transport protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Counts as there when somebody listens.
+    /// The port is in use when a socket listens on it.
     Tcp,
-    /// Counts as there when it is bound.
+    /// The port is in use when a socket is bound to it.
     Udp,
 }
 
 impl Child {
-    /// Starts a program; `name` is for messages. Its output goes to files without a name, so it never blocks on us.
+    /// Starts a program; `name` is for messages. Its output goes to unnamed files, so it never blocks on a pipe.
     pub fn spawn(command: &mut Command, name: impl Into<String>) -> Result<Child> {
         let name = name.into();
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
@@ -61,7 +61,8 @@ impl Child {
         self.pid.as_raw() as u32
     }
 
-    /// Waits until somebody in the program's namespace listens on the port; an error if the program ends before.
+    /// Waits until a socket in the program's namespace listens on the port; an error if the program ends before, or
+    /// after `timeout`.
     pub fn wait_listening(&mut self, protocol: Protocol, port: u16, timeout: Duration) -> Result<()> {
         let end = Instant::now() + timeout;
         while !listens(self.pid, protocol, port) {
@@ -77,12 +78,12 @@ impl Child {
         Ok(())
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn poll(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.reap()?.map(|(status, _)| status))
     }
 
-    /// All that it has printed so far, with its name and state, for messages.
+    /// Its output so far, with its name and state, for messages.
     pub fn printed(&mut self) -> Result<String> {
         let state = self.reap()?.map_or("still runs".to_owned(), |(status, _)| status.to_string());
         Ok(printed(&self.name, &state, &read_all(&mut self.stdout)?, &read_all(&mut self.stderr)?))
@@ -107,12 +108,12 @@ impl Child {
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
     }
 
-    /// Waits for its end; kills it after `timeout`, which is an error.
+    /// Waits for its end; after `timeout` it is killed, which is an error.
     pub fn wait(self, timeout: Duration) -> Result<Finished> {
         self.wait_watching(timeout, |_| ())
     }
 
-    /// As `wait`, calling `watch` every few milliseconds while it runs.
+    /// As `wait`, and calls `watch` every few milliseconds while it runs.
     pub fn wait_watching(mut self, timeout: Duration, mut watch: impl FnMut(&Child)) -> Result<Finished> {
         let end = Instant::now() + timeout;
         loop {
@@ -128,7 +129,7 @@ impl Child {
         }
     }
 
-    /// Collects the program if it has ended.
+    /// Reaps the program if it has ended.
     fn reap(&mut self) -> Result<Option<(ExitStatus, Duration)>> {
         if self.ended.is_some() {
             return Ok(self.ended);
@@ -136,7 +137,7 @@ impl Child {
         let mut status = 0;
         // SAFETY: all zeros is a valid rusage.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to locals that outlive the call.
+        // SAFETY: both pointers point to locals that outlive the call.
         match unsafe { libc::wait4(self.pid.as_raw(), &mut status, libc::WNOHANG, &mut usage) } {
             0 => Ok(None),
             -1 => Err(std::io::Error::last_os_error()).with_context(|| format!("waiting for {}", self.name)),
@@ -169,7 +170,7 @@ impl Drop for Child {
 }
 
 impl Finished {
-    /// Itself if it ended with status 0, otherwise an error with what it said last.
+    /// Returns itself if the status is 0, otherwise an error with the last lines of output.
     pub fn success(self) -> Result<Finished> {
         if !self.status.success() {
             bail!("{} failed ({}): {}", self.name, self.status, self.complaint());
@@ -177,17 +178,17 @@ impl Finished {
         Ok(self)
     }
 
-    /// All that it printed, with its name and end, for messages.
+    /// Its output, with its name and status, for messages.
     pub fn printed(&self) -> String {
         printed(&self.name, &self.status.to_string(), &self.stdout, &self.stderr)
     }
 
-    /// The last lines that it printed.
+    /// The last lines of stderr, or of stdout if stderr is empty.
     pub fn complaint(&self) -> String {
         let text = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         if lines.is_empty() {
-            return "it said nothing".to_owned();
+            return "it printed nothing".to_owned();
         }
         lines[lines.len().saturating_sub(4)..].join(" | ")
     }
@@ -201,7 +202,7 @@ fn printed(name: &str, state: &str, stdout: &str, stderr: &str) -> String {
     lines.join("\n")
 }
 
-/// Whether the port is taken in the network namespace of a process.
+/// Whether the port is in use in the network namespace of a process.
 fn listens(pid: Pid, protocol: Protocol, port: u16) -> bool {
     let (tables, wanted) = match protocol {
         Protocol::Tcp => (["tcp", "tcp6"], "0A"),
@@ -216,7 +217,7 @@ fn listens(pid: Pid, protocol: Protocol, port: u16) -> bool {
     })
 }
 
-/// The child shares the offset of the file with us, and writes at it no more.
+/// Reads the file from its beginning. The child shares the offset of the file, which is at the end again afterwards.
 fn read_all(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_killed() {
+    fn a_program_that_exceeds_its_time_limit_is_killed() {
         let child = shell("sleep 100 & sleep 100");
         let pid = child.pid();
         assert!(child.wait(Duration::from_millis(50)).is_err());

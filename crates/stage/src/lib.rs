@@ -1,7 +1,7 @@
-//! A stage for two programs: two network namespaces joined by a veth pair when root, loopback when not.
+//! A stage for two programs: two network namespaces joined by a veth pair as root, loopback otherwise.
 //!
-//! The namespaces have no name: file descriptors of this process hold them, so they and the veth pair vanish with it,
-//! however it ends. Children die with the thread that spawned them, so spawn from one that lives on.
+//! The namespaces have no name: only file descriptors of this process hold them, so the kernel removes them and the
+//! veth pair when the process ends. The kernel kills a child when the thread that spawned it ends.
 
 mod child;
 pub mod old_kernel;
@@ -41,7 +41,7 @@ pub enum Side {
     B,
 }
 
-/// Two places to run programs in, each with its own core.
+/// Two hosts for programs, each with its own core.
 pub struct Stage {
     /// Namespaces of A and B; `None` on loopback.
     namespaces: Option<[Arc<OwnedFd>; 2]>,
@@ -51,7 +51,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Two namespaces joined by a veth pair of `mtu` bytes, or loopback where that is not allowed.
+    /// Two namespaces joined by a veth pair with an MTU of `mtu` bytes, or loopback if that is not allowed.
     pub fn new(mtu: u32) -> Result<Stage> {
         let cores = pick_cores()?;
         match join_namespaces(mtu) {
@@ -62,10 +62,11 @@ impl Stage {
 
     /// A stage on loopback.
     pub fn loopback() -> Result<Stage> {
-        Ok(Stage { namespaces: None, cores: pick_cores()?, reason: Some("as asked for".into()) })
+        Ok(Stage { namespaces: None, cores: pick_cores()?, reason: Some("as requested".into()) })
     }
 
-    /// A command that runs on this side: in its namespace, on its core, with no stdin; it dies with this thread.
+    /// A command that runs on this side: in its namespace, on its core, without stdin. The kernel kills it when this
+    /// thread ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).process_group(0);
@@ -73,8 +74,8 @@ impl Stage {
         let parent = Pid::this();
         let mut core = CpuSet::new();
         // Cores come from the affinity mask, so the set has room for them.
-        core.set(self.cores[side as usize]).expect("a core of ours");
-        // SAFETY: runs between fork and exec, and makes system calls only: no allocation, no lock.
+        core.set(self.cores[side as usize]).expect("a core of the affinity mask");
+        // SAFETY: it runs between fork and exec, and makes only system calls: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {
                 prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -84,7 +85,7 @@ impl Stage {
                 sched_setaffinity(Pid::from_raw(0), &core)?;
                 if let Some(namespace) = &namespace {
                     setns(namespace, CloneFlags::CLONE_NEWNET)?;
-                    // Best effort: only programs that look into /sys/class/net (UCX does) would notice.
+                    // Best effort: only programs that read /sys/class/net, such as UCX, need it.
                     let _ = mount_sysfs();
                 }
                 Ok(())
@@ -93,7 +94,7 @@ impl Stage {
         command
     }
 
-    /// Runs `job` on a thread of its own in this side's namespace. Sockets made there stay there.
+    /// Runs `job` on its own thread in this side's namespace. Sockets that it makes remain in that namespace.
     pub fn enter<T: Send>(&self, side: Side, job: impl FnOnce() -> T + Send) -> Result<T> {
         let namespace = self.namespaces.as_ref().map(|n| &n[side as usize]);
         std::thread::scope(|scope| {
@@ -109,7 +110,7 @@ impl Stage {
 
     /// This side's address.
     pub fn address(&self, side: Side) -> IpAddr {
-        // 198.18.0.0/15 is set aside for measurements between two hosts (RFC 2544).
+        // 198.18.0.0/15 is reserved for measurements between two hosts (RFC 2544).
         IpAddr::V4(match (&self.namespaces, side) {
             (None, _) => Ipv4Addr::LOCALHOST,
             (Some(_), Side::A) => Ipv4Addr::new(198, 18, 0, 1),
@@ -131,7 +132,7 @@ impl Stage {
         if self.namespaces.is_some() { INTERFACE } else { "lo" }
     }
 
-    /// This side's Weir device, which carries the name of the interface.
+    /// The name of this side's Weir device, which includes the name of the interface.
     pub fn device(&self, side: Side) -> String {
         format!("weir_{}", self.interface(side))
     }
@@ -141,8 +142,8 @@ impl Stage {
         self.cores[side as usize]
     }
 
-    /// A TCP port that nobody uses on this side now. None of those that the kernel gives to whoever asks for any: it
-    /// might, before this one is used.
+    /// A TCP port that is free on this side now. It is outside of the range of ephemeral ports, from which the kernel
+    /// might give it to another socket before it is used.
     pub fn free_port(&self, side: Side) -> Result<u16> {
         let taken = |port: &u16| {
             let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), *port);
@@ -155,12 +156,12 @@ impl Stage {
         port.context("looking for a free port")
     }
 
-    /// Why this stage is on loopback; `None` when it has namespaces.
+    /// Why this stage is on loopback; `None` if it has namespaces.
     pub fn loopback_reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// What this stage is, in a few words.
+    /// A short description of this stage.
     pub fn describe(&self) -> String {
         let place = match &self.reason {
             None => "two network namespaces joined by veth".to_owned(),
@@ -170,7 +171,7 @@ impl Stage {
     }
 }
 
-/// Two cores that we may use, of different physical cores where possible; the same one twice if there is one only.
+/// Two cores of the affinity mask, on different physical cores if possible; the same core twice if there is only one.
 fn pick_cores() -> Result<[usize; 2]> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")?;
     let cores: Vec<usize> = (0..CpuSet::count()).filter(|&c| allowed.is_set(c).unwrap_or(false)).collect();
@@ -187,17 +188,17 @@ fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
     ensure!(nix::unistd::geteuid().is_root(), "needs root");
     let a = Arc::new(new_namespace()?);
     let b = Arc::new(new_namespace()?);
-    // `ip` takes a path to the namespace; ours is only reachable through this process's descriptors.
+    // `ip` takes a path to the namespace, which is reachable only through this process's descriptors.
     let path_of_b = format!("/proc/{}/fd/{}", std::process::id(), b.as_raw_fd());
     ip(&a, &format!("link add {INTERFACE} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {path_of_b}"))?;
     for (namespace, address, address6) in [(&a, "198.18.0.1/24", "fd77::1/64"), (&b, "198.18.0.2/24", "fd77::2/64")] {
         ip(namespace, "link set lo up")?;
-        // Duplicate address detection would make addresses, and so GIDs, appear a second or two later.
+        // Duplicate address detection would delay addresses, and so GIDs, by a second or two.
         in_namespace(namespace, || {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{INTERFACE}/accept_dad"), "0");
         })?;
         ip(namespace, &format!("address add {address} dev {INTERFACE}"))?;
-        // Where a container has no IPv6 at all, only the tests of IPv6 miss it.
+        // It fails in a container without IPv6, which only the tests of IPv6 need.
         let _ = ip(namespace, &format!("address add {address6} dev {INTERFACE} nodad"));
         ip(namespace, &format!("link set {INTERFACE} up"))?;
     }
@@ -206,7 +207,8 @@ fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
     Ok([a, b])
 }
 
-/// The kernel tells of a new carrier up to a second late; until then devices say that their port is down.
+/// Waits until the interface is running. The kernel reports a new carrier up to a second late; until then devices show
+/// their port as down.
 fn wait_running(namespace: &OwnedFd) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -224,7 +226,7 @@ fn wait_running(namespace: &OwnedFd) -> Result<()> {
     }
 }
 
-/// Makes a network namespace on a thread that ends at once: the descriptor alone keeps it.
+/// Makes a network namespace on a thread that ends at once, so that only the descriptor holds it.
 fn new_namespace() -> Result<OwnedFd> {
     let thread = std::thread::spawn(|| -> Result<OwnedFd> {
         unshare(CloneFlags::CLONE_NEWNET).context("making a network namespace")?;
@@ -255,7 +257,7 @@ fn ip(namespace: &Arc<OwnedFd>, arguments: &str) -> Result<()> {
     Ok(())
 }
 
-/// Shows the namespace's own interfaces in /sys, in a mount namespace of this process alone.
+/// Mounts the namespace's own sysfs on /sys, in a mount namespace of only this process.
 fn mount_sysfs() -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(None::<&str>, c"/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?;

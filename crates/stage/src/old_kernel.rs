@@ -1,20 +1,20 @@
-//! Programs that find an old kernel beneath them: a seccomp filter that refuses what came after Linux 4.18, with the
-//! errors of a kernel that does not know it.
+//! Runs programs as on an old kernel: a seccomp filter refuses all features newer than Linux 4.18, with the errors of a
+//! kernel that does not have them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Starts a program as on an old kernel, with or without IPv6.
+/// Makes a program start as on an old kernel, with or without IPv6.
 pub fn beneath(command: &mut Command, ipv6: bool) {
-    // SAFETY: two system calls between fork and exec; the filter was allocated before.
+    // SAFETY: it makes two system calls between fork and exec; the filter is allocated before.
     unsafe {
         let filter = filter(ipv6);
         command.pre_exec(move || set(&filter));
     }
 }
 
-/// The same for the calling thread and what it starts from now on, for good.
+/// Installs the filter for the calling thread and all threads and processes that it starts later. It cannot be removed.
 pub fn install(ipv6: bool) -> io::Result<()> {
     set(&filter(ipv6))
 }
@@ -29,11 +29,11 @@ fn set(filter: &[libc::sock_filter]) -> io::Result<()> {
     if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The last system call that Linux 4.18 has on x86-64 (rseq).
+/// The last system call of Linux 4.18 on x86-64 (rseq).
 const LAST_CALL: u32 = 334;
-/// `<linux/userfaultfd.h>`: asks for events of a range; only in a mode that Linux knows since 5.7.
+/// `<linux/userfaultfd.h>`: registers a range. Weir uses it only in write-protect mode (Linux 5.7), so all are refused.
 const UFFDIO_REGISTER: u32 = 0xc020_aa00;
-/// `<linux/userfaultfd.h>`: what `/dev/userfaultfd` (Linux 6.1) gives.
+/// `<linux/userfaultfd.h>`: the ioctl of `/dev/userfaultfd` (Linux 6.1).
 const USERFAULTFD_IOC_NEW: u32 = 0xaa00;
 const UFFD_USER_MODE_ONLY: u32 = 1;
 /// `<linux/in6.h>`, Linux 4.20.
@@ -41,7 +41,7 @@ const IPV6_MULTICAST_ALL: u32 = 29;
 /// COLD, PAGEOUT (5.4), POPULATE_READ, POPULATE_WRITE (5.14), DONTNEED_LOCKED (5.18), COLLAPSE (6.1).
 const NEW_ADVICE: [u32; 6] = [20, 21, 22, 23, 24, 25];
 
-/// Offsets in `struct seccomp_data`: the number of the call, and the lower half of an argument.
+/// Offsets in `struct seccomp_data`: the system call's number, and the lower half of an argument.
 const NUMBER: u32 = 0;
 const fn argument(index: u32) -> u32 {
     16 + 8 * index
@@ -82,7 +82,7 @@ fn filter(ipv6: bool) -> Vec<libc::sock_filter> {
     program
 }
 
-/// A call with certain arguments fails.
+/// A rule: a system call with certain arguments fails with `errno`.
 struct Rule {
     call: libc::c_long,
     wanted: Vec<(u32, u32)>,
@@ -95,7 +95,7 @@ impl Rule {
         tests.extend(self.wanted.iter().map(|(index, value)| (argument(*index), *value)));
         let count = tests.len();
         let each = |(at, (offset, value)): (usize, (u32, u32))| {
-            // What fails goes behind this rule: the tests that are left, two instructions each, and the end.
+            // A failed test jumps behind this rule: over the remaining tests, two instructions each, and its last one.
             [load(offset), jump(libc::BPF_JEQ, value, 0, (2 * (count - at - 1) + 1) as u8)]
         };
         let mut program: Vec<_> = tests.into_iter().enumerate().flat_map(each).collect();
@@ -129,16 +129,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_not_known_and_the_rest_works() {
+    fn new_features_are_refused_and_old_ones_work() {
         std::thread::spawn(|| {
             install(false).unwrap();
             let madvise = |advice: i32| {
-                // SAFETY: no bytes.
+                // SAFETY: the range has no bytes.
                 errno(unsafe { libc::syscall(libc::SYS_madvise, 4096, 0, advice) })
             };
             assert_eq!(madvise(libc::MADV_POPULATE_READ), Some(libc::EINVAL));
             assert_eq!(madvise(libc::MADV_DONTNEED), None);
-            // SAFETY: a call that the filter refuses before the kernel looks at its arguments.
+            // SAFETY: the filter refuses this call before the kernel uses its arguments.
             let closed = errno(unsafe { libc::syscall(libc::SYS_close_range, 1 << 20, 1 << 20, 0) });
             assert_eq!(closed, Some(libc::ENOSYS));
             let v6 = std::net::UdpSocket::bind("[::1]:0").unwrap_err();

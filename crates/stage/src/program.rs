@@ -1,9 +1,9 @@
-//! Programs that we run but do not bring along.
+//! Programs that Weir runs but does not include.
 
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
-/// Program (or how its name begins, with an underscore last) → Debian package.
+/// Program, or a prefix that ends with an underscore → Debian package.
 const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),
@@ -12,10 +12,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ib_", "perftest"),
 ];
 
-/// Finds a program on PATH, or says which package has it.
+/// Finds a program in PATH; the error names its package.
 pub fn locate(program: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // An ordinary user's PATH often lacks these, and `ip` lives there.
+    // An ordinary user's PATH often lacks these folders, and `ip` is in one of them.
     let extra = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     match std::env::split_paths(&path).chain(extra).map(|dir| dir.join(program)).find(|p| p.is_file()) {
         Some(found) => Ok(found),

@@ -1,4 +1,4 @@
-//! Whether others use our cores.
+//! How much other processes use the cores of the bench.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Long enough for several ticks of the kernel's accounting (10 ms).
 const WINDOW: Duration = Duration::from_millis(200);
 
-/// Share of the two cores' time that others use now, 0 to 1; `None` if the kernel does not say.
+/// Share of the two cores' time that other processes use now, 0 to 1; `None` if the kernel does not say.
 pub fn others(cores: [usize; 2]) -> Option<f64> {
     let before = used_and_total(cores)?;
     std::thread::sleep(WINDOW);
@@ -15,7 +15,7 @@ pub fn others(cores: [usize; 2]) -> Option<f64> {
     Some(after.0.saturating_sub(before.0) as f64 / total as f64)
 }
 
-/// Ticks that the cores have worked, or were taken by the host, and ticks in all.
+/// Ticks in which the cores worked or were taken by the host of the virtual machine, and all ticks.
 fn used_and_total(cores: [usize; 2]) -> Option<(u64, u64)> {
     parse(&fs::read_to_string("/proc/stat").ok()?, cores)
 }
@@ -24,7 +24,7 @@ fn parse(stat: &str, cores: [usize; 2]) -> Option<(u64, u64)> {
     let mut sums = (0, 0);
     for core in cores {
         let line = stat.lines().find_map(|l| l.strip_prefix(&format!("cpu{core} ")))?;
-        // user nice system idle iowait irq softirq steal; guest time is in user already.
+        // user nice system idle iowait irq softirq steal; user includes guest time.
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|t| t.parse().ok()).collect();
         let total: u64 = ticks.iter().sum();
         let idle = ticks.get(3)? + ticks.get(4)?;

@@ -1,4 +1,4 @@
-//! How far apart two cores are: a cache line that goes to and fro between two pinned threads.
+//! The distance of two cores: the time that a cache line takes from one pinned thread to another.
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -8,14 +8,14 @@ use std::time::Instant;
 
 /// Round trips of one sample. A sample takes a few milliseconds.
 const ROUND_TRIPS: u64 = 10_000;
-/// Samples, of which the median counts.
+/// Samples; the result is their median.
 const SAMPLES: usize = 5;
 
-/// Alone in its cache line, and in the neighbour that is prefetched with it.
+/// Aligned to two cache lines, because processors prefetch lines in pairs.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// One-way distance in nanoseconds; `None` if there is only one core, or it cannot be pinned to.
+/// One-way time in nanoseconds; `None` if both cores are the same, or a thread cannot be pinned to one of them.
 pub fn distance([a, b]: [usize; 2]) -> Option<f64> {
     if a == b {
         return None;
@@ -24,7 +24,7 @@ pub fn distance([a, b]: [usize; 2]) -> Option<f64> {
     let ready = Barrier::new(2);
     let turns = 2 * ROUND_TRIPS * SAMPLES as u64;
     std::thread::scope(|scope| {
-        // Either waits for the turn of the other, so both must get through the barrier, pinned or not.
+        // Each thread waits for the other's turns, so both play even if one of them could not be pinned.
         let other = scope.spawn(|| {
             let pinned = pin(b);
             ready.wait();
@@ -49,7 +49,7 @@ pub fn distance([a, b]: [usize; 2]) -> Option<f64> {
     })
 }
 
-/// Takes every second turn, from `first` on, until turn `end`.
+/// Takes every second turn from `first` up to `end`.
 fn play(line: &Line, first: u64, end: u64) {
     for turn in (first..end).step_by(2) {
         while line.0.load(Ordering::Acquire) != turn {

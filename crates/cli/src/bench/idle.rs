@@ -1,8 +1,8 @@
 //! CPU use of two connected processes with nothing to do.
 //!
-//! perftest's server and client talk over TCP besides. That channel goes through us here: once the traffic is over and
-//! they want to say so to each other, we keep their words to ourselves. Both then wait in read(2), QPs connected, and
-//! whatever CPU time they use is the adapter's. Afterwards we deliver, and both must end well.
+//! perftest's server and client also have a TCP connection. Here it passes through this process, which holds back the
+//! first message after the traffic. Both programs then block in read(2) with connected QPs, so all CPU time that they
+//! use is the adapter's. After the measurement the message is delivered, and both programs must end successfully.
 
 use super::perftest::{self, Icrc, words};
 use crate::stage::{Child, Side, Stage};
@@ -11,9 +11,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// So long nothing is said while the traffic runs (for one second), and never before it.
+/// A pause on the TCP connection that is longer than this occurs only during the traffic, which runs for one second.
 const SILENCE: Duration = Duration::from_millis(600);
-/// Time in which an engine may notice that nobody polls any more.
+/// Time for the engine's thread to notice that no thread polls any more.
 const SETTLE: Duration = Duration::from_millis(100);
 const BOUND: Duration = Duration::from_secs(30);
 
@@ -21,7 +21,7 @@ const BOUND: Duration = Duration::from_secs(30);
 pub fn cpu_use(stage: &Stage, time: Duration) -> Result<f64> {
     let program = "ib_write_bw";
     let mut pair = perftest::prepare(stage, program, Icrc::Auto, &words("-s 4096 -D 1"))?;
-    // The ear is on the client's side; the server hears us from there as it would the client.
+    // The proxy runs in the client's namespace, so that the server sees connections from the client's address.
     let listener = stage.enter(Side::B, || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))??;
     let arguments = ["-p".to_owned(), listener.local_addr()?.port().to_string(), Ipv4Addr::LOCALHOST.to_string()];
     let client = Child::spawn(pair.client.args(arguments), format!("{program} (client)"))?;
@@ -31,45 +31,46 @@ pub fn cpu_use(stage: &Stage, time: Duration) -> Result<f64> {
         wire.set_nonblocking(true)?;
         wire.set_nodelay(true)?;
     }
-    let words_kept = forward(&mut wires, true)?.context("perftest ended without a second of silent traffic")?;
+    let held_back = forward(&mut wires, true)?.context("perftest ended without a second of silent traffic")?;
     std::thread::sleep(SETTLE);
     let used = || -> Result<[Duration; 2]> { Ok([client.cpu()?, pair.server.cpu()?]) };
     let (start, before) = (Instant::now(), used()?);
     std::thread::sleep(time);
     let (elapsed, after) = (start.elapsed(), used()?);
-    wires[1 - words_kept.from].write_all(&words_kept.bytes)?;
-    ensure!(forward(&mut wires, false)?.is_none(), "perftest was stopped before its traffic, not after");
+    wires[1 - held_back.from].write_all(&held_back.bytes)?;
+    ensure!(forward(&mut wires, false)?.is_none(), "perftest was stopped before its traffic, not after it");
     client.wait(BOUND)?.success()?;
     pair.server.wait(BOUND)?.success()?;
     let busier = (after[0] - before[0]).max(after[1] - before[1]);
     Ok(busier.as_secs_f64() / elapsed.as_secs_f64())
 }
 
-/// What one end said after a silence.
-struct Words {
+/// Bytes that one end sent after a silence.
+struct Message {
     from: usize,
     bytes: Vec<u8>,
 }
 
-/// Carries bytes between the two until one hangs up, or speaks after a silence: those words are returned.
-fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Words>> {
+/// Forwards bytes between the two until one closes its connection (`None`), or sends bytes after a silence, which are
+/// returned. With `after_traffic`, silences before the first bytes do not count.
+fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Message>> {
     let start = Instant::now();
     let (mut last, mut begun) = (Instant::now(), !after_traffic);
     let mut buffer = [0; 4096];
     while start.elapsed() < BOUND {
         for from in [0, 1] {
             match wires[from].read(&mut buffer) {
-                Ok(0) => return hang_up(wires, from),
+                Ok(0) => return close_other(wires, from),
                 Ok(n) if begun && last.elapsed() > SILENCE => {
-                    return Ok(Some(Words { from, bytes: buffer[..n].to_vec() }));
+                    return Ok(Some(Message { from, bytes: buffer[..n].to_vec() }));
                 }
                 Ok(n) => {
                     wires[1 - from].write_all(&buffer[..n])?;
                     (last, begun) = (Instant::now(), true);
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                // An end that exits with words unread resets the connection: it has hung up all the same.
-                Err(e) if e.kind() == ErrorKind::ConnectionReset => return hang_up(wires, from),
+                // An end that exits with unread bytes resets the connection, which counts as closing it.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => return close_other(wires, from),
                 Err(e) => return Err(e).context("between perftest's server and client"),
             }
         }
@@ -78,9 +79,9 @@ fn forward(wires: &mut [TcpStream; 2], after_traffic: bool) -> Result<Option<Wor
     anyhow::bail!("perftest did not end within {BOUND:?}")
 }
 
-/// One end has hung up: the other hears it, and may still say something that nobody waits for.
-fn hang_up(wires: &[TcpStream; 2], from: usize) -> Result<Option<Words>> {
-    // It may have hung up by itself at the same time.
+/// One end has closed its connection: closes the connection to the other, and drops its remaining bytes.
+fn close_other(wires: &[TcpStream; 2], from: usize) -> Result<Option<Message>> {
+    // The other end may have closed it at the same time.
     let _ = wires[1 - from].shutdown(std::net::Shutdown::Write);
     Ok(None)
 }
@@ -94,7 +95,7 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
             Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Err(e) => return Err(e).context("perftest's client does not come"),
+            Err(e) => return Err(e).context("perftest's client does not connect"),
         }
     }
 }
@@ -103,7 +104,7 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
 mod tests {
     use super::*;
 
-    /// Two ends that talk through a pair of wires in our hands.
+    /// Two ends of a forwarded connection, and the two sockets that forward between them.
     fn ends() -> ([TcpStream; 2], [TcpStream; 2]) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let pair = || {
@@ -117,25 +118,25 @@ mod tests {
     }
 
     #[test]
-    fn words_after_a_silence_are_kept() {
+    fn bytes_after_a_silence_are_held_back() {
         let ([mut a, mut b], mut wires) = ends();
         let talk = std::thread::spawn(move || {
             a.write_all(b"hello").unwrap();
-            let mut heard = [0; 5];
-            b.read_exact(&mut heard).unwrap();
-            assert_eq!(&heard, b"hello");
+            let mut received = [0; 5];
+            b.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"hello");
             std::thread::sleep(SILENCE + Duration::from_millis(200));
             b.write_all(b"done").unwrap();
             a.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-            assert!(a.read(&mut [0; 8]).is_err(), "words got through");
+            assert!(a.read(&mut [0; 8]).is_err(), "bytes were forwarded");
         });
-        let words = forward(&mut wires, true).unwrap().unwrap();
+        let message = forward(&mut wires, true).unwrap().unwrap();
         talk.join().unwrap();
-        assert_eq!((words.from, words.bytes.as_slice()), (1, b"done".as_slice()));
+        assert_eq!((message.from, message.bytes.as_slice()), (1, b"done".as_slice()));
     }
 
     #[test]
-    fn hanging_up_without_a_silence_ends_it() {
+    fn forwarding_ends_when_an_end_closes_without_a_silence() {
         let ([mut a, b], mut wires) = ends();
         a.write_all(b"hello").unwrap();
         drop((a, b));

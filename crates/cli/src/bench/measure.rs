@@ -1,4 +1,4 @@
-//! One figure, from one run.
+//! Measurements: each run gives one figure.
 
 use super::perftest::{self, Icrc, Verb};
 use super::{idle, memory, peers, raw};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 const MIB: usize = 1 << 20;
 
-/// Something that one run measures.
+/// What a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Measurement {
     /// Bandwidth of perftest on Weir.
     Perftest { verb: Verb, size: usize, icrc: Icrc, both_ways: bool },
-    /// Bandwidth of the same system calls without a protocol.
+    /// Bandwidth of the carrier's system calls without a protocol.
     Raw { size: usize, both_ways: bool },
     /// Bandwidth of UCX over TCP, tagged messages.
     Ucx { size: usize },
@@ -22,11 +22,11 @@ pub enum Measurement {
     Iperf3,
     /// Half round trip of an 8-byte WRITE.
     WriteLatency,
-    /// Half round trip of a datagram as long as that.
+    /// Half round trip of a UDP datagram as long as an 8-byte WRITE.
     RawLatency,
     /// Half round trip of 8 bytes over UCX and TCP.
     UcxLatency,
-    /// WRITEs of 64 bytes.
+    /// Rate of WRITEs of 64 bytes.
     MessageRate,
     /// CPU time of event-driven perftest, 1 MiB. (perftest has no events for WRITE.)
     EventCpu(Verb),
@@ -34,7 +34,7 @@ pub enum Measurement {
     Iperf3Cpu,
     /// CPU time of connected processes with nothing to do.
     Idle,
-    /// Memory of so many connected QPs.
+    /// Memory of this number of connected QPs.
     QpMemory(usize),
 }
 
@@ -43,7 +43,7 @@ pub enum Measurement {
 pub enum Unit {
     BytesPerSecond,
     Seconds,
-    /// The same, where microseconds are too short.
+    /// Seconds that are shown as seconds, not as microseconds.
     WallSeconds,
     MessagesPerSecond,
     CpuSecondsPerByte,
@@ -52,7 +52,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its name as shown, and what a base figure is multiplied with.
+    /// Its name as shown, and the factor from the base unit to the shown unit.
     fn shown(self) -> (&'static str, f64) {
         match self {
             Unit::BytesPerSecond => ("GB/s", 1e-9),
@@ -70,7 +70,7 @@ impl Unit {
         self.shown().0
     }
 
-    /// A base figure in the unit as shown.
+    /// Converts a figure from the base unit to the unit as shown.
     pub fn scale(self, figure: f64) -> f64 {
         figure * self.shown().1
     }
@@ -97,7 +97,7 @@ impl Measurement {
         }
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn describe(self) -> String {
         use Measurement::*;
         match self {
@@ -113,7 +113,7 @@ impl Measurement {
         }
     }
 
-    /// The programs that it needs beside Weir.
+    /// The program that it needs, which is not part of Weir.
     pub fn program(self) -> Option<&'static str> {
         use Measurement::*;
         match self {
@@ -127,10 +127,10 @@ impl Measurement {
     }
 }
 
-/// Runs measurements, and remembers how fast things go that are given a number of iterations instead of a time.
+/// Runs measurements. For programs that take a number of iterations instead of a time, it stores their last rate.
 pub struct Runner<'a> {
     pub stage: &'a Stage,
-    /// Length of a run.
+    /// Length of a run, seconds.
     pub seconds: f64,
     rates: HashMap<Measurement, f64>,
 }
@@ -140,7 +140,7 @@ impl<'a> Runner<'a> {
         Runner { stage, seconds, rates: HashMap::new() }
     }
 
-    /// Its figure, in the base unit.
+    /// Runs a measurement and returns its figure in the base unit.
     pub fn run(&mut self, measurement: Measurement) -> Result<f64> {
         use Measurement::*;
         let (stage, seconds) = (self.stage, self.seconds);
@@ -151,23 +151,23 @@ impl<'a> Runner<'a> {
             Raw { size, both_ways } => raw::throughput(stage, size, both_ways, seconds),
             Ucx { size } => {
                 let ucx = |n| Ok(peers::ucx(stage, "tag_bw", size, n)?.messages);
-                Ok(self.for_the_time(measurement, 2000, ucx)? * size as f64)
+                Ok(self.run_for_time(measurement, 2000, ucx)? * size as f64)
             }
             Iperf3 => Ok(peers::iperf3(stage, seconds)?.rate),
             Iperf3Cpu => Ok(peers::iperf3(stage, seconds)?.cpu_per_byte),
             WriteLatency => {
                 let half = |n| Ok(0.5 / perftest::write_latency(stage, 8, n)?);
-                Ok(0.5 / self.for_the_time(measurement, 1000, half)?)
+                Ok(0.5 / self.run_for_time(measurement, 1000, half)?)
             }
             RawLatency => raw::latency(stage, seconds),
             UcxLatency => {
                 let half = |n| Ok(0.5 / peers::ucx(stage, "tag_lat", 8, n)?.median);
-                Ok(0.5 / self.for_the_time(measurement, 1000, half)?)
+                Ok(0.5 / self.run_for_time(measurement, 1000, half)?)
             }
             MessageRate => Ok(perftest::bandwidth(stage, Verb::Write, 64, Icrc::Auto, false, seconds)?.messages),
             EventCpu(verb) => {
                 let mut cpu_per_byte = 0.0;
-                self.for_the_time(measurement, 1000, |n| {
+                self.run_for_time(measurement, 1000, |n| {
                     let pair = perftest::events(stage, verb, MIB, n)?;
                     cpu_per_byte = pair.cpu().as_secs_f64() / (n as f64 * MIB as f64);
                     Ok(perftest::parse_bandwidth(&pair.client.stdout)?.bytes / MIB as f64)
@@ -179,8 +179,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs `job` with a number of iterations that fills the time; `job` returns iterations per second.
-    fn for_the_time(&mut self, key: Measurement, pilot: u64, mut job: impl FnMut(u64) -> Result<f64>) -> Result<f64> {
+    /// Runs `job` with a number of iterations that takes about `seconds`; `job` returns iterations per second.
+    fn run_for_time(&mut self, key: Measurement, pilot: u64, mut job: impl FnMut(u64) -> Result<f64>) -> Result<f64> {
         let rate = match self.rates.get(&key) {
             Some(&rate) => rate,
             None => job(pilot)?,

@@ -1,4 +1,4 @@
-//! Memory that connected QPs cost.
+//! Memory that connected QPs use.
 
 use super::perftest::{self, Icrc, words};
 use crate::stage::Stage;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Peak resident memory with `count` connected QPs less that with one, of the larger process, bytes.
+/// Peak resident memory with `count` connected QPs minus that with one QP, bytes; of the process that uses more.
 pub fn of_qps(stage: &Stage, count: usize) -> Result<f64> {
     let (many, one) = (peaks(stage, count)?, peaks(stage, 1)?);
     let more = [0, 1].map(|i| many[i] as f64 - one[i] as f64);

@@ -1,7 +1,7 @@
-//! `weir bench`: what Weir does, in turns with what the machine can do, against the bars that it should meet.
+//! `weir bench`: measures Weir in turns with baselines on the same machine, and compares the ratios with bars.
 //!
-//! Absolute figures of a virtual machine say little: its cores move apart and its kernel's pages age. So subject and
-//! baseline run in turns (A B A B …), and medians and ranges of the ratios count.
+//! Absolute figures of a virtual machine say little: the distance of its cores and the state of its kernel's memory
+//! change over time. So subject and baseline run in turns (A B A B …), and medians and ranges of their ratios count.
 
 mod busy;
 mod cores;
@@ -33,32 +33,32 @@ use table::{Outcome, Rounds};
 /// MTU of the veth pair: jumbo frames, as on any RDMA network.
 const MTU: u32 = 9000;
 
-/// Share of the two cores' time in other hands from which on a reader should know. `chrt -r 1 weir bench` keeps others
-/// off, and costs them their turn.
+/// If other processes use a larger share of the two cores' time, a note says so. `chrt -r 1 weir bench` keeps ordinary
+/// processes off the cores.
 const BUSY: f64 = 0.1;
 
-/// Measure throughput, latency, CPU and memory against this machine's own limits.
+/// Arguments of `weir bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Which to run (`write-1m` for all that begin so); all the usual ones if none is named
+    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// List what there is, and its bars
+    /// List the benches and their bars
     #[arg(long)]
     list: bool,
-    /// Short runs and few rounds: a first look
+    /// Measure with short runs and few rounds
     #[arg(long)]
     quick: bool,
-    /// How often each is measured [default: 5, or 3 with --quick]
+    /// Number of rounds, each a run of every measurement [default: 5, or 3 with --quick; odp: 9, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Draw the figures of `odp` into this file
+    /// Draw the figures of `odp` to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Fail if something falls short of its bar
+    /// Exit with an error if a bench falls short of its bar
     #[arg(long)]
     check: bool,
 
@@ -70,7 +70,7 @@ pub struct BenchArgs {
     raw_job: Option<String>,
 }
 
-/// Runs `weir bench`. Falling short is no failure unless `--check` is given; a run that fails is.
+/// Runs `weir bench`. It fails if a run fails, and with `--check` also if a bench falls short of its bar.
 pub fn run(args: BenchArgs) -> Result<ExitCode> {
     if let Some(address) = args.raw_server {
         return raw::serve(address).map(|()| ExitCode::SUCCESS);
@@ -85,16 +85,16 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.names.iter().any(|name| name == "odp") {
-        ensure!(args.names.len() == 1, "`odp` is measured alone: weir bench odp");
+        ensure!(args.names.len() == 1, "`odp` cannot run with other benches; use: weir bench odp");
         let BenchArgs { quick, rounds, json, check, .. } = args;
         return odp::run(&odp::Request { quick, rounds, json, check, svg: args.svg.as_deref() });
     }
     if args.names.iter().any(|name| name == "out-of-core") {
-        ensure!(args.names.len() == 1, "`out-of-core` is measured alone: weir bench out-of-core");
+        ensure!(args.names.len() == 1, "`out-of-core` cannot run with other benches; use: weir bench out-of-core");
         return out_of_core::run(args.json, args.check);
     }
     if args.names.iter().any(|name| name == "sim") {
-        ensure!(args.names.len() == 1, "`sim` is measured alone: weir bench sim");
+        ensure!(args.names.len() == 1, "`sim` cannot run with other benches; use: weir bench sim");
         let BenchArgs { quick, rounds, json, check, .. } = args;
         return sim::run(&sim::Request { quick, rounds, json, check });
     }
@@ -106,7 +106,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     let programs = rows.iter().flat_map(measurements).filter_map(Measurement::program);
     let packages = missing(programs);
     if !packages.is_empty() {
-        eprintln!("weir bench: programs are missing, some rows will fail: apt install {}", packages.join(" "));
+        eprintln!("weir bench: programs are missing, some benches will fail: apt install {}", packages.join(" "));
     }
     let outcomes = measure_all(&rows, Runner::new(&stage, seconds), rounds);
     if args.json {
@@ -121,13 +121,13 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 
 fn list() {
     println!("{:16}  on-demand paging: warm, cold, prefetched, and figures (only when named, alone)", "odp");
-    println!("{:16}  pinned and on-demand memory where it is short (root; only when named, alone)", "out-of-core");
-    println!("{:16}  the simulator: packets per second, a flood, 1,024 hosts (only when named, alone)", "sim");
+    println!("{:16}  pinned and on-demand memory when memory is short (root; only when named, alone)", "out-of-core");
+    println!("{:16}  the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)", "sim");
     for row in rows::all() {
         println!("{:16}  {}{}", row.name, row.what, if row.usual { "" } else { " (only when named)" });
         for against in &row.against {
             let baseline = against.baseline.describe(row.subject.unit());
-            let bar = against.bar.map_or("shown beside".to_owned(), |bar| bar.to_string());
+            let bar = against.bar.map_or("shown as share".to_owned(), |bar| bar.to_string());
             println!("{:18}{bar} of {baseline}", "");
         }
     }
@@ -136,7 +136,7 @@ fn list() {
 fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
     let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds));
     let progress = ProgressBar::new(rows.iter().map(runs).sum()).with_style(
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a template of ours"),
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a valid template"),
     );
     let outcomes =
         rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds.min(row.at_most_rounds), &progress)).collect();
@@ -144,7 +144,7 @@ fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
     outcomes
 }
 
-/// What one round of a row runs, in this order.
+/// The measurements of a round of a row, in order.
 fn measurements(row: &Row) -> Vec<Measurement> {
     let mut all = vec![row.subject];
     for against in &row.against {
@@ -191,7 +191,7 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
         let against_what = against.baseline.describe(unit);
         let mut outcome = Outcome::measured(row.name, row.what, against_what, unit, against.bar, &figures);
         let place = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
-        let others = busy.map(|share| format!("others used {:.0} % of the two cores", share * 100.0));
+        let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
         outcome.note = place.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
         match failure {
             Some(why) => outcome.failed(why.clone()),

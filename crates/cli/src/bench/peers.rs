@@ -1,4 +1,4 @@
-//! What else moves bytes between two hosts: iperf3 and UCX, both over TCP.
+//! Other programs that move bytes between two hosts: iperf3 and UCX, both over TCP.
 
 use crate::programs::{iperf, pair};
 use crate::stage::{Side, Stage, locate};
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 const BOUND: Duration = Duration::from_secs(60);
 
-/// What iperf3 moved in writes of 1 MiB.
+/// The result of iperf3 with writes of 1 MiB.
 pub struct Iperf3 {
-    /// Bytes per second that arrived.
+    /// Received bytes per second.
     pub rate: f64,
-    /// User and system time of both processes, seconds per byte that arrived.
+    /// User and system time of both processes, seconds per received byte.
     pub cpu_per_byte: f64,
 }
 
-/// A measurement of `ucx_perftest`.
+/// The result of `ucx_perftest`.
 pub struct Ucx {
     /// Median one-way time of a message, seconds (a latency only in `tag_lat`).
     pub median: f64,
@@ -23,14 +23,14 @@ pub struct Ucx {
     pub messages: f64,
 }
 
-/// One TCP stream for some seconds (whole ones: iperf3 takes 0.5 for "for ever").
+/// One TCP stream for `seconds`, rounded up: iperf3 takes whole seconds, and 0 means without end.
 pub fn iperf3(stage: &Stage, seconds: f64) -> Result<Iperf3> {
     let run = iperf::run(stage, seconds.ceil().max(1.0) as u32, 1 << 20)?;
     let cpu_per_byte = run.outcome.cpu().as_secs_f64() / run.bytes as f64;
     Ok(Iperf3 { rate: run.gigabytes * 1e9, cpu_per_byte })
 }
 
-/// `tag_bw` or `tag_lat` over UCX's TCP transport.
+/// Runs `test` (`tag_bw` or `tag_lat`) over UCX's TCP transport.
 pub fn ucx(stage: &Stage, test: &str, size: usize, iterations: u64) -> Result<Ucx> {
     let (program, port) = (locate("ucx_perftest")?, stage.free_port(Side::A)?);
     let command = |side| {

@@ -7,19 +7,19 @@ use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Duration;
 
-/// How long a server may take until it listens.
+/// Time limit for a server to listen.
 const START: Duration = Duration::from_secs(10);
 
-/// Whether packets carry a checksum (`weir run --icrc`).
+/// Which packets carry an ICRC (`weir run --icrc`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Icrc {
-    /// As Weir peers agree.
+    /// As the Weir peers agree.
     Auto,
-    /// On every packet.
+    /// Every packet.
     Always,
 }
 
-/// What a perftest program does.
+/// The operation of a perftest program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     Write,
@@ -41,7 +41,7 @@ impl Verb {
 /// A server that listens, and a client that can be started.
 pub struct Prepared {
     pub server: Child,
-    /// Lacks the port and the name of the server.
+    /// The client's command without the server's port and name.
     pub client: Command,
     pub port: u16,
 }
@@ -59,7 +59,7 @@ pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -
         let mut command = stage.command(side, std::env::current_exe()?);
         let icrc = if icrc == Icrc::Always { "always" } else { "auto" };
         command.args(["run", "--icrc", icrc, "--"]).arg(locate(program)?);
-        // -F: the CPU's frequency is none of its business.
+        // -F: no warning about changing CPU frequencies.
         command.args(["-F", "-d", &stage.device(side)]).args(arguments);
         Ok(command)
     };
@@ -69,7 +69,7 @@ pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -
     Ok(Prepared { server, client: under_weir(Side::B)?, port })
 }
 
-/// Runs a pair to its end, which must be a good one.
+/// Runs a pair to its end; an error if either program fails.
 pub fn run(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String], bound: Duration) -> Result<Outcome> {
     let mut prepared = prepare(stage, program, icrc, arguments)?;
     let client = start_client(stage, program, &mut prepared)?;
@@ -83,7 +83,7 @@ pub fn start_client(stage: &Stage, program: &str, prepared: &mut Prepared) -> Re
     Child::spawn(command, format!("{program} (client)"))
 }
 
-/// Bandwidth over some seconds (whole ones, as perftest wants them), both directions summed if `both_ways`.
+/// Bandwidth over `seconds`, rounded up to whole ones as perftest needs them; both directions summed if `both_ways`.
 pub fn bandwidth(
     stage: &Stage,
     verb: Verb,
@@ -119,7 +119,7 @@ pub fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What a bandwidth program printed.
+/// Parses the output of a bandwidth program.
 pub fn parse_bandwidth(output: &str) -> Result<Bandwidth> {
     let row = row_of(output)?;
     let bandwidth = Bandwidth { bytes: row.gigabytes()? * 1e9, messages: row.rate()? * 1e6 };
@@ -127,7 +127,7 @@ pub fn parse_bandwidth(output: &str) -> Result<Bandwidth> {
     Ok(bandwidth)
 }
 
-/// Seconds.
+/// Parses the output of a latency program: the typical latency, seconds.
 fn parse_latency(output: &str) -> Result<f64> {
     let typical = row_of(output)?.get("t_typical").filter(|typical| *typical > 0.0);
     Ok(typical.with_context(|| format!("perftest measured nothing: {output}"))? / 1e6)
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_those_of_the_table() {
+    fn figures_are_read_from_the_table() {
         let output = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n \
                       1048576    9000             0.00               40.00  \t\t   0.004768\n\
                       ---------------------------------------\n";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_figures_are_an_error() {
+    fn output_without_figures_is_an_error() {
         assert!(parse_bandwidth(" Couldn't connect\n").is_err());
         let nothing = "#bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n1048576 0 0.00 0.00 0.00\n";
         assert!(parse_bandwidth(nothing).is_err());

@@ -1,29 +1,29 @@
-//! What is measured, against what, and the bar.
+//! The rows of the bench: what is measured, the baselines, and the bars.
 
 use super::measure::{Measurement, Unit};
 use super::perftest::{Icrc, Verb};
 
-/// One line of the bench: a subject and what it is compared with.
+/// A row of the bench: a subject and the baselines that it is compared with.
 pub struct Row {
-    /// What one says after `weir bench`; a part of it up to a dash will do.
+    /// Name for the command line; a part of it up to a dash selects the row too.
     pub name: &'static str,
     pub what: &'static str,
     pub subject: Measurement,
     pub against: Vec<Against>,
-    /// Whether it runs unasked.
+    /// Whether it runs without being named.
     pub usual: bool,
-    /// More rounds would show the same.
+    /// Limit of rounds, for rows with a constant figure.
     pub at_most_rounds: u32,
 }
 
 /// A comparison: the subject's figure divided by the baseline's, against a bar.
 pub struct Against {
     pub baseline: Baseline,
-    /// `None`: shown for orientation only.
+    /// `None`: the ratio is only shown.
     pub bar: Option<Bar>,
 }
 
-/// What stands below the fraction line.
+/// The denominator of a ratio.
 #[derive(Clone, Copy)]
 pub enum Baseline {
     /// Measured in turns with the subject.
@@ -74,7 +74,7 @@ pub fn all() -> Vec<Row> {
     let row =
         |name, what, subject, against| Row { name, what, subject, against, usual: true, at_most_rounds: u32::MAX };
     let ceiling = |name, what, subject, peer| Row { usual: false, ..row(name, what, subject, vec![beside(peer)]) };
-    // Memory does not vary, and perftest takes its time to make so many QPs.
+    // Memory does not vary, and perftest takes long to make 1,000 QPs.
     let once = |row| Row { at_most_rounds: 1, ..row };
     vec![
         row(
@@ -138,10 +138,10 @@ pub fn all() -> Vec<Row> {
             EventCpu(Verb::Send),
             vec![bar(Measured(Iperf3Cpu), AtMost(1.5))],
         ),
-        row("idle", "connected, nothing to do: CPU of the busier process", Idle, vec![bar(Fixed(0.001), AtMost(1.0))]),
+        row("idle", "idle connected processes: CPU of the busier one", Idle, vec![bar(Fixed(0.001), AtMost(1.0))]),
         once(row(
             "qps-1000",
-            "memory of 1,000 connected QPs, larger process",
+            "memory of 1,000 connected QPs, larger of both processes",
             QpMemory(1000),
             vec![bar(Fixed(64.0 * MIB as f64), AtMost(1.0))],
         )),
@@ -153,7 +153,7 @@ pub fn all() -> Vec<Row> {
     ]
 }
 
-/// The rows that `names` ask for, each by its name or a part up to a dash; the usual ones if there are no names.
+/// The rows that `names` select, each by its name or a part up to a dash; the usual ones if there are no names.
 pub fn select(names: &[String]) -> anyhow::Result<Vec<Row>> {
     let asks = |name: &str, row: &Row| row.name.strip_prefix(name).is_some_and(|r| r.is_empty() || r.starts_with('-'));
     for name in names {
@@ -165,7 +165,7 @@ pub fn select(names: &[String]) -> anyhow::Result<Vec<Row>> {
 }
 
 impl Baseline {
-    /// What it is, in a few words; `unit` is the subject's.
+    /// A short description; `unit` is the subject's.
     pub fn describe(&self, unit: Unit) -> String {
         match self {
             Baseline::Measured(measurement) => measurement.describe(),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_chosen_by_name_or_beginning() {
+    fn rows_are_selected_by_name_or_its_first_part() {
         assert_eq!(names(&["write-1m"]), ["write-1m-always", "write-1m-auto"]);
         assert_eq!(names(&["read-1m", "idle"]), ["read-1m", "idle"]);
         assert!(names(&[]).len() == 13 && !names(&[]).contains(&"raw-1m"));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_of_unlike_units_is_no_ratio() {
+    fn subject_and_baseline_have_the_same_unit() {
         for row in all() {
             for against in &row.against {
                 if let Baseline::Measured(baseline) = against.baseline {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_hold_on_their_side() {
+    fn a_ratio_that_equals_the_bar_meets_it() {
         assert!(Bar::AtLeast(0.7).holds(0.7) && !Bar::AtLeast(0.7).holds(0.69));
         assert!(Bar::AtMost(1.5).holds(1.5) && !Bar::AtMost(1.5).holds(1.51));
     }

@@ -1,32 +1,32 @@
-//! What was measured, for people and for programs.
+//! The results of benches, as a table and as JSON.
 
 use super::measure::Unit;
 use super::rows::Bar;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One comparison, measured.
+/// The result of a comparison.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     pub name: String,
     pub what: String,
-    /// What `baseline` is.
+    /// Description of the baseline.
     pub against: String,
     /// Median, in `unit`.
     pub ours: Option<f64>,
-    /// Median, in `unit`; of a row with a fixed bar that bar.
+    /// Median, in `unit`; for a fixed baseline its figure.
     pub baseline: Option<f64>,
-    /// Of ours to baseline, round by round.
+    /// Subject divided by baseline, round by round.
     pub ratio: Option<Spread>,
-    /// `None`: for orientation only.
+    /// `None`: the ratio is only shown.
     pub bar: Option<String>,
     /// `None` without a bar, or if a run failed.
     pub holds: Option<bool>,
     pub unit: &'static str,
-    /// Distance of the two cores before and after each run, nanoseconds; `None` where it cannot be measured.
+    /// Distance of the two cores before and after each run, nanoseconds; `None` if it cannot be measured.
     pub cores_ns: Option<Spread>,
     pub rounds: usize,
-    /// What one should know when reading it; why it failed.
+    /// Conditions that affect the figures, or why the run failed.
     pub note: Option<String>,
     #[serde(skip)]
     pub failed: bool,
@@ -41,7 +41,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
+    /// Of `values`; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -74,7 +74,7 @@ impl Outcome {
         }
     }
 
-    /// The run did not come to an end.
+    /// Marks the comparison as failed, for the reason `why`.
     pub fn failed(mut self, why: String) -> Self {
         (self.note, self.holds, self.failed) = (Some(why), None, true);
         self
@@ -98,7 +98,7 @@ pub struct Rounds {
     pub cores_ns: Vec<f64>,
 }
 
-/// A table for people.
+/// The results as a text table.
 pub fn render(outcomes: &[Outcome]) -> String {
     let header = ["bench", "ours", "against", "", "ratio", "range", "bar", "", "cores ns"].map(str::to_owned);
     let mut lines = vec![header];
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_taken_round_by_round() {
+    fn ratios_are_computed_round_by_round() {
         let rounds = Rounds { ours: vec![2e9, 4e9, 3e9], baseline: vec![4e9, 4e9, 4e9], cores_ns: vec![30.0] };
         let bar = Some(Bar::AtLeast(0.8));
         let outcome = Outcome::measured("x", "", "y".into(), Unit::BytesPerSecond, bar, &rounds);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_neither_holds_nor_falls_short() {
+    fn a_failed_run_neither_holds_nor_falls_short() {
         let none = Rounds::default();
         let bar = Some(Bar::AtMost(1.0));
         let outcome = Outcome::measured("x", "", "y".into(), Unit::Seconds, bar, &none).failed("no".into());

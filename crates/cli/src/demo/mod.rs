@@ -1,4 +1,4 @@
-//! `weir demo`: unmodified perftest over Weir, every byte of a run verified, iperf3 beside it in turns.
+//! `weir demo`: runs unmodified perftest over Weir in turns with iperf3, then verifies every byte of a run.
 
 mod progress;
 mod report;
@@ -14,9 +14,9 @@ use report::Report;
 use std::process::ExitCode;
 use steps::{Bench, ROUND};
 
-/// Jumbo frames, as fast Ethernet between hosts has them.
+/// Jumbo frames, which are common on fast Ethernet between hosts.
 const MTU: u32 = 9000;
-/// Seconds that a peer waits for a program that does not answer.
+/// Seconds for which a peer retries while a program does not respond.
 const PATIENCE: f64 = 5.0;
 
 /// Arguments of `weir demo`.
@@ -25,7 +25,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     options: Options,
 
-    /// Rounds; each runs iperf3 and every program once
+    /// Number of rounds; each runs iperf3 and every perftest program once
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
 
@@ -34,14 +34,14 @@ pub struct DemoArgs {
     json: bool,
 }
 
-/// Runs it all; exit code 1 if a byte or a status was wrong.
+/// Runs `weir demo`; exit code 1 if a byte or a status was wrong.
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let packages = missing(ROUND.iter().map(|step| step.program));
     if !packages.is_empty() {
-        bail!("the demonstration runs programs that are not here; as root: apt install {}", packages.join(" "));
+        bail!("the demonstration needs programs that are not installed; as root: apt install {}", packages.join(" "));
     }
     let mut options = args.options.clone();
-    // On a busy machine a pinned program may be off its core for longer than perftest's retries last.
+    // On a busy machine a pinned program may lose its core for longer than perftest's retries last.
     options.patience.get_or_insert(PATIENCE);
     let bench = Bench { variables: environment::variables(&options)?, stage: Stage::new(MTU)? };
     let progress = Progress::new(args.rounds as usize * ROUND.len() + 1);

@@ -4,14 +4,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-/// Tells how far it is.
+/// Shows the progress of the demonstration.
 pub(super) struct Progress {
-    /// `None` where stderr is no terminal.
+    /// `None` if stderr is no terminal.
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// For that many steps.
+    /// The progress of `steps` steps.
     pub fn new(steps: usize) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(steps as u64);
@@ -23,7 +23,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
@@ -31,14 +31,14 @@ impl Progress {
         }
     }
 
-    /// A step begins.
+    /// Shows that a step begins.
     pub fn begin(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
         }
     }
 
-    /// The step is done; its result stays.
+    /// Ends the step; the line with its result stays.
     pub fn done(&self, result: &str) {
         self.say(&format!("  {result}"));
         if let Some(bar) = &self.bar {
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// All is done.
+    /// Removes the bar.
     pub fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

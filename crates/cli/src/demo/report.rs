@@ -1,11 +1,11 @@
-//! The demonstration's figures, as a table or JSON.
+//! The demonstration's results, as a table or JSON.
 
 use super::steps::{Step, Unit};
 use super::verify::Verified;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// All that was measured.
+/// All results.
 pub(super) struct Report {
     place: String,
     rows: Vec<Row>,
@@ -20,12 +20,12 @@ struct Row {
 }
 
 impl Report {
-    /// An empty one; `place` says where the programs ran.
+    /// An empty report; `place` says where the programs ran.
     pub fn new(place: String) -> Self {
         Report { place, rows: vec![], verified: None }
     }
 
-    /// One more figure of a step.
+    /// Adds a figure of a step.
     pub fn add(&mut self, step: &Step, figure: f64) {
         match self.rows.iter_mut().find(|row| row.title == step.title) {
             Some(row) => row.figures.push(figure),
@@ -35,7 +35,7 @@ impl Report {
         }
     }
 
-    /// A table for people.
+    /// The report as a text table.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n\n{:<24}{:>12}{:>24}{:>12}\n", self.place, "", "median", "range", "iperf3 ×");
         for row in &self.rows {
@@ -57,7 +57,7 @@ impl Report {
         text
     }
 
-    /// The same for programs.
+    /// The report as JSON.
     pub fn json(&self) -> Value {
         let rows = self.rows.iter().map(|row| {
             let (low, high) = range(&row.figures);
@@ -69,7 +69,7 @@ impl Report {
         json!({ "place": self.place, "rows": rows.collect::<Vec<_>>(), "verified": self.verified })
     }
 
-    /// The median over rounds of a throughput against iperf3's of the same round.
+    /// The median over rounds of a throughput divided by iperf3's of the same round; `None` if `row` is no throughput.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let iperf = self.rows.iter().find(|row| row.program == "iperf3")?;
         if row.unit != iperf.unit || row.program == iperf.program {
@@ -80,7 +80,7 @@ impl Report {
     }
 }
 
-/// Of at least one figure; of two middle ones the lower.
+/// The median of at least one figure; with an even count, the lower of the two middle ones.
 fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);

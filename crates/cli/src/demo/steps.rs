@@ -1,4 +1,4 @@
-//! What a round of the demonstration runs, and how.
+//! The programs that a round of the demonstration runs, and how it runs them.
 
 use crate::programs::{iperf, pair, perftest};
 use crate::stage::{Side, Stage, locate};
@@ -6,29 +6,29 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::Duration;
 
-/// One pair of programs.
+/// A pair of programs.
 pub(super) struct Step {
     pub title: &'static str,
     pub program: &'static str,
     /// Message size, bytes.
     size: u64,
-    /// Messages; 0 where the program runs by time.
+    /// Number of messages; 0 if the program runs for a time.
     iterations: u32,
     pub unit: Unit,
 }
 
-/// What a step measures.
+/// The unit of a step's figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) enum Unit {
-    /// Throughput, 10^9 bytes a second.
+    /// Throughput, 10^9 bytes per second.
     #[serde(rename = "GB/s")]
     Gigabytes,
-    /// Half a round trip, the typical one of a run.
+    /// Half a round trip, the typical value of a run.
     #[serde(rename = "us")]
     Microseconds,
 }
 
-/// iperf3 stands between the others' rounds: they run in turns, because the machine's speed drifts.
+/// The steps of a round. iperf3 and the others run in turns, because the machine's speed drifts.
 pub(super) const ROUND: &[Step] = &[
     Step { title: "iperf3, TCP, 1 MiB", program: "iperf3", size: 1 << 20, iterations: 0, unit: Unit::Gigabytes },
     Step {
@@ -48,12 +48,12 @@ pub(super) const ROUND: &[Step] = &[
     },
 ];
 
-/// Seconds of an iperf3 run.
+/// Duration of an iperf3 run, seconds.
 const SECONDS: u32 = 2;
-/// For one pair, which takes a second or two on a fast machine.
+/// Time limit of one pair, which takes a second or two on a fast machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Two hosts, and the variables that put Weir under a program.
+/// Two hosts, and the environment variables that make a program use Weir.
 pub(super) struct Bench {
     pub variables: Vec<(&'static str, String)>,
     pub stage: Stage,
@@ -78,7 +78,7 @@ impl Bench {
         let command = |side: Side| {
             let mut command = self.stage.command(side, &program);
             command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-            // -F: perftest would warn of changing CPU frequencies.
+            // -F: no warning about changing CPU frequencies.
             command.args(["-F", "-d", &self.stage.device(side), "-p", &port.to_string()]);
             command.args(["-s", &step.size.to_string(), "-n", &step.iterations.to_string()]);
             command

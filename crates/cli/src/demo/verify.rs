@@ -1,4 +1,4 @@
-//! `weir-verify`, the C program of ours that compares every byte and every status.
+//! Runs `weir-verify`, Weir's C program that compares every byte and every status.
 
 use super::steps::Bench;
 use crate::library;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What it compared.
+/// The sums that `weir-verify` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Verified {
     /// Bytes compared by both sides.
     pub bytes: u64,
-    /// Of those, not as they should be.
+    /// Bytes with a wrong value.
     pub wrong: u64,
-    /// Checks of statuses, orders and bytes.
+    /// Checks of statuses, orders and bytes that passed.
     pub passed: u64,
-    /// Checks that did not hold.
+    /// Checks that failed.
     pub failed: u64,
 }
 
-/// Runs the pair.
+/// Runs server and client.
 pub(super) fn run(bench: &Bench) -> Result<Verified> {
     let program = library::folder()?.join("weir-verify");
     ensure!(program.is_file(), "{} is not built: run `make build`", program.display());
@@ -38,11 +38,12 @@ pub(super) fn run(bench: &Bench) -> Result<Verified> {
     let mut client = command(Side::B);
     client.arg(bench.stage.address(Side::A).to_string());
     let outcome = pair::run(&mut command(Side::A), &mut client, port, TIMEOUT)?;
-    // Exit code 1 says that something was wrong, which the summary says better.
+    // Exit code 1 says only that a check failed; the summary has the counts.
     summary(&outcome.client.stdout).with_context(|| outcome.client.printed())
 }
 
-/// Each side ends with the sums of both: `N bytes verified, N wrong`, then `N passed, N failed`.
+/// Parses the last two lines of either side, which hold the sums of both: `N bytes verified, N wrong`, then
+/// `N passed, N failed`.
 fn summary(stdout: &str) -> Result<Verified> {
     let mut lines = stdout
         .lines()
@@ -50,7 +51,7 @@ fn summary(stdout: &str) -> Result<Verified> {
         .map(|line| -> Vec<u64> { line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect() });
     match (lines.next().as_deref(), lines.next().as_deref()) {
         (Some(&[passed, failed]), Some(&[bytes, wrong])) => Ok(Verified { bytes, wrong, passed, failed }),
-        _ => bail!("it did not come to its summary"),
+        _ => bail!("weir-verify ended without its summary"),
     }
 }
 
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_readable() {
+    fn digits_are_grouped_by_three() {
         assert_eq!(grouped(1234567), "1,234,567");
         assert_eq!(grouped(123), "123");
     }

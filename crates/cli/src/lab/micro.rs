@@ -12,70 +12,70 @@ use weir_lab::micro::live::{self, Live};
 use weir_lab::micro::sim::Simulated;
 use weir_lab::micro::{Micro, Operation, Outcome, Runner, Sides, Step, Workaround};
 
-/// Arguments of `weir lab micro`. The defaults are the papers'.
+/// Arguments of `weir lab micro`. The defaults are those of the papers.
 #[derive(Args, Debug)]
 pub struct MicroArgs {
-    /// The adapter: a name of `weir profiles`, or a file
+    /// The adapter: a profile's name (see `weir profiles`), or a profile file
     #[arg(long, value_name = "NAME", default_value = "connectx4")]
     profile: String,
-    /// Two processes on this machine, in real time
+    /// Run live: two processes on this machine, in real time
     #[arg(long, conflicts_with = "sim")]
     live: bool,
-    /// On the simulator, in virtual time (the default)
+    /// Run on the simulator, in virtual time (the default)
     #[arg(long)]
     sim: bool,
-    /// What is posted
+    /// The operation that the client posts
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Read)]
     operation: Kind,
-    /// What follows the first operation [default: the same]
+    /// The kind of all operations after the first [default: as the first]
     #[arg(long, value_name = "KIND", value_enum)]
     second: Option<Kind>,
-    /// Bytes of each operation
+    /// Size of each operation in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     size: u32,
-    /// Operations
+    /// Number of operations
     #[arg(long, value_name = "N", default_value_t = 2)]
     num_ops: u32,
-    /// Queue pairs; operation i goes on QP i mod N
+    /// Number of queue pairs; operation i is posted to QP i mod N
     #[arg(long, value_name = "N", default_value_t = 1)]
     num_qps: u32,
-    /// Between two posts, such as 1ms, 1.5ms or 300us; without unit: µs
+    /// Time between two posts, such as 1ms, 1.5ms or 300us; without a unit: µs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1ms")]
     interval: Duration,
-    /// Where memory is on demand
+    /// Which sides register their memory on demand
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = Place::Both)]
     odp: Place,
-    /// All pages but the first operation's are used beforehand
+    /// Touch all pages but those of the first operation before the run
     #[arg(long)]
     touched: bool,
-    /// What a receiver that is not ready asks for: a code, 0 to 31; 14 is 1.28 ms
+    /// Minimum RNR NAK timer of the responder, a code from 0 to 31; 14 is 1.28 ms
     #[arg(long, value_name = "CODE", default_value_t = 14)]
     rnr_timer: u8,
-    /// C_ACK, 0 to 31: the timeout is 4.096 µs · 2^N at least
+    /// Local ACK timeout (C_ACK), 0 to 31: the timeout is at least 4.096 µs · 2^N
     #[arg(long, value_name = "N", default_value_t = 1)]
     ack_timeout: u8,
-    /// Timeouts in a row that are borne, 0 to 7
+    /// Retry count: consecutive timeouts before the QP fails, 0 to 7
     #[arg(long, value_name = "N", default_value_t = 7)]
     retry_count: u8,
-    /// READs under way on each QP
+    /// Maximum number of outstanding READs on each QP
     #[arg(long, value_name = "N", default_value_t = 4)]
     max_rd_atomic: u8,
-    /// Workaround: each QP with something outstanding gets one byte more at this interval
+    /// Workaround: post an operation of one byte at this interval on each QP with outstanding operations
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "again_after")]
     dummy_every: Option<Duration>,
-    /// Workaround: what has not completed after this time is issued again
+    /// Workaround: post operations again that have not completed after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     again_after: Option<Duration>,
     /// Send to a QP that does not exist, to see the ACK timeout
     #[arg(long)]
     wrong_peer: bool,
-    /// Of all that is left to chance; the same seed simulates the same
+    /// Seed of all random choices; simulations with the same seed give the same results
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Write what both sides saw into client.pcapng and server.pcapng of this folder
+    /// Write the packets of both sides to client.pcapng and server.pcapng in this folder
     #[arg(long, value_name = "DIR")]
     capture: Option<PathBuf>,
-    /// Print JSON; times in µs
+    /// Print JSON instead of text; times are in µs
     #[arg(long)]
     json: bool,
 }
@@ -88,7 +88,7 @@ enum Kind {
     Send,
 }
 
-/// Sides with memory on demand.
+/// Sides with on-demand memory.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Place {
     None,
@@ -97,12 +97,12 @@ enum Place {
     Both,
 }
 
-/// Packets that are shown; more of them say little.
+/// Packets that are printed at most.
 const SHOWN: usize = 40;
-/// Operations that are shown one by one.
+/// Each operation gets a line if there are at most as many.
 const FEW: usize = 16;
 
-/// Runs it, prints what became of it.
+/// Runs `weir lab micro` and prints the outcome.
 pub fn run(args: &MicroArgs) -> Result<ExitCode> {
     let micro = args.micro();
     micro.check()?;
@@ -134,9 +134,9 @@ pub fn run(args: &MicroArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who runs it live: this command and the program beside it, for all clones on the same stage.
+/// The runner of live runs: this command, and the `weir-micro` of its library folder. All clones use the same stage.
 pub fn live() -> Result<Live> {
-    let weir = std::env::current_exe().context("cannot tell where the weir command is")?;
+    let weir = std::env::current_exe().context("cannot find the path of the weir command")?;
     Live::new(weir, library::folder()?)
 }
 
@@ -191,9 +191,9 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> Stri
     let packets = outcome.packets;
     line(
         "packets",
-        format!("{} requests ({} of them repeated), {} answers", packets.requests, packets.repeated, packets.responses),
+        format!("{} requests ({} of them again), {} responses", packets.requests, packets.repeated, packets.responses),
     );
-    line("", format!("{} RNR NAKs, {} NAKs for a gap, {} lost", packets.rnr_naks, packets.sequence_naks, packets.lost));
+    line("", format!("{} RNR NAKs, {} sequence NAKs, {} lost", packets.rnr_naks, packets.sequence_naks, packets.lost));
     line("timeouts", outcome.timeouts.to_string());
     if let Some(status) = &outcome.status {
         line("status", status.clone());
@@ -202,7 +202,7 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> Stri
         line("CPU", format!("{} on both sides; the client polls", ms(cpu)));
     }
     if let Some(wakeup) = outcome.wakeup {
-        line("wake-up", format!("{:?} late in the median, {:?} at most", wakeup.median, wakeup.most));
+        line("wake-up", format!("late by {:?} (median), {:?} at most", wakeup.median, wakeup.most));
     }
     text.push('\n');
     text.push_str(&ladder(&outcome.steps));
@@ -215,7 +215,7 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> Stri
     text
 }
 
-/// Packets, one a line: the client's point to the right.
+/// A line for each packet; arrows of the client's packets point to the right.
 fn ladder(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps.iter().take(SHOWN) {
@@ -243,9 +243,9 @@ fn duration(text: &str) -> Result<Duration, String> {
         "" | "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
-        unit => return Err(format!("`{unit}` is no unit; ns, us, ms and s are")),
+        unit => return Err(format!("`{unit}` is not a unit; use ns, us, ms or s")),
     };
-    let value: f64 = digits.parse().map_err(|_| format!("`{text}` is no time, such as 1.5ms"))?;
+    let value: f64 = digits.parse().map_err(|_| format!("`{text}` is not a time; write it as 1.5ms"))?;
     Duration::try_from_secs_f64(value * seconds).map_err(|error| error.to_string())
 }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_drawn_in_lines() {
+    fn each_packet_has_a_line() {
         let step = |from_client: bool, lost: bool| Step {
             time: Duration::from_micros(4565),
             from_client,

@@ -1,21 +1,21 @@
-//! iperf3: the TCP of the same kernel, over the same path.
+//! iperf3: TCP of the same kernel over the same path.
 
 use super::pair::{self, Outcome};
 use crate::stage::{Side, Stage, locate};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
-/// What one run showed.
+/// The result of a run.
 pub struct Run {
-    /// Received, GB/s (10^9 bytes).
+    /// Throughput at the receiver, GB/s (10^9 bytes).
     pub gigabytes: f64,
-    /// Received.
+    /// Bytes received.
     pub bytes: u64,
-    /// CPU times and all that was printed.
+    /// CPU times and the output of both programs.
     pub outcome: Outcome,
 }
 
-/// One stream of `seconds` in writes of `block` bytes, from B to A.
+/// Runs one stream from B to A for `seconds`, in writes of `block` bytes.
 pub fn run(stage: &Stage, seconds: u32, block: u64) -> Result<Run> {
     let (program, port) = (locate("iperf3")?, stage.free_port(Side::A)?);
     let mut server = stage.command(Side::A, &program);

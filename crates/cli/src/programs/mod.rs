@@ -1,4 +1,4 @@
-//! Real programs on a [`weir_stage`]: a server and a client against each other, and what they print.
+//! Real programs on a [`weir_stage`]: pairs of a server and a client, and their output.
 
 pub mod iperf;
 pub mod perftest;

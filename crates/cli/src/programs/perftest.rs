@@ -1,14 +1,14 @@
-//! What perftest's programs print.
+//! Parses the output of perftest's programs.
 
 use anyhow::{Context, Result};
 
-/// One line of a result table: named columns.
+/// A line of a result table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Message size.
+    /// Message size, bytes.
     pub bytes: u64,
     pub iterations: u64,
-    /// Name without its unit, unit, value; in the order of the table.
+    /// Name without its unit, unit, value, in the order of the table.
     pub columns: Vec<(String, String, f64)>,
 }
 
@@ -47,7 +47,7 @@ impl Row {
             self.columns.iter().find(|(name, ..)| name == "BW average").context("no bandwidth in the result")?;
         match unit.as_str() {
             "Gb/sec" => Ok(value / 8.0),
-            // perftest writes MB for 2^20 bytes.
+            // perftest prints MB for 2^20 bytes.
             "MB/sec" | "MiB/sec" => Ok(value * f64::from(1 << 20) / 1e9),
             unit => anyhow::bail!("unknown unit of bandwidth {unit}"),
         }
@@ -59,7 +59,8 @@ impl Row {
     }
 }
 
-/// `t_min[usec]`, `BW peak[MB/sec]`, `99% percentile[usec]`: names hold single spaces, and some neighbours too.
+/// Column names and units, such as `t_min[usec]`, `BW peak[MB/sec]`, `99% percentile[usec]`. Single spaces occur within
+/// names and between columns, so columns are split at `]`.
 fn columns(header: &str) -> Vec<(String, String)> {
     let rest = header.trim_start_matches("#bytes").trim_start().trim_start_matches("#iterations");
     rest.split_inclusive(']')
@@ -86,7 +87,7 @@ fn row(line: &str, header: &[(String, String)]) -> Option<Row> {
 mod tests {
     use super::*;
 
-    // The shape of perftest 6.06's tables.
+    // The format of perftest 6.06's tables.
     const BANDWIDTH: &str = "\
 ---------------------------------------------------------------------------------------
  remote address: LID 0000 QPN 0x0013 PSN 0xd7ef3e RKey 0x001c00 VAddr 0x007f6b8a
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn no_table_is_no_result() {
+    fn output_without_a_table_is_an_error() {
         assert!(row_of("Couldn't connect to 127.0.0.1:18515\n").is_err());
     }
 }

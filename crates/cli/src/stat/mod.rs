@@ -1,4 +1,4 @@
-//! `weir stat`: what processes with Weir in them do now, and what paging costs them.
+//! `weir stat`: live counters of processes that use Weir: traffic, QPs, and the cost of paging.
 
 mod shown;
 mod table;
@@ -14,33 +14,33 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use weir_device::stat::read::{self, Unreadable};
 
-/// How often a table on a terminal is written anew.
+/// Seconds between two tables on a terminal.
 const PERIOD: f64 = 1.0;
 
 /// Arguments of `weir stat`.
 #[derive(Args, Debug)]
 pub struct StatArgs {
-    /// The process; without it, all that there are
+    /// Process ID; without it, list all processes that use Weir
     pid: Option<u32>,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Look again every so often, until the process ends [default: 1 on a terminal, otherwise look once]
+    /// Repeat at this interval until the process ends [default: 1 on a terminal for a PID, otherwise print once]
     #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
 }
 
-/// Shows one process, or lists all.
+/// Shows a process, or lists all.
 pub fn run(args: &StatArgs) -> Result<ExitCode> {
     let interval = args.interval.or((args.pid.is_some() && !args.json && stdout().is_terminal()).then_some(PERIOD));
     if interval.is_some_and(|seconds| !(0.01..=3600.0).contains(&seconds)) {
-        bail!("--interval: between 0.01 and 3600 seconds");
+        bail!("--interval: use 0.01 to 3600 seconds");
     }
     let mut last: Option<(Instant, Vec<Process>)> = None;
     loop {
         let processes = match (look(args.pid), &last) {
             (Ok(processes), _) => processes,
-            // It was there: its end is no error.
+            // The process was shown before: its end is no error.
             (Err(_), Some(_)) => return Ok(ExitCode::SUCCESS),
             (Err(error), None) => return Err(error),
         };
@@ -53,11 +53,11 @@ pub fn run(args: &StatArgs) -> Result<ExitCode> {
                 table::text(&processes, args.pid.is_some(), before)
             }
         };
-        // A table takes the place of the one before; JSON, and what goes into a file, follows it.
+        // On a terminal a table replaces the table before; JSON, and output to a file, is appended.
         let clear = if interval.is_some() && !args.json && stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
         let mut out = stdout().lock();
         if write!(out, "{clear}{text}").and_then(|()| out.flush()).is_err() {
-            return Ok(ExitCode::SUCCESS); // Nobody reads any more.
+            return Ok(ExitCode::SUCCESS); // The reader has closed its end.
         }
         let Some(seconds) = interval else { return Ok(ExitCode::SUCCESS) };
         last = Some((now, processes));
@@ -72,7 +72,7 @@ fn json(args: &StatArgs, processes: &[Process]) -> Result<serde_json::Value> {
     })
 }
 
-/// The process that is asked for, or all.
+/// The process `pid`, or all without a `pid`.
 fn look(pid: Option<u32>) -> Result<Vec<Process>> {
     let mut found: Vec<Process> = read::processes(&read::folders()).iter().map(Process::from).collect();
     if let Some(pid) = pid {
@@ -90,25 +90,25 @@ fn why_not(pid: u32) -> String {
     for folder in read::folders().iter().map(|run| run.join(pid.to_string())).filter(|folder| folder.is_dir()) {
         match read::process(&folder) {
             Err(Unreadable::Dead) if !exists(pid) => return format!("process {pid} has ended"),
-            // Another process has its number now.
+            // The process that wrote this folder has ended, and its process ID is in use again.
             Err(Unreadable::Dead) | Ok(_) => {}
             Err(error) => return format!("process {pid}: {}: {error}", folder.display()),
         }
     }
     let Ok(process) = std::fs::metadata(format!("/proc/{pid}")) else {
-        return format!("there is no process {pid}; `weir stat` lists those with Weir in them");
+        return format!("there is no process {pid}; `weir stat` lists the processes that use Weir");
     };
     if process.uid() != geteuid().as_raw() && !geteuid().is_root() {
-        return format!("process {pid} is {}'s: only that user and root may look at it", user(process.uid()));
+        return format!("process {pid} is {}'s: only that user and root may see its counters", user(process.uid()));
     }
-    format!("process {pid} shows nothing: it has not opened a Weir device, or runs under another WEIR_RUN_DIR")
+    format!("process {pid} has no counters: it has not opened a Weir device, or it uses another WEIR_RUN_DIR")
 }
 
 fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// A user's name, or number where there is none.
+/// A user's name, or its number if it has no name.
 fn user(uid: u32) -> String {
     let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     found.map_or_else(|| format!("user {uid}"), |user| user.name)

@@ -13,18 +13,18 @@ pub struct Process {
     pub pid: u32,
     pub program: String,
     pub user: String,
-    /// Seconds since it opened its first device.
+    /// Seconds since the process opened its first device.
     pub seconds: f64,
     /// Inode of its network namespace, as `ls -l /proc/PID/ns/net` shows it.
     pub network_namespace: u64,
-    /// Its folder, with the files by the vendor's names.
+    /// The process's folder, with the counter files under the vendor's names.
     pub folder: PathBuf,
-    /// Sums over its devices.
+    /// Sums over all devices.
     pub paging: Paging,
     pub devices: Vec<Device>,
-    /// On-demand regions, or the first of them.
+    /// On-demand regions; if there are many, only the first.
     pub regions: Vec<Region>,
-    /// How many there are.
+    /// Number of on-demand regions.
     pub region_count: u64,
 }
 
@@ -33,28 +33,28 @@ pub struct Process {
 pub struct Device {
     pub name: String,
     pub open: bool,
-    /// As in `class/infiniband_verbs/uverbs0`.
+    /// Name of the device's folder in `class/infiniband_verbs`, such as `uverbs0`.
     pub uverbs: String,
     #[serde(flatten)]
     pub traffic: Traffic,
     pub paging: Paging,
 }
 
-/// What a device has done.
+/// Counters of a device's traffic.
 #[derive(Serialize, Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
     pub qps: u64,
     pub packets_sent: u64,
-    /// Of RoCE packets, without UDP and IP headers.
+    /// Bytes of RoCE packets, without UDP and IP headers.
     pub bytes_sent: u64,
     pub packets_received: u64,
     pub bytes_received: u64,
-    /// Times that requests were sent again, and why.
+    /// How often requests were retransmitted, by cause.
     pub ack_timeouts: u64,
     pub sequence_naks: u64,
     pub implied_naks: u64,
     pub rnr_naks: u64,
-    /// Packets that the adapter itself lost, as its profile has it.
+    /// Packets that the adapter itself lost, because of a flaw of its profile.
     pub packets_lost: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Region {
     pub device: String,
     pub lkey: u32,
     pub addr: u64,
-    /// Bytes; null if it is the whole address space.
+    /// Bytes; null for an implicit region (the whole address space).
     pub length: Option<u64>,
     pub paging: Paging,
 }
@@ -75,7 +75,7 @@ pub struct Region {
 pub struct Paging(Map<String, Value>);
 
 impl Paging {
-    /// A counter; 0 if there is none of that name.
+    /// The counter `name`; 0 if it does not exist.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).and_then(Value::as_u64).unwrap_or(0)
     }
@@ -101,7 +101,7 @@ impl From<&read::Process> for Process {
         let devices: Vec<Device> = process.devices.iter().map(Device::from).collect();
         let mut paging = Paging::default();
         devices.iter().for_each(|device| paging.add(&device.paging));
-        // The clock may have been set since.
+        // The system clock may have been set back since.
         let started = process.started.max(UNIX_EPOCH).elapsed().unwrap_or_default();
         Process {
             pid: process.pid,

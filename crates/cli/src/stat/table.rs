@@ -1,17 +1,18 @@
-//! Processes as tables for people.
+//! Processes as text tables.
 
 use super::shown::{Paging, Process, Region, Traffic};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A list of processes, or all of one. `before`: what was shown so long ago, for rates.
+/// A list of processes, or with `one` the details of the first. `before`: the last table's processes and the time
+/// since, for rates.
 pub fn text(processes: &[Process], one: bool, before: Option<(Duration, &[Process])>) -> String {
     match (one, processes) {
         (true, [process, ..]) => {
             let before = before.and_then(|(time, all)| Some((time, all.iter().find(|p| p.pid == process.pid)?)));
             of_one(process, before)
         }
-        (_, []) => "no process here has a Weir device open that you may look at\n".to_owned(),
+        (_, []) => "no process of this user has a Weir device open\n".to_owned(),
         _ => list(processes),
     }
 }
@@ -84,7 +85,7 @@ fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
     render(&rows, &[0]) + &setbacks(process)
 }
 
-/// What was sent again, where anything was.
+/// Retransmissions by cause, and lost packets; empty if there are none.
 fn setbacks(process: &Process) -> String {
     let mut text = String::new();
     for device in &process.devices {
@@ -98,7 +99,7 @@ fn setbacks(process: &Process) -> String {
         let seen: Vec<String> =
             kinds.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
         if !seen.is_empty() {
-            let _ = writeln!(text, "{}: sent again after {}", device.name, seen.join(", "));
+            let _ = writeln!(text, "{}: retransmissions after {}", device.name, seen.join(", "));
         }
         if traffic.packets_lost > 0 {
             let _ = writeln!(text, "{}: {} packets lost by the adapter itself", device.name, traffic.packets_lost);
@@ -107,7 +108,7 @@ fn setbacks(process: &Process) -> String {
     text
 }
 
-/// What paging did, a line for each kind of event.
+/// Paging events, a line for each kind.
 fn events(paging: &Paging) -> String {
     let mut rows = vec![row(["paging", "events", "handled", "pages", "time", "each"])];
     for (what, counted, kind) in [
@@ -128,9 +129,9 @@ fn events(paging: &Paging) -> String {
     }
     let mut text = render(&rows, &[0]);
     for (what, name) in [
-        ("found the page on its way already", "page_faults_merged"),
-        ("failed: memory that is not there, or not for that", "page_faults_failed"),
-        ("met an invalidation", "page_contentions"),
+        ("joined a fault on the same pages", "page_faults_merged"),
+        ("failed: unmapped memory, or no permission", "page_faults_failed"),
+        ("collided with an invalidation", "page_contentions"),
     ] {
         if paging.get(name) > 0 {
             let _ = writeln!(text, "  of the faults {} {what}", paging.get(name));
@@ -160,7 +161,7 @@ fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).into()
 }
 
-/// Columns wide enough for what is in them; those of `left` start together, the others end together.
+/// Pads each column to its widest cell; the columns in `left` are left-aligned, the others right-aligned.
 fn render(rows: &[Vec<String>], left: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
@@ -175,7 +176,7 @@ fn render(rows: &[Vec<String>], left: &[usize]) -> String {
     text
 }
 
-/// Bytes with a unit, three digits.
+/// Bytes with a unit, to three digits.
 fn bytes(count: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut count, mut unit) = (count, 0);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_in_line() {
+    fn columns_are_aligned() {
         let rows = [row(["a", "bb"]), row(["ccc", "d"])];
         assert_eq!(render(&rows, &[0]), "a    bb\nccc   d\n");
     }

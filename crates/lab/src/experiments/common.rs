@@ -1,4 +1,4 @@
-//! What experiments have in common: parameters, and where to find things in an outcome.
+//! Shared by the experiments: parameters, and lookups in an outcome.
 
 use crate::bench::{median, range};
 use crate::data::Data;
@@ -12,10 +12,10 @@ pub const SERVER: Sides = Sides { client: false, server: true };
 pub const BOTH: Sides = Sides { client: true, server: true };
 /// RNR code of 1.28 ms, the papers' usual one.
 pub const RNR_1_28: u8 = 14;
-/// RNR code of 0.01 ms, the smallest there is.
+/// RNR code of 0.01 ms, the smallest delay.
 pub const RNR_0_01: u8 = 1;
 
-/// What the papers call it.
+/// The papers' name for a choice of sides.
 pub fn side(sides: Sides) -> &'static str {
     match (sides.client, sides.server) {
         (false, false) => "without ODP",
@@ -33,13 +33,13 @@ pub fn ms(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }
 
-/// How long a run took, ms; NaN if an operation failed or never completed, so that it does not pass for a fast one.
+/// How long a run took, ms; NaN if an operation failed or did not complete, so that it does not count as a fast run.
 pub fn took(outcome: &Outcome) -> f64 {
     let whole = outcome.status.is_none() && outcome.completions.iter().all(Option::is_some);
     if whole { ms(outcome.time) } else { f64::NAN }
 }
 
-/// The greatest of some values; NaN if one of them is.
+/// The maximum of some values; NaN if one of them is NaN, or if there are none.
 pub fn most(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().reduce(|most, v| if most.is_nan() || v <= most { most } else { v }).unwrap_or(f64::NAN)
 }
@@ -64,17 +64,17 @@ pub fn packets(keys: &[Sides], runs: &[Vec<Outcome>]) -> Data {
     data
 }
 
-/// When the request of an operation was sent the nth time, from 0; in ms, NaN if it was not.
+/// Time of the nth transmission of an operation's request, n from 0; in ms, NaN if there was none.
 pub fn request(outcome: &Outcome, operation: u32, nth: usize) -> f64 {
     seen(outcome, true, operation, nth, |_| true)
 }
 
-/// When an answer that is no NAK was sent the nth time.
+/// Time of the nth response to an operation that is no NAK; in ms, NaN if there was none.
 pub fn response(outcome: &Outcome, operation: u32, nth: usize) -> f64 {
     seen(outcome, false, operation, nth, |what| !what.contains("NAK"))
 }
 
-/// When the nth NAK was sent that is called so, whomever it is for.
+/// Time of the nth NAK of any operation with `name` in its label; in ms, NaN if there was none.
 pub fn nak(outcome: &Outcome, name: &str, nth: usize) -> f64 {
     let naks = outcome.steps.iter().filter(|step| !step.from_client && step.what.contains(name));
     naks.map(|step| ms(step.time)).nth(nth).unwrap_or(f64::NAN)
@@ -86,34 +86,34 @@ fn seen(outcome: &Outcome, from_client: bool, operation: u32, nth: usize, what: 
     steps.filter(|step| what(&step.what)).map(|step| ms(step.time)).nth(nth).unwrap_or(f64::NAN)
 }
 
-/// The middle of what trials gave.
+/// The median over the trials.
 pub fn middle<T>(trials: &[T], of: impl Fn(&T) -> f64) -> f64 {
     median(&trials.iter().map(of).collect::<Vec<_>>())
 }
 
-/// The share of trials that it is true of.
+/// The share of trials for which `of` is true.
 pub fn share<T>(trials: &[T], of: impl Fn(&T) -> bool) -> f64 {
     trials.iter().filter(|trial| of(trial)).count() as f64 / trials.len() as f64
 }
 
-/// A point at the middle of some values, with their range.
+/// A point at the median of some values, with their range.
 pub fn point(x: f64, values: &[f64]) -> Point {
     Point { x, y: median(values), range: Some(range(values)) }
 }
 
-/// Numbers from 0 to the last, at equal distances.
+/// Numbers from 0 to at most `last`, in steps of `step`.
 pub fn grid(step: u32, last: u32) -> Vec<u32> {
     (0..=last / step).map(|n| n * step).collect()
 }
 
-/// The first and the last x at which y reaches half: where a range begins and ends. NaN, if there is none.
+/// The first and the last x at which y is at least 0.5: both ends of a range. NaN if there is none.
 pub fn ends(curve: &[(f64, f64)]) -> (f64, f64) {
     let mut reached = curve.iter().filter(|(_, y)| *y >= 0.5).map(|(x, _)| *x);
     let first = reached.next().unwrap_or(f64::NAN);
     (first, reached.next_back().unwrap_or(first))
 }
 
-/// How wide a range is: over how much of x it stands above half, in steps of x.
+/// The width of a range: the extent of x over which y is at least 0.5, in steps of x.
 pub fn width(curve: &[(f64, f64)]) -> f64 {
     let step = if curve.len() > 1 { curve[1].0 - curve[0].0 } else { 0.0 };
     curve.iter().filter(|(_, y)| *y >= 0.5).count() as f64 * step
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ended_badly_took_no_time_that_counts() {
+    fn a_failed_run_has_no_time() {
         let whole = Outcome { time: us(500), completions: vec![Some(us(500))], ..Outcome::default() };
         assert_eq!(took(&whole), 0.5);
         assert!(took(&Outcome { completions: vec![Some(us(500)), None], ..whole.clone() }).is_nan());

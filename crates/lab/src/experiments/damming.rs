@@ -13,8 +13,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "damming",
     title: "Packet damming: two READs and the time between them",
     source: "T fig. 5.2, P fig. 4",
-    paper: "Two READs of 100 bytes on one QP, on-demand memory on both sides. A page fault takes half a millisecond; but if \
-            the second READ is posted 100 to 4500 µs after the first, both together take several hundred milliseconds.",
+    paper: "Two READs of 100 bytes on one QP, on-demand memory on both sides. A page fault takes half a millisecond; \
+            but if the second READ is posted 100 to 4500 µs after the first, both together take several hundred \
+            milliseconds.",
     live: true,
     own_adapters: false,
     run,
@@ -36,8 +37,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let average: Vec<(f64, f64)> =
         intervals.iter().map(|i| f64::from(*i)).zip(found.iter().map(|times| mean(times))).collect();
     let points = average.iter().zip(&found).map(|((x, y), times)| Point { x: *x, y: *y, range: Some(range(times)) });
-    // A timeout takes half a second: on average a tenth means that there is one in a fifth of the trials. Where runs
-    // ended badly nothing is known.
+    // A timeout takes half a second, so an average of 100 ms means that a fifth of the trials have one. If a run failed,
+    // its average is NaN, and no interval is reported.
     let known = average.iter().all(|(_, time)| time.is_finite());
     let slow: Vec<f64> = average.iter().filter(|(_, time)| known && *time >= 100.0).map(|(x, _)| *x).collect();
     let (first, last) = (slow.first().copied().unwrap_or(f64::NAN), slow.last().copied().unwrap_or(f64::NAN));
@@ -45,7 +46,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let inside: Vec<f64> = average.iter().filter(|(x, _)| (from..=to).contains(x)).map(|(_, y)| *y).collect();
         mean(&inside)
     };
-    // Live, the NAK that begins the pending period takes its time through two processes.
+    // Live, the NAK that begins the pending period comes later, because it passes through two processes.
     let latest = if bench.live { 500.0 } else { 250.0 };
     let claims = vec![
         Claim::between(
@@ -56,7 +57,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             middle_of(500.0, 3000.0),
             "ms",
         ),
-        // Assumed: the authors' usleep comes back some 60 µs late, so that an interval of 100 was more.
+        // Assumption: the authors' usleep returns about 60 µs late, so that an interval of 100 µs was longer.
         Claim::within(Predicted, "shortest interval with more than 100 ms", 100.0, (100.0, latest), first, "µs"),
         Claim::within(Predicted, "longest interval with more than 100 ms", 4500.0, (3800.0, 5400.0), last, "µs"),
         Claim::at_most(Predicted, "time of both at once (interval 0)", "a few", 20.0, average[0].1, "ms"),

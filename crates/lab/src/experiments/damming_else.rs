@@ -1,4 +1,5 @@
-//! What damming depends on, and what not (T 5.1.3). That ConnectX-6 has none is in its profile from here: calibrated.
+//! Damming under other conditions (T 5.1.3). The profile of ConnectX-6 has no damming because of this observation, so
+//! that claim is calibrated.
 
 use super::common::*;
 use crate::bench::Bench;
@@ -13,9 +14,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "damming-else",
     title: "Packet damming: under other conditions",
     source: "T 5.1.3, P V-C",
-    paper: "Damming does not depend on what other QPs do, on whether the buffers share a page, on whether later buffers \
-            are there already, on their size, or on what the second operation is. It was seen with every ConnectX-4, \
-            and not with ConnectX-6.",
+    paper: "Damming does not depend on the traffic of other QPs, on whether the buffers share a page, on whether later \
+            buffers are already mapped, on their size, or on the kind of the second operation. It was seen with every \
+            ConnectX-4, and not with ConnectX-6.",
     live: true,
     own_adapters: false,
     run,
@@ -31,10 +32,10 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ("on two pages, the second there already", Micro { size: 4096, touched: true, ..two() }, true),
         ("the second a WRITE", second(Operation::Write), true),
         ("the second a SEND", second(Operation::Send), true),
-        ("others on three other QPs meanwhile", Micro { num_ops: 5, num_qps: 4, interval: us(500), ..two() }, true),
+        ("and READs on three other QPs meanwhile", Micro { num_ops: 5, num_qps: 4, interval: us(500), ..two() }, true),
         ("on ConnectX-6", two(), false),
     ];
-    // A claim of a certain adapter is not asked of another.
+    // With --profile, the claim about ConnectX-6 does not apply.
     let asked = if bench.profile.is_some() { conditions.len() - 1 } else { conditions.len() };
     let conditions = &conditions[..asked];
     let settings: Vec<_> = conditions

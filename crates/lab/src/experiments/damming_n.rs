@@ -1,4 +1,4 @@
-//! More than two READs: a later one gives the loss away (T fig. 5.5 and 5.6, P fig. 7 and 8).
+//! More than two READs: a later READ reveals the loss (T fig. 5.5 and 5.6, P fig. 7 and 8).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -14,8 +14,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     title: "Packet damming: two, three and four READs",
     source: "T fig. 5.5 and 5.6, P fig. 7 and 8",
     paper: "With more READs the range of intervals with a timeout becomes narrower. A READ that is posted after the \
-            pending period arrives, the server misses the one before it and says so (NAK, sequence error), and all are \
-            sent again at once. Only if all are posted within the pending period does nobody notice.",
+            pending period arrives, so the server detects the missing READ before it and sends a sequence NAK, and the \
+            client retransmits all READs at once. The loss remains undetected until the timeout only if all READs are \
+            posted within the pending period.",
     live: true,
     own_adapters: false,
     run,
@@ -40,13 +41,13 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         data.push([(*number).into(), (*interval).into(), share.into()]);
         curves[*number as usize - 2].push((f64::from(*interval), share));
     }
-    // The second of three falls into the pending period of 3.4–5.5 ms, the third does not.
+    // The second of three READs is posted within the pending period of 3.4–5.5 ms, the third after it.
     let three = some(&(3, 3000));
     let traces = bench.measure(bench.trials(10), &[()], |()| three.clone(), |(), outcome| outcome.clone())?.remove(0);
-    let told = |o: &Outcome| nak(o, "equence", 0);
+    let nak_time = |o: &Outcome| nak(o, "equence", 0);
     let after = |o: &Outcome, operation: u32| {
         let sent = o.steps.iter().filter(|step| step.from_client && step.operation == Some(operation));
-        sent.map(|step| ms(step.time)).find(|at| *at > told(o)).unwrap_or(f64::NAN) - told(o)
+        sent.map(|step| ms(step.time)).find(|at| *at > nak_time(o)).unwrap_or(f64::NAN) - nak_time(o)
     };
     let narrower = |more: usize, fewer: usize| width(&curves[more]) / width(&curves[fewer]);
     let claims = vec![
@@ -79,12 +80,12 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "three READs, 3000 µs between them: runs with a NAK (sequence error)",
             "seen",
             0.9,
-            share(&traces, |o| o.packets.sequence_naks > 0 || told(o).is_finite()),
+            share(&traces, |o| o.packets.sequence_naks > 0 || nak_time(o).is_finite()),
             "",
         ),
         Claim::at_most(
             Predicted,
-            "and runs with a timeout",
+            "three READs, 3000 µs between them: runs with a timeout",
             "it never happened",
             0.0,
             share(&traces, |o| o.timeouts > 0),
@@ -92,7 +93,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::at_most(
             Predicted,
-            "second and third READ again, after the NAK",
+            "second and third READ retransmitted, after the NAK",
             "immediately",
             0.05,
             middle(&traces, |o| after(o, 1).max(after(o, 2))),

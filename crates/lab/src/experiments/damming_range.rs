@@ -1,4 +1,4 @@
-//! At which intervals READs are dammed: the pending period decides (T fig. 5.4, P fig. 6).
+//! The intervals at which READs are dammed, which are those within the pending period (T fig. 5.4, P fig. 6).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -11,17 +11,18 @@ use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "damming-range",
-    title: "Packet damming: at which intervals",
+    title: "Packet damming: range of intervals",
     source: "T fig. 5.4, P fig. 6",
-    paper: "The share of trials with a timeout, over the interval between two READs. On the server side it reaches up to \
-            about 4500 µs with an RNR delay of 1.28 ms, which is how long the adapter really waits, and follows the \
-            delay when that is changed; on the client side up to about 500 µs, the time to the repeated READ.",
+    paper: "The share of trials with a timeout, over the interval between two READs. With server-side ODP timeouts \
+            occur up to about 4500 µs for an RNR delay of 1.28 ms, which is the time that the adapter really waits, \
+            and the range follows the delay. With client-side ODP they occur up to about 500 µs, the time to the \
+            retransmitted READ.",
     live: true,
     own_adapters: false,
     run,
 };
 
-/// RNR codes and what they ask for, ms.
+/// RNR timer codes and their delays, ms.
 const DELAYS: [(u8, f64); 4] = [(10, 0.32), (12, 0.64), (RNR_1_28, 1.28), (16, 2.56)];
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
@@ -40,21 +41,22 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let client = curve(bench, &grid(if bench.live { 100 } else { 50 }, 1500), CLIENT, RNR_1_28)?;
     enter(&mut report.data, CLIENT, 1.28, &client);
     let end = |delay: f64| ranges.iter().find(|(d, _)| *d == delay).map_or(f64::NAN, |(_, end)| *end);
-    // Live, intervals are 500 µs apart, and what is posted late counts as early.
+    // Live, the intervals are 500 µs apart, and the real intervals differ from them because posts come late.
     let most = if bench.live { 5800.0 } else { 5300.0 };
     report.claims = vec![
-        Claim::within(Predicted, "server side, RNR 1.28 ms: up to", 4500.0, (3700.0, most), end(1.28), "µs"),
+        Claim::within(Predicted, "server side, RNR 1.28 ms: end of the range", 4500.0, (3700.0, most), end(1.28), "µs"),
         Claim::between(
             Predicted,
-            "the same with half of the RNR delay, in proportion",
+            "end of the range with half the RNR delay, relative to that with 1.28 ms",
             "the range follows",
             (0.4, 0.6),
             end(0.64) / end(1.28),
             "times",
         ),
-        Claim::within(Predicted, "client side: up to", 500.0, (400.0, 700.0), ends(&client).1, "µs").lacks(
-            "A page that takes longer than the first repetition makes a second pending period here, up to 1100 µs; the \
-             authors saw one only, so their pages were there in time, or a second wait does not dam.",
+        Claim::within(Predicted, "client side: end of the range", 500.0, (400.0, 700.0), ends(&client).1, "µs").lacks(
+            "A page that takes longer than the first retransmission causes a second pending period here, up to 1100 \
+             µs. The authors saw only one: either their pages were present in time, or a second wait causes no \
+             damming.",
         ),
     ];
     if !bench.live {
@@ -62,7 +64,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             2,
             Claim::between(
                 Predicted,
-                "with twice of it",
+                "end of the range with twice the RNR delay, relative to that with 1.28 ms",
                 "the range follows",
                 (1.6, 2.4),
                 end(2.56) / end(1.28),

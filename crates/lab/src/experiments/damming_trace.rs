@@ -1,4 +1,4 @@
-//! What goes over the wire when READs are dammed (T fig. 5.3, P fig. 5).
+//! The packets on the wire when READs are dammed (T fig. 5.3, P fig. 5).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -11,18 +11,18 @@ use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "damming-trace",
-    title: "Packet damming: what goes over the wire",
+    title: "Packet damming: packets on the wire",
     source: "T fig. 5.3, P fig. 5",
-    paper: "The second READ is posted while the first waits to be sent again. It goes out 2–4 µs behind the repeated \
-            first, nobody answers it, and nothing happens until the timeout: after 542 ms (server-side ODP) or 436 ms \
-            (client-side ODP) it is sent again and answered at once.",
+    paper: "The second READ is posted while the first waits for its retransmission. It is sent 2–4 µs behind the \
+            retransmitted first READ and gets no response. Nothing happens until the timeout: after 542 ms \
+            (server-side ODP) or 436 ms (client-side ODP) it is retransmitted, and the response comes at once.",
     live: true,
     own_adapters: false,
     run,
 };
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    // The figure does not tell the interval; it must lie in the pending period.
+    // The figure does not give the interval; it must lie within the pending period.
     let keys = [(SERVER, 1000), (CLIENT, 300)];
     let two =
         |&(odp, interval): &_| Micro { num_ops: 2, interval: us(interval), odp, ack_timeout: 1, ..Micro::default() };
@@ -44,9 +44,9 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         }
     }
     let mut claims = side_claims(Calibrated, "server side", &runs[0], [3.968, 0.081, 537.778, 0.007], (3.3, 5.7));
-    // Between 0.52 and 0.77 ms were seen.
+    // The authors saw times between 0.52 and 0.77 ms.
     let mut client = side_claims(Predicted, "client side", &runs[1], [0.778, 0.083, 435.127, 0.003], (0.5, 0.85));
-    // When the first READ goes again is the profile's `retransmit_us`, and little else.
+    // The time of the first READ's retransmission depends almost only on the profile's `retransmit_us`.
     client[0].kind = Calibrated;
     claims.extend(client);
     Ok(Report {
@@ -60,7 +60,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     })
 }
 
-/// The paper's: first READ again; its response, after; second READ again, after its first; its response, after.
+/// `paper`: times of the first READ's retransmission, of its response after that, of the second READ's retransmission
+/// after its first transmission, and of its response after that; ms.
 fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again: (f64, f64)) -> Vec<Claim> {
     let [repeated, answered, timeout, answer] = paper;
     let lost = |o: &Outcome| o.steps.iter().any(|step| step.operation == Some(1) && step.from_client && step.lost);
@@ -82,19 +83,19 @@ fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again:
     };
     let claim = |name: &str| format!("{side}: {name}");
     vec![
-        Claim::within(kind, claim("first READ again"), repeated, again, middle(runs, repeat), "ms"),
+        Claim::within(kind, claim("first READ retransmitted after"), repeated, again, middle(runs, repeat), "ms"),
         Claim::between(
             kind,
-            claim("second READ behind it"),
+            claim("second READ behind it by"),
             "0.002 – 0.004",
             (0.0, 0.02),
             middle(runs, |o| request(o, 1, 0) - repeat(o)),
             "ms",
         ),
-        Claim::at_least(kind, claim("runs in which that one is lost"), "all", 0.9, share(runs, lost), ""),
+        Claim::at_least(kind, claim("runs in which that READ is lost"), "all", 0.9, share(runs, lost), ""),
         Claim::near(
             kind,
-            claim("response to the first, after"),
+            claim("response to the first READ after"),
             answered,
             0.35,
             middle(runs, |o| first_answer_after(o, repeat(o), 0)),
@@ -102,7 +103,7 @@ fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again:
         ),
         Claim::within(
             kind,
-            claim("second READ again, after"),
+            claim("second READ retransmitted after"),
             timeout,
             (430.0, 545.0),
             middle(runs, |o| last(o) - request(o, 1, 0)),
@@ -110,7 +111,7 @@ fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again:
         ),
         Claim::within(
             kind,
-            claim("its response, after"),
+            claim("response to it after"),
             answer,
             (0.0, 0.02),
             middle(runs, |o| first_answer_after(o, last(o), 1)),

@@ -13,17 +13,17 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "flood",
     title: "Packet flood: many READs over many QPs",
     source: "T fig. 5.7 and 5.2.3, P fig. 9",
-    paper: "8192 READs of 100 bytes over 200 pages, shared out among 1 to 200 QPs. Up to about 10 QPs on-demand paging \
-            costs what page faults cost, 250–1000 µs each; beyond, everything becomes up to 3000 times slower than \
-            without. With client-side ODP hundreds of times the packets cross the wire. With server-side ODP they do \
-            not: there it is damming and its timeouts.",
+    paper: "8192 READs of 100 bytes over 200 pages, distributed over 1 to 200 QPs. Up to about 10 QPs on-demand paging \
+            costs the time of the page faults, 250–1000 µs each; with more QPs the run becomes up to 3000 times slower \
+            than without ODP. With client-side ODP hundreds of times as many packets cross the wire. With server-side \
+            ODP there is no flood of packets; damming and its timeouts cause the delay.",
     live: false,
     own_adapters: false,
     run,
 };
 
-const FULL: &str = "Four READs of a QP are outstanding when its pending period begins; they fill the burst at its end, so that \
-                    nothing that was posted meanwhile is lost with it.";
+const FULL: &str = "Four READs of a QP are outstanding when its pending period begins; they fill the burst at its \
+                    end, so that no READ that was posted meanwhile is lost with it.";
 
 pub const QPS: [u32; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
 pub const SIDES: [Sides; 4] = [NONE, SERVER, CLIENT, BOTH];
@@ -34,7 +34,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let slow = |sides| sweep.time(sides, 200) / sweep.time(NONE, 200);
     let worst = |sides| most(QPS.iter().map(|q| sweep.time(sides, *q) / sweep.time(NONE, *q)));
     let few = [1, 2, 5].iter().flat_map(|qps| [sweep.time(CLIENT, *qps), sweep.time(BOTH, *qps)]);
-    // Where READs are dammed for certain: two on each QP, 1000 µs between them, and one timeout long (T 5.2.3).
+    // Runs in which READs are dammed: two on each QP, 1000 µs apart. Such a run takes one timeout (T 5.2.3).
     let dammed = |num_qps: &u32| Micro {
         num_ops: 2 * num_qps,
         num_qps: *num_qps,
@@ -54,12 +54,12 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             "ms",
         )
         .lacks(
-            "On one QP each new page of the server costs a whole RNR wait of 3.4–5.5 ms, one after the other; the adapter \
-             that was measured must do without most of them.",
+            "On one QP each new page of the server costs a full RNR wait of 3.4–5.5 ms, one after the other; the \
+             adapter that the authors measured must avoid most of them.",
         ),
         Claim::between(
             Predicted,
-            "the worst of all, against no ODP",
+            "slowest of all, against no ODP",
             "as much as 3000",
             (500.0, 10_000.0),
             most([CLIENT, BOTH, SERVER].map(worst)),
@@ -75,7 +75,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::between(
             Predicted,
-            "client side, packets against no ODP: most",
+            "client side, packets against no ODP: maximum",
             "hundreds",
             (100.0, 1000.0),
             most(QPS.iter().map(|q| sweep.packets(CLIENT, *q) / sweep.packets(NONE, *q))),
@@ -83,7 +83,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::at_most(
             Predicted,
-            "server side, packets against no ODP: most",
+            "server side, packets against no ODP: maximum",
             "no flood of packets",
             20.0,
             most(QPS.iter().map(|q| sweep.packets(SERVER, *q) / sweep.packets(NONE, *q))),
@@ -115,7 +115,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             middle(&timeouts[1], |t| *t) / middle(&timeouts[0], |t| *t),
             "times",
         )
-        .lacks("Many QPs are no load to the adapter here: its timers are as exact as those of one."),
+        .lacks("In the simulation many QPs do not load the adapter: its timers are as exact as with one QP."),
     ];
     Ok(Report { claims, panels: sweep.panels("READs"), data: sweep.data(), ..Report::default() })
 }
@@ -133,7 +133,7 @@ impl Sweep {
             Micro { operation, num_ops: 8192, num_qps, size: 100, odp, ack_timeout: 18, ..Micro::default() }.on(profile)
         };
         let take = |_: &_, o: &Outcome| [took(o), (o.packets.requests + o.packets.responses) as f64, o.timeouts as f64];
-        // With so many operations little changes from run to run.
+        // With this many operations, runs differ little.
         let found = bench.measure(bench.trials(3), &keys, many, take)?;
         Ok(Sweep { keys, found })
     }
@@ -143,7 +143,7 @@ impl Sweep {
         self.keys.iter().zip(&self.found).filter(wanted).flat_map(|(_, trials)| trials)
     }
 
-    fn one(&self, sides: Sides, qps: u32, which: usize) -> f64 {
+    fn median_of(&self, sides: Sides, qps: u32, which: usize) -> f64 {
         let whole = self.all(sides, qps).all(|trial| trial[0].is_finite());
         if !whole {
             return f64::NAN;
@@ -151,17 +151,17 @@ impl Sweep {
         median(&self.all(sides, qps).map(|trial| trial[which]).collect::<Vec<_>>())
     }
 
-    /// In ms.
+    /// Median time, ms; NaN if a trial failed.
     pub fn time(&self, sides: Sides, qps: u32) -> f64 {
-        self.one(sides, qps, 0)
+        self.median_of(sides, qps, 0)
     }
 
     pub fn packets(&self, sides: Sides, qps: u32) -> f64 {
-        self.one(sides, qps, 1)
+        self.median_of(sides, qps, 1)
     }
 
     pub fn timeouts(&self, sides: Sides, qps: u32) -> f64 {
-        self.one(sides, qps, 2)
+        self.median_of(sides, qps, 2)
     }
 
     pub fn panels(&self, what: &str) -> Vec<Panel> {

@@ -1,4 +1,4 @@
-//! When each of many READs of a page completes (T fig. 5.9, P fig. 11).
+//! The times at which many READs of the same page complete (T fig. 5.9, P fig. 11).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -11,11 +11,11 @@ use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "flood-pages",
-    title: "Packet flood: who hears of the page, and when",
+    title: "Packet flood: when QPs are notified of a page",
     source: "T fig. 5.8 and 5.9, P fig. 10 and 11",
-    paper: "READs of 32 bytes over 128 QPs, client-side ODP. 128 of them need one page; it is there after about 1 ms, and \
-            completions begin, but the first 30 operations stay open until about 6 ms: they have not been told. With \
-            512 operations on four pages it takes unacceptably long.",
+    paper: "READs of 32 bytes over 128 QPs, client-side ODP. 128 of them need the same page. The page is present \
+            after about 1 ms and completions begin, but the first 30 operations stay open until about 6 ms, because \
+            their QPs have not been notified. With 512 operations on four pages the run takes unacceptably long.",
     live: true,
     own_adapters: false,
     run,
@@ -57,7 +57,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     Ok(Report { claims, panels: panels(&numbers, &found), data: data(&numbers, &found), ..Report::default() })
 }
 
-/// For each number of READs and each trial: when each completed, ms.
+/// For each number of READs and each trial: the completion time of each READ, ms.
 pub fn completions(bench: &Bench<'_>, profile: &'static str, numbers: &[u32]) -> Result<Vec<Vec<Vec<f64>>>> {
     let many = |num_ops: &u32| {
         Micro { num_ops: *num_ops, num_qps: 128, size: 32, odp: CLIENT, ack_timeout: 18, ..Micro::default() }
@@ -76,7 +76,7 @@ pub fn last(trial: &[f64]) -> f64 {
     trial.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Completed operations of each page over time, of the first trial.
+/// Completed operations of each page over time, from the first trial.
 pub fn panels(numbers: &[u32], found: &[Vec<Vec<f64>>]) -> Vec<Panel> {
     let panel = |(number, trials): (&u32, &Vec<Vec<f64>>)| {
         let lines = trials[0].chunks(128).enumerate().map(|(page, times)| {

@@ -1,4 +1,4 @@
-//! Many WRITEs: all of them go again with each RNR NAK (T fig. 5.10 to 5.12).
+//! Many WRITEs: each RNR NAK causes the retransmission of all of them (T fig. 5.10 to 5.12).
 
 use super::common::*;
 use super::flood::{QPS, Sweep};
@@ -14,10 +14,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "flood-write",
     title: "Packet flood: WRITEs",
     source: "T fig. 5.10 to 5.12",
-    paper: "The same with WRITEs. Nothing limits how many are on their way, so with server-side ODP every RNR NAK brings \
-            all of them again: N operations over M pages are N·M packets, and time grows with the square of N, even on \
-            one QP. (Of READs only max_rd_atomic are on their way.) With ODP on both sides, 200 QPs are fast again: \
-            each page's WRITEs leave when that page is there.",
+    paper: "The same with WRITEs. Nothing limits the number of outstanding WRITEs, so with server-side ODP every RNR \
+            NAK causes the retransmission of all of them: N operations over M pages are N·M packets, and the time \
+            grows with the square of N, even on one QP. (The limit of outstanding READs is max_rd_atomic.) With ODP \
+            on both sides, 200 QPs are fast again: the WRITEs of each page leave when that page is present.",
     live: true,
     own_adapters: false,
     run,
@@ -76,7 +76,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             sweep.time(CLIENT, 200) / sweep.time(CLIENT, 1),
             "times",
         )
-        .lacks("A WRITE waits for its own page only, on all QPs at once: nothing here makes many that wait dearer."),
+        .lacks("A WRITE waits only for its own page, on all QPs at once: simulated QPs that wait cost nothing."),
         Claim::within(
             Predicted,
             "packets of WRITEs grow with the number of operations, to the power of",
@@ -87,25 +87,25 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::within(
             Predicted,
-            "time of WRITEs, to the power of",
+            "time of WRITEs grows with the number of operations, to the power of",
             2.0,
             (1.6, 2.4),
             power(&curve(Operation::Write, |p| p.0)),
             "",
         )
         .lacks(
-            "A repeated WRITE costs its time on the link and no more, which RNR waits outweigh; what it costs the adapter is \
-             not known.",
+            "A retransmitted WRITE costs only its time on the link, which is short beside the RNR waits; its cost in \
+             the adapter is not known.",
         ),
         Claim::within(
             Predicted,
-            "packets of READs, to the power of",
+            "packets of READs grow with the number of operations, to the power of",
             1.0,
             (0.6, 1.4),
             power(&curve(Operation::Read, |p| p.1)),
             "",
         ),
-        // The profile's serial page faults are from this figure and fig. 5.7.
+        // The profile resolves page faults one after another because of this figure and fig. 5.7.
         Claim::at_most(
             Calibrated,
             "both sides, 200 QPs: time",

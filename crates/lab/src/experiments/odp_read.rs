@@ -1,4 +1,4 @@
-//! One READ that meets a missing page: on the server, or on the client (T fig. 4.2, P fig. 1).
+//! One READ with a page fault on the server or on the client (T fig. 4.2, P fig. 1).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -12,10 +12,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-read",
     title: "One READ and a page fault",
     source: "T fig. 4.2, P fig. 1",
-    paper: "A single READ of memory that is not there, captured on two ConnectX-4. If the server's page is missing, an \
-            RNR NAK goes back; the response that the server sends once it has the page is thrown away, and the client \
-            asks again when its RNR wait is over. If the client's page is missing, the response is thrown away and the \
-            READ sent again after half a millisecond, whether the page is there by then or not.",
+    paper: "A single READ that causes a page fault, captured on two ConnectX-4. If the server's page is missing, the \
+            server sends an RNR NAK, and a response once it has the page; the client drops that response and \
+            retransmits the READ when its RNR wait is over. If the client's page is missing, the client drops the \
+            response and retransmits the READ after half a millisecond, whether the page is present by then or not.",
     live: true,
     own_adapters: false,
     run,
@@ -43,16 +43,23 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             ),
             Claim::within(
                 Calibrated,
-                "server side: the response unasked, once the page is there",
+                "server side: unsolicited response, once the page is present, after",
                 0.538,
                 (0.25, 1.0),
                 middle(server, |o| response(o, 0, 0)),
                 "ms",
             ),
-            Claim::within(Calibrated, "server side: READ again", 4.565, (3.3, 5.7), middle(server, again), "ms"),
+            Claim::within(
+                Calibrated,
+                "server side: READ retransmitted after",
+                4.565,
+                (3.3, 5.7),
+                middle(server, again),
+                "ms",
+            ),
             Claim::near(
                 Calibrated,
-                "server side: its response takes",
+                "server side: time to its response",
                 0.074,
                 0.35,
                 middle(server, |o| last_answer(o) - again(o)),
@@ -60,16 +67,23 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
             ),
             Claim::within(
                 Calibrated,
-                "client side: the response that is thrown away, after",
+                "client side: dropped response after",
                 0.005,
                 (0.0, 0.015),
                 middle(client, |o| response(o, 0, 0)),
                 "ms",
             ),
-            Claim::within(Calibrated, "client side: READ again after", 0.527, (0.4, 0.8), middle(client, again), "ms"),
+            Claim::within(
+                Calibrated,
+                "client side: READ retransmitted after",
+                0.527,
+                (0.4, 0.8),
+                middle(client, again),
+                "ms",
+            ),
             Claim::near(
                 Calibrated,
-                "client side: the last response takes",
+                "client side: time to the last response",
                 0.093,
                 0.35,
                 middle(client, |o| last_answer(o) - last_request(o)),

@@ -1,4 +1,4 @@
-//! One SEND that meets a missing page (T fig. 4.3).
+//! One SEND with a page fault (T fig. 4.3).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -12,20 +12,20 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-send",
     title: "One SEND and a page fault",
     source: "T fig. 4.3",
-    paper: "A single SEND. If the receiver's page is missing, an RNR NAK comes once the page is there, half a \
-            millisecond later, and the SEND goes again after the RNR wait. If the sender's page is missing, nothing is \
-            sent before it is there.",
+    paper: "A single SEND. If the receiver's page is missing, the receiver sends an RNR NAK once the page is present, \
+            half a millisecond later, and the sender retransmits the SEND after the RNR wait. If the sender's page is \
+            missing, the sender sends nothing before the page is present.",
     live: true,
     own_adapters: false,
     run,
 };
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    let paper = [("RNR NAK after", 0.513), ("SEND again", 3.905), ("acknowledged after another", 0.001)];
+    let paper = [("RNR NAK after", 0.513), ("SEND retransmitted after", 3.905), ("then acknowledged after", 0.001)];
     report(bench, Operation::Send, paper)
 }
 
-/// SEND and WRITE are told alike: the paper's figures are of the NAK, the second request, and its ACK.
+/// The report of SEND and of WRITE. `paper`: names and times of the NAK, the second request, and its ACK.
 pub fn report(bench: &Bench<'_>, operation: Operation, paper: [(&str, f64); 3]) -> Result<Report> {
     let one = |sides: &_| Micro { operation, odp: *sides, rnr_timer: RNR_1_28, ..Micro::default() };
     let keys = [SERVER, CLIENT];
@@ -42,7 +42,7 @@ pub fn report(bench: &Bench<'_>, operation: Operation, paper: [(&str, f64); 3]) 
                 middle(server, |o| nak(o, "RNR", 0)),
                 "ms",
             ),
-            // The wait scatters between these: 3.39 and 5.51 ms were seen.
+            // The wait varies: 3.39 and 5.51 ms were seen.
             Claim::within(
                 Calibrated,
                 format!("server side: {resent}"),
@@ -69,7 +69,7 @@ pub fn report(bench: &Bench<'_>, operation: Operation, paper: [(&str, f64); 3]) 
             ),
             Claim::within(
                 Calibrated,
-                "client side: times it was sent",
+                "client side: number of transmissions",
                 1.0,
                 (1.0, 1.0),
                 middle(client, |o| o.packets.requests as f64),

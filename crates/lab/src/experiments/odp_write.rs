@@ -1,4 +1,4 @@
-//! One WRITE that meets a missing page (T fig. 4.4).
+//! One WRITE with a page fault (T fig. 4.4).
 
 use super::odp_send::report;
 use crate::bench::Bench;
@@ -10,14 +10,15 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "odp-write",
     title: "One WRITE and a page fault",
     source: "T fig. 4.4",
-    paper: "A single WRITE behaves as a SEND does: if the server's page is missing, the RNR NAK comes once it is there, \
-            and the WRITE goes again after the RNR wait; if the client's page is missing, the WRITE waits for it.",
+    paper: "A single WRITE behaves as a SEND does: if the server's page is missing, the server sends an RNR NAK once \
+            the page is present, and the client retransmits the WRITE after the RNR wait; if the client's page is \
+            missing, the client sends nothing before the page is present.",
     live: true,
     own_adapters: false,
     run,
 };
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    let paper = [("RNR NAK after", 0.526), ("WRITE again", 6.035), ("acknowledged after another", 0.006)];
+    let paper = [("RNR NAK after", 0.526), ("WRITE retransmitted after", 6.035), ("then acknowledged after", 0.006)];
     report(bench, Operation::Write, paper)
 }

@@ -1,4 +1,4 @@
-//! How long adapters wait for an answer that does not come (T fig. 4.5, P fig. 2).
+//! How long adapters wait for an ACK that does not come (T fig. 4.5, P fig. 2).
 
 use super::common::*;
 use crate::bench::Bench;
@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "timeout",
     title: "What a timeout costs",
     source: "T fig. 4.5, P fig. 2",
-    paper: "A QP is connected to a host that is not there; with a retry count of 7 the error comes after eight timeouts. \
+    paper: "A QP is connected to a host that does not exist; with a retry count of 7 it fails after eight timeouts. \
             No setting makes a timeout shorter than about 500 ms (C_ACK 16) on ConnectX-3, -4 and -6, or 30 ms (C_ACK \
             12) on ConnectX-5: thousands of times the latency of the network.",
     live: true,
@@ -22,7 +22,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const ADAPTERS: [&str; 4] = ["connectx3", "connectx4", "connectx5", "connectx6"];
-/// Figures of ConnectX-4 and -6 with the thesis: floors of T_o, ms, and the range that its traces show.
+/// Floor of T_o of each adapter from the figures, and the range of T_o in the thesis' traces, both in ms.
 const FLOORS: [(f64, (f64, f64)); 4] =
     [(500.0, (430.0, 545.0)), (500.0, (430.0, 545.0)), (30.0, (24.0, 36.0)), (500.0, (430.0, 545.0))];
 
@@ -32,14 +32,14 @@ fn t_tr(exponent: u8) -> f64 {
 }
 
 fn run(bench: &Bench<'_>) -> Result<Report> {
-    // Live, a point takes eight timeouts: a second or minutes.
+    // Live, a point takes eight timeouts, between a second and minutes.
     let exponents: Vec<u8> = if bench.live { vec![1, 12, 16] } else { (1..=20).collect() };
     let keys: Vec<(usize, u8)> = (0..ADAPTERS.len()).flat_map(|at| exponents.iter().map(move |n| (at, *n))).collect();
-    let nobody = |&(at, n): &(usize, u8)| {
+    let unanswered = |&(at, n): &(usize, u8)| {
         Micro { wrong_peer: true, ack_timeout: n, retry_cnt: 7, ..Micro::default() }.on(ADAPTERS[at])
     };
     let found = bench
-        .measure(bench.trials(10), &keys, nobody, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
+        .measure(bench.trials(10), &keys, unanswered, |_, outcome| (ms(outcome.time) / 8.0, outcome.status.clone()))?;
     let mut data = Data::new(["adapter", "C_ACK", "trial", "T_o ms", "status"]);
     let mut claims = vec![];
     let mut series = vec![];
@@ -58,7 +58,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         let least = mine().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
         claims.push(Claim::within(Calibrated, format!("{adapter}: T_o with C_ACK 1"), floor, bounds, least, "ms"));
         let held = mine().flat_map(|((_, n), trials)| trials.iter().map(move |(time, _)| (*n, *time)));
-        // Below the floor the exponent is not what counts.
+        // Below the floor the exponent has no effect.
         let floored = if floor < 100.0 { 12 } else { 16 };
         let outside =
             held.filter(|(n, time)| !(t_tr((*n).max(floored))..=4.0 * t_tr((*n).max(floored))).contains(time));

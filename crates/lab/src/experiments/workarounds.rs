@@ -1,4 +1,4 @@
-//! What an application can do about both pitfalls (T 7.1, P IX-A).
+//! Workarounds that an application can use against both pitfalls (T 7.1, P IX-A).
 
 use super::common::*;
 use super::flood_pages::last;
@@ -12,11 +12,11 @@ use anyhow::Result;
 
 pub const EXPERIMENT: Experiment = Experiment {
     id: "workarounds",
-    title: "What an application can do",
+    title: "Workarounds in the application",
     source: "T 7.1, P IX-A",
-    paper: "Proposed, not measured: the smallest RNR delay leaves few intervals at which READs can be dammed; a dummy \
-            operation now and then, while something is outstanding, gives the loss away before the timeout does; and \
-            what is caught in a flood may be issued again, for the page itself is there.",
+    paper: "Proposed, not measured: with the smallest RNR delay there are few intervals at which READs can be dammed; \
+            periodic dummy operations, while others are outstanding, reveal the loss before the timeout; and \
+            operations that are caught in a flood can be issued again, because the page itself is present.",
     live: true,
     own_adapters: false,
     run,
@@ -72,7 +72,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ),
         Claim::at_most(
             Predicted,
-            "a dummy every 5 ms: range, as a share",
+            "a dummy every 5 ms: range of intervals with a timeout, as a share",
             "timeouts become fewer",
             0.2,
             width(&curves[2]) / width(&curves[0]),

@@ -1,15 +1,15 @@
-//! Axes: values to places, and where the ticks stand.
+//! Axes: the mapping from values to coordinates, and the ticks.
 
-/// What runs along one side of a chart.
+/// An axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
     pub label: String,
     pub scale: Scale,
-    /// What it shows at least, beyond what the points need.
+    /// A range that the axis includes, whatever the points need.
     pub shows: Option<(f64, f64)>,
 }
 
-/// How an axis runs.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     Linear,
@@ -32,17 +32,17 @@ impl Axis {
         Axis { label: label.into(), scale: Scale::Sizes, shows: None }
     }
 
-    /// Shows these values, whatever the points are.
+    /// Makes the axis include `low` and `high`.
     pub fn showing(self, low: f64, high: f64) -> Axis {
         Axis { shows: Some((low, high)), ..self }
     }
 
-    /// Whether a value has a place here: a logarithm knows only what is above zero.
+    /// Whether the axis can show a value: it must be finite, and above zero on a logarithmic scale.
     pub fn takes(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Laid from one place to another, for these values.
+    /// Lays the axis out between the coordinates `from` and `to`, for these values.
     pub(super) fn lay(&self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Laid {
         let all = values.chain(self.shows.into_iter().flat_map(|(low, high)| [low, high])).filter(|v| self.takes(*v));
         let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
@@ -71,7 +71,7 @@ pub(super) struct Laid {
 }
 
 impl Laid {
-    /// Where a value stands.
+    /// The coordinate of a value.
     pub fn at(&self, value: f64) -> f64 {
         let map = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
         let share = (map(value) - map(self.low)) / (map(self.high) - map(self.low));
@@ -79,7 +79,7 @@ impl Laid {
     }
 }
 
-/// Powers of ten around the values, and their halves and fifths where these are few.
+/// Ticks at powers of ten around the values, and if these are few also at 2 and 5 times them.
 fn decades(low: f64, high: f64) -> Vec<(f64, String)> {
     let (first, last) = (low.log10().floor() as i32, high.max(low * 1.01).log10().ceil() as i32);
     let within: &[f64] = if last - first <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -89,7 +89,7 @@ fn decades(low: f64, high: f64) -> Vec<(f64, String)> {
     ticks.into_iter().map(|tick| (tick, plain(tick))).collect()
 }
 
-/// Round steps around the values; from zero where they are positive.
+/// Ticks in round steps around the values; they include zero if all values are positive.
 fn steps(low: f64, high: f64) -> Vec<(f64, String)> {
     let low = low.min(0.0);
     let high = if high > low { high } else { low + 1.0 };
@@ -100,7 +100,7 @@ fn steps(low: f64, high: f64) -> Vec<(f64, String)> {
     (first..=last).map(|n| (n as f64 * step, plain(n as f64 * step))).collect()
 }
 
-/// Sizes, every fourth power of two.
+/// Ticks at every fourth power of two.
 fn powers(low: f64, high: f64) -> Vec<(f64, String)> {
     let (first, last) = (low.log2().round() as i32, high.log2().round() as i32);
     (first..=last).filter(|power| power % 4 == 0).map(|power| (2f64.powi(power), size(power))).collect()
@@ -114,7 +114,7 @@ fn size(power: i32) -> String {
     }
 }
 
-/// A figure without needless digits; large powers of ten as such.
+/// A figure without trailing zeros; large figures as multiples of powers of ten.
 pub(super) fn plain(figure: f64) -> String {
     if figure.abs() >= 2e4 {
         let power = figure.abs().log10().floor() as i32;
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithm_takes_no_zero_and_nobody_takes_nan() {
+    fn a_logarithmic_axis_takes_no_zero_and_no_axis_takes_nan() {
         assert!(!Axis::log("").takes(0.0) && Axis::linear("").takes(0.0) && !Axis::linear("").takes(f64::NAN));
         let laid = Axis::log("").lay([f64::NAN, 0.0].into_iter(), 0.0, 100.0);
         assert!(laid.at(3.0).is_finite());
     }
 
     #[test]
-    fn equal_values_still_make_an_axis() {
+    fn equal_values_make_a_valid_axis() {
         for axis in [Axis::linear(""), Axis::log(""), Axis::sizes("")] {
             let laid = axis.lay([7.0].into_iter(), 0.0, 100.0);
             assert!((0.0..=100.0).contains(&laid.at(7.0)), "{axis:?}");

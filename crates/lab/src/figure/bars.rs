@@ -1,15 +1,15 @@
-//! Horizontal bars: one value for each of some named conditions.
+//! Horizontal bars: a value for each named condition.
 
 use super::axis::Axis;
 use super::{COLOURS, Drawing, GREY, LETTER, escape};
 use std::fmt::Write;
 
-/// Bars, one below the other.
+/// A chart of bars.
 #[derive(Clone, Debug)]
 pub struct Bars {
     pub title: String,
     pub x: Axis,
-    /// What it is, how much.
+    /// Name and value of each bar.
     pub bars: Vec<(String, f64)>,
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_condition_has_its_bar_if_it_has_a_value() {
+    fn each_condition_with_a_value_has_a_bar() {
         let bars = vec![("a < b".to_owned(), 0.5), ("none".to_owned(), f64::NAN), ("zero".to_owned(), 0.0)];
         let svg = Bars { title: "t".into(), x: Axis::linear("share"), bars }.draw();
         assert_eq!(svg.matches("<rect").count(), 2, "{svg}");

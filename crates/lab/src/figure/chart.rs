@@ -4,14 +4,14 @@ use super::axis::{Axis, Laid};
 use super::{COLOURS, Drawing, GREY, LETTER, escape};
 use std::fmt::Write;
 
-/// Lines over a common axis.
+/// A chart of lines over a common axis.
 #[derive(Clone, Debug)]
 pub struct Panel {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
     pub series: Vec<Series>,
-    /// Behind the lines.
+    /// Grey bands behind the lines.
     pub bands: Vec<Band>,
 }
 
@@ -28,13 +28,13 @@ pub struct Series {
 pub enum Look {
     /// A line and its points.
     Line,
-    /// From left to right, then up: a count that grows.
+    /// Horizontal, then vertical: a count that grows.
     Steps,
-    /// Grey and thin: not measured, but said.
+    /// Grey and thin: a reference that was not measured.
     Guide,
 }
 
-/// A point, with the range that it was measured in.
+/// A point, with the range of its measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub x: f64,
@@ -42,7 +42,7 @@ pub struct Point {
     pub range: Option<(f64, f64)>,
 }
 
-/// A grey bar across the chart.
+/// A grey band across the chart.
 #[derive(Clone, Debug)]
 pub struct Band {
     pub name: String,
@@ -52,15 +52,15 @@ pub struct Band {
 
 const WIDTH: f64 = 540.0;
 const HEIGHT: f64 = 350.0;
-/// Around the plot: left, right, bottom.
+/// Margins of the plot.
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const BOTTOM: f64 = 48.0;
-/// Down to the first line of the key.
+/// Y of the first line of the key.
 const KEY: f64 = 44.0;
 const LINE: f64 = 18.0;
 const DASHES: [&str; 4] = ["", "7 3", "2 3", "9 3 2 3"];
-/// More points than this are a line, and have no marks.
+/// Series with more points than this have no marks.
 const MARKED: usize = 80;
 
 impl From<(f64, f64)> for Point {
@@ -88,7 +88,7 @@ impl Panel {
         Panel { title: title.into(), x, y, series, bands: vec![] }
     }
 
-    /// The points that have a place on both axes.
+    /// The points that both axes can show.
     fn points<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = &'a Point> {
         series.points.iter().filter(|p| self.x.takes(p.x) && self.y.takes(p.y))
     }
@@ -214,7 +214,7 @@ impl Panel {
         svg
     }
 
-    /// What each line and band means; and where the plot may begin.
+    /// The key of lines and bands, and the y at which the plot begins.
     fn key(&self) -> (String, f64) {
         let mut svg = String::new();
         let (mut x, mut y) = (LEFT, KEY);
@@ -254,7 +254,7 @@ fn style(look: Look, at: usize) -> String {
     }
 }
 
-/// A mark of a series' own shape.
+/// The mark of a series, with its shape and colour.
 fn mark(at: usize, x: f64, y: f64) -> String {
     let colour = COLOURS[at % COLOURS.len()];
     let shape = match at % 4 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_is_left_out() {
+    fn points_outside_of_the_axes_are_left_out() {
         let svg = panel(vec![(0.0, 1.0).into(), (1.0, f64::NAN).into(), (2.0, 3.0).into(), (4.0, 5.0).into()]).draw();
         assert!(svg.contains("a &amp; b") && svg.contains("&lt;one&gt;"));
         assert_eq!(svg.matches("<circle").count(), 3, "two points and the key: {svg}");
@@ -283,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn no_points_are_said_to_be_none() {
+    fn a_panel_without_points_says_so() {
         for points in [vec![], vec![(f64::NAN, 1.0).into()]] {
             assert!(panel(points).draw().contains("nothing was measured"));
         }
     }
 
     #[test]
-    fn ranges_are_bars_and_a_long_key_takes_more_lines() {
+    fn ranges_have_error_bars_and_a_long_key_takes_more_lines() {
         let mut panel = panel(vec![Point { x: 1.0, y: 2.0, range: Some((1.0, 3.0)) }, (2.0, 2.0).into()]);
         assert_eq!(panel.draw().matches("stroke-opacity").count(), 1);
         let before = panel.key().1;

@@ -1,11 +1,11 @@
-//! Packet ladders, as the papers draw them: two vertical lines, time goes down, an arrow for each packet.
+//! Packet ladders, as in the papers: two vertical lines, time from top to bottom, an arrow for each packet.
 
 use super::{COLOURS, Drawing, GREY, INK, escape};
 use crate::micro::Step;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What two hosts sent each other.
+/// The packets between two hosts.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     pub title: String,
@@ -18,7 +18,7 @@ pub struct Rung {
     pub time: Duration,
     pub from_client: bool,
     pub label: String,
-    /// Which operation's: each has its colour.
+    /// The packet's operation, which gives its colour.
     pub operation: Option<u32>,
     pub lost: bool,
 }
@@ -28,20 +28,20 @@ const CLIENT: f64 = 96.0;
 const SERVER: f64 = WIDTH - 96.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 26.0;
-/// How far an arrow sinks on its way.
+/// Vertical extent of an arrow.
 const SLOPE: f64 = 14.0;
-/// Between two packets: at least, so that what is written can be read, and at most before the axis is broken.
+/// Distances between two packets: the least, at which labels are readable, and the greatest.
 const NEAR: f64 = 30.0;
 const FAR: f64 = 84.0;
 /// Silences longer than this break the axis.
 const SILENCE: Duration = Duration::from_millis(20);
-/// Units for each power of ten of a gap above a microsecond.
+/// Distance for each power of ten of a gap above a microsecond.
 const DECADE: f64 = 14.0;
-/// More packets than this are too many to see.
+/// Packets that are drawn at most.
 const MOST: usize = 60;
 
 impl Ladder {
-    /// Of a run's packets. With several operations, each packet says whose it is.
+    /// The ladder of a run's packets. With several operations, each label has the operation's number.
     pub fn of(title: impl Into<String>, steps: &[Step]) -> Ladder {
         let several = steps.iter().any(|step| step.operation.is_some_and(|at| at > 0));
         let rungs = steps.iter().map(|step| Rung {
@@ -57,7 +57,7 @@ impl Ladder {
         Ladder { title: title.into(), rungs: rungs.collect() }
     }
 
-    /// Where each packet leaves, and which gaps are broken.
+    /// The y at which each packet leaves, and the gap before it if that breaks the axis.
     fn places(&self) -> Vec<(f64, Option<Duration>)> {
         let mut y = TOP + 6.0;
         let mut last: Option<Duration> = None;
@@ -123,7 +123,7 @@ impl Drawing for Ladder {
 fn arrow(rung: &Rung, y: f64) -> String {
     let (from, to) = if rung.from_client { (CLIENT, SERVER) } else { (SERVER, CLIENT) };
     let way = (to - from).signum();
-    // What is lost ends on its way.
+    // The arrow of a lost packet ends before the other line.
     let share = if rung.lost { 0.84 } else { 1.0 };
     let (end, low) = (from + (to - from) * share, y + SLOPE * share);
     let colour = COLOURS[rung.operation.unwrap_or(0) as usize % COLOURS.len()];
@@ -166,7 +166,7 @@ fn arrow(rung: &Rung, y: f64) -> String {
     svg
 }
 
-/// Both lines interrupted, and for how long.
+/// A break of both lines, with the length of the silence.
 fn silent(y: f64, silence: Duration) -> String {
     let mut svg = String::new();
     for x in [CLIENT, SERVER] {
@@ -191,7 +191,7 @@ fn silent(y: f64, silence: Duration) -> String {
     svg
 }
 
-/// In ms, to the microsecond, as the papers' captures have it.
+/// In ms, to the microsecond, as in the papers' captures.
 fn milliseconds(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1e3)
 }
@@ -232,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn one_operation_needs_no_number_and_no_packets_need_no_ladder() {
+    fn a_single_operation_has_no_number_and_an_empty_ladder_says_so() {
         assert!(!Ladder::of("t", &[step(0, true, 0, false)]).draw().contains("1st"));
         assert!(Ladder::of("t", &[]).draw().contains("no packets were seen"));
         assert_eq!([1, 2, 3, 4, 11, 22].map(ordinal), ["1st", "2nd", "3rd", "4th", "11th", "22nd"]);
     }
 
     #[test]
-    fn a_flood_is_not_drawn_to_its_end() {
+    fn packets_beyond_the_limit_are_only_counted() {
         let steps: Vec<Step> = (0..500).map(|n| step(n, true, 0, false)).collect();
         assert!(Ladder::of("t", &steps).draw().contains("and 440 more packets"));
     }

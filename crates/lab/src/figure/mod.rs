@@ -1,4 +1,4 @@
-//! Figures as SVG: line charts, bars and packet ladders, side by side on a sheet.
+//! Figures as SVG: line charts, bars and packet ladders, arranged on a sheet.
 
 mod axis;
 mod bars;
@@ -12,16 +12,16 @@ pub use ladder::{Ladder, Rung};
 
 use std::fmt::Write;
 
-/// Told apart by those who do not see all colours, too (Okabe and Ito).
+/// Colours that are distinct for colour-blind readers too (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 const INK: &str = "#222";
 const GREY: &str = "#888";
-/// A letter of 12 units is about this wide.
+/// Approximate width of a letter of font size 12.
 const LETTER: f64 = 6.5;
 const COLUMNS: usize = 2;
 const HEAD: f64 = 40.0;
 
-/// One part of a sheet, drawn into a box of its own.
+/// A part of a sheet, drawn into its own box.
 pub trait Drawing {
     /// Width and height.
     fn size(&self) -> (f64, f64);
@@ -29,7 +29,7 @@ pub trait Drawing {
     fn draw(&self) -> String;
 }
 
-/// Drawings side by side, with a title; an empty title takes no place.
+/// Drawings in rows of two, with a title; an empty title takes no space.
 pub fn sheet(title: &str, drawings: &[&dyn Drawing]) -> String {
     let head = if title.is_empty() { 0.0 } else { HEAD };
     let rows = || drawings.chunks(COLUMNS);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stand_beside_each_other_and_the_third_below() {
+    fn two_drawings_fill_a_row_and_the_third_begins_the_next() {
         let svg = sheet("a < b", &[&Square(100.0), &Square(200.0), &Square(50.0)]);
         assert!(svg.contains("a &lt; b") && svg.contains("viewBox=\"0 0 300 290\""), "{svg}");
         assert!(svg.contains("<g transform=\"translate(100 40)\">\n<rect id=\"s200\"/>"), "{svg}");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_sheet_is_still_a_picture() {
+    fn an_empty_sheet_is_valid_svg() {
         assert!(sheet("", &[]).trim_end().ends_with("</svg>"));
     }
 }

@@ -1,4 +1,4 @@
-//! From captures to a packet ladder: who sent what when, for which operation; what was counted, and ACK timeouts.
+//! Reads captures into a packet ladder (sender, time and operation of each packet), packet counts, and ACK timeouts.
 
 use super::{Micro, Operation, Packets, Step};
 use anyhow::{Context, Result};
@@ -9,28 +9,27 @@ use std::time::Duration;
 use weir_capture::{Direction, Frame, roce};
 use weir_wire::{Aeth, Headers, NakCode, Operation as Wire, Packet, Reth, Syndrome};
 
-/// What a capture does not say.
+/// Facts about a run that its captures do not contain.
 #[derive(Clone, Debug)]
 pub struct Naming<'a> {
     pub micro: &'a Micro,
-    /// Numbers of the QPs, client and server: first those of the operations, then others.
+    /// Numbers of the QPs at client and server: first the QPs of the operations, then others.
     pub qps: Vec<[u32; 2]>,
     /// Path MTU, bytes.
     pub mtu: u32,
-    /// Where the server's buffer begins.
+    /// Address of the server's buffer.
     pub address: u64,
-    /// When the first operation was posted, nanoseconds since 1970; `None`: with the first packet.
+    /// Time of the first post, nanoseconds since 1970; `None`: the time of the first packet.
     pub start: Option<u64>,
 }
 
-/// What went over the wire.
+/// The packets on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub packets: Packets,
-    /// Requests that were repeated though nobody had asked for it and nothing had come back for them. Those of a QP that
-    /// go again together are one.
+    /// Retransmissions without a NAK or a response to the request. Requests retransmitted together by a QP count once.
     pub timeouts: u64,
-    /// The first 100,000.
+    /// The first 100,000 packets.
     pub steps: Vec<Step>,
 }
 
@@ -38,10 +37,10 @@ pub const RNR_NAK: &str = "Acknowledge (RNR NAK)";
 pub const SEQUENCE_NAK: &str = "Acknowledge (NAK: PSN sequence error)";
 
 const STEPS: usize = 100_000;
-/// Requests that are repeated together leave within this time of each other.
+/// Requests that are retransmitted together leave within this time of each other, ns.
 const BURST: u64 = 1_000_000;
 
-/// Reads the captures of both sides, of each what it sent; or one capture alone, all of it.
+/// Reads the captures of both sides, from each the packets that it sent; or all packets of a single capture.
 pub fn read(captures: &[&Path], naming: &Naming<'_>) -> Result<Traffic> {
     let mut frames = vec![];
     for path in captures {
@@ -57,7 +56,7 @@ pub fn read(captures: &[&Path], naming: &Naming<'_>) -> Result<Traffic> {
     Ok(of(&frames, naming))
 }
 
-/// Of frames in the order of their time.
+/// The traffic in frames, which are in the order of their time.
 pub fn of(frames: &[Frame], naming: &Naming<'_>) -> Traffic {
     let mut reading = Reading {
         naming,
@@ -75,7 +74,7 @@ pub fn of(frames: &[Frame], naming: &Naming<'_>) -> Traffic {
     reading.traffic
 }
 
-/// A packet, as the papers call it.
+/// The papers' name of a packet.
 pub fn what(headers: &Headers) -> &'static str {
     use Wire::*;
     match headers.bth.opcode.operation() {
@@ -104,18 +103,18 @@ struct Reading<'a> {
     traffic: Traffic,
 }
 
-/// One QP of the client, and what is known of it so far.
+/// A QP of the client, and the requests seen so far.
 #[derive(Default)]
 struct Qp {
-    /// By first PSN: a packet, or the answers to a READ.
+    /// By first PSN: a request packet, or the response packets of a READ.
     sent: BTreeMap<u32, Sent>,
-    /// The PSN after the last that was sent for the first time.
+    /// The PSN after the last new request.
     next: u32,
     sends: u32,
-    /// Of the message that the last request belongs to.
+    /// Operation of the last new request.
     operation: Option<u32>,
     last_nak: u64,
-    /// The last request: its PSN, when, and whether it was a repetition.
+    /// The last request: its PSN, its time, and whether it was a retransmission.
     previous: Option<(u32, u64, bool)>,
 }
 
@@ -123,7 +122,7 @@ struct Sent {
     psns: u32,
     operation: Option<u32>,
     at: u64,
-    /// When something last came back for it.
+    /// Time of the last response to it.
     answered: u64,
 }
 
@@ -137,7 +136,7 @@ impl Reading<'_> {
         let count = &mut self.traffic.packets;
         count.lost += u64::from(lost);
         if at_qp >= self.naming.micro.num_qps as usize && operation.is_none() {
-            return; // what touched pages beforehand
+            return; // it touched pages before the run
         }
         *(if from_client { &mut count.requests } else { &mut count.responses }) += 1;
         let start = *self.start.get_or_insert(at);
@@ -201,7 +200,7 @@ impl Reading<'_> {
         sent.operation
     }
 
-    /// Which operation a new request belongs to: by its address, or, of a SEND, by its turn.
+    /// The operation of a new request, from its address, or for a SEND from its order.
     fn operation(&mut self, at_qp: usize, packet: &Packet<'_>) -> Option<u32> {
         let micro = self.naming.micro;
         let opcode = packet.headers.bth.opcode;
@@ -227,7 +226,7 @@ impl Reading<'_> {
 }
 
 impl Qp {
-    /// What has this PSN.
+    /// The request that includes this PSN.
     fn covering(&mut self, psn: u32) -> Option<&mut Sent> {
         let (first, sent) = self.sent.range_mut((Bound::Unbounded, Bound::Included(psn))).next_back()?;
         (psn - first < sent.psns).then_some(sent)
@@ -258,7 +257,7 @@ mod tests {
         traffic.steps.iter().map(|s| (s.what.clone(), s.operation, s.from_client, s.lost)).collect()
     }
 
-    /// Two READs, 1 ms apart, memory on demand at the server, profile connectx4: made by `weir-micro` under
+    /// Two READs, 1 ms apart, on-demand memory at the server, profile connectx4: captured with `weir-micro` under
     /// `weir run --profile connectx4 --icrc always --capture`.
     #[test]
     fn a_live_capture_of_packet_damming() {
@@ -277,13 +276,13 @@ mod tests {
             ("RDMA Read Response", 1, false, false),
         ];
         assert_eq!(shown(&both), expected.map(|(what, at, client, lost)| (what.to_owned(), Some(at), client, lost)));
-        // READ 0 is repeated after an RNR NAK, READ 1 because nothing came.
+        // READ 0 is retransmitted after an RNR NAK, READ 1 after a timeout.
         assert_eq!(both.timeouts, 1);
         let counted = Packets { requests: 4, responses: 4, repeated: 2, rnr_naks: 1, sequence_naks: 0, lost: 1 };
         assert_eq!(both.packets, counted);
         let again = both.steps[6].time;
         assert!(again > Duration::from_millis(430) && again < Duration::from_millis(560), "{again:?}");
-        // One side alone saw the same packets.
+        // The capture of one side has the same packets.
         let alone = read(&[&client], &naming).unwrap();
         assert_eq!((shown(&alone), alone.timeouts, alone.packets), (shown(&both), both.timeouts, both.packets));
     }
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_or_refused_is_no_timeout() {
+    fn retransmissions_after_a_response_or_a_nak_are_no_timeouts() {
         let micro = Micro { num_ops: 2, ..Micro::default() };
         let nak = |at: u64, psn: u32| {
             let aeth = Aeth::new(Syndrome::Nak(NakCode::PsnSequence).to_byte(), 0);
@@ -325,22 +324,22 @@ mod tests {
         };
         let begin = vec![read_request(0, 0, 0, 100), read_request(5, 1, 100, 100)];
         let then = |more: Vec<Frame>| of(&[begin.clone(), more].concat(), &naming(&micro));
-        // The answer was dropped for a page fault; both go again.
+        // The client dropped the response because of a page fault, and retransmits both READs.
         let dropped = then(vec![response(8, 0), read_request(500, 0, 0, 100), read_request(501, 1, 100, 100)]);
         assert_eq!((dropped.timeouts, dropped.packets.repeated), (0, 2));
         let refused = then(vec![nak(8, 0), read_request(9, 0, 0, 100)]);
         assert_eq!((refused.timeouts, refused.packets.sequence_naks), (0, 1));
-        // Silence: both go again at once, twice.
+        // No response: both READs are retransmitted together, twice.
         let again = |at: u64| vec![read_request(at, 0, 0, 100), read_request(at, 1, 100, 100)];
         let silent = then([again(500_000), again(1_000_000)].concat());
         assert_eq!((silent.timeouts, silent.packets.repeated), (2, 4));
-        // The first was answered, the second was not.
+        // The first READ got a response, the second did not.
         let second = then(vec![response(8, 0), read_request(500_000, 1, 100, 100)]);
         assert_eq!((second.timeouts, shown(&second).last().unwrap().1), (1, Some(1)));
     }
 
     #[test]
-    fn sends_have_their_turn_and_dummies_none() {
+    fn sends_are_numbered_in_order_without_dummies() {
         let micro = Micro { operation: Operation::Send, size: 5000, num_ops: 2, ..Micro::default() };
         let frames = [
             send(0, 0, Wire::SendFirst, 4096),

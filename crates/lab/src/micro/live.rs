@@ -1,8 +1,8 @@
 //! The micro-benchmark live: `weir-micro` as two processes under `weir run`, in two network namespaces when root and on
 //! loopback otherwise, with a capture of each side.
 //!
-//! Time is real here. A run ends within its limit; only processes that were started here are ended. What the adapters
-//! leave to chance depends on the numbers of the QPs, which are random: the seed is of no use.
+//! Time is real time. A run ends within its limit, and ends only processes that it has started. The adapters' random
+//! choices depend on the QP numbers, which are random, so the seed has no effect.
 
 use super::ladder::{self, Naming};
 use super::{Micro, Operation, Outcome, Runner, Sides, Wakeup, Workaround, time};
@@ -15,9 +15,9 @@ use std::time::Duration;
 use weir_stage::pair;
 use weir_stage::{Child, Protocol, Side, Stage};
 
-/// How long the server may take to listen.
+/// Time limit for the server to listen.
 const START: Duration = Duration::from_secs(15);
-/// What both may take beside the run itself: opening the device, connecting, closing.
+/// Time limit of both programs for all but the run itself: opening the device, connecting, closing.
 const AROUND: Duration = Duration::from_secs(20);
 
 /// Two processes on this machine. Clones share the stage.
@@ -26,13 +26,13 @@ pub struct Live {
     stage: Arc<Stage>,
     /// The `weir` command.
     weir: PathBuf,
-    /// Where its library is, and `weir-micro`.
+    /// The folder of its library and of `weir-micro`.
     library: PathBuf,
-    /// How long the operations of a run may take.
+    /// Time limit for the operations of a run.
     pub limit: Duration,
 }
 
-/// What `weir-micro --json` prints.
+/// The output of `weir-micro --json`.
 #[derive(Debug, Deserialize)]
 struct Printed {
     mtu: u32,
@@ -54,26 +54,26 @@ struct Printed {
 }
 
 impl Live {
-    /// Sets the stage. `weir` is the command, `library` the folder of its library and programs.
+    /// Makes the stage. `weir` is the command, `library` the folder of its library and programs.
     pub fn new(weir: impl Into<PathBuf>, library: impl Into<PathBuf>) -> Result<Live> {
-        // Jumbo frames: the papers' MTU of 4096 needs them.
+        // The papers' MTU of 4096 needs jumbo frames.
         let stage = Arc::new(Stage::new(9000)?);
         let live = Live { stage, weir: weir.into(), library: library.into(), limit: Duration::from_secs(60) };
-        ensure!(live.program().is_file(), "{} is not built: `make build`", live.program().display());
+        ensure!(live.program().is_file(), "{} is not built: run `make build`", live.program().display());
         Ok(live)
     }
 
-    /// Where it runs.
+    /// Describes the stage.
     pub fn describe(&self) -> String {
         self.stage.describe()
     }
 
-    /// A run that leaves its captures, client.pcapng and server.pcapng, in a folder.
+    /// Runs the micro-benchmark and leaves its captures, client.pcapng and server.pcapng, in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, folder: &Path) -> Result<Outcome> {
         micro.check()?;
         let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
         let printed = self.pair(micro, profile, [&server, &client])?;
-        ensure!(printed.wrong == 0, "{} bytes did not arrive as they were sent", printed.wrong);
+        ensure!(printed.wrong == 0, "{} received bytes differ from the sent bytes", printed.wrong);
         let naming =
             Naming { micro, qps: printed.qps, mtu: printed.mtu, address: printed.address, start: Some(printed.start) };
         let traffic = ladder::read(&[&client, &server], &naming)?;
@@ -99,7 +99,7 @@ impl Live {
         let seconds = self.limit.as_secs().max(1).to_string();
         let command = |side: Side| {
             let mut command = self.stage.command(side, &self.weir);
-            // What the caller's shell says of the adapter would change the experiment.
+            // The caller's WEIR_* variables would change the experiment.
             for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"WEIR_")) {
                 if name != "WEIR_LOG" {
                     command.env_remove(name);
@@ -117,7 +117,7 @@ impl Live {
         client.arg("--json").args(arguments(micro)).arg(self.stage.address(Side::A).to_string());
         let client = Child::spawn(&mut client, "weir-micro (client)")?;
         let ended = pair::finish(server, client, self.limit + AROUND)?;
-        // 1: an operation failed; 3: not done in time. Both are outcomes.
+        // 1: an operation failed; 3: the time limit was reached. Both are outcomes.
         if !matches!(ended.client.status.code(), Some(0 | 1 | 3)) {
             let (client, server) = (ended.client.complaint(), ended.server.complaint());
             bail!("{}", if client.contains("is gone") { server } else { client });
@@ -132,7 +132,7 @@ impl Runner for Live {
     }
 }
 
-/// The options of weir-micro's client that ask for this run.
+/// The options of weir-micro's client for this run.
 pub fn arguments(micro: &Micro) -> Vec<String> {
     let kind = |operation: Operation| match operation {
         Operation::Read => "read",
@@ -170,7 +170,7 @@ pub fn arguments(micro: &Micro) -> Vec<String> {
     words
 }
 
-/// A time as weir-micro reads it.
+/// A time in the format of weir-micro.
 fn plain(time: Duration) -> String {
     match time.as_nanos() {
         nanos if nanos % 1_000_000 == 0 => format!("{}ms", nanos / 1_000_000),
@@ -179,7 +179,7 @@ fn plain(time: Duration) -> String {
     }
 }
 
-/// How to run the same on a real adapter, by hand: the server's line and the client's.
+/// The command lines, server and client, for the same run on a real adapter.
 pub fn by_hand(micro: &Micro) -> [String; 2] {
     ["weir-micro".to_owned(), format!("weir-micro {} SERVER", arguments(micro).join(" "))]
 }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_prints_is_read() {
+    fn the_output_of_weir_micro_is_parsed() {
         let text = r#"{"device":"weir_lo","port":1,"gid":1,"mtu":4096,"cq":131072,"wrs":8192,"time":540.5,
             "start":1795324854176578552,"posted":[0.254,103.328],"completions":[244.732,null],"status":null,"dummies":0,
             "again":0,"cpu":409.0,"server_cpu":175.0,"checked":15000,"wrong":0,

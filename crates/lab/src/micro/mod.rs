@@ -13,7 +13,7 @@ pub use parameters::{MAX_BYTES, time};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What is posted.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
@@ -22,25 +22,25 @@ pub enum Operation {
     Send,
 }
 
-/// Where memory is on demand.
+/// The sides with on-demand memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sides {
     pub client: bool,
     pub server: bool,
 }
 
-/// What an application does against the flaws (thesis 7.1).
+/// A workaround of the application against the flaws (thesis 7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workaround {
-    /// At this interval, each QP with something outstanding gets one operation more: a byte of the kind and at the place
-    /// of its first operation. (A WRITE of no bytes would kill QPs that do not allow WRITEs.)
+    /// At this interval, an additional operation is posted to each QP with outstanding operations: a byte, with the
+    /// kind and the address of the QP's first operation. (A WRITE of no bytes would end QPs that do not allow WRITEs.)
     Dummy {
         #[serde(with = "time")]
         every: Duration,
     },
-    /// What has not completed after this time is issued again, each time it has passed, on a QP set aside for that:
-    /// behind the first on its own QP it could not complete before it. The first to complete counts.
+    /// Operations that have not completed after this time are issued again, repeatedly, on a separate QP: on their own
+    /// QP they could not complete before the original ones. The first completion counts.
     Again {
         #[serde(with = "time")]
         after: Duration,
@@ -52,25 +52,25 @@ pub enum Workaround {
 #[serde(default, deny_unknown_fields)]
 pub struct Micro {
     pub operation: Operation,
-    /// The operations after the first, if they are others.
+    /// The kind of the operations after the first, if it differs.
     pub second: Option<Operation>,
     /// Bytes of each operation.
     pub size: u32,
     pub num_ops: u32,
     pub num_qps: u32,
-    /// Between two posts.
+    /// Time between two posts.
     #[serde(with = "time")]
     pub interval: Duration,
     pub odp: Sides,
-    /// All pages but the first operation's are there already.
+    /// All pages but those of the first operation are touched before the run.
     pub touched: bool,
-    /// Codes and counts of the QPs' attributes.
+    /// Codes and counts of the QP attributes.
     pub rnr_timer: u8,
     pub ack_timeout: u8,
     pub retry_cnt: u8,
     pub max_rd_atomic: u8,
     pub workaround: Option<Workaround>,
-    /// Requests go where nobody answers.
+    /// Requests go to a QP that does not exist.
     pub wrong_peer: bool,
 }
 
@@ -96,26 +96,26 @@ impl Default for Micro {
     }
 }
 
-/// What became of a run. In JSON, times are in microseconds.
+/// The outcome of a run. In JSON, times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcome {
     /// From the first post to the last completion.
     #[serde(with = "time")]
     pub time: Duration,
-    /// Of each operation, since the first post.
+    /// Completion time of each operation since the first post; `None` if it failed or did not complete.
     #[serde(with = "time::each")]
     pub completions: Vec<Option<Duration>>,
-    /// Of the first completion with an error.
+    /// Status of the first completion with an error.
     pub status: Option<String>,
     pub packets: Packets,
     /// ACK timeouts.
     pub timeouts: u64,
     /// The packet ladder.
     pub steps: Vec<Step>,
-    /// How exactly the machine slept; not in virtual time.
+    /// How late the machine woke; `None` in virtual time.
     pub wakeup: Option<Wakeup>,
-    /// User and system time of both sides from the first post on; not in virtual time.
+    /// User and system time of both sides since the first post; `None` in virtual time.
     #[serde(with = "time::option")]
     pub cpu: Option<Duration>,
 }
@@ -124,36 +124,36 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Packets {
-    /// From the client, repeated and lost ones included.
+    /// Packets of the client, including retransmitted and lost ones.
     pub requests: u64,
-    /// From the server: READ responses, ACKs and NAKs.
+    /// Packets of the server: READ responses, ACKs and NAKs.
     pub responses: u64,
-    /// Of the requests, those that had been sent before.
+    /// Requests that are retransmissions.
     pub repeated: u64,
-    /// Of the responses.
+    /// Responses that are RNR NAKs.
     pub rnr_naks: u64,
-    /// Of the responses: a request is missing.
+    /// Responses that are sequence NAKs.
     pub sequence_naks: u64,
-    /// Of both, those that nobody got.
+    /// Requests and responses that were lost.
     pub lost: u64,
 }
 
-/// One packet.
+/// A packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// When it was sent, since the first post.
     #[serde(with = "time")]
     pub time: Duration,
     pub from_client: bool,
-    /// As the papers call it: "RDMA Read Request".
+    /// The papers' name for it, such as "RDMA Read Request".
     pub what: String,
     /// The operation that it belongs to, from 0.
     pub operation: Option<u32>,
-    /// Nobody got it.
+    /// The packet did not arrive.
     pub lost: bool,
 }
 
-/// How much later than asked usleep(3) came back, with the interval of the run.
+/// How much later than requested usleep(3) returned, with the interval of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wakeup {
     #[serde(with = "time")]
@@ -164,6 +164,6 @@ pub struct Wakeup {
 
 /// Runs the micro-benchmark: the simulator, or two processes on this machine.
 pub trait Runner {
-    /// One run. The same seed may give the same outcome.
+    /// Runs it once. With the simulator, the same seed gives the same outcome.
     fn run(&mut self, micro: &Micro, profile: &str, seed: u64) -> anyhow::Result<Outcome>;
 }

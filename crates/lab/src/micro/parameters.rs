@@ -1,28 +1,28 @@
-//! Which parameters make sense together, where operations lie, and how times are written.
+//! Checks of parameters, addresses of operations, and the JSON format of times.
 
 use super::{Micro, Operation, Workaround};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
-/// All operations together may take so many bytes.
+/// Limit of the bytes of all operations together.
 pub const MAX_BYTES: u64 = 1 << 30;
-/// QPs and operations that a run may have.
+/// Limits of the QPs and operations of a run.
 const MAX_QPS: u32 = 16384;
 const MAX_OPS: u32 = 1 << 20;
 const PAGE: u64 = 4096;
 
 impl Micro {
-    /// What operation i does.
+    /// The kind of operation i.
     pub fn kind(&self, operation: u32) -> Operation {
         self.second.filter(|_| operation > 0).unwrap_or(self.operation)
     }
 
-    /// On which QP operation i goes.
+    /// The QP of operation i.
     pub fn qp(&self, operation: u32) -> u32 {
         operation % self.num_qps
     }
 
-    /// Where operation i begins in either buffer.
+    /// The offset of operation i in either buffer.
     pub fn offset(&self, operation: u32) -> u64 {
         u64::from(self.size) * u64::from(operation)
     }
@@ -37,22 +37,22 @@ impl Micro {
         self.offset(operation) / PAGE
     }
 
-    /// An error says which parameter is wrong, and how.
+    /// Checks the parameters. An error names the wrong parameter and its limits.
     pub fn check(&self) -> Result<()> {
-        ensure!(self.size > 0, "operations of no bytes meet no page: a size of 1 is the least");
-        ensure!((1..=MAX_OPS).contains(&self.num_ops), "{} operations: 1 to {MAX_OPS} are possible", self.num_ops);
-        ensure!((1..=MAX_QPS).contains(&self.num_qps), "{} QPs: 1 to {MAX_QPS} are possible", self.num_qps);
+        ensure!(self.size > 0, "operations of no bytes access no page: use a size of at least 1");
+        ensure!((1..=MAX_OPS).contains(&self.num_ops), "{} operations: use 1 to {MAX_OPS}", self.num_ops);
+        ensure!((1..=MAX_QPS).contains(&self.num_qps), "{} QPs: use 1 to {MAX_QPS}", self.num_qps);
         ensure!(self.bytes() <= MAX_BYTES, "{} operations of {} bytes are more than 1 GiB", self.num_ops, self.size);
         for (what, value, most) in [
             ("an RNR timer", self.rnr_timer, 31),
             ("an ACK timeout", self.ack_timeout, 31),
             ("a retry count", self.retry_cnt, 7),
         ] {
-            ensure!(value <= most, "{what} of {value}: the attribute has 0 to {most}");
+            ensure!(value <= most, "{what} of {value}: use 0 to {most}");
         }
         let reads = self.operation == Operation::Read || self.second == Some(Operation::Read);
-        ensure!(!reads || self.max_rd_atomic > 0, "READs need a max_rd_atomic of 1 at least");
-        ensure!(self.max_rd_atomic <= 128, "a max_rd_atomic of {}: no adapter has more than 128", self.max_rd_atomic);
+        ensure!(!reads || self.max_rd_atomic > 0, "READs need a max_rd_atomic of at least 1");
+        ensure!(self.max_rd_atomic <= 128, "a max_rd_atomic of {}: use at most 128", self.max_rd_atomic);
         let apart = match self.workaround {
             Some(Workaround::Dummy { every }) => every,
             Some(Workaround::Again { after }) => after,
@@ -60,9 +60,9 @@ impl Micro {
         };
         ensure!(
             apart >= Duration::from_micros(10),
-            "a workaround every {apart:?} would be all that happens: 10 µs is the least"
+            "a workaround every {apart:?} leaves no time for operations: use at least 10 µs"
         );
-        ensure!(!self.wrong_peer || self.ack_timeout > 0, "with an ACK timeout of 0 nobody ever gives up");
+        ensure!(!self.wrong_peer || self.ack_timeout > 0, "with an ACK timeout of 0 a QP never fails: use at least 1");
         Ok(())
     }
 }
@@ -104,7 +104,7 @@ pub mod time {
         }
     }
 
-    /// Many, some of which may be missing.
+    /// A list of times that may be missing.
     pub mod each {
         use super::*;
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn wrong_parameters_are_refused() {
         let micro = Micro::default();
         micro.check().unwrap();
         let wrong = [
@@ -159,8 +159,8 @@ mod tests {
             (Micro { num_ops: 1 << 20, size: 4096, ..micro.clone() }, "1 GiB"),
             (Micro { rnr_timer: 32, ..micro.clone() }, "RNR timer of 32"),
             (Micro { retry_cnt: 8, ..micro.clone() }, "retry count of 8"),
-            (Micro { max_rd_atomic: 0, ..micro.clone() }, "max_rd_atomic of 1"),
-            (Micro { ack_timeout: 0, wrong_peer: true, ..micro.clone() }, "gives up"),
+            (Micro { max_rd_atomic: 0, ..micro.clone() }, "max_rd_atomic of at least 1"),
+            (Micro { ack_timeout: 0, wrong_peer: true, ..micro.clone() }, "never fails"),
             (Micro { workaround: Some(Workaround::Again { after: Duration::ZERO }), ..micro.clone() }, "10 µs"),
         ];
         for (micro, said) in wrong {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_lie_one_after_another() {
+    fn operations_are_contiguous() {
         let micro = Micro { num_ops: 128, num_qps: 3, size: 100, ..Micro::default() };
         assert_eq!((micro.qp(4), micro.offset(41), micro.page(40), micro.page(41)), (1, 4100, 0, 1));
         assert_eq!(micro.bytes(), 4 * 4096);

@@ -1,8 +1,8 @@
-//! The micro-benchmark on the simulator: two hosts, one link of InfiniBand FDR, an adapter of the profile each.
+//! The micro-benchmark on the simulator: two hosts with an adapter of the profile each, and a link of InfiniBand FDR.
 //!
-//! As `weir-micro` does it, but for this: a post takes 0.2 µs of the client's time and sleeping takes what was asked for,
-//! no more. Memory has no contents. A run ends after ten minutes of virtual time, done or not; its ladder has the first
-//! 100,000 packets.
+//! It does the same as `weir-micro`, with these differences: a post takes 0.2 µs of the client's time, and sleeping
+//! takes exactly the requested time. Memory has no contents. A run ends after at most ten minutes of virtual time; its
+//! ladder has the first 100,000 packets.
 
 use super::ladder::{RNR_NAK, SEQUENCE_NAK, what};
 use super::{Micro, Operation, Outcome, Packets, Runner, Sides, Step, Workaround};
@@ -17,7 +17,7 @@ use weir_transport::{
     Data, Instant, MAX_RD_ATOMIC, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
 };
 
-/// Runs in virtual time: a run takes no longer than its packets do to be simulated.
+/// Runs in virtual time: a run takes only the time of simulating its packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulated;
 
@@ -30,7 +30,7 @@ impl Runner for Simulated {
 }
 
 impl Simulated {
-    /// The same, and writes what both sides saw into `client.pcapng` and `server.pcapng` of a folder.
+    /// Runs it, and writes the packets of both sides to `client.pcapng` and `server.pcapng` in a folder.
     pub fn run_captured(&mut self, micro: &Micro, profile: &str, seed: u64, folder: &Path) -> Result<Outcome> {
         let mut rig = Rig::of(micro, profile, seed)?;
         rig.capture(folder)?;
@@ -40,19 +40,19 @@ impl Simulated {
     }
 }
 
-/// Between the beginnings of two posts, at least: a few hundred instructions and a doorbell. An assumption; what follows
-/// from it is whether something is posted before the answer to what came before.
+/// Least time between the beginnings of two posts: a few hundred instructions and a doorbell. This is an assumption; it
+/// decides whether an operation is posted before the response to the previous one arrives.
 const POST: Duration = Duration::from_nanos(200);
 /// Work requests of each QP in the papers' benchmark.
 const DEPTH: u32 = 8192;
-/// When a run that does not end is ended.
+/// Limit of a run, in virtual time.
 const LIMIT: Duration = Duration::from_secs(600);
 const LADDER: usize = 100_000;
 
-/// Timers.
+/// Tokens of timers.
 const NEXT: u64 = 0;
 const WORKAROUND: u64 = 1;
-/// Added to an operation's number in the names of work requests.
+/// Flags in a wr_id, beside the operation's number.
 const DUMMY: u64 = 1 << 40;
 const AGAIN: u64 = 1 << 41;
 
@@ -66,18 +66,18 @@ struct Rig {
 /// The client process.
 struct Client {
     micro: Micro,
-    /// Those of the operations, then the one that is set aside for [`Workaround::Again`].
+    /// The QPs of the operations, then the separate QP of [`Workaround::Again`].
     qps: Vec<QpId>,
     local: Region,
     remote: Region,
     outstanding: Vec<u32>,
-    /// Work requests that each QP may have.
+    /// Maximum of outstanding work requests on each QP.
     depth: u32,
-    /// Operations posted.
+    /// Number of operations posted.
     posted: u32,
-    /// The next one has no room on its QP.
+    /// The send queue of the next operation's QP is full.
     blocked: bool,
-    /// Of each operation: when it was posted, first or again; when it completed, and how.
+    /// For each operation: time of its last post; time of its completion, and whether it was successful.
     issued: Vec<Instant>,
     ended: Vec<Option<(Instant, bool)>>,
     open: u32,
@@ -86,18 +86,21 @@ struct Client {
     posts: Rc<RefCell<Log>>,
 }
 
-/// What went over the wire, and what for.
+/// The packets on the wire, and the operations that they belong to.
 struct Log {
     client: HostId,
-    /// By QP of the client: its number, its peer's, the PSN after the last post, and each post's first PSN and operation.
+    /// The posts on each QP of the client.
     qps: Vec<Posts>,
     packets: Packets,
     steps: Vec<Raw>,
 }
 
 struct Posts {
+    /// Numbers of the QP and of its peer.
     numbers: [u32; 2],
+    /// The PSN after the last post.
     next: u32,
+    /// First PSN and operation of each post.
     first: Vec<(u32, Option<u32>)>,
 }
 
@@ -117,7 +120,7 @@ impl Rig {
         let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
         profile.seed = profile.seed.wrapping_add(seed);
         let Sides { client, server } = micro.odp;
-        ensure!(profile.on_demand || !(client || server), "{} has no memory on demand", profile.name);
+        ensure!(profile.on_demand || !(client || server), "{} has no on-demand memory", profile.name);
         Ok(Rig::new(micro, profile, seed))
     }
 
@@ -229,7 +232,7 @@ impl Rig {
     }
 }
 
-/// The server's receives on a QP: those of its operations in their order, then some for workarounds.
+/// Posts the server's receives on a QP: those of its operations in order, then some for workarounds.
 fn post_receives(sim: &mut Simulation, micro: &Micro, n: u32, qp: QpId, region: &Region, depth: u32) {
     let own = (n..micro.num_ops).step_by(micro.num_qps as usize).filter(|_| n < micro.num_qps);
     let own = own.filter(|&i| micro.kind(i) == Operation::Send).map(|i| micro.offset(i));
@@ -298,7 +301,7 @@ impl Client {
         }
     }
 
-    /// A byte of the kind and at the place of each QP's first operation, where something is outstanding.
+    /// Posts a dummy to each QP with outstanding operations: a byte, with the kind and address of its first operation.
     fn post_dummies(&mut self, sim: &mut Simulation) {
         for qp in 0..self.micro.num_qps.min(self.posted) {
             if (1..self.depth).contains(&self.outstanding[qp as usize]) {
@@ -307,7 +310,7 @@ impl Client {
         }
     }
 
-    /// What has been open for so long, once more.
+    /// Posts operations again that have been open for `after`.
     fn post_again(&mut self, sim: &mut Simulation, after: Duration) {
         let aside = self.micro.num_qps;
         for operation in 0..self.posted {
@@ -321,7 +324,7 @@ impl Client {
         }
     }
 
-    /// How often the workaround looks.
+    /// The period of the workaround's timer.
     fn tick(&self) -> Option<Duration> {
         match self.micro.workaround? {
             Workaround::Dummy { every } => Some(every),
@@ -338,7 +341,7 @@ impl Client {
         };
         let wr = SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[self.local.sge(at, size)]) };
         self.posts.borrow_mut().qps[qp as usize].post(size, (wr_id & DUMMY == 0).then_some(operation));
-        // A QP in the error state takes it too, and flushes it.
+        // A QP in the error state accepts it too, and flushes it.
         sim.post_send(self.qps[qp as usize], &wr).expect("a send queue of that depth");
         self.outstanding[qp as usize] += 1;
     }
@@ -350,7 +353,7 @@ impl Posts {
         self.next += size.div_ceil(4096).max(1);
     }
 
-    /// The operation that a PSN belongs to; PSNs begin at 0, and do not come round in a run.
+    /// The operation of a PSN; PSNs begin at 0 and do not wrap in a run.
     fn operation(&self, psn: u32) -> Option<u32> {
         let after = self.first.partition_point(|(first, _)| *first <= psn);
         self.first[..after].last().and_then(|(_, operation)| *operation)
@@ -360,7 +363,7 @@ impl Posts {
 impl Log {
     fn take(&mut self, seen: &Seen<'_>) {
         let What::Sent { lost } = seen.what else {
-            // What nobody was there for was not lost on its way.
+            // Packets to a QP that does not exist do not count as lost.
             self.packets.lost += u64::from(matches!(seen.what, What::Lost(loss) if loss != Loss::Nowhere));
             return;
         };
@@ -390,7 +393,7 @@ impl Log {
     }
 }
 
-/// As ibv_wc_status_str says it.
+/// The text of ibv_wc_status_str.
 fn words(status: Status) -> &'static str {
     match status {
         Status::Success => "success",
@@ -415,9 +418,9 @@ mod tests {
     use super::super::ladder::{self, Naming};
     use super::*;
 
-    /// Live runs know of their packets by captures only: that way of reading finds in captures what happened.
+    /// Live runs get their packets from captures only. This test reads captures of simulated runs in the same way.
     #[test]
-    fn captures_tell_what_happened() {
+    fn captures_have_the_packets_of_the_run() {
         let odp = Sides { client: true, server: true };
         let interval = Duration::from_millis(1);
         let runs = [
@@ -437,7 +440,7 @@ mod tests {
             rig.capture(folder.path()).expect("two files");
             rig.run();
             rig.sim.finish_captures().expect("room on the disk");
-            // A peer that does not exist has a number all the same.
+            // A peer that does not exist has this number in the captures.
             let far = |far| if micro.wrong_peer { 0xff_fffe } else { far };
             let qps = rig.log.borrow().qps.iter().map(|qp| [qp.numbers[0], far(qp.numbers[1])]).collect();
             let address = rig.client.remote.addr;

@@ -1,4 +1,4 @@
-//! One page with everything, that needs nothing beside it.
+//! An HTML page with all results, without external files.
 
 use crate::claim::{Claim, Kind};
 use crate::experiment::Done;
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page as HTML, figures and style within.
+/// The page as HTML, with embedded figures and style.
 pub fn page(all: &[Done]) -> String {
     let claims = || all.iter().flat_map(|done| &done.report.claims);
     let count = |kind: Kind, holds: bool| claims().filter(|c| c.kind == kind && c.holds() == holds).count();
@@ -18,9 +18,9 @@ pub fn page(all: &[Done]) -> String {
     );
     let _ = writeln!(
         html,
-        "<p class=\"lead\">What was published about the pitfalls of on-demand paging, repeated on Weir. \
+        "<p class=\"lead\">Published experiments on the pitfalls of on-demand paging, repeated on Weir. \
          <b>{} of {} predictions hold</b>, and {} of {} calibrations. <i>Calibrated</i>: the profile's parameters were \
-         chosen by this very observation. <i>Predicted</i>: they were not.</p>",
+         chosen from this observation. <i>Predicted</i>: they were not.</p>",
         count(Kind::Predicted, true),
         claims().filter(|c| c.kind == Kind::Predicted).count(),
         count(Kind::Calibrated, true),
@@ -54,7 +54,7 @@ fn summary(all: &[Done]) -> String {
     html + "</table>\n"
 }
 
-/// A claim as one sign: filled if it holds, and a square where it is a calibration.
+/// A claim as a sign: a cross if it fails; if it holds, a square for a calibration and a dot for a prediction.
 fn dot(claim: &Claim) -> String {
     let sign = match (claim.kind, claim.holds()) {
         (_, false) => "✗",
@@ -69,7 +69,7 @@ fn section(done: &Done) -> String {
     let experiment = done.experiment;
     let trials = done.trials_text();
     let wakeup = done.wakeup.map_or_else(String::new, |wakeup| {
-        format!(" · woke {} µs late, {} µs at worst", wakeup.median.as_micros(), wakeup.most.as_micros())
+        format!(" · woke {} µs late (median), {} µs at most", wakeup.median.as_micros(), wakeup.most.as_micros())
     });
     let mut html = format!(
         "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · {} · seed {} · {trials}{wakeup} · {:.1} s</p>\n",

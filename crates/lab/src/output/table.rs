@@ -4,7 +4,7 @@ use crate::claim::Claim;
 use crate::experiment::Done;
 use std::fmt::Write;
 
-/// One experiment: its title, then a line for each claim.
+/// An experiment: its title, then a line for each claim.
 pub fn table(done: &Done) -> String {
     let experiment = done.experiment;
     let (holding, all) = done.report.score();
@@ -23,7 +23,7 @@ pub fn table(done: &Done) -> String {
     );
     if let Some(wakeup) = done.wakeup {
         let (usual, most) = (wakeup.median.as_micros(), wakeup.most.as_micros());
-        let _ = writeln!(text, "the machine woke {usual} µs late between posts, {most} µs at worst");
+        let _ = writeln!(text, "the machine woke {usual} µs late between posts (median), {most} µs at most");
     }
     let head = ["claim", "paper", "ours", "unit", "same if", "", ""].map(str::to_owned);
     let rows: Vec<[String; 7]> = done.report.claims.iter().map(row).collect();

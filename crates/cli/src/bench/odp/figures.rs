@@ -1,4 +1,4 @@
-//! The figures of the paper, measured here: as a table, as a picture, and what the paper observes in them.
+//! The paper's figures, measured on this machine: as a table, as a picture, and checked against its observations.
 
 use super::program::{Line, Memory, Prefetch};
 use crate::bench::table::Spread;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use weir_lab::figure::{Axis, Drawing, Panel, Series, sheet};
 
-/// Everything, by size or by number.
+/// All figures, by message size or by iteration.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// By message size.
@@ -16,36 +16,36 @@ pub struct Figures {
     pub iterations: BTreeMap<u64, [Option<f64>; 2]>,
 }
 
-/// What was measured of one size. Pairs are pinned and on demand.
+/// The figures of a message size. Pairs are pinned and on-demand memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Size {
-    /// Of all iterations, the first included, µs.
+    /// Mean over all iterations, the first included, µs.
     pub latency: [Option<f64>; 2],
     pub first: [Option<f64>; 2],
     pub median: [Option<f64>; 2],
-    /// Page faults of the client; `None` where nobody counts them.
+    /// Page faults of the client; `None` if the adapter does not count them.
     pub faults: Option<u64>,
     /// Bytes per second.
     pub bandwidth: [Option<f64>; 2],
-    /// A prefetch, five times over the same memory, µs each: asked for; and waited for.
+    /// A prefetch, mean of five over the same memory, µs: asynchronous, and synchronous (IBV_ADVISE_MR_FLAG_FLUSH).
     pub prefetch: [Option<f64>; 2],
-    /// The first of them, waited for.
+    /// The first of the synchronous prefetches, µs.
     pub first_prefetch: Option<f64>,
-    /// A message through cold memory and a short answer, µs: no prefetch, at the sender, at the receiver, at both.
+    /// A message through cold memory and a short reply, µs: no prefetch, at the sender, at the receiver, at both.
     pub sides: [Option<f64>; 4],
 }
 
-/// What the paper says, and whether it is so here.
+/// An observation of the paper, and whether the figures confirm it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Observation {
     pub paper: &'static str,
     pub here: String,
-    /// `None`: it cannot be told.
+    /// `None`: the figures that it needs are missing.
     pub holds: Option<bool>,
 }
 
 impl Figures {
-    /// Of what was printed.
+    /// The figures in the output of `weir-odp`.
     pub fn of(lines: &[Line]) -> Figures {
         let mut figures = Figures::default();
         for line in lines {
@@ -86,7 +86,7 @@ impl Figures {
         }
     }
 
-    /// Tables and observations for people.
+    /// Tables and observations as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(
@@ -103,8 +103,8 @@ impl Figures {
             "faults",
             "pinned",
             "ODP",
-            "asked",
-            "waited",
+            "async",
+            "sync",
             "first",
             "none",
             "sender",
@@ -135,19 +135,19 @@ impl Figures {
             let shown: Vec<String> = self.iterations.values().take(8).map(|pair| cell(pair[place])).collect();
             let _ = writeln!(text, "1 MiB, µs by iteration (3a), {what:<6}: {} …", shown.join(" "));
         }
-        let _ = writeln!(text, "\nWhat the paper observes, and what is seen here:");
+        let _ = writeln!(text, "\nThe paper's observations, and the figures of this machine:");
         for observation in self.observations() {
             let verdict = match observation.holds {
                 Some(true) => "holds",
                 Some(false) => "does not hold",
-                None => "cannot be told",
+                None => "unknown",
             };
             let _ = writeln!(text, "  {verdict:<14}  {}\n{:18}{}", observation.paper, "", observation.here);
         }
         text
     }
 
-    /// What the paper says about its figures.
+    /// The paper's observations about its figures.
     pub fn observations(&self) -> Vec<Observation> {
         vec![
             self.first_byte(),
@@ -167,7 +167,7 @@ impl Figures {
         let holds = size.and_then(|size| Some(size.first[1]? > size.first[0]? && size.faults.unwrap_or(1) > 0));
         let first = |place: usize| cell(size.and_then(|size| size.first[place]));
         Observation {
-            paper: "With 1 byte the first iteration meets a page fault, and is slower than with pinned memory.",
+            paper: "With 1 byte the first iteration has a page fault, and is slower than with pinned memory.",
             here: format!("first iteration {} µs pinned, {} µs ODP", first(0), first(1)),
             holds,
         }
@@ -176,8 +176,8 @@ impl Figures {
     fn one_page(&self) -> Observation {
         let faults = self.faults(2..=4096);
         Observation {
-            paper: "From 2 bytes to 4 KiB all is in the page that is there already: no more faults.",
-            here: faults.map_or("faults are not counted here".into(), |faults| format!("{faults} page faults")),
+            paper: "From 2 bytes to 4 KiB all data is in a page that is already mapped: there are no more faults.",
+            here: faults.map_or("faults are not counted".into(), |faults| format!("{faults} page faults")),
             holds: faults.map(|faults| faults == 0),
         }
     }
@@ -187,8 +187,8 @@ impl Figures {
         let with = sizes().filter(|&faults| faults > 0).count();
         let count = sizes().count();
         Observation {
-            paper: "From 8 KiB on every size touches new pages, and meets faults.",
-            here: format!("{with} of {count} sizes met faults, {} in all", sizes().sum::<u64>()),
+            paper: "From 8 KiB on every size touches new pages, and has faults.",
+            here: format!("{with} of {count} sizes had faults, {} in all", sizes().sum::<u64>()),
             holds: (count > 0).then_some(with == count),
         }
     }
@@ -198,7 +198,7 @@ impl Figures {
         let ratio = pair.and_then(|pair| Some(pair[1]? / pair[0]?));
         Observation {
             paper: "With 1 MiB the bandwidth is the same as with pinned memory.",
-            here: format!("ODP has {} of it", cell(ratio)),
+            here: format!("the bandwidth with ODP is {} of that with pinned memory", cell(ratio)),
             holds: ratio.map(|ratio| ratio >= 0.9),
         }
     }
@@ -230,7 +230,7 @@ impl Figures {
             .collect();
         let share = Spread::of(&shares);
         Observation {
-            paper: "Asking for a prefetch is much lighter than resolving page faults.",
+            paper: "Posting a prefetch takes much less time than resolving page faults.",
             here: format!(
                 "it takes {} of the time that the faults of a message take (median over the sizes)",
                 cell(share.map(|share| share.median))
@@ -253,8 +253,8 @@ impl Figures {
         Observation {
             paper: "A page fault at the receiver costs far more than one at the sender.",
             here: format!(
-                "a fault at the receiver makes a message take {} of what one at the sender does; this adapter \
-                waits for the page, where the paper's tells the sender to come again",
+                "a message with a fault at the receiver takes {} of the time of a message with a fault at the sender; \
+                 this adapter waits for the page, the paper's sends an RNR NAK",
                 cell(ratio)
             ),
             holds: ratio.map(|ratio| ratio >= 1.5),
@@ -267,7 +267,7 @@ impl Figures {
         counted.sum()
     }
 
-    /// Median from the second iteration on.
+    /// Median of all iterations but the first.
     fn later(&self, place: usize) -> Option<f64> {
         let later: Vec<f64> = self.iterations.range(2..).filter_map(|(_, pair)| pair[place]).collect();
         Spread::of(&later).map(|later| later.median)
@@ -279,7 +279,7 @@ impl Figures {
         Spread::of(&ratios).map(|ratios| ratios.median)
     }
 
-    /// All five figures on one sheet.
+    /// All five figures on a sheet.
     pub fn svg(&self) -> String {
         let by_size = |of: &dyn Fn(&Size) -> Option<f64>| -> Vec<(f64, f64)> {
             self.sizes.iter().filter_map(|(bytes, size)| Some((*bytes as f64, of(size)?))).collect()
@@ -320,9 +320,9 @@ impl Figures {
                 size(),
                 Axis::log("µs"),
                 vec![
-                    series("asked for", by_size(&|s| s.prefetch[0])),
-                    series("waited for", by_size(&|s| s.prefetch[1])),
-                    series("the first, waited for", by_size(&|s| s.first_prefetch)),
+                    series("asynchronous", by_size(&|s| s.prefetch[0])),
+                    series("synchronous", by_size(&|s| s.prefetch[1])),
+                    series("the first, synchronous", by_size(&|s| s.first_prefetch)),
                 ],
             ),
             Panel::new(
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_own_shape_shows_all_its_observations() {
+    fn figures_like_the_papers_confirm_all_observations() {
         let figures = Figures::of(&lines(80.0));
         for observation in figures.observations() {
             assert_eq!(observation.holds, Some(true), "{observation:?}");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_otherwise_does_not_hold_and_what_is_missing_cannot_be_told() {
+    fn other_figures_do_not_confirm_an_observation_and_missing_figures_decide_nothing() {
         let figures = Figures::of(&lines(4.0));
         assert_eq!(figures.first_byte().holds, Some(false));
         assert!(Figures::default().observations().iter().all(|observation| observation.holds != Some(true)));

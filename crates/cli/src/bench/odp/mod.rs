@@ -16,7 +16,7 @@ use program::Line;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How it is to be run.
+/// Options of a run.
 pub struct Request<'a> {
     pub quick: bool,
     pub rounds: Option<u32>,
@@ -25,7 +25,7 @@ pub struct Request<'a> {
     pub svg: Option<&'a Path>,
 }
 
-/// Measures, prints, draws.
+/// Measures, prints the results, and draws the figures.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     let stage = Stage::new(MTU)?;
     let rounds = request.rounds.unwrap_or(if request.quick { 3 } else { 9 });
@@ -40,7 +40,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     }
     let mut outcomes = rows::outcomes(&lines);
     let place = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
-    let others = busy.map(|share| format!("others used {:.0} % of the two cores", share * 100.0));
+    let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
     let note = place.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
     outcomes.iter_mut().for_each(|outcome| outcome.note = note.clone());
     let figures = Figures::of(&lines);

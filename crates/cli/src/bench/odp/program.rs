@@ -1,4 +1,4 @@
-//! `weir-odp`, the C program of ours that measures, and what it prints.
+//! Runs `weir-odp`, Weir's C program that measures paging, and parses its output.
 
 use crate::library;
 use crate::programs::pair;
@@ -20,7 +20,7 @@ pub enum Memory {
     Odp,
 }
 
-/// Where memory was prefetched.
+/// The sides that prefetched their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefetch {
@@ -54,7 +54,7 @@ pub enum Line {
     OutOfCore(OutOfCore),
 }
 
-/// Single pages, medians.
+/// Accesses to single pages, medians in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Cold {
     pub raw_write: f64,
@@ -71,24 +71,24 @@ pub struct Cold {
 pub struct OutOfCore {
     pub exchange: f64,
     pub compute: f64,
-    /// Of the computation, waiting for a core that others had.
+    /// Part of `compute` in which the process waited for a core that other processes used.
     pub others: f64,
-    /// Of the computation, user and system time.
+    /// Part of `compute` that is user and system time.
     pub cpu: f64,
-    /// Pages that the computation waited for, as they were in swap.
+    /// Pages that the computation read from swap.
     pub from_swap: u64,
-    /// Bytes were not what was exchanged.
+    /// Whether received bytes differ from the sent ones.
     pub wrong: bool,
 }
 
-/// Where it is.
+/// The path of `weir-odp`; an error if it is not built.
 pub fn program() -> Result<PathBuf> {
     let program = library::folder()?.join("weir-odp");
-    ensure!(program.is_file(), "{} is not built: `make build`", program.display());
+    ensure!(program.is_file(), "{} is not built: run `make build`", program.display());
     Ok(program)
 }
 
-/// Runs a mode to its end.
+/// Runs server and client in a mode to their end, and returns the client's lines.
 pub fn run(stage: &Stage, mode: &str, rounds: u32, factor: f64) -> Result<Vec<Line>> {
     let arguments = format!("-r {rounds} -f {factor} {mode}");
     let (server, client) = start(stage, &arguments, |_, _| ())?;
@@ -96,7 +96,7 @@ pub fn run(stage: &Stage, mode: &str, rounds: u32, factor: f64) -> Result<Vec<Li
     parse(&ended.client.stdout)
 }
 
-/// Its lines.
+/// Parses the output of `weir-odp`.
 pub fn parse(stdout: &str) -> Result<Vec<Line>> {
     stdout
         .lines()

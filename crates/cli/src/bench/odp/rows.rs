@@ -1,16 +1,16 @@
-//! The rows with bars: warm memory against pinned, cold pages against the processor, prefetched against cold.
+//! The rows with bars: warm on-demand against pinned memory, cold pages against the processor, prefetched against cold.
 
 use super::program::{Cold, Line, Memory};
 use crate::bench::measure::Unit;
 use crate::bench::rows::Bar;
 use crate::bench::table::{Outcome, Rounds};
 
-/// Warm on-demand memory is to be worth this much of pinned memory.
+/// The bar: performance of warm on-demand memory relative to pinned memory.
 const WARM: f64 = 0.95;
 
 const MICRO: f64 = 1e-6;
 
-/// All rows, of the lines of all rounds.
+/// All rows, from the lines of all rounds.
 pub fn outcomes(lines: &[Line]) -> Vec<Outcome> {
     let mut outcomes = vec![];
     for (bytes, name, what) in [
@@ -50,7 +50,7 @@ pub fn outcomes(lines: &[Line]) -> Vec<Outcome> {
     };
     outcomes.push(row(
         "odp-cold",
-        "what a page fault adds to a WRITE of one page, at its receiver",
+        "time that a page fault at the receiver adds to a WRITE of one page",
         "the processor's first write to a page",
         Unit::Seconds,
         None,
@@ -59,7 +59,7 @@ pub fn outcomes(lines: &[Line]) -> Vec<Outcome> {
     ));
     outcomes.push(row(
         "odp-cold-sender",
-        "the same at its sender",
+        "time that a page fault at the sender adds to a WRITE of one page",
         "the processor's first read of a page",
         Unit::Seconds,
         None,

@@ -1,17 +1,17 @@
-//! Ctrl-C and its like as a flag, and closed pipes as errors of a write, so that what was made outside of this process
-//! is taken back.
+//! Turns SIGINT, SIGTERM and SIGHUP into a flag, and writes to closed pipes into errors, so that this process can
+//! remove the cgroup and the swap file that it has made.
 
 use anyhow::Result;
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether somebody wants an end.
+/// A flag that is set when a signal asks this process to end.
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From now on signals no longer end this process. Called before other threads are started: they inherit it.
-    /// Programs that are started do not.
+    /// Blocks these signals in this thread and sets the flag instead. The caller must call it before it starts other
+    /// threads, which inherit the mask. Programs that this process starts do not inherit it.
     pub fn watch() -> Result<Interrupt> {
         let mut signals = SigSet::empty();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -27,17 +27,17 @@ impl Interrupt {
         Ok(Interrupt(flag))
     }
 
-    /// From now on a closed pipe is an error of the write, for this thread, until [`Interrupt::let_pipes_end`].
+    /// Makes writes of this thread to a closed pipe fail with an error, until [`Interrupt::let_pipes_end`].
     pub fn keep_on_closed_pipes() -> Result<()> {
         Ok(pipe().thread_block()?)
     }
 
-    /// A closed pipe ends this process again, at once if one was written to meanwhile.
+    /// Lets a closed pipe end this process again; at once, if this thread wrote to one meanwhile.
     pub fn let_pipes_end() -> Result<()> {
         Ok(pipe().thread_unblock()?)
     }
 
-    /// Whether one has come.
+    /// Whether a signal has come.
     pub fn came(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A cgroup of our own with a limit of memory, of version 1 or 2.
+//! A cgroup with a memory limit, of version 1 or 2, for the processes of the bench.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, OpenOptions};
@@ -9,10 +9,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of our cgroups, before the process ID.
+/// Prefix of the cgroup's name; the process ID follows.
 const NAME: &str = "weir-bench-";
 
-/// A cgroup; removed when dropped, which wants its processes to have ended.
+/// A cgroup. Dropping it removes it, for which its processes must have ended.
 pub struct Limit {
     version: Version,
     folder: PathBuf,
@@ -26,19 +26,19 @@ enum Version {
 }
 
 impl Limit {
-    /// A new one with room for so many bytes of memory, and as much swap as there is.
+    /// A new cgroup with a limit of `bytes` of memory, and no limit of swap.
     pub fn new(bytes: u64) -> Result<Limit> {
         let mounts = fs::read_to_string("/proc/self/mounts").context("reading /proc/self/mounts")?;
         let controllers = |mount: &Path| fs::read_to_string(mount.join("cgroup.controllers")).unwrap_or_default();
         let Some((version, mount)) = find(&mounts, controllers) else {
             bail!(
-                "no cgroup here limits memory: /proc/self/mounts shows neither a cgroup of version 1 with the memory \
-                   controller nor one of version 2"
+                "no cgroup can limit memory: /proc/self/mounts shows neither a cgroup of version 1 with the memory \
+                 controller nor a cgroup of version 2 with it"
             );
         };
         remove_stale(&mount);
         if version == Version::Two {
-            // It may be there already, or be the business of somebody above.
+            // It may be enabled already, or only a parent cgroup can enable it.
             let _ = fs::write(mount.join("cgroup.subtree_control"), "+memory");
         }
         let folder = mount.join(format!("{NAME}{}", std::process::id()));
@@ -63,7 +63,7 @@ impl Limit {
         }
     }
 
-    /// The command will run in it.
+    /// Makes the command run in the cgroup.
     pub fn join(&self, command: &mut Command) {
         let members = self.members.clone();
         // SAFETY: one system call between fork and exec.
@@ -72,14 +72,14 @@ impl Limit {
         }
     }
 
-    /// How many processes in it the kernel has killed for want of memory.
+    /// Number of processes in the cgroup that the kernel has killed because memory was short.
     pub fn killed(&self) -> u64 {
         let name = if self.version == Version::One { "memory.oom_control" } else { "memory.events" };
         let text = fs::read_to_string(self.folder.join(name)).unwrap_or_default();
         text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn describe(&self) -> String {
         let version = if self.version == Version::One { 1 } else { 2 };
         format!("cgroup of version {version}, {}", self.folder.display())
@@ -88,7 +88,7 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        // The kernel lets go of a process that has ended a moment later.
+        // The kernel removes a process from its cgroup a moment after the process has ended.
         for _ in 0..100 {
             match fs::remove_dir(&self.folder) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -106,7 +106,7 @@ fn set(folder: &Path, name: &str, value: &str) -> Result<()> {
     fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))
 }
 
-/// Where memory is limited.
+/// The mount point of a cgroup file system that can limit memory.
 fn find(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<(Version, PathBuf)> {
     let mut lines = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');
@@ -120,7 +120,7 @@ fn find(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<(Version,
     })
 }
 
-/// What a run left that was killed. Without processes in them they go.
+/// Removes cgroups that killed runs of the bench have left. Removing fails if processes are still in them.
 fn remove_stale(mount: &Path) {
     for path in fs::read_dir(mount).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_found_in_either_version() {
+    fn the_memory_controller_is_found_in_either_version() {
         let one = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                    cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n";
         let none = |_: &Path| String::new();

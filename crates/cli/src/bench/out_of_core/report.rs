@@ -1,4 +1,4 @@
-//! The paper's table beside ours.
+//! The measured times beside the paper's.
 
 use super::program::Memory;
 use serde::Serialize;
@@ -10,18 +10,18 @@ pub struct Report {
     pub runs: Vec<Run>,
 }
 
-/// One run.
+/// A run.
 #[derive(Debug, Serialize)]
 pub struct Run {
-    /// Percent of memory that it needs.
+    /// Memory that it needs, percent.
     pub need: u64,
     pub memory: Memory,
-    /// Most bytes that were in swap.
+    /// Largest number of bytes in swap.
     pub swapped: u64,
     pub ended: Ended,
 }
 
-/// How it ended; seconds.
+/// How a run ended; times in seconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
@@ -29,14 +29,14 @@ pub enum Ended {
         exchange: f64,
         /// Without `others`.
         compute: f64,
-        /// That it waited for a core, as somebody else had it.
+        /// Waiting for a core that other processes used.
         others: f64,
-        /// Of the computation.
+        /// CPU time of the computation.
         cpu: f64,
-        /// Pages that it waited for.
+        /// Pages that it read from swap.
         from_swap: u64,
     },
-    /// It was ended by us.
+    /// The bench ended it.
     TooLong {
         seconds: f64,
     },
@@ -45,15 +45,15 @@ pub enum Ended {
     },
 }
 
-/// Seconds in the paper: needed, on demand, pinned.
+/// The paper's times: memory needed (percent), on-demand and pinned memory (seconds).
 const PAPER: [(u64, f64, f64); 3] = [(100, 65.16, 65.73), (120, 64.88, 150.21), (140, 65.02, 257.67)];
 
-/// Time with the most memory needed over that with the least, up to which it is steady.
+/// On-demand memory is steady if its times are at most this factor above that with 100 %.
 const STEADY: f64 = 1.25;
-/// And pinned over on-demand memory, from which it thrashes.
+/// Pinned memory thrashes if its time with 140 % is at least this factor above that of on-demand memory.
 const THRASHES: f64 = 1.5;
 
-/// What it is called.
+/// The name of a kind of memory in the report.
 pub fn name(memory: Memory) -> &'static str {
     match memory {
         Memory::Pinned => "pinned",
@@ -62,7 +62,7 @@ pub fn name(memory: Memory) -> &'static str {
 }
 
 impl Run {
-    /// How it ended, in a few words.
+    /// A short text of how it ended.
     pub fn describe(&self) -> String {
         match &self.ended {
             Ended::Well { exchange, compute, .. } => format!("{:.2} s", exchange + compute),
@@ -78,7 +78,7 @@ impl Run {
         }
     }
 
-    /// At least so long; for ever where it failed.
+    /// A lower bound of its time in seconds; infinite if it failed.
     fn at_least(&self) -> f64 {
         match self.ended {
             Ended::Well { exchange, compute, .. } => exchange + compute,
@@ -93,24 +93,24 @@ impl Report {
         self.runs.iter().find(|run| run.need == need && run.memory == memory)
     }
 
-    /// On-demand memory takes the same time, however much is needed.
+    /// Whether on-demand memory takes the same time for all needs.
     pub fn is_steady(&self) -> bool {
         let time = |need| self.run(need, Memory::Odp).and_then(Run::seconds);
         time(100).is_some_and(|base| [120, 140].iter().all(|need| time(*need).is_some_and(|t| t <= STEADY * base)))
     }
 
-    /// Pinned memory takes far longer where memory is short, or cannot be had.
+    /// Whether pinned memory takes far longer, or fails, when memory is short.
     pub fn thrashes(&self) -> bool {
         let ratio = || Some(self.run(140, Memory::Pinned)?.at_least() / self.run(140, Memory::Odp)?.seconds()?);
         ratio().is_some_and(|ratio| ratio >= THRASHES)
     }
 
-    /// Both.
+    /// Whether both hold.
     pub fn holds(&self) -> bool {
         self.is_steady() && self.thrashes()
     }
 
-    /// A table for people.
+    /// The report as a text table.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{:>14} │ {:^45} │ {:^45} │ {:^21}\n{:>14} │ {:>45} │ {:>45} │ {:>10} {:>10}\n",
@@ -151,15 +151,11 @@ impl Report {
         let waited: f64 =
             self.runs.iter().map(|run| if let Ended::Well { others, .. } = run.ended { others } else { 0.0 }).sum();
         if waited > 0.5 {
-            let _ = writeln!(text, "left out of the times: {waited:.1} s in all that others had the core");
+            let _ = writeln!(text, "not in these times: {waited:.1} s in which other processes used the core");
         }
         let verdict = |holds| if holds { "holds" } else { "does not hold" };
-        let _ = writeln!(
-            text,
-            "on-demand memory takes the same time, however much is needed: {}",
-            verdict(self.is_steady())
-        );
-        let _ = writeln!(text, "pinned memory thrashes or fails where it is short: {}", verdict(self.thrashes()));
+        let _ = writeln!(text, "on-demand memory takes the same time for all needs: {}", verdict(self.is_steady()));
+        let _ = writeln!(text, "pinned memory thrashes or fails when memory is short: {}", verdict(self.thrashes()));
         text
     }
 }
@@ -185,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_grow_or_do_not_are_told_apart() {
+    fn growing_times_are_not_steady_and_failures_count_as_thrashing() {
         let grows = report([(100, 5.0, 5.0), (120, 6.0, 6.0), (140, 9.0, 9.0)]);
         assert!(!grows.is_steady() && !grows.thrashes());
         let mut fails = report(PAPER);

@@ -1,4 +1,4 @@
-//! A swap file of our own.
+//! A swap file for the bench.
 
 use anyhow::{Context, Result};
 use std::ffi::CString;
@@ -8,22 +8,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// On a disk as a rule, which /tmp need not be.
+/// Usually on a disk; /tmp may be a tmpfs, which cannot hold swap files.
 const FOLDER: &str = "/var/tmp";
-/// The name of our files, before the process ID.
+/// Prefix of the file's name; the process ID follows.
 const NAME: &str = "weir-swap-";
 const PAGE: u64 = 4096;
-/// swapon(2): a priority is given, and this one.
+/// Flags of swapon(2): the priority is set (SWAP_FLAG_PREFER), to the highest.
 const PREFER: libc::c_int = 0x8000;
 const HIGHEST: libc::c_int = 0x7fff;
 
-/// A swap file in use; gone when dropped.
+/// A swap file in use. Dropping it disables and removes it.
 pub struct Swap {
     path: PathBuf,
 }
 
 impl Swap {
-    /// A new one of so many bytes, used before all others.
+    /// A new swap file of `bytes` with the highest priority.
     pub fn new(bytes: u64) -> Result<Swap> {
         remove_stale();
         let path = Path::new(FOLDER).join(format!("{NAME}{}", std::process::id()));
@@ -34,11 +34,11 @@ impl Swap {
         drop(file);
         let name = CString::new(swap.path.as_os_str().as_bytes())?;
         let flags = PREFER | HIGHEST;
-        // SAFETY: a path that ends with a zero.
+        // SAFETY: `name` is a path that ends with a zero byte, and outlives the call.
         if unsafe { libc::swapon(name.as_ptr(), flags) } != 0 {
             let error = io::Error::last_os_error();
             return Err(error)
-                .with_context(|| format!("{} cannot be swap: this file system may not allow it", shown()));
+                .with_context(|| format!("cannot use {} as swap: this file system may not allow it", shown()));
         }
         Ok(swap)
     }
@@ -51,11 +51,11 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        off_and_gone(&self.path);
+        disable_and_remove(&self.path);
     }
 }
 
-/// A file without holes, with the header of a swap area (mkswap(8)).
+/// Fills the file without holes, and writes the header of a swap area (mkswap(8)).
 fn fill(file: &File, bytes: u64) -> io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut left = bytes;
@@ -64,7 +64,7 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
         (&*file).write_all(&zeros[..part])?;
         left -= part as u64;
     }
-    // Version 1, the last page, no bad pages; and the signature.
+    // Version 1, number of the last page, no bad pages; then the signature.
     let mut header = [0; 12];
     header[..4].copy_from_slice(&1u32.to_ne_bytes());
     header[4..8].copy_from_slice(&((bytes / PAGE - 1) as u32).to_ne_bytes());
@@ -73,22 +73,23 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-fn off_and_gone(path: &Path) {
+fn disable_and_remove(path: &Path) {
     if let Ok(name) = CString::new(path.as_os_str().as_bytes()) {
-        // SAFETY: a path that ends with a zero. It fails where it is no swap, which is as well.
+        // SAFETY: `name` is a path that ends with a zero byte, and outlives the call. The call fails without effect if
+        // the file is not in use as swap.
         unsafe { libc::swapoff(name.as_ptr()) };
     }
     let _ = fs::remove_file(path);
 }
 
-/// What a run left that was killed.
+/// Disables and removes swap files that killed runs of the bench have left.
 fn remove_stale() {
     for path in fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str());
         if let Some(pid) = name.and_then(|name| name.strip_prefix(NAME))
             && !Path::new("/proc").join(pid).exists()
         {
-            off_and_gone(&path);
+            disable_and_remove(&path);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Which datagrams a RoCE WRITE of some size makes, and how they go into UDP_SEGMENT sends.
+//! The datagrams of a RoCE WRITE, by size, and how they are grouped into UDP_SEGMENT sends.
 
-/// Payload bytes of a full packet.
+/// Path MTU: payload bytes of a full packet.
 const MTU: usize = 4096;
 /// BTH and ICRC.
 const PLAIN: usize = 12 + 4;
@@ -9,10 +9,10 @@ const RETH: usize = 16;
 /// Largest UDP payload over IPv4.
 const LARGEST: usize = 65_507;
 
-/// Datagram bytes of a WRITE with 8 bytes of payload.
+/// UDP payload bytes of a WRITE of 8 bytes.
 pub const SMALL_WRITE: usize = PLAIN + RETH + 8;
 
-/// One UDP_SEGMENT send: datagrams of `segment` bytes, the last may be shorter.
+/// A UDP_SEGMENT send: datagrams of `segment` bytes, of which the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
     /// Bytes in all.
@@ -21,20 +21,20 @@ pub struct Burst {
     pub segment: usize,
 }
 
-/// Bursts that carry whole messages, to be sent over and over.
+/// Bursts that carry complete messages, sent again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
     /// In order.
     pub bursts: Vec<Burst>,
-    /// Application's bytes in them.
+    /// Application bytes in all bursts.
     pub payload: usize,
 }
 
 impl Cycle {
-    /// Messages of `message` bytes, at least 1.
+    /// The cycle for messages of `message` bytes, at least 1.
     ///
-    /// All datagrams of a burst are equal but the last, which may be shorter; the first packet of a message of several
-    /// is longer. So it shares a burst with the second packet only, and the burst before it cannot take it in.
+    /// All datagrams of a burst have the same length, but the last may be shorter. The first packet of a message of
+    /// several packets is longer than the others, so it begins a burst, which the second packet ends.
     pub fn of(message: usize) -> Cycle {
         if message <= MTU {
             let segment = PLAIN + RETH + message;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_on_the_way_into_bursts() {
+    fn bursts_hold_all_bytes_of_a_message() {
         for message in [4097, 8192, 12288, 12289, 65536, 1 << 20, (1 << 20) + 1] {
             let cycle = Cycle::of(message);
             let packets = message.div_ceil(MTU);

@@ -1,4 +1,4 @@
-//! Ping-pong of small datagrams between two ends that spin.
+//! Ping-pong of small datagrams between two ends that poll their sockets.
 
 use super::Meeting;
 use super::framing::SMALL_WRITE;
@@ -9,10 +9,10 @@ use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// After so long an answer is lost, and the question is asked again.
+/// Without a reply for this long, the client sends its datagram again.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Answers each datagram until the client is gone.
+/// Replies to each datagram until the client closes the control connection.
 pub fn serve(meeting: &Meeting) -> Result<()> {
     while !meeting.over.load(Ordering::Relaxed) {
         if arrived(&meeting.socket)? {
@@ -22,7 +22,7 @@ pub fn serve(meeting: &Meeting) -> Result<()> {
     Ok(())
 }
 
-/// Median round trip over `time`, nanoseconds, after a tenth of it as warm-up.
+/// Median round trip over `time`, nanoseconds, without the first tenth as warm-up.
 pub fn ask(meeting: &Meeting, time: Duration) -> Result<u64> {
     let mut round_trips = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
     let start = Instant::now();
@@ -34,7 +34,7 @@ pub fn ask(meeting: &Meeting, time: Duration) -> Result<u64> {
             round_trips.saturating_record(asked.elapsed().as_nanos() as u64);
         }
     }
-    ensure!(!round_trips.is_empty(), "the raw server does not answer");
+    ensure!(!round_trips.is_empty(), "the raw server does not reply");
     Ok(round_trips.value_at_quantile(0.5))
 }
 

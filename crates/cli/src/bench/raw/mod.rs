@@ -1,7 +1,7 @@
-//! Raw ceilings: the system calls of our carrier with datagrams of the sizes that RoCE makes, and no protocol.
+//! Raw ceilings: the system calls of Weir's UDP carrier with datagrams of RoCE's sizes, without a protocol.
 //!
-//! A server and a client run as hidden `weir bench --raw-…` children, each pinned, each on its side of the stage.
-//! They agree over TCP; closing it ends the server.
+//! A server and a client run as hidden `weir bench --raw-…` child processes, each pinned, each on its side of the
+//! stage. They exchange parameters over TCP; closing that connection ends the server.
 
 mod framing;
 mod latency;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What is measured.
+/// What a pair measures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Job {
     /// Messages of `message` bytes, from client to server or both ways at once.
@@ -29,38 +29,38 @@ pub enum Job {
     Latency { seconds: f64 },
 }
 
-/// What one end tells the other before the job starts.
+/// The parameters that each end sends to the other before the job starts.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Introduction {
     job: Job,
-    /// Its UDP port.
+    /// UDP port of the sender of this introduction.
     port: u16,
-    /// Bytes that it lets the other have in flight.
+    /// Bytes that the other end may have in flight.
     window: u64,
 }
 
-/// What both ends know once they have met.
+/// The state of an end after the exchange of introductions.
 struct Meeting {
     job: Job,
     socket: UdpSocket,
     peer: SocketAddr,
-    /// Bytes that we may have in flight.
+    /// Bytes that this end may have in flight.
     window: u64,
     /// Bytes that the other end may have in flight.
     granted: u64,
-    /// Set when the other end is gone.
+    /// Set when the other end closes the control connection.
     over: Arc<AtomicBool>,
     control: TcpStream,
 }
 
 impl Drop for Meeting {
     fn drop(&mut self) {
-        // The thread that watches holds the connection too: closing ours alone would not tell the other end.
+        // The watching thread holds the connection too, so that closing this descriptor alone would not end it.
         let _ = self.control.shutdown(Shutdown::Both);
     }
 }
 
-/// Payload bytes per second that arrived, both directions summed.
+/// Received payload bytes per second, both directions summed.
 pub fn throughput(stage: &Stage, message: usize, both_ways: bool, seconds: f64) -> Result<f64> {
     let out = measure(stage, Job::Throughput { message, both_ways, seconds })?;
     let got: Throughput = serde_json::from_str(&out).context("the raw client's figures")?;
@@ -74,13 +74,13 @@ pub fn latency(stage: &Stage, seconds: f64) -> Result<f64> {
     Ok(nanoseconds as f64 / 2e9)
 }
 
-/// The hidden server: one job, then it ends.
+/// The hidden server: it does one job and ends.
 pub fn serve(address: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     let (mut control, from) = listener.accept()?;
-    let theirs: Introduction = hear(&mut control)?;
+    let theirs: Introduction = read_introduction(&mut control)?;
     let socket = socket::bind(address.ip())?;
-    tell(&mut control, theirs.job, &socket)?;
+    introduce(&mut control, theirs.job, &socket)?;
     let meeting = meet(control, theirs, socket, from.ip(), theirs.job)?;
     match meeting.job {
         Job::Throughput { message, both_ways, .. } => throughput::serve(&meeting, message, both_ways),
@@ -88,12 +88,12 @@ pub fn serve(address: SocketAddr) -> Result<()> {
     }
 }
 
-/// The hidden client: what it measured, as JSON.
+/// The hidden client: does the job and returns its result as JSON.
 pub fn ask(server: SocketAddr, job: Job) -> Result<String> {
     let mut control = TcpStream::connect(server)?;
     let socket = socket::bind(control.local_addr()?.ip())?;
-    tell(&mut control, job, &socket)?;
-    let theirs: Introduction = hear(&mut control)?;
+    introduce(&mut control, job, &socket)?;
+    let theirs: Introduction = read_introduction(&mut control)?;
     let meeting = meet(control, theirs, socket, server.ip(), job)?;
     Ok(match job {
         Job::Throughput { message, both_ways, seconds } => {
@@ -103,34 +103,34 @@ pub fn ask(server: SocketAddr, job: Job) -> Result<String> {
     })
 }
 
-/// Runs server and client as children; returns what the client printed.
+/// Runs server and client as child processes; returns the client's output.
 fn measure(stage: &Stage, job: Job) -> Result<String> {
     let bound = Duration::from_secs(20);
     let address = SocketAddr::new(stage.address(Side::A), stage.free_port(Side::A)?);
-    let mut server = Child::spawn(ourselves(stage, Side::A)?.arg(format!("--raw-server={address}")), "raw server")?;
+    let mut server = Child::spawn(weir_bench(stage, Side::A)?.arg(format!("--raw-server={address}")), "raw server")?;
     server.wait_listening(Protocol::Tcp, address.port(), bound)?;
-    let mut command = ourselves(stage, Side::B)?;
+    let mut command = weir_bench(stage, Side::B)?;
     command.arg(format!("--raw-client={address}")).arg(format!("--raw-job={}", serde_json::to_string(&job)?));
     let client = Child::spawn(&mut command, "raw client")?.wait(bound)?.success()?;
     server.wait(bound)?.success()?;
     Ok(client.stdout)
 }
 
-fn ourselves(stage: &Stage, side: Side) -> Result<Command> {
+fn weir_bench(stage: &Stage, side: Side) -> Result<Command> {
     let mut command = stage.command(side, std::env::current_exe()?);
     command.arg("bench");
     Ok(command)
 }
 
-fn tell(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
+fn introduce(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
     let ours = Introduction { job, port: socket.local_addr()?.port(), window: socket::window(socket)? };
     writeln!(control, "{}", serde_json::to_string(&ours)?)?;
     Ok(())
 }
 
-fn hear(control: &mut TcpStream) -> Result<Introduction> {
+fn read_introduction(control: &mut TcpStream) -> Result<Introduction> {
     let mut line = String::new();
-    // Each end says one line before the other answers, so nothing is lost in the reader's buffer.
+    // Each end sends a single line and then no more, so no byte is lost in the reader's buffer.
     BufReader::new(control).read_line(&mut line)?;
     serde_json::from_str(&line).context("the other end's introduction")
 }
@@ -138,7 +138,7 @@ fn hear(control: &mut TcpStream) -> Result<Introduction> {
 fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr, job: Job) -> Result<Meeting> {
     let over = Arc::new(AtomicBool::new(false));
     let (mut watched, flag) = (control.try_clone()?, over.clone());
-    // Blocked until the other end closes: it takes no time from the measurement.
+    // The thread blocks until the other end closes the connection, so it takes no CPU time from the measurement.
     std::thread::spawn(move || {
         let _ = watched.read(&mut [0]);
         flag.store(true, Ordering::Relaxed);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mostly_lost_is_no_ceiling() {
+    fn losses_of_more_than_one_percent_are_an_error() {
         let all = Throughput { seconds: 1.0, arrived: 1000, lost: 0, payload_share: 0.5 };
         assert_eq!(all.payload_per_second().unwrap(), 500.0);
         assert!(Throughput { lost: 11, ..all }.payload_per_second().is_err());

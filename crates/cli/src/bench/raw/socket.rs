@@ -1,4 +1,4 @@
-//! UDP in bursts: sendmmsg with UDP_SEGMENT and recvmmsg with UDP_GRO, headers built once.
+//! UDP in bursts: sendmmsg with UDP_SEGMENT and recvmmsg with UDP_GRO, with headers that are built once.
 
 use super::framing::Burst;
 use anyhow::{Context, Result};
@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-/// Receive buffer that we ask for, bytes; the kernel grants less to ordinary users.
+/// Receive buffer to request, bytes; the kernel grants less to ordinary users.
 const BUFFER: usize = 8 << 20;
-/// Bytes of a receive slot: the largest that UDP_GRO hands over.
+/// Bytes of a receive slot: UDP_GRO delivers no more at once.
 const SLOT: usize = 1 << 16;
 /// Room for one control message with an int, aligned as cmsghdr must be.
 #[repr(C, align(8))]
@@ -28,9 +28,9 @@ pub fn bind(address: IpAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Bytes that a peer may have in flight towards the socket so that nothing is dropped.
+/// Bytes that a peer may have in flight to the socket without drops.
 pub fn window(socket: &UdpSocket) -> Result<u64> {
-    // The kernel counts its own overhead into the buffer. Between 256 KiB and 2 MiB it makes no difference to speed.
+    // The kernel charges its own overhead to the buffer. Windows between 256 KiB and 2 MiB give the same speed.
     let granted = getsockopt(socket, sockopt::RcvBuf)? as u64;
     Ok((granted / 4).min(1 << 20))
 }
@@ -39,7 +39,7 @@ pub fn window(socket: &UdpSocket) -> Result<u64> {
 pub struct Outgoing {
     headers: Vec<libc::mmsghdr>,
     bursts: Vec<Burst>,
-    // What the headers point to; on the heap, so that it stays where it is.
+    // The headers point to these; on the heap, so that moving the struct does not move them.
     _staging: Box<[u8]>,
     _to: Box<SockaddrStorage>,
     _vectors: Box<[libc::iovec]>,
@@ -84,10 +84,10 @@ impl Outgoing {
         &self.bursts
     }
 
-    /// Sends `count` bursts from number `first` on; returns how many the kernel took.
+    /// Sends `count` bursts, beginning with number `first`; returns how many the kernel accepted.
     pub fn send(&mut self, socket: &UdpSocket, first: usize, count: usize) -> io::Result<usize> {
         let headers = &mut self.headers[first..first + count];
-        // SAFETY: the headers point to buffers that we own and that outlive the call.
+        // SAFETY: the headers point to buffers that `self` owns and that outlive the call.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as u32, 0) };
         would_block_is_zero(sent)
     }
@@ -118,7 +118,7 @@ impl Incoming {
 
     /// Fills slots with what has arrived; returns how many.
     pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
-        // SAFETY: each header points to a slot of its own that outlives the call; there is neither name nor control.
+        // SAFETY: each header points to its own slot, which outlives the call; there is neither name nor control.
         let got = unsafe {
             let headers = self.headers.as_mut_ptr();
             libc::recvmmsg(socket.as_raw_fd(), headers, self.headers.len() as u32, 0, ptr::null_mut())

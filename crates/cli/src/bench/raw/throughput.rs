@@ -1,4 +1,4 @@
-//! Bytes per second with a window and acknowledgements so that nothing is lost, one way or both ways at once.
+//! Bytes per second, one way or both ways at once, with a window and acknowledgements that prevent losses.
 
 use super::Meeting;
 use super::framing::Cycle;
@@ -12,35 +12,35 @@ use std::time::{Duration, Instant};
 
 /// Bursts of one sendmmsg call.
 const BATCH: usize = 4;
-/// Receive slots: as many bursts as one call takes in.
+/// Receive slots: the bursts that a call can receive.
 const SLOTS: usize = 8;
 /// Length of an acknowledgement: BTH, AETH and ICRC of a RoCE ACK. It begins with 1, data with 0.
 const ACK: usize = 12 + 4 + 4;
-/// Without an acknowledgement for so long, what is in flight is lost.
+/// Without an acknowledgement for this long, all bytes in flight count as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What the client saw, after a tenth of the time as warm-up.
+/// The client's result, without the first tenth of the time as warm-up.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Throughput {
     /// Length of the measurement.
     pub seconds: f64,
     /// UDP payload bytes that arrived, both directions.
     pub arrived: u64,
-    /// Bytes that did not.
+    /// UDP payload bytes that were lost.
     pub lost: u64,
-    /// Share of the application in the arrived bytes.
+    /// Share of application bytes in the arrived bytes.
     pub payload_share: f64,
 }
 
 impl Throughput {
-    /// Payload bytes per second; an error if so much was lost that this is no ceiling.
+    /// Payload bytes per second; an error if more than 1 % was lost, because then the figure is no ceiling.
     pub fn payload_per_second(&self) -> Result<f64> {
         ensure!(self.lost * 100 <= self.arrived, "{} of {} bytes were lost", self.lost, self.lost + self.arrived);
         Ok(self.arrived as f64 * self.payload_share / self.seconds)
     }
 }
 
-/// Receives, and sends too if `both_ways`, until the client is gone.
+/// Receives, and sends too if `both_ways`, until the client closes the control connection.
 pub fn serve(meeting: &Meeting, message: usize, both_ways: bool) -> Result<()> {
     let mut end = End::new(meeting, &Cycle::of(message));
     while !meeting.over.load(Ordering::Relaxed) {
@@ -60,9 +60,9 @@ pub fn ask(meeting: &Meeting, message: usize, both_ways: bool, time: Duration) -
     let (began, before) = (Instant::now(), (end.acknowledged + end.received, end.lost));
     while start.elapsed() < time {
         end.turn(true)?;
-        ensure!(!meeting.over.load(Ordering::Relaxed), "the raw server is gone");
+        ensure!(!meeting.over.load(Ordering::Relaxed), "the raw server has ended");
     }
-    ensure!(both_ways == (end.received > 0), "the raw server does not do as agreed");
+    ensure!(both_ways == (end.received > 0), "the raw server sends only one way, or sends although it should not");
     let arrived = end.acknowledged + end.received - before.0;
     ensure!(
         arrived > 0,
@@ -79,7 +79,7 @@ pub fn ask(meeting: &Meeting, message: usize, both_ways: bool, time: Duration) -
     })
 }
 
-/// One end: what it has sent, what has arrived.
+/// The counts of sent and received bytes of one end.
 struct End<'a> {
     meeting: &'a Meeting,
     outgoing: Outgoing,
@@ -87,14 +87,14 @@ struct End<'a> {
     /// Next burst of the cycle.
     next: usize,
     sent: u64,
-    /// Bytes of ours that the other end says it has received.
+    /// Bytes from this end that the other end has acknowledged.
     acknowledged: u64,
     lost: u64,
     last_progress: Instant,
-    /// Bytes of the other end that we have received.
+    /// Bytes received from the other end.
     received: u64,
-    /// Of these, bytes that we have acknowledged: a quarter of the window at a time, so that acknowledging costs little.
-    told: u64,
+    /// Received bytes that this end has acknowledged: a quarter of the window at a time, to keep the cost low.
+    ack_sent: u64,
 }
 
 impl<'a> End<'a> {
@@ -110,11 +110,11 @@ impl<'a> End<'a> {
             lost: 0,
             last_progress: Instant::now(),
             received: 0,
-            told: 0,
+            ack_sent: 0,
         }
     }
 
-    /// Sends what the window allows, takes in what has arrived and acknowledges it.
+    /// Sends as the window allows, receives and acknowledges.
     fn turn(&mut self, sends: bool) -> Result<()> {
         if sends {
             self.send()?;
@@ -123,19 +123,19 @@ impl<'a> End<'a> {
         for i in 0..self.incoming.receive(socket)? {
             let bytes = self.incoming.slot(i);
             if bytes.len().is_multiple_of(ACK) && bytes[0] == 1 {
-                // The kernel may have joined several; the last says it all.
+                // The kernel may have joined several ACKs; the last has the highest count.
                 let last = &bytes[bytes.len() - 8..];
                 self.acknowledged = u64::from_le_bytes(last.try_into()?);
-                // What was given up may only have been late.
+                // Bytes that counted as lost may only have been late.
                 self.lost = self.lost.min(self.sent - self.acknowledged);
                 self.last_progress = Instant::now();
             } else {
                 self.received += bytes.len() as u64;
             }
         }
-        if self.received - self.told >= self.meeting.granted / 4 {
+        if self.received - self.ack_sent >= self.meeting.granted / 4 {
             acknowledge(socket, self.meeting, self.received)?;
-            self.told = self.received;
+            self.ack_sent = self.received;
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ fn acknowledge(socket: &UdpSocket, meeting: &Meeting, received: u64) -> Result<(
     let mut ack = [1u8; ACK];
     ack[ACK - 8..].copy_from_slice(&received.to_le_bytes());
     match socket.send_to(&ack, meeting.peer) {
-        // The next one says the same and more.
+        // The next ACK includes this count.
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
         result => Ok(result.map(drop)?),
     }

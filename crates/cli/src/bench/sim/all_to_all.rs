@@ -1,9 +1,9 @@
-//! Everybody sends to everybody, as MPI libraries do it with large messages: in rounds, each a shifted permutation. In
-//! round k host i WRITEs to host i + k, and goes on to the next round when that is acknowledged; nobody waits for the
-//! others. Each pair of QPs is made for its message and taken away after it.
+//! All-to-all, as MPI libraries do it with large messages: in rounds, each a shifted permutation. In round k host i
+//! WRITEs to host i + k, and begins the next round when that WRITE is acknowledged; there is no barrier. Each pair of
+//! QPs is created for its message and destroyed after it.
 //!
-//! The hosts stand around one switch, by links of 100 Gbit/s, with 1 MiB of buffer before each output. Hosts drift apart,
-//! so several may send to one at a time, and what finds the buffer full is lost and sent again.
+//! All hosts are connected to one switch by links of 100 Gbit/s, with 1 MiB of buffer at each output. Hosts drift
+//! apart, so several may send to the same host at a time; packets that find the buffer full are lost and retransmitted.
 
 use super::{Run, progress};
 use anyhow::{Context, Result, ensure};
@@ -14,14 +14,14 @@ use weir_sim::{App, Backing, Done, HostId, Link, Paging, QpId, QpSetup, Region, 
 use weir_transport::{Data, Profile, QpCaps, SendFlags, SendOp, SendWr, Status};
 
 const BUFFER: u64 = 1 << 20;
-/// Between two looks at the progress.
+/// Events between two updates of the progress bar.
 const EVENTS: u64 = 1 << 20;
 
 struct AllToAll {
     hosts: u32,
     size: u32,
     regions: Vec<Region>,
-    /// By host: the round that it is in, and its pair of QPs.
+    /// The current round and the pair of QPs of each host.
     rounds: Vec<u32>,
     pairs: Vec<[QpId; 2]>,
     done: u64,
@@ -36,7 +36,7 @@ pub fn run(hosts: u32, size: u32) -> Result<Run> {
     let switch = sim.add_switch(BUFFER);
     let ids: Vec<HostId> = (0..hosts).map(|_| sim.add_host(&profile)).collect();
     ids.iter().for_each(|&host| sim.link(host, switch, Link::ethernet(100.0)));
-    // A place for each other host, to send from and to receive into.
+    // A slot for each host, to send from and to receive into.
     let bytes = u64::from(hosts) * u64::from(size);
     let regions = ids.iter().map(|&host| sim.register(host, Backing::Phantom(bytes), Paging::Pinned)).collect();
     let mut app =
@@ -66,7 +66,7 @@ pub fn run(hosts: u32, size: u32) -> Result<Run> {
 }
 
 impl AllToAll {
-    /// Lets a host send its message of a round.
+    /// Makes a host send its message of a round.
     fn begin(&mut self, sim: &mut Simulation, host: HostId, round: u32) -> [QpId; 2] {
         self.rounds[host.0 as usize] = round;
         let peer = HostId((host.0 + round) % self.hosts);
@@ -95,7 +95,7 @@ impl App for AllToAll {
     }
 }
 
-/// Of this process, bytes.
+/// Peak resident memory of this process, bytes.
 fn peak_memory() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

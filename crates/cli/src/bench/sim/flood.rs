@@ -1,4 +1,4 @@
-//! The largest of the papers' floods: thesis figure 5.7, 200 QPs.
+//! The papers' largest packet flood: thesis figure 5.7, 200 QPs.
 
 use super::Run;
 use anyhow::{Result, ensure};

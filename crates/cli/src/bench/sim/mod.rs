@@ -1,5 +1,4 @@
-//! `weir bench sim`: how fast the simulator is, and how large it goes. It runs on one core and needs nothing of this
-//! machine but that and memory.
+//! `weir bench sim`: the speed and the memory of the simulator. It runs on one core.
 
 mod all_to_all;
 mod flood;
@@ -12,7 +11,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::process::ExitCode;
 
-/// How it is to be run.
+/// Options of a run.
 pub struct Request {
     pub quick: bool,
     pub rounds: Option<u32>,
@@ -20,26 +19,26 @@ pub struct Request {
     pub check: bool,
 }
 
-/// Packets per second of real time.
+/// Bar of simulated packets per second of real time.
 const PACKETS: f64 = 1e6;
-/// The flood's, seconds of real time.
+/// Bar of the flood, seconds of real time.
 const MINUTE: f64 = 60.0;
-/// Resident memory with 1,024 hosts, bytes.
+/// Bar of resident memory with 1,024 hosts, bytes.
 const MEMORY: f64 = (8u64 << 30) as f64;
 const HOSTS: u32 = 1024;
 const MESSAGE: u32 = 64 << 10;
 
-/// What a run gives: its figure, and what else there is to say.
+/// The figure of a run, and a note.
 struct Run {
     figure: f64,
     note: String,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(request: &Request) -> Result<ExitCode> {
     let Request { quick, .. } = *request;
     let rounds = request.rounds.unwrap_or(if quick { 3 } else { 5 });
-    // Memory first: what others have used before would be in its figure.
+    // Memory first: the peak would include the memory of earlier runs.
     let all_to_all = row(
         ("sim-all-to-all", "1,024 hosts, 64 KiB from each to every other: peak resident memory"),
         (Unit::Bytes, MEMORY, Bar::AtMost(1.0)),
@@ -53,7 +52,7 @@ pub fn run(request: &Request) -> Result<ExitCode> {
         || stream::run(if quick { 2_000 } else { 20_000 }),
     )?;
     let flood = row(
-        ("sim-flood", "8192 READs of 100 B over 200 QPs in packet flood (client's memory on demand, connectx4)"),
+        ("sim-flood", "8192 READs of 100 B over 200 QPs in packet flood (ODP memory at the client, connectx4)"),
         (Unit::WallSeconds, MINUTE, Bar::AtMost(1.0)),
         rounds,
         flood::run,
@@ -87,19 +86,19 @@ fn row(
     Ok(outcome)
 }
 
-/// Of messages; hidden where standard error is no terminal.
+/// A progress bar of messages; hidden if standard error is no terminal.
 fn progress(name: &'static str, messages: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{prefix:14} {bar:30} {pos}/{len} messages (about {eta} left)");
-    ProgressBar::new(messages).with_style(style.expect("a template of ours")).with_prefix(name)
+    ProgressBar::new(messages).with_style(style.expect("a valid template")).with_prefix(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The runs check themselves: every message done, no packet lost that should not be.
+    /// The runs check their results: every message is done, and packets are lost only where that is expected.
     #[test]
-    fn small_runs_come_to_their_end() {
+    fn small_runs_succeed() {
         assert!(stream::run(100).unwrap().figure > 0.0);
         assert!(all_to_all::run(24, 1 << 16).unwrap().figure > 0.0);
         assert!(flood::run().unwrap().figure < MINUTE);

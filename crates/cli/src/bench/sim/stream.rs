@@ -1,4 +1,4 @@
-//! Two hosts, a switch between them, and as many packets as their links carry.
+//! Two hosts with a switch between them, which send as many packets as their links carry.
 
 use super::{Run, progress};
 use anyhow::{Result, ensure};
@@ -9,10 +9,10 @@ use weir_transport::{Data, Profile, SendFlags, SendOp, SendWr, Status};
 
 const QPS: u64 = 16;
 const SIZE: u32 = 1 << 20;
-/// Between two looks at the progress.
+/// Events between two updates of the progress bar.
 const EVENTS: u64 = 1 << 18;
 
-/// Keeps two WRITEs on each QP.
+/// Keeps two WRITEs outstanding on each QP.
 struct Stream {
     from: Region,
     to: Region,
@@ -21,7 +21,7 @@ struct Stream {
     good: bool,
 }
 
-/// So many WRITEs; the figure is packets per second.
+/// Runs `messages` WRITEs; the figure is packets per second.
 pub fn run(messages: u64) -> Result<Run> {
     let profile = Arc::new(Profile::ideal());
     let mut sim = Simulation::new(1);
