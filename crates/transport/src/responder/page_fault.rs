@@ -133,7 +133,7 @@ impl Responder {
         if let ResponderFaults::RnrNak { read_after, .. } = config.profile.page_faults.responder
             && self.order != Order::Halted
         {
-            // The peer retransmits everything after the READ, so nothing owed for later requests is held back.
+            // The peer retransmits everything after the READ, so ACKs owed for later requests are dropped.
             self.owed = std::mem::take(&mut self.held_back.owed);
             self.order = Order::Kept;
             self.owed.nak_after(now, read_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
