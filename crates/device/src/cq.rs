@@ -33,8 +33,8 @@ impl CompChannel {
 
     /// The second half of [`Self::get_event`], after the caller has read eight bytes from the descriptor. `None`: the
     /// event's CQ is gone.
-    pub fn taken_event(&self) -> Option<u64> {
-        self.events.taken()
+    pub fn pop_event(&self) -> Option<u64> {
+        self.events.pop()
     }
 }
 
@@ -201,7 +201,7 @@ impl Cq {
         let mut entries = VecDeque::for_capacity(capacity as usize)?;
         // Before a CQ shrinks, deliver the completions that an adapter would have delivered by now.
         if capacity < self.cqe() {
-            self.context.adapter.settle();
+            self.context.adapter.drive_until_idle();
         }
         let mut ring = self.ring();
         if ring.entries.len() > capacity as usize {
@@ -231,7 +231,7 @@ impl Cq {
     /// The deadline of a moderated event has passed.
     pub(crate) fn moderation_due(&self, now: u64) {
         let mut ring = self.ring();
-        match ring.moderation.time_is_over(now) {
+        match ring.moderation.deadline_passed(now) {
             Some(due) => {
                 drop(ring);
                 self.context.adapter.moderated.wait(due, self.me.clone());

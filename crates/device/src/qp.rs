@@ -123,7 +123,7 @@ impl Shared {
 
     /// Selects the SRQ that a new message names. Returns the protection domain of the SRQ, `None` if the domain has
     /// no SRQ of that number.
-    pub fn name_srq(&self, number: u32) -> Option<u32> {
+    pub fn select_srq(&self, number: u32) -> Option<u32> {
         let Receives::Domain(xrcd) = &self.receives else { return None };
         let srq = xrcd.domain.find(number)?;
         let pd = srq.pd;
@@ -133,7 +133,7 @@ impl Shared {
     }
 
     /// Whether the CQ of its receives depends on the SRQ that the message names.
-    pub fn receives_vary(&self) -> bool {
+    pub fn recv_cq_varies(&self) -> bool {
         matches!(self.receives, Receives::Domain(_))
     }
 
@@ -142,7 +142,7 @@ impl Shared {
         let push = |cq: &Cq| cq.push(queue, completion, &self.places, solicited);
         match queue {
             Queue::Send => push(&self.send_cq),
-            Queue::Receive if self.receives_vary() => {
+            Queue::Receive if self.recv_cq_varies() => {
                 if let Some(cq) = self.named().as_ref().and_then(|srq| srq.cq.as_ref()) {
                     push(cq);
                 }
@@ -276,7 +276,7 @@ impl Qp {
         }
         match state {
             QpState::Reset => adapter.disconnect(&self.shared),
-            QpState::Rtr if self.shared.service == Service::Ud => adapter.welcome_strangers(),
+            QpState::Rtr if self.shared.service == Service::Ud => adapter.expect_foreign_senders(),
             _ => {}
         }
         Ok(())

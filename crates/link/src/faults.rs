@@ -9,10 +9,10 @@ mod line;
 mod spec;
 
 pub use line::FaultCounts;
-pub use spec::{FaultSpec, FaultSpecError, Way};
+pub use spec::{FaultDirection, FaultSpec, FaultSpecError};
 
-use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, Trouble, clock};
-use line::{Line, Sink};
+use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, SendError, clock};
+use line::{FaultLine, Sink};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -31,12 +31,12 @@ pub struct Faults<C> {
 type AtEnd = Box<dyn FnOnce(FaultCounts, FaultCounts) + Send>;
 
 struct Outgoing {
-    line: Line<Group>,
+    line: FaultLine<Group>,
     outbox: Outbox,
 }
 
 struct Incoming {
-    line: Line<Arrival>,
+    line: FaultLine<Arrival>,
     /// What the inner carrier received; it passes through the line into the caller's inbox.
     inbox: Option<Inbox>,
     /// The next datagram to process: the index of its arrival in `inbox`, and its offset in the arrival.
@@ -61,11 +61,12 @@ impl<C: Carrier> Faults<C> {
         // Short, so that users can type it.
         let seed = spec.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
         let outgoing = spec
-            .way
+            .direction
             .is_out()
-            .then(|| Outgoing { line: Line::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
+            .then(|| Outgoing { line: FaultLine::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
         // A random sequence that differs from that of outgoing datagrams.
-        let incoming = spec.way.is_in().then(|| Incoming { line: Line::new(spec, !seed), inbox: None, next: (0, 0) });
+        let incoming =
+            spec.direction.is_in().then(|| Incoming { line: FaultLine::new(spec, !seed), inbox: None, next: (0, 0) });
         Faults { inner, seed, outgoing, incoming, clock, at_end: None }
     }
 
@@ -168,8 +169,8 @@ impl<C: Carrier> Carrier for Faults<C> {
         self.inner.leave(membership);
     }
 
-    fn take_trouble(&mut self) -> Option<Trouble> {
-        self.inner.take_trouble()
+    fn take_send_error(&mut self) -> Option<SendError> {
+        self.inner.take_send_error()
     }
 
     fn close(&mut self) {

@@ -7,7 +7,7 @@ use crate::engine::table::INDICES;
 use crate::memory::copy;
 use crate::paging::held::Places;
 use crate::paging::invalidate;
-use weir_link::Piece;
+use weir_link::Iovec;
 use weir_transport::{Handled, Instant, Side};
 use weir_wire::{Packet, Psn};
 
@@ -18,7 +18,7 @@ pub(super) const PAGES: u16 = INDICES as u16;
 
 impl Engine {
     /// Gives the engine buffers for packets that wait; returns them if it has some already.
-    pub fn equip(&mut self, places: Box<Places>) -> Option<Box<Places>> {
+    pub fn provide_held_buffers(&mut self, places: Box<Places>) -> Option<Box<Places>> {
         if self.held.is_some() {
             return Some(places);
         }
@@ -114,12 +114,12 @@ impl Engine {
     #[inline(never)]
     pub(super) fn missing_in_place(&self) -> bool {
         let own = self.outbox.bytes.as_ptr_range();
-        let applications = |piece: &&Piece| !own.contains(&(piece.addr as *const u8));
+        let applications = |iovec: &&Iovec| !own.contains(&(iovec.addr as *const u8));
         let mut others = false;
-        for piece in self.outbox.pieces.iter().filter(applications) {
-            let end = piece.addr + piece.len;
-            for page in (piece.addr / PAGE..end.div_ceil(PAGE)).map(|number| number * PAGE) {
-                if !is_there(page.max(piece.addr)) {
+        for iovec in self.outbox.iovecs.iter().filter(applications) {
+            let end = iovec.addr + iovec.len;
+            for page in (iovec.addr / PAGE..end.div_ceil(PAGE)).map(|number| number * PAGE) {
+                if !is_there(page.max(iovec.addr)) {
                     others |= invalidate::missed(page as u64, PAGE as u64) == 0;
                 }
             }

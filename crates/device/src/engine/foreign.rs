@@ -103,7 +103,7 @@ impl Foreign {
 
 impl Engine {
     /// A UD QP is ready to receive from any adapter.
-    pub fn welcome_strangers(&mut self, adapter: &Adapter, now: Instant) {
+    pub fn expect_foreign_senders(&mut self, adapter: &Adapter, now: Instant) {
         self.foreign.welcome(now);
         self.foreign_turn(adapter, now);
     }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn handed_over_packets_are_taken_while_the_carrier_is_busy() {
         let adapter = Adapter::open("weir_lo", None).unwrap();
-        let (slot, ports) = Slot::claim(weir_link::Without::empty()).unwrap();
+        let (slot, ports) = Slot::claim(weir_link::DisabledFeatures::empty()).unwrap();
         let shown = publish::device(&adapter.device.name, 0).unwrap();
         let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
         let mut engine = Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown).unwrap();

@@ -154,7 +154,7 @@ impl Engine {
         }
         let carrier = carrier::wrap(ports, device, config)?;
         Ok(Engine {
-            in_place: carrier.takes_pieces(),
+            in_place: carrier.supports_iovecs(),
             empty_receives: 0,
             next_due: 0,
             shown,
@@ -326,7 +326,7 @@ impl Engine {
         }
         // Handed over packets that their receivers could not take earlier.
         self.foreign.flush(now);
-        if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.somebody_polls() {
+        if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.program_polls() {
             return false;
         }
         let now = self.handle_deadlines(adapter, now);

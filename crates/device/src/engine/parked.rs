@@ -48,7 +48,7 @@ impl Parked {
 
 impl Engine {
     /// Called when there is a QP that sends datagrams.
-    pub fn equip_for_datagrams(&mut self, parked: Box<Parked>) {
+    pub fn provide_parked(&mut self, parked: Box<Parked>) {
         self.parked.get_or_insert(parked);
     }
 

@@ -30,7 +30,7 @@ impl Reads {
         if self.places().give_back(count)
             && let Some(adapter) = self.adapter.upgrade()
         {
-            adapter.look_at_resolved();
+            adapter.schedule_resolved();
         }
     }
 

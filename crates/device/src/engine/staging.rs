@@ -2,7 +2,7 @@
 //! bytes that leave. (Computed over application memory in place, it would race with programs that write there.) Where
 //! the ICRC is omitted, long payload stays in application memory, and the kernel reads it there.
 
-use crate::engine::host::pieces;
+use crate::engine::host::sge_ranges;
 use crate::memory::copy;
 use crate::memory::region::{Cached, Place, Regions};
 use crate::memory::window::User;
@@ -11,7 +11,7 @@ use crate::route::Route;
 use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use weir_link::{Fate, Group, MAX_PIECES, Outbox, Piece};
+use weir_link::{Fate, Group, Iovec, MAX_IOVECS, Outbox};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Remote, Sge, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
@@ -52,8 +52,8 @@ pub struct Lost {
 
 /// The smallest payload for which sending in place is cheaper than copying.
 const IN_PLACE: usize = 1024;
-/// The most pieces of one packet: headers, one piece for each SGE, the tail.
-const PACKET_PIECES: usize = 2 + 32;
+/// The most iovecs of one packet: headers, one for each SGE, the tail.
+const PACKET_IOVECS: usize = 2 + 32;
 
 impl Egress for Staging<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
@@ -95,8 +95,8 @@ impl Egress for Staging<'_> {
             self.outbox.groups.push(self.group(start, len));
         }
         match self.outbox.groups.last_mut() {
-            Some(group) if group.pieces.1 == 0 => group.len += len,
-            _ => self.outbox.add_piece(Piece { addr: self.outbox.addr(start), len }),
+            Some(group) if group.iovecs.1 == 0 => group.len += len,
+            _ => self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start), len }),
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Staging<'_> {
     #[cold]
     fn refusal(&self, denied: Denied) -> Refused {
         // A page fault ends no work request.
-        let leaves_first = denied != Denied::PageFault && self.in_place && !self.outbox.pieces.is_empty();
+        let leaves_first = denied != Denied::PageFault && self.in_place && !self.outbox.iovecs.is_empty();
         if !leaves_first {
             return Refused::Denied(denied);
         }
@@ -156,7 +156,7 @@ impl Staging<'_> {
 
     /// Stages the headers and the tail of a packet, and refers to its payload in place.
     fn push_in_place(&mut self, packet: &Outgoing<'_>, joins: bool) -> Result<(), Refused> {
-        let mut found = [Piece { addr: 0, len: 0 }; PACKET_PIECES];
+        let mut found = [Iovec { addr: 0, len: 0 }; PACKET_IOVECS];
         let count = self.locate(&packet.payload, &mut found).map_err(|denied| self.refusal(denied))?;
         let start = self.outbox.len;
         let headers = packet.headers.emit(&mut self.outbox.bytes[start..]);
@@ -168,20 +168,20 @@ impl Staging<'_> {
         if !joins {
             self.outbox.groups.push(self.group(start, headers + packet.payload.len() + tail));
         }
-        self.outbox.open_pieces();
-        self.outbox.add_piece(Piece { addr: self.outbox.addr(start), len: headers });
-        for piece in &found[..count] {
-            self.outbox.add_piece(*piece);
+        self.outbox.start_iovecs();
+        self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start), len: headers });
+        for iovec in &found[..count] {
+            self.outbox.add_iovec(*iovec);
         }
-        self.outbox.add_piece(Piece { addr: self.outbox.addr(start + headers), len: tail });
+        self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start + headers), len: tail });
         Ok(())
     }
 
-    /// Finds the pieces of application memory that a payload consists of; returns their number.
-    fn locate(&mut self, payload: &Payload<'_>, found: &mut [Piece; PACKET_PIECES]) -> Result<usize, Denied> {
+    /// Finds the application memory that a payload consists of; returns the number of iovecs.
+    fn locate(&mut self, payload: &Payload<'_>, found: &mut [Iovec; PACKET_IOVECS]) -> Result<usize, Denied> {
         let mut count = 0;
         let mut add = |addr: u64, len: usize| {
-            found[count] = Piece { addr: addr as usize, len };
+            found[count] = Iovec { addr: addr as usize, len };
             count += 1;
         };
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
@@ -189,7 +189,7 @@ impl Staging<'_> {
             Payload::None | Payload::Bytes(_) => {}
             Payload::Remote(range) => add(memory.remote(&range)?.addr, range.len as usize),
             Payload::Gather { sges, offset, len } => {
-                for (sge, at, take) in pieces(sges, offset, len) {
+                for (sge, at, take) in sge_ranges(sges, offset, len) {
                     match memory.local(sge, at, take)? {
                         Some(source) => add(source.addr, take),
                         None => zeros(take, &mut add),
@@ -215,7 +215,7 @@ impl Staging<'_> {
             && group.len.is_multiple_of(group.segment)
             && group.len + len <= GROUP_BYTES
             && group.count() < self.segments
-            && group.pieces.1 + PACKET_PIECES <= MAX_PIECES
+            && group.iovecs.1 + PACKET_IOVECS <= MAX_IOVECS
     }
 
     fn envelope(&self, position: usize) -> Envelope {
@@ -267,7 +267,7 @@ impl Memory<'_> {
             }
             Payload::Gather { sges, offset, len } => {
                 let mut rest = to;
-                for (sge, at, take) in pieces(sges, offset, len) {
+                for (sge, at, take) in sge_ranges(sges, offset, len) {
                     let (now, later) = rest.split_at_mut(take);
                     match self.local(sge, at, take)? {
                         Some(source) => self.fetch(source, now)?,
@@ -309,7 +309,7 @@ impl Memory<'_> {
             return;
         };
         let mut rest = to;
-        for (sge, at, take) in pieces(sges, offset, len) {
+        for (sge, at, take) in sge_ranges(sges, offset, len) {
             let (now, later) = rest.split_at_mut(take);
             rest = later;
             let Ok(region) = self.regions.find(sge.lkey, self.cached) else { return };

@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::engine::Turn;
 use crate::engine::pace::Pace;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::memory::mask;
 use crate::{Errno, clock};
 use std::sync::{Arc, Weak};
@@ -18,11 +18,11 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     let adapter = Arc::downgrade(adapter);
     let run = move || {
         mask::is_open();
-        let doomed = adapter.clone();
-        if !quietly(|| drive(&pace, &adapter))
-            && let Some(adapter) = doomed.upgrade()
+        let weak = adapter.clone();
+        if !catch_panic(|| drive(&pace, &adapter))
+            && let Some(adapter) = weak.upgrade()
         {
-            adapter.doom();
+            adapter.mark_failed();
         }
     };
     with_signals_blocked(|| std::thread::Builder::new().name("weir-engine".into()).stack_size(256 << 10).spawn(run))?;
@@ -45,10 +45,10 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             pace.flushed(ticket);
         }
         if changed {
-            adapter.watch.look();
+            adapter.watch.process_notifications();
         }
         if complains {
-            adapter.complaints.tell(&adapter.device, adapter.config.without);
+            adapter.send_errors.write_log(&adapter.device, adapter.config.disabled);
         }
         if !mine {
             continue;
@@ -60,7 +60,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             if worked {
                 last_work = now;
             }
-            if now - last_work > SPIN || adapter.pace.somebody_polls() || pace.has_ended() {
+            if now - last_work > SPIN || adapter.pace.program_polls() || pace.has_ended() {
                 break;
             }
             if pace.flush_wanted().is_some() {

@@ -42,8 +42,8 @@ impl Engine {
     /// Keeps failed sends for the log, which another thread writes.
     fn complain(&mut self, adapter: &Adapter) {
         let mut any = false;
-        while let Some(trouble) = self.carrier.take_trouble() {
-            adapter.complaints.note(trouble);
+        while let Some(error) = self.carrier.take_send_error() {
+            adapter.send_errors.note(error);
             any = true;
         }
         if any {

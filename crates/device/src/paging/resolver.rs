@@ -12,7 +12,7 @@ mod late;
 
 use crate::Errno;
 use crate::engine::thread::with_signals_blocked;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::memory::mask;
 use crate::paging::faults::QpFaults;
 use crate::paging::populate::{Trouble, bring_in, fetch};
@@ -231,7 +231,7 @@ impl Resolver {
         let resolver = self.clone();
         let run = move || {
             mask::is_open();
-            if !quietly(|| resolver.run())
+            if !catch_panic(|| resolver.run())
                 && let Some(owner) = resolver.owner()
             {
                 owner.panicked();

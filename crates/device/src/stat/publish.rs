@@ -5,7 +5,7 @@
 use crate::Errno;
 use crate::cancel::Uncancelled;
 use crate::engine::thread::with_signals_blocked;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::fork;
 use crate::paging::counters::{self, Values};
 use crate::per_process::{OnceInherited, PerProcess};
@@ -68,7 +68,7 @@ pub fn paging() {
 fn keep_current() {
     let mut last = vec![];
     loop {
-        let shown = quietly(|| publish(&mut last));
+        let shown = catch_panic(|| publish(&mut last));
         if !shown {
             // Nothing depends on the published counters.
             tracing::error!("counters of paging are not published any more after a panic, a bug of Weir");
@@ -261,7 +261,7 @@ fn remove_at_exit() {
     static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn remove() {
         let _uncancelled = Uncancelled::new();
-        quietly(remove_folder);
+        catch_panic(remove_folder);
     }
     fn remove_folder() {
         static DONE: AtomicBool = AtomicBool::new(false);

@@ -60,7 +60,7 @@ pub(super) trait Sink<M> {
 }
 
 /// The state of one direction. `M` is the metadata of a datagram.
-pub(super) struct Line<M> {
+pub(super) struct FaultLine<M> {
     spec: FaultSpec,
     rng: Rng,
     /// Delayed datagrams, by due time.
@@ -103,9 +103,9 @@ const PATIENCE: u64 = 1_000_000;
 const MAX_HELD: usize = 32 << 20;
 const MAX_SPARE: usize = 256;
 
-impl<M: Copy> Line<M> {
+impl<M: Copy> FaultLine<M> {
     pub fn new(spec: &FaultSpec, seed: u64) -> Self {
-        Line {
+        FaultLine {
             spec: spec.clone(),
             rng: Rng::with_seed(seed),
             delayed: VecDeque::new(),
