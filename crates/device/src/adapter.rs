@@ -21,7 +21,7 @@ use crate::memory::region::Regions;
 use crate::memory::{copy, mask, populate};
 use crate::moderation::Moderated;
 use crate::netlink::Netlink;
-use crate::paging::held::Places;
+use crate::paging::held::HeldPackets;
 use crate::paging::{Owner, Resolver};
 use crate::per_process::{OnceInherited, PerProcess};
 use crate::qp::Shared;
@@ -131,10 +131,8 @@ impl Adapter {
             Errno(libc::EINVAL)
         })?;
         copy::install_handler();
-        let disabled = config.disabled;
-        userfault::install(
-            config.userfaultfd == Userfaultfd::Auto && !disabled.contains(DisabledFeatures::USERFAULTFD),
-        );
+        let (disabled, auto) = (config.disabled, config.userfaultfd == Userfaultfd::Auto);
+        userfault::install(auto && !disabled.contains(DisabledFeatures::USERFAULTFD));
         if disabled.contains(DisabledFeatures::MADV_POPULATE) {
             populate::disable_madvise();
         }
@@ -258,7 +256,7 @@ impl Adapter {
         let owner: Weak<Adapter> = Arc::downgrade(self);
         let resolver = self.resolver.get_or_init(|| Resolver::new(owner, &self.profile));
         resolver.start()?;
-        let spare = Box::new(Places::new()?);
+        let spare = Box::new(HeldPackets::new()?);
         let (spare, count) = self.with_engine(|engine| (engine.provide_held_buffers(spare), engine.qps()));
         drop(spare);
         self.make_room_for_faults(resolver, count)?;
@@ -295,7 +293,7 @@ impl Adapter {
         if !self.resolves_late() {
             return None;
         }
-        self.resolver.get()?.announce(now, |num, side| into.push((num, side)))
+        self.resolver.get()?.take_due(now, |num, side| into.push((num, side)))
     }
 
     /// Whether page faults take a time drawn from the profile, rather than as long as populating memory takes.
@@ -304,9 +302,9 @@ impl Adapter {
     }
 
     /// Takes the QPs with requester page faults since the last call, in that order.
-    pub fn take_unaware(&self, tell: impl FnMut(u32)) {
+    pub fn take_faulting_requesters(&self, each: impl FnMut(u32)) {
         if let Some(resolver) = self.resolver.get() {
-            resolver.take_begun(tell);
+            resolver.take_faulting_requesters(each);
         }
     }
 
@@ -505,7 +503,7 @@ impl Owner for Adapter {
         }
     }
 
-    fn ripens(&self) {
+    fn pages_deferred(&self) {
         if self.check().is_ok() {
             self.schedule_resolved();
         }

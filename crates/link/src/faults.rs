@@ -71,8 +71,8 @@ impl<C: Carrier> Faults<C> {
     }
 
     /// Sets a function that is called once with both counts, when the carrier is closed or dropped.
-    pub fn at_end(&mut self, tell: impl FnOnce(FaultCounts, FaultCounts) + Send + 'static) {
-        self.at_end = Some(Box::new(tell));
+    pub fn at_end(&mut self, report: impl FnOnce(FaultCounts, FaultCounts) + Send + 'static) {
+        self.at_end = Some(Box::new(report));
     }
 
     /// The seed: the same seed in the spec reproduces the same fates.
@@ -102,18 +102,18 @@ impl<C: Carrier> Faults<C> {
 }
 
 impl<C> Faults<C> {
-    fn tell(&mut self) {
-        if let Some(tell) = self.at_end.take() {
+    fn report_counts(&mut self) {
+        if let Some(report) = self.at_end.take() {
             let counts = |counts: Option<FaultCounts>| counts.unwrap_or_default();
             let outgoing = counts(self.outgoing.as_ref().map(|outgoing| outgoing.line.counts()));
-            tell(outgoing, counts(self.incoming.as_ref().map(|incoming| incoming.line.counts())));
+            report(outgoing, counts(self.incoming.as_ref().map(|incoming| incoming.line.counts())));
         }
     }
 }
 
 impl<C> Drop for Faults<C> {
     fn drop(&mut self) {
-        self.tell();
+        self.report_counts();
     }
 }
 
@@ -175,7 +175,7 @@ impl<C: Carrier> Carrier for Faults<C> {
 
     fn close(&mut self) {
         self.inner.close();
-        self.tell();
+        self.report_counts();
     }
 
     fn records_fates(&self) -> bool {

@@ -44,7 +44,7 @@ pub struct Udp {
 enum Segments {
     /// It accepts them, as far as known.
     Taken,
-    /// `Without::UDP_SEGMENT`: the first group counts as refused, as some kernels and interfaces refuse it.
+    /// `DisabledFeatures::UDP_SEGMENT`: the first group counts as refused, as some kernels and interfaces refuse it.
     ToBeRefused,
     /// It refuses them.
     Refused,

@@ -3,9 +3,9 @@
 use crate::AsyncEvent;
 use crate::engine::done::Done;
 use crate::memory::copy;
-use crate::memory::region::{Cached, Place, Regions};
+use crate::memory::region::{AccessTarget, Cached, Regions};
 use crate::memory::window::User;
-use crate::paging::{Paged, Who, invalidate};
+use crate::paging::{FaultOrigin, Paged, invalidate};
 use crate::qp::Shared;
 use std::sync::Arc;
 use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
@@ -39,8 +39,8 @@ impl QpHost<'_> {
     fn local(&mut self, lkey: u32, va: u64, len: u64, access: Access) -> Result<Option<Spot>, Denied> {
         let region = self.regions.find(lkey, self.cached)?;
         match region.local(self.shared.pd(), va, len, access)? {
-            Place::Memory(addr) => Ok(Some(Spot { addr, len, paged: region.paged })),
-            Place::Null => Ok(None),
+            AccessTarget::Memory(addr) => Ok(Some(Spot { addr, len, paged: region.paged })),
+            AccessTarget::Null => Ok(None),
         }
     }
 
@@ -54,8 +54,8 @@ impl QpHost<'_> {
         Ok(Spot { addr, len, paged: region.paged })
     }
 
-    fn faulting(&self) -> Who<'_> {
-        Who { faults: &self.shared.faults, side: self.side }
+    fn faulting(&self) -> FaultOrigin<'_> {
+        FaultOrigin { faults: &self.shared.faults, side: self.side }
     }
 
     /// Checks whether a spot can be written now; `left` bytes of the message begin at its address.

@@ -28,7 +28,7 @@ pub struct Pace {
     /// Becomes readable when the interface changes; -1 if that is not watched.
     interface: RawFd,
     interface_changed: AtomicBool,
-    complains: AtomicBool,
+    send_errors_noted: AtomicBool,
     ended: AtomicBool,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
@@ -71,7 +71,7 @@ impl Pace {
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
-            complains: AtomicBool::new(false),
+            send_errors_noted: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
@@ -151,14 +151,14 @@ impl Pace {
     }
 
     /// There are messages for the log, which the thread writes: the holder of the engine must not wait for a terminal.
-    pub fn complain(&self) {
-        self.complains.store(true, Ordering::Release);
+    pub fn log_send_errors(&self) {
+        self.send_errors_noted.store(true, Ordering::Release);
         self.kick();
     }
 
     /// Whether there were messages for the log since the last call.
-    pub fn has_complaints(&self) -> bool {
-        self.complains.swap(false, Ordering::Acquire)
+    pub fn take_send_errors_noted(&self) -> bool {
+        self.send_errors_noted.swap(false, Ordering::Acquire)
     }
 
     /// Whether a program polls repeatedly.

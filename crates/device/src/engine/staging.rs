@@ -4,9 +4,9 @@
 
 use crate::engine::host::sge_ranges;
 use crate::memory::copy;
-use crate::memory::region::{Cached, Place, Regions};
+use crate::memory::region::{AccessTarget, Cached, Regions};
 use crate::memory::window::User;
-use crate::paging::{Paged, QpFaults, Who};
+use crate::paging::{FaultOrigin, Paged, QpFaults};
 use crate::route::Route;
 use crate::stat::sheet;
 use std::net::SocketAddr;
@@ -74,9 +74,9 @@ impl Egress for Staging<'_> {
             }
             return self.push_in_place(packet, joins);
         }
-        let place = &mut self.outbox.bytes[start..start + len];
-        packet.headers.emit(place);
-        let (payload, tail) = place[headers..].split_at_mut(packet.payload.len());
+        let buffer = &mut self.outbox.bytes[start..start + len];
+        packet.headers.emit(buffer);
+        let (payload, tail) = buffer[headers..].split_at_mut(packet.payload.len());
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         if let Err(denied) = memory.fill(&packet.payload, payload) {
             return Err(self.refusal(denied));
@@ -120,15 +120,15 @@ impl Staging<'_> {
             return;
         }
         let envelope = self.envelope(0);
-        let place = &mut self.outbox.bytes[start..start + len];
-        packet.headers.emit(place);
-        place[headers..].fill(0);
-        let payload = &mut place[headers..headers + packet.payload.len()];
+        let buffer = &mut self.outbox.bytes[start..start + len];
+        packet.headers.emit(buffer);
+        buffer[headers..].fill(0);
+        let payload = &mut buffer[headers..headers + packet.payload.len()];
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         // A missing page is not worth a page fault: zeros are shown.
         memory.peek(&packet.payload, payload);
-        let icrc = icrc::compute(&envelope, &place[..body]);
-        place[body..].copy_from_slice(&icrc.to_le_bytes());
+        let icrc = icrc::compute(&envelope, &buffer[..body]);
+        buffer[body..].copy_from_slice(&icrc.to_le_bytes());
         self.outbox.len += len;
         // The segment is longer than the datagram, so that no other datagram joins the group.
         let group = Group { len, fate: Fate::LOST | Fate::DAMMED, ..self.group(start, len + 1) };
@@ -144,7 +144,7 @@ impl Staging<'_> {
         if !leaves_first {
             return Refused::Denied(denied);
         }
-        self.faults.tell_again();
+        self.faults.restore_failed();
         Refused::Full
     }
 
@@ -292,11 +292,11 @@ impl Memory<'_> {
     fn local(&mut self, sge: &Sge, at: u64, len: usize) -> Result<Option<Source>, Denied> {
         let region = self.regions.find(sge.lkey, self.cached)?;
         match region.local(self.user.pd, sge.addr.wrapping_add(at), len as u64, Access::empty())? {
-            Place::Memory(addr) => {
+            AccessTarget::Memory(addr) => {
                 let source = Source { addr, paged: region.paged, side: Side::Requester };
                 self.admit(source, len as u64, u64::from(sge.length) - at).map(Some)
             }
-            Place::Null => Ok(None),
+            AccessTarget::Null => Ok(None),
         }
     }
 
@@ -313,9 +313,9 @@ impl Memory<'_> {
             let (now, later) = rest.split_at_mut(take);
             rest = later;
             let Ok(region) = self.regions.find(sge.lkey, self.cached) else { return };
-            let place = region.local(self.user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty());
-            if let Ok(Place::Memory(addr)) = place
-                && region.paged.is_none_or(|paged| paged.is_there(addr, take as u64))
+            let target = region.local(self.user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty());
+            if let Ok(AccessTarget::Memory(addr)) = target
+                && region.paged.is_none_or(|paged| paged.is_present(addr, take as u64))
             {
                 // SAFETY: `now` is a slice of this function; the application's side may be in any state.
                 let _ = unsafe { copy::copy(now.as_mut_ptr(), addr as *const u8, take) };
@@ -326,7 +326,7 @@ impl Memory<'_> {
     #[inline]
     fn admit(&self, source: Source, len: u64, left: u64) -> Result<Source, Denied> {
         if let Some(paged) = source.paged {
-            paged.admit(source.addr, len, left, false, Who { faults: self.faults, side: source.side })?;
+            paged.admit(source.addr, len, left, false, FaultOrigin { faults: self.faults, side: source.side })?;
         }
         Ok(source)
     }
@@ -336,7 +336,7 @@ impl Memory<'_> {
         unsafe { copy::copy(to.as_mut_ptr(), from.addr as *const u8, to.len()) }.map_err(|_| match from.paged {
             None => Denied::Unmapped,
             Some(paged) => {
-                paged.missed(from.addr, to.len() as u64, false, Who { faults: self.faults, side: from.side })
+                paged.missed(from.addr, to.len() as u64, false, FaultOrigin { faults: self.faults, side: from.side })
             }
         })
     }

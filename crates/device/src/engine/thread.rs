@@ -17,7 +17,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     let pace = adapter.pace.clone();
     let adapter = Arc::downgrade(adapter);
     let run = move || {
-        mask::is_open();
+        mask::assume_unblocked();
         let weak = adapter.clone();
         if !catch_panic(|| drive(&pace, &adapter))
             && let Some(adapter) = weak.upgrade()
@@ -34,9 +34,9 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         let mine = pace.wait();
         let changed = pace.interface_has_changed();
-        let complains = pace.has_complaints();
+        let send_errors = pace.take_send_errors_noted();
         let flush = pace.flush_wanted();
-        if !mine && !changed && !complains && flush.is_none() {
+        if !mine && !changed && !send_errors && flush.is_none() {
             continue;
         }
         let Some(adapter) = adapter.upgrade() else { return };
@@ -47,7 +47,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         if changed {
             adapter.watch.process_notifications();
         }
-        if complains {
+        if send_errors {
             adapter.send_errors.write_log(&adapter.device, adapter.config.disabled);
         }
         if !mine {

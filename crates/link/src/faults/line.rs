@@ -86,7 +86,7 @@ struct Held<M> {
 }
 
 /// The random draw for one datagram.
-struct Lot {
+struct Draw {
     lost: bool,
     duplicated: bool,
     corrupted: bool,
@@ -170,19 +170,19 @@ impl<M: Copy> FaultLine<M> {
             if !sink.has_room(self.aside[at].bytes.len(), 1) {
                 return;
             }
-            self.let_go(at, sink);
+            self.pass_on(at, sink);
         }
     }
 
     /// Takes one number per datagram from the main sequence, so that no fate depends on another.
-    fn draw(&mut self) -> Lot {
+    fn draw(&mut self) -> Draw {
         let mut rng = Rng::with_seed(self.rng.u64(..));
         let mut happens = |probability: f64| rng.f64() < probability;
         let (lost, duplicated) = (happens(self.spec.loss), happens(self.spec.duplicate));
         let (reordered, corrupted) = (happens(self.spec.reorder), happens(self.spec.corrupt));
         let overtakers = rng.u8(1..=3);
         let jitter = self.spec.jitter.mul_f64(rng.f64());
-        Lot {
+        Draw {
             lost,
             duplicated,
             corrupted,
@@ -234,7 +234,7 @@ impl<M: Copy> FaultLine<M> {
             held.overtakers -= 1;
         }
         while let Some(at) = self.aside.iter().position(|held| held.overtakers == 0) {
-            self.let_go(at, sink);
+            self.pass_on(at, sink);
         }
         if overtakers > 0 {
             let bytes = self.copy(bytes);
@@ -243,7 +243,7 @@ impl<M: Copy> FaultLine<M> {
     }
 
     /// Passes a datagram from the list aside to the sink.
-    fn let_go(&mut self, at: usize, sink: &mut impl Sink<M>) {
+    fn pass_on(&mut self, at: usize, sink: &mut impl Sink<M>) {
         let held = self.aside.remove(at);
         self.aside[..at].iter_mut().for_each(|older| older.overtaken = true);
         let how = if held.overtaken { Fate::REORDERED } else { Fate::DELAYED };
