@@ -6,8 +6,8 @@
 //! inconsistent state under them belongs to an adapter that has failed.
 //!
 //! A panic in engine work is caught while the engine is held ([`Adapter::guarded`]), so that the engine is always
-//! released. A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): the current or next turn makes it
-//! fail.
+//! released. A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): it fails in the current or next
+//! turn.
 
 use crate::adapter::{self, Adapter};
 use crate::engine::Engine;
