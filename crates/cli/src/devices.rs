@@ -71,7 +71,7 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
         let texts: Vec<String> = devices.iter().map(text).collect();
         print!("{}", texts.join("\n"));
     }
-    for why in weir_device::missing().map_err(error)? {
+    for why in weir_device::unusable_interfaces().map_err(error)? {
         eprintln!("{why}");
     }
     Ok(ExitCode::SUCCESS)
@@ -168,7 +168,7 @@ mod tests {
         assert!(invalidation["interposed"].as_array().unwrap().contains(&"munmap".into()), "{invalidation}");
         let features = json[0].as_object_mut().unwrap().remove("features").unwrap();
         let names: Vec<_> = features.as_array().unwrap().iter().map(|feature| feature["name"].clone()).collect();
-        assert_eq!(names, weir_link::Without::names().collect::<Vec<_>>());
+        assert_eq!(names, weir_link::DisabledFeatures::names().collect::<Vec<_>>());
         let expected = serde_json::json!([{
             "name": "weir_eth0", "interface": "eth0", "ifindex": 2, "state": "up", "mtu": 9000,
             "gids": [

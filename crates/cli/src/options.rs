@@ -109,7 +109,7 @@ impl Options {
             variables.push(("WEIR_USERFAULTFD", word(userfaultfd)));
         }
         if let Some(without) = &self.without {
-            let without: weir_link::Without =
+            let without: weir_link::DisabledFeatures =
                 without.parse().with_context(|| source("--without", "WEIR_WITHOUT", without))?;
             variables.push(("WEIR_WITHOUT", without.to_string()));
         }
@@ -151,7 +151,7 @@ fn check_interface(name: &str) -> Result<()> {
 }
 
 fn without_help() -> String {
-    let names: Vec<&str> = weir_link::Without::names().collect();
+    let names: Vec<&str> = weir_link::DisabledFeatures::names().collect();
     format!("Do not use these kernel features, to test the fallbacks: {}", names.join(","))
 }
 

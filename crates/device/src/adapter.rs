@@ -5,7 +5,6 @@
 
 use crate::address::Addresses;
 use crate::cancel::Uncancelled;
-use crate::complaints::Complaints;
 use crate::config::{Config, Userfaultfd};
 use crate::context::LIMITS;
 use crate::ending;
@@ -14,7 +13,7 @@ use crate::engine::parked::Parked;
 use crate::engine::quirks::Reads;
 use crate::engine::{Engine, Turn, thread};
 use crate::failure::{Condition, Failed};
-use crate::fork::{self, Home, Owned, Steady};
+use crate::fork::{self, DescriptorGuard, Owned, OwnerProcess};
 use crate::handover::{Doorbells, Handover};
 use crate::interfaces::{self, DeviceInfo};
 use crate::memory::device_memory::Budget;
@@ -22,12 +21,13 @@ use crate::memory::region::Regions;
 use crate::memory::{copy, mask, populate};
 use crate::moderation::Moderated;
 use crate::netlink::Netlink;
-use crate::paging::held::Places;
+use crate::paging::held::HeldPackets;
 use crate::paging::{Owner, Resolver};
 use crate::per_process::{OnceInherited, PerProcess};
 use crate::qp::Shared;
 use crate::room::Grow;
 use crate::route::Route;
+use crate::send_errors::SendErrorLog;
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
 use crate::watch::Watch;
@@ -38,7 +38,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
-use weir_link::Without;
+use weir_link::DisabledFeatures;
 use weir_transport::{AddressVector, PageFaults, Profile, Psn, RequesterFaults, ResponderFaults, Side};
 
 /// A device's engine in this process.
@@ -55,7 +55,7 @@ pub(crate) struct Adapter {
     pub addresses: Addresses,
     pub device_memory: Budget,
     /// Failed sends, for the log.
-    pub complaints: Complaints,
+    pub send_errors: SendErrorLog,
     pub pace: Arc<Owned<Pace>>,
     /// Descriptors of the slot and the ports. A forked child closes them.
     sockets: Mutex<Vec<RawFd>>,
@@ -74,11 +74,11 @@ pub(crate) struct Adapter {
     /// QPs with new work, each once.
     doorbells: Doorbells,
     pds: AtomicU32,
-    home: Home,
+    owner_process: OwnerProcess,
     /// The device's part of the statistics sheet, which other processes read.
     shown: &'static sheet::Device,
     /// Held while the descriptors are closed. The last member: members are dropped in this order.
-    closing: Option<Steady>,
+    closing: Option<DescriptorGuard>,
 }
 
 static OPEN: PerProcess<Mutex<Vec<Weak<Adapter>>>> = PerProcess::new();
@@ -110,11 +110,11 @@ impl Adapter {
             return Ok(adapter);
         }
         fork::install_handlers();
-        let _steady = Steady::begin();
+        let _guard = DescriptorGuard::begin();
         let mut netlink = Netlink::open()?;
         let Some(device) = interfaces::device(&mut netlink, name)? else {
             tracing::warn!("no device {name}: there is no interface of that name with an address");
-            interfaces::missing()?.iter().for_each(|why| tracing::warn!("{why}"));
+            interfaces::unusable_interfaces()?.iter().for_each(|why| tracing::warn!("{why}"));
             return Err(Errno(libc::ENODEV));
         };
         let adapter = Arc::new(Self::start(device, netlink, profile)?);
@@ -131,13 +131,13 @@ impl Adapter {
             Errno(libc::EINVAL)
         })?;
         copy::install_handler();
-        let without = config.without;
-        userfault::install(config.userfaultfd == Userfaultfd::Auto && !without.contains(Without::USERFAULTFD));
-        if without.contains(Without::MADV_POPULATE) {
-            populate::do_without();
+        let (disabled, auto) = (config.disabled, config.userfaultfd == Userfaultfd::Auto);
+        userfault::install(auto && !disabled.contains(DisabledFeatures::USERFAULTFD));
+        if disabled.contains(DisabledFeatures::MADV_POPULATE) {
+            populate::disable_madvise();
         }
         at_exit();
-        let (slot, ports) = Slot::claim(without).inspect_err(|error| tracing::error!("{}: {error}", device.name))?;
+        let (slot, ports) = Slot::claim(disabled).inspect_err(|error| tracing::error!("{}: {error}", device.name))?;
         let own_profile = profile.is_some();
         let profile = Arc::new(profile.unwrap_or(&config.profile).clone());
         let seen = interfaces::all(&mut netlink)?;
@@ -159,7 +159,7 @@ impl Adapter {
             regions: Regions::default(),
             addresses: Addresses::default(),
             device_memory: Budget::new(LIMITS.max_dm_size),
-            complaints: Complaints::default(),
+            send_errors: SendErrorLog::default(),
             pace,
             sockets: Mutex::new(sockets),
             moderated: Moderated::default(),
@@ -171,7 +171,7 @@ impl Adapter {
             engine: Owned::new(Handover::new(engine, MISSES)),
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
-            home: Home::here(),
+            owner_process: OwnerProcess::current(),
             shown,
             closing: None,
         })
@@ -207,15 +207,15 @@ impl Adapter {
     /// Whether this process made it.
     #[inline]
     pub fn is_ours(&self) -> bool {
-        !self.home.is_left()
+        !self.owner_process.is_inherited()
     }
 
     /// Marks the adapter as untrusted: it fails in a turn of this thread, or in another turn of the holder.
     #[cold]
-    pub fn doom(&self) {
+    pub fn mark_failed(&self) {
         if self.is_ours() {
-            self.condition.doom();
-            self.engine.want(|engine| self.another(engine));
+            self.condition.mark_failed();
+            self.engine.want_turn(|engine| self.another_turn(engine));
         }
     }
 
@@ -256,8 +256,8 @@ impl Adapter {
         let owner: Weak<Adapter> = Arc::downgrade(self);
         let resolver = self.resolver.get_or_init(|| Resolver::new(owner, &self.profile));
         resolver.start()?;
-        let spare = Box::new(Places::new()?);
-        let (spare, count) = self.with_engine(|engine| (engine.equip(spare), engine.qps()));
+        let spare = Box::new(HeldPackets::new()?);
+        let (spare, count) = self.with_engine(|engine| (engine.provide_held_buffers(spare), engine.qps()));
         drop(spare);
         self.make_room_for_faults(resolver, count)?;
         Ok(resolver.clone())
@@ -293,7 +293,7 @@ impl Adapter {
         if !self.resolves_late() {
             return None;
         }
-        self.resolver.get()?.announce(now, |num, side| into.push((num, side)))
+        self.resolver.get()?.take_due(now, |num, side| into.push((num, side)))
     }
 
     /// Whether page faults take a time drawn from the profile, rather than as long as populating memory takes.
@@ -302,9 +302,9 @@ impl Adapter {
     }
 
     /// Takes the QPs with requester page faults since the last call, in that order.
-    pub fn take_unaware(&self, tell: impl FnMut(u32)) {
+    pub fn take_faulting_requesters(&self, each: impl FnMut(u32)) {
         if let Some(resolver) = self.resolver.get() {
-            resolver.take_begun(tell);
+            resolver.take_faulting_requesters(each);
         }
     }
 
@@ -320,9 +320,9 @@ impl Adapter {
     }
 
     /// Has the engine process resolved pages in a turn.
-    pub fn look_at_resolved(&self) {
+    pub fn schedule_resolved(&self) {
         self.any_resolved.store(true, Ordering::Release);
-        self.engine.want(|engine| self.another(engine));
+        self.engine.want_turn(|engine| self.another_turn(engine));
     }
 
     /// Removes a QP, and sends its peer the ACKs that it owes.
@@ -350,10 +350,10 @@ impl Adapter {
     }
 
     /// A UD QP is ready to receive, from foreign adapters too.
-    pub fn welcome_strangers(&self) {
+    pub fn expect_foreign_senders(&self) {
         let parked = Box::new(Parked::new());
-        self.with_engine(|engine| engine.equip_for_datagrams(parked));
-        self.with_engine(|engine| engine.welcome_strangers(self, clock::now()));
+        self.with_engine(|engine| engine.provide_parked(parked));
+        self.with_engine(|engine| engine.expect_foreign_senders(self, clock::now()));
     }
 
     /// Attaches a QP to a multicast group. ENOMEM beyond the limit; EADDRINUSE where another socket has port 4791
@@ -393,9 +393,9 @@ impl Adapter {
         let wait = !now
             && shared.busy.load(Ordering::Relaxed)
             && shared.unsent.load(Ordering::Relaxed) < FULL_BURST
-            && self.pace.somebody_polls();
+            && self.pace.program_polls();
         if !wait {
-            self.engine.want(|engine| self.another(engine));
+            self.engine.want_turn(|engine| self.another_turn(engine));
         }
     }
 
@@ -407,7 +407,7 @@ impl Adapter {
 
     /// Takes turns until there was no work for 300 µs, in which a peer on this machine would have answered, for 5 ms
     /// at most: for control paths that need what is under way.
-    pub fn settle(&self) {
+    pub fn drive_until_idle(&self) {
         const MOMENT: Duration = Duration::from_micros(300);
         const AT_MOST: Duration = Duration::from_millis(5);
         let began = clock::now();
@@ -431,7 +431,7 @@ impl Adapter {
     }
 
     fn attempt(&self, turn: Turn) -> Option<bool> {
-        self.engine.attempt_or_sleep(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another(engine))
+        self.engine.attempt_or_sleep(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another_turn(engine))
     }
 
     /// Returns whether there was work.
@@ -447,7 +447,7 @@ impl Adapter {
     }
 
     /// Another turn of the holder, for a doorbell that rang meanwhile.
-    fn another(&self, engine: &mut Engine) {
+    fn another_turn(&self, engine: &mut Engine) {
         self.turn(engine, Turn::SEND);
     }
 
@@ -467,7 +467,7 @@ impl Adapter {
     /// the engine waits for, such as a lock of malloc.
     fn quiesce_within(&self, patience: Duration) {
         if !INSIDE.get() && self.is_ours() {
-            self.engine.wait_within(patience, |_| (), |engine| self.another(engine));
+            self.engine.wait_within(patience, |_| (), |engine| self.another_turn(engine));
         }
     }
 
@@ -483,7 +483,7 @@ impl Adapter {
 
     /// Waits for the engine; control paths only. A panic in `work` is passed on after the engine is released.
     pub fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        let done = self.engine.wait(|engine| self.guarded(engine, work), |engine| self.another(engine));
+        let done = self.engine.wait(|engine| self.guarded(engine, work), |engine| self.another_turn(engine));
         done.unwrap_or_else(|failed: Failed| std::panic::resume_unwind(Box::new(failed)))
     }
 }
@@ -499,18 +499,18 @@ impl Owner for Adapter {
     fn resolved(&self, sides: &[(u32, Side)]) {
         if self.check().is_ok() {
             Adapter::resolved(self).extend_from_slice(sides);
-            self.look_at_resolved();
+            self.schedule_resolved();
         }
     }
 
-    fn ripens(&self) {
+    fn pages_deferred(&self) {
         if self.check().is_ok() {
-            self.look_at_resolved();
+            self.schedule_resolved();
         }
     }
 
     fn panicked(&self) {
-        self.doom();
+        self.mark_failed();
     }
 }
 
@@ -518,7 +518,7 @@ impl Drop for Adapter {
     fn drop(&mut self) {
         // In a forked child the descriptors are closed, and the engine's thread does not exist.
         if self.is_ours() {
-            self.closing = Some(Steady::begin());
+            self.closing = Some(DescriptorGuard::begin());
             if let Some(resolver) = self.resolver.get() {
                 resolver.end();
             }
@@ -592,7 +592,7 @@ fn at_exit() {
         for adapter in open.iter().filter_map(Weak::upgrade) {
             if adapter.is_ours() && !INSIDE.get() {
                 // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.
-                failure::quietly(|| {
+                failure::catch_panic(|| {
                     adapter.with_engine(|engine| {
                         engine.turn(&adapter, Turn::FLUSH);
                         engine.close();

@@ -39,11 +39,11 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
         if tracing::enabled!(tracing::Level::INFO) {
             let (name, seed, process) = (device.name.clone(), faults.seed(), std::process::id());
             faults.at_end(move |outgoing, incoming| {
-                let tell = move || tracing::info!("{name}: faults of seed {seed}, in {}", outgoing.plus(incoming));
+                let report = move || tracing::info!("{name}: faults of seed {seed}, in {}", outgoing.plus(incoming));
                 // A forked child has a copy of the carrier, and must not log. The log runs on its own thread, because
                 // at exit the thread-local storage that it needs is gone on the exiting thread.
                 if process == std::process::id() {
-                    let _ = std::thread::Builder::new().spawn(tell).map(std::thread::JoinHandle::join);
+                    let _ = std::thread::Builder::new().spawn(report).map(std::thread::JoinHandle::join);
                 }
             });
         }

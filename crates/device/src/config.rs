@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::time::Duration;
-use weir_link::Without;
+use weir_link::DisabledFeatures;
 use weir_link::faults::FaultSpec;
 use weir_transport::Profile;
 
@@ -24,7 +24,7 @@ pub struct Config {
     /// `WEIR_USERFAULTFD`: whether userfaultfd events report the unmapping of on-demand memory.
     pub userfaultfd: Userfaultfd,
     /// `WEIR_WITHOUT`: features of the kernel that must not be used.
-    pub without: Without,
+    pub disabled: DisabledFeatures,
     /// `WEIR_PATIENCE`: how long peers keep retrying while this process does not respond.
     pub patience: Duration,
 }
@@ -71,7 +71,7 @@ impl Config {
             capture: variable("WEIR_CAPTURE").map(PathBuf::from),
             memlock: choice("WEIR_MEMLOCK", &[("lax", Memlock::Lax), ("strict", Memlock::Strict)])?,
             userfaultfd: choice("WEIR_USERFAULTFD", &[("auto", Userfaultfd::Auto), ("off", Userfaultfd::Off)])?,
-            without: without()?,
+            disabled: disabled_features()?,
             patience: match variable("WEIR_PATIENCE") {
                 None => Duration::ZERO,
                 Some(text) => text
@@ -85,9 +85,9 @@ impl Config {
 }
 
 /// Reads only `WEIR_WITHOUT`. The error describes what is wrong with its value.
-pub fn without() -> Result<Without, String> {
+pub fn disabled_features() -> Result<DisabledFeatures, String> {
     match variable("WEIR_WITHOUT") {
-        None => Ok(Without::empty()),
+        None => Ok(DisabledFeatures::empty()),
         Some(text) => text.parse().map_err(|error| format!("WEIR_WITHOUT={text}: {error}")),
     }
 }

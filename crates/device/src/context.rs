@@ -93,7 +93,7 @@ impl Context {
 
     fn of(adapter: Arc<Adapter>) -> Result<Arc<Context>, Errno> {
         let context = Context { adapter, events: Arc::new(Notify::new()?) };
-        context.adapter.watch.tell(&context.events);
+        context.adapter.watch.add_listener(&context.events);
         Ok(Arc::new(context))
     }
 
@@ -182,8 +182,8 @@ impl Context {
 
     /// The second half of [`Self::get_async_event`], after the caller has read eight bytes from the descriptor.
     /// `None`: the object of the event is gone.
-    pub fn taken_async_event(&self) -> Option<AsyncEvent> {
-        self.events.taken()
+    pub fn pop_async_event(&self) -> Option<AsyncEvent> {
+        self.events.pop()
     }
 }
 

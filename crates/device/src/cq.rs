@@ -33,8 +33,8 @@ impl CompChannel {
 
     /// The second half of [`Self::get_event`], after the caller has read eight bytes from the descriptor. `None`: the
     /// event's CQ is gone.
-    pub fn taken_event(&self) -> Option<u64> {
-        self.events.taken()
+    pub fn pop_event(&self) -> Option<u64> {
+        self.events.pop()
     }
 }
 
@@ -86,7 +86,7 @@ enum Armed {
 struct Entry {
     completion: Completion,
     queue: Queue,
-    places: Arc<Places>,
+    retired: Arc<RetiredWqes>,
     /// The adapter's clock when the completion was created; 0 for a CQ without time stamps.
     stamp: u64,
 }
@@ -94,16 +94,16 @@ struct Entry {
 /// Counts of retired WQEs of a QP: their slots become free when completions are polled, as on an adapter. A program
 /// that does not poll finds its queue full.
 #[derive(Default)]
-pub(crate) struct Places {
-    pub send_retired: AtomicU32,
-    pub recv_retired: AtomicU32,
+pub(crate) struct RetiredWqes {
+    pub send: AtomicU32,
+    pub recv: AtomicU32,
 }
 
-impl Places {
-    fn give_back(&self, queue: Queue, retired: u32) {
+impl RetiredWqes {
+    fn retire(&self, queue: Queue, count: u32) {
         match queue {
-            Queue::Send => self.send_retired.store(retired, Ordering::Release),
-            Queue::Receive => self.recv_retired.store(retired, Ordering::Release),
+            Queue::Send => self.send.store(count, Ordering::Release),
+            Queue::Receive => self.recv.store(count, Ordering::Release),
         }
     }
 }
@@ -173,7 +173,7 @@ impl Cq {
         let count = max.min(ring.entries.len());
         for entry in ring.entries.drain(..count) {
             each(&entry);
-            entry.places.give_back(entry.queue, entry.completion.retired);
+            entry.retired.retire(entry.queue, entry.completion.retired);
         }
         self.filled.store(!ring.entries.is_empty(), Ordering::Release);
         Ok(count)
@@ -201,7 +201,7 @@ impl Cq {
         let mut entries = VecDeque::for_capacity(capacity as usize)?;
         // Before a CQ shrinks, deliver the completions that an adapter would have delivered by now.
         if capacity < self.cqe() {
-            self.context.adapter.settle();
+            self.context.adapter.drive_until_idle();
         }
         let mut ring = self.ring();
         if ring.entries.len() > capacity as usize {
@@ -231,7 +231,7 @@ impl Cq {
     /// The deadline of a moderated event has passed.
     pub(crate) fn moderation_due(&self, now: u64) {
         let mut ring = self.ring();
-        match ring.moderation.time_is_over(now) {
+        match ring.moderation.deadline_passed(now) {
             Some(due) => {
                 drop(ring);
                 self.context.adapter.moderated.wait(due, self.me.clone());
@@ -266,7 +266,7 @@ impl Cq {
     }
 
     /// Adds a completion of a QP.
-    pub(crate) fn push(&self, queue: Queue, completion: Completion, places: &Arc<Places>, solicited: bool) {
+    pub(crate) fn push(&self, queue: Queue, completion: Completion, retired: &Arc<RetiredWqes>, solicited: bool) {
         let stamp = if self.timestamps { clock::now().0 } else { 0 };
         let mut ring = self.ring();
         if ring.entries.len() >= ring.capacity as usize {
@@ -279,7 +279,7 @@ impl Cq {
             ring.entries.pop_front();
         }
         let failed = completion.status != Status::Success;
-        ring.entries.push_back(Entry { completion, queue, places: places.clone(), stamp });
+        ring.entries.push_back(Entry { completion, queue, retired: retired.clone(), stamp });
         self.filled.store(true, Ordering::Release);
         let wanted = match ring.armed {
             Armed::No => false,

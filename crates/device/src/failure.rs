@@ -6,7 +6,8 @@
 //! inconsistent state under them belongs to an adapter that has failed.
 //!
 //! A panic in engine work is caught while the engine is held ([`Adapter::guarded`]), so that the engine is always
-//! released. A panic elsewhere dooms the adapter ([`Adapter::doom`]): the current or next turn makes it fail.
+//! released. A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): it fails in the current or next
+//! turn.
 
 use crate::adapter::{self, Adapter};
 use crate::engine::Engine;
@@ -19,7 +20,7 @@ pub struct Condition(AtomicU8);
 
 const WORKS: u8 = 0;
 /// It fails as soon as the engine is free.
-const DOOMED: u8 = 1;
+const MARKED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// The panic payload for a caller if its adapter has already failed because of the panic.
@@ -38,13 +39,13 @@ impl Condition {
     }
 
     /// It must fail.
-    pub fn doom(&self) {
-        let _ = self.0.compare_exchange(WORKS, DOOMED, Ordering::AcqRel, Ordering::Acquire);
+    pub fn mark_failed(&self) {
+        let _ = self.0.compare_exchange(WORKS, MARKED, Ordering::AcqRel, Ordering::Acquire);
     }
 
     #[inline]
-    fn is_doomed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == DOOMED
+    fn is_marked_failed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == MARKED
     }
 }
 
@@ -54,7 +55,7 @@ impl Adapter {
     pub fn guarded<T>(&self, engine: &mut Engine, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Failed> {
         let done = inside(|| {
             let done = catch_unwind(AssertUnwindSafe(|| work(engine)));
-            if done.is_err() || self.condition.is_doomed() {
+            if done.is_err() || self.condition.is_marked_failed() {
                 self.fail(engine);
             }
             done
@@ -75,8 +76,8 @@ impl Adapter {
         );
         engine.fail(self);
         // No later turn would fire events that are held back until a deadline.
-        quietly(|| self.moderated.fire(u64::MAX));
-        quietly(|| self.watch.tell_all(AsyncEvent::DeviceFatal));
+        catch_panic(|| self.moderated.fire(u64::MAX));
+        catch_panic(|| self.watch.raise_in_all_contexts(AsyncEvent::DeviceFatal));
         self.pace.end();
     }
 }
@@ -85,7 +86,7 @@ impl Adapter {
 /// what state it has damaged, so all adapters of the process fail.
 pub fn panicked() {
     for adapter in adapter::all() {
-        adapter.doom();
+        adapter.mark_failed();
     }
 }
 
@@ -104,7 +105,7 @@ pub fn watched(body: impl FnOnce()) {
 }
 
 /// A step of failing; a panic in it does not stop the next step. Whether there was no panic.
-pub fn quietly(step: impl FnOnce()) -> bool {
+pub fn catch_panic(step: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(step)).is_ok()
 }
 

@@ -4,7 +4,7 @@ use crate::config::{Config, Userfaultfd};
 use crate::memory::populate;
 use crate::userfault;
 use std::io;
-use weir_link::{Udp, Without};
+use weir_link::{DisabledFeatures, Udp};
 
 /// A feature of the kernel that has a fallback.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,39 +21,41 @@ pub struct Feature {
 /// values that it takes.
 pub fn features() -> Result<Vec<Feature>, String> {
     let config = Config::from_env()?;
-    let (without, no_userfaultfd) = (config.without, config.userfaultfd == Userfaultfd::Off);
-    let feature = |(name, feature): (&'static str, Without)| {
-        let unused = if without.contains(feature) {
+    let (disabled, no_userfaultfd) = (config.disabled, config.userfaultfd == Userfaultfd::Off);
+    let feature = |(name, feature): (&'static str, DisabledFeatures)| {
+        let unused = if disabled.contains(feature) {
             Some("WEIR_WITHOUT".to_owned())
-        } else if feature == Without::USERFAULTFD && no_userfaultfd {
+        } else if feature == DisabledFeatures::USERFAULTFD && no_userfaultfd {
             Some("WEIR_USERFAULTFD".to_owned())
-        } else if feature == Without::UDP_SEGMENT && without.contains(Without::UDP_GRO) {
+        } else if feature == DisabledFeatures::UDP_SEGMENT && disabled.contains(DisabledFeatures::UDP_GRO) {
             Some("it goes with udp-gro".to_owned())
         } else {
             refusal(feature).map(|error| error.to_string())
         };
         Feature { name, unused, fallback: fallback(feature) }
     };
-    Ok(Without::each().map(feature).collect())
+    Ok(DisabledFeatures::each().map(feature).collect())
 }
 
 /// Why the kernel does not offer a feature.
-fn refusal(feature: Without) -> Option<io::Error> {
+fn refusal(feature: DisabledFeatures) -> Option<io::Error> {
     match feature {
-        Without::USERFAULTFD => userfault::available().err().map(|error| io::Error::from_raw_os_error(error.0)),
-        Without::MADV_POPULATE if populate::is_available() => None,
-        Without::MADV_POPULATE => Some(io::Error::from_raw_os_error(libc::EINVAL)),
-        Without::UDP_SEGMENT => Udp::refusal(feature).or_else(|| Udp::refusal(Without::UDP_GRO)),
+        DisabledFeatures::USERFAULTFD => {
+            userfault::available().err().map(|error| io::Error::from_raw_os_error(error.0))
+        }
+        DisabledFeatures::MADV_POPULATE if populate::is_available() => None,
+        DisabledFeatures::MADV_POPULATE => Some(io::Error::from_raw_os_error(libc::EINVAL)),
+        DisabledFeatures::UDP_SEGMENT => Udp::refusal(feature).or_else(|| Udp::refusal(DisabledFeatures::UDP_GRO)),
         _ => Udp::refusal(feature),
     }
 }
 
-fn fallback(feature: Without) -> &'static str {
+fn fallback(feature: DisabledFeatures) -> &'static str {
     match feature {
-        Without::UDP_SEGMENT => "each packet leaves alone",
-        Without::UDP_GRO => "each packet arrives and leaves alone",
-        Without::IPV6 => "only IPv4",
-        Without::USERFAULTFD => "free() and raw system calls on on-demand memory are not seen",
+        DisabledFeatures::UDP_SEGMENT => "each packet leaves alone",
+        DisabledFeatures::UDP_GRO => "each packet arrives and leaves alone",
+        DisabledFeatures::IPV6 => "only IPv4",
+        DisabledFeatures::USERFAULTFD => "free() and raw system calls on on-demand memory are not seen",
         _ => "pages are touched one by one",
     }
 }

@@ -26,40 +26,40 @@ pub fn generation() -> u32 {
 
 /// The process that an object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Home(u32);
+pub struct OwnerProcess(u32);
 
-impl Home {
+impl OwnerProcess {
     /// This process.
     #[inline]
-    pub fn here() -> Home {
-        Home(generation())
+    pub fn current() -> OwnerProcess {
+        OwnerProcess(generation())
     }
 
     /// Whether this process is a forked child of that process. Locks of the parent's objects may stay held for ever
     /// in the child.
     #[inline]
-    pub fn is_left(self) -> bool {
+    pub fn is_inherited(self) -> bool {
         self.0 != generation()
     }
 
     /// EIO in a forked child of that process.
     #[inline]
     pub fn check(self) -> Result<(), Errno> {
-        if self.is_left() { Err(Errno(libc::EIO)) } else { Ok(()) }
+        if self.is_inherited() { Err(Errno(libc::EIO)) } else { Ok(()) }
     }
 }
 
 /// A value with descriptors that a child closes, or with state that a child does not have: dropped only by the
 /// process that created it. In a child, the descriptor numbers may already belong to files of the program.
 pub struct Owned<T> {
-    home: Home,
+    owner_process: OwnerProcess,
     inner: ManuallyDrop<T>,
 }
 
 impl<T> Owned<T> {
     /// A value of this process.
     pub fn new(inner: T) -> Self {
-        Owned { home: Home::here(), inner: ManuallyDrop::new(inner) }
+        Owned { owner_process: OwnerProcess::current(), inner: ManuallyDrop::new(inner) }
     }
 }
 
@@ -78,7 +78,7 @@ impl<T> DerefMut for Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        if !self.home.is_left() {
+        if !self.owner_process.is_inherited() {
             // SAFETY: dropped once, and nothing accesses it afterwards.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
@@ -107,25 +107,25 @@ extern "C" fn install_at_load() {
 /// While a thread holds it, a fork waits up to 50 ms: some open descriptors are not registered yet, or some
 /// registered descriptors are already closed. A child would keep the former, and close files that reuse the numbers
 /// of the latter.
-pub struct Steady(());
+pub struct DescriptorGuard(());
 
-/// How long a fork waits for a [`Steady`] to end, and a [`Steady`] for a fork. Bounded, because the forking thread
-/// may hold what the other thread waits for.
+/// How long a fork waits for a [`DescriptorGuard`] to end, and a [`DescriptorGuard`] for a fork. Bounded, because the
+/// forking thread may hold what the other thread waits for.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Threads that hold a [`Steady`].
+/// Threads that hold a [`DescriptorGuard`].
 static CHANGING: AtomicU32 = AtomicU32::new(0);
 /// Threads inside fork().
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Number of nested [`Steady`]s of this thread.
+    /// Number of nested [`DescriptorGuard`]s of this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-impl Steady {
+impl DescriptorGuard {
     /// Begins a section that opens or closes descriptors.
-    pub fn begin() -> Steady {
+    pub fn begin() -> DescriptorGuard {
         if DEPTH.replace(DEPTH.get() + 1) == 0 {
             let end = Instant::now() + PATIENCE;
             loop {
@@ -137,11 +137,11 @@ impl Steady {
                 std::thread::yield_now();
             }
         }
-        Steady(())
+        DescriptorGuard(())
     }
 }
 
-impl Drop for Steady {
+impl Drop for DescriptorGuard {
     fn drop(&mut self) {
         let depth = DEPTH.get().saturating_sub(1);
         DEPTH.set(depth);
@@ -153,7 +153,8 @@ impl Drop for Steady {
 
 extern "C" fn before() {
     FORKING.fetch_add(1, Ordering::SeqCst);
-    // A memory hook of the program may fork while this thread holds a [`Steady`], which the fork must not wait for.
+    // A memory hook of the program may fork while this thread holds a [`DescriptorGuard`], which the fork must not wait
+    // for.
     let own = u32::from(DEPTH.get() > 0);
     let end = Instant::now() + PATIENCE;
     while CHANGING.load(Ordering::SeqCst) > own && Instant::now() < end {

@@ -85,7 +85,7 @@ impl<T> Handover<T> {
 
     /// Ensures a turn that begins after this call began: on this thread, or as another turn of the holder.
     #[inline]
-    pub fn want(&self, turn: impl Fn(&mut T)) {
+    pub fn want_turn(&self, turn: impl Fn(&mut T)) {
         if self.attempt(&turn, &turn).is_none() && self.state.fetch_or(HELD | WANTED, Ordering::AcqRel) & HELD == 0 {
             // The holder left in between. WANTED, which was set here, is still set, and costs one more turn.
             self.work(&turn, &turn);

@@ -4,7 +4,7 @@ use crate::Errno;
 use crate::config::{self, Config};
 use crate::netlink::{Link, Netlink};
 use std::net::IpAddr;
-use weir_link::Without;
+use weir_link::DisabledFeatures;
 use weir_transport::Mtu;
 
 /// A device that can be opened.
@@ -73,7 +73,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
 
 /// Why interfaces of this network namespace are not devices, and what to do: for `lo`, and if there is no device at
 /// all, for all interfaces with a MAC address. Error: as [`devices`].
-pub fn missing() -> Result<Vec<String>, Errno> {
+pub fn unusable_interfaces() -> Result<Vec<String>, Errno> {
     let mut links = Netlink::open()?.links()?;
     let any = links.iter().any(|link| !link.addresses.is_empty());
     links.retain(|link| link.addresses.is_empty() && (is(link, libc::IFF_LOOPBACK) || (!any && link.mac != [0; 6])));
@@ -98,10 +98,10 @@ pub fn device(netlink: &mut Netlink, name: &str) -> Result<Option<DeviceInfo>, E
 /// All interfaces that have an address.
 pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {
     // Ignores an invalid name in `WEIR_WITHOUT`: opening a device reports it.
-    let without = config::without().unwrap_or_default();
+    let disabled = config::disabled_features().unwrap_or_default();
     let mut links = netlink.links()?;
     for link in &mut links {
-        link.addresses.retain(|address| address.is_ipv4() || !without.contains(Without::IPV6));
+        link.addresses.retain(|address| address.is_ipv4() || !disabled.contains(DisabledFeatures::IPV6));
     }
     links.retain(|link| !link.addresses.is_empty());
     let mut devices: Vec<DeviceInfo> = links.into_iter().map(DeviceInfo::of).collect();
@@ -223,14 +223,17 @@ mod tests {
         std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
             assert_eq!(devices().unwrap().len(), 0);
-            assert_eq!(missing().unwrap(), ["interface lo is down and has no address: `ip link set lo up`"]);
+            assert_eq!(
+                unusable_interfaces().unwrap(),
+                ["interface lo is down and has no address: `ip link set lo up`"]
+            );
             let lo_after = |command: &str| {
                 let status = std::process::Command::new("ip").args(command.split(' ')).status();
                 assert!(status.expect("iproute2 is installed").success());
                 device(&mut Netlink::open().unwrap(), "weir_lo").unwrap().expect("it has an address")
             };
             let up = lo_after("link set lo up");
-            assert_eq!((up.up, missing().unwrap().len()), (true, 0));
+            assert_eq!((up.up, unusable_interfaces().unwrap().len()), (true, 0));
             let down = lo_after("link set lo down");
             assert_eq!((down.up, down.if_mtu, down.mtu()), (false, up.if_mtu, Mtu::M4096));
             assert!(down.notes[0].contains("ip link set lo up"), "{:?}", down.notes);

@@ -60,7 +60,7 @@ impl Moderation {
 
     /// The listed deadline has passed. If it was that of an earlier wait, returns the current deadline, with which
     /// the CQ must be listed again.
-    pub fn time_is_over(&mut self, now: u64) -> Option<u64> {
+    pub fn deadline_passed(&mut self, now: u64) -> Option<u64> {
         let later = self.due.filter(|due| *due > now);
         self.listed = later.is_some();
         later
@@ -157,9 +157,9 @@ mod tests {
         assert!(moderation.end());
         assert_eq!(moderation.completion(false), Verdict::Start(2000));
         assert!(!moderation.start(3000), "it is still listed");
-        assert_eq!(moderation.time_is_over(2100), Some(3000));
+        assert_eq!(moderation.deadline_passed(2100), Some(3000));
         assert_eq!(moderation.completion(true), Verdict::Fire);
-        assert_eq!(moderation.time_is_over(3000), None);
+        assert_eq!(moderation.deadline_passed(3000), None);
         assert!(moderation.end());
         assert!(!moderation.end());
     }

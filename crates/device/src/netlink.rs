@@ -212,7 +212,7 @@ mod tests {
         let mut netlink = Netlink::open().unwrap();
         for _ in 0..2 {
             let links = netlink.links().unwrap();
-            let mut told: Vec<(String, IpAddr)> = nix::ifaddrs::getifaddrs()
+            let mut expected: Vec<(String, IpAddr)> = nix::ifaddrs::getifaddrs()
                 .unwrap()
                 .filter_map(|found| {
                     let storage = found.address?;
@@ -226,9 +226,9 @@ mod tests {
                 .iter()
                 .flat_map(|link| link.addresses.iter().map(|address| (link.name.clone(), *address)))
                 .collect();
-            told.sort();
+            expected.sort();
             ours.sort();
-            assert_eq!(ours, told);
+            assert_eq!(ours, expected);
             let lo = links.iter().find(|link| link.name == "lo").expect("every namespace has a loopback interface");
             assert_eq!((lo.index, lo.mac), (1, [0; 6]));
             assert!(lo.mtu >= 1280 && lo.flags & libc::IFF_LOOPBACK as u32 != 0, "{lo:?}");

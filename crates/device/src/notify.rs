@@ -52,7 +52,7 @@ impl<T> Notify<T> {
             if unsafe { libc::read(self.fd(), (&raw mut count).cast(), 8) } != 8 {
                 return Err(std::io::Error::last_os_error().into());
             }
-            if let Some(event) = self.taken() {
+            if let Some(event) = self.pop() {
                 return Ok(event);
             }
         }
@@ -60,7 +60,7 @@ impl<T> Notify<T> {
 
     /// Takes the oldest event, after the caller has read eight bytes from the descriptor. `None`: [`Notify::remove`]
     /// has dropped the event since the descriptor was read.
-    pub fn taken(&self) -> Option<T> {
+    pub fn pop(&self) -> Option<T> {
         self.events().pop_front()
     }
 

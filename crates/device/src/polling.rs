@@ -53,13 +53,13 @@ impl Polling {
 
     /// Whether a program polls repeatedly.
     #[inline]
-    pub fn somebody_polls(&self) -> bool {
+    pub fn program_polls(&self) -> bool {
         self.mode.load(Ordering::Relaxed) == TICKING
     }
 
     /// A poll looked for arrivals; `worked`: it found work. Returns how many such polls there were, wrapping.
     #[inline]
-    pub fn drove(&self, worked: bool) -> u32 {
+    pub fn note_drive(&self, worked: bool) -> u32 {
         let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
         self.polls.store(polls, Ordering::Relaxed);
         if worked {
@@ -71,8 +71,8 @@ impl Polling {
     /// A poll drove the engine and found nothing, at the time `now` (nanoseconds). True: that made the program a
     /// poller, and the caller must wake the thread.
     #[inline]
-    pub fn in_vain(&self, now: impl FnOnce() -> u64) -> bool {
-        if self.somebody_polls() || self.empty.fetch_add(1, Ordering::Relaxed) < POLLER_AFTER {
+    pub fn note_empty_poll(&self, now: impl FnOnce() -> u64) -> bool {
+        if self.program_polls() || self.empty.fetch_add(1, Ordering::Relaxed) < POLLER_AFTER {
             return false;
         }
         self.empty.store(0, Ordering::Relaxed);
@@ -93,10 +93,10 @@ impl Polling {
 
     /// The thread checks whether a program still polls, a `TICK` after the switch or the last check. If not, the
     /// thread watches again.
-    pub fn look(&self) -> bool {
+    pub fn still_polled(&self) -> bool {
         let worth = self.worth();
         let since = worth.wrapping_sub(self.seen.swap(worth, Ordering::Relaxed));
-        if self.somebody_polls() && since >= STILL_POLLS {
+        if self.program_polls() && since >= STILL_POLLS {
             return true;
         }
         self.hand_over();

@@ -3,7 +3,7 @@
 //! Both QPs know what their programs exchanged out of band: the two QPNs and the first PSN of each direction. A key
 //! ([`PairKey`]) is derived from them. The answer to a hello carries, for each QP towards the asker, a [`Proof`] under
 //! that key. The proof seals what the prover demands: a *tag* that packets to its QP carry in place of an omitted
-//! ICRC, and the prover's *life* (its incarnation), by which later answers show that they come from the same process.
+//! ICRC, and the prover's *incarnation*, by which later answers show that they come from the same process.
 //! A process that takes the port of a dead peer has neither.
 //!
 //! A hello itself contains no QPNs and PSNs, so that a program that answers at the port of a foreign peer has to guess
@@ -39,7 +39,7 @@ impl Secret {
     }
 
     /// Identifies this process to a peer until it ends.
-    pub fn life(&self, peer: &PeerKey) -> u64 {
+    pub fn incarnation(&self, peer: &PeerKey) -> u64 {
         self.of_peer(b'l', peer)
     }
 
@@ -66,9 +66,9 @@ impl Secret {
     }
 }
 
-/// The answer of the process with a `life` to a nonce.
-pub fn alive(life: u64, nonce: u64) -> u64 {
-    let mut hasher = SipHasher24::new_with_keys(life, u64::from(b'a'));
+/// The answer of the process with an `incarnation` to a nonce.
+pub fn alive(incarnation: u64, nonce: u64) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(incarnation, u64::from(b'a'));
     hasher.write_u64(nonce);
     hasher.finish()
 }
@@ -79,7 +79,7 @@ pub struct Demand {
     /// Packets to the prover's QP carry this where the ICRC is omitted.
     pub tag: u32,
     /// The prover's incarnation.
-    pub life: u64,
+    pub incarnation: u64,
 }
 
 /// A proof in its wire format.
@@ -106,7 +106,7 @@ impl PairKey {
         let mask = self.mask(prover, nonce);
         proof[..ID].copy_from_slice(&self.id(prover, nonce));
         proof[ID..ID + 4].copy_from_slice(&demand.tag.to_be_bytes());
-        proof[ID + 4..].copy_from_slice(&demand.life.to_be_bytes());
+        proof[ID + 4..].copy_from_slice(&demand.incarnation.to_be_bytes());
         proof[ID..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
         Proof(proof)
     }
@@ -117,8 +117,11 @@ impl PairKey {
         let proof = proofs.find(|proof| proof.0[..ID] == id)?;
         let mut sealed: [u8; SEALED] = proof.0[ID..].try_into().expect("the rest of a proof");
         sealed.iter_mut().zip(self.mask(prover, nonce)).for_each(|(byte, mask)| *byte ^= mask);
-        let (tag, life) = sealed.split_first_chunk().expect("four bytes and eight");
-        Some(Demand { tag: u32::from_be_bytes(*tag), life: u64::from_be_bytes(life.try_into().expect("eight bytes")) })
+        let (tag, incarnation) = sealed.split_first_chunk().expect("four bytes and eight");
+        Some(Demand {
+            tag: u32::from_be_bytes(*tag),
+            incarnation: u64::from_be_bytes(incarnation.try_into().expect("eight bytes")),
+        })
     }
 
     fn id(&self, prover: u32, nonce: u64) -> [u8; ID] {
@@ -149,7 +152,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    const DEMAND: Demand = Demand { tag: 0x1234_5678, life: 0x0102_0304_0506_0708 };
+    const DEMAND: Demand = Demand { tag: 0x1234_5678, incarnation: 0x0102_0304_0506_0708 };
 
     #[test]
     fn a_proof_holds_for_its_qps_its_psn_and_its_nonce_alone() {
@@ -168,11 +171,11 @@ mod tests {
     fn values_differ_between_peers_and_secrets() {
         let (secret, other) = (Secret::new().unwrap(), Secret::new().unwrap());
         let peer = |port| ([127, 0, 0, 1].into(), [127, 0, 0, 1].into(), port);
-        assert_eq!(secret.life(&peer(1)), secret.life(&peer(1)));
-        assert_ne!(secret.life(&peer(1)), secret.life(&peer(2)));
-        assert_ne!(secret.life(&peer(1)), other.life(&peer(1)));
-        assert_ne!(secret.life(&peer(1)), secret.nonce(&peer(1)));
+        assert_eq!(secret.incarnation(&peer(1)), secret.incarnation(&peer(1)));
+        assert_ne!(secret.incarnation(&peer(1)), secret.incarnation(&peer(2)));
+        assert_ne!(secret.incarnation(&peer(1)), other.incarnation(&peer(1)));
+        assert_ne!(secret.incarnation(&peer(1)), secret.nonce(&peer(1)));
         assert_ne!(secret.tag(5, 1), secret.tag(5, 2));
-        assert_ne!(alive(secret.life(&peer(1)), 9), alive(secret.life(&peer(1)), 10));
+        assert_ne!(alive(secret.incarnation(&peer(1)), 9), alive(secret.incarnation(&peer(1)), 10));
     }
 }

@@ -1,7 +1,7 @@
 //! Queue pairs of the verbs: creation, posting, modification, destruction.
 
 use crate::context::{LIMITS, Pd};
-use crate::cq::{Cq, Places};
+use crate::cq::{Cq, RetiredWqes};
 use crate::engine::host::QpHost;
 use crate::engine::quirks::Reads;
 use crate::handover::Bell;
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub protocol: Mutex<weir_transport::Qp>,
     pub send_cq: Arc<Cq>,
     pub recv_cq: Arc<Cq>,
-    pub places: Arc<Places>,
+    pub retired: Arc<RetiredWqes>,
     pub events: Arc<Notify<AsyncEvent>>,
     pub bell: Bell,
     /// Its network page faults.
@@ -123,7 +123,7 @@ impl Shared {
 
     /// Selects the SRQ that a new message names. Returns the protection domain of the SRQ, `None` if the domain has
     /// no SRQ of that number.
-    pub fn name_srq(&self, number: u32) -> Option<u32> {
+    pub fn select_srq(&self, number: u32) -> Option<u32> {
         let Receives::Domain(xrcd) = &self.receives else { return None };
         let srq = xrcd.domain.find(number)?;
         let pd = srq.pd;
@@ -133,16 +133,16 @@ impl Shared {
     }
 
     /// Whether the CQ of its receives depends on the SRQ that the message names.
-    pub fn receives_vary(&self) -> bool {
+    pub fn recv_cq_varies(&self) -> bool {
         matches!(self.receives, Receives::Domain(_))
     }
 
     /// Adds a completion to its CQ.
     pub fn complete(&self, queue: Queue, completion: Completion, solicited: bool) {
-        let push = |cq: &Cq| cq.push(queue, completion, &self.places, solicited);
+        let push = |cq: &Cq| cq.push(queue, completion, &self.retired, solicited);
         match queue {
             Queue::Send => push(&self.send_cq),
-            Queue::Receive if self.receives_vary() => {
+            Queue::Receive if self.recv_cq_varies() => {
                 if let Some(cq) = self.named().as_ref().and_then(|srq| srq.cq.as_ref()) {
                     push(cq);
                 }
@@ -208,7 +208,7 @@ impl Qp {
                 protocol: Mutex::new(protocol),
                 send_cq: send_cq.clone(),
                 recv_cq: recv_cq.clone(),
-                places: Arc::default(),
+                retired: Arc::default(),
                 events: pd.context.events.clone(),
                 bell: Bell::new(),
                 faults: Arc::new(QpFaults::new(num)),
@@ -276,7 +276,7 @@ impl Qp {
         }
         match state {
             QpState::Reset => adapter.disconnect(&self.shared),
-            QpState::Rtr if self.shared.service == Service::Ud => adapter.welcome_strangers(),
+            QpState::Rtr if self.shared.service == Service::Ud => adapter.expect_foreign_senders(),
             _ => {}
         }
         Ok(())
@@ -337,8 +337,8 @@ impl Qp {
             for posted in [&shared.posted.send, &shared.posted.recv] {
                 posted.store(0, Ordering::Relaxed);
             }
-            shared.places.send_retired.store(0, Ordering::Release);
-            shared.places.recv_retired.store(0, Ordering::Release);
+            shared.retired.send.store(0, Ordering::Release);
+            shared.retired.recv.store(0, Ordering::Release);
         }
         (result, state, dest)
     }
@@ -359,7 +359,7 @@ impl Qp {
         let shared = &*self.shared;
         let mut protocol = shared.lock();
         self.check(&protocol)?;
-        if Posted::full(&shared.posted.send, &shared.places.send_retired, self.caps.max_send_wr) {
+        if Posted::full(&shared.posted.send, &shared.retired.send, self.caps.max_send_wr) {
             return Err(PostError::QueueFull);
         }
         protocol.post_send_to(wr, to)?;
@@ -375,7 +375,7 @@ impl Qp {
         let mut protocol = shared.lock();
         self.check(&protocol)?;
         let used = shared.posted.send.load(Ordering::Relaxed);
-        let used = used.wrapping_sub(shared.places.send_retired.load(Ordering::Acquire));
+        let used = used.wrapping_sub(shared.retired.send.load(Ordering::Acquire));
         if used.saturating_add(count) > self.caps.max_send_wr {
             return Err(PostError::QueueFull);
         }
@@ -397,7 +397,7 @@ impl Qp {
         let shared = &*self.shared;
         let mut protocol = shared.lock();
         self.check(&protocol)?;
-        if Posted::full(&shared.posted.recv, &shared.places.recv_retired, self.caps.max_recv_wr) {
+        if Posted::full(&shared.posted.recv, &shared.retired.recv, self.caps.max_recv_wr) {
             return Err(PostError::QueueFull);
         }
         protocol.post_recv(wr)?;

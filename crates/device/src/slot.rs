@@ -7,7 +7,7 @@
 use crate::Errno;
 use crate::relay::incoming::Incoming;
 use std::io;
-use weir_link::{Ports, Without};
+use weir_link::{DisabledFeatures, Ports};
 
 /// Bits of a QPN that count QPs within a process.
 pub const INDEX_BITS: u32 = 14;
@@ -80,13 +80,13 @@ impl From<ClaimError> for Errno {
 
 impl Slot {
     /// Claims a free slot and its UDP port.
-    pub fn claim(without: Without) -> Result<(Slot, Ports), ClaimError> {
+    pub fn claim(disabled: DisabledFeatures) -> Result<(Slot, Ports), ClaimError> {
         // A random start keeps a new process from receiving packets for one that has just ended.
         let start = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))? as u16;
-        Self::claim_one_of((0..SLOTS).map(|step| start.wrapping_add(step) % SLOTS), without)
+        Self::claim_one_of((0..SLOTS).map(|step| start.wrapping_add(step) % SLOTS), disabled)
     }
 
-    fn claim_one_of(slots: impl Iterator<Item = u16>, without: Without) -> Result<(Slot, Ports), ClaimError> {
+    fn claim_one_of(slots: impl Iterator<Item = u16>, disabled: DisabledFeatures) -> Result<(Slot, Ports), ClaimError> {
         let taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
         let (mut names, mut ports) = (0, 0);
         for number in slots.filter(|slot| is_used(*slot)) {
@@ -98,7 +98,7 @@ impl Slot {
                 }
                 Err(error) => return Err(error.into()),
             };
-            match Ports::bind(FIRST_PORT + number, without) {
+            match Ports::bind(FIRST_PORT + number, disabled) {
                 Ok(ports) => return Ok((Slot { number, incoming }, ports)),
                 Err(error) if taken(&error) => ports += 1,
                 Err(error) => return Err(error.into()),
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn slots_are_exclusive_and_come_back() {
-        let (a, _ports) = Slot::claim(Without::empty()).unwrap();
-        let (b, _more) = Slot::claim(Without::empty()).unwrap();
+        let (a, _ports) = Slot::claim(DisabledFeatures::empty()).unwrap();
+        let (b, _more) = Slot::claim(DisabledFeatures::empty()).unwrap();
         assert_ne!(a.number(), b.number());
         let number = a.number();
         assert!(Incoming::claim(&name(number)).is_err());
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn without_a_free_slot_the_error_says_what_to_do() {
-        let (a, _ports) = Slot::claim(Without::empty()).unwrap();
-        let (b, more) = Slot::claim(Without::empty()).unwrap();
+        let (a, _ports) = Slot::claim(DisabledFeatures::empty()).unwrap();
+        let (b, more) = Slot::claim(DisabledFeatures::empty()).unwrap();
         let slots = [0, a.number(), b.number(), SLOTS - 1];
         // The name of slot `b` is free, its port is not.
         drop(b);
-        let error = Slot::claim_one_of(slots.into_iter(), Without::empty()).map(|_| ()).unwrap_err();
+        let error = Slot::claim_one_of(slots.into_iter(), DisabledFeatures::empty()).map(|_| ()).unwrap_err();
         assert!(matches!(error, ClaimError::Exhausted { names: 1, ports: 1 }), "{error}");
         let text = error.to_string();
         assert!(
@@ -154,7 +154,7 @@ mod tests {
         match unsafe { nix::unistd::fork() }.unwrap() {
             nix::unistd::ForkResult::Child => {
                 let limited = setrlimit(Resource::RLIMIT_NOFILE, 0, 0).is_ok();
-                let claimed = Slot::claim(Without::empty()).map(|_| ());
+                let claimed = Slot::claim(DisabledFeatures::empty()).map(|_| ());
                 let right = matches!(&claimed, Err(error @ ClaimError::System(e))
                     if e.raw_os_error() == Some(libc::EMFILE) && error.to_string().contains("ulimit -n"));
                 // SAFETY: ends the child.

@@ -15,7 +15,7 @@ pub struct Trust {
     own: u32,
     /// One table for each IP family.
     tables: [Table; 2],
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 /// The users that have the port on all addresses of one family.
@@ -26,12 +26,12 @@ struct Table {
 }
 
 /// How long an entry is valid: the port may pass to another user.
-const HOLDS: Duration = Duration::from_secs(1);
+const VALID_FOR: Duration = Duration::from_secs(1);
 /// How soon the table is read again for a user that is not in it. The kernel's table is long on some machines, and any
 /// user can cause it to be read.
-const AGAIN: Duration = Duration::from_millis(50);
+const REREAD_AFTER: Duration = Duration::from_millis(50);
 /// How often a user that is not believed is reported.
-const TELL: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// The overflow UID, which the kernel shows for users without a UID here. Several users may share it, so it is never
 /// believed.
 const OVERFLOW_UID: u32 = 65534;
@@ -40,14 +40,14 @@ impl Trust {
     /// For this process's user.
     pub fn new() -> Self {
         // SAFETY: a call without arguments that cannot fail.
-        Trust { own: unsafe { libc::getuid() }, tables: Default::default(), told: None }
+        Trust { own: unsafe { libc::getuid() }, tables: Default::default(), reported: None }
     }
 
     /// Whether a process of a user may connect at all.
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
         let may = self.is_own_or_root(user) || self.has_port(user, false, now) || self.has_port(user, true, now);
         if !may {
-            self.tell(user, now);
+            self.report(user, now);
         }
         may
     }
@@ -56,7 +56,7 @@ impl Trust {
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
         let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6(), now);
         if !believed {
-            self.tell(user, now);
+            self.report(user, now);
         }
         believed
     }
@@ -68,7 +68,7 @@ impl Trust {
     fn has_port(&mut self, user: u32, v6: bool, now: Instant) -> bool {
         let table = &mut self.tables[usize::from(v6)];
         let found = table.owners.contains(&user);
-        let holds = if found { HOLDS } else { AGAIN };
+        let holds = if found { VALID_FOR } else { REREAD_AFTER };
         if table.read.is_some_and(|read| now - read < holds) {
             return found && user != OVERFLOW_UID;
         }
@@ -77,9 +77,9 @@ impl Trust {
         user != OVERFLOW_UID && table.owners.contains(&user)
     }
 
-    fn tell(&mut self, user: u32, now: Instant) {
-        if self.told.is_none_or(|told| now - told >= TELL) {
-            self.told = Some(now);
+    fn report(&mut self, user: u32, now: Instant) {
+        if self.reported.is_none_or(|reported| now - reported >= REPORT_INTERVAL) {
+            self.reported = Some(now);
             tracing::warn!("user {user} hands over packets, but does not have UDP port {ROCE_PORT}: dropped");
         }
     }

@@ -100,7 +100,7 @@ impl Watch {
     }
 
     /// Adds a queue of events, for as long as `events` lives.
-    pub fn tell(&self, events: &Arc<Notify<AsyncEvent>>) {
+    pub fn add_listener(&self, events: &Arc<Notify<AsyncEvent>>) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(events));
@@ -112,7 +112,7 @@ impl Watch {
     }
 
     /// Reads the kernel's notifications, logs losses and raises the events of the changes.
-    pub fn look(&self) {
+    pub fn process_notifications(&self) {
         if !self.concerns_interface() {
             return;
         }
@@ -122,12 +122,12 @@ impl Watch {
             tracing::warn!("{}: {line}", self.name);
         }
         for event in changes(&before, &now) {
-            self.tell_all(event);
+            self.raise_in_all_contexts(event);
         }
     }
 
     /// Raises an event in all contexts.
-    pub fn tell_all(&self, event: AsyncEvent) {
+    pub fn raise_in_all_contexts(&self, event: AsyncEvent) {
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.push(event));
     }
@@ -245,18 +245,18 @@ mod tests {
             let device = interfaces::device(&mut netlink, "weir_lo").unwrap().expect("it is up");
             let watch = Watch::new(&device, netlink).unwrap();
             let events = Arc::new(Notify::new().unwrap());
-            watch.tell(&events);
-            let told = |command: &str| {
+            watch.add_listener(&events);
+            let events_after = |command: &str| {
                 ip(command);
-                watch.look();
+                watch.process_notifications();
                 std::iter::from_fn(|| waits(&events).then(|| events.take().unwrap())).collect::<Vec<_>>()
             };
             let port = AsyncEvent::Port;
-            assert_eq!(told("addr add 10.9.8.7/32 dev lo"), [port(PortEvent::GidChange)]);
-            assert_eq!(told("link set lo mtu 9000"), []);
-            let down = told("link set lo down");
+            assert_eq!(events_after("addr add 10.9.8.7/32 dev lo"), [port(PortEvent::GidChange)]);
+            assert_eq!(events_after("link set lo mtu 9000"), []);
+            let down = events_after("link set lo down");
             assert_eq!(down[0], port(PortEvent::Error), "{down:?}");
-            assert_eq!(told("link set lo up").last(), Some(&port(PortEvent::Active)));
+            assert_eq!(events_after("link set lo up").last(), Some(&port(PortEvent::Active)));
         })
         .join()
         .unwrap();
@@ -278,15 +278,15 @@ mod tests {
             gids: gids.iter().map(|gid| Some(gid.parse().unwrap())).collect(),
         };
         let up = seen(true, true, &["10.0.0.1", "10.0.0.2"]);
-        let said = |now: &Seen| losses("eth7", &up, now);
-        assert_eq!(said(&up), Vec::<String>::new());
-        let down = said(&seen(true, false, &["10.0.0.1", "10.0.0.2"]));
+        let losses_at = |now: &Seen| losses("eth7", &up, now);
+        assert_eq!(losses_at(&up), Vec::<String>::new());
+        let down = losses_at(&seen(true, false, &["10.0.0.1", "10.0.0.2"]));
         assert!(down.len() == 1 && down[0].contains("`ip link set eth7 up`"), "{down:?}");
-        let address = said(&seen(true, true, &["10.0.0.2"]));
+        let address = losses_at(&seen(true, true, &["10.0.0.2"]));
         assert!(address.len() == 1 && address[0].contains("`ip addr add 10.0.0.1/PREFIX dev eth7`"), "{address:?}");
-        assert_eq!(said(&seen(true, false, &[])).len(), 2, "both addresses");
+        assert_eq!(losses_at(&seen(true, false, &[])).len(), 2, "both addresses");
         let gone = seen(false, false, &[]);
-        assert!(said(&gone).len() == 1 && said(&gone)[0].contains("eth7 is gone"), "{:?}", said(&gone));
+        assert!(losses_at(&gone).len() == 1 && losses_at(&gone)[0].contains("eth7 is gone"), "{:?}", losses_at(&gone));
         assert_eq!(losses("eth7", &gone, &gone).len(), 0, "once");
     }
 

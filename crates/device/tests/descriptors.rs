@@ -11,7 +11,7 @@ use weir_transport::Profile;
 struct Exhausted(Vec<File>);
 
 /// Runs tests one at a time, because they share the descriptors of the process.
-fn alone() -> MutexGuard<'static, ()> {
+fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -41,7 +41,7 @@ fn open_descriptors() -> usize {
 
 #[test]
 fn opening_fails_cleanly_until_there_are_enough() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let mut needed = None;
     for free in 0..64 {
         let before = open_descriptors();
@@ -76,7 +76,7 @@ fn opening_fails_cleanly_until_there_are_enough() {
 
 #[test]
 fn an_open_port_keeps_its_attributes() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let context = Context::open("weir_lo").unwrap();
     let look = || {
         let port = context.port();
@@ -93,7 +93,7 @@ fn an_open_port_keeps_its_attributes() {
 #[test]
 #[ignore = "needs root"]
 fn a_new_address_is_not_a_fatal_event() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     // A network namespace of this thread and of the programs that it starts.
     std::thread::spawn(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");

@@ -83,14 +83,14 @@ fn a_single_line_says_why_and_what_to_do() {
 
     // The other QP is still in RESET and does not respond.
     let cq = context.create_cq(8, None, 0).unwrap();
-    let [alone, deaf] = [(); 2].map(|()| pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap());
+    let [connected, unconnected] = [(); 2].map(|()| pd.create_qp(&create(Service::Rc), &cq, &cq).unwrap());
     let rest = QpAttr { timeout: 1, max_rd_atomic: 1, max_dest_rd_atomic: 1, ..QpAttr::default() };
-    connect_with(&context, &alone, deaf.num(), &rest);
-    post(&alone);
+    connect_with(&context, &connected, unconnected.num(), &rest);
+    post(&connected);
     assert_eq!(ended(&cq, 3), [Status::RetryExceeded, Status::WrFlushed, Status::WrFlushed]);
-    let lines = warnings(alone.num());
+    let lines = warnings(connected.num());
     assert_eq!(lines.len(), 1, "{lines:?}");
-    let peer = format!("its request to QP {:#08x} at 127.0.0.1, PSN 0x000000", deaf.num());
+    let peer = format!("its request to QP {:#08x} at 127.0.0.1, PSN 0x000000", unconnected.num());
     for part in [peer.as_str(), "RetryExceeded after ", " tries", "firewall", "timeout or retry_cnt"] {
         assert!(lines[0].contains(part), "{part:?} is not in {lines:?}");
     }

@@ -37,7 +37,7 @@ fn flawed(name: &str, timeout: Duration) -> Profile {
 
 #[test]
 fn a_read_that_faults_at_the_responder_waits_as_long_as_real_adapters_do() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let (client, server) = (Side::new(&flawed("rnr", LONG)), Side::new(&flawed("rnr", LONG)));
     let [qp, _peer] = client.pair(&server);
     greet(&qp, &client, &server);
@@ -65,7 +65,7 @@ fn a_read_that_faults_at_the_responder_waits_as_long_as_real_adapters_do() {
 
 #[test]
 fn writes_wait_for_local_pages_and_get_rnr_naks_for_remote_pages() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let (client, server) = (Side::new(&flawed("writes", LONG)), Side::new(&flawed("writes", LONG)));
     let [qp, _peer] = client.pair(&server);
     greet(&qp, &client, &server);
@@ -84,7 +84,7 @@ fn writes_wait_for_local_pages_and_get_rnr_naks_for_remote_pages() {
 
 #[test]
 fn a_response_that_meets_a_fault_is_dropped_and_requested_again() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let client = Side::new(&flawed("discards", LONG));
     let server = Side::new(&Profile { name: "behind-it".into(), ..Profile::ideal() });
     let [qp, _peer] = client.pair(&server);
@@ -134,7 +134,7 @@ fn is_pending(before: Counts) {
 #[test]
 fn a_request_posted_while_a_read_is_pending_is_lost_until_the_ack_timeout() {
     const TIMEOUT: Duration = ms(400);
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let (alone, counted) = damming("one-read", TIMEOUT, 1);
     assert!(alone < TIMEOUT, "{alone:?} {counted:?}");
     assert_eq!((counted.lost, counted.ack_timeouts), (0, 0));
@@ -161,7 +161,7 @@ fn forgotten_requesters_are_notified_late_and_keep_retransmitting() {
     const RESOLVE: Duration = ms(150);
     const SEARCH: Duration = ms(30);
     const QPS: usize = 6;
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let flawed = flawed("flood", LONG);
     let page_faults = PageFaults { resolve: Delay::exactly(RESOLVE), ..flawed.page_faults };
     let profile = Profile { page_faults, flood: Some(Flood { remembered: 2, search: SEARCH }), ..flawed };
@@ -187,7 +187,7 @@ fn forgotten_requesters_are_notified_late_and_keep_retransmitting() {
 
 #[test]
 fn reads_of_all_qps_share_a_small_limit() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let profile = Profile { name: "few-places".into(), outstanding_reads: Some(2), ..slow("few-places", ms(0)) };
     let client = Side::new(&profile);
     let servers = ["one", "another"].map(|name| Side::new(&Profile { name: name.into(), ..Profile::ideal() }));

@@ -46,7 +46,7 @@ impl Adapter {
     fn post(&self, qp: u32) {
         *self.qps[qp as usize].posted.lock().unwrap() += 1;
         self.doorbells.ring(&self.qps[qp as usize].bell, qp);
-        self.engine.want(|engine| self.turn(engine));
+        self.engine.want_turn(|engine| self.turn(engine));
     }
 
     fn poll(&self) -> bool {

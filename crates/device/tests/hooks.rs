@@ -73,11 +73,11 @@ fn at_each_allocation(pd: &Arc<Pd>, memory: &[u8], mut work: impl FnMut()) -> u3
 
 #[test]
 fn a_region_can_be_deregistered_inside_any_allocation() {
-    let (tell, told) = mpsc::channel::<String>();
-    std::thread::spawn(move || everything(&tell));
+    let (reporter, reports) = mpsc::channel::<String>();
+    std::thread::spawn(move || everything(&reporter));
     let mut last = "the beginning".to_string();
     loop {
-        match told.recv_timeout(Duration::from_secs(120)) {
+        match reports.recv_timeout(Duration::from_secs(120)) {
             Ok(done) => last = done,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 eprintln!("no progress after {last}");
@@ -91,7 +91,7 @@ fn a_region_can_be_deregistered_inside_any_allocation() {
 }
 
 /// Calls control verbs of all kinds, while other threads keep the engine and its locks busy.
-fn everything(tell: &mpsc::Sender<String>) {
+fn everything(reporter: &mpsc::Sender<String>) {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let memory = vec![1u8; 64 << 10];
@@ -108,7 +108,7 @@ fn everything(tell: &mpsc::Sender<String>) {
         let ring = |qp: &Qp, state| qp.modify(&QpAttr { qp_state: state, ..QpAttr::default() }, AttrMask::STATE);
         let each = |what: &str, work: &mut dyn FnMut()| {
             let count = at_each_allocation(&pd, memory, work);
-            tell.send(format!("{what}, with {count} allocations")).unwrap();
+            reporter.send(format!("{what}, with {count} allocations")).unwrap();
         };
         each("regions", &mut || {
             let [a, b] = [0, 8192].map(|at| pd.reg_mr(addr + at, 16384, addr + at, access).unwrap());
@@ -143,7 +143,7 @@ fn everything(tell: &mpsc::Sender<String>) {
         let mut handles: Vec<AddressHandle> = Vec::new();
         each("address handles", &mut || handles.push(pd.create_ah(&to_self(&context)).unwrap()));
         busy.store(false, Ordering::Relaxed);
-        tell.send("all".into()).unwrap();
+        reporter.send("all".into()).unwrap();
     });
 }
 

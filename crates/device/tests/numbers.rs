@@ -10,7 +10,7 @@ use weir_device::{Context, Cq, Errno, Pd, Qp, QpCreate};
 use weir_transport::{QpCaps, Service};
 
 /// The tests take turns, because each may use all numbers of this process.
-fn alone() -> MutexGuard<'static, ()> {
+fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -35,7 +35,7 @@ impl Maker {
 
 #[test]
 fn queue_pairs_may_come_and_go_at_any_pace() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let maker = Maker::new(&open());
     // More QPs than there are numbers, in less time than a retired QP keeps its number.
     let mut seen = HashMap::new();
@@ -53,7 +53,7 @@ fn queue_pairs_may_come_and_go_at_any_pace() {
 
 #[test]
 fn ten_thousand_qps_are_destroyed_and_created_again() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let maker = Maker::new(&open());
     for round in 0..3 {
         let made: Vec<_> = (0..10_000)
@@ -65,7 +65,7 @@ fn ten_thousand_qps_are_destroyed_and_created_again() {
 
 #[test]
 fn max_qp_queue_pairs_can_exist_and_no_more() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let maker = Maker::new(&open());
     // Retired QPs do not count.
     for _ in 0..100 {

@@ -33,8 +33,8 @@ impl Adapter {
     /// An adapter with a program that polls.
     fn new() -> Arc<Adapter> {
         let polling = Polling::new(false);
-        while !polling.in_vain(|| 0) {
-            polling.drove(false);
+        while !polling.note_empty_poll(|| 0) {
+            polling.note_drive(false);
         }
         let (engine, armed) = (Mutex::new(()), AtomicBool::new(false));
         Arc::new(Adapter { polling, engine, armed, kick: Mutex::default(), kicked: Condvar::new() })
@@ -42,15 +42,15 @@ impl Adapter {
 
     fn turn(&self) {
         let _held = self.engine.lock().unwrap();
-        if !self.polling.somebody_polls() {
+        if !self.polling.program_polls() {
             self.armed.store(true, Ordering::Relaxed);
         }
     }
 
     fn poll(&self) {
         self.turn();
-        self.polling.drove(false);
-        if self.polling.in_vain(|| 0) {
+        self.polling.note_drive(false);
+        if self.polling.note_empty_poll(|| 0) {
             self.kick();
         }
     }
@@ -69,9 +69,9 @@ impl Adapter {
     /// The engine's thread; returns when it would sleep for ever.
     fn thread(&self) {
         loop {
-            if self.polling.somebody_polls() {
+            if self.polling.program_polls() {
                 self.kick.lock().unwrap().pending = false;
-                if self.polling.look() {
+                if self.polling.still_polled() {
                     continue;
                 }
             } else {
@@ -106,7 +106,7 @@ fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
         adapter.kick.lock().unwrap().over = true;
         adapter.kicked.notify_one();
         engine.join().unwrap();
-        assert!(!adapter.polling.somebody_polls(), "no program polls, and the thread leaves the sockets alone");
+        assert!(!adapter.polling.program_polls(), "no program polls, and the thread leaves the sockets alone");
         assert!(adapter.armed.load(Ordering::Relaxed), "the thread sleeps without a wake-up");
     });
 }
@@ -134,7 +134,7 @@ fn a_poller_stops() {
 fn a_program_polls_while_the_thread_checks_for_pollers() {
     let often = |a: &Adapter| {
         for _ in 0..=POLLER_AFTER {
-            a.polling.in_vain(|| 0);
+            a.polling.note_empty_poll(|| 0);
         }
         a.sleep();
     };

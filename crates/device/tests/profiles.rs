@@ -16,7 +16,7 @@ use weir_transport::{PageFaults, Profile, Status};
 #[test]
 fn a_fault_takes_its_time_and_access_to_present_pages_does_not() {
     const TIME: Duration = ms(150);
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let side = Side::new(&slow("takes-its-time", TIME));
     let [qp, _peer] = side.pair(&side);
     greet(&qp, &side, &side);
@@ -46,7 +46,7 @@ fn a_fault_takes_its_time_and_access_to_present_pages_does_not() {
 #[test]
 fn faults_are_resolved_one_after_the_other_where_an_adapter_does_so() {
     const TIME: Duration = ms(30);
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let profile = slow("one-by-one", TIME);
     let serial = Profile { page_faults: PageFaults { serial: true, ..profile.page_faults }, ..profile };
     let side = Side::new(&serial);
@@ -67,7 +67,7 @@ fn faults_are_resolved_one_after_the_other_where_an_adapter_does_so() {
 #[test]
 fn pages_invalidated_before_they_are_due_are_brought_in_again() {
     const TIME: Duration = ms(200);
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let side = Side::new(&slow("invalidated", TIME));
     let [qp, _peer] = side.pair(&side);
     greet(&qp, &side, &side);
@@ -87,7 +87,7 @@ fn pages_invalidated_before_they_are_due_are_brought_in_again() {
 
 #[test]
 fn long_messages_are_complete_when_pages_are_late() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let side = Side::new(&slow("long", ms(2)));
     let [qp, _peer] = side.pair(&side);
     let (source, target) = (Memory::on_demand(&side, 600), Memory::on_demand(&side, 600));
@@ -104,7 +104,7 @@ fn long_messages_are_complete_when_pages_are_late() {
 
 #[test]
 fn missing_memory_is_reported_when_a_fault_takes_its_time() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let side = Side::new(&slow("missing", ms(5)));
     let [qp, _peer] = side.pair(&side);
     let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 2));
@@ -122,7 +122,7 @@ fn missing_memory_is_reported_when_a_fault_takes_its_time() {
 
 #[test]
 fn an_adapter_without_odp_refuses_odp_calls() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let profile = Profile { name: "without".into(), on_demand: false, ..Profile::ideal() };
     let side = Side::new(&profile);
     assert!(!side.context.has_on_demand() && open().has_on_demand());
@@ -141,7 +141,7 @@ fn an_adapter_without_odp_refuses_odp_calls() {
 
 #[test]
 fn an_ideal_adapter_sends_no_rnr_naks_and_loses_nothing() {
-    let _alone = alone();
+    let _serial = one_at_a_time();
     let side = Side::new(&Profile { name: "perfect".into(), ..Profile::ideal() });
     let [qp, _peer] = side.pair(&side);
     greet(&qp, &side, &side);

@@ -16,7 +16,7 @@
 //! Datagrams that fault injection affected, or that the adapter itself loses, have a comment that says so. Wrap a
 //! carrier in [`Capture`] first and then in [`crate::faults`]: dropped datagrams are in the file and not on the wire.
 
-use crate::{Arrival, Carrier, Fate, Inbox, Outbox, Trouble, clock};
+use crate::{Arrival, Carrier, Fate, Inbox, Outbox, SendError, clock};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -186,8 +186,8 @@ impl<C: Carrier> Carrier for Capture<C> {
         self.inner.leave(membership);
     }
 
-    fn take_trouble(&mut self) -> Option<Trouble> {
-        self.inner.take_trouble()
+    fn take_send_error(&mut self) -> Option<SendError> {
+        self.inner.take_send_error()
     }
 
     fn close(&mut self) {

@@ -9,10 +9,10 @@ mod line;
 mod spec;
 
 pub use line::FaultCounts;
-pub use spec::{FaultSpec, FaultSpecError, Way};
+pub use spec::{FaultDirection, FaultSpec, FaultSpecError};
 
-use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, Trouble, clock};
-use line::{Line, Sink};
+use crate::{Arrival, Carrier, Fate, Group, Inbox, Outbox, SendError, clock};
+use line::{FaultLine, Sink};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -31,12 +31,12 @@ pub struct Faults<C> {
 type AtEnd = Box<dyn FnOnce(FaultCounts, FaultCounts) + Send>;
 
 struct Outgoing {
-    line: Line<Group>,
+    line: FaultLine<Group>,
     outbox: Outbox,
 }
 
 struct Incoming {
-    line: Line<Arrival>,
+    line: FaultLine<Arrival>,
     /// What the inner carrier received; it passes through the line into the caller's inbox.
     inbox: Option<Inbox>,
     /// The next datagram to process: the index of its arrival in `inbox`, and its offset in the arrival.
@@ -61,17 +61,18 @@ impl<C: Carrier> Faults<C> {
         // Short, so that users can type it.
         let seed = spec.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
         let outgoing = spec
-            .way
+            .direction
             .is_out()
-            .then(|| Outgoing { line: Line::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
+            .then(|| Outgoing { line: FaultLine::new(spec, seed), outbox: Outbox::new(OUTBOX, OUTBOX_GROUPS) });
         // A random sequence that differs from that of outgoing datagrams.
-        let incoming = spec.way.is_in().then(|| Incoming { line: Line::new(spec, !seed), inbox: None, next: (0, 0) });
+        let incoming =
+            spec.direction.is_in().then(|| Incoming { line: FaultLine::new(spec, !seed), inbox: None, next: (0, 0) });
         Faults { inner, seed, outgoing, incoming, clock, at_end: None }
     }
 
     /// Sets a function that is called once with both counts, when the carrier is closed or dropped.
-    pub fn at_end(&mut self, tell: impl FnOnce(FaultCounts, FaultCounts) + Send + 'static) {
-        self.at_end = Some(Box::new(tell));
+    pub fn at_end(&mut self, report: impl FnOnce(FaultCounts, FaultCounts) + Send + 'static) {
+        self.at_end = Some(Box::new(report));
     }
 
     /// The seed: the same seed in the spec reproduces the same fates.
@@ -101,18 +102,18 @@ impl<C: Carrier> Faults<C> {
 }
 
 impl<C> Faults<C> {
-    fn tell(&mut self) {
-        if let Some(tell) = self.at_end.take() {
+    fn report_counts(&mut self) {
+        if let Some(report) = self.at_end.take() {
             let counts = |counts: Option<FaultCounts>| counts.unwrap_or_default();
             let outgoing = counts(self.outgoing.as_ref().map(|outgoing| outgoing.line.counts()));
-            tell(outgoing, counts(self.incoming.as_ref().map(|incoming| incoming.line.counts())));
+            report(outgoing, counts(self.incoming.as_ref().map(|incoming| incoming.line.counts())));
         }
     }
 }
 
 impl<C> Drop for Faults<C> {
     fn drop(&mut self) {
-        self.tell();
+        self.report_counts();
     }
 }
 
@@ -168,13 +169,13 @@ impl<C: Carrier> Carrier for Faults<C> {
         self.inner.leave(membership);
     }
 
-    fn take_trouble(&mut self) -> Option<Trouble> {
-        self.inner.take_trouble()
+    fn take_send_error(&mut self) -> Option<SendError> {
+        self.inner.take_send_error()
     }
 
     fn close(&mut self) {
         self.inner.close();
-        self.tell();
+        self.report_counts();
     }
 
     fn records_fates(&self) -> bool {

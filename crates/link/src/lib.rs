@@ -4,27 +4,27 @@
 //! one destination; incoming payloads are in an [`Inbox`]. The wrappers [`faults`] and [`capture`] are carriers
 //! around a carrier.
 
-mod alone;
 pub mod capture;
 mod clock;
 mod cmsg;
+mod disabled_features;
 mod fate;
 pub mod faults;
 mod inbox;
 mod messages;
 mod outbox;
 mod ports;
-mod trouble;
+mod send_error;
+mod single_datagram;
 mod udp;
-mod without;
 
+pub use disabled_features::{DisabledFeatures, UnknownFeature};
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
-pub use outbox::{Group, MAX_PIECES, Outbox, Piece};
+pub use outbox::{Group, Iovec, MAX_IOVECS, Outbox};
 pub use ports::{Ports, SILENT_CALLS};
-pub use trouble::{Trouble, TroubleKind};
+pub use send_error::{SendError, SendErrorKind};
 pub use udp::Udp;
-pub use without::{UnknownFeature, Without};
 
 use std::io;
 use std::net::IpAddr;
@@ -45,7 +45,7 @@ pub trait Carrier: Send {
 
     /// Whether groups may consist of iovecs. `send` then fails with EFAULT if the memory of an iovec is not mapped:
     /// its group is lost, the others were sent.
-    fn takes_pieces(&self) -> bool {
+    fn supports_iovecs(&self) -> bool {
         false
     }
 
@@ -76,7 +76,7 @@ pub trait Carrier: Send {
     }
 
     /// For the log: the next send error that was not yet returned; each kind at most once a minute for a destination.
-    fn take_trouble(&mut self) -> Option<Trouble> {
+    fn take_send_error(&mut self) -> Option<SendError> {
         None
     }
 
@@ -107,8 +107,8 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     fn max_segments(&self) -> usize {
         (**self).max_segments()
     }
-    fn takes_pieces(&self) -> bool {
-        (**self).takes_pieces()
+    fn supports_iovecs(&self) -> bool {
+        (**self).supports_iovecs()
     }
     fn listen(&mut self, port: u16) -> io::Result<()> {
         (**self).listen(port)
@@ -128,8 +128,8 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     fn flush_due(&mut self, now: u64) -> io::Result<()> {
         (**self).flush_due(now)
     }
-    fn take_trouble(&mut self) -> Option<Trouble> {
-        (**self).take_trouble()
+    fn take_send_error(&mut self) -> Option<SendError> {
+        (**self).take_send_error()
     }
     fn close(&mut self) {
         (**self).close();

@@ -3,7 +3,7 @@
 
 use crate::cmsg;
 use crate::inbox::{Arrival, SLOT};
-use crate::outbox::{Group, Outbox, Piece};
+use crate::outbox::{Group, Iovec, Outbox};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,7 @@ const CONTROL: usize = 128;
 struct Control([u8; CONTROL]);
 
 const _: () =
-    assert!(size_of::<Piece>() == size_of::<libc::iovec>() && align_of::<Piece>() == align_of::<libc::iovec>());
+    assert!(size_of::<Iovec>() == size_of::<libc::iovec>() && align_of::<Iovec>() == align_of::<libc::iovec>());
 
 /// Arguments of sendmmsg. They point into themselves, so they are boxed and never moved.
 pub struct SendBatch {
@@ -111,14 +111,14 @@ impl SendBatch {
     fn set(&mut self, at: usize, outbox: &Outbox, group: &Group) {
         self.address(at, group, if group.len > group.segment { group.segment } else { 0 });
         let header = &mut self.messages[at].msg_hdr;
-        (header.msg_iov, header.msg_iovlen) = match group.pieces {
+        (header.msg_iov, header.msg_iovlen) = match group.iovecs {
             (_, 0) => {
                 let bytes = &outbox.bytes[group.start..group.start + group.len];
                 self.iovecs[at] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
                 (&raw mut self.iovecs[at], 1)
             }
-            // A `Piece` has the layout of an iovec.
-            (first, count) => (outbox.pieces[first..first + count].as_ptr().cast_mut().cast(), count),
+            // An `Iovec` has the layout of `libc::iovec`.
+            (first, count) => (outbox.iovecs[first..first + count].as_ptr().cast_mut().cast(), count),
         };
     }
 

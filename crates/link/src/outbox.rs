@@ -19,9 +19,9 @@ pub struct Group {
     pub start: usize,
     /// Total bytes.
     pub len: usize,
-    /// Its iovecs: index of the first in [`Outbox::pieces`], and their number. 0 iovecs: the group is contiguous in
+    /// Its iovecs: index of the first in [`Outbox::iovecs`], and their number. 0 iovecs: the group is contiguous in
     /// the outbox, from `start` on.
-    pub pieces: (usize, usize),
+    pub iovecs: (usize, usize),
     /// Bytes of each datagram except the last.
     pub segment: usize,
     /// The decision of fault injection; other code sets [`Fate::empty`], except for datagrams that the adapter itself
@@ -33,7 +33,7 @@ pub struct Group {
 /// memory, and fails with EFAULT if it is not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Piece {
+pub struct Iovec {
     /// First byte.
     pub addr: usize,
     /// Bytes.
@@ -41,7 +41,7 @@ pub struct Piece {
 }
 
 /// The most iovecs of one group: the kernel's limit (UIO_MAXIOV).
-pub const MAX_PIECES: usize = 1024;
+pub const MAX_IOVECS: usize = 1024;
 
 /// A staging buffer and the groups in it.
 pub struct Outbox {
@@ -52,13 +52,13 @@ pub struct Outbox {
     /// The groups to send, in order.
     pub groups: Vec<Group>,
     /// Iovecs of groups that are not contiguous in the outbox.
-    pub pieces: Vec<Piece>,
+    pub iovecs: Vec<Iovec>,
 }
 
 impl Group {
     /// An empty group for a destination.
     pub fn new(to: SocketAddr, from: IpAddr, ifindex: u32) -> Self {
-        Group { to, from, ifindex, hops: 0, start: 0, len: 0, pieces: (0, 0), segment: 0, fate: Fate::empty() }
+        Group { to, from, ifindex, hops: 0, start: 0, len: 0, iovecs: (0, 0), segment: 0, fate: Fate::empty() }
     }
 
     /// Number of datagrams.
@@ -70,14 +70,14 @@ impl Group {
 impl Outbox {
     /// An empty outbox for `capacity` bytes and `groups` groups; these two do not grow.
     pub fn new(capacity: usize, groups: usize) -> Self {
-        Outbox { bytes: vec![0; capacity].into(), len: 0, groups: Vec::with_capacity(groups), pieces: Vec::new() }
+        Outbox { bytes: vec![0; capacity].into(), len: 0, groups: Vec::with_capacity(groups), iovecs: Vec::new() }
     }
 
     /// Removes all groups and bytes.
     pub fn clear(&mut self) {
         self.len = 0;
         self.groups.clear();
-        self.pieces.clear();
+        self.iovecs.clear();
     }
 
     /// Total bytes of all groups.
@@ -86,26 +86,26 @@ impl Outbox {
     }
 
     /// Converts the last group to iovecs, unless it has some; an empty group starts with none.
-    pub fn open_pieces(&mut self) {
+    pub fn start_iovecs(&mut self) {
         let Some(group) = self.groups.last_mut() else { return };
-        if group.pieces.1 == 0 {
-            group.pieces.0 = self.pieces.len();
+        if group.iovecs.1 == 0 {
+            group.iovecs.0 = self.iovecs.len();
             if group.len > 0 {
-                self.pieces.push(Piece { addr: self.bytes[group.start..].as_ptr().addr(), len: group.len });
-                group.pieces.1 = 1;
+                self.iovecs.push(Iovec { addr: self.bytes[group.start..].as_ptr().addr(), len: group.len });
+                group.iovecs.1 = 1;
             }
         }
     }
 
     /// Appends an iovec to the last group; contiguous iovecs are merged.
-    pub fn add_piece(&mut self, piece: Piece) {
+    pub fn add_iovec(&mut self, iovec: Iovec) {
         let Some(group) = self.groups.last_mut() else { return };
-        group.len += piece.len;
-        match self.pieces[group.pieces.0..].last_mut() {
-            Some(last) if last.addr + last.len == piece.addr => last.len += piece.len,
+        group.len += iovec.len;
+        match self.iovecs[group.iovecs.0..].last_mut() {
+            Some(last) if last.addr + last.len == iovec.addr => last.len += iovec.len,
             _ => {
-                self.pieces.push(piece);
-                group.pieces.1 += 1;
+                self.iovecs.push(iovec);
+                group.iovecs.1 += 1;
             }
         }
     }
@@ -117,7 +117,7 @@ impl Outbox {
 
     /// The datagrams of a group that is contiguous in the outbox, in order.
     pub fn datagrams(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
-        debug_assert_eq!(group.pieces.1, 0, "this carrier does not take iovecs");
+        debug_assert_eq!(group.iovecs.1, 0, "this carrier does not take iovecs");
         self.bytes[group.start..group.start + group.len].chunks(group.segment.max(1))
     }
 }

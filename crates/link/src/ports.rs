@@ -1,9 +1,9 @@
 //! The sockets of one adapter as one carrier: its slot's port in both families, port 4791 while the adapter holds it,
 //! and one socket for each multicast group.
 
-use crate::trouble::Troubles;
+use crate::send_error::SendErrors;
 use crate::udp::Udp;
-use crate::{Carrier, Group, Inbox, Outbox, Trouble, TroubleKind, Without, clock};
+use crate::{Carrier, DisabledFeatures, Group, Inbox, Outbox, SendError, SendErrorKind, clock};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,9 +23,9 @@ pub struct Ports {
     own: u16,
     calls: u32,
     next: usize,
-    without: Without,
+    disabled: DisabledFeatures,
     /// Errors of groups without a socket of their address family.
-    troubles: Troubles,
+    send_errors: SendErrors,
 }
 
 struct Port {
@@ -35,18 +35,18 @@ struct Port {
 
 impl Ports {
     /// Binds the port in the families that the machine has. `AddrInUse` if another socket has it in any of them.
-    pub fn bind(port: u16, without: Without) -> io::Result<Ports> {
-        let (ports, troubles) = (Vec::with_capacity(4), Troubles::default());
-        let mut ports = Ports { ports, own: port, calls: 0, next: 0, without, troubles };
+    pub fn bind(port: u16, disabled: DisabledFeatures) -> io::Result<Ports> {
+        let (ports, send_errors) = (Vec::with_capacity(4), SendErrors::default());
+        let mut ports = Ports { ports, own: port, calls: 0, next: 0, disabled, send_errors };
         ports.add_port(port, Udp::bind)?;
         Ok(ports)
     }
 
-    fn add_port(&mut self, port: u16, bind: fn(u16, bool, Without) -> io::Result<Udp>) -> io::Result<()> {
+    fn add_port(&mut self, port: u16, bind: fn(u16, bool, DisabledFeatures) -> io::Result<Udp>) -> io::Result<()> {
         let before = self.ports.len();
         let mut missing = None;
         for v6 in [false, true] {
-            match bind(port, v6, self.without) {
+            match bind(port, v6, self.disabled) {
                 Ok(udp) => self.ports.push(Port { udp, silent: COLD_AFTER }),
                 // With no free descriptor it is unknown whether the machine has that family.
                 Err(error)
@@ -122,7 +122,7 @@ impl Carrier for Ports {
         Ok(0)
     }
 
-    fn takes_pieces(&self) -> bool {
+    fn supports_iovecs(&self) -> bool {
         true
     }
 
@@ -131,7 +131,7 @@ impl Carrier for Ports {
     }
 
     fn join(&mut self, group: IpAddr, port: u16, ifindex: u32) -> io::Result<RawFd> {
-        let udp = Udp::join(group, port, ifindex, self.without)?;
+        let udp = Udp::join(group, port, ifindex, self.disabled)?;
         let membership = udp.as_raw_fd();
         self.ports.push(Port { udp, silent: COLD_AFTER });
         Ok(membership)
@@ -145,9 +145,9 @@ impl Carrier for Ports {
         self.ports.iter().map(|port| port.udp.as_raw_fd()).collect()
     }
 
-    fn take_trouble(&mut self) -> Option<Trouble> {
-        let of_sockets = self.ports.iter_mut().find_map(|port| port.udp.take_trouble());
-        of_sockets.or_else(|| self.troubles.take())
+    fn take_send_error(&mut self) -> Option<SendError> {
+        let of_sockets = self.ports.iter_mut().find_map(|port| port.udp.take_send_error());
+        of_sockets.or_else(|| self.send_errors.take())
     }
 
     fn max_segments(&self) -> usize {
@@ -160,8 +160,8 @@ impl Ports {
     #[cold]
     fn note_missing_family(&mut self, group: &Group) {
         let Group { to, from, ifindex, len, .. } = *group;
-        let trouble = Trouble { kind: TroubleKind::Send, errno: libc::EAFNOSUPPORT, to, from, ifindex, len };
-        self.troubles.note(trouble, clock::monotonic());
+        let error = SendError { kind: SendErrorKind::Send, errno: libc::EAFNOSUPPORT, to, from, ifindex, len };
+        self.send_errors.note(error, clock::monotonic());
     }
 
     /// Whether a socket other than `at` is not silent: then `at` may be skipped.

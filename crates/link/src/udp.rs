@@ -4,12 +4,12 @@
 //! host. With IP_MTU_DISCOVER=DO the kernel sends Identification 0 (segment i of a group: i) and DF, which the ICRC
 //! covers.
 
-use crate::alone::Alone;
 use crate::inbox::Inbox;
 use crate::messages::{BATCH, ReceiveBatch, SendBatch};
 use crate::outbox::{Group, Outbox};
-use crate::trouble::Troubles;
-use crate::{Carrier, Trouble, TroubleKind, Without, clock};
+use crate::send_error::SendErrors;
+use crate::single_datagram::SingleDatagram;
+use crate::{Carrier, DisabledFeatures, SendError, SendErrorKind, clock};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -35,8 +35,8 @@ pub struct Udp {
     /// Messages to request per receive call: each message slot that stays empty costs as much as a failed call.
     ask: usize,
     segments: Segments,
-    alone: Alone,
-    troubles: Troubles,
+    single_datagram: SingleDatagram,
+    send_errors: SendErrors,
 }
 
 /// Whether the kernel accepts several datagrams in one send.
@@ -44,7 +44,7 @@ pub struct Udp {
 enum Segments {
     /// It accepts them, as far as known.
     Taken,
-    /// `Without::UDP_SEGMENT`: the first group counts as refused, as some kernels and interfaces refuse it.
+    /// `DisabledFeatures::UDP_SEGMENT`: the first group counts as refused, as some kernels and interfaces refuse it.
     ToBeRefused,
     /// It refuses them.
     Refused,
@@ -56,21 +56,21 @@ const REFUSALS: [i32; 6] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENO
 
 impl Udp {
     /// Binds the wildcard address of a family (`v6`) to a port. `AddrInUse` if another socket has the port.
-    pub fn bind(port: u16, v6: bool, without: Without) -> io::Result<Udp> {
-        Self::open(v6, without)?.bound(any(v6, port))
+    pub fn bind(port: u16, v6: bool, disabled: DisabledFeatures) -> io::Result<Udp> {
+        Self::open(v6, disabled)?.bound(any(v6, port))
     }
 
     /// The same for a port that foreign adapters send to and that other sockets share for multicast groups.
-    pub fn bind_beside_groups(port: u16, v6: bool, without: Without) -> io::Result<Udp> {
-        let udp = Self::open(v6, without)?;
+    pub fn bind_beside_groups(port: u16, v6: bool, disabled: DisabledFeatures) -> io::Result<Udp> {
+        let udp = Self::open(v6, disabled)?;
         udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
         udp.bound(any(v6, port))
     }
 
     /// Receives the datagrams of an interface for a multicast group at a port. Every socket that joins gets a copy.
-    pub fn join(group: IpAddr, port: u16, ifindex: u32, without: Without) -> io::Result<Udp> {
-        let udp = Self::open(group.is_ipv6(), without)?;
+    pub fn join(group: IpAddr, port: u16, ifindex: u32, disabled: DisabledFeatures) -> io::Result<Udp> {
+        let udp = Self::open(group.is_ipv6(), disabled)?;
         udp.take_zero_checksums();
         udp.socket.set_reuse_address(true)?;
         // Bound to the group address, so that it receives no other datagrams of the port.
@@ -90,11 +90,11 @@ impl Udp {
 
     /// Why the kernel has no UDP_SEGMENT, UDP_GRO or IPv6; `None` if it has the feature. An interface may still
     /// refuse segments, which only the first send shows.
-    pub fn refusal(feature: Without) -> Option<io::Error> {
+    pub fn refusal(feature: DisabledFeatures) -> Option<io::Error> {
         let (domain, option) = match feature {
-            Without::UDP_SEGMENT => (Domain::IPV4, Some((libc::UDP_SEGMENT, 0))),
-            Without::UDP_GRO => (Domain::IPV4, Some((libc::UDP_GRO, 1))),
-            Without::IPV6 => (Domain::IPV6, None),
+            DisabledFeatures::UDP_SEGMENT => (Domain::IPV4, Some((libc::UDP_SEGMENT, 0))),
+            DisabledFeatures::UDP_GRO => (Domain::IPV4, Some((libc::UDP_GRO, 1))),
+            DisabledFeatures::IPV6 => (Domain::IPV6, None),
             _ => return None,
         };
         let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP));
@@ -105,8 +105,8 @@ impl Udp {
         tried.err()
     }
 
-    fn open(v6: bool, without: Without) -> io::Result<Udp> {
-        if v6 && without.contains(Without::IPV6) {
+    fn open(v6: bool, disabled: DisabledFeatures) -> io::Result<Udp> {
+        if v6 && disabled.contains(DisabledFeatures::IPV6) {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
         }
         let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
@@ -124,10 +124,11 @@ impl Udp {
         }
         // Linux before 5.0 has no UDP_GRO. Segments to a receiver on the same machine may arrive uncut there, so that
         // each datagram is sent alone too.
-        let gro = !without.contains(Without::UDP_GRO) && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        let gro =
+            !disabled.contains(DisabledFeatures::UDP_GRO) && set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         // 0 enables nothing: the call tests whether the kernel knows the option.
         let segments = match gro && set(&socket, libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok() {
-            true if without.contains(Without::UDP_SEGMENT) => Segments::ToBeRefused,
+            true if disabled.contains(DisabledFeatures::UDP_SEGMENT) => Segments::ToBeRefused,
             true => Segments::Taken,
             false => Segments::Refused,
         };
@@ -144,8 +145,8 @@ impl Udp {
             incoming: ReceiveBatch::new(),
             ask: 1,
             segments,
-            alone: Alone::new(),
-            troubles: Troubles::default(),
+            single_datagram: SingleDatagram::new(),
+            send_errors: SendErrors::default(),
         })
     }
 
@@ -196,7 +197,7 @@ impl Udp {
                         Err(error)
                     };
                     if let Err(error) = outcome {
-                        self.note(TroubleKind::Send, first, &error);
+                        self.note(SendErrorKind::Send, first, &error);
                         if error.raw_os_error() == Some(libc::EFAULT) {
                             missing = Some(error);
                         }
@@ -247,7 +248,7 @@ impl Udp {
         let mut outcome = Ok(());
         for index in 0..group.count() {
             let sent = loop {
-                let Some(parts) = self.alone.datagram(outbox, group, index, self.port) else {
+                let Some(parts) = self.single_datagram.datagram(outbox, group, index, self.port) else {
                     break Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
                 };
                 match self.outgoing.send_alone(self.socket.as_raw_fd(), group, parts) {
@@ -260,7 +261,7 @@ impl Udp {
                     // EMSGSIZE without a datagram that is too long says nothing about segments.
                     if refusal.raw_os_error() != Some(libc::EMSGSIZE) {
                         self.segments = Segments::Refused;
-                        self.note(TroubleKind::Segments, group, refusal);
+                        self.note(SendErrorKind::Segments, group, refusal);
                     }
                 }
                 Ok(()) => {}
@@ -275,14 +276,14 @@ impl Udp {
     /// Records a failed send for the log. Ignores EFAULT, which the engine handles, ECONNREFUSED (the peer's port is
     /// closed) and EAGAIN (the link is slow).
     #[cold]
-    fn note(&mut self, kind: TroubleKind, group: &Group, error: &io::Error) {
+    fn note(&mut self, kind: SendErrorKind, group: &Group, error: &io::Error) {
         let Some(errno) = error.raw_os_error() else { return };
         if matches!(errno, libc::EFAULT | libc::ECONNREFUSED | libc::EAGAIN) {
             return;
         }
         let Group { to, from, ifindex, segment, len, .. } = *group;
-        let trouble = Trouble { kind, errno, to, from, ifindex, len: segment.min(len) };
-        self.troubles.note(trouble, clock::monotonic());
+        let error = SendError { kind, errno, to, from, ifindex, len: segment.min(len) };
+        self.send_errors.note(error, clock::monotonic());
     }
 
     fn wait_writable(&self) {
@@ -330,11 +331,11 @@ impl Carrier for Udp {
         if self.segments == Segments::Refused { 1 } else { MAX_SEGMENTS }
     }
 
-    fn take_trouble(&mut self) -> Option<Trouble> {
-        self.troubles.take()
+    fn take_send_error(&mut self) -> Option<SendError> {
+        self.send_errors.take()
     }
 
-    fn takes_pieces(&self) -> bool {
+    fn supports_iovecs(&self) -> bool {
         true
     }
 

@@ -10,7 +10,7 @@ use weir_capture::roce::{self, Datagram};
 use weir_capture::{Direction, Frame, open, tshark};
 use weir_link::capture::{Capture, CaptureOptions, SLOT_PORTS};
 use weir_link::faults::Faults;
-use weir_link::{Arrival, Carrier, Inbox, Ports, Without};
+use weir_link::{Arrival, Carrier, DisabledFeatures, Inbox, Ports};
 use weir_wire::ip::Envelope;
 use weir_wire::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Operation, Psn, ROCE_PORT, Reth, Service,
@@ -264,7 +264,7 @@ fn over_real_sockets() {
     let dir = tempfile::tempdir().unwrap();
     let bind = || {
         (SLOT_PORTS.start() + 900..=*SLOT_PORTS.end())
-            .find_map(|port| Some((port, Ports::bind(port, Without::empty()).ok()?)))
+            .find_map(|port| Some((port, Ports::bind(port, DisabledFeatures::empty()).ok()?)))
     };
     let ((port_a, a), (port_b, b)) = (bind().unwrap(), bind().unwrap());
     let side = |name: &str, port, ports| {

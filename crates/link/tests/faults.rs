@@ -256,20 +256,20 @@ fn an_inbox_that_is_full_loses_nothing() {
 #[test]
 fn the_counts_are_reported_once_at_the_end() {
     for closed in [true, false] {
-        let told = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
+        let reports = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
         let mut lossy = faults("loss=0.1,dup=0.1,seed=7");
-        let tell = told.clone();
-        lossy.at_end(move |outgoing, incoming| tell.lock().unwrap().push((outgoing, incoming)));
+        let sink = reports.clone();
+        lossy.at_end(move |outgoing, incoming| sink.lock().unwrap().push((outgoing, incoming)));
         send(&mut lossy, 1000);
         let counts = lossy.outgoing();
         assert!(counts.lost > 50 && counts.duplicated > 50, "{counts}");
-        assert!(told.lock().unwrap().is_empty());
+        assert!(reports.lock().unwrap().is_empty());
         if closed {
             lossy.close();
-            assert_eq!(told.lock().unwrap().len(), 1);
+            assert_eq!(reports.lock().unwrap().len(), 1);
         }
         drop(lossy);
-        assert_eq!(*told.lock().unwrap(), [(counts, Default::default())]);
+        assert_eq!(*reports.lock().unwrap(), [(counts, Default::default())]);
         let text = format!("1000 datagrams: {} lost, {} duplicated,", counts.lost, counts.duplicated);
         assert!(counts.plus(Default::default()).to_string().starts_with(&text), "{counts}");
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use weir_link::{Carrier, Group, Inbox, Outbox, Ports, Without};
+use weir_link::{Carrier, DisabledFeatures, Group, Inbox, Outbox, Ports};
 
 const LOOPBACK: u32 = 1;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 77, 0, 5);
@@ -68,7 +68,7 @@ fn datagrams_without_checksum_are_accepted_on_the_roce_port() {
 /// A carrier with a port of its own.
 fn carrier() -> Ports {
     loop {
-        match Ports::bind(free_port(), Without::empty()) {
+        match Ports::bind(free_port(), DisabledFeatures::empty()) {
             Ok(ports) => return ports,
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
         }

@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
-use weir_link::{Carrier, Group, Inbox, Outbox, Piece, Ports, TroubleKind, Udp, Without};
+use weir_link::{Carrier, DisabledFeatures, Group, Inbox, Iovec, Outbox, Ports, SendErrorKind, Udp};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 
@@ -17,8 +17,8 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const BODY: usize = 500;
 
 /// A socket on an unused port.
-fn bind(without: Without) -> Udp {
-    let free = |port: &u16| Udp::bind(*port, false, without).ok();
+fn bind(disabled: DisabledFeatures) -> Udp {
+    let free = |port: &u16| Udp::bind(*port, false, disabled).ok();
     (21800..30000).find_map(|port| free(&port)).expect("there is a free port")
 }
 
@@ -64,7 +64,7 @@ fn receive(udp: &mut Udp, count: usize) -> Vec<Vec<u8>> {
 
 /// Checks the datagrams of a burst that the kernel refuses as one send.
 fn burst_alone(mut from: Udp, errno: i32) {
-    let mut to = bind(Without::empty());
+    let mut to = bind(DisabledFeatures::empty());
     let burst: Vec<u8> = (0..10).flat_map(|id| packet(&from, &to, id)).collect();
     let alone = packet(&from, &to, 0);
     let (address, segment) = (addressed(&to), BODY + 4);
@@ -82,35 +82,35 @@ fn burst_alone(mut from: Udp, errno: i32) {
         }
         assert_eq!(from.max_segments(), 1, "segments are disabled");
     }
-    let trouble = from.take_trouble().expect("the refusal is reported");
-    assert_eq!((trouble.kind, trouble.errno, trouble.to), (TroubleKind::Segments, errno, address));
-    assert_eq!(from.take_trouble(), None, "only once");
+    let error = from.take_send_error().expect("the refusal is reported");
+    assert_eq!((error.kind, error.errno, error.to), (SendErrorKind::Segments, errno, address));
+    assert_eq!(from.take_send_error(), None, "only once");
 }
 
 #[test]
 fn segments_that_the_kernel_refuses_go_one_by_one() {
-    let from = bind(Without::empty());
+    let from = bind(DisabledFeatures::empty());
     without_checksums(&from);
     burst_alone(from, libc::EINVAL);
 }
 
 #[test]
 fn segments_that_are_switched_off_go_one_by_one() {
-    burst_alone(bind(Without::UDP_SEGMENT), libc::EIO);
+    burst_alone(bind(DisabledFeatures::UDP_SEGMENT), libc::EIO);
 }
 
 #[test]
 fn payload_in_place_goes_one_by_one_too() {
-    let (mut from, mut to) = (bind(Without::empty()), bind(Without::empty()));
+    let (mut from, mut to) = (bind(DisabledFeatures::empty()), bind(DisabledFeatures::empty()));
     without_checksums(&from);
     let memory: Vec<u8> = (0..3000u32).map(|at| (at * 7) as u8).collect();
     let mut outbox = Outbox::new(4096, 4);
     outbox.bytes[..30].fill(9);
     outbox.groups.push(Group { segment: 1010, ..Group::new(addressed(&to), HERE, 0) });
-    outbox.open_pieces();
+    outbox.start_iovecs();
     for at in 0..3 {
-        outbox.add_piece(Piece { addr: outbox.addr(at * 10), len: 10 });
-        outbox.add_piece(Piece { addr: memory[at * 1000..].as_ptr().addr(), len: 1000 });
+        outbox.add_iovec(Iovec { addr: outbox.addr(at * 10), len: 10 });
+        outbox.add_iovec(Iovec { addr: memory[at * 1000..].as_ptr().addr(), len: 1000 });
     }
     from.send(&outbox).unwrap();
     for (datagram, payload) in receive(&mut to, 3).iter().zip(memory.chunks(1000)) {
@@ -119,53 +119,53 @@ fn payload_in_place_goes_one_by_one_too() {
     assert_eq!(from.max_segments(), 1);
 
     // Unmapped memory is still reported, and the datagrams before it are still sent.
-    outbox.pieces.last_mut().unwrap().addr = 64;
+    outbox.iovecs.last_mut().unwrap().addr = 64;
     assert_eq!(from.send(&outbox).unwrap_err().raw_os_error(), Some(libc::EFAULT));
     assert_eq!(receive(&mut to, 2).len(), 2);
 }
 
 #[test]
 fn a_group_that_is_too_long_does_not_disable_segments() {
-    let (mut from, mut to) = (bind(Without::empty()), bind(Without::empty()));
+    let (mut from, mut to) = (bind(DisabledFeatures::empty()), bind(DisabledFeatures::empty()));
     let long = vec![5; 66_000];
     from.send(&outbox(&[(addressed(&to), HERE, &long, 33_000)])).unwrap();
     let lengths: Vec<usize> = receive(&mut to, 2).iter().map(Vec::len).collect();
     assert_eq!(lengths, [33_000; 2]);
-    assert_eq!((from.max_segments(), from.take_trouble()), (64, None));
+    assert_eq!((from.max_segments(), from.take_send_error()), (64, None));
 }
 
 #[test]
 fn each_kind_of_loss_is_reported_once() {
-    let mut from = bind(Without::empty());
+    let mut from = bind(DisabledFeatures::empty());
     let (long, broadcast) = (vec![5; 66_000], SocketAddr::from(([255, 255, 255, 255], 9)));
     let sent = outbox(&[(broadcast, HERE, &[1; 100], 100), (addressed(&from), HERE, &long, 66_000)]);
     for _ in 0..100 {
         from.send(&sent).unwrap();
     }
-    let told: Vec<_> = std::iter::from_fn(|| from.take_trouble()).collect();
-    let told: Vec<_> = told.iter().map(|trouble| (trouble.kind, trouble.errno, trouble.to, trouble.len)).collect();
+    let reported: Vec<_> = std::iter::from_fn(|| from.take_send_error()).collect();
+    let reported: Vec<_> = reported.iter().map(|error| (error.kind, error.errno, error.to, error.len)).collect();
     let own = addressed(&from);
     let expected =
-        [(TroubleKind::Send, libc::EACCES, broadcast, 100), (TroubleKind::Send, libc::EMSGSIZE, own, 66_000)];
-    assert!(told.len() == 2 && expected.iter().all(|trouble| told.contains(trouble)), "{told:?}");
+        [(SendErrorKind::Send, libc::EACCES, broadcast, 100), (SendErrorKind::Send, libc::EMSGSIZE, own, 66_000)];
+    assert!(reported.len() == 2 && expected.iter().all(|error| reported.contains(error)), "{reported:?}");
     assert_eq!(from.max_segments(), 64);
 }
 
 /// A closed port is not reported, because the peer may have ended.
 #[test]
 fn a_closed_port_is_not_reported() {
-    let mut from = bind(Without::empty());
+    let mut from = bind(DisabledFeatures::empty());
     // A port that no test binds.
     let sent = outbox(&[(SocketAddr::new(HERE, 1), HERE, &[1; 100], 100)]);
     for _ in 0..10 {
         from.send(&sent).unwrap();
     }
-    assert_eq!(from.take_trouble(), None);
+    assert_eq!(from.take_send_error(), None);
 }
 
 #[test]
 fn without_udp_gro_datagrams_are_received_and_sent_one_by_one() {
-    let (mut from, mut to) = (bind(Without::empty()), bind(Without::UDP_GRO));
+    let (mut from, mut to) = (bind(DisabledFeatures::empty()), bind(DisabledFeatures::UDP_GRO));
     assert_eq!(to.max_segments(), 1);
     let burst: Vec<u8> = (0..10).flat_map(|id| packet(&from, &to, id)).collect();
     from.send(&outbox(&[(addressed(&to), HERE, &burst, BODY + 4)])).unwrap();
@@ -182,16 +182,16 @@ fn without_udp_gro_datagrams_are_received_and_sent_one_by_one() {
 
 #[test]
 fn without_ipv6_only_ipv4_is_used() {
-    let bind = |without| (21800..30000).find_map(|port| Ports::bind(port, without).ok()).expect("a free port");
-    let mut ports = bind(Without::IPV6);
+    let bind = |disabled| (21800..30000).find_map(|port| Ports::bind(port, disabled).ok()).expect("a free port");
+    let mut ports = bind(DisabledFeatures::IPV6);
     assert_eq!(families(&ports.fds()), [libc::AF_INET]);
     let to: SocketAddr = "[::1]:9".parse().unwrap();
     for _ in 0..10 {
         ports.send(&outbox(&[(to, to.ip(), &[1; 100], 100)])).unwrap();
     }
-    let trouble = ports.take_trouble().expect("the missing family is reported");
-    assert_eq!((trouble.kind, trouble.errno, trouble.to), (TroubleKind::Send, libc::EAFNOSUPPORT, to));
-    assert_eq!(ports.take_trouble(), None);
+    let error = ports.take_send_error().expect("the missing family is reported");
+    assert_eq!((error.kind, error.errno, error.to), (SendErrorKind::Send, libc::EAFNOSUPPORT, to));
+    assert_eq!(ports.take_send_error(), None);
 }
 
 fn families(sockets: &[RawFd]) -> Vec<i32> {

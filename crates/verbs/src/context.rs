@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use weir_device::{Errno, Home, headroom};
+use weir_device::{Errno, OwnerProcess, headroom};
 
 /// An open device. Weir's part comes before the public one: `verbs_context` must end with its `ibv_context`, and
 /// programs built against a longer `verbs_context` read its additional members at lower addresses.
@@ -25,7 +25,7 @@ pub struct ContextOwn {
     pub info: &'static device::DeviceOwn,
     pub registry: Arc<Registry>,
     pub exports: Arc<Exports>,
-    home: Home,
+    owner_process: OwnerProcess,
     _cmd_fd: OwnedFd,
 }
 
@@ -68,7 +68,7 @@ pub fn make(
             info,
             registry: Arc::default(),
             exports,
-            home: Home::here(),
+            owner_process: OwnerProcess::current(),
             _cmd_fd: cmd_fd,
         },
     });
@@ -123,7 +123,7 @@ pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
 pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(context) };
-    own.home.check()?;
+    own.owner_process.check()?;
     Ok(own)
 }
 
@@ -133,7 +133,7 @@ pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, E
 /// As for [`own`].
 pub unsafe fn is_inherited(context: *const ibv_context) -> bool {
     // SAFETY: guaranteed by the caller.
-    unsafe { own(context) }.home.is_left()
+    unsafe { own(context) }.owner_process.is_inherited()
 }
 
 /// Members that stay NULL make the header's inline functions return EOPNOTSUPP. The members that these functions call

@@ -10,7 +10,7 @@ use crate::registry::{Registry, new_cookie};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{CqCreate, Errno, Home};
+use weir_device::{CqCreate, Errno, OwnerProcess};
 
 /// An `ibv_cq` and Weir's part of it. Every CQ can be polled as an `ibv_cq`: an `ibv_cq_ex` begins with the same
 /// members.
@@ -39,7 +39,7 @@ pub struct CqOwn {
     pub polling: Polling,
     registry: Arc<Registry>,
     cookie: u64,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 #[repr(C)]
@@ -138,7 +138,8 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     ibv.cq_context = cq_context;
     ibv.handle = new_handle();
     ibv.cqe = device.cqe() as c_int;
-    let made = CqOwn { device, polling, registry: own.registry.clone(), cookie, home: Home::here() };
+    let made =
+        CqOwn { device, polling, registry: own.registry.clone(), cookie, owner_process: OwnerProcess::current() };
     // SAFETY: a parent domain outlives its CQs.
     let cq = unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: made })? };
     // SAFETY: just created, at its final address.
@@ -242,7 +243,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             return -1;
         }
         outcome = guard(Some(-1), || {
-            let cookie = own.device.taken_event()?;
+            let cookie = own.device.pop_event()?;
             let mut cqs = own.registry.cqs();
             let entry = cqs.get(cookie)?;
             entry.completion_events = entry.completion_events.wrapping_add(1);
@@ -286,7 +287,7 @@ pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
 pub unsafe fn alive<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(cq) };
-    own.home.check()?;
+    own.owner_process.check()?;
     Ok(own)
 }
 

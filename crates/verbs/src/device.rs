@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
         let mut devices: Vec<*mut ibv_device> =
             weir_device::devices()?.iter().map(|info| interned(info).cast()).collect();
         if devices.is_empty() {
-            for why in weir_device::missing()? {
+            for why in weir_device::unusable_interfaces()? {
                 tracing::warn!("no device here: {why}");
             }
         }

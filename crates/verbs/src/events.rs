@@ -39,7 +39,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(context: *mut ibv_context, e
 
 /// Takes the oldest event and counts it as handed out. `None` if its object no longer exists.
 fn take(own: &ContextOwn) -> Option<ibv_async_event> {
-    let (element, event_type) = match own.device.taken_async_event()? {
+    let (element, event_type) = match own.device.pop_async_event()? {
         AsyncEvent::Qp { cookie, event } => {
             let mut qps = own.registry.qps();
             let entry = qps.get(cookie)?;

@@ -11,7 +11,7 @@ use crate::{attr, context, cq, srq, xrc};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, Home, QpCreate, Receives, headroom};
+use weir_device::{Errno, OwnerProcess, QpCreate, Receives, headroom};
 use weir_transport::{AttrMask, Service};
 
 /// An `ibv_qp` and Weir's part of it. Every QP has the additional members that [`ibv_qp_to_qp_ex`] gives access to.
@@ -36,7 +36,7 @@ pub struct QpOwn {
     sq_sig_all: bool,
     registry: Arc<Registry>,
     cookie: u64,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 /// # Safety
@@ -211,7 +211,7 @@ pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
 pub unsafe fn alive<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(qp) };
-    own.home.check()?;
+    own.owner_process.check()?;
     Ok(own)
 }
 
@@ -352,7 +352,7 @@ unsafe fn enter(
         sq_sig_all,
         registry: registry.clone(),
         cookie,
-        home: Home::here(),
+        owner_process: OwnerProcess::current(),
     };
     // SAFETY: integers, pointers and optional functions.
     let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };

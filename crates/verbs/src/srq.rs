@@ -11,7 +11,7 @@ use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, Home, SrqCreate, Xrcd};
+use weir_device::{Errno, OwnerProcess, SrqCreate, Xrcd};
 use weir_transport::RecvWr;
 
 /// An `ibv_srq` and Weir's part of it.
@@ -28,7 +28,7 @@ pub struct SrqOwn {
     is_xrc: bool,
     registry: Arc<Registry>,
     cookie: u64,
-    home: Home,
+    owner_process: OwnerProcess,
 }
 
 /// # Safety
@@ -200,7 +200,7 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
 pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(srq) };
-    own.home.check()?;
+    own.owner_process.check()?;
     Ok(own)
 }
 
@@ -236,7 +236,14 @@ unsafe fn create(
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_srq = unsafe { zeroed() };
     (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
-    let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie, home: Home::here() };
+    let own = SrqOwn {
+        device,
+        max_sge: attr.max_sge,
+        is_xrc,
+        registry: registry.clone(),
+        cookie,
+        owner_process: OwnerProcess::current(),
+    };
     // SAFETY: the PD outlives its SRQs.
     let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
     // SAFETY: just created, at its final address.

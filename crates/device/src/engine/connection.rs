@@ -31,7 +31,7 @@ pub struct Connection {
     /// A packet came that only the proven peer sends: it has our proof, and no more proofs of this QP are sent.
     confirmed: bool,
     /// A packet of a foreign adapter came: the peer stays foreign, and no proof changes that.
-    settled: bool,
+    stays_foreign: bool,
     own: u32,
     dest: u32,
     /// The first PSN from the peer, and the first PSN to it.
@@ -44,7 +44,16 @@ impl Connection {
     /// Of the QP `own`, which is not connected yet.
     pub fn new(own: u32) -> Connection {
         let link = Link::Foreign;
-        Connection { link, tag: 0, confirmed: false, settled: false, own, dest: 0, first_psns: [None; 2], count: 0 }
+        Connection {
+            link,
+            tag: 0,
+            confirmed: false,
+            stays_foreign: false,
+            own,
+            dest: 0,
+            first_psns: [None; 2],
+            count: 0,
+        }
     }
 
     /// The QP is connected to the QP `dest`; `rq_psn` is the PSN of the peer's first packet. Packets to the QP must
@@ -57,19 +66,19 @@ impl Connection {
     /// The peer must prove itself, or prove itself again.
     pub fn ask(&mut self, now: Instant) {
         self.link = Link::Asking { since: now, tries: 0 };
-        (self.confirmed, self.settled) = (false, false);
+        (self.confirmed, self.stays_foreign) = (false, false);
     }
 
     /// An undamaged packet came for the QP, by slot ports or by port 4791. `tagged`: it carries the tag.
     #[inline]
-    pub fn heard(&mut self, by_slots: bool, from_slot: bool, tagged: bool) {
+    pub fn note_packet(&mut self, by_slots: bool, from_slot: bool, tagged: bool) {
         match self.link {
             _ if self.confirmed => {}
             // The peer sends by slot ports only when it has our proof.
             Link::Weir(_) => self.confirmed |= by_slots,
             _ if tagged => self.confirmed = true,
             // A Weir process always sends from its slot's port.
-            Link::Foreign => self.settled |= !from_slot,
+            Link::Foreign => self.stays_foreign |= !from_slot,
             Link::Asking { .. } => {}
         }
     }
@@ -78,7 +87,7 @@ impl Connection {
     pub fn wants_proof(&self) -> bool {
         match self.link {
             Link::Asking { .. } => true,
-            Link::Foreign => !self.settled && is_used(slot_of(self.dest)),
+            Link::Foreign => !self.stays_foreign && is_used(slot_of(self.dest)),
             Link::Weir(_) => false,
         }
     }
@@ -95,14 +104,14 @@ impl Connection {
 
     /// The proof that this process owns the QP, for an asker's nonce. `None` once the peer is known to have it, and
     /// before a PSN is known.
-    pub fn prove(&self, nonce: u64, life: u64) -> Option<Proof> {
-        if self.confirmed || self.settled {
+    pub fn prove(&self, nonce: u64, incarnation: u64) -> Option<Proof> {
+        if self.confirmed || self.stays_foreign {
             return None;
         }
         // A connected peer knows the first PSN from here; it knows the other one only if it sends itself.
         let [incoming, outgoing] = self.keys();
         let key = outgoing.or(incoming)?;
-        Some(key.prove(self.own, nonce, Demand { tag: self.tag, life }))
+        Some(key.prove(self.own, nonce, Demand { tag: self.tag, incarnation }))
     }
 
     /// Looks for the peer's proof among `proofs`.
@@ -151,7 +160,7 @@ mod tests {
             let (a, b) = (connected(1, 2, 8, a), connected(2, 1, 7, b));
             for (prover, verifier) in [(&a, &b), (&b, &a)] {
                 let proof = prover.prove(5, 99).expect("a PSN is known");
-                let demand = Some(Demand { tag: prover.tag, life: 99 });
+                let demand = Some(Demand { tag: prover.tag, incarnation: 99 });
                 assert_eq!(verifier.verify(5, [proof].into_iter()), demand);
                 assert_eq!(verifier.verify(6, [proof].into_iter()), None, "another nonce");
                 assert_eq!(prover.verify(5, [proof].into_iter()), None, "its own proof comes back");
@@ -160,7 +169,7 @@ mod tests {
         let other = connected(2, 1, 9, Some(8));
         assert_eq!(
             connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).into_iter()),
-            Some(Demand { tag: 1002, life: 99 }),
+            Some(Demand { tag: 1002, incarnation: 99 }),
             "one PSN is enough"
         );
         let other = connected(2, 1, 9, Some(9));
@@ -171,7 +180,7 @@ mod tests {
     fn a_confirmed_peer_gets_no_more_proofs() {
         let mut connection = connected(1, 2, 8, Some(7));
         connection.ask(Instant(0));
-        connection.heard(true, true, true);
+        connection.note_packet(true, true, true);
         assert_eq!(connection.prove(5, 99), None);
     }
 
@@ -179,12 +188,12 @@ mod tests {
     fn a_peer_that_sent_as_a_foreign_adapter_stays_foreign() {
         let mut connection = connected(1, 5 << 14, 8, Some(7));
         connection.ask(Instant(0));
-        connection.heard(false, false, false);
+        connection.note_packet(false, false, false);
         assert!(connection.wants_proof(), "it is still asked");
         connection.link = Link::Foreign;
-        connection.heard(false, true, false);
+        connection.note_packet(false, true, false);
         assert!(connection.wants_proof() && connection.prove(5, 99).is_some(), "a Weir process without our proof");
-        connection.heard(false, false, false);
+        connection.note_packet(false, false, false);
         assert!(!connection.wants_proof() && connection.prove(5, 99).is_none());
     }
 

@@ -20,7 +20,7 @@ impl Engine {
         let mut caught_up = false;
         while let Some(index) = self.timers.pop_due(now.0) {
             if index == PAGES {
-                self.go_on(adapter, now);
+                self.continue_resolved(adapter, now);
             } else {
                 self.expire(adapter, index, now, &mut caught_up);
             }
@@ -100,7 +100,7 @@ impl Engine {
     }
 
     /// Removes a retired QP to free its number.
-    pub(super) fn give_way(&mut self, index: u16) {
+    pub(super) fn evict_retired(&mut self, index: u16) {
         self.forget(index);
         // A new QP will have that index, and must not be in a list twice.
         self.ready.retain(|ready| *ready != index);

@@ -32,7 +32,7 @@ impl Done {
     /// A QP has completed a work request.
     #[inline]
     pub fn add(&mut self, shared: &Arc<Shared>, queue: Queue, completion: Completion, solicited: bool) {
-        if queue == Queue::Receive && shared.receives_vary() {
+        if queue == Queue::Receive && shared.recv_cq_varies() {
             // Its CQ is that of the SRQ named last, which may change before the turn ends. An XRC target's ACKs are
             // never delayed.
             self.publish();

@@ -8,19 +8,19 @@ use weir_transport::{Ending, QpAttr, Side, Status};
 /// Logs that a QP went to the error state because of a request.
 #[cold]
 #[inline(never)]
-pub fn tell(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {
-    let line = Line { attr, num, peer, ending };
-    tracing::warn!("{line}");
+pub fn log_ending(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {
+    let message = EndingMessage { attr, num, peer, ending };
+    tracing::warn!("{message}");
 }
 
-struct Line<'a> {
+struct EndingMessage<'a> {
     attr: &'a QpAttr,
     num: u32,
     peer: Option<IpAddr>,
     ending: &'a Ending,
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for EndingMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ending { side, status, psn, tries, .. } = *self.ending;
         write!(f, "QP {:#08x} is in the error state: ", self.num)?;

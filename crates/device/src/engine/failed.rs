@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::memory::region::Cached;
 use weir_transport::Side;
 
@@ -11,7 +11,7 @@ impl Engine {
     /// Moves every QP to the error state and flushes its work requests.
     pub fn fail(&mut self, adapter: &Adapter) {
         // Completions of a turn that did not end.
-        quietly(|| self.done.publish());
+        catch_panic(|| self.done.publish());
         for index in self.table.indices() {
             let Some(entry) = self.table.get(index) else { continue };
             let shared = entry.shared.clone();
@@ -28,7 +28,8 @@ impl Engine {
                 done: None,
                 side: Side::Requester,
             };
-            let shut = quietly(|| shared.lock().shut(&mut host)) || quietly(|| shared.lock().shut_queues(&mut host));
+            let shut =
+                catch_panic(|| shared.lock().shut(&mut host)) || catch_panic(|| shared.lock().shut_queues(&mut host));
             if !shut {
                 tracing::error!("QP {:#08x}: its work requests could not be flushed", shared.num);
             }

@@ -5,9 +5,9 @@ use crate::engine::Engine;
 use crate::engine::host::QpHost;
 use crate::engine::table::INDICES;
 use crate::memory::copy;
-use crate::paging::held::Places;
+use crate::paging::held::HeldPackets;
 use crate::paging::invalidate;
-use weir_link::Piece;
+use weir_link::Iovec;
 use weir_transport::{Handled, Instant, Side};
 use weir_wire::{Packet, Psn};
 
@@ -18,11 +18,11 @@ pub(super) const PAGES: u16 = INDICES as u16;
 
 impl Engine {
     /// Gives the engine buffers for packets that wait; returns them if it has some already.
-    pub fn equip(&mut self, places: Box<Places>) -> Option<Box<Places>> {
+    pub fn provide_held_buffers(&mut self, buffers: Box<HeldPackets>) -> Option<Box<HeldPackets>> {
         if self.held.is_some() {
-            return Some(places);
+            return Some(buffers);
         }
-        self.held = Some(places);
+        self.held = Some(buffers);
         None
     }
 
@@ -35,33 +35,33 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(super) fn hold(&mut self, index: u16, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) {
-        if let Some(places) = &mut self.held
+        if let Some(buffers) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
         {
-            places.keep(&mut entry.held, side, psn, datagram, header);
+            buffers.keep(&mut entry.held, side, psn, datagram, header);
         }
     }
 
     /// Drops the packets that a QP holds until their pages come.
     pub(super) fn drop_held(&mut self, index: u16) {
-        if let Some(places) = &mut self.held
+        if let Some(buffers) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
         {
-            places.clear(&mut entry.held);
+            buffers.clear(&mut entry.held);
         }
     }
 
     /// Continues the QPs with resolved pages, and those with pages that will never be there.
     #[cold]
     #[inline(never)]
-    pub(super) fn go_on(&mut self, adapter: &Adapter, now: Instant) {
+    pub(super) fn continue_resolved(&mut self, adapter: &Adapter, now: Instant) {
         if adapter.resolves_late() {
             self.handle_earlier(adapter, now);
         }
         let mut resolved = std::mem::take(&mut self.resolved);
-        let ripe = adapter.take_resolved(&mut resolved, now.0);
-        let told = self.announce(adapter, now, &mut resolved);
-        if let Some(next) = ripe.into_iter().chain(told).min() {
+        let next_deferred = adapter.take_resolved(&mut resolved, now.0);
+        let next_notification = self.notify_due(adapter, now, &mut resolved);
+        if let Some(next) = next_deferred.into_iter().chain(next_notification).min() {
             self.timers.set(next, PAGES);
         }
         if adapter.limits_reads() {
@@ -86,21 +86,21 @@ impl Engine {
             done: Some(&mut self.done),
             side,
         };
-        if let Some(places) = &mut self.held
+        if let Some(buffers) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
         {
-            while let Some(kept) = places.take(&mut entry.held, side) {
-                let (datagram, header) = places.bytes(&kept);
+            while let Some(kept) = buffers.take(&mut entry.held, side) {
+                let (datagram, header) = buffers.bytes(&kept);
                 let handled = match (Packet::parse(datagram), header) {
                     (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
                     (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
                     (Err(_), _) => Handled::Done,
                 };
                 if handled == Handled::Held {
-                    places.put_back(&mut entry.held, side, kept);
+                    buffers.put_back(&mut entry.held, side, kept);
                     break;
                 }
-                places.release(kept);
+                buffers.release(kept);
             }
         }
         self.after(index, &mut protocol);
@@ -114,12 +114,12 @@ impl Engine {
     #[inline(never)]
     pub(super) fn missing_in_place(&self) -> bool {
         let own = self.outbox.bytes.as_ptr_range();
-        let applications = |piece: &&Piece| !own.contains(&(piece.addr as *const u8));
+        let applications = |iovec: &&Iovec| !own.contains(&(iovec.addr as *const u8));
         let mut others = false;
-        for piece in self.outbox.pieces.iter().filter(applications) {
-            let end = piece.addr + piece.len;
-            for page in (piece.addr / PAGE..end.div_ceil(PAGE)).map(|number| number * PAGE) {
-                if !is_there(page.max(piece.addr)) {
+        for iovec in self.outbox.iovecs.iter().filter(applications) {
+            let end = iovec.addr + iovec.len;
+            for page in (iovec.addr / PAGE..end.div_ceil(PAGE)).map(|number| number * PAGE) {
+                if !is_present(page.max(iovec.addr)) {
                     others |= invalidate::missed(page as u64, PAGE as u64) == 0;
                 }
             }
@@ -128,7 +128,7 @@ impl Engine {
     }
 }
 
-fn is_there(addr: usize) -> bool {
+fn is_present(addr: usize) -> bool {
     let mut byte = 0u8;
     // SAFETY: `byte` is a local variable; the other side may be in any state.
     unsafe { copy::copy(&mut byte, addr as *const u8, 1) }.is_ok()

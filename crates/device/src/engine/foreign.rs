@@ -33,22 +33,22 @@ pub struct Foreign {
     /// A QP of this process has a foreign peer.
     peers: bool,
     /// When packets were last handed over to this process.
-    heard: Option<Instant>,
+    last_handed_over: Option<Instant>,
     looks: u32,
     /// When connections are accepted again.
     resume: Option<Instant>,
-    told: bool,
+    reported: bool,
 }
 
 impl Foreign {
     /// There is a foreign peer: some process must listen.
-    pub fn wanted(&mut self, now: Instant) {
+    pub fn note_foreign_peer(&mut self, now: Instant) {
         self.peers = true;
-        self.welcome(now);
+        self.schedule_listening(now);
     }
 
     /// A UD QP may get packets of foreign adapters: some process should listen.
-    pub fn welcome(&mut self, now: Instant) {
+    pub fn schedule_listening(&mut self, now: Instant) {
         if self.holder.is_none() && self.next_try.is_none() {
             self.next_try = Some(now);
         }
@@ -81,9 +81,9 @@ impl Foreign {
 
     /// Logs once why no packet of a foreign adapter gets here; for a process without foreign peers, at the debug level
     /// only.
-    fn tell(&mut self, device: &str, error: &io::Error) {
+    fn report_listen_error(&mut self, device: &str, error: &io::Error) {
         let matters = self.peers || self.next_try.is_some();
-        if !matters || std::mem::replace(&mut self.told, true) {
+        if !matters || std::mem::replace(&mut self.reported, true) {
             tracing::debug!("{device}: cannot listen on UDP port {ROCE_PORT}: {error}");
         } else if error.kind() == io::ErrorKind::AddrInUse {
             tracing::warn!(
@@ -103,8 +103,8 @@ impl Foreign {
 
 impl Engine {
     /// A UD QP is ready to receive from any adapter.
-    pub fn welcome_strangers(&mut self, adapter: &Adapter, now: Instant) {
-        self.foreign.welcome(now);
+    pub fn expect_foreign_senders(&mut self, adapter: &Adapter, now: Instant) {
+        self.foreign.schedule_listening(now);
         self.foreign_turn(adapter, now);
     }
 
@@ -136,7 +136,7 @@ impl Engine {
             Ok(holder) => holder,
             // Another Weir process has the port, and hands over packets for this one.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return,
-            Err(error) => return self.foreign.tell(name, &error),
+            Err(error) => return self.foreign.report_listen_error(name, &error),
         };
         let before = self.carrier.fds();
         match self.carrier.listen(ROCE_PORT) {
@@ -153,13 +153,13 @@ impl Engine {
                 self.foreign.holder = Some(holder);
                 self.foreign.next_try = None;
             }
-            Err(error) => self.foreign.tell(name, &error),
+            Err(error) => self.foreign.report_listen_error(name, &error),
         }
     }
 
     /// Whether another process that holds the port may hand packets over.
     pub(super) fn expects_handed_over(&self, now: Instant) -> bool {
-        let lately = self.foreign.heard.is_some_and(|heard| now - heard < LATELY);
+        let lately = self.foreign.last_handed_over.is_some_and(|last| now - last < LATELY);
         lately || self.foreign.peers && self.foreign.holder.is_none()
     }
 
@@ -168,7 +168,7 @@ impl Engine {
         for count in 0..MESSAGES {
             match self.slot.incoming.receive(&mut self.inbox.bytes) {
                 Received::Message { len, user } => {
-                    self.foreign.heard = Some(now);
+                    self.foreign.last_handed_over = Some(now);
                     self.deliver_handed_over(adapter, len, user, now);
                 }
                 Received::Ended(link) => end(adapter, link),
@@ -272,13 +272,13 @@ mod tests {
     #[test]
     fn handed_over_packets_are_taken_while_the_carrier_is_busy() {
         let adapter = Adapter::open("weir_lo", None).unwrap();
-        let (slot, ports) = Slot::claim(weir_link::Without::empty()).unwrap();
+        let (slot, ports) = Slot::claim(weir_link::DisabledFeatures::empty()).unwrap();
         let shown = publish::device(&adapter.device.name, 0).unwrap();
         let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
         let mut engine = Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown).unwrap();
         engine.carrier = Box::new(Busy);
         let holder = Holder::claim_name(&format!("weir/test/{}", std::process::id())).unwrap();
-        engine.foreign.wanted(clock::now());
+        engine.foreign.note_foreign_peer(clock::now());
         assert_eq!(slot_of(qpn), number);
         let mut other = Foreign { holder: Some(holder), ..Foreign::default() };
         let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);

@@ -3,9 +3,9 @@
 use crate::AsyncEvent;
 use crate::engine::done::Done;
 use crate::memory::copy;
-use crate::memory::region::{Cached, Place, Regions};
+use crate::memory::region::{AccessTarget, Cached, Regions};
 use crate::memory::window::User;
-use crate::paging::{Paged, Who, invalidate};
+use crate::paging::{FaultOrigin, Paged, invalidate};
 use crate::qp::Shared;
 use std::sync::Arc;
 use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
@@ -39,8 +39,8 @@ impl QpHost<'_> {
     fn local(&mut self, lkey: u32, va: u64, len: u64, access: Access) -> Result<Option<Spot>, Denied> {
         let region = self.regions.find(lkey, self.cached)?;
         match region.local(self.shared.pd(), va, len, access)? {
-            Place::Memory(addr) => Ok(Some(Spot { addr, len, paged: region.paged })),
-            Place::Null => Ok(None),
+            AccessTarget::Memory(addr) => Ok(Some(Spot { addr, len, paged: region.paged })),
+            AccessTarget::Null => Ok(None),
         }
     }
 
@@ -54,8 +54,8 @@ impl QpHost<'_> {
         Ok(Spot { addr, len, paged: region.paged })
     }
 
-    fn faulting(&self) -> Who<'_> {
-        Who { faults: &self.shared.faults, side: self.side }
+    fn faulting(&self) -> FaultOrigin<'_> {
+        FaultOrigin { faults: &self.shared.faults, side: self.side }
     }
 
     /// Checks whether a spot can be written now; `left` bytes of the message begin at its address.
@@ -95,7 +95,7 @@ impl Host for QpHost<'_> {
 
     fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         let mut rest = bytes;
-        for (sge, at, len) in pieces(sges, offset, bytes.len()) {
+        for (sge, at, len) in sge_ranges(sges, offset, bytes.len()) {
             let (now, later) = rest.split_at(len);
             let spot = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, Access::LOCAL_WRITE)?;
             if let Some(spot) = spot {
@@ -136,7 +136,7 @@ impl Host for QpHost<'_> {
         if !invalidate::needed() {
             return Ok(());
         }
-        for (sge, at, len) in pieces(sges, offset, len as usize) {
+        for (sge, at, len) in sge_ranges(sges, offset, len as usize) {
             if let Some(spot) = self.local(sge.lkey, sge.addr.wrapping_add(at), len as u64, access)? {
                 self.admit(spot, u64::from(sge.length) - at)?;
             }
@@ -170,7 +170,7 @@ impl Host for QpHost<'_> {
     }
 
     fn select_srq(&mut self, number: u32) -> Option<u32> {
-        self.shared.name_srq(number)
+        self.shared.select_srq(number)
     }
 
     fn take_read(&mut self) -> bool {
@@ -200,7 +200,7 @@ impl Host for QpHost<'_> {
 }
 
 /// The SGEs that hold bytes `offset .. offset + len` of the whole list: element, offset in it, length.
-pub fn pieces(sges: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = (&Sge, u64, usize)> {
+pub fn sge_ranges(sges: &[Sge], offset: u64, len: usize) -> impl Iterator<Item = (&Sge, u64, usize)> {
     let mut skip = offset;
     let mut left = len as u64;
     sges.iter().filter_map(move |sge| {
@@ -221,10 +221,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_a_list() {
+    fn ranges_of_an_sge_list() {
         let sge = |length| Sge { addr: 0, length, lkey: 0 };
         let list = [sge(5), sge(0), sge(3), sge(10)];
-        let got = |offset, len| pieces(&list, offset, len).map(|(s, at, n)| (s.length, at, n)).collect::<Vec<_>>();
+        let got = |offset, len| sge_ranges(&list, offset, len).map(|(s, at, n)| (s.length, at, n)).collect::<Vec<_>>();
         assert_eq!(got(0, 18), [(5, 0, 5), (3, 0, 3), (10, 0, 10)]);
         assert_eq!(got(4, 5), [(5, 4, 1), (3, 0, 3), (10, 0, 1)]);
         assert_eq!(got(8, 1), [(10, 0, 1)]);

@@ -22,23 +22,23 @@ impl Engine {
         let full = proofs.clone().count() == MAX_PROOFS;
         let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
         let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
-        let heard = self.peers.heard(route, arrival.from.port(), &hello, now);
-        let Some(id) = heard.peer else {
-            if let Some(note) = heard.reply {
+        let outcome = self.peers.handle_hello(route, arrival.from.port(), &hello, now);
+        let Some(id) = outcome.peer else {
+            if let Some(note) = outcome.reply {
                 self.send_hello(&note, &[]);
             }
             return;
         };
-        let progress = heard.answers && self.verify(id, proofs);
-        let (unproven, unconfirmed) = self.doubtful(id);
-        if unproven && heard.answers && (progress || full) {
+        let progress = outcome.answers && self.verify(id, proofs);
+        let (unproven, unconfirmed) = self.proof_state(id);
+        if unproven && outcome.answers && (progress || full) {
             // An answer has room for some of the proofs only.
             self.ask_for_more(id, progress, now);
         } else if unproven && hello.ask != 0 && self.peers.get(id).next_attempt.is_none() {
             // The peer started or connected late.
             self.peers.ask_soon(id, now);
         }
-        if let Some(mut note) = heard.reply {
+        if let Some(mut note) = outcome.reply {
             if unproven || unconfirmed {
                 self.peers.ask_back(id, &hello, &mut note);
             }
@@ -49,7 +49,7 @@ impl Engine {
                 self.send_proofs(id, &hello, &note);
             }
         }
-        if heard.answers {
+        if outcome.answers {
             if !unproven {
                 self.peers.satisfied(id);
             }
@@ -91,7 +91,7 @@ impl Engine {
                 foreign |= self.count_try(peer, index, now);
             }
             if foreign {
-                self.foreign.wanted(now);
+                self.foreign.note_foreign_peer(now);
             }
             if foreign || self.peers.get(peer).is_silent() {
                 self.wake_waiting(Some(peer));
@@ -131,7 +131,7 @@ impl Engine {
                 && before != Link::Weir(demand)
             {
                 entry.connection.link = Link::Weir(demand);
-                self.peers.proven(id, demand.life);
+                self.peers.proven(id, demand.incarnation);
                 self.ready(index);
                 progress = true;
             }
@@ -141,13 +141,13 @@ impl Engine {
 
     /// Makes the proofs that a peer may not have yet; returns their number. The next call begins with other QPs.
     fn prove(&mut self, id: PeerId, nonce: u64, into: &mut [Proof; MAX_PROOFS]) -> usize {
-        let life = self.peers.own_life(id);
+        let incarnation = self.peers.own_incarnation(id);
         let peer = self.peers.get_mut(id);
         let (members, mut count, mut looked) = (peer.members.len(), 0, 0);
         while looked < members && count < MAX_PROOFS {
             let index = peer.members[(peer.next_to_prove + looked) % members];
             looked += 1;
-            if let Some(proof) = self.table.get(index).and_then(|entry| entry.connection.prove(nonce, life)) {
+            if let Some(proof) = self.table.get(index).and_then(|entry| entry.connection.prove(nonce, incarnation)) {
                 into[count] = proof;
                 count += 1;
             }
@@ -157,7 +157,7 @@ impl Engine {
     }
 
     /// Whether a QP still waits for a proof of this peer, and whether the peer may still be in an earlier connection.
-    fn doubtful(&self, id: PeerId) -> (bool, bool) {
+    fn proof_state(&self, id: PeerId) -> (bool, bool) {
         let connections =
             || self.peers.get(id).members.iter().filter_map(|index| Some(&self.table.get(*index)?.connection));
         (connections().any(Connection::wants_proof), connections().any(Connection::is_unconfirmed))

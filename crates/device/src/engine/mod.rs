@@ -22,18 +22,18 @@ mod peers;
 pub mod quirks;
 mod receive;
 mod staging;
-mod strangers;
 mod table;
 pub mod thread;
 mod timers;
 mod transmit;
+mod unbound_peers;
 
 use crate::adapter::Adapter;
 use crate::config::{Config, Icrc};
 use crate::hello::{self, Hello};
 use crate::interfaces::DeviceInfo;
 use crate::memory::region::Cached;
-use crate::paging::held::Places;
+use crate::paging::held::HeldPackets;
 use crate::proof::Secret;
 use crate::qp::Shared;
 use crate::route::Route;
@@ -106,7 +106,7 @@ pub struct Engine {
     /// Datagrams that wait for their peers' hellos; made when a QP that sends datagrams is ready.
     parked: Option<Box<Parked>>,
     /// Packets that wait for pages, once there are on-demand regions.
-    held: Option<Box<Places>>,
+    held: Option<Box<HeldPackets>>,
     /// Sides of QPs with resolved pages, while these are worked on.
     resolved: Vec<(u32, Side)>,
     /// Completions of this turn.
@@ -149,12 +149,12 @@ impl Engine {
         };
         let secret = Secret::new().map_err(|_| Errno(libc::EAGAIN))?;
         let mut peers = Peers::new(secret, own, ports.receive_buffer());
-        if quirks::has_peers_repeat(profile) {
+        if quirks::makes_peers_repeat(profile) {
             peers.widen();
         }
         let carrier = carrier::wrap(ports, device, config)?;
         Ok(Engine {
-            in_place: carrier.takes_pieces(),
+            in_place: carrier.supports_iovecs(),
             empty_receives: 0,
             next_due: 0,
             shown,
@@ -196,8 +196,8 @@ impl Engine {
 
     /// Adds a QP under a new number. ENOMEM if the table is full.
     pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
-        if let Some(oldest) = self.table.must_give_way() {
-            self.give_way(oldest);
+        if let Some(oldest) = self.table.retired_to_evict() {
+            self.evict_retired(oldest);
         }
         let shared = self.table.insert(make)?;
         let count = self.table.len();
@@ -226,12 +226,12 @@ impl Engine {
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();
             // Its requests end here; the turn below removes them from its peer's account.
-            let places = protocol.abandon();
+            let credits = protocol.abandon();
             if let Some(reads) = &entry.shared.reads {
-                reads.give_back(places);
+                reads.give_back(credits);
             }
         }
-        self.forget_unaware(num);
+        self.forget_fault_notification(num);
         self.turn(adapter, Turn::SEND);
         self.table_timer(index);
     }
@@ -259,7 +259,7 @@ impl Engine {
         } else {
             // No Weir process has QPNs of this slot.
             entry.connection.link = Link::Foreign;
-            self.foreign.wanted(now);
+            self.foreign.note_foreign_peer(now);
         }
         if self.peers.get(peer).weir().is_none() {
             // The peer may be a foreign adapter, which may send at once.
@@ -288,8 +288,8 @@ impl Engine {
     pub fn disconnect(&mut self, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         self.drop_held(index);
-        self.forget_unaware(num);
-        self.settle(index);
+        self.forget_fault_notification(num);
+        self.release_in_flight(index);
         if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.peer.take()) {
             self.peers.unbind(peer, index, clock::now());
         }
@@ -303,7 +303,7 @@ impl Engine {
         let now = clock::now();
         let mut worked = self.answer_doorbells(adapter);
         if adapter.has_resolved() {
-            self.go_on(adapter, now);
+            self.continue_resolved(adapter, now);
             worked = true;
         }
         // A delayed ACK waits for the program's next post or poll, because the program answers each message.
@@ -326,7 +326,7 @@ impl Engine {
         }
         // Handed over packets that their receivers could not take earlier.
         self.foreign.flush(now);
-        if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.somebody_polls() {
+        if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.program_polls() {
             return false;
         }
         let now = self.handle_deadlines(adapter, now);
@@ -414,7 +414,7 @@ impl Engine {
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
-            endings::tell(&protocol.attr(), entry.shared.num, to, &ending);
+            endings::log_ending(&protocol.attr(), entry.shared.num, to, &ending);
         }
         if wants {
             self.ready(index);
@@ -440,7 +440,7 @@ impl Engine {
         let Some(peer) = entry.peer else { return };
         let at = self.peers.get(peer);
         match entry.connection.link {
-            Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.doubt(peer, clock::now()),
+            Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.suspect(peer, clock::now()),
             // It may be a Weir process that started late.
             Link::Foreign if entry.connection.wants_proof() && at.next_attempt.is_none() => {
                 self.peers.ask_soon(peer, clock::now());
@@ -450,7 +450,7 @@ impl Engine {
     }
 
     /// Removes a QP's bytes in flight from its peer's account.
-    fn settle(&mut self, index: u16) {
+    fn release_in_flight(&mut self, index: u16) {
         let Some(entry) = self.table.get_mut(index) else { return };
         let counted = std::mem::take(&mut entry.counted);
         if let Some(peer) = entry.peer {

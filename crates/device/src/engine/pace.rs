@@ -4,8 +4,8 @@
 //! sockets alone (waking it for each packet would cost the poller its core) and only checks at intervals whether the
 //! program still polls.
 
-use crate::courtesy::Courtesy;
 use crate::polling::{Polling, TICK};
+use crate::yield_backoff::YieldBackoff;
 use crate::{Errno, clock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -22,13 +22,13 @@ pub struct Pace {
     timer: OwnedFd,
     packets: Mutex<Packets>,
     polling: Polling,
-    courtesy: Courtesy,
+    yield_backoff: YieldBackoff,
     /// When the timer fires (nanoseconds); `u64::MAX` if it is not armed.
     armed: AtomicU64,
     /// Becomes readable when the interface changes; -1 if that is not watched.
     interface: RawFd,
     interface_changed: AtomicBool,
-    complains: AtomicBool,
+    send_errors_noted: AtomicBool,
     ended: AtomicBool,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
@@ -67,11 +67,11 @@ impl Pace {
             timer,
             packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
             polling: Polling::new(watchful),
-            courtesy: Courtesy::new(),
+            yield_backoff: YieldBackoff::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
-            complains: AtomicBool::new(false),
+            send_errors_noted: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
@@ -151,27 +151,27 @@ impl Pace {
     }
 
     /// There are messages for the log, which the thread writes: the holder of the engine must not wait for a terminal.
-    pub fn complain(&self) {
-        self.complains.store(true, Ordering::Release);
+    pub fn log_send_errors(&self) {
+        self.send_errors_noted.store(true, Ordering::Release);
         self.kick();
     }
 
     /// Whether there were messages for the log since the last call.
-    pub fn has_complaints(&self) -> bool {
-        self.complains.swap(false, Ordering::Acquire)
+    pub fn take_send_errors_noted(&self) -> bool {
+        self.send_errors_noted.swap(false, Ordering::Acquire)
     }
 
     /// Whether a program polls repeatedly.
     #[inline]
-    pub fn somebody_polls(&self) -> bool {
-        self.polling.somebody_polls()
+    pub fn program_polls(&self) -> bool {
+        self.polling.program_polls()
     }
 
     /// A program polled and drove the engine. `worked`: whether there was work, `None` if another thread held the
     /// engine. `empty`: the poll found no completion.
     #[inline]
     pub fn polled(&self, empty: bool, worked: Option<bool>) {
-        let polls = self.polling.drove(worked == Some(true));
+        let polls = self.polling.note_drive(worked == Some(true));
         if !empty {
             return;
         }
@@ -179,14 +179,14 @@ impl Pace {
             // With fewer cores than pollers, the peer that this program waits for may have no core.
             self.offer_core();
         }
-        if worked.is_some() && self.polling.in_vain(|| clock::now().0) {
+        if worked.is_some() && self.polling.note_empty_poll(|| clock::now().0) {
             self.kick();
         }
     }
 
     /// Offers the core to other threads, unless they kept it for long lately.
     pub fn offer_core(&self) {
-        self.courtesy.offer(|| clock::now().0, std::thread::yield_now);
+        self.yield_backoff.offer(|| clock::now().0, std::thread::yield_now);
     }
 
     /// A program is about to sleep until an event comes.
@@ -199,7 +199,7 @@ impl Pace {
     /// Wakes the thread by `deadline` (nanoseconds), if it is watching.
     pub fn wake_by(&self, deadline: Option<u64>) {
         let Some(deadline) = deadline else { return };
-        if self.somebody_polls() || deadline >= self.armed.load(Ordering::Relaxed) {
+        if self.program_polls() || deadline >= self.armed.load(Ordering::Relaxed) {
             return;
         }
         self.armed.store(deadline, Ordering::Relaxed);
@@ -264,7 +264,7 @@ impl Pace {
     /// The thread waits until there is something to do. False: there is nothing to do, because the program still
     /// polls.
     pub fn wait(&self) -> bool {
-        if self.somebody_polls() {
+        if self.program_polls() {
             self.watch_packets(false);
             self.tick()
         } else {
@@ -280,7 +280,7 @@ impl Pace {
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
-        if self.somebody_polls() && self.flush_wanted().is_none() {
+        if self.program_polls() && self.flush_wanted().is_none() {
             // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
             unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
             drain(&self.kick);
@@ -288,7 +288,7 @@ impl Pace {
         if poll[1].revents != 0 {
             self.interface_changed.store(true, Ordering::Relaxed);
         }
-        !self.polling.look()
+        !self.polling.still_polled()
     }
 
     fn wait_for_packets(&self) {
@@ -332,26 +332,26 @@ mod tests {
     /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
     fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
         (0..1000).map(|n| from + n * gap).find(|now| {
-            polling.drove(false);
-            polling.in_vain(|| *now)
+            polling.note_drive(false);
+            polling.note_empty_poll(|| *now)
         })
     }
 
     #[test]
     fn frequent_polls_make_a_poller() {
         let polling = Polling::new(false);
-        assert!(!polling.somebody_polls());
+        assert!(!polling.program_polls());
         let at = poller_at(&polling, 1_000_000_000, 500).unwrap();
         assert!(at <= 1_000_000_000 + 30_000, "after {at}");
-        assert!(polling.somebody_polls());
-        assert!(!polling.in_vain(|| unreachable!("it is a poller already")));
+        assert!(polling.program_polls());
+        assert!(!polling.note_empty_poll(|| unreachable!("it is a poller already")));
     }
 
     #[test]
     fn a_watchful_thread_never_ticks() {
         let polling = Polling::new(true);
         assert_eq!(poller_at(&polling, 1_000_000_000, 500), None);
-        assert!(!polling.somebody_polls() && !polling.hand_over());
+        assert!(!polling.program_polls() && !polling.hand_over());
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         let polling = Polling::new(false);
         for event in 0..1000 {
             for _ in 0..POLLER_AFTER / 2 {
-                assert!(!polling.in_vain(|| event * 10_000));
+                assert!(!polling.note_empty_poll(|| event * 10_000));
             }
             assert!(!polling.hand_over());
         }
@@ -371,7 +371,7 @@ mod tests {
     fn a_hand_over_is_reported_once() {
         let polling = Polling::new(false);
         poller_at(&polling, 1_000_000_000, 500).unwrap();
-        assert!(polling.hand_over() && !polling.somebody_polls());
+        assert!(polling.hand_over() && !polling.program_polls());
         assert!(!polling.hand_over());
     }
 
@@ -381,10 +381,10 @@ mod tests {
             let polling = Polling::new(false);
             poller_at(&polling, 1_000_000_000, 500).unwrap();
             for n in 0..polls {
-                polling.drove(n < work);
+                polling.note_drive(n < work);
             }
-            assert_eq!(polling.look(), still, "{polls} polls, {work} with work");
-            assert_eq!(polling.somebody_polls(), still);
+            assert_eq!(polling.still_polled(), still, "{polls} polls, {work} with work");
+            assert_eq!(polling.program_polls(), still);
         }
     }
 }

@@ -48,7 +48,7 @@ impl Parked {
 
 impl Engine {
     /// Called when there is a QP that sends datagrams.
-    pub fn equip_for_datagrams(&mut self, parked: Box<Parked>) {
+    pub fn provide_parked(&mut self, parked: Box<Parked>) {
         self.parked.get_or_insert(parked);
     }
 
@@ -84,13 +84,13 @@ impl Engine {
         peer.flow.sent(group.len + super::datagram::PACKET_COST);
         let with_icrc = peer.weir().is_none_or(|weir| weir.icrc);
         let start = self.outbox.len;
-        let place = &mut self.outbox.bytes[start..start + group.len];
-        place.copy_from_slice(&from.bytes[group.start..group.start + group.len]);
+        let buffer = &mut self.outbox.bytes[start..start + group.len];
+        buffer.copy_from_slice(&from.bytes[group.start..group.start + group.len]);
         if with_icrc {
             let (src, dst): (IpAddr, IpAddr) = (group.from, to.ip());
             let (src_port, dst_port) = (own_port(&self.slot), to.port());
             let envelope = Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true };
-            let (body, end) = place.split_at_mut(group.len - ICRC_LEN);
+            let (body, end) = buffer.split_at_mut(group.len - ICRC_LEN);
             end.copy_from_slice(&icrc::compute(&envelope, body).to_le_bytes());
         }
         self.outbox.len += group.len;

@@ -21,14 +21,14 @@ pub struct Peer {
     /// What it was found to be.
     pub state: State,
     /// The incarnation that QPs were last proven to belong to; another process may have its port by now.
-    pub life: Option<u64>,
+    pub incarnation: Option<u64>,
     /// Indices of the QPs that are bound to it, each once.
     pub members: Vec<u16>,
     /// The member that the next answer's proofs begin with.
     pub next_to_prove: usize,
     /// Hellos sent since a QP with ICRC missed an ACK: the peer is suspected to be dead, and another process may have
     /// its port. `None`: it is not suspected.
-    pub doubts: Option<u32>,
+    pub suspected: Option<u32>,
     /// Cost in bytes of requests under way to it.
     pub in_flight: usize,
     /// Bytes of READ responses under way from it.
@@ -46,7 +46,7 @@ pub struct Peer {
     /// When it last answered a hello.
     pub confirmed: Option<Instant>,
     /// The window in the last hello to it.
-    pub told: usize,
+    pub announced_window: usize,
     /// When a datagram last went there; a QP sends datagrams without being bound to the peer.
     pub datagrams: Option<Instant>,
 }
@@ -90,13 +90,13 @@ impl Peer {
     }
 
     /// Whether requests to it are held back until it shows that it is alive.
-    pub fn is_doubted(&self) -> bool {
-        self.doubts.is_some_and(|asked| asked <= TRIES)
+    pub fn is_suspected(&self) -> bool {
+        self.suspected.is_some_and(|asked| asked <= TRIES)
     }
 
     /// Whether it is suspected and has not answered `TRIES` hellos.
     pub fn is_silent(&self) -> bool {
-        self.doubts.is_some_and(|asked| asked > TRIES)
+        self.suspected.is_some_and(|asked| asked > TRIES)
     }
 
     /// The key under which it is found.
@@ -106,6 +106,6 @@ impl Peer {
 
     /// Counts a hello that asks a suspected peer.
     pub fn ask_again(&mut self) {
-        self.doubts = self.doubts.map(|asked| asked + 1);
+        self.suspected = self.suspected.map(|asked| asked + 1);
     }
 }

@@ -1,5 +1,5 @@
 //! The peers of QPs: hellos, ICRC agreement, windows. A process that says hello without a QP here that is bound to it
-//! is an unbound peer, among the [`Strangers`].
+//! is an unbound peer, among the [`UnboundPeers`].
 //!
 //! What a process says about itself is believed only in an answer to our nonce. Each QP's ownership is proven
 //! separately: see [`crate::engine::introduce`].
@@ -7,7 +7,7 @@
 use crate::engine::connection::TRIES;
 use crate::engine::flow::Flow;
 use crate::engine::peer::{Peer, PeerId, State, Weir};
-use crate::engine::strangers::{PLACES, PRESENT, Stranger, Strangers};
+use crate::engine::unbound_peers::{MAX_UNBOUND_PEERS, RECENT_HELLO, UnboundPeer, UnboundPeers};
 use crate::hello::{Hello, MAX_PROOFS};
 use crate::proof::{PeerKey as Key, Secret, alive};
 use crate::route::Route;
@@ -51,8 +51,8 @@ pub struct Peers {
     peers: Vec<Peer>,
     /// Free entries of `peers`.
     vacant: Vec<PeerId>,
-    strangers: Strangers,
-    by_key: HashMap<Key, Place>,
+    unbound_peers: UnboundPeers,
+    by_key: HashMap<Key, EntryId>,
     /// The number of peers at which idle ones are looked for next.
     sweep_at: usize,
     secret: Secret,
@@ -70,9 +70,9 @@ pub struct Peers {
 
 /// The entry of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum EntryId {
     Peer(PeerId),
-    Stranger(usize),
+    Unbound(usize),
 }
 
 /// The smallest and the largest window of one peer: one burst; what stays in the cache.
@@ -87,7 +87,7 @@ pub struct Note {
 }
 
 /// The result of a hello.
-pub struct Heard {
+pub struct HelloOutcome {
     /// The sender's entry, if QPs or datagrams here go to it.
     pub peer: Option<PeerId>,
     /// It answers our nonce.
@@ -104,8 +104,8 @@ impl Peers {
         Peers {
             peers: Vec::new(),
             vacant: Vec::new(),
-            strangers: Strangers::new(),
-            by_key: HashMap::with_capacity(PLACES),
+            unbound_peers: UnboundPeers::new(),
+            by_key: HashMap::with_capacity(MAX_UNBOUND_PEERS),
             sweep_at: FEW,
             secret,
             own,
@@ -162,23 +162,23 @@ impl Peers {
     }
 
     /// A QP has missed an ACK: the peer must show that it is still alive.
-    pub fn doubt(&mut self, id: PeerId, now: Instant) {
+    pub fn suspect(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
-        peer.doubts.get_or_insert(0);
-        if peer.doubts == Some(0) || peer.next_attempt.is_none() {
+        peer.suspected.get_or_insert(0);
+        if peer.suspected == Some(0) || peer.next_attempt.is_none() {
             self.ask_soon(id, now);
         }
     }
 
-    /// A QP was proven to belong to the process of the incarnation `life`.
-    pub fn proven(&mut self, id: PeerId, life: u64) {
+    /// A QP was proven to belong to the process with this incarnation.
+    pub fn proven(&mut self, id: PeerId, incarnation: u64) {
         let peer = &mut self.peers[id];
-        (peer.life, peer.doubts) = (Some(life), None);
+        (peer.incarnation, peer.suspected) = (Some(incarnation), None);
     }
 
     /// What identifies this process to a peer.
-    pub fn own_life(&self, id: PeerId) -> u64 {
-        self.secret.life(&self.peers[id].key())
+    pub fn own_incarnation(&self, id: PeerId) -> u64 {
+        self.secret.incarnation(&self.peers[id].key())
     }
 
     /// The nonce that a peer's answers repeat.
@@ -253,8 +253,8 @@ impl Peers {
     fn entry(&mut self, route: Route, port: u16, now: Instant) -> PeerId {
         let key = (route.local, route.remote, port);
         let known = match self.by_key.get(&key) {
-            Some(Place::Peer(id)) => return *id,
-            Some(Place::Stranger(place)) => self.strangers.take(*place),
+            Some(EntryId::Peer(id)) => return *id,
+            Some(EntryId::Unbound(index)) => self.unbound_peers.take(*index),
             None => None,
         };
         if self.peers.len() - self.vacant.len() >= self.sweep_at {
@@ -265,10 +265,10 @@ impl Peers {
             route,
             slot_port: port,
             state: known.filter(|known| known.proven).map_or(State::Unknown, |known| State::Weir(known.weir)),
-            life: None,
+            incarnation: None,
             members: Vec::with_capacity(16),
             next_to_prove: 0,
-            doubts: None,
+            suspected: None,
             in_flight: 0,
             reading: 0,
             flow: Flow::default(),
@@ -276,8 +276,8 @@ impl Peers {
             attempts: 0,
             rounds: 0,
             next_attempt: None,
-            confirmed: known.filter(|known| known.proven).map(|known| known.heard),
-            told: known.map_or(0, |known| known.told),
+            confirmed: known.filter(|known| known.proven).map(|known| known.last_hello),
+            announced_window: known.map_or(0, |known| known.announced_window),
             datagrams: None,
         };
         let id = match self.vacant.pop() {
@@ -291,40 +291,37 @@ impl Peers {
                 self.peers.len() - 1
             }
         };
-        self.by_key.insert(key, Place::Peer(id));
+        self.by_key.insert(key, EntryId::Peer(id));
         id
     }
 
     /// Turns a peer without bound QPs and recent datagrams into an unbound peer.
     fn leave_if_idle(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.peers[id];
-        let key = peer.key();
+        let (key, announced_window) = (peer.key(), peer.announced_window);
         let sends = peer.datagrams.is_some_and(|last| now - last < QUIET) || peer.flow.due().is_some();
         let idle = peer.members.is_empty() && !sends && peer.waiting.is_empty();
-        if !idle || self.by_key.get(&key) != Some(&Place::Peer(id)) {
+        if !idle || self.by_key.get(&key) != Some(&EntryId::Peer(id)) {
             return;
         }
         debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "what was under way is settled");
         peer.next_attempt = None;
-        let known = match (peer.state, peer.confirmed) {
-            (State::Weir(weir), Some(heard)) => Some(Stranger { key, weir, heard, told: peer.told, proven: true }),
-            _ => None,
-        };
+        let known = peer.weir().zip(peer.confirmed);
         self.by_key.remove(&key);
         self.vacant.push(id);
-        if let Some(stranger) = known {
-            self.remember(stranger);
+        if let Some((weir, last_hello)) = known {
+            self.remember(UnboundPeer { key, weir, last_hello, announced_window, proven: true });
         }
     }
 
     /// Enters an unbound peer, if there is an entry for it.
-    fn remember(&mut self, stranger: Stranger) -> Option<usize> {
-        let (place, gone) = self.strangers.enter(stranger)?;
+    fn remember(&mut self, unbound: UnboundPeer) -> Option<usize> {
+        let (index, gone) = self.unbound_peers.enter(unbound)?;
         if let Some(gone) = gone {
             self.by_key.remove(&gone);
         }
-        self.by_key.insert(stranger.key, Place::Stranger(place));
-        Some(place)
+        self.by_key.insert(unbound.key, EntryId::Unbound(index));
+        Some(index)
     }
 
     /// When the next hello is due (nanoseconds).
@@ -351,26 +348,26 @@ impl Peers {
 
     /// All QPs bound to a peer are proven or need no proof: no more hellos are sent.
     pub fn satisfied(&mut self, id: PeerId) {
-        if self.peers[id].weir().is_some() && self.peers[id].doubts.is_none() {
+        if self.peers[id].weir().is_some() && self.peers[id].suspected.is_none() {
             self.peers[id].next_attempt = None;
         }
     }
 
     /// Handles a hello from a port of an address.
-    pub fn heard(&mut self, route: Route, from_port: u16, hello: &Hello, now: Instant) -> Heard {
-        let nothing = Heard { peer: None, answers: false, reply: None };
+    pub fn handle_hello(&mut self, route: Route, from_port: u16, hello: &Hello, now: Instant) -> HelloOutcome {
+        let nothing = HelloOutcome { peer: None, answers: false, reply: None };
         if !is_slot_port(from_port) {
             return nothing;
         }
-        let weir = self.told_by(hello);
+        let weir = self.parameters_of(hello);
         let key = (route.local, route.remote, from_port);
         let answers = hello.answer == self.secret.nonce(&key);
         let id = match self.by_key.get(&key).copied() {
-            Some(Place::Peer(id)) => id,
-            place if answers || hello.ask != 0 => {
-                let (note, asks) = self.greeted(place, key, weir, route, answers, now);
+            Some(EntryId::Peer(id)) => id,
+            entry if answers || hello.ask != 0 => {
+                let (note, asks) = self.handle_unbound_hello(entry, key, weir, route, answers, now);
                 let reply = (hello.ask != 0).then(|| self.reply(key, note, hello, asks));
-                return Heard { reply, answers, ..nothing };
+                return HelloOutcome { reply, answers, ..nothing };
             }
             _ => return nothing,
         };
@@ -379,12 +376,12 @@ impl Peers {
         if answers {
             peer.state = State::Weir(weir);
             peer.confirmed = Some(now);
-            match peer.life {
-                Some(life) if hello.alive == alive(life, hello.answer) => peer.doubts = None,
+            match peer.incarnation {
+                Some(incarnation) if hello.alive == alive(incarnation, hello.answer) => peer.suspected = None,
                 // Not the process that the QPs belong to, or one that pretends to be the peer.
                 Some(_) => {
-                    peer.doubts.get_or_insert(0);
-                    if peer.is_doubted() && peer.next_attempt.is_none() {
+                    peer.suspected.get_or_insert(0);
+                    if peer.is_suspected() && peer.next_attempt.is_none() {
                         (peer.attempts, peer.next_attempt) = (0, Some(now));
                     }
                 }
@@ -398,7 +395,7 @@ impl Peers {
         // A hello that only asks may be answered with a question: what it says is not believed otherwise.
         let asks = if hello.answer == 0 && news { Ask::Yes } else { Ask::No };
         let reply = (hello.ask != 0).then(|| self.note(id, asks, hello.ask, hello.mark));
-        Heard { peer: Some(id), answers, reply }
+        HelloOutcome { peer: Some(id), answers, reply }
     }
 
     /// Adds a question to an answer, unless the hello that it answers is an answer itself: two processes with
@@ -410,7 +407,7 @@ impl Peers {
     }
 
     /// The parameters in a hello.
-    fn told_by(&self, hello: &Hello) -> Weir {
+    fn parameters_of(&self, hello: &Hello) -> Weir {
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
         Weir {
             near: one_machine,
@@ -423,40 +420,40 @@ impl Peers {
 
     /// Handles a hello of an unbound peer: returns the reply, and whether it should ask. The peer's window comes out
     /// of what bound peers leave. What the hello says is believed only if it `answers`.
-    fn greeted(
+    fn handle_unbound_hello(
         &mut self,
-        place: Option<Place>,
+        entry: Option<EntryId>,
         key: Key,
         weir: Weir,
         route: Route,
         answers: bool,
         now: Instant,
     ) -> (Note, Ask) {
-        let known = match place {
-            Some(Place::Stranger(place)) => self.strangers.get(place).copied(),
+        let known = match entry {
+            Some(EntryId::Unbound(index)) => self.unbound_peers.get(index).copied(),
             _ => None,
         };
-        self.strangers.count(known.map(|known| known.heard), now);
+        self.unbound_peers.count_hello(known.map(|known| known.last_hello), now);
         let news = known.is_none_or(|known| !known.proven || known.weir != weir);
-        let stranger = match known.filter(|known| known.proven && !answers) {
-            Some(known) => Stranger { heard: now, ..known },
-            None => Stranger { key, weir, heard: now, told: 0, proven: answers },
+        let unbound = match known.filter(|known| known.proven && !answers) {
+            Some(known) => UnboundPeer { last_hello: now, ..known },
+            None => UnboundPeer { key, weir, last_hello: now, announced_window: 0, proven: answers },
         };
-        let place = match place {
-            Some(Place::Stranger(place)) => {
-                self.strangers.renew(place, stranger);
-                Some(place)
+        let index = match entry {
+            Some(EntryId::Unbound(index)) => {
+                self.unbound_peers.renew(index, unbound);
+                Some(index)
             }
-            _ => self.remember(stranger),
+            _ => self.remember(unbound),
         };
-        let window = share(self.budget, self.known + self.strangers.present(now), self.most);
-        if let Some(place) = place {
-            self.strangers.tell(place, window);
+        let window = share(self.budget, self.known + self.unbound_peers.recent_count(now), self.most);
+        if let Some(index) = index {
+            self.unbound_peers.set_announced_window(index, window);
         }
         // An unbound peer without an entry would omit the ICRC, and its packets would be dropped.
-        let icrc_auto = self.own.icrc_auto && place.is_some();
+        let icrc_auto = self.own.icrc_auto && index.is_some();
         let hello = Hello { icrc_auto, window: window as u32, ..self.own };
-        let asks = if news && place.is_some() { Ask::Yes } else { Ask::No };
+        let asks = if news && index.is_some() { Ask::Yes } else { Ask::No };
         (Note { to: route.to(key.2), route, hello }, asks)
     }
 
@@ -464,7 +461,7 @@ impl Peers {
     fn reply(&self, key: Key, mut note: Note, hello: &Hello, asks: Ask) -> Note {
         note.hello.ask = if asks == Ask::Yes && hello.answer == 0 { self.secret.nonce(&key) } else { 0 };
         note.hello.answer = hello.ask;
-        note.hello.alive = alive(self.secret.life(&key), hello.ask);
+        note.hello.alive = alive(self.secret.incarnation(&key), hello.ask);
         note.hello.mark = hello.mark;
         note
     }
@@ -472,7 +469,7 @@ impl Peers {
     /// Divides the receive buffer anew among the peers that QPs here talk to.
     fn divide(&mut self, now: Instant) {
         let talks = |peer: &&Peer| {
-            let lately = peer.datagrams.is_some_and(|last| now - last < PRESENT);
+            let lately = peer.datagrams.is_some_and(|last| now - last < RECENT_HELLO);
             peer.weir().is_some() && (!peer.members.is_empty() || lately)
         };
         self.known = self.peers.iter().filter(talks).count();
@@ -481,12 +478,12 @@ impl Peers {
 
     fn note(&mut self, id: PeerId, asks: Ask, answer: u64, mark: u32) -> Note {
         let peer = &mut self.peers[id];
-        peer.told = self.share;
+        peer.announced_window = self.share;
         let key = peer.key();
         let hello = Hello {
             ask: if asks == Ask::Yes { self.secret.nonce(&key) } else { 0 },
             answer,
-            alive: if answer == 0 { 0 } else { alive(self.secret.life(&key), answer) },
+            alive: if answer == 0 { 0 } else { alive(self.secret.incarnation(&key), answer) },
             window: self.share as u32,
             mark,
             ..self.own
@@ -508,8 +505,8 @@ impl Peers {
     /// The agreed parameters of the process at a port of an address, if it has answered our nonce.
     pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
         match *self.by_key.get(&(local, remote, port))? {
-            Place::Peer(id) => self.peers[id].weir(),
-            Place::Stranger(place) => self.strangers.get(place).filter(|known| known.proven).map(|known| known.weir),
+            EntryId::Peer(id) => self.peers[id].weir(),
+            EntryId::Unbound(index) => self.unbound_peers.get(index).filter(|peer| peer.proven).map(|peer| peer.weir),
         }
     }
 

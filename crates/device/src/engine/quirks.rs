@@ -9,7 +9,7 @@ use weir_transport::{Announcer, Instant, Outstanding, Profile, ResponderFaults, 
 /// A limit of the READs and atomics of all QPs together. The holder of the engine takes credits; ending a QP returns
 /// them.
 pub struct Reads {
-    places: Mutex<Outstanding>,
+    credits: Mutex<Outstanding>,
     adapter: Weak<Adapter>,
 }
 
@@ -17,30 +17,30 @@ impl Reads {
     /// `None` where the profile has no such limit.
     pub fn new(profile: &Profile, adapter: Weak<Adapter>) -> Option<Reads> {
         let limit = profile.outstanding_reads?;
-        Some(Reads { places: Mutex::new(Outstanding::new(Some(limit))), adapter })
+        Some(Reads { credits: Mutex::new(Outstanding::new(Some(limit))), adapter })
     }
 
     /// Takes one READ credit, if there is one.
     pub fn take(&self) -> bool {
-        self.places().take()
+        self.credits().take()
     }
 
     /// Returns `count` credits. QPs that waited for a credit try again.
     pub fn give_back(&self, count: u32) {
-        if self.places().give_back(count)
+        if self.credits().give_back(count)
             && let Some(adapter) = self.adapter.upgrade()
         {
-            adapter.look_at_resolved();
+            adapter.schedule_resolved();
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Outstanding> {
-        self.places.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn credits(&self) -> MutexGuard<'_, Outstanding> {
+        self.credits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// Whether page faults may make peers repeat all that they have under way.
-pub(super) fn has_peers_repeat(profile: &Profile) -> bool {
+pub(super) fn makes_peers_repeat(profile: &Profile) -> bool {
     profile.page_faults.responder != ResponderFaults::Wait
 }
 
@@ -51,9 +51,14 @@ pub(super) fn announcer(profile: &Profile) -> Option<Box<Announcer>> {
 
 impl Engine {
     /// Leaves in `resolved` the sides that are notified now: requesters may be notified later. When to look again.
-    pub(super) fn announce(&mut self, adapter: &Adapter, now: Instant, resolved: &mut Vec<(u32, Side)>) -> Option<u64> {
+    pub(super) fn notify_due(
+        &mut self,
+        adapter: &Adapter,
+        now: Instant,
+        resolved: &mut Vec<(u32, Side)>,
+    ) -> Option<u64> {
         let mut announcer = self.announcer.take()?;
-        adapter.take_unaware(|num| {
+        adapter.take_faulting_requesters(|num| {
             let entry = self.table.index(num).and_then(|index| self.table.get(index));
             if let Some(reads) = entry.and_then(|entry| entry.shared.lock().unaware_reads()) {
                 announcer.waits(num, reads);
@@ -74,7 +79,7 @@ impl Engine {
     }
 
     /// A QP was removed or reconnected.
-    pub(super) fn forget_unaware(&mut self, num: u32) {
+    pub(super) fn forget_fault_notification(&mut self, num: u32) {
         if let Some(announcer) = &mut self.announcer {
             announcer.forget(num);
         }

@@ -102,7 +102,7 @@ impl Engine {
             if let Some(tagged) = checks.came.get()
                 && let Some(entry) = self.table.get_mut(index)
             {
-                entry.connection.heard(checks.by_slots, checks.from_slot, tagged);
+                entry.connection.note_packet(checks.by_slots, checks.from_slot, tagged);
             }
         }
     }
@@ -214,7 +214,7 @@ impl Checks {
     pub(super) fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
         if self.tag.is_some() && datagram.last_chunk().copied().map(u32::from_le_bytes) == self.tag {
             self.came.set(Some(true));
-        } else if self.icrc && !self.has_right_icrc(position, datagram) || !self.icrc && !self.datagram {
+        } else if self.icrc && !self.icrc_ok(position, datagram) || !self.icrc && !self.datagram {
             return None;
         } else {
             self.came.set(Some(false));
@@ -228,7 +228,7 @@ impl Checks {
         Some(packet)
     }
 
-    fn has_right_icrc(&self, position: usize, datagram: &[u8]) -> bool {
+    fn icrc_ok(&self, position: usize, datagram: &[u8]) -> bool {
         if datagram.len() < SHORTEST + ICRC_LEN - 4 {
             return false;
         }

@@ -2,16 +2,16 @@
 //! bytes that leave. (Computed over application memory in place, it would race with programs that write there.) Where
 //! the ICRC is omitted, long payload stays in application memory, and the kernel reads it there.
 
-use crate::engine::host::pieces;
+use crate::engine::host::sge_ranges;
 use crate::memory::copy;
-use crate::memory::region::{Cached, Place, Regions};
+use crate::memory::region::{AccessTarget, Cached, Regions};
 use crate::memory::window::User;
-use crate::paging::{Paged, QpFaults, Who};
+use crate::paging::{FaultOrigin, Paged, QpFaults};
 use crate::route::Route;
 use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use weir_link::{Fate, Group, MAX_PIECES, Outbox, Piece};
+use weir_link::{Fate, Group, Iovec, MAX_IOVECS, Outbox};
 use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Remote, Sge, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
@@ -52,8 +52,8 @@ pub struct Lost {
 
 /// The smallest payload for which sending in place is cheaper than copying.
 const IN_PLACE: usize = 1024;
-/// The most pieces of one packet: headers, one piece for each SGE, the tail.
-const PACKET_PIECES: usize = 2 + 32;
+/// The most iovecs of one packet: headers, one for each SGE, the tail.
+const PACKET_IOVECS: usize = 2 + 32;
 
 impl Egress for Staging<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
@@ -74,9 +74,9 @@ impl Egress for Staging<'_> {
             }
             return self.push_in_place(packet, joins);
         }
-        let place = &mut self.outbox.bytes[start..start + len];
-        packet.headers.emit(place);
-        let (payload, tail) = place[headers..].split_at_mut(packet.payload.len());
+        let buffer = &mut self.outbox.bytes[start..start + len];
+        packet.headers.emit(buffer);
+        let (payload, tail) = buffer[headers..].split_at_mut(packet.payload.len());
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         if let Err(denied) = memory.fill(&packet.payload, payload) {
             return Err(self.refusal(denied));
@@ -95,8 +95,8 @@ impl Egress for Staging<'_> {
             self.outbox.groups.push(self.group(start, len));
         }
         match self.outbox.groups.last_mut() {
-            Some(group) if group.pieces.1 == 0 => group.len += len,
-            _ => self.outbox.add_piece(Piece { addr: self.outbox.addr(start), len }),
+            Some(group) if group.iovecs.1 == 0 => group.len += len,
+            _ => self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start), len }),
         }
         Ok(())
     }
@@ -120,15 +120,15 @@ impl Staging<'_> {
             return;
         }
         let envelope = self.envelope(0);
-        let place = &mut self.outbox.bytes[start..start + len];
-        packet.headers.emit(place);
-        place[headers..].fill(0);
-        let payload = &mut place[headers..headers + packet.payload.len()];
+        let buffer = &mut self.outbox.bytes[start..start + len];
+        packet.headers.emit(buffer);
+        buffer[headers..].fill(0);
+        let payload = &mut buffer[headers..headers + packet.payload.len()];
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         // A missing page is not worth a page fault: zeros are shown.
         memory.peek(&packet.payload, payload);
-        let icrc = icrc::compute(&envelope, &place[..body]);
-        place[body..].copy_from_slice(&icrc.to_le_bytes());
+        let icrc = icrc::compute(&envelope, &buffer[..body]);
+        buffer[body..].copy_from_slice(&icrc.to_le_bytes());
         self.outbox.len += len;
         // The segment is longer than the datagram, so that no other datagram joins the group.
         let group = Group { len, fate: Fate::LOST | Fate::DAMMED, ..self.group(start, len + 1) };
@@ -140,11 +140,11 @@ impl Staging<'_> {
     #[cold]
     fn refusal(&self, denied: Denied) -> Refused {
         // A page fault ends no work request.
-        let leaves_first = denied != Denied::PageFault && self.in_place && !self.outbox.pieces.is_empty();
+        let leaves_first = denied != Denied::PageFault && self.in_place && !self.outbox.iovecs.is_empty();
         if !leaves_first {
             return Refused::Denied(denied);
         }
-        self.faults.tell_again();
+        self.faults.restore_failed();
         Refused::Full
     }
 
@@ -156,7 +156,7 @@ impl Staging<'_> {
 
     /// Stages the headers and the tail of a packet, and refers to its payload in place.
     fn push_in_place(&mut self, packet: &Outgoing<'_>, joins: bool) -> Result<(), Refused> {
-        let mut found = [Piece { addr: 0, len: 0 }; PACKET_PIECES];
+        let mut found = [Iovec { addr: 0, len: 0 }; PACKET_IOVECS];
         let count = self.locate(&packet.payload, &mut found).map_err(|denied| self.refusal(denied))?;
         let start = self.outbox.len;
         let headers = packet.headers.emit(&mut self.outbox.bytes[start..]);
@@ -168,20 +168,20 @@ impl Staging<'_> {
         if !joins {
             self.outbox.groups.push(self.group(start, headers + packet.payload.len() + tail));
         }
-        self.outbox.open_pieces();
-        self.outbox.add_piece(Piece { addr: self.outbox.addr(start), len: headers });
-        for piece in &found[..count] {
-            self.outbox.add_piece(*piece);
+        self.outbox.start_iovecs();
+        self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start), len: headers });
+        for iovec in &found[..count] {
+            self.outbox.add_iovec(*iovec);
         }
-        self.outbox.add_piece(Piece { addr: self.outbox.addr(start + headers), len: tail });
+        self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start + headers), len: tail });
         Ok(())
     }
 
-    /// Finds the pieces of application memory that a payload consists of; returns their number.
-    fn locate(&mut self, payload: &Payload<'_>, found: &mut [Piece; PACKET_PIECES]) -> Result<usize, Denied> {
+    /// Finds the application memory that a payload consists of; returns the number of iovecs.
+    fn locate(&mut self, payload: &Payload<'_>, found: &mut [Iovec; PACKET_IOVECS]) -> Result<usize, Denied> {
         let mut count = 0;
         let mut add = |addr: u64, len: usize| {
-            found[count] = Piece { addr: addr as usize, len };
+            found[count] = Iovec { addr: addr as usize, len };
             count += 1;
         };
         let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
@@ -189,7 +189,7 @@ impl Staging<'_> {
             Payload::None | Payload::Bytes(_) => {}
             Payload::Remote(range) => add(memory.remote(&range)?.addr, range.len as usize),
             Payload::Gather { sges, offset, len } => {
-                for (sge, at, take) in pieces(sges, offset, len) {
+                for (sge, at, take) in sge_ranges(sges, offset, len) {
                     match memory.local(sge, at, take)? {
                         Some(source) => add(source.addr, take),
                         None => zeros(take, &mut add),
@@ -215,7 +215,7 @@ impl Staging<'_> {
             && group.len.is_multiple_of(group.segment)
             && group.len + len <= GROUP_BYTES
             && group.count() < self.segments
-            && group.pieces.1 + PACKET_PIECES <= MAX_PIECES
+            && group.iovecs.1 + PACKET_IOVECS <= MAX_IOVECS
     }
 
     fn envelope(&self, position: usize) -> Envelope {
@@ -267,7 +267,7 @@ impl Memory<'_> {
             }
             Payload::Gather { sges, offset, len } => {
                 let mut rest = to;
-                for (sge, at, take) in pieces(sges, offset, len) {
+                for (sge, at, take) in sge_ranges(sges, offset, len) {
                     let (now, later) = rest.split_at_mut(take);
                     match self.local(sge, at, take)? {
                         Some(source) => self.fetch(source, now)?,
@@ -292,11 +292,11 @@ impl Memory<'_> {
     fn local(&mut self, sge: &Sge, at: u64, len: usize) -> Result<Option<Source>, Denied> {
         let region = self.regions.find(sge.lkey, self.cached)?;
         match region.local(self.user.pd, sge.addr.wrapping_add(at), len as u64, Access::empty())? {
-            Place::Memory(addr) => {
+            AccessTarget::Memory(addr) => {
                 let source = Source { addr, paged: region.paged, side: Side::Requester };
                 self.admit(source, len as u64, u64::from(sge.length) - at).map(Some)
             }
-            Place::Null => Ok(None),
+            AccessTarget::Null => Ok(None),
         }
     }
 
@@ -309,13 +309,13 @@ impl Memory<'_> {
             return;
         };
         let mut rest = to;
-        for (sge, at, take) in pieces(sges, offset, len) {
+        for (sge, at, take) in sge_ranges(sges, offset, len) {
             let (now, later) = rest.split_at_mut(take);
             rest = later;
             let Ok(region) = self.regions.find(sge.lkey, self.cached) else { return };
-            let place = region.local(self.user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty());
-            if let Ok(Place::Memory(addr)) = place
-                && region.paged.is_none_or(|paged| paged.is_there(addr, take as u64))
+            let target = region.local(self.user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty());
+            if let Ok(AccessTarget::Memory(addr)) = target
+                && region.paged.is_none_or(|paged| paged.is_present(addr, take as u64))
             {
                 // SAFETY: `now` is a slice of this function; the application's side may be in any state.
                 let _ = unsafe { copy::copy(now.as_mut_ptr(), addr as *const u8, take) };
@@ -326,7 +326,7 @@ impl Memory<'_> {
     #[inline]
     fn admit(&self, source: Source, len: u64, left: u64) -> Result<Source, Denied> {
         if let Some(paged) = source.paged {
-            paged.admit(source.addr, len, left, false, Who { faults: self.faults, side: source.side })?;
+            paged.admit(source.addr, len, left, false, FaultOrigin { faults: self.faults, side: source.side })?;
         }
         Ok(source)
     }
@@ -336,7 +336,7 @@ impl Memory<'_> {
         unsafe { copy::copy(to.as_mut_ptr(), from.addr as *const u8, to.len()) }.map_err(|_| match from.paged {
             None => Denied::Unmapped,
             Some(paged) => {
-                paged.missed(from.addr, to.len() as u64, false, Who { faults: self.faults, side: from.side })
+                paged.missed(from.addr, to.len() as u64, false, FaultOrigin { faults: self.faults, side: from.side })
             }
         })
     }

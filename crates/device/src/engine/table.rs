@@ -23,7 +23,7 @@ pub struct Table {
     /// Retired QPs, the oldest first, and when they are removed. Some of them may have been removed already.
     retired: VecDeque<(u16, Instant)>,
     /// Number of retired QPs that are still there.
-    resting: usize,
+    retired_count: usize,
 }
 
 /// A QP's entry.
@@ -52,7 +52,7 @@ pub struct Entry {
 }
 
 /// How long a retired QP acknowledges duplicates, unless the table is full before.
-const AFTERLIFE: Duration = Duration::from_millis(300);
+const RETIRED_TIME: Duration = Duration::from_millis(300);
 
 /// The number of QP indices.
 pub const INDICES: usize = 1 << INDEX_BITS;
@@ -69,7 +69,7 @@ impl Table {
         let mut entries = Vec::new();
         entries.resize_with(INDICES, || None);
         let retired = VecDeque::with_capacity(INDICES);
-        Ok(Table { slot, entries, count: 0, order: Order::new(keys), retired, resting: 0 })
+        Ok(Table { slot, entries, count: 0, order: Order::new(keys), retired, retired_count: 0 })
     }
 
     /// All indices.
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// The oldest retired QP, if it must be removed so that another QP can be added.
-    pub fn must_give_way(&mut self) -> Option<u16> {
+    pub fn retired_to_evict(&mut self) -> Option<u16> {
         if self.count < INDICES {
             return None;
         }
@@ -98,7 +98,7 @@ impl Table {
     /// Adds the QP that `make` creates for its number. ENOMEM if the table or the limit of QPs is reached; retired QPs
     /// must have been removed before. Otherwise the error of `make`.
     pub fn insert(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
-        if self.count == INDICES || self.count - self.resting >= LIMITS.max_qp as usize {
+        if self.count == INDICES || self.count - self.retired_count >= LIMITS.max_qp as usize {
             return Err(Errno(libc::ENOMEM));
         }
         let order = &mut self.order;
@@ -140,9 +140,9 @@ impl Table {
     /// A QP was destroyed by its owner.
     pub fn retire(&mut self, index: u16, now: Instant) {
         if let Some(entry) = self.get_mut(index) {
-            let until = now + AFTERLIFE;
+            let until = now + RETIRED_TIME;
             if entry.retired.replace(until).is_none() {
-                self.resting += 1;
+                self.retired_count += 1;
             }
             // The list is full only if it has entries of removed QPs.
             if self.retired.len() == INDICES {
@@ -158,7 +158,7 @@ impl Table {
     pub fn remove(&mut self, index: u16) {
         if let Some(entry) = self.entries[usize::from(index)].take() {
             self.count -= 1;
-            self.resting -= usize::from(entry.retired.is_some());
+            self.retired_count -= usize::from(entry.retired.is_some());
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::adapter::Adapter;
 use crate::engine::Turn;
 use crate::engine::pace::Pace;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::memory::mask;
 use crate::{Errno, clock};
 use std::sync::{Arc, Weak};
@@ -17,12 +17,12 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
     let pace = adapter.pace.clone();
     let adapter = Arc::downgrade(adapter);
     let run = move || {
-        mask::is_open();
-        let doomed = adapter.clone();
-        if !quietly(|| drive(&pace, &adapter))
-            && let Some(adapter) = doomed.upgrade()
+        mask::assume_unblocked();
+        let weak = adapter.clone();
+        if !catch_panic(|| drive(&pace, &adapter))
+            && let Some(adapter) = weak.upgrade()
         {
-            adapter.doom();
+            adapter.mark_failed();
         }
     };
     with_signals_blocked(|| std::thread::Builder::new().name("weir-engine".into()).stack_size(256 << 10).spawn(run))?;
@@ -34,9 +34,9 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         let mine = pace.wait();
         let changed = pace.interface_has_changed();
-        let complains = pace.has_complaints();
+        let send_errors = pace.take_send_errors_noted();
         let flush = pace.flush_wanted();
-        if !mine && !changed && !complains && flush.is_none() {
+        if !mine && !changed && !send_errors && flush.is_none() {
             continue;
         }
         let Some(adapter) = adapter.upgrade() else { return };
@@ -45,10 +45,10 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             pace.flushed(ticket);
         }
         if changed {
-            adapter.watch.look();
+            adapter.watch.process_notifications();
         }
-        if complains {
-            adapter.complaints.tell(&adapter.device, adapter.config.without);
+        if send_errors {
+            adapter.send_errors.write_log(&adapter.device, adapter.config.disabled);
         }
         if !mine {
             continue;
@@ -60,7 +60,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             if worked {
                 last_work = now;
             }
-            if now - last_work > SPIN || adapter.pace.somebody_polls() || pace.has_ended() {
+            if now - last_work > SPIN || adapter.pace.program_polls() || pace.has_ended() {
                 break;
             }
             if pace.flush_wanted().is_some() {

@@ -6,15 +6,15 @@ pub struct Timers {
     /// Deadline (nanoseconds) and index of a QP. The entry at position n is not later than those at 2n + 1 and 2n + 2.
     heap: Vec<(u64, u16)>,
     /// The position of each QP in the heap.
-    places: Box<[u16]>,
+    positions: Box<[u16]>,
 }
 
-const NOWHERE: u16 = u16::MAX;
+const NOT_QUEUED: u16 = u16::MAX;
 
 impl Timers {
     /// An empty heap for QPs with an index below `indices`, which is below 65535.
     pub fn new(indices: usize) -> Timers {
-        Timers { heap: Vec::new(), places: vec![NOWHERE; indices].into() }
+        Timers { heap: Vec::new(), positions: vec![NOT_QUEUED; indices].into() }
     }
 
     /// Makes room, outside of the hot path.
@@ -24,12 +24,12 @@ impl Timers {
 
     /// Sets a QP's deadline, unless it has an earlier one.
     pub fn set(&mut self, deadline: u64, index: u16) {
-        let place = self.places[usize::from(index)];
-        let at = if place == NOWHERE {
+        let position = self.positions[usize::from(index)];
+        let at = if position == NOT_QUEUED {
             self.heap.push((deadline, index));
             self.heap.len() - 1
         } else {
-            usize::from(place)
+            usize::from(position)
         };
         if deadline <= self.heap[at].0 {
             self.heap[at].0 = deadline;
@@ -45,7 +45,7 @@ impl Timers {
 
     fn take_first(&mut self) -> u16 {
         let (_, index) = self.heap.swap_remove(0);
-        self.places[usize::from(index)] = NOWHERE;
+        self.positions[usize::from(index)] = NOT_QUEUED;
         if !self.heap.is_empty() {
             self.sink(0);
         }
@@ -72,7 +72,7 @@ impl Timers {
     fn sink(&mut self, mut at: usize) {
         loop {
             let below = 2 * at + 1..(2 * at + 3).min(self.heap.len());
-            let Some(least) = below.min_by_key(|place| self.heap[*place]) else { break };
+            let Some(least) = below.min_by_key(|child| self.heap[*child]) else { break };
             if self.heap[at] <= self.heap[least] {
                 break;
             }
@@ -84,7 +84,7 @@ impl Timers {
     }
 
     fn note(&mut self, at: usize) {
-        self.places[usize::from(self.heap[at].1)] = at as u16;
+        self.positions[usize::from(self.heap[at].1)] = at as u16;
     }
 }
 

@@ -26,7 +26,7 @@ impl Engine {
                 self.ready(index);
                 flushes += 1;
                 if flushes == FLUSHES {
-                    self.complain(adapter);
+                    self.note_send_errors(adapter);
                     return true;
                 }
             }
@@ -34,20 +34,20 @@ impl Engine {
         sent |= !self.outbox.groups.is_empty();
         self.flush();
         if sent {
-            self.complain(adapter);
+            self.note_send_errors(adapter);
         }
         sent
     }
 
     /// Keeps failed sends for the log, which another thread writes.
-    fn complain(&mut self, adapter: &Adapter) {
+    fn note_send_errors(&mut self, adapter: &Adapter) {
         let mut any = false;
-        while let Some(trouble) = self.carrier.take_trouble() {
-            adapter.complaints.note(trouble);
+        while let Some(error) = self.carrier.take_send_error() {
+            adapter.send_errors.note(error);
             any = true;
         }
         if any {
-            adapter.pace.complain();
+            adapter.pace.log_send_errors();
         }
     }
 
@@ -83,7 +83,7 @@ impl Engine {
             }
             Link::Weir(demand) => {
                 // The process that owned the peer QP has died, or does not show that it is alive.
-                let dead = at.life != Some(demand.life) || icrc && at.is_silent();
+                let dead = at.incarnation != Some(demand.incarnation) || icrc && at.is_silent();
                 ((!icrc).then_some(demand.tag), dead, false)
             }
             _ => (None, false, true),
@@ -148,8 +148,8 @@ impl Engine {
 
     /// Flushes what is posted to a QP in the error state that has no peer.
     fn flush_queues(&mut self, adapter: &Adapter, index: u16, protocol: &mut weir_transport::Qp, now: Instant) {
-        struct Nowhere;
-        impl weir_transport::Egress for Nowhere {
+        struct DiscardEgress;
+        impl weir_transport::Egress for DiscardEgress {
             fn push(&mut self, _: &weir_transport::Outgoing<'_>) -> Result<(), weir_transport::Refused> {
                 Ok(())
             }
@@ -162,7 +162,7 @@ impl Engine {
             done: Some(&mut self.done),
             side: Side::Requester,
         };
-        protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut Nowhere);
+        protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut DiscardEgress);
         self.after(index, protocol);
     }
 
@@ -193,7 +193,7 @@ impl Engine {
 fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
     match link {
         Link::Asking { .. } => true,
-        Link::Weir(_) => icrc && peer.is_doubted(),
+        Link::Weir(_) => icrc && peer.is_suspected(),
         Link::Foreign => false,
     }
 }

@@ -53,8 +53,8 @@ impl Carrier for Broken {
     fn max_segments(&self) -> usize {
         self.inner.as_ref().map_or(1, |inner| inner.max_segments())
     }
-    fn takes_pieces(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.takes_pieces())
+    fn supports_iovecs(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.supports_iovecs())
     }
     fn listen(&mut self, port: u16) -> io::Result<()> {
         self.inner().listen(port)
@@ -243,7 +243,7 @@ fn a_panic_of_a_control_call_reaches_the_caller_and_frees_the_engine() {
 }
 
 #[test]
-fn an_adapter_is_doomed_by_a_panic_under_any_lock() {
+fn a_panic_under_any_lock_marks_the_adapter_failed() {
     bounded(|| {
         let bed = Bed::new(4);
         bed.receive(3).unwrap();
@@ -259,11 +259,11 @@ fn an_adapter_is_doomed_by_a_panic_under_any_lock() {
 
 /// Dooms the adapter while this thread holds the engine, where waiting for the engine would be a deadlock.
 #[test]
-fn an_adapter_can_be_doomed_by_the_holder_of_its_engine() {
+fn the_holder_of_the_engine_can_mark_the_adapter_failed() {
     bounded(|| {
         let bed = Bed::new(5);
         bed.receive(3).unwrap();
-        bed.adapter().with_engine(|_| bed.adapter().doom());
+        bed.adapter().with_engine(|_| bed.adapter().mark_failed());
         all_flushed(&bed.completions(1), &[3]);
         bed.has_failed();
     });
@@ -273,7 +273,7 @@ fn an_adapter_can_be_doomed_by_the_holder_of_its_engine() {
 fn a_failed_adapter_is_not_opened_again() {
     bounded(|| {
         let bed = Bed::new(6);
-        bed.adapter().doom();
+        bed.adapter().mark_failed();
         let again = Bed::new(6);
         again.receive(3).unwrap();
         again.send().unwrap();
@@ -285,7 +285,7 @@ fn a_failed_adapter_is_not_opened_again() {
 
 /// Catches a panic as an entry point of the library does, for one adapter.
 fn watched_by(adapter: &Adapter, body: impl FnOnce()) {
-    if !quietly(body) {
-        adapter.doom();
+    if !catch_panic(body) {
+        adapter.mark_failed();
     }
 }

@@ -22,7 +22,7 @@ pub struct Fault;
 /// One side is application memory, in any state. The other must be valid for `len` bytes. [`install_handler`] ran.
 pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault> {
     // SAFETY: faults on either side are caught; the caller guarantees the side that is not application memory.
-    match mask::opened(|| unsafe { weir_guarded_copy(dst, src, len) }) {
+    match mask::with_faults_unblocked(|| unsafe { weir_guarded_copy(dst, src, len) }) {
         0 => Ok(()),
         _ => Err(Fault),
     }
@@ -35,7 +35,7 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) -> Result<(), Fault
 pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u64, Fault> {
     let mut before = 0;
     // SAFETY: `before` is a local; a fault on `addr` is caught.
-    match mask::opened(|| unsafe { weir_guarded_cas(addr, compare, swap, &mut before) }) {
+    match mask::with_faults_unblocked(|| unsafe { weir_guarded_cas(addr, compare, swap, &mut before) }) {
         0 => Ok(before),
         _ => Err(Fault),
     }
@@ -48,7 +48,7 @@ pub unsafe fn compare_swap(addr: *mut u64, compare: u64, swap: u64) -> Result<u6
 pub unsafe fn fetch_add(addr: *mut u64, add: u64) -> Result<u64, Fault> {
     let mut before = 0;
     // SAFETY: `before` is a local; a fault on `addr` is caught.
-    match mask::opened(|| unsafe { weir_guarded_faa(addr, add, &mut before) }) {
+    match mask::with_faults_unblocked(|| unsafe { weir_guarded_faa(addr, add, &mut before) }) {
         0 => Ok(before),
         _ => Err(Fault),
     }

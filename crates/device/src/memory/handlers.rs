@@ -143,39 +143,39 @@ fn record(signal: c_int) -> Option<&'static Record> {
 /// repeats its read if the writers have reached its entry again meanwhile.
 struct Record {
     version: AtomicU64,
-    places: [Place; PLACES],
+    entries: [Entry; ENTRIES],
 }
 
-const PLACES: usize = 16;
+const ENTRIES: usize = 16;
 
-struct Place {
+struct Entry {
     handler: AtomicUsize,
     flags: AtomicI32,
     mask: AtomicU64,
 }
 
-impl Place {
-    const fn new() -> Place {
-        Place { handler: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0), mask: AtomicU64::new(0) }
+impl Entry {
+    const fn new() -> Entry {
+        Entry { handler: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0), mask: AtomicU64::new(0) }
     }
 }
 
 impl Record {
     const fn new() -> Record {
-        Record { version: AtomicU64::new(0), places: [const { Place::new() }; PLACES] }
+        Record { version: AtomicU64::new(0), entries: [const { Entry::new() }; ENTRIES] }
     }
 
     fn read(&self) -> Action {
         loop {
             let version = self.version.load(Ordering::Acquire);
-            let place = &self.places[version as usize % PLACES];
+            let entry = &self.entries[version as usize % ENTRIES];
             let action = Action {
-                handler: place.handler.load(Ordering::Relaxed),
-                flags: place.flags.load(Ordering::Relaxed),
-                mask: place.mask.load(Ordering::Relaxed),
+                handler: entry.handler.load(Ordering::Relaxed),
+                flags: entry.flags.load(Ordering::Relaxed),
+                mask: entry.mask.load(Ordering::Relaxed),
             };
             fence(Ordering::Acquire);
-            if self.version.load(Ordering::Relaxed) < version + PLACES as u64 - 1 {
+            if self.version.load(Ordering::Relaxed) < version + ENTRIES as u64 - 1 {
                 return action;
             }
         }
@@ -190,10 +190,10 @@ impl Record {
             let before = self.read();
             let after = change(before);
             let version = self.version.load(Ordering::Relaxed) + 1;
-            let place = &self.places[version as usize % PLACES];
-            place.handler.store(after.handler, Ordering::Relaxed);
-            place.flags.store(after.flags, Ordering::Relaxed);
-            place.mask.store(after.mask, Ordering::Relaxed);
+            let entry = &self.entries[version as usize % ENTRIES];
+            entry.handler.store(after.handler, Ordering::Relaxed);
+            entry.flags.store(after.flags, Ordering::Relaxed);
+            entry.mask.store(after.mask, Ordering::Relaxed);
             self.version.store(version, Ordering::Release);
             WRITING.store(false, Ordering::Release);
             before

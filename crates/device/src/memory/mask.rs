@@ -18,25 +18,25 @@ static WATCHED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     static THREAD: Thread = const {
         Thread {
-            open: Cell::new(false),
+            unblocked: Cell::new(false),
             trusted: Cell::new(false),
             suspect: Cell::new(false),
             in_turn: Cell::new(false),
-            to_close: Cell::new(0),
+            to_block: Cell::new(0),
         }
     };
 }
 
 struct Thread {
     /// Both are unblocked, at least for the rest of this turn.
-    open: Cell<bool>,
+    unblocked: Cell<bool>,
     /// Both stay unblocked until [`changed`] is called.
     trusted: Cell<bool>,
     /// One of them was blocked at some time.
     suspect: Cell<bool>,
     in_turn: Cell<bool>,
     /// The signals that the end of the turn blocks again.
-    to_close: Cell<u64>,
+    to_block: Cell<u64>,
 }
 
 /// Declares that the program's calls that change masks are reported by [`changes`].
@@ -47,7 +47,7 @@ pub fn watch() {
 /// This thread may have blocked SIGSEGV or SIGBUS.
 fn changed() {
     THREAD.with(|thread| {
-        thread.open.set(false);
+        thread.unblocked.set(false);
         thread.trusted.set(false);
         thread.suspect.set(true);
     });
@@ -56,45 +56,45 @@ fn changed() {
 /// Calls [`changed`] if such a change of the mask may block SIGSEGV or SIGBUS.
 pub fn changes(how: libc::c_int, set: &libc::sigset_t) {
     // SAFETY: a valid set of the caller, and valid signal numbers.
-    let closes = how != libc::SIG_UNBLOCK
+    let blocks = how != libc::SIG_UNBLOCK
         && unsafe { libc::sigismember(set, libc::SIGSEGV) == 1 || libc::sigismember(set, libc::SIGBUS) == 1 };
-    if closes {
+    if blocks {
         changed();
     }
 }
 
 /// Called by a thread of Weir, which runs no code of the program and has both signals unblocked.
-pub fn is_open() {
+pub fn assume_unblocked() {
     THREAD.with(|thread| {
-        thread.open.set(true);
+        thread.unblocked.set(true);
         thread.trusted.set(true);
     });
 }
 
 /// Runs `copy` with both signals unblocked.
 #[inline]
-pub fn opened<T>(copy: impl FnOnce() -> T) -> T {
-    let ready = THREAD.with(|thread| thread.open.get());
-    if ready { copy() } else { opening(copy) }
+pub fn with_faults_unblocked<T>(copy: impl FnOnce() -> T) -> T {
+    let ready = THREAD.with(|thread| thread.unblocked.get());
+    if ready { copy() } else { unblock_for(copy) }
 }
 
 #[cold]
 #[inline(never)]
-fn opening<T>(copy: impl FnOnce() -> T) -> T {
-    let closed = change(libc::SIG_UNBLOCK, FAULTS) & FAULTS;
+fn unblock_for<T>(copy: impl FnOnce() -> T) -> T {
+    let were_blocked = change(libc::SIG_UNBLOCK, FAULTS) & FAULTS;
     let in_turn = THREAD.with(|thread| {
-        thread.suspect.set(thread.suspect.get() || closed != 0);
+        thread.suspect.set(thread.suspect.get() || were_blocked != 0);
         let trusted = WATCHED.load(Ordering::Relaxed) && !thread.suspect.get();
         thread.trusted.set(trusted);
-        thread.open.set(trusted || thread.in_turn.get());
+        thread.unblocked.set(trusted || thread.in_turn.get());
         if thread.in_turn.get() {
-            thread.to_close.set(thread.to_close.get() | closed);
+            thread.to_block.set(thread.to_block.get() | were_blocked);
         }
         thread.in_turn.get()
     });
     let result = copy();
-    if !in_turn && closed != 0 {
-        change(libc::SIG_BLOCK, closed);
+    if !in_turn && were_blocked != 0 {
+        change(libc::SIG_BLOCK, were_blocked);
     }
     result
 }
@@ -110,9 +110,9 @@ pub fn turn_begins() {
 pub fn turn_ends() {
     THREAD.with(|thread| {
         thread.in_turn.set(false);
-        thread.open.set(thread.trusted.get());
-        if thread.to_close.get() != 0 {
-            change(libc::SIG_BLOCK, thread.to_close.replace(0));
+        thread.unblocked.set(thread.trusted.get());
+        if thread.to_block.get() != 0 {
+            change(libc::SIG_BLOCK, thread.to_block.replace(0));
         }
     });
 }
@@ -148,17 +148,17 @@ mod tests {
         change(libc::SIG_BLOCK, FAULTS);
         turn_begins();
         assert_eq!(blocked(), FAULTS, "no copy, no change");
-        assert_eq!(opened(blocked), 0);
+        assert_eq!(with_faults_unblocked(blocked), 0);
         assert_eq!(blocked(), 0);
-        assert_eq!(opened(blocked), 0);
+        assert_eq!(with_faults_unblocked(blocked), 0);
         turn_ends();
         assert_eq!(blocked(), FAULTS);
-        assert_eq!(opened(blocked), 0, "without a turn");
+        assert_eq!(with_faults_unblocked(blocked), 0, "without a turn");
         assert_eq!(blocked(), FAULTS);
         change(libc::SIG_UNBLOCK, FAULTS);
         change(libc::SIG_BLOCK, 1 << (libc::SIGBUS - 1));
         turn_begins();
-        assert_eq!(opened(blocked), 0, "this thread is checked again");
+        assert_eq!(with_faults_unblocked(blocked), 0, "this thread is checked again");
         turn_ends();
         assert_eq!(blocked(), 1 << (libc::SIGBUS - 1));
         change(libc::SIG_UNBLOCK, FAULTS);
@@ -167,20 +167,20 @@ mod tests {
     #[test]
     fn a_reported_change_of_the_mask_ends_trust() {
         watch();
-        assert_eq!(opened(blocked), 0);
-        assert!(THREAD.with(|thread| thread.open.get()), "this thread is not checked again");
+        assert_eq!(with_faults_unblocked(blocked), 0);
+        assert!(THREAD.with(|thread| thread.unblocked.get()), "this thread is not checked again");
         // SAFETY: sets on the stack.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             changes(libc::SIG_SETMASK, &set);
-            assert!(THREAD.with(|thread| thread.open.get()), "blocks neither of them");
+            assert!(THREAD.with(|thread| thread.unblocked.get()), "blocks neither of them");
             libc::sigaddset(&mut set, libc::SIGBUS);
             changes(libc::SIG_UNBLOCK, &set);
-            assert!(THREAD.with(|thread| thread.open.get()), "unblocks one of them");
+            assert!(THREAD.with(|thread| thread.unblocked.get()), "unblocks one of them");
             changes(libc::SIG_BLOCK, &set);
         }
         change(libc::SIG_BLOCK, FAULTS);
-        assert_eq!(opened(blocked), 0);
+        assert_eq!(with_faults_unblocked(blocked), 0);
         assert_eq!(blocked(), FAULTS);
         change(libc::SIG_UNBLOCK, FAULTS);
     }

@@ -14,7 +14,7 @@ pub fn populate(start: u64, len: u64, write: bool) -> bool {
 }
 
 /// Disables the madvise; later calls touch pages, as on a kernel before 5.14.
-pub fn do_without() {
+pub fn disable_madvise() {
     FORBIDDEN.store(true, Ordering::Relaxed);
 }
 

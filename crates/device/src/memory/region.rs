@@ -47,7 +47,7 @@ pub enum Kind {
 
 /// Target of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AccessTarget {
     /// This address in the process.
     Memory(u64),
     /// No memory: a null region.
@@ -57,10 +57,10 @@ pub enum Place {
 impl Region {
     /// The target of `len` bytes at `va` for a work request of this process, if PD, bounds and permissions allow the
     /// access.
-    pub fn local(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<Place, Denied> {
+    pub fn local(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<AccessTarget, Denied> {
         match self.kind {
-            Kind::Memory => self.place(pd, va, len, access).map(Place::Memory),
-            Kind::Null => self.place(pd, va, len, access).map(|_| Place::Null),
+            Kind::Memory => self.address_of(pd, va, len, access).map(AccessTarget::Memory),
+            Kind::Null => self.address_of(pd, va, len, access).map(|_| AccessTarget::Null),
             Kind::Window { .. } => Err(Denied::Protection),
         }
     }
@@ -71,11 +71,11 @@ impl Region {
             Kind::Null => Err(Denied::Protection),
             // IBTA 10.6.7.2.2: only the QP that a type 2B window is bound to may use it.
             Kind::Window { qp: Some(own) } if own != qp => Err(Denied::Protection),
-            Kind::Memory | Kind::Window { .. } => self.place(pd, va, len, access),
+            Kind::Memory | Kind::Window { .. } => self.address_of(pd, va, len, access),
         }
     }
 
-    fn place(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
+    fn address_of(&self, pd: u32, va: u64, len: u64, access: Access) -> Result<u64, Denied> {
         if self.pd == pd && self.holds(va, len) && self.access.contains(access) {
             Ok(self.addr.wrapping_add(va - self.iova))
         } else {
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_null_region_denies_remote_access() {
         let null = Region { kind: Kind::Null, ..region(0, u64::MAX) };
-        assert_eq!(null.local(1, 12345, 1 << 40, Access::REMOTE_READ), Ok(Place::Null));
+        assert_eq!(null.local(1, 12345, 1 << 40, Access::REMOTE_READ), Ok(AccessTarget::Null));
         assert_eq!(null.local(2, 0, 1, Access::empty()), Err(Denied::Protection));
         assert_eq!(null.remote(1, 9, 0, 1, Access::REMOTE_READ), Err(Denied::Protection));
     }

@@ -21,7 +21,7 @@ struct OfSide {
     /// The page that could not be populated: page number plus one, doubled, plus one if it was for writing. 0: none.
     failed: AtomicU64,
     /// The failure that `take_failed` last returned.
-    told: AtomicU64,
+    returned: AtomicU64,
     /// The page that was in the table but not accessible, plus one. `misses` counts how often.
     missed: AtomicU64,
     misses: AtomicU32,
@@ -50,17 +50,17 @@ impl QpFaults {
     pub fn take_failed(&self, side: Side, pages: &Range<u64>, write: bool) -> bool {
         let of = self.of(side);
         let failed = of.failed.swap(0, Ordering::Relaxed);
-        let heeded = failed != 0 && pages.contains(&((failed >> 1) - 1)) && (failed & 1 == 1) == write;
-        of.told.store(if heeded { failed } else { 0 }, Ordering::Relaxed);
-        heeded
+        let matches = failed != 0 && pages.contains(&((failed >> 1) - 1)) && (failed & 1 == 1) == write;
+        of.returned.store(if matches { failed } else { 0 }, Ordering::Relaxed);
+        matches
     }
 
     /// Restores the failure that `take_failed` last returned, because the caller could not act on it yet.
-    pub fn tell_again(&self) {
+    pub fn restore_failed(&self) {
         for of in &self.sides {
-            let told = of.told.swap(0, Ordering::Relaxed);
-            if told != 0 {
-                of.failed.store(told, Ordering::Relaxed);
+            let returned = of.returned.swap(0, Ordering::Relaxed);
+            if returned != 0 {
+                of.failed.store(returned, Ordering::Relaxed);
             }
         }
     }
@@ -72,11 +72,11 @@ impl QpFaults {
         if of.missed.swap(page + 1, Ordering::Relaxed) != page + 1 {
             of.misses.store(0, Ordering::Relaxed);
         }
-        let hopeless = of.misses.fetch_add(1, Ordering::Relaxed) >= MISSES;
-        if hopeless {
+        let unmapped = of.misses.fetch_add(1, Ordering::Relaxed) >= MISSES;
+        if unmapped {
             of.missed.store(0, Ordering::Relaxed);
         }
-        hopeless
+        unmapped
     }
 
     fn of(&self, side: Side) -> &OfSide {
@@ -95,7 +95,7 @@ mod tests {
         faults.end(Side::Requester, Some((7, true)));
         assert!(!faults.take_failed(Side::Responder, &(0..10), true));
         assert!(faults.take_failed(Side::Requester, &(7..8), true));
-        faults.tell_again();
+        faults.restore_failed();
         assert!(faults.take_failed(Side::Requester, &(7..8), true));
         assert!(!faults.take_failed(Side::Requester, &(7..8), true));
         faults.end(Side::Requester, Some((7, true)));

@@ -7,15 +7,15 @@ use weir_transport::Side;
 use weir_wire::Psn;
 
 /// Packet buffers of an adapter, and bytes of each: enough for a packet of the largest MTU.
-const PLACES: usize = 2048;
-const PLACE: usize = 4608;
+const BUFFERS: usize = 2048;
+const BUFFER_LEN: usize = 4608;
 /// Limit for each side of a QP, in bytes: the largest window of a peer. More cannot be in flight.
 const QUEUE_COST: usize = 512 << 10;
 /// Bytes that a packet counts in a window beyond its length.
 const PACKET_COST: usize = 512;
 
 /// The packet buffers of an adapter. The system allocates their memory when they are first used.
-pub struct Places {
+pub struct HeldPackets {
     bytes: Box<[u8]>,
     notes: Box<[Note]>,
     /// Head of the list of free buffers.
@@ -47,21 +47,21 @@ struct Queue {
 
 /// A packet that was removed from its queue but still occupies its buffer.
 pub struct Packet {
-    place: u16,
+    buffer: u16,
 }
 
-impl Places {
+impl HeldPackets {
     /// All buffers free. ENOMEM if there is no memory for them.
-    pub fn new() -> Result<Places, Errno> {
+    pub fn new() -> Result<HeldPackets, Errno> {
         let note = |at: usize| Note {
-            next: (at + 1 < PLACES).then_some(at as u16 + 1),
+            next: (at + 1 < BUFFERS).then_some(at as u16 + 1),
             len: 0,
             psn: Psn::default(),
             header: None,
         };
         // The system zeroes the memory when it is touched.
-        let bytes = zeroed(PLACES * PLACE)?;
-        Ok(Places { bytes, notes: (0..PLACES).map(note).collect(), free: Some(0) })
+        let bytes = zeroed(BUFFERS * BUFFER_LEN)?;
+        Ok(HeldPackets { bytes, notes: (0..BUFFERS).map(note).collect(), free: Some(0) })
     }
 
     /// Appends a packet to the queue of a side. False if there is no buffer for it, or if the queue already has it:
@@ -70,19 +70,19 @@ impl Places {
         let queue = &mut held.queues[side as usize];
         let known = queue.ends.is_some_and(|(_, last)| !self.notes[usize::from(last)].psn.before(psn));
         let cost = datagram.len() + PACKET_COST;
-        if (known && header.is_none()) || datagram.len() > PLACE || queue.cost + cost > QUEUE_COST {
+        if (known && header.is_none()) || datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
             return false;
         }
-        let Some(place) = self.free else { return false };
-        let at = usize::from(place);
+        let Some(buffer) = self.free else { return false };
+        let at = usize::from(buffer);
         self.free = self.notes[at].next;
         self.notes[at] = Note { next: None, len: datagram.len() as u16, psn, header: header.copied() };
-        self.bytes[at * PLACE..][..datagram.len()].copy_from_slice(datagram);
+        self.bytes[at * BUFFER_LEN..][..datagram.len()].copy_from_slice(datagram);
         queue.ends = match queue.ends {
-            None => Some((place, place)),
+            None => Some((buffer, buffer)),
             Some((first, last)) => {
-                self.notes[usize::from(last)].next = Some(place);
-                Some((first, place))
+                self.notes[usize::from(last)].next = Some(buffer);
+                Some((first, buffer))
             }
         };
         queue.cost += cost;
@@ -96,29 +96,29 @@ impl Places {
         let note = &mut self.notes[usize::from(first)];
         queue.ends = note.next.take().map(|next| (next, last));
         queue.cost -= usize::from(note.len) + PACKET_COST;
-        Some(Packet { place: first })
+        Some(Packet { buffer: first })
     }
 
     /// Puts a packet back at the head of its queue.
     pub fn put_back(&mut self, held: &mut Held, side: Side, packet: Packet) {
         let queue = &mut held.queues[side as usize];
-        let note = &mut self.notes[usize::from(packet.place)];
+        let note = &mut self.notes[usize::from(packet.buffer)];
         note.next = queue.ends.map(|(first, _)| first);
         queue.cost += usize::from(note.len) + PACKET_COST;
-        queue.ends = Some((packet.place, queue.ends.map_or(packet.place, |(_, last)| last)));
+        queue.ends = Some((packet.buffer, queue.ends.map_or(packet.buffer, |(_, last)| last)));
     }
 
     /// The bytes of a packet, and the network header of a datagram.
     pub fn bytes(&self, packet: &Packet) -> (&[u8], Option<&[u8; 40]>) {
-        let at = usize::from(packet.place);
+        let at = usize::from(packet.buffer);
         let note = &self.notes[at];
-        (&self.bytes[at * PLACE..][..usize::from(note.len)], note.header.as_ref())
+        (&self.bytes[at * BUFFER_LEN..][..usize::from(note.len)], note.header.as_ref())
     }
 
     /// Frees the packet's buffer.
     pub fn release(&mut self, packet: Packet) {
-        self.notes[usize::from(packet.place)].next = self.free;
-        self.free = Some(packet.place);
+        self.notes[usize::from(packet.buffer)].next = self.free;
+        self.free = Some(packet.buffer);
     }
 
     /// Drops all packets of a QP.
@@ -145,60 +145,60 @@ mod tests {
         Psn::new(number)
     }
 
-    fn drain(places: &mut Places, held: &mut Held, side: Side) -> Vec<u8> {
+    fn drain(buffers: &mut HeldPackets, held: &mut Held, side: Side) -> Vec<u8> {
         let mut found = Vec::new();
-        while let Some(packet) = places.take(held, side) {
-            found.push(places.bytes(&packet).0[0]);
-            places.release(packet);
+        while let Some(packet) = buffers.take(held, side) {
+            found.push(buffers.bytes(&packet).0[0]);
+            buffers.release(packet);
         }
         found
     }
 
     #[test]
     fn each_side_keeps_its_packets_in_order() {
-        let (mut places, mut held) = (Places::new().unwrap(), Held::default());
+        let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for number in 0..5 {
-            assert!(places.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None));
-            assert!(places.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None));
+            assert!(buffers.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None));
+            assert!(buffers.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None));
         }
-        assert!(!places.keep(&mut held, Side::Responder, psn(3), &[9; 100], None), "a repetition");
-        let first = places.take(&mut held, Side::Responder).unwrap();
-        assert_eq!(places.bytes(&first).0, [0; 100]);
-        places.put_back(&mut held, Side::Responder, first);
-        assert_eq!(drain(&mut places, &mut held, Side::Responder), [0, 1, 2, 3, 4]);
-        assert_eq!(drain(&mut places, &mut held, Side::Requester), [50, 51, 52, 53, 54]);
-        let last = places.take(&mut held, Side::Responder);
+        assert!(!buffers.keep(&mut held, Side::Responder, psn(3), &[9; 100], None), "a repetition");
+        let first = buffers.take(&mut held, Side::Responder).unwrap();
+        assert_eq!(buffers.bytes(&first).0, [0; 100]);
+        buffers.put_back(&mut held, Side::Responder, first);
+        assert_eq!(drain(&mut buffers, &mut held, Side::Responder), [0, 1, 2, 3, 4]);
+        assert_eq!(drain(&mut buffers, &mut held, Side::Requester), [50, 51, 52, 53, 54]);
+        let last = buffers.take(&mut held, Side::Responder);
         assert!(last.is_none() && held.is_empty());
         // A packet that is put back alone becomes both first and last.
-        assert!(places.keep(&mut held, Side::Responder, psn(9), &[9], None));
-        let only = places.take(&mut held, Side::Responder).unwrap();
-        places.put_back(&mut held, Side::Responder, only);
-        assert!(places.keep(&mut held, Side::Responder, psn(10), &[10], None));
-        assert_eq!(drain(&mut places, &mut held, Side::Responder), [9, 10]);
+        assert!(buffers.keep(&mut held, Side::Responder, psn(9), &[9], None));
+        let only = buffers.take(&mut held, Side::Responder).unwrap();
+        buffers.put_back(&mut held, Side::Responder, only);
+        assert!(buffers.keep(&mut held, Side::Responder, psn(10), &[10], None));
+        assert_eq!(drain(&mut buffers, &mut held, Side::Responder), [9, 10]);
     }
 
     #[test]
     fn a_side_holds_at_most_a_window_and_buffers_are_reused() {
-        let (mut places, mut held) = (Places::new().unwrap(), Held::default());
+        let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for _ in 0..3 {
-            let kept = (0..5000).take_while(|n| places.keep(&mut held, Side::Responder, psn(*n), &[1; 4096], None));
+            let kept = (0..5000).take_while(|n| buffers.keep(&mut held, Side::Responder, psn(*n), &[1; 4096], None));
             assert_eq!(kept.count(), QUEUE_COST / (4096 + PACKET_COST));
-            places.clear(&mut held);
+            buffers.clear(&mut held);
             assert!(held.is_empty());
         }
         let mut queues: Vec<Held> = (0..10).map(|_| Held::default()).collect();
         let mut total = 0;
         for held in &mut queues {
-            total += (0..5000).take_while(|n| places.keep(held, Side::Requester, psn(*n), &[1; 64], None)).count();
+            total += (0..5000).take_while(|n| buffers.keep(held, Side::Requester, psn(*n), &[1; 64], None)).count();
         }
-        assert_eq!(total, PLACES);
+        assert_eq!(total, BUFFERS);
         let header = [3; 40];
         let mut held = Held::default();
-        assert!(!places.keep(&mut held, Side::Responder, psn(1), &[1], None), "all buffers are in use");
-        places.clear(&mut queues[0]);
-        assert!(places.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)));
-        assert!(places.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), "any PSN is kept");
-        let first = places.take(&mut held, Side::Responder).unwrap();
-        assert_eq!(places.bytes(&first), (&[1][..], Some(&header)));
+        assert!(!buffers.keep(&mut held, Side::Responder, psn(1), &[1], None), "all buffers are in use");
+        buffers.clear(&mut queues[0]);
+        assert!(buffers.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)));
+        assert!(buffers.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), "any PSN is kept");
+        let first = buffers.take(&mut held, Side::Responder).unwrap();
+        assert_eq!(buffers.bytes(&first), (&[1][..], Some(&header)));
     }
 }

@@ -33,17 +33,17 @@ pub fn begin(addr: u64, len: u64) -> Option<Guard> {
 }
 
 /// A userfaultfd event reports that memory has changed or is about to; the thread that changes it no longer waits.
-/// Ignored if an invalidation of the range is under way, or was at the last [`settle`].
-pub(crate) fn heard(addr: u64, len: u64) {
+/// Ignored if an invalidation of the range is under way, or was at the last [`quiesce_all`].
+pub(crate) fn report_change(addr: u64, len: u64) {
     if needed() {
-        process().heard(addr, len);
+        process().report_change(addr, len);
     }
 }
 
 /// Returns when no access to any on-demand region that began before is under way.
-pub(crate) fn settle() {
+pub(crate) fn quiesce_all() {
     if needed() {
-        process().settle();
+        process().quiesce_all();
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn missed(addr: u64, len: u64) -> u64 {
 pub(crate) fn populate(region: &OnDemand, pages: Range<u64>) -> Populate {
     let populate = process().populate(region, pages);
     // Memory that was mapped since the registration must be covered before it is populated.
-    userfault::renew(region.addresses());
+    userfault::cover_again(region.addresses());
     populate
 }
 
@@ -152,8 +152,8 @@ impl Populate {
     /// Ends the populate. Calls `enter` and returns its result, unless an invalidation overlapped the populate.
     pub fn finish<T>(self, enter: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.process.lock();
-        let spoiled = state.take_populate(self.number).is_none_or(|populate| populate.spoiled);
-        (!spoiled).then(enter)
+        let invalidated = state.take_populate(self.number).is_none_or(|populate| populate.invalidated);
+        (!invalidated).then(enter)
     }
 }
 
@@ -204,7 +204,7 @@ struct State {
     active: Vec<Active>,
     /// Populates under way.
     populates: Vec<Populating>,
-    /// Ranges that were being invalidated at the last [`settle`]: the next event may belong to one of them.
+    /// Ranges that were being invalidated at the last [`quiesce_all`]: the next event may belong to one of them.
     known: Vec<Range<u64>>,
     last: u64,
 }
@@ -218,7 +218,7 @@ struct Populating {
     number: u64,
     pages: Range<u64>,
     /// An invalidation has begun since.
-    spoiled: bool,
+    invalidated: bool,
 }
 
 impl Process {
@@ -249,13 +249,13 @@ impl Process {
             state = self.wait(state);
         }
         // The overlapping invalidation has cleared the table, and may still be waiting for accesses to end.
-        let disputed = state.active.iter().any(|other| overlap(&other.pages, &pages));
+        let overlaps_active = state.active.iter().any(|other| overlap(&other.pages, &pages));
         let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
         let mut overlaps = false;
         state.clear(addr, len, |region, cleared| {
             overlaps = true;
             region.counters.add(|c| &c.page_invalidations, 1);
-            if cleared > 0 || disputed {
+            if cleared > 0 || overlaps_active {
                 add(&mut owners, region);
             }
         });
@@ -263,7 +263,7 @@ impl Process {
             return None;
         }
         for populate in &mut state.populates {
-            populate.spoiled |= overlap(&populate.pages, &pages);
+            populate.invalidated |= overlap(&populate.pages, &pages);
         }
         state.last += 1;
         let number = state.last;
@@ -281,7 +281,7 @@ impl Process {
         Some(Guard { process: self, number })
     }
 
-    fn heard(&'static self, addr: u64, len: u64) {
+    fn report_change(&'static self, addr: u64, len: u64) {
         let pages = pages_of(addr, len);
         let state = self.lock();
         let active = state.active.iter().map(|active| &active.pages);
@@ -292,7 +292,7 @@ impl Process {
         }
     }
 
-    fn settle(&self) {
+    fn quiesce_all(&self) {
         let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
         let mut state = self.lock();
         let State { regions, active, known, .. } = &mut *state;
@@ -325,7 +325,7 @@ impl Process {
         }
         state.last += 1;
         let number = state.last;
-        state.populates.push(Populating { number, pages, spoiled: false });
+        state.populates.push(Populating { number, pages, invalidated: false });
         Populate { process: self, number }
     }
 
@@ -346,14 +346,14 @@ impl State {
         self.regions.iter().filter(move |region| !region.overlap(addr, len).is_empty())
     }
 
-    /// Removes pages from all tables; calls `tell` with each region and its number of removed pages. Returns the sum.
-    fn clear(&mut self, addr: u64, len: u64, mut tell: impl FnMut(&Arc<OnDemand>, u64)) -> u64 {
+    /// Removes pages from all tables; calls `each` with each region and its number of removed pages. Returns the sum.
+    fn clear(&mut self, addr: u64, len: u64, mut each: impl FnMut(&Arc<OnDemand>, u64)) -> u64 {
         let mut sum = 0;
         for region in self.overlapping(addr, len) {
             let cleared = region.table.clear(region.overlap(addr, len));
             region.changes.fetch_add(1, Ordering::Relaxed);
             region.counters.add(|c| &c.page_invalidation_pages, cleared);
-            tell(region, cleared);
+            each(region, cleared);
             sum += cleared;
         }
         sum
@@ -371,12 +371,12 @@ fn overlap(range: &Range<u64>, other: &Range<u64>) -> bool {
 
 fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
     let Some(owner) = region.resolver.owner() else { return };
-    for place in owners {
-        match place {
+    for entry in owners {
+        match entry {
             Some(known) if std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&owner)) => return,
             Some(_) => {}
             None => {
-                *place = Some(owner);
+                *entry = Some(owner);
                 return;
             }
         }
@@ -458,21 +458,21 @@ mod tests {
     fn an_event_of_a_known_invalidation_is_not_counted_again() {
         let bed = bed();
         let guard = bed.process.begin(1010 * PAGE, 4 * PAGE).unwrap();
-        bed.process.heard(1011 * PAGE, PAGE);
+        bed.process.report_change(1011 * PAGE, PAGE);
         assert_eq!(bed.region.counters.own.read().page_invalidations, 1);
-        bed.process.heard(1012 * PAGE, 4 * PAGE);
+        bed.process.report_change(1012 * PAGE, 4 * PAGE);
         drop(guard);
-        bed.process.heard(1020 * PAGE, PAGE);
+        bed.process.report_change(1020 * PAGE, PAGE);
         assert_eq!(bed.region.counters.own.read().page_invalidations, 3);
         assert_eq!(bed.region.table.first_missing(1014..1100, false), Some(1014));
         assert_eq!(bed.region.table.present(), 100 - 6 - 1);
         let guard = bed.process.begin(1030 * PAGE, PAGE).unwrap();
-        bed.process.settle();
+        bed.process.quiesce_all();
         drop(guard);
-        bed.process.heard(1030 * PAGE, PAGE);
+        bed.process.report_change(1030 * PAGE, PAGE);
         assert_eq!(bed.region.counters.own.read().page_invalidations, 4);
-        bed.process.settle();
-        bed.process.heard(1030 * PAGE, PAGE);
+        bed.process.quiesce_all();
+        bed.process.report_change(1030 * PAGE, PAGE);
         assert_eq!(bed.region.counters.own.read().page_invalidations, 5);
         assert!(bed.process.lock().active.is_empty());
     }
@@ -548,7 +548,7 @@ mod tests {
                 (0..round % 4).for_each(|_| thread::yield_now());
             }
         };
-        let bring_in = |pages: Range<u64>, write: bool| {
+        let populate_and_enter = |pages: Range<u64>, write: bool| {
             while goes_on() {
                 let populate = process.populate(region, pages.clone());
                 thread::yield_now();
@@ -570,8 +570,8 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| change(0));
             scope.spawn(|| change(1));
-            scope.spawn(|| bring_in(0..2, true));
-            scope.spawn(|| bring_in(1..4, false));
+            scope.spawn(|| populate_and_enter(0..2, true));
+            scope.spawn(|| populate_and_enter(1..4, false));
             // A failure ends the other threads, too.
             let ended = scope.spawn(turn).join();
             used.store(USES, Ordering::SeqCst);

@@ -20,4 +20,4 @@ pub use prefetch::Advice;
 pub(crate) use region::Paged;
 pub use region::{ADDRESS_SPACE, OnDemand};
 pub(crate) use register::Registered;
-pub(crate) use resolver::{Owner, Resolver, Who};
+pub(crate) use resolver::{FaultOrigin, Owner, Resolver};

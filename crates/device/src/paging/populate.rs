@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 /// Why pages did not enter the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum PopulateError {
     /// They were invalidated meanwhile: try again.
     Invalidated,
     /// At least one page is not mapped, or does not permit the access.
@@ -18,29 +18,34 @@ pub enum Trouble {
 
 /// Populates pages and enters them into a region's table. Returns how many are new in the table. May block for as
 /// long as the memory takes.
-pub fn bring_in(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
+pub fn populate_and_enter(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, PopulateError> {
     populated(region, &pages, write, || region.table.enter(pages.clone(), write))
 }
 
 /// Populates pages and allocates their table entries. Returns the value of the region's `changes` at that time.
-pub fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, Trouble> {
+pub fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<u64, PopulateError> {
     populated(region, &pages, write, || region.changes.load(Ordering::Relaxed))
 }
 
 /// Populates pages. Calls `done` under the lock of the invalidations when all are present, and returns its result.
-fn populated<T>(region: &OnDemand, pages: &Range<u64>, write: bool, done: impl FnOnce() -> T) -> Result<T, Trouble> {
+fn populated<T>(
+    region: &OnDemand,
+    pages: &Range<u64>,
+    write: bool,
+    done: impl FnOnce() -> T,
+) -> Result<T, PopulateError> {
     if !region.table.make_room(pages.clone()) {
         // Treated as memory that cannot be populated.
-        return Err(Trouble::Unmapped);
+        return Err(PopulateError::Unmapped);
     }
     let populating = invalidate::populate(region, pages.clone());
     let there = populate(pages.start * PAGE, (pages.end - pages.start) * PAGE, write);
     match populating.finish(|| there.then(done)) {
         None => {
             region.counters.add(|c| &c.page_contentions, 1);
-            Err(Trouble::Invalidated)
+            Err(PopulateError::Invalidated)
         }
-        Some(None) => Err(Trouble::Unmapped),
+        Some(None) => Err(PopulateError::Unmapped),
         Some(Some(result)) => Ok(result),
     }
 }

@@ -3,7 +3,7 @@
 use crate::Errno;
 use crate::context::Pd;
 use crate::memory::region::Kind;
-use crate::paging::populate::{Trouble, bring_in};
+use crate::paging::populate::{PopulateError, populate_and_enter};
 use crate::paging::region::OnDemand;
 use std::fs::File;
 use std::ops::Range;
@@ -89,13 +89,13 @@ fn fetch(region: &OnDemand, pages: Range<u64>, write: bool) -> Result<(), Errno>
     let mut at = pages.start;
     while at < pages.end {
         let step = at..pages.end.min(at + STEP);
-        match bring_in(region, step.clone(), write) {
+        match populate_and_enter(region, step.clone(), write) {
             Ok(new) => {
                 region.counters.add(|c| &c.page_prefetch_pages, new);
                 at = step.end;
             }
-            Err(Trouble::Invalidated) => {}
-            Err(Trouble::Unmapped) => return Err(Errno(libc::EFAULT)),
+            Err(PopulateError::Invalidated) => {}
+            Err(PopulateError::Unmapped) => return Err(Errno(libc::EFAULT)),
         }
     }
     region.counters.add_time(|c| &c.page_prefetch_ns, began.elapsed());
@@ -124,8 +124,8 @@ fn enter_present(region: &OnDemand, pages: Range<u64>) {
             if entry & PRESENT != 0 {
                 // An exclusive anonymous page can be written in place; any other may have to be copied first.
                 let write = region.writable && entry & (OF_FILE | EXCLUSIVE) == EXCLUSIVE;
-                let entered = match bring_in(region, page..page + 1, write) {
-                    Err(Trouble::Unmapped) if write => bring_in(region, page..page + 1, false),
+                let entered = match populate_and_enter(region, page..page + 1, write) {
+                    Err(PopulateError::Unmapped) if write => populate_and_enter(region, page..page + 1, false),
                     result => result,
                 };
                 region.counters.add(|c| &c.page_prefetch_pages, entered.unwrap_or(0));

@@ -1,7 +1,7 @@
 //! An on-demand region: its page table, and the handle by which its keys find it.
 
 use crate::paging::counters::{OfRegion, Pair};
-use crate::paging::resolver::{Resolver, Who};
+use crate::paging::resolver::{FaultOrigin, Resolver};
 use crate::paging::table::{PAGE, Table, pages_of};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -98,7 +98,14 @@ impl Paged {
     /// Checks an access of `len` bytes at `addr`; `left` bytes of the message are left from there. A missing page
     /// raises a network page fault. `Denied::Unmapped` if an earlier fault could not populate the page.
     #[inline]
-    pub(crate) fn admit(self, addr: u64, len: u64, left: u64, write: bool, origin: Who<'_>) -> Result<(), Denied> {
+    pub(crate) fn admit(
+        self,
+        addr: u64,
+        len: u64,
+        left: u64,
+        write: bool,
+        origin: FaultOrigin<'_>,
+    ) -> Result<(), Denied> {
         // SAFETY: the region lives as long as its keys are used.
         let region = unsafe { self.0.as_ref() };
         if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, origin)) }
@@ -106,13 +113,13 @@ impl Paged {
 
     /// Whether `len` bytes at `addr` can be read without a page fault.
     #[cold]
-    pub(crate) fn is_there(self, addr: u64, len: u64) -> bool {
+    pub(crate) fn is_present(self, addr: u64, len: u64) -> bool {
         self.region().table.has(addr, len, false)
     }
 
     /// An admitted access faulted: the memory was changed without a notification.
     #[cold]
-    pub(crate) fn missed(self, addr: u64, len: u64, write: bool, origin: Who<'_>) -> Denied {
+    pub(crate) fn missed(self, addr: u64, len: u64, write: bool, origin: FaultOrigin<'_>) -> Denied {
         let region = self.region();
         let pages = region.overlap(addr, len);
         region.table.clear(pages.clone());
@@ -141,7 +148,7 @@ impl Paged {
 
     #[cold]
     #[inline(never)]
-    fn fault(self, addr: u64, len: u64, left: u64, write: bool, origin: Who<'_>) -> Denied {
+    fn fault(self, addr: u64, len: u64, left: u64, write: bool, origin: FaultOrigin<'_>) -> Denied {
         let region = self.region();
         let needed = pages_of(addr, len);
         if origin.faults.take_failed(origin.side, &needed, write) || region.overlap(addr, len) != needed {

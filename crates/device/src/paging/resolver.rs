@@ -12,13 +12,13 @@ mod late;
 
 use crate::Errno;
 use crate::engine::thread::with_signals_blocked;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::memory::mask;
 use crate::paging::faults::QpFaults;
-use crate::paging::populate::{Trouble, bring_in, fetch};
+use crate::paging::populate::{PopulateError, fetch, populate_and_enter};
 use crate::paging::region::OnDemand;
 use crate::room::with_room;
-use late::{Late, Ripening};
+use late::{Deferral, Late};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Instant;
@@ -31,8 +31,8 @@ pub(crate) trait Owner: Send + Sync {
     fn quiesce(&self);
     /// The faults of these QP sides are over: their pages are present, or cannot be populated.
     fn resolved(&self, sides: &[(u32, Side)]);
-    /// Pages are deferred: [`Resolver::announce`] must be called when they become due.
-    fn ripens(&self) {}
+    /// Pages are deferred: [`Resolver::take_due`] must be called when they become due.
+    fn pages_deferred(&self) {}
     /// A thread of the resolver has panicked: faults may never be resolved.
     fn panicked(&self) {}
 }
@@ -77,7 +77,7 @@ struct Job {
     stage: Stage,
     cancelled: bool,
     /// Populated pages that do not enter the table yet.
-    ripening: Ripening,
+    deferral: Deferral,
 }
 
 /// Progress of a job.
@@ -88,7 +88,7 @@ enum Stage {
     /// A thread works on it.
     Running,
     /// Populated; it enters the table later.
-    Ripening,
+    Deferred,
 }
 
 /// A side of a QP that waits for pages of a job.
@@ -101,7 +101,7 @@ struct Waiter {
 
 /// The QP side that met a fault.
 #[derive(Clone, Copy)]
-pub(crate) struct Who<'a> {
+pub(crate) struct FaultOrigin<'a> {
     pub faults: &'a Arc<QpFaults>,
     pub side: Side,
 }
@@ -138,20 +138,20 @@ impl Resolver {
         // A side waits for a single fault at a time; the rest is for prefetches.
         drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs)?);
         drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters)?);
-        drop(with_room(4 * qps, || self.lock(), |state| state.late.begun())?);
+        drop(with_room(4 * qps, || self.lock(), |state| state.late.faulting_requesters())?);
         Ok(())
     }
 
     /// A QP side needs `needed`. Populates up to `ahead` pages from there; the owner is told when the QP can continue.
-    pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: Who<'_>) {
+    pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: FaultOrigin<'_>) {
         if !origin.faults.begin(origin.side) {
             return;
         }
         let pages = needed.start..needed.end.max(needed.start + ahead.min(AHEAD)).min(region.pages().end);
         let mut state = self.lock();
-        state.late.began(origin.faults.num, origin.side);
+        state.late.note_fault(origin.faults.num, origin.side);
         region.counters.add(|c| &c.page_faults, 1);
-        let found = state.jobs.iter_mut().find(|job| job.brings(region, &needed, write));
+        let found = state.jobs.iter_mut().find(|job| job.covers(region, &needed, write));
         let job = match found {
             Some(job) => {
                 region.counters.add(|c| &c.page_faults_merged, 1);
@@ -168,7 +168,7 @@ impl Resolver {
     /// The message that met a fault at `page` continues for `ahead` pages: its job may populate them, too.
     pub fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
         let mut state = self.lock();
-        if let Some(job) = state.jobs.iter_mut().find(|job| job.brings(region, &(page..page + 1), write)) {
+        if let Some(job) = state.jobs.iter_mut().find(|job| job.covers(region, &(page..page + 1), write)) {
             let end = (page + ahead).min(job.pages.start + AHEAD).min(region.pages().end);
             job.extend(end);
             drop(state);
@@ -219,8 +219,8 @@ impl Resolver {
         }
         region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
         let mut sides = [(0, Side::Requester); WAKES];
-        for (place, waiter) in sides.iter_mut().zip(woken.list.iter().flatten()) {
-            *place = (waiter.faults.num, waiter.side);
+        for (entry, waiter) in sides.iter_mut().zip(woken.list.iter().flatten()) {
+            *entry = (waiter.faults.num, waiter.side);
         }
         if let Some(owner) = self.owner() {
             owner.resolved(&sides[..woken.count]);
@@ -230,8 +230,8 @@ impl Resolver {
     fn spawn(self: &Arc<Self>) -> Result<(), Errno> {
         let resolver = self.clone();
         let run = move || {
-            mask::is_open();
-            if !quietly(|| resolver.run())
+            mask::assume_unblocked();
+            if !catch_panic(|| resolver.run())
                 && let Some(owner) = resolver.owner()
             {
                 owner.panicked();
@@ -261,9 +261,9 @@ impl Resolver {
             job.stage = Stage::Running;
             let number = job.number;
             state.idle -= 1;
-            let alone = state.idle == 0 && state.threads < THREADS;
+            let none_idle = state.idle == 0 && state.threads < THREADS;
             drop(state);
-            if alone {
+            if none_idle {
                 // Otherwise the next fault would wait for this job.
                 let _ = self.spawn();
             }
@@ -301,7 +301,7 @@ impl Resolver {
                 self.fetched(number, pages.end, result);
                 continue;
             }
-            let result = bring_in(&region, pages.clone(), write);
+            let result = populate_and_enter(&region, pages.clone(), write);
             let new = *result.as_ref().unwrap_or(&0);
             if prefetch {
                 region.counters.add_time(|c| &c.page_prefetch_ns, began.elapsed());
@@ -316,10 +316,10 @@ impl Resolver {
                     step = STEP;
                 }
                 // Tries again. A program that keeps invalidating can starve this, as it can starve a real adapter.
-                Err(Trouble::Invalidated) => std::thread::yield_now(),
+                Err(PopulateError::Invalidated) => std::thread::yield_now(),
                 // At least one page of the step is unmapped: goes on page by page.
-                Err(Trouble::Unmapped) if pages.end - pages.start > 1 => step = 1,
-                Err(Trouble::Unmapped) => {
+                Err(PopulateError::Unmapped) if pages.end - pages.start > 1 => step = 1,
+                Err(PopulateError::Unmapped) => {
                     self.advance(number, pages.end, &region, Some((pages.start, write)));
                     step = STEP;
                 }
@@ -361,9 +361,9 @@ impl Resolver {
             let mut state = self.lock();
             let job = state.job(number);
             if !job.cancelled && !job.pages.is_empty() {
-                let ripens = job.ripen();
+                let deferred = job.defer();
                 drop(state);
-                return ripens && self.tell_of_ripening();
+                return deferred && self.report_deferral();
             }
             let region = job.region.clone();
             let mut woken = Woken::default();
@@ -387,9 +387,9 @@ impl State {
     fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
         self.last += 1;
         let number = self.last;
-        let ripening = if prefetch { Ripening::default() } else { self.late.begin() };
+        let deferral = if prefetch { Deferral::default() } else { self.late.begin() };
         let stage = Stage::Waiting;
-        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, ripening });
+        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, deferral });
         number
     }
 
@@ -406,7 +406,7 @@ impl State {
 
 impl Job {
     /// Whether the job covers these pages.
-    fn brings(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
+    fn covers(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
         Arc::ptr_eq(&self.region, region)
             && (self.write || !write)
             && !self.cancelled
@@ -510,7 +510,7 @@ mod tests {
     impl Bed {
         fn raise(&self, qp: &Arc<QpFaults>, pages: Range<u64>, ahead: u64) {
             let pages = self.first + pages.start..self.first + pages.end;
-            self.resolver.raise(&self.region, pages, ahead, true, Who { faults: qp, side: Side::Responder });
+            self.resolver.raise(&self.region, pages, ahead, true, FaultOrigin { faults: qp, side: Side::Responder });
         }
 
         fn next(&self) -> u32 {

@@ -93,8 +93,8 @@ impl Table {
             return true;
         }
         for number in pages.start / PAGES_OF_CHUNK..pages.end.div_ceil(PAGES_OF_CHUNK) {
-            let place = self.place(number * PAGES_OF_CHUNK).expect("within bounds");
-            if place.load(Ordering::Acquire).is_null() {
+            let entry = self.entry(number * PAGES_OF_CHUNK).expect("within bounds");
+            if entry.load(Ordering::Acquire).is_null() {
                 let layout = Layout::new::<Chunk>();
                 // SAFETY: the size is not zero.
                 let chunk = unsafe { alloc_zeroed(layout) }.cast::<Chunk>();
@@ -102,7 +102,7 @@ impl Table {
                     return false;
                 }
                 let null = std::ptr::null_mut();
-                if place.compare_exchange(null, chunk, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                if entry.compare_exchange(null, chunk, Ordering::AcqRel, Ordering::Acquire).is_err() {
                     // SAFETY: no other thread has seen this chunk.
                     unsafe { dealloc(chunk.cast(), layout) };
                 }
@@ -162,14 +162,14 @@ impl Table {
 
     #[inline]
     fn word(&self, page: u64) -> Option<&AtomicU64> {
-        let chunk = self.place(page)?.load(Ordering::Acquire);
+        let chunk = self.entry(page)?.load(Ordering::Acquire);
         // SAFETY: a chunk lives as long as the table.
         let chunk = unsafe { chunk.as_ref() }?;
         Some(&chunk[(page / PAGES_OF_WORD) as usize % WORDS])
     }
 
     #[inline]
-    fn place(&self, page: u64) -> Option<&AtomicPtr<Chunk>> {
+    fn entry(&self, page: u64) -> Option<&AtomicPtr<Chunk>> {
         let number = (page / PAGES_OF_CHUNK).checked_sub(self.pages.start / PAGES_OF_CHUNK)?;
         self.chunks().get(number as usize)
     }
@@ -184,8 +184,8 @@ impl Table {
 impl Drop for Table {
     fn drop(&mut self) {
         // The whole address space has many pointers but few chunks: untouched pointers are only read.
-        for place in self.chunks() {
-            let chunk = place.load(Ordering::Acquire);
+        for entry in self.chunks() {
+            let chunk = entry.load(Ordering::Acquire);
             if !chunk.is_null() {
                 // SAFETY: allocated with this layout by `make_room`, and not used any more.
                 unsafe { dealloc(chunk.cast(), Layout::new::<Chunk>()) };

@@ -33,7 +33,7 @@ pub struct Holder {
     /// Links with messages.
     pending: usize,
     uses: u64,
-    told: bool,
+    reported: bool,
 }
 
 /// The connection to a slot.
@@ -78,7 +78,7 @@ enum Sent {
     /// The receiver does not keep up.
     Later,
     /// No process has the slot.
-    Nowhere,
+    NoReceiver,
 }
 
 impl Holder {
@@ -91,7 +91,7 @@ impl Holder {
     pub fn claim_name(name: &str) -> io::Result<Holder> {
         let name = sys::claim(name)?;
         let links = Vec::with_capacity(LINKS);
-        Ok(Holder { name, stock: Stock::new()?, links, pending: 0, uses: 0, told: false })
+        Ok(Holder { name, stock: Stock::new()?, links, pending: 0, uses: 0, reported: false })
     }
 
     /// Queues a packet; the next [`flush`](Self::flush) sends it. The packet is lost, as on a wire, if too much waits
@@ -106,7 +106,7 @@ impl Holder {
         let write = |message: &mut [u8; message::LONGEST], len| message::append(message, len, arrival, packet);
         if self.stock.write(&mut link.queue, taken, write) {
             self.pending += usize::from(was_empty);
-        } else if !std::mem::replace(&mut self.told, true) {
+        } else if !std::mem::replace(&mut self.reported, true) {
             tracing::warn!(
                 "the process of slot {slot} takes packets of foreign adapters too slowly: some are lost (said once)"
             );
@@ -143,7 +143,7 @@ impl Holder {
                     }
                     at += 1;
                 }
-                Sent::Nowhere => self.end(at),
+                Sent::NoReceiver => self.end(at),
             }
         }
     }
@@ -167,7 +167,7 @@ impl Holder {
         }
         let refused = |error: &io::Error| {
             let usual = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock);
-            if !usual && !std::mem::replace(&mut self.told, true) {
+            if !usual && !std::mem::replace(&mut self.reported, true) {
                 tracing::warn!("packets of foreign adapters do not get to slot {slot}: {error} (said once)");
             }
         };
@@ -222,10 +222,10 @@ impl Link {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Sent::Later,
                 // The process that had the slot has ended; another may have it now.
                 Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) if !tried => {
-                    let Ok((socket, user)) = Socket::connect(self.slot) else { return Sent::Nowhere };
+                    let Ok((socket, user)) = Socket::connect(self.slot) else { return Sent::NoReceiver };
                     (self.socket, self.user, tried) = (socket, user, true);
                 }
-                _ => return Sent::Nowhere,
+                _ => return Sent::NoReceiver,
             }
         }
         Sent::All
@@ -249,7 +249,7 @@ mod tests {
     use weir_wire::ROCE_PORT;
 
     /// Runs a test in its own network namespace, which has its own socket names. Only this thread is in it.
-    fn alone(work: impl FnOnce() + Send) {
+    fn in_own_namespace(work: impl FnOnce() + Send) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -301,7 +301,7 @@ mod tests {
     #[ignore = "needs root"]
     fn a_burst_arrives_whole() {
         const BURST: usize = 4000;
-        alone(|| {
+        in_own_namespace(|| {
             let mut incoming = Incoming::claim(&slot::name(5)).unwrap();
             let mut holder = Holder::claim().unwrap();
             // Some four MiB, before the receiver runs.
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn receivers_that_take_nothing_do_not_affect_other_users() {
-        alone(|| {
+        in_own_namespace(|| {
             let stopped = of_user(12345, 5..105);
             let mut incoming = Incoming::claim(&slot::name(200)).unwrap();
             let mut holder = Holder::claim().unwrap();
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn only_one_process_is_the_holder() {
-        alone(|| {
+        in_own_namespace(|| {
             let holder = Holder::claim().unwrap();
             assert_eq!(Holder::claim().map(|_| ()).unwrap_err().kind(), io::ErrorKind::AddrInUse);
             drop(holder);
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn the_next_process_of_a_slot_gets_its_packets() {
-        alone(|| {
+        in_own_namespace(|| {
             let mut holder = Holder::claim().unwrap();
             send(&mut holder, 5, 0..10);
             holder.flush(clock::now());
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     #[ignore = "needs root"]
     fn the_last_link_used_stays() {
-        alone(|| {
+        in_own_namespace(|| {
             let _used = Incoming::claim(&slot::name(5)).unwrap();
             let slots = 6..6 + LINKS as u16 + 40;
             let mut receivers: Vec<_> = slots.clone().map(|slot| Incoming::claim(&slot::name(slot)).unwrap()).collect();

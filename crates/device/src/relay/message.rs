@@ -17,13 +17,13 @@ pub fn append(message: &mut [u8; LONGEST], len: usize, arrival: &Arrival, packet
     if packet.len() > LONGEST_PACKET {
         return None;
     }
-    let place = message[len..].get_mut(..HEADER + packet.len())?;
-    place[..16].copy_from_slice(&octets(arrival.from.ip()));
-    place[16..18].copy_from_slice(&arrival.from.port().to_be_bytes());
-    place[18..34].copy_from_slice(&octets(arrival.to));
-    place[34..38].copy_from_slice(&arrival.ifindex.to_be_bytes());
-    place[38..40].copy_from_slice(&(packet.len() as u16).to_be_bytes());
-    place[HEADER..].copy_from_slice(packet);
+    let room = message[len..].get_mut(..HEADER + packet.len())?;
+    room[..16].copy_from_slice(&octets(arrival.from.ip()));
+    room[16..18].copy_from_slice(&arrival.from.port().to_be_bytes());
+    room[18..34].copy_from_slice(&octets(arrival.to));
+    room[34..38].copy_from_slice(&arrival.ifindex.to_be_bytes());
+    room[38..40].copy_from_slice(&(packet.len() as u16).to_be_bytes());
+    room[HEADER..].copy_from_slice(packet);
     Some(len + HEADER + packet.len())
 }
 

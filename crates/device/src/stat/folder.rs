@@ -69,7 +69,7 @@ fn is_process(name: Option<&OsStr>) -> bool {
 }
 
 /// Whether the process that owns a sheet is alive.
-pub fn lives(sheet: &File) -> bool {
+pub fn is_alive(sheet: &File) -> bool {
     // SAFETY: zeros are a valid flock; it is filled in here and by the kernel.
     unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
@@ -81,8 +81,8 @@ pub fn lives(sheet: &File) -> bool {
 }
 
 /// Locks a sheet until this process closes it or ends. EAGAIN if another process has the lock.
-pub fn hold(sheet: &File) -> io::Result<()> {
-    // SAFETY: as in `lives`.
+pub fn lock_sheet(sheet: &File) -> io::Result<()> {
+    // SAFETY: as in `is_alive`.
     let result = unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_type = libc::F_WRLCK as libc::c_short;
@@ -96,8 +96,8 @@ pub fn hold(sheet: &File) -> io::Result<()> {
 pub fn sweep(folder: &Path) {
     for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let dead = match File::open(path.join(SHEET)) {
-            Ok(sheet) if is_process(path.file_name()) => !lives(&sheet),
-            Ok(sheet) => !lives(&sheet) && is_old(&path),
+            Ok(sheet) if is_process(path.file_name()) => !is_alive(&sheet),
+            Ok(sheet) => !is_alive(&sheet) && is_old(&path),
             Err(_) => is_old(&path),
         };
         if dead {
@@ -126,11 +126,11 @@ mod tests {
     fn only_folders_of_dead_processes_are_removed() {
         let folder = scratch("sweep");
         let alive = process(&folder, "17");
-        hold(&alive).unwrap();
+        lock_sheet(&alive).unwrap();
         drop(process(&folder, "18"));
         process(&folder, ".new-19");
-        assert!(lives(&File::open(folder.join("17").join(SHEET)).unwrap()));
-        assert!(!lives(&File::open(folder.join("18").join(SHEET)).unwrap()));
+        assert!(is_alive(&File::open(folder.join("17").join(SHEET)).unwrap()));
+        assert!(!is_alive(&File::open(folder.join("18").join(SHEET)).unwrap()));
         sweep(&folder);
         assert_eq!(processes(&folder).collect::<Vec<_>>(), [folder.join("17")]);
         assert!(folder.join(".new-19").exists(), "it may still be in creation");

@@ -5,7 +5,7 @@
 use crate::Errno;
 use crate::cancel::Uncancelled;
 use crate::engine::thread::with_signals_blocked;
-use crate::failure::quietly;
+use crate::failure::catch_panic;
 use crate::fork;
 use crate::paging::counters::{self, Values};
 use crate::per_process::{OnceInherited, PerProcess};
@@ -40,12 +40,12 @@ fn own() -> MutexGuard<'static, Option<Own>> {
 /// The entry of a device that is being opened, number `index` of the devices that programs see. Errors: EMFILE,
 /// ENFILE.
 pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
-    let mut place = own();
-    let own = match &mut *place {
+    let mut guard = own();
+    let own = match &mut *guard {
         Some(own) => own,
         empty => empty.insert(Own::new()?),
     };
-    Ok(own.sheet.device(name).map_or_else(unseen, |device| {
+    Ok(own.sheet.device(name).map_or_else(private_zeros, |device| {
         own.add_files(name, index);
         device.index.set(index);
         device.state.set(sheet::state::OPEN);
@@ -68,7 +68,7 @@ pub fn paging() {
 fn keep_current() {
     let mut last = vec![];
     loop {
-        let shown = quietly(|| publish(&mut last));
+        let shown = catch_panic(|| publish(&mut last));
         if !shown {
             // Nothing depends on the published counters.
             tracing::error!("counters of paging are not published any more after a panic, a bug of Weir");
@@ -105,7 +105,7 @@ impl Own {
             }
             Err(error) => {
                 tracing::info!(%error, "no run folder: `weir stat` does not see this process");
-                (unseen(), None)
+                (private_zeros(), None)
             }
         };
         Ok(Own { sheet, folder, files: vec![] })
@@ -126,16 +126,16 @@ impl Own {
         let sheet = self.sheet;
         sheet.change(|| {
             for device in counters::devices() {
-                if let Some(place) = sheet.device(device.name) {
-                    copy(&place.paging, &device.counters.read());
+                if let Some(entry) = sheet.device(device.name) {
+                    copy(&entry.paging, &device.counters.read());
                 }
             }
             sheet.header.regions.set(regions.len() as u64);
-            for (place, region) in sheet.regions.iter().zip(regions.iter().map(Some).chain(std::iter::repeat(None))) {
+            for (entry, region) in sheet.regions.iter().zip(regions.iter().map(Some).chain(std::iter::repeat(None))) {
                 match region {
-                    Some(region) => show_region(sheet, place, region),
-                    None if place.device.get() == 0 => break,
-                    None => place.device.set(0),
+                    Some(region) => show_region(sheet, entry, region),
+                    None if entry.device.get() == 0 => break,
+                    None => entry.device.set(0),
                 }
             }
         });
@@ -151,23 +151,23 @@ impl Own {
     }
 }
 
-fn show_region(sheet: &Sheet, place: &Region, region: &counters::OfRegion) {
+fn show_region(sheet: &Sheet, entry: &Region, region: &counters::OfRegion) {
     let device = sheet.devices.iter().position(|device| device.name.get() == region.device);
-    place.device.set(device.map_or(0, |device| device as u64 + 1));
-    place.lkey.set(region.lkey.into());
-    place.addr.set(region.addr);
-    place.len.set(region.len);
-    copy(&place.paging, &region.values);
+    entry.device.set(device.map_or(0, |device| device as u64 + 1));
+    entry.lkey.set(region.lkey.into());
+    entry.addr.set(region.addr);
+    entry.len.set(region.len);
+    copy(&entry.paging, &region.values);
 }
 
-fn copy(places: &[Word], values: &Values) {
-    for (place, (_, value)) in places.iter().zip(values.iter()) {
-        place.set(value);
+fn copy(entries: &[Word], values: &Values) {
+    for (entry, (_, value)) in entries.iter().zip(values.iter()) {
+        entry.set(value);
     }
 }
 
 /// Private memory, all zeros.
-fn unseen<T>() -> &'static T {
+fn private_zeros<T>() -> &'static T {
     // SAFETY: used for a sheet and a part of it, of which all zeros are valid; never freed.
     unsafe {
         let layout = std::alloc::Layout::new::<T>();
@@ -187,10 +187,10 @@ fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
     let done = (|| {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(making.join(folder::SHEET))?;
-        folder::hold(&file)?;
+        folder::lock_sheet(&file)?;
         let sheet = map(&file)?;
         fill_header(sheet);
-        let folder = place(&making, run, pid)?;
+        let folder = rename_folder(&making, run, pid)?;
         // The lock is held until the process ends; a forked child closes the descriptor.
         fork::register(&[file.as_raw_fd()]);
         let _ = file.into_raw_fd();
@@ -203,7 +203,7 @@ fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
 }
 
 /// Renames the folder to the process ID, with a suffix if another container uses the same ID.
-fn place(making: &Path, run: &Path, pid: u32) -> io::Result<PathBuf> {
+fn rename_folder(making: &Path, run: &Path, pid: u32) -> io::Result<PathBuf> {
     let names = std::iter::once(pid.to_string()).chain((2..100).map(|more| format!("{pid}.{more}")));
     let mut last = io::ErrorKind::AlreadyExists.into();
     for name in names {
@@ -244,8 +244,8 @@ fn fill_header(sheet: &Sheet) {
     header.started.set(since_1970.as_nanos() as u64);
     header.namespace.set(fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino()));
     header.program.set(&program());
-    for (place, (name, _)) in header.names.iter().zip(Values::default().iter()) {
-        place.set(name);
+    for (entry, (name, _)) in header.names.iter().zip(Values::default().iter()) {
+        entry.set(name);
     }
     header.magic.publish(MAGIC);
 }
@@ -261,13 +261,13 @@ fn remove_at_exit() {
     static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn remove() {
         let _uncancelled = Uncancelled::new();
-        quietly(remove_folder);
+        catch_panic(remove_folder);
     }
     fn remove_folder() {
         static DONE: AtomicBool = AtomicBool::new(false);
         // The thread may hold the lock for a moment. A thread that was killed with the lock is not waited for.
-        let Some(place) = OWN.existing() else { return };
-        let mut tries = (0..50).map_while(|_| match place.try_lock() {
+        let Some(mutex) = OWN.existing() else { return };
+        let mut tries = (0..50).map_while(|_| match mutex.try_lock() {
             Ok(own) => Some(Some(own)),
             Err(TryLockError::Poisoned(poisoned)) => Some(Some(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => {

@@ -110,7 +110,7 @@ pub fn process(folder: &Path) -> Result<Process, Unreadable> {
     // Links of other users are not followed, and a pipe does not block.
     let how = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(how).open(folder.join(SHEET))?;
-    if !folder::lives(&file) {
+    if !folder::is_alive(&file) {
         return Err(Unreadable::Dead);
     }
     let (sheet, found) = (read_whole(&file)?, file.metadata()?);

@@ -161,13 +161,13 @@ pub struct Text<const N: usize>([AtomicU8; N]);
 impl<const N: usize> Text<N> {
     pub fn set(&self, text: &str) {
         let bytes = text.bytes().take(N - 1).chain(std::iter::repeat(0));
-        for (place, byte) in self.0.iter().zip(bytes) {
-            place.store(byte, Ordering::Relaxed);
+        for (cell, byte) in self.0.iter().zip(bytes) {
+            cell.store(byte, Ordering::Relaxed);
         }
     }
 
     pub fn get(&self) -> String {
-        let bytes: Vec<u8> = self.0.iter().map(|place| place.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
+        let bytes: Vec<u8> = self.0.iter().map(|cell| cell.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }

@@ -9,7 +9,7 @@ mod process;
 mod sys;
 
 pub use monitor::Listener;
-pub(crate) use process::{forget_in_child, install, renew};
+pub(crate) use process::{cover_again, forget_in_child, install};
 pub use process::{regions_are_ours, release, yield_to_program};
 pub use sys::{Opened, UFFDIO_REGISTER};
 
@@ -25,26 +25,26 @@ pub fn available() -> Result<Opened, Errno> {
 }
 
 /// A userfaultfd, its thread, and the memory that it must not cover.
-pub struct Net {
+pub struct UnmapEvents {
     userfault: Arc<Userfaultfd>,
     opened: Opened,
     /// Memory that the program's own userfaultfd covers or covered: a mapping can have a single userfaultfd.
-    theirs: Mutex<Theirs>,
+    program_ranges: Mutex<ProgramRanges>,
     /// Some covered memory was unmapped: what is mapped there now may not be covered.
-    torn: AtomicBool,
+    stale: AtomicBool,
 }
 
 /// Of fixed size, because it is changed within a call of the program.
-struct Theirs {
+struct ProgramRanges {
     ranges: [(u64, u64); 32],
     count: usize,
 }
 
-impl Net {
+impl UnmapEvents {
     /// Opens a userfaultfd and starts its thread, which runs as long as the process; a forked child closes the
     /// descriptor. The listener may be called before this returns. Errors: as [`available`]; EAGAIN if no thread can
     /// be started.
-    pub fn start(listener: &'static dyn Listener) -> Result<Net, Errno> {
+    pub fn start(listener: &'static dyn Listener) -> Result<UnmapEvents, Errno> {
         let (userfault, opened) = Userfaultfd::open()?;
         let userfault = Arc::new(userfault);
         fork::register(&[userfault.raw()]);
@@ -52,8 +52,8 @@ impl Net {
             fork::forget(&[userfault.raw()]);
             return Err(error);
         }
-        let theirs = Mutex::new(Theirs { ranges: [(0, 0); 32], count: 0 });
-        Ok(Net { userfault, opened, theirs, torn: AtomicBool::new(false) })
+        let program_ranges = Mutex::new(ProgramRanges { ranges: [(0, 0); 32], count: 0 });
+        Ok(UnmapEvents { userfault, opened, program_ranges, stale: AtomicBool::new(false) })
     }
 
     /// The way in which it was opened.
@@ -64,50 +64,50 @@ impl Net {
     /// Requests events on whole pages. Errors of the kernel: EBUSY for memory with a userfaultfd of the program,
     /// EINVAL for memory that cannot be covered, ENOMEM for unmapped memory.
     pub fn cover(&self, addresses: Range<u64>) -> Result<(), Errno> {
-        let theirs = self.theirs();
-        if theirs.overlap(&addresses) {
+        let program_ranges = self.program_ranges();
+        if program_ranges.overlap(&addresses) {
             return Err(Errno(libc::EBUSY));
         }
         self.userfault.register(addresses.start, addresses.end)
     }
 
     /// Covers the addresses again, if some of them may have been mapped anew.
-    pub fn renew(&self, addresses: Range<u64>) {
-        if self.torn.load(Ordering::Acquire) {
+    pub fn cover_again(&self, addresses: Range<u64>) {
+        if self.stale.load(Ordering::Acquire) {
             let _ = self.cover(addresses);
         }
     }
 
     /// Covered memory was unmapped or moved.
-    pub fn tear(&self) {
-        if !self.torn.load(Ordering::Relaxed) {
-            self.torn.store(true, Ordering::Release);
+    pub fn mark_stale(&self) {
+        if !self.stale.load(Ordering::Relaxed) {
+            self.stale.store(true, Ordering::Release);
         }
     }
 
     /// Requests no more events on whole pages.
     pub fn uncover(&self, addresses: Range<u64>) {
-        let theirs = self.theirs();
-        if !theirs.overlap(&addresses) {
+        let program_ranges = self.program_ranges();
+        if !program_ranges.overlap(&addresses) {
             let _ = self.userfault.unregister(addresses.start, addresses.end);
         }
     }
 
     /// The program is about to register this memory with a userfaultfd of its own: it is not covered any more.
     pub fn yield_to_program(&self, addresses: Range<u64>) {
-        let mut theirs = self.theirs();
-        if !theirs.overlap(&addresses) {
+        let mut program_ranges = self.program_ranges();
+        if !program_ranges.overlap(&addresses) {
             let _ = self.userfault.unregister(addresses.start, addresses.end);
         }
-        theirs.add(addresses);
+        program_ranges.add(addresses);
     }
 
-    fn theirs(&self) -> MutexGuard<'_, Theirs> {
-        self.theirs.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn program_ranges(&self) -> MutexGuard<'_, ProgramRanges> {
+        self.program_ranges.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Theirs {
+impl ProgramRanges {
     fn overlap(&self, addresses: &Range<u64>) -> bool {
         self.ranges[..self.count].iter().any(|(start, end)| *start < addresses.end && addresses.start < *end)
     }
@@ -142,17 +142,17 @@ mod tests {
 
     /// Records the calls of a listener.
     #[derive(Default)]
-    struct Diary(Mutex<Vec<Entry>>);
+    struct CallLog(Mutex<Vec<Entry>>);
 
     #[derive(Debug, PartialEq, Eq)]
     enum Entry {
-        Settled,
+        Quiesced,
         Changed(Range<u64>),
     }
 
-    impl Listener for Diary {
-        fn settle(&self) {
-            self.0.lock().unwrap().push(Entry::Settled);
+    impl Listener for CallLog {
+        fn quiesce_all(&self) {
+            self.0.lock().unwrap().push(Entry::Quiesced);
         }
 
         fn changed(&self, addresses: Range<u64>) {
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    impl Diary {
+    impl CallLog {
         /// Waits for this many entries, 5 s at most, and takes all entries.
         fn read(&self, count: usize) -> Vec<Entry> {
             let began = Instant::now();
@@ -171,10 +171,10 @@ mod tests {
         }
     }
 
-    /// A net and the diary that it reports to.
-    fn net() -> (Net, &'static Diary) {
-        let diary: &Diary = Box::leak(Box::default());
-        (Net::start(diary).expect("the kernel allows userfaultfd"), diary)
+    /// Unmap events, and the log of the calls to their listener.
+    fn unmap_events() -> (UnmapEvents, &'static CallLog) {
+        let log: &CallLog = Box::leak(Box::default());
+        (UnmapEvents::start(log).expect("the kernel allows userfaultfd"), log)
     }
 
     /// Maps this many fresh pages.
@@ -190,31 +190,31 @@ mod tests {
     #[test]
     #[ignore = "needs userfaultfd"]
     fn raw_system_calls_are_reported_after_accesses_have_ended() {
-        let (net, diary) = net();
+        let (events, log) = unmap_events();
         let memory = pages(8);
         let at = |page: u64| memory.start + page * PAGE;
-        net.cover(memory.clone()).unwrap();
-        net.cover(memory.clone()).unwrap();
+        events.cover(memory.clone()).unwrap();
+        events.cover(memory.clone()).unwrap();
         // SAFETY: pages of this test, which no other code uses.
         unsafe {
             assert_eq!(libc::syscall(SYS_madvise, at(1), 2 * PAGE, MADV_DONTNEED), 0);
-            assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(1)..at(3))]);
+            assert_eq!(log.read(2), [Entry::Quiesced, Entry::Changed(at(1)..at(3))]);
             assert_eq!(libc::syscall(SYS_munmap, at(0), 2 * PAGE), 0);
             // The first entry is present because munmap returns after the event is read; the second follows at once.
-            assert_eq!(diary.0.lock().unwrap()[0], Entry::Settled);
-            assert_eq!(diary.read(2), [Entry::Settled, Entry::Changed(at(0)..at(2))]);
+            assert_eq!(log.0.lock().unwrap()[0], Entry::Quiesced);
+            assert_eq!(log.read(2), [Entry::Quiesced, Entry::Changed(at(0)..at(2))]);
             let moved = libc::syscall(SYS_mremap, at(4), PAGE, 4 * PAGE, libc::MREMAP_MAYMOVE) as u64;
             assert_ne!(moved, at(4));
-            let entries = diary.read(3);
+            let entries = log.read(3);
             assert!(entries.contains(&Entry::Changed(at(4)..at(5))), "{entries:x?}");
             // The new address is not covered.
-            diary.read(0);
+            log.read(0);
             assert_eq!(libc::syscall(SYS_munmap, moved, 4 * PAGE), 0);
-            net.uncover(memory.clone());
+            events.uncover(memory.clone());
             assert_eq!(libc::syscall(SYS_munmap, at(6), 2 * PAGE), 0);
         }
         std::thread::sleep(Duration::from_millis(20));
-        let rest = diary.read(0);
+        let rest = log.read(0);
         assert!(!rest.contains(&Entry::Changed(at(6)..at(8))), "{rest:x?}");
         for page in [2, 3, 5] {
             // SAFETY: the rest of the mapping; another test may have mapped the other pages.
@@ -225,16 +225,16 @@ mod tests {
     #[test]
     #[ignore = "needs userfaultfd"]
     fn a_userfaultfd_of_the_program_replaces_weirs() {
-        let (net, diary) = net();
+        let (events, log) = unmap_events();
         let (own, _) = Userfaultfd::open().unwrap();
         let memory = pages(4);
-        net.cover(memory.clone()).unwrap();
+        events.cover(memory.clone()).unwrap();
         assert_eq!(own.register(memory.start, memory.end), Err(Errno(libc::EBUSY)));
-        net.yield_to_program(memory.clone());
+        events.yield_to_program(memory.clone());
         assert_eq!(own.register(memory.start, memory.end), Ok(()));
-        assert_eq!(net.cover(memory.clone()), Err(Errno(libc::EBUSY)));
-        net.uncover(memory.clone());
-        net.renew(memory.clone());
+        assert_eq!(events.cover(memory.clone()), Err(Errno(libc::EBUSY)));
+        events.uncover(memory.clone());
+        events.cover_again(memory.clone());
         let unmap = std::thread::spawn({
             let memory = memory.clone();
             // SAFETY: pages of this test, which no other code uses.
@@ -247,32 +247,32 @@ mod tests {
         };
         assert_eq!(event, sys::Event::Unmap { start: memory.start, end: memory.end });
         assert_eq!(unmap.join().unwrap(), 0);
-        assert_eq!(diary.read(0), []);
+        assert_eq!(log.read(0), []);
     }
 
     #[test]
     #[ignore = "needs userfaultfd"]
     fn munmap_returns_when_the_descriptor_was_replaced() {
-        let (net, diary) = net();
+        let (events, log) = unmap_events();
         let memory = pages(2);
-        net.cover(memory.clone()).unwrap();
+        events.cover(memory.clone()).unwrap();
         // SAFETY: like a program that closes all descriptors; another file gets the number.
         unsafe {
             let zero = libc::open(c"/dev/zero".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-            assert!(zero >= 0 && libc::dup3(zero, net.userfault.raw(), libc::O_CLOEXEC) >= 0);
+            assert!(zero >= 0 && libc::dup3(zero, events.userfault.raw(), libc::O_CLOEXEC) >= 0);
             libc::close(zero);
             assert_eq!(libc::syscall(SYS_munmap, memory.start, 2 * PAGE), 0);
         }
-        assert_eq!(diary.read(0), []);
-        std::mem::forget(net);
+        assert_eq!(log.read(0), []);
+        std::mem::forget(events);
     }
 
     #[test]
     #[ignore = "needs userfaultfd"]
     fn a_forked_child_gets_no_events_and_does_not_wait() {
-        let (net, diary) = net();
+        let (events, log) = unmap_events();
         let memory = pages(2);
-        net.cover(memory.clone()).unwrap();
+        events.cover(memory.clone()).unwrap();
         // SAFETY: the child makes system calls only.
         let child = unsafe {
             match libc::fork() {
@@ -291,22 +291,22 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(status, 0);
-        assert_eq!(diary.read(0), []);
+        assert_eq!(log.read(0), []);
         // SAFETY: pages of this test, which no other code uses.
         unsafe { libc::munmap(memory.start as *mut libc::c_void, (2 * PAGE) as usize) };
     }
 
     #[test]
     fn more_ranges_than_entries_are_merged() {
-        let mut theirs = Theirs { ranges: [(0, 0); 32], count: 0 };
+        let mut program_ranges = ProgramRanges { ranges: [(0, 0); 32], count: 0 };
         for n in 0..40 {
-            theirs.add(n * 100..n * 100 + 10);
-            theirs.add(n * 100..n * 100 + 10);
+            program_ranges.add(n * 100..n * 100 + 10);
+            program_ranges.add(n * 100..n * 100 + 10);
         }
-        assert!(theirs.count <= 32);
+        assert!(program_ranges.count <= 32);
         for n in 0..40 {
-            assert!(theirs.overlap(&(n * 100 + 9..n * 100 + 11)), "{n}");
+            assert!(program_ranges.overlap(&(n * 100 + 9..n * 100 + 11)), "{n}");
         }
-        assert!(!theirs.overlap(&(5000..6000)));
+        assert!(!program_ranges.overlap(&(5000..6000)));
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub trait Listener: Send + Sync {
     /// Called before an event is read, which releases the thread that waits for it. Returns when no access that began
     /// before is under way, or after a time limit. Covered memory may have been unmapped.
-    fn settle(&self);
+    fn quiesce_all(&self);
     /// The mapping or contents of these addresses have changed, or are about to.
     fn changed(&self, addresses: Range<u64>);
 }
@@ -41,8 +41,8 @@ fn watch(userfault: &Userfaultfd, listener: &dyn Listener) {
             return;
         }
         // The pages of an UNMAP are gone already, and reading it releases the thread that unmapped them: accesses
-        // must end first. Events that arrive in between are read later, each after its own `settle`.
-        listener.settle();
+        // must end first. Events that arrive in between are read later, each after its own `quiesce_all`.
+        listener.quiesce_all();
         match userfault.read() {
             Ok(None) => {}
             Ok(Some(event)) => handle(event, userfault, listener),

@@ -24,7 +24,7 @@ pub const fn ms(count: u64) -> Duration {
 }
 
 /// Runs tests one at a time, because they read counters of the whole device.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub fn one_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

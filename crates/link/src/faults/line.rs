@@ -60,7 +60,7 @@ pub(super) trait Sink<M> {
 }
 
 /// The state of one direction. `M` is the metadata of a datagram.
-pub(super) struct Line<M> {
+pub(super) struct FaultLine<M> {
     spec: FaultSpec,
     rng: Rng,
     /// Delayed datagrams, by due time.
@@ -86,7 +86,7 @@ struct Held<M> {
 }
 
 /// The random draw for one datagram.
-struct Lot {
+struct Draw {
     lost: bool,
     duplicated: bool,
     corrupted: bool,
@@ -103,9 +103,9 @@ const PATIENCE: u64 = 1_000_000;
 const MAX_HELD: usize = 32 << 20;
 const MAX_SPARE: usize = 256;
 
-impl<M: Copy> Line<M> {
+impl<M: Copy> FaultLine<M> {
     pub fn new(spec: &FaultSpec, seed: u64) -> Self {
-        Line {
+        FaultLine {
             spec: spec.clone(),
             rng: Rng::with_seed(seed),
             delayed: VecDeque::new(),
@@ -170,19 +170,19 @@ impl<M: Copy> Line<M> {
             if !sink.has_room(self.aside[at].bytes.len(), 1) {
                 return;
             }
-            self.let_go(at, sink);
+            self.pass_on(at, sink);
         }
     }
 
     /// Takes one number per datagram from the main sequence, so that no fate depends on another.
-    fn draw(&mut self) -> Lot {
+    fn draw(&mut self) -> Draw {
         let mut rng = Rng::with_seed(self.rng.u64(..));
         let mut happens = |probability: f64| rng.f64() < probability;
         let (lost, duplicated) = (happens(self.spec.loss), happens(self.spec.duplicate));
         let (reordered, corrupted) = (happens(self.spec.reorder), happens(self.spec.corrupt));
         let overtakers = rng.u8(1..=3);
         let jitter = self.spec.jitter.mul_f64(rng.f64());
-        Lot {
+        Draw {
             lost,
             duplicated,
             corrupted,
@@ -234,7 +234,7 @@ impl<M: Copy> Line<M> {
             held.overtakers -= 1;
         }
         while let Some(at) = self.aside.iter().position(|held| held.overtakers == 0) {
-            self.let_go(at, sink);
+            self.pass_on(at, sink);
         }
         if overtakers > 0 {
             let bytes = self.copy(bytes);
@@ -243,7 +243,7 @@ impl<M: Copy> Line<M> {
     }
 
     /// Passes a datagram from the list aside to the sink.
-    fn let_go(&mut self, at: usize, sink: &mut impl Sink<M>) {
+    fn pass_on(&mut self, at: usize, sink: &mut impl Sink<M>) {
         let held = self.aside.remove(at);
         self.aside[..at].iter_mut().for_each(|older| older.overtaken = true);
         let how = if held.overtaken { Fate::REORDERED } else { Fate::DELAYED };

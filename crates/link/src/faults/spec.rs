@@ -23,12 +23,12 @@ pub struct FaultSpec {
     /// Seed of the random sequence; `None`: a random seed.
     pub seed: Option<u64>,
     /// The affected direction.
-    pub way: Way,
+    pub direction: FaultDirection,
 }
 
 /// Which datagrams the faults apply to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum FaultDirection {
     /// Outgoing datagrams: each side of a pair usually has its own faults.
     #[default]
     Out,
@@ -58,15 +58,15 @@ pub enum FaultSpecError {
 const NAMES: [&str; 8] = ["loss", "dup", "reorder", "corrupt", "delay", "jitter", "seed", "dir"];
 const MAX_TIME: Duration = Duration::from_secs(3600);
 
-impl Way {
+impl FaultDirection {
     /// Whether faults apply to outgoing datagrams.
     pub fn is_out(self) -> bool {
-        self != Way::In
+        self != FaultDirection::In
     }
 
     /// Whether faults apply to incoming datagrams.
     pub fn is_in(self) -> bool {
-        self != Way::Out
+        self != FaultDirection::Out
     }
 }
 
@@ -94,10 +94,10 @@ impl FromStr for FaultSpec {
                 "jitter" => spec.jitter = time(name, value)?,
                 "seed" => spec.seed = Some(value.parse().map_err(|_| FaultSpecError::Seed(value.to_owned()))?),
                 _ => {
-                    spec.way = match value {
-                        "out" => Way::Out,
-                        "in" => Way::In,
-                        "both" => Way::Both,
+                    spec.direction = match value {
+                        "out" => FaultDirection::Out,
+                        "in" => FaultDirection::In,
+                        "both" => FaultDirection::Both,
                         _ => return Err(FaultSpecError::Direction(value.to_owned())),
                     }
                 }
@@ -122,10 +122,10 @@ impl fmt::Display for FaultSpec {
         if let Some(seed) = self.seed {
             write!(f, "seed={seed},")?;
         }
-        f.write_str(match self.way {
-            Way::Out => "dir=out",
-            Way::In => "dir=in",
-            Way::Both => "dir=both",
+        f.write_str(match self.direction {
+            FaultDirection::Out => "dir=out",
+            FaultDirection::In => "dir=in",
+            FaultDirection::Both => "dir=both",
         })
     }
 }
@@ -164,12 +164,12 @@ mod tests {
             delay: Duration::from_micros(50),
             jitter: Duration::from_micros(1500),
             seed: Some(7),
-            way: Way::Both,
+            direction: FaultDirection::Both,
         };
         assert_eq!(spec, expected);
         assert_eq!(spec.to_string().parse(), Ok(expected));
         assert_eq!("".parse(), Ok(FaultSpec::default()));
-        assert_eq!("dir=in".parse::<FaultSpec>().unwrap().way, Way::In);
+        assert_eq!("dir=in".parse::<FaultSpec>().unwrap().direction, FaultDirection::In);
         for (text, nanoseconds) in
             [("9ns", 9), ("2us", 2_000), ("2µs", 2_000), ("3ms", 3_000_000), ("1s", 1_000_000_000), ("0", 0)]
         {

@@ -41,7 +41,7 @@ fn known(peers: &mut Peers) -> PeerId {
     let id = peers.bind(route(), QPN, 0, Instant(0));
     peers.ask_soon(id, Instant(0));
     let answer = answers(peers, route(), PORT);
-    assert!(peers.heard(route(), PORT, &answer, Instant(0)).answers);
+    assert!(peers.handle_hello(route(), PORT, &answer, Instant(0)).answers);
     id
 }
 
@@ -60,7 +60,7 @@ fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
     }
     assert_eq!((peers.get(id).state, peers.unreliable_room(id)), (State::Foreign, usize::MAX));
     let answer = answers(&peers, route(), PORT);
-    assert_eq!(peers.heard(route(), PORT, &answer, Instant(5)).peer, Some(id));
+    assert_eq!(peers.handle_hello(route(), PORT, &answer, Instant(5)).peer, Some(id));
     assert!(matches!(peers.get(id).state, State::Weir(Weir { icrc: false, .. })));
     assert_eq!((peers.room(id, false), peers.room(id, true)), (1 << 20, FOREIGN_WINDOW));
     peers.satisfied(id);
@@ -72,23 +72,25 @@ fn a_hello_without_our_nonce_changes_nothing() {
     let mut peers = peers(1 << 20);
     let id = known(&mut peers);
     peers.proven(id, 77);
-    let before = (peers.get(id).state, peers.get(id).life, peers.share);
+    let before = (peers.get(id).state, peers.get(id).incarnation, peers.share);
     let forged = Hello { icrc_auto: false, window: 1, patience: Duration::from_secs(9), mark: 1, ..hello() };
     for wrong in [0, 1, u64::MAX, answers(&peers, route(), PORT + 1).answer] {
         for ask in [0, 42] {
             let forged = Hello { answer: wrong, ask, alive: wrong, ..forged };
-            let heard = peers.heard(route(), PORT, &forged, Instant(1));
-            assert_eq!((heard.answers, heard.reply.is_some()), (false, ask != 0));
-            assert_eq!((peers.get(id).state, peers.get(id).life, peers.share), before);
+            let outcome = peers.handle_hello(route(), PORT, &forged, Instant(1));
+            assert_eq!((outcome.answers, outcome.reply.is_some()), (false, ask != 0));
+            assert_eq!((peers.get(id).state, peers.get(id).incarnation, peers.share), before);
         }
     }
     // A hello that asks and brings new parameters is asked in return.
-    let reply = peers.heard(route(), PORT, &Hello { ask: 42, ..forged }, Instant(1)).reply.unwrap().hello;
+    let reply = peers.handle_hello(route(), PORT, &Hello { ask: 42, ..forged }, Instant(1)).reply.unwrap().hello;
     assert_eq!((reply.answer, reply.ask), (42, peers.nonce(id)));
-    let heard = peers.heard(route(), PORT, &Hello { answer: reply.ask, ..forged }, Instant(1));
-    assert!(heard.answers && heard.reply.is_none());
+    let outcome = peers.handle_hello(route(), PORT, &Hello { answer: reply.ask, ..forged }, Instant(1));
+    assert!(outcome.answers && outcome.reply.is_none());
     let window = *SHARE.start();
-    assert!(matches!(peers.get(id).state, State::Weir(Weir { icrc: true, window: told, .. }) if told == window));
+    assert!(
+        matches!(peers.get(id).state, State::Weir(Weir { icrc: true, window: announced, .. }) if announced == window)
+    );
 }
 
 #[test]
@@ -106,7 +108,9 @@ fn two_processes_that_ask_each_other_stop_after_three_hellos() {
             0 => (&mut there, back, 6, other),
             _ => (&mut here, route(), 5, id),
         };
-        let Some(mut reply) = peers.heard(route, FIRST_PORT + port, &note.hello, Instant(1)).reply else { break };
+        let Some(mut reply) = peers.handle_hello(route, FIRST_PORT + port, &note.hello, Instant(1)).reply else {
+            break;
+        };
         peers.ask_back(id, &note.hello, &mut reply);
         (note, hellos) = (reply, hellos + 1);
     }
@@ -120,19 +124,19 @@ fn another_process_at_the_port_is_not_the_one_that_was_proven() {
     let id = known(&mut peers);
     peers.proven(id, 77);
     let nonce = peers.nonce(id);
-    let from = |life: u64| Hello { answer: nonce, alive: alive(life, nonce), ..hello() };
-    peers.heard(route(), PORT, &from(77), Instant(1));
-    assert_eq!(peers.get(id).life, Some(77));
-    peers.heard(route(), PORT, &from(78), Instant(2));
-    assert!(peers.get(id).is_doubted() && peers.get(id).life == Some(77));
+    let from = |incarnation: u64| Hello { answer: nonce, alive: alive(incarnation, nonce), ..hello() };
+    peers.handle_hello(route(), PORT, &from(77), Instant(1));
+    assert_eq!(peers.get(id).incarnation, Some(77));
+    peers.handle_hello(route(), PORT, &from(78), Instant(2));
+    assert!(peers.get(id).is_suspected() && peers.get(id).incarnation == Some(77));
     // The first process may have been alive all the time.
-    peers.heard(route(), PORT, &from(77), Instant(3));
-    assert!(!peers.get(id).is_doubted());
+    peers.handle_hello(route(), PORT, &from(77), Instant(3));
+    assert!(!peers.get(id).is_suspected());
     // It is dead when another process has proven itself.
     peers.proven(id, 78);
-    assert_eq!(peers.get(id).life, Some(78));
-    peers.heard(route(), PORT, &from(77), Instant(3));
-    assert_eq!(peers.get(id).life, Some(78));
+    assert_eq!(peers.get(id).incarnation, Some(78));
+    peers.handle_hello(route(), PORT, &from(77), Instant(3));
+    assert_eq!(peers.get(id).incarnation, Some(78));
 }
 
 #[test]
@@ -142,11 +146,11 @@ fn a_suspected_peer_is_asked_until_it_shows_that_it_is_alive() {
     peers.proven(id, 77);
     peers.satisfied(id);
     assert_eq!(peers.next_attempt(), None);
-    peers.doubt(id, Instant(10));
-    assert!(peers.get(id).is_doubted());
+    peers.suspect(id, Instant(10));
+    assert!(peers.get(id).is_suspected());
     let nonce = peers.nonce(id);
     while !peers.get(id).is_silent() {
-        assert!(peers.get(id).is_doubted());
+        assert!(peers.get(id).is_suspected());
         let at = Instant(peers.next_attempt().unwrap());
         assert_eq!(peers.greet(at).unwrap().1.hello.ask, nonce);
         assert!(at.0 < 100_000_000);
@@ -155,10 +159,10 @@ fn a_suspected_peer_is_asked_until_it_shows_that_it_is_alive() {
     while let Some(at) = peers.next_attempt() {
         peers.greet(Instant(at));
     }
-    peers.doubt(id, Instant(9_000_000_000));
+    peers.suspect(id, Instant(9_000_000_000));
     assert_eq!(peers.next_attempt(), Some(9_000_000_000));
-    peers.heard(route(), PORT, &Hello { answer: nonce, alive: alive(77, nonce), ..hello() }, Instant(2));
-    assert!(!peers.get(id).is_doubted() && !peers.get(id).is_silent());
+    peers.handle_hello(route(), PORT, &Hello { answer: nonce, alive: alive(77, nonce), ..hello() }, Instant(2));
+    assert!(!peers.get(id).is_suspected() && !peers.get(id).is_silent());
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn full_answers_that_prove_nothing_are_followed_up_a_limited_time() {
 fn the_receive_buffer_is_shared() {
     let mut peers = peers(1 << 20);
     let windows: Vec<u32> = (0..4)
-        .map(|n| peers.heard(route(), FIRST_PORT + 1 + n, &asks(), Instant(0)).reply)
+        .map(|n| peers.handle_hello(route(), FIRST_PORT + 1 + n, &asks(), Instant(0)).reply)
         .map(|reply| reply.unwrap().hello.window)
         .collect();
     assert_eq!(windows, [524_288, 262_144, 174_762, 131_072]);
@@ -202,15 +206,15 @@ fn clients_that_left_keep_no_share_of_the_receive_buffer() {
     for n in 0..1000u64 {
         let from = Route { remote: [10, 1, (n >> 8) as u8, n as u8].into(), ..route() };
         let now = Instant(n * 2 * second);
-        let reply = peers.heard(from, FIRST_PORT + 1, &asks(), now).reply;
+        let reply = peers.handle_hello(from, FIRST_PORT + 1, &asks(), now).reply;
         assert_eq!(reply.unwrap().hello.window, 524_288, "client {n}");
         let id = peers.bind(from, 1 << 14 | 5, 0, now);
         let answer = answers(&peers, from, FIRST_PORT + 1);
-        assert_eq!(peers.heard(from, FIRST_PORT + 1, &answer, now).peer, Some(id));
+        assert_eq!(peers.handle_hello(from, FIRST_PORT + 1, &answer, now).peer, Some(id));
         peers.unbind(id, 0, now + Duration::from_millis(300));
         assert_eq!((peers.peers.len(), peers.next_attempt()), (1, None));
     }
-    assert!(peers.by_key.len() <= PLACES);
+    assert!(peers.by_key.len() <= MAX_UNBOUND_PEERS);
 }
 
 #[test]
@@ -221,12 +225,12 @@ fn peers_without_recent_datagrams_are_forgotten() {
         let now = Instant(n * 1_000_000_000);
         let id = peers.greet_datagram(to, 1 << 14 | 5, now);
         let answer = answers(&peers, to, FIRST_PORT + 1);
-        assert_eq!(peers.heard(to, FIRST_PORT + 1, &answer, now).peer, Some(id));
+        assert_eq!(peers.handle_hello(to, FIRST_PORT + 1, &answer, now).peer, Some(id));
         peers.satisfied(id);
         assert_eq!(peers.share, 524_288);
     }
     assert!(peers.peers.len() <= 2 * QUIET.as_secs() as usize + FEW, "{}", peers.peers.len());
-    assert!(peers.by_key.len() <= peers.peers.len() + PLACES);
+    assert!(peers.by_key.len() <= peers.peers.len() + MAX_UNBOUND_PEERS);
 }
 
 #[test]
@@ -240,46 +244,46 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
         // 30 seconds of it; meanwhile a genuine sender of datagrams says hello every 100 ms.
         now = Instant(u64::from(n) * 150_000);
         if n % 666 == 0 {
-            let reply = peers.heard(honest, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
+            let reply = peers.handle_hello(honest, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
             assert!(reply.icrc_auto && reply.window >= 64 << 10);
             let answer = answers(&peers, honest, FIRST_PORT + 1);
-            peers.heard(honest, FIRST_PORT + 1, &answer, now);
+            peers.handle_hello(honest, FIRST_PORT + 1, &answer, now);
             assert!(peers.find(honest.local, honest.remote, FIRST_PORT + 1).is_some());
         }
         let made_up = Route { remote: IpAddr::from((0x0b00_0000 + n).to_be_bytes()), ..route() };
-        let heard = peers.heard(made_up, FIRST_PORT + 9, &asks(), now);
-        assert!(heard.reply.is_some() && !heard.answers);
+        let outcome = peers.handle_hello(made_up, FIRST_PORT + 9, &asks(), now);
+        assert!(outcome.reply.is_some() && !outcome.answers);
         assert_eq!(peers.find(made_up.local, made_up.remote, FIRST_PORT + 9), None, "it never answered");
         let forged = Hello { answer: u64::from(n), ..hello() };
-        assert!(peers.heard(made_up, FIRST_PORT + 10, &forged, now).peer.is_none());
+        assert!(peers.handle_hello(made_up, FIRST_PORT + 10, &forged, now).peer.is_none());
     }
     assert_eq!((peers.peers.len(), peers.read_room(ours)), (1, 524_288));
-    assert!(peers.by_key.len() <= PLACES + 1);
-    let reply = peers.heard(route(), PORT, &asks(), now).reply;
+    assert!(peers.by_key.len() <= MAX_UNBOUND_PEERS + 1);
+    let reply = peers.handle_hello(route(), PORT, &asks(), now).reply;
     assert_eq!(reply.unwrap().hello.window, 524_288);
     // An unbound peer without an entry sends with ICRC, until a QP here is bound to it: its next hello allows more.
-    let reply = peers.heard(late, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
+    let reply = peers.handle_hello(late, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
     assert_eq!((reply.icrc_auto, reply.window), (false, 64 << 10));
     let id = peers.bind(late, 1 << 14 | 5, 1, now);
     peers.ask_soon(id, now);
     assert!(peers.greet(now).unwrap().1.hello.icrc_auto);
     let answer = answers(&peers, late, FIRST_PORT + 1);
-    peers.heard(late, FIRST_PORT + 1, &answer, now);
+    peers.handle_hello(late, FIRST_PORT + 1, &answer, now);
     assert_eq!(peers.share, 262_144);
 }
 
 #[test]
 fn an_unbound_peer_that_answers_is_believed_and_stays_so_when_bound() {
     let mut peers = peers(2 << 20);
-    let reply = peers.heard(route(), PORT, &asks(), Instant(0)).reply.unwrap().hello;
+    let reply = peers.handle_hello(route(), PORT, &asks(), Instant(0)).reply.unwrap().hello;
     assert_eq!((reply.ask, reply.answer), (answers(&peers, route(), PORT).answer, 42));
     assert_eq!(peers.find(route().local, route().remote, PORT), None);
     let answer = answers(&peers, route(), PORT);
-    assert!(peers.heard(route(), PORT, &answer, Instant(0)).reply.is_none());
+    assert!(peers.handle_hello(route(), PORT, &answer, Instant(0)).reply.is_none());
     assert!(peers.find(route().local, route().remote, PORT).is_some());
     // A forged question from the same address is answered, and asked in return; what was believed stays.
     let forged = Hello { icrc_auto: false, ..asks() };
-    let reply = peers.heard(route(), PORT, &forged, Instant(1)).reply.unwrap().hello;
+    let reply = peers.handle_hello(route(), PORT, &forged, Instant(1)).reply.unwrap().hello;
     assert_ne!(reply.ask, 0);
     assert!(peers.find(route().local, route().remote, PORT).is_some_and(|weir| !weir.icrc));
     let id = peers.bind(route(), QPN, 0, Instant(1));
@@ -294,12 +298,15 @@ fn another_machine_or_setting_keeps_the_icrc() {
     for change in [|h: &mut Hello| h.boot_id = [2; 16], |h: &mut Hello| h.icrc_auto = false] {
         let mut other = answers(&peers, route(), FIRST_PORT + 1);
         change(&mut other);
-        peers.heard(route(), FIRST_PORT + 1, &other, Instant(0));
+        peers.handle_hello(route(), FIRST_PORT + 1, &other, Instant(0));
         let found = peers.find(route().local, route().remote, FIRST_PORT + 1);
         assert!(matches!(found, Some(Weir { icrc: true, .. })));
     }
     for port in [4791, FIRST_PORT, FIRST_PORT + 1023] {
-        assert!(peers.heard(route(), port, &asks(), Instant(0)).reply.is_none(), "{port} is the port of no slot");
+        assert!(
+            peers.handle_hello(route(), port, &asks(), Instant(0)).reply.is_none(),
+            "{port} is the port of no slot"
+        );
     }
 }
 
@@ -308,7 +315,7 @@ fn a_widened_window_is_the_whole_budget_and_is_still_divided() {
     let mut peers = peers(8 << 20);
     peers.widen();
     let window = |peers: &mut Peers, port| {
-        let reply = peers.heard(route(), FIRST_PORT + port, &asks(), Instant(0)).reply;
+        let reply = peers.handle_hello(route(), FIRST_PORT + port, &asks(), Instant(0)).reply;
         reply.unwrap().hello.window as usize
     };
     assert_eq!([window(&mut peers, 1), window(&mut peers, 2)], [4 << 20, 2 << 20]);

@@ -7,7 +7,7 @@ bitflags::bitflags! {
     /// A set of kernel features. Each feature has a fallback, which is used where the kernel refuses the feature or
     /// the set contains it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Without: u8 {
+    pub struct DisabledFeatures: u8 {
         /// Several datagrams in one send (UDP_SEGMENT, Linux 4.18). Without it each datagram is sent alone.
         const UDP_SEGMENT = 1 << 0;
         /// Several datagrams in one receive (UDP_GRO, Linux 5.0). Without it each datagram is received and sent
@@ -24,17 +24,17 @@ bitflags::bitflags! {
 }
 
 /// User-visible names, in the order of the flags.
-const NAMES: [(&str, Without); 5] = [
-    ("udp-segment", Without::UDP_SEGMENT),
-    ("udp-gro", Without::UDP_GRO),
-    ("ipv6", Without::IPV6),
-    ("userfaultfd", Without::USERFAULTFD),
-    ("madv-populate", Without::MADV_POPULATE),
+const NAMES: [(&str, DisabledFeatures); 5] = [
+    ("udp-segment", DisabledFeatures::UDP_SEGMENT),
+    ("udp-gro", DisabledFeatures::UDP_GRO),
+    ("ipv6", DisabledFeatures::IPV6),
+    ("userfaultfd", DisabledFeatures::USERFAULTFD),
+    ("madv-populate", DisabledFeatures::MADV_POPULATE),
 ];
 
-impl Without {
+impl DisabledFeatures {
     /// Each feature alone, with its name.
-    pub fn each() -> impl Iterator<Item = (&'static str, Without)> {
+    pub fn each() -> impl Iterator<Item = (&'static str, DisabledFeatures)> {
         NAMES.into_iter()
     }
 
@@ -46,10 +46,13 @@ impl Without {
 
 /// The error for a name that is no feature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no feature `{0}`; the features are: {list}", list = Without::names().collect::<Vec<_>>().join(", "))]
+#[error(
+    "there is no feature `{0}`; the features are: {list}",
+    list = DisabledFeatures::names().collect::<Vec<_>>().join(", ")
+)]
 pub struct UnknownFeature(pub String);
 
-impl FromStr for Without {
+impl FromStr for DisabledFeatures {
     type Err = UnknownFeature;
 
     /// Comma-separated names; the empty string is the empty set.
@@ -64,7 +67,7 @@ impl FromStr for Without {
     }
 }
 
-impl fmt::Display for Without {
+impl fmt::Display for DisabledFeatures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> =
             NAMES.iter().filter(|(_, feature)| self.contains(*feature)).map(|(name, _)| *name).collect();
@@ -78,16 +81,16 @@ mod tests {
 
     #[test]
     fn every_feature_has_a_name_that_is_read_back() {
-        let all = Without::names().collect::<Vec<_>>().join(",");
-        assert_eq!(all.parse(), Ok(Without::all()));
-        assert_eq!(Without::all().to_string(), all);
-        assert_eq!("".parse(), Ok(Without::empty()));
-        assert_eq!(" udp-gro , ipv6,".parse(), Ok(Without::UDP_GRO | Without::IPV6));
+        let all = DisabledFeatures::names().collect::<Vec<_>>().join(",");
+        assert_eq!(all.parse(), Ok(DisabledFeatures::all()));
+        assert_eq!(DisabledFeatures::all().to_string(), all);
+        assert_eq!("".parse(), Ok(DisabledFeatures::empty()));
+        assert_eq!(" udp-gro , ipv6,".parse(), Ok(DisabledFeatures::UDP_GRO | DisabledFeatures::IPV6));
     }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_list() {
-        let error = "udp-gro,udp-gso".parse::<Without>().unwrap_err().to_string();
+        let error = "udp-gro,udp-gso".parse::<DisabledFeatures>().unwrap_err().to_string();
         assert_eq!(
             error,
             "there is no feature `udp-gso`; the features are: udp-segment, udp-gro, ipv6, userfaultfd, madv-populate"

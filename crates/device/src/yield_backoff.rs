@@ -5,20 +5,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Nanoseconds. A thread that answers and waits in turn gives the core back by then; one that takes longer computes.
-const ANSWER: u64 = 1_000_000;
-/// Nanoseconds without an offer after one that took longer than `ANSWER`: some time slices, which the scheduler
+const MAX_YIELD: u64 = 1_000_000;
+/// Nanoseconds without an offer after one that took longer than `MAX_YIELD`: some time slices, which the scheduler
 /// divides fairly.
-const KEPT: u64 = 50_000_000;
+const BACKOFF: u64 = 50_000_000;
 
 /// When the core is offered again.
-pub struct Courtesy {
+pub struct YieldBackoff {
     not_before: AtomicU64,
 }
 
-impl Courtesy {
+impl YieldBackoff {
     /// Offers at once.
-    pub fn new() -> Courtesy {
-        Courtesy { not_before: AtomicU64::new(0) }
+    pub fn new() -> YieldBackoff {
+        YieldBackoff { not_before: AtomicU64::new(0) }
     }
 
     /// Offers the core by `give` (such as sched_yield), unless a recent offer took too long. `clock` returns
@@ -32,8 +32,8 @@ impl Courtesy {
         }
         give();
         let back = clock();
-        if back.saturating_sub(before) > ANSWER {
-            self.not_before.store(back + KEPT, Ordering::Relaxed);
+        if back.saturating_sub(before) > MAX_YIELD {
+            self.not_before.store(back + BACKOFF, Ordering::Relaxed);
         }
     }
 }
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn no_offers_for_a_while_after_another_thread_kept_the_core() {
-        let (courtesy, now, given) = (Courtesy::new(), Cell::new(1), Cell::new(0));
+        let (yield_backoff, now, given) = (YieldBackoff::new(), Cell::new(1), Cell::new(0));
         let offer = |takes: u64| {
             let before = given.get();
-            courtesy.offer(
+            yield_backoff.offer(
                 || now.get(),
                 || {
                     given.set(before + 1);
@@ -57,10 +57,10 @@ mod tests {
             );
             given.get() > before
         };
-        assert!(offer(20_000) && offer(ANSWER) && offer(20_000));
-        assert!(offer(ANSWER + 1), "an offer is made before its cost is known");
+        assert!(offer(20_000) && offer(MAX_YIELD) && offer(20_000));
+        assert!(offer(MAX_YIELD + 1), "an offer is made before its cost is known");
         assert!(!offer(0) && !offer(0));
-        now.set(now.get() + KEPT - 1);
+        now.set(now.get() + BACKOFF - 1);
         assert!(!offer(0));
         now.set(now.get() + 1);
         assert!(offer(0) && offer(0));

@@ -6,32 +6,32 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard};
-use weir_link::{Trouble, TroubleKind, Without};
+use weir_link::{DisabledFeatures, SendError, SendErrorKind};
 
-/// Troubles that wait for the log. Those beyond `PLACES` are not reported.
+/// Send errors that wait for the log. Those beyond `MAX_ERRORS` are not reported.
 #[derive(Default)]
-pub struct Complaints(Mutex<[Option<Trouble>; PLACES]>);
+pub struct SendErrorLog(Mutex<[Option<SendError>; MAX_ERRORS]>);
 
-const PLACES: usize = 8;
+const MAX_ERRORS: usize = 8;
 /// Longest headers before a UDP payload, for messages: IPv4 or IPv6, and UDP.
 const HEADERS: [usize; 2] = [20 + 8, 40 + 8];
 /// What an RDMA packet adds to its payload after the UDP header: BTH, RETH, immediate data and ICRC.
 const RDMA_HEADERS: usize = 36;
 
-impl Complaints {
-    /// Keeps a trouble for the log. Allocates nothing.
-    pub fn note(&self, trouble: Trouble) {
-        if let Some(place) = self.lock().iter_mut().find(|place| place.is_none()) {
-            *place = Some(trouble);
+impl SendErrorLog {
+    /// Keeps an error for the log. Allocates nothing.
+    pub fn note(&self, error: SendError) {
+        if let Some(entry) = self.lock().iter_mut().find(|entry| entry.is_none()) {
+            *entry = Some(error);
         }
     }
 
-    /// Writes to the log what was noted.
-    pub fn tell(&self, device: &DeviceInfo, without: Without) {
-        let troubles = std::mem::take(&mut *self.lock());
-        for trouble in troubles.iter().flatten() {
-            let text = text(trouble, device, &|trouble| carried(trouble, device));
-            if trouble.kind == TroubleKind::Segments && without.contains(Without::UDP_SEGMENT) {
+    /// Writes the noted errors to the log.
+    pub fn write_log(&self, device: &DeviceInfo, disabled: DisabledFeatures) {
+        let errors = std::mem::take(&mut *self.lock());
+        for error in errors.iter().flatten() {
+            let text = text(error, device, &|error| carried(error, device));
+            if error.kind == SendErrorKind::Segments && disabled.contains(DisabledFeatures::UDP_SEGMENT) {
                 tracing::info!("{text}");
             } else {
                 tracing::warn!("{text}");
@@ -39,7 +39,7 @@ impl Complaints {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Option<Trouble>; PLACES]> {
+    fn lock(&self) -> MutexGuard<'_, [Option<SendError>; MAX_ERRORS]> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -53,17 +53,17 @@ struct Carried {
     path: u32,
 }
 
-fn carried(trouble: &Trouble, device: &DeviceInfo) -> Carried {
+fn carried(error: &SendError, device: &DeviceInfo) -> Carried {
     // No IP packet is longer, even if the interface's MTU is larger.
     let interface = interface_mtu(&device.ifname).unwrap_or(device.if_mtu).min(65_535);
-    Carried { interface, path: path_mtu(trouble).unwrap_or(interface) }
+    Carried { interface, path: path_mtu(error).unwrap_or(interface) }
 }
 
 /// The kernel's path MTU.
-fn path_mtu(trouble: &Trouble) -> io::Result<u32> {
-    let socket = UdpSocket::bind(SocketAddr::new(trouble.from, 0))?;
-    socket.connect(trouble.to)?;
-    let (level, name) = match trouble.to {
+fn path_mtu(error: &SendError) -> io::Result<u32> {
+    let socket = UdpSocket::bind(SocketAddr::new(error.from, 0))?;
+    socket.connect(error.to)?;
+    let (level, name) = match error.to {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
     };
@@ -74,43 +74,43 @@ fn path_mtu(trouble: &Trouble) -> io::Result<u32> {
 }
 
 /// The text of a log line.
-fn text(trouble: &Trouble, device: &DeviceInfo, carried: &dyn Fn(&Trouble) -> Carried) -> String {
-    let (name, interface, to) = (&device.name, &device.ifname, trouble.to.ip());
-    let error = io::Error::from_raw_os_error(trouble.errno);
-    if trouble.kind == TroubleKind::Segments {
+fn text(error: &SendError, device: &DeviceInfo, carried: &dyn Fn(&SendError) -> Carried) -> String {
+    let (name, interface, to) = (&device.name, &device.ifname, error.to.ip());
+    let cause = io::Error::from_raw_os_error(error.errno);
+    if error.kind == SendErrorKind::Segments {
         return format!(
-            "{name}: the kernel refuses UDP_SEGMENT towards {to} ({error}): packets now leave one at a time, which \
+            "{name}: the kernel refuses UDP_SEGMENT towards {to} ({cause}): packets now leave one at a time, which \
              costs throughput. Before Linux 6.11 it does so for interfaces that compute no checksums (ethtool -K \
              {interface} tx on), and always where IPsec is on the way"
         );
     }
-    let advice = match trouble.errno {
-        libc::EMSGSIZE => return too_long(trouble, device, carried(trouble)),
+    let advice = match error.errno {
+        libc::EMSGSIZE => return too_long(error, device, carried(error)),
         libc::ENETUNREACH | libc::EHOSTUNREACH => format!("there is no route: see `ip route get {to}`"),
         libc::ENETDOWN => format!("the interface is down: see `ip link show {interface}`"),
         libc::EPERM => "a firewall refuses them: UDP ports 4791 and 20480 to 21503 must be open, both ways".to_owned(),
         libc::EACCES => format!("a route forbids them: see `ip route get {to}`"),
         libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENODEV => {
-            format!("{interface} may have lost the address {}: see `ip address show {interface}`", trouble.from)
+            format!("{interface} may have lost the address {}: see `ip address show {interface}`", error.from)
         }
         libc::EAFNOSUPPORT => "this machine has no sockets of that family: use a GID of the other".to_owned(),
         libc::ENOBUFS | libc::ENOMEM => "the system has no memory for packets".to_owned(),
         _ => "QPs that wait for ACKs will end in IBV_WC_RETRY_EXC_ERR".to_owned(),
     };
-    format!("{name}: packets to {to} are lost because the kernel does not send them ({error}): {advice}")
+    format!("{name}: packets to {to} are lost because the kernel does not send them ({cause}): {advice}")
 }
 
-fn too_long(trouble: &Trouble, device: &DeviceInfo, carried: Carried) -> String {
-    let (name, interface, to) = (&device.name, &device.ifname, trouble.to.ip());
+fn too_long(error: &SendError, device: &DeviceInfo, carried: Carried) -> String {
+    let (name, interface, to) = (&device.name, &device.ifname, error.to.ip());
     let headers = HEADERS[usize::from(matches!(to, IpAddr::V6(_)))];
-    let len = trouble.len + headers;
+    let len = error.len + headers;
     let (narrow, remedy) = if carried.path < carried.interface {
-        let way =
+        let limit =
             format!("the path there carries {} (MTU), though {interface} carries {}", carried.path, carried.interface);
-        (way, "Widen it".to_owned())
+        (limit, "Widen it".to_owned())
     } else {
-        let way = format!("interface {interface} has an MTU of {}", carried.interface);
-        (way, format!("Raise that (ip link set dev {interface} mtu {len})"))
+        let limit = format!("interface {interface} has an MTU of {}", carried.interface);
+        (limit, format!("Raise that (ip link set dev {interface} mtu {len})"))
     };
     let room = (carried.path.min(carried.interface) as usize).saturating_sub(headers + RDMA_HEADERS);
     let smaller = match [4096, 2048, 1024, 512, 256].into_iter().find(|mtu| *mtu <= room) {
@@ -142,26 +142,26 @@ mod tests {
         }
     }
 
-    fn trouble(kind: TroubleKind, errno: i32) -> Trouble {
+    fn error(kind: SendErrorKind, errno: i32) -> SendError {
         let (to, from) = ("10.0.0.2:20481".parse().unwrap(), "10.0.0.1".parse().unwrap());
-        Trouble { kind, errno, to, from, ifindex: 0, len: 4136 }
+        SendError { kind, errno, to, from, ifindex: 0, len: 4136 }
     }
 
-    fn said(trouble: &Trouble, interface: u32, path: u32) -> String {
-        text(trouble, &device(), &|_| Carried { interface, path })
+    fn message(error: &SendError, interface: u32, path: u32) -> String {
+        text(error, &device(), &|_| Carried { interface, path })
     }
 
     #[test]
     fn a_packet_too_long_names_interface_size_mtu_and_remedy() {
-        let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 1500, 1500);
+        let text = message(&error(SendErrorKind::Send, libc::EMSGSIZE), 1500, 1500);
         for part in
             ["weir_eth0", "4164 bytes to 10.0.0.2", "interface eth0 has an MTU of 1500", "mtu 4164", "path MTU of 1024"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
-        let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 9000, 1400);
+        let text = message(&error(SendErrorKind::Send, libc::EMSGSIZE), 9000, 1400);
         assert!(text.contains("carries 1400") && text.contains("eth0 carries 9000"), "{text}");
-        let text = said(&trouble(TroubleKind::Send, libc::EMSGSIZE), 280, 280);
+        let text = message(&error(SendErrorKind::Send, libc::EMSGSIZE), 280, 280);
         assert!(!text.contains("path MTU"), "no path MTU is small enough: {text}");
     }
 
@@ -177,19 +177,19 @@ mod tests {
             (libc::EAFNOSUPPORT, "family"),
             (libc::EIO, "IBV_WC_RETRY_EXC_ERR"),
         ] {
-            let text = said(&trouble(TroubleKind::Send, errno), 9000, 9000);
+            let text = message(&error(SendErrorKind::Send, errno), 9000, 9000);
             assert!(text.contains(part) && text.contains("to 10.0.0.2 are lost"), "{part} in {text}");
         }
-        let text = said(&trouble(TroubleKind::Segments, libc::EIO), 9000, 9000);
+        let text = message(&error(SendErrorKind::Segments, libc::EIO), 9000, 9000);
         assert!(text.contains("UDP_SEGMENT towards 10.0.0.2") && !text.contains("lost"), "{text}");
     }
 
     #[test]
     fn the_path_is_asked_for_its_mtu() {
         let (to, from) = ("127.0.0.1:20481".parse().unwrap(), "127.0.0.1".parse().unwrap());
-        let trouble = Trouble { kind: TroubleKind::Send, errno: libc::EMSGSIZE, to, from, ifindex: 0, len: 70_000 };
+        let error = SendError { kind: SendErrorKind::Send, errno: libc::EMSGSIZE, to, from, ifindex: 0, len: 70_000 };
         let lo = DeviceInfo { ifname: "lo".into(), ..device() };
-        let Carried { interface, path } = carried(&trouble, &lo);
-        assert!(interface == path && path == path_mtu(&trouble).unwrap(), "{interface}, {path}");
+        let Carried { interface, path } = carried(&error, &lo);
+        assert!(interface == path && path == path_mtu(&error).unwrap(), "{interface}, {path}");
     }
 }

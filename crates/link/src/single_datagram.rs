@@ -15,18 +15,18 @@ const PARTS: usize = 64;
 const MIN_PACKET: usize = 16;
 
 /// One datagram of a group, as iovecs for sendmsg.
-pub struct Alone {
+pub struct SingleDatagram {
     parts: [libc::iovec; PARTS],
     count: usize,
     icrc: [u8; ICRC_LEN],
 }
 
 // SAFETY: the raw pointers are used only during the call that they were set up for, by the thread that set them up.
-unsafe impl Send for Alone {}
+unsafe impl Send for SingleDatagram {}
 
-impl Alone {
+impl SingleDatagram {
     pub fn new() -> Self {
-        Alone { parts: [part(std::ptr::null(), 0); PARTS], count: 0, icrc: [0; ICRC_LEN] }
+        SingleDatagram { parts: [part(std::ptr::null(), 0); PARTS], count: 0, icrc: [0; ICRC_LEN] }
     }
 
     /// The iovecs of datagram `index` of a group that is sent from UDP port `port`. None if there are too many. They
@@ -35,16 +35,16 @@ impl Alone {
         let start = index * group.segment;
         let range = start..(start + group.segment).min(group.len);
         self.count = 0;
-        if group.pieces.1 > 0 {
+        if group.iovecs.1 > 0 {
             // Packets with payload in place carry no ICRC.
-            self.cut(outbox, group, range)?;
+            self.datagram_iovecs(outbox, group, range)?;
         } else {
-            self.staged(&outbox.bytes[group.start..group.start + group.len][range], group, index, port);
+            self.staged_iovecs(&outbox.bytes[group.start..group.start + group.len][range], group, index, port);
         }
         Some(&self.parts[..self.count])
     }
 
-    fn staged(&mut self, datagram: &[u8], group: &Group, index: usize, port: u16) {
+    fn staged_iovecs(&mut self, datagram: &[u8], group: &Group, index: usize, port: u16) {
         match renumbered(datagram, group, index, port) {
             Some(icrc) => {
                 self.icrc = icrc;
@@ -61,17 +61,17 @@ impl Alone {
     }
 
     /// The parts of a group's iovecs between two offsets.
-    fn cut(&mut self, outbox: &Outbox, group: &Group, range: Range<usize>) -> Option<()> {
-        let (first, count) = group.pieces;
+    fn datagram_iovecs(&mut self, outbox: &Outbox, group: &Group, range: Range<usize>) -> Option<()> {
+        let (first, count) = group.iovecs;
         let mut at = 0;
-        for piece in &outbox.pieces[first..first + count] {
-            let (from, to) = (range.start.max(at), range.end.min(at + piece.len));
+        for iovec in &outbox.iovecs[first..first + count] {
+            let (from, to) = (range.start.max(at), range.end.min(at + iovec.len));
             if from < to {
                 let entry = self.parts.get_mut(self.count)?;
-                *entry = part(std::ptr::with_exposed_provenance(piece.addr + (from - at)), to - from);
+                *entry = part(std::ptr::with_exposed_provenance(iovec.addr + (from - at)), to - from);
                 self.count += 1;
             }
-            at += piece.len;
+            at += iovec.len;
         }
         Some(())
     }
@@ -107,7 +107,7 @@ fn renumbered(datagram: &[u8], group: &Group, index: usize, port: u16) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::Piece;
+    use crate::outbox::Iovec;
     use std::net::{IpAddr, SocketAddr};
     use weir_wire::icrc::Verdict;
 
@@ -125,20 +125,20 @@ mod tests {
         let envelope =
             |ip_id| Envelope { src: from, dst: to.ip(), src_port: 20500, dst_port: 4791, ip_id, dont_fragment: true };
         let (body, mut outbox) = ([7; 100], Outbox::new(4096, 4));
-        for (without, entry) in outbox.bytes.chunks_mut(104).take(10).enumerate() {
+        for (index, entry) in outbox.bytes.chunks_mut(104).take(10).enumerate() {
             entry[..100].copy_from_slice(&body);
             // The last three carry a tag or zeros in place of the ICRC.
-            let icrc = match without {
-                0..7 => icrc::compute(&envelope(without as u16), &body),
+            let icrc = match index {
+                0..7 => icrc::compute(&envelope(index as u16), &body),
                 7 => 0,
                 _ => 0x1234_5678,
             };
             entry[100..].copy_from_slice(&icrc.to_le_bytes());
         }
         let group = Group { len: 1040, segment: 104, ..Group::new(to, from, 0) };
-        let mut alone = Alone::new();
+        let mut single = SingleDatagram::new();
         for index in 0..10 {
-            let datagram = bytes(alone.datagram(&outbox, &group, index, 20500).unwrap());
+            let datagram = bytes(single.datagram(&outbox, &group, index, 20500).unwrap());
             if index < 7 {
                 assert_eq!(icrc::verify(&envelope(0), &datagram), Verdict::Good, "datagram {index}");
             } else {
@@ -155,19 +155,19 @@ mod tests {
         let memory: Vec<u8> = (0..=255).collect();
         let base = memory.as_ptr().expose_provenance();
         outbox.groups.push(Group { segment: 50, ..Group::new(to, [10, 0, 0, 1].into(), 0) });
-        outbox.open_pieces();
+        outbox.start_iovecs();
         // Iovecs of any size, in any order of addresses: the datagrams are cut from their concatenation.
         for (at, len) in [(0, 70), (200, 3), (100, 60), (10, 40)] {
-            outbox.add_piece(Piece { addr: base + at, len });
+            outbox.add_iovec(Iovec { addr: base + at, len });
         }
         let whole: Vec<u8> = [(0, 70), (200, 3), (100, 60), (10, 40)]
             .into_iter()
             .flat_map(|(at, len): (usize, usize)| memory[at..at + len].to_vec())
             .collect();
-        let (group, mut alone) = (outbox.groups[0], Alone::new());
+        let (group, mut single) = (outbox.groups[0], SingleDatagram::new());
         assert_eq!(group.count(), 4);
         for (index, expected) in whole.chunks(50).enumerate() {
-            assert_eq!(bytes(alone.datagram(&outbox, &group, index, 1).unwrap()), expected, "datagram {index}");
+            assert_eq!(bytes(single.datagram(&outbox, &group, index, 1).unwrap()), expected, "datagram {index}");
         }
     }
 }
