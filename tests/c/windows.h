@@ -100,7 +100,7 @@ static inline void type_2(struct window *w)
 	for (int by_peer = 0; by_peer < 2; by_peer++) {
 		uint32_t theirs;
 
-		conn_open(&c, &usual);
+		conn_open(&c, &default_options);
 		background(&rig.target, 8192, 62);
 		if (!client)
 			bind_by_request(&c, w, OPEN_AT, OPEN_LEN, IBV_WC_SUCCESS, "a window of type 2");
@@ -126,7 +126,7 @@ static inline void type_2(struct window *w)
 		through(&c, w, IBV_WC_REM_ACCESS_ERR, "a WRITE through an invalidated window");
 		conn_close(&c);
 	}
-	conn_open(&c, &usual);
+	conn_open(&c, &default_options);
 	if (!client)
 		bind_by_request(&c, w, rig.size - 100, 101, IBV_WC_MW_BIND_ERR, "a window beyond its region");
 	conn_close(&c);

@@ -141,8 +141,9 @@ fn a_read_is_answered_without_a_new_request() {
             assert!(took < resolve + Duration::from_micros(50), "{took:?}");
             assert_eq!(operations(&pair, Operation::ReadRequest), 1);
         }
-        let answers = operations(&pair, Operation::ReadResponseFirst) + operations(&pair, Operation::ReadResponseOnly);
-        assert_eq!(answers, 1 + usize::from(discards));
+        let responses =
+            operations(&pair, Operation::ReadResponseFirst) + operations(&pair, Operation::ReadResponseOnly);
+        assert_eq!(responses, 1 + usize::from(discards));
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
         assert!(pair.memory(0, 0, len) == pair.memory(1, THERE, len));
@@ -300,10 +301,10 @@ fn a_discarded_response_resets_the_retries() {
     pair.paging(1).prefetch(address(0), 1 << 20, true);
     pair.run_until_idle();
     // The first and the third response are lost, the second is discarded: no two losses in a row.
-    let mut answers = 0;
+    let mut responses = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
-        answers += usize::from(from == 1);
-        if from == 1 && (answers == 1 || answers == 3) { Fate::Drop } else { Fate::Pass }
+        responses += usize::from(from == 1);
+        if from == 1 && (responses == 1 || responses == 3) { Fate::Drop } else { Fate::Pass }
     }));
     pair.post(1, read(), 0, 1000);
     pair.run_until_idle();

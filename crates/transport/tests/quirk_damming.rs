@@ -13,7 +13,7 @@ fn send(_: usize) -> SendOp {
 
 /// Whether an ACK timeout expired.
 fn timed_out(pair: &Pair) -> bool {
-    pair.nodes[0].qp.setbacks().ack_timeouts > 0
+    pair.nodes[0].qp.retransmissions().ack_timeouts > 0
 }
 
 #[test]

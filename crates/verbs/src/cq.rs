@@ -140,7 +140,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     ibv.cqe = device.cqe() as c_int;
     let made = CqOwn { device, polling, registry: own.registry.clone(), cookie, home: Home::here() };
     // SAFETY: a parent domain outlives its CQs.
-    let cq = unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: made })? };
+    let cq = unsafe { domain::allocate_in(parent, Resource::Cq, Cq { ibv, own: made })? };
     // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());

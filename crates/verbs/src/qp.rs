@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
 /// As in verbs.h.
 pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     object(|| {
-        const TAKEN: u32 = IBV_QP_INIT_ATTR_PD
+        const SUPPORTED: u32 = IBV_QP_INIT_ATTR_PD
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             let asks = |bit| mask & bit != 0;
             let built = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*init).send_ops_flags);
             let flags = if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) { (*init).create_flags } else { 0 };
-            if mask & !TAKEN != 0
+            if mask & !SUPPORTED != 0
                 || flags & !IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0
                 || (asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && (*init).max_tso_header != 0)
                 || built.is_some_and(|operations| !builder::offers((*init).qp_type, operations))
@@ -357,7 +357,7 @@ unsafe fn enter(
     // SAFETY: integers, pointers and optional functions.
     let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };
     // SAFETY: the PD outlives its QPs.
-    let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ex, own })? };
+    let qp = unsafe { domain::allocate_in(pd, Resource::Qp, Qp { ex, own })? };
     // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*qp).ex.qp_base.mutex, std::ptr::null());

@@ -5,7 +5,7 @@ use crate::cq::acknowledge;
 use crate::domain::{self, Resource};
 use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, object, status, zeroed};
 use crate::pd_mr::{self, new_handle};
-use crate::post::pieces;
+use crate::post::sge_list;
 use crate::registry::{Registry, new_cookie};
 use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn post_srq_recv(
         // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's SGE list.
-            let posted = unsafe { pieces(request.sg_list, request.num_sge, own.max_sge) }
+            let posted = unsafe { sge_list(request.sg_list, request.num_sge, own.max_sge) }
                 .and_then(|sges| Ok(own.device.post(&RecvWr { wr_id: request.wr_id, sges })?));
             if let Err(errno) = posted {
                 return errno.0;
@@ -238,7 +238,7 @@ unsafe fn create(
     (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
     let own = SrqOwn { device, max_sge: attr.max_sge, is_xrc, registry: registry.clone(), cookie, home: Home::here() };
     // SAFETY: the PD outlives its SRQs.
-    let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
+    let srq = unsafe { domain::allocate_in(pd, Resource::Srq, Srq { ibv, own })? };
     // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*srq).ibv.mutex, std::ptr::null());

@@ -30,12 +30,12 @@ pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrc
     object(|| {
         // SAFETY: guaranteed by the caller.
         let (own, init) = unsafe { (context::alive(context)?, &*init) };
-        const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        const FD_AND_OFLAGS: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
-        if init.comp_mask & !BOTH != 0 {
+        if init.comp_mask & !FD_AND_OFLAGS != 0 {
             return Err(EOPNOTSUPP);
         }
-        if init.comp_mask != BOTH || (init.fd == -1 && !creates) {
+        if init.comp_mask != FD_AND_OFLAGS || (init.fd == -1 && !creates) {
             return Err(EINVAL);
         }
         let device = if init.fd == -1 {

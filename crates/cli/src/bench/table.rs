@@ -129,11 +129,11 @@ pub fn render(outcomes: &[Outcome]) -> String {
         });
         let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
-    let mut said = "";
+    let mut last_note = "";
     for outcome in outcomes {
-        if let Some(note) = outcome.note.as_deref().filter(|&note| note != said) {
+        if let Some(note) = outcome.note.as_deref().filter(|&note| note != last_note) {
             let _ = writeln!(text, "{}: {note}", outcome.name);
-            said = note;
+            last_note = note;
         }
     }
     text

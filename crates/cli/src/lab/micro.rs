@@ -178,8 +178,8 @@ impl From<Kind> for Operation {
 fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> String {
     let mut text = String::new();
     let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
-    let mut line = |what: &str, said: String| {
-        let _ = writeln!(text, "{what:<12} {said}");
+    let mut line = |what: &str, value: String| {
+        let _ = writeln!(text, "{what:<12} {value}");
     };
     line("adapter", format!("{}, {place}", args.profile));
     line("time", ms(outcome.time));

@@ -28,8 +28,9 @@ impl Engine {
                 done: None,
                 side: Side::Requester,
             };
-            let shut = quietly(|| shared.lock().shut(&mut host)) || quietly(|| shared.lock().shut_queues(&mut host));
-            if !shut {
+            let flushed = quietly(|| shared.lock().enter_error_state(&mut host))
+                || quietly(|| shared.lock().flush_queues(&mut host));
+            if !flushed {
                 tracing::error!("QP {:#08x}: its work requests could not be flushed", shared.num);
             }
         }

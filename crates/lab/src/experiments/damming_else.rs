@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             buffers are already mapped, on their size, or on the kind of the second operation. It was seen with every \
             ConnectX-4, and not with ConnectX-6.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

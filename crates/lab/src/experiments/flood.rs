@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             than without ODP. With client-side ODP hundreds of times as many packets cross the wire. With server-side \
             ODP there is no flood of packets; damming and its timeouts cause the delay.",
     live: false,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

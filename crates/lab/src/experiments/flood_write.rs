@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             grows with the square of N, even on one QP. (The limit of outstanding READs is max_rd_atomic.) With ODP \
             on both sides, 200 QPs are fast again: the WRITEs of each page leave when that page is present.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             No setting makes a timeout shorter than about 500 ms (C_ACK 16) on ConnectX-3, -4 and -6, or 30 ms (C_ACK \
             12) on ConnectX-5: thousands of times the latency of the network.",
     live: true,
-    own_adapters: true,
+    fixed_adapters: true,
     run,
 };
 

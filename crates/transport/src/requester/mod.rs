@@ -7,8 +7,8 @@ mod credits;
 mod dammed;
 mod local;
 mod page_fault;
-mod places;
 mod position;
+mod read_credits;
 mod retry;
 mod send;
 mod unreliable;
@@ -21,10 +21,10 @@ use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Side, Status, Target};
 use credits::Credits;
 use page_fault::{Hold, Unprepared};
-use places::Places;
 use position::{PACKET_COST, Position};
+use read_credits::ReadCredits;
+pub use retry::Retransmissions;
 use retry::Retries;
-pub use retry::Setbacks;
 use send::Step;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub(crate) struct Requester {
     /// The position that it has gone back to, until that is acknowledged.
     repeating: Option<u64>,
     retries: Retries,
-    setbacks: Setbacks,
+    retransmissions: Retransmissions,
     chance: Chance,
     /// How long the requester waits for a response, until the next timeout; `None`: indefinitely.
     ack_timeout: Option<Duration>,
@@ -102,10 +102,10 @@ pub(crate) struct Requester {
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
     /// READs that were outstanding when a response was dropped for a missing page, until the page is reported present.
-    unaware: Option<NonZeroU32>,
+    unnotified: Option<NonZeroU32>,
     /// The work requests posted during a pending period.
     dam: Option<Dam>,
-    places: Places,
+    read_credits: ReadCredits,
 }
 
 impl Requester {
@@ -120,7 +120,7 @@ impl Requester {
         *self = Requester {
             base: config.attr.sq_psn,
             retries: Retries::fresh(config),
-            setbacks: self.setbacks,
+            retransmissions: self.retransmissions,
             ack_timeout: config.ack_timeout(&mut self.chance),
             chance: std::mem::take(&mut self.chance),
             ..Requester::default()
@@ -151,8 +151,8 @@ impl Requester {
         self.state = RequesterState::Halted;
     }
 
-    pub fn setbacks(&self) -> Setbacks {
-        self.setbacks
+    pub fn retransmissions(&self) -> Retransmissions {
+        self.retransmissions
     }
 
     pub fn in_flight(&self) -> InFlight {
@@ -277,7 +277,8 @@ impl Requester {
                 return Ok((Progress::Idle, count));
             }
             if slot.kind != Kind::Data
-                && let Err(unprepared) = self.prepare(slot, queue.source(self.next.wr), step.read_bytes, config, host)
+                && let Err(unprepared) =
+                    self.prepare_response_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
             {
                 let Unprepared::Memory(denied) = unprepared else {
                     self.state = RequesterState::WaitReads;
@@ -362,7 +363,7 @@ impl Requester {
             Hold::No => {}
             // Every earlier work request must be complete first, so that completions stay in order.
             Hold::Stalled => return (self.una.wr != self.next.wr).then_some(RequesterState::Stalled),
-            Hold::Packet | Hold::Answer => return Some(RequesterState::PageFault),
+            Hold::Packet | Hold::Response => return Some(RequesterState::PageFault),
         }
         if self.is_limited()
             && let Some(obstacle) = self.credit_obstacle(slot)

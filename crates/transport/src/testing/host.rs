@@ -94,7 +94,7 @@ impl Host for TestHost {
         memory.check_sges(sges, Access::LOCAL_WRITE)?;
         let side = memory.paging.as_ref().map_or(Side::Responder, |paging| paging.side);
         let (mut done, mut result) = (0, Ok(()));
-        Memory::pieces(sges, offset, bytes.len(), |addr, len| {
+        Memory::for_each_segment(sges, offset, bytes.len(), |addr, len| {
             if result.is_ok() {
                 // Bytes before a missing page may be written already.
                 let (reach, reached) = memory.reach(addr, len, true, side);
@@ -103,7 +103,7 @@ impl Host for TestHost {
             }
         });
         result?;
-        Memory::pieces(sges, offset, bytes.len(), |addr, len| self.journal.push(Entry::Write { addr, len }));
+        Memory::for_each_segment(sges, offset, bytes.len(), |addr, len| self.journal.push(Entry::Write { addr, len }));
         Ok(())
     }
 
@@ -181,9 +181,9 @@ impl Host for TestHost {
     }
 
     fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {
-        let (wr_id, pieces) = self.srqs.borrow_mut().get_mut(&self.srq)?.pop_front()?;
-        sges[..pieces.len()].copy_from_slice(&pieces);
-        Some((wr_id, pieces.len()))
+        let (wr_id, list) = self.srqs.borrow_mut().get_mut(&self.srq)?.pop_front()?;
+        sges[..list.len()].copy_from_slice(&list);
+        Some((wr_id, list.len()))
     }
 
     fn select_srq(&mut self, number: u32) -> Option<u32> {
@@ -244,7 +244,9 @@ impl Egress for Staging {
             Payload::Gather { sges, offset, len } => {
                 memory.check_sges(sges, Access::empty()).map_err(Refused::Denied)?;
                 memory.reach_pieces(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
-                Memory::pieces(sges, offset, len, |addr, len| bytes.extend_from_slice(memory.bytes(addr, len)));
+                Memory::for_each_segment(sges, offset, len, |addr, len| {
+                    bytes.extend_from_slice(memory.bytes(addr, len))
+                });
             }
             Payload::Remote(Remote { pd, rkey, va, len }) => {
                 let pd = pd.unwrap_or(memory.pd);

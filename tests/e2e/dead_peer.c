@@ -2,7 +2,7 @@
  * A peer dies. Weir must not accept ACKs from a program that binds its port. A new process that gets its slot must be
  * reachable by new QPs, and by new QPs only.
  *
- * usage: lives DEVICE GID_INDEX takeover|late-takeover|successor|successor-after-destroy
+ * usage: dead_peer DEVICE GID_INDEX takeover|late-takeover|successor|successor-after-destroy
  * On success prints "ok" as its last line and exits with status 0. The successor cases need a network namespace with
  * two free slots.
  */
