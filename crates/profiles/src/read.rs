@@ -24,15 +24,15 @@ pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
     let inherited = table::parse(&base, base_text)?.values;
     values.extend(inherited.into_iter().filter(|value| !own.contains(&value.key)));
     explain(&mut values)?;
-    let reader = Reader { origin, values: &values, asked: RefCell::default() };
+    let reader = Reader { origin, values: &values, known: RefCell::default() };
     let name = if embedded(origin).is_some() { origin.into() } else { stem(origin) };
     let profile = reader.profile(name)?;
-    let asked = reader.asked.into_inner();
-    if let Some(unknown) = own.iter().find(|key| !asked.contains(key)) {
+    let known = reader.known.into_inner();
+    if let Some(unknown) = own.iter().find(|key| !known.contains(key)) {
         let (origin, key) = (origin.into(), unknown.clone());
-        return Err(Error::UnknownKey { origin, key, known: asked.join(", ") });
+        return Err(Error::UnknownKey { origin, key, known: known.join(", ") });
     }
-    values.sort_by_key(|value| asked.iter().position(|key| *key == value.key));
+    values.sort_by_key(|value| known.iter().position(|key| *key == value.key));
     Ok(Described { profile, about: about.unwrap_or_else(|| format!("{base}, changed by {origin}")), values })
 }
 
@@ -57,7 +57,7 @@ fn stem(path: &str) -> String {
 struct Reader<'a> {
     origin: &'a str,
     values: &'a [Explained],
-    asked: RefCell<Vec<String>>,
+    known: RefCell<Vec<String>>,
 }
 
 impl Reader<'_> {
@@ -128,7 +128,7 @@ impl Reader<'_> {
     }
 
     fn get(&self, key: &str) -> Result<&Value, Error> {
-        self.asked.borrow_mut().push(key.into());
+        self.known.borrow_mut().push(key.into());
         let value = self.values.iter().find(|value| value.key == key);
         let missing = || Error::Missing { origin: self.origin.into(), key: key.into() };
         value.map(|value| &value.value).ok_or_else(missing)

@@ -128,7 +128,7 @@ impl SendQueue {
 
     /// Posts a work request; the caller checks the QP's state.
     pub fn post(&mut self, wr: &SendWr<'_>, to: Target, config: &Config) -> Result<(), PostError> {
-        if !serves(config.init.service, &wr.op, to) {
+        if !supports(config.init.service, &wr.op, to) {
             return Err(PostError::Operation);
         }
         if self.tail.wrapping_sub(self.head) >= self.limit {
@@ -201,7 +201,7 @@ impl SendQueue {
 
 /// Whether a service has an operation and the kind of destination (IBTA 9.8.2, 9.8.3; table 38).
 #[inline]
-fn serves(service: Service, op: &SendOp, to: Target) -> bool {
+fn supports(service: Service, op: &SendOp, to: Target) -> bool {
     match (service, to) {
         (Service::Rc, Target::Peer) | (Service::Xrc, Target::Srq(_)) => true,
         (Service::Uc, Target::Peer) => match kind(op) {

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
         // SAFETY: guaranteed by the caller.
-        let own = match unsafe { qp::alive(qp) } {
+        let own = match unsafe { qp::own_checked(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
         // SAFETY: guaranteed by the caller.
-        let own = match unsafe { qp::alive(qp) } {
+        let own = match unsafe { qp::own_checked(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };

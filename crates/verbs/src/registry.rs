@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn a_removed_object_is_returned_with_its_count() {
-        let mut living = Objects::<u8>::default();
+        let mut objects = Objects::<u8>::default();
         let cookie = new_cookie();
-        living.insert(cookie, NonNull::dangling());
-        living.get(cookie).unwrap().async_events += 2;
-        assert_eq!(living.remove(cookie).unwrap().async_events, 2);
-        assert!(living.get(cookie).is_none());
+        objects.insert(cookie, NonNull::dangling());
+        objects.get(cookie).unwrap().async_events += 2;
+        assert_eq!(objects.remove(cookie).unwrap().async_events, 2);
+        assert!(objects.get(cookie).is_none());
     }
 }

@@ -49,19 +49,19 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
         // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
-            let asks = |bit| mask & bit != 0;
-            let kind = if asks(IBV_SRQ_INIT_ATTR_TYPE) { (*init).srq_type } else { IBV_SRQT_BASIC };
+            let selects = |bit| mask & bit != 0;
+            let kind = if selects(IBV_SRQ_INIT_ATTR_TYPE) { (*init).srq_type } else { IBV_SRQT_BASIC };
             if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)
                 != 0
             {
                 return Err(EOPNOTSUPP);
             }
-            if !asks(IBV_SRQ_INIT_ATTR_PD) {
+            if !selects(IBV_SRQ_INIT_ATTR_PD) {
                 return Err(EINVAL);
             }
             let of_domain = match kind {
                 IBV_SRQT_BASIC => None,
-                IBV_SRQT_XRC if asks(IBV_SRQ_INIT_ATTR_XRCD) && asks(IBV_SRQ_INIT_ATTR_CQ) => {
+                IBV_SRQT_XRC if selects(IBV_SRQ_INIT_ATTR_XRCD) && selects(IBV_SRQ_INIT_ATTR_CQ) => {
                     Some((xrc::own((*init).xrcd).clone(), cq::own((*init).cq).device.clone()))
                 }
                 IBV_SRQT_XRC => return Err(EINVAL),
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     allocating(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, attr) = unsafe { (alive(srq)?, &*attr) };
+        let (own, attr) = unsafe { (own_checked(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(EINVAL);
         }
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     status(|| {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let (max_wr, max_sge, srq_limit) = alive(srq)?.device.query();
+            let (max_wr, max_sge, srq_limit) = own_checked(srq)?.device.query();
             *attr = ibv_srq_attr { max_wr, max_sge, srq_limit };
         }
         Ok(())
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn post_srq_recv(
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
         // SAFETY: guaranteed by the caller.
-        let own = match unsafe { alive(srq) } {
+        let own = match unsafe { own_checked(srq) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
@@ -192,12 +192,12 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
     unsafe { &(*srq.cast::<Srq>()).own }
 }
 
-/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::own_checked`].
 ///
 /// # Safety
 /// As for [`own`].
 #[inline]
-pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
+pub unsafe fn own_checked<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(srq) };
     own.home.check()?;
@@ -211,7 +211,7 @@ pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
 pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        if alive(srq).is_ok() {
+        if own_checked(srq).is_ok() {
             acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
         }
     }
@@ -232,7 +232,7 @@ unsafe fn create(
     let is_xrc = xrc.is_some();
     // SAFETY: guaranteed by the caller.
     let (device, registry) =
-        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::alive(context)?.registry.clone()) };
+        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::own_checked(context)?.registry.clone()) };
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_srq = unsafe { zeroed() };
     (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());

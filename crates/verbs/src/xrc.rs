@@ -29,7 +29,7 @@ static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
 pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, init) = unsafe { (context::alive(context)?, &*init) };
+        let (own, init) = unsafe { (context::own_checked(context)?, &*init) };
         const FD_AND_OFLAGS: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
         if init.comp_mask & !FD_AND_OFLAGS != 0 {

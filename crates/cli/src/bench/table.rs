@@ -140,12 +140,12 @@ pub fn render(outcomes: &[Outcome]) -> String {
 }
 
 fn digits(figure: f64) -> String {
-    let places = match figure.abs() {
+    let decimals = match figure.abs() {
         f if f < 10.0 => 2,
         f if f < 1000.0 => 1,
         _ => 0,
     };
-    format!("{figure:.places$}")
+    format!("{figure:.decimals$}")
 }
 
 #[cfg(test)]

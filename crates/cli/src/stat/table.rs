@@ -195,13 +195,13 @@ fn microseconds(count: f64) -> String {
 }
 
 fn three_digits(figure: f64, fraction: bool) -> String {
-    let places = match figure {
+    let decimals = match figure {
         _ if !fraction => 0,
         f if f < 10.0 => 2,
         f if f < 100.0 => 1,
         _ => 0,
     };
-    format!("{figure:.places$}")
+    format!("{figure:.decimals$}")
 }
 
 fn span(seconds: f64) -> String {

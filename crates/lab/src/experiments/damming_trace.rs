@@ -78,8 +78,8 @@ fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again:
             .unwrap_or(f64::NAN)
     };
     let first_answer_after = |o: &Outcome, from: f64, operation: u32| {
-        let answers = o.steps.iter().filter(|step| !step.from_client && step.operation == Some(operation));
-        answers.map(|step| ms(step.time)).find(|at| *at > from).unwrap_or(f64::NAN) - from
+        let responses = o.steps.iter().filter(|step| !step.from_client && step.operation == Some(operation));
+        responses.map(|step| ms(step.time)).find(|at| *at > from).unwrap_or(f64::NAN) - from
     };
     let claim = |name: &str| format!("{side}: {name}");
     vec![

@@ -140,14 +140,14 @@ impl Panel {
     fn axes(&self, x: &AxisLayout, y: &AxisLayout, top: f64) -> String {
         let mut svg = String::new();
         for (tick, name) in &y.ticks {
-            let place = y.at(*tick);
+            let coordinate = y.at(*tick);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{place:.1}\" y2=\"{place:.1}\" stroke=\"#ddd\"/>\
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{coordinate:.1}\" y2=\"{coordinate:.1}\" stroke=\"#ddd\"/>\
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
                 WIDTH - RIGHT,
                 LEFT - 6.0,
-                place + 4.0
+                coordinate + 4.0
             );
         }
         let floor = HEIGHT - BOTTOM;

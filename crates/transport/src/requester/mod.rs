@@ -83,7 +83,7 @@ pub(crate) struct Requester {
     /// Work requests ever begun, wrapping.
     begun: u32,
     /// All packets before this one are covered by an ACK request, their own or that of a later packet.
-    asked: u64,
+    ack_requested: u64,
     credits: Credits,
     hold: Hold,
     /// Local work requests that were executed and not retired.
@@ -119,7 +119,7 @@ impl Requester {
     pub fn start(&mut self, config: &Config) {
         *self = Requester {
             base: config.attr.sq_psn,
-            retries: Retries::fresh(config),
+            retries: Retries::new(config),
             retransmissions: self.retransmissions,
             ack_timeout: config.ack_timeout(&mut self.chance),
             chance: std::mem::take(&mut self.chance),
@@ -133,7 +133,7 @@ impl Requester {
 
     /// Applies changed retry attributes.
     pub fn refresh_retries(&mut self, config: &Config) {
-        self.retries = Retries::fresh(config);
+        self.retries = Retries::new(config);
     }
 
     /// Applies a changed ACK timeout.
@@ -277,10 +277,9 @@ impl Requester {
                 return Ok((Progress::Idle, count));
             }
             if slot.kind != Kind::Data
-                && let Err(unprepared) =
-                    self.prepare_response_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
+                && let Err(why) = self.prepare_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
             {
-                let Unprepared::Memory(denied) = unprepared else {
+                let Unprepared::Memory(denied) = why else {
                     self.state = RequesterState::WaitReads;
                     return Ok((Progress::Limited, count));
                 };
@@ -307,11 +306,11 @@ impl Requester {
     /// Applies the limits to the packet of a step. `None`: it must wait. Otherwise: whether it must request an ACK.
     #[inline]
     fn admit(&self, step: &Step, budget: &mut Limits, config: &Config) -> Option<bool> {
-        let alone = self.next.seq == self.una.seq;
+        let none_in_flight = self.next.seq == self.una.seq;
         let cost = step.payload + PACKET_COST as usize;
         // A packet may always leave if otherwise no ACK could arrive: nothing is in flight, or nothing in flight has
         // requested an ACK.
-        let must = alone || self.asked <= self.una.seq;
+        let must = none_in_flight || self.ack_requested <= self.una.seq;
         if cost > budget.request_bytes && !must || self.next.seq - self.una.seq >= MAX_OUTSTANDING {
             return None;
         }
@@ -340,7 +339,7 @@ impl Requester {
         self.sent = self.sent.max(self.next.seq);
         self.hold = Hold::No;
         if ack_req {
-            self.asked = self.next.seq;
+            self.ack_requested = self.next.seq;
         }
         if self.ack_deadline.is_none() {
             self.ack_deadline = self.ack_timeout.map(|timeout| now + self.stretched(timeout, config));
@@ -468,7 +467,7 @@ impl Requester {
         if self.next.seq < self.una.seq {
             self.next = self.una;
         }
-        self.retries = Retries::fresh(config);
+        self.retries = Retries::new(config);
         self.timeouts = 0;
         self.repeating = None;
         self.rnr_deadline = None;

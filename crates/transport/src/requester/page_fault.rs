@@ -109,7 +109,7 @@ impl Requester {
 
     /// Takes a READ credit and prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).
     #[inline(never)]
-    pub(super) fn prepare_response_buffer<H: Host>(
+    pub(super) fn prepare_buffer<H: Host>(
         &mut self,
         slot: &SendSlot,
         source: Source<'_>,

@@ -32,7 +32,7 @@ pub struct Retransmissions {
 }
 
 impl Retries {
-    pub fn fresh(config: &Config) -> Self {
+    pub fn new(config: &Config) -> Self {
         Retries { left: config.attr.retry_cnt, rnr_left: config.attr.rnr_retry }
     }
 }
@@ -41,7 +41,7 @@ impl Requester {
     /// Restarts sending at the oldest unacknowledged packet (go-back-N, IBTA 9.7.5.1.1).
     pub(super) fn go_back(&mut self) {
         self.next = self.una;
-        self.asked = self.una.seq;
+        self.ack_requested = self.una.seq;
         self.ack_deadline = None;
         self.hold = Hold::No;
         self.forget_probe();

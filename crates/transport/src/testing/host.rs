@@ -122,8 +122,8 @@ impl Host for TestHost {
         let mut memory = self.memory.borrow_mut();
         memory.check(rkey, va, 8, Access::REMOTE_ATOMIC)?;
         memory.reach(va, 8, true, Side::Responder).1?;
-        let place: &mut [u8; 8] = memory.bytes_mut(va, 8).try_into().expect("eight bytes");
-        let before = u64::from_ne_bytes(*place);
+        let value: &mut [u8; 8] = memory.bytes_mut(va, 8).try_into().expect("eight bytes");
+        let before = u64::from_ne_bytes(*value);
         let after = match op {
             AtomicOp::CompareSwap { compare, swap } => {
                 if before == compare {
@@ -134,7 +134,7 @@ impl Host for TestHost {
             }
             AtomicOp::FetchAdd { add } => before.wrapping_add(add),
         };
-        *place = after.to_ne_bytes();
+        *value = after.to_ne_bytes();
         self.journal.push(Entry::Atomic { addr: va });
         Ok(before)
     }
@@ -142,7 +142,7 @@ impl Host for TestHost {
     fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, access: Access) -> Result<(), Denied> {
         let mut memory = self.memory.borrow_mut();
         let write = access.contains(Access::LOCAL_WRITE);
-        memory.reach_pieces(sges, offset, len as usize, write, Side::Requester)
+        memory.ensure_sges_present(sges, offset, len as usize, write, Side::Requester)
     }
 
     fn expect_remote(&mut self, range: &Remote, access: Access) {
@@ -243,7 +243,7 @@ impl Egress for Staging {
             Payload::Bytes(payload) => bytes.extend_from_slice(payload),
             Payload::Gather { sges, offset, len } => {
                 memory.check_sges(sges, Access::empty()).map_err(Refused::Denied)?;
-                memory.reach_pieces(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
+                memory.ensure_sges_present(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
                 Memory::for_each_segment(sges, offset, len, |addr, len| {
                     bytes.extend_from_slice(memory.bytes(addr, len))
                 });

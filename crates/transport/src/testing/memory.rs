@@ -104,7 +104,7 @@ impl Memory {
     }
 
     /// As `reach`, for `len` bytes from `offset` of the SGEs' concatenation. An error concerns all of them.
-    pub fn reach_pieces(
+    pub fn ensure_sges_present(
         &mut self,
         sges: &[Sge],
         offset: u64,

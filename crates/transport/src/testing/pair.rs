@@ -142,8 +142,8 @@ impl Setup {
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
             memory.register(region, |_| fill.draw() as u8);
-            let takes = self.profile.page_faults.resolve;
-            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).takes(takes));
+            let resolve_time = self.profile.page_faults.resolve;
+            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).resolve_time(resolve_time));
             let mut host = TestHost::new(memory);
             host.outstanding = Rc::new(RefCell::new(Outstanding::new(self.profile.outstanding_reads)));
             Node {

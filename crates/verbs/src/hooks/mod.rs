@@ -112,8 +112,8 @@ pub unsafe extern "C" fn mremap(old: Addr, old_len: size_t, new_len: size_t, fla
             None => libc::syscall(libc::SYS_mremap, old, old_len, new_len, flags, new) as Addr,
         }
     };
-    let there = if flags & libc::MREMAP_FIXED != 0 { bytes(new, new_len) } else { NONE };
-    let here = if flags & libc::MREMAP_MAYMOVE != 0 {
+    let target = if flags & libc::MREMAP_FIXED != 0 { bytes(new, new_len) } else { NONE };
+    let source = if flags & libc::MREMAP_MAYMOVE != 0 {
         bytes(old, old_len)
     } else {
         // In place: only the end that is cut off changes, if any.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn mremap(old: Addr, old_len: size_t, new_len: size_t, fla
             old_len.saturating_sub(new_len),
         )
     };
-    changing([here, there], Change::Unmaps, call)
+    changing([source, target], Change::Unmaps, call)
 }
 
 /// As madvise(2).

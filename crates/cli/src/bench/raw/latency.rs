@@ -27,11 +27,11 @@ pub fn run_client(connection: &Connection, time: Duration) -> Result<u64> {
     let mut round_trips = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
     let start = Instant::now();
     while start.elapsed() < time {
-        let asked = Instant::now();
+        let sent = Instant::now();
         connection.socket.send_to(&[0; SMALL_WRITE], connection.peer)?;
-        while !arrived(&connection.socket)? && asked.elapsed() < PATIENCE {}
-        if asked.duration_since(start) > time / 10 && asked.elapsed() < PATIENCE {
-            round_trips.saturating_record(asked.elapsed().as_nanos() as u64);
+        while !arrived(&connection.socket)? && sent.elapsed() < PATIENCE {}
+        if sent.duration_since(start) > time / 10 && sent.elapsed() < PATIENCE {
+            round_trips.saturating_record(sent.elapsed().as_nanos() as u64);
         }
     }
     ensure!(!round_trips.is_empty(), "the raw server does not reply");
