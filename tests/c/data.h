@@ -31,7 +31,7 @@ struct message {
 };
 
 /* Cuts a message into SGEs of random lengths, each of at least one byte, until all bytes are used. */
-static inline int cut(struct ibv_sge *sges, int count, const struct area *area, size_t offset, size_t len)
+static inline int split(struct ibv_sge *sges, int count, const struct area *area, size_t offset, size_t len)
 {
 	int n = 0;
 
@@ -58,8 +58,8 @@ static inline void transfer(struct conn *c, const struct message *m)
 	size_t window = (m->from > m->to ? m->from : m->to) + m->len + MARGIN;
 	struct ibv_sge gather[MAX_SGES], scatter[MAX_SGES];
 	int reads = m->op == READ, writes = m->op == WRITE || m->op == WRITE_IMM;
-	int gathers = cut(gather, m->gather, local, reads ? m->to : m->from, m->len);
-	int scatters = cut(scatter, m->scatter, &rig.target, m->to, m->len);
+	int gathers = split(gather, m->gather, local, reads ? m->to : m->from, m->len);
+	int scatters = split(scatter, m->scatter, &rig.target, m->to, m->len);
 	uint32_t imm = htobe32((uint32_t)m->tag);
 	char what[128];
 

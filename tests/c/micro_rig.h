@@ -61,7 +61,7 @@ static inline const char *odp_wrong(void)
 }
 
 /* Both sides end if one of them cannot continue; each prints the reason. */
-static inline void agree(const char *why)
+static inline void exchange_failure(const char *why)
 {
 	char mine[400] = "", theirs[400];
 

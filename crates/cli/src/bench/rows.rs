@@ -70,7 +70,7 @@ pub fn all() -> Vec<Row> {
     let one_way = |verb| Perftest { verb, size: MIB, icrc: Icrc::Auto, both_ways: false };
     let raw = |size| Raw { size, both_ways: false };
     let bar = |baseline, bar| Comparison { baseline, bar: Some(bar) };
-    let beside = |measurement| Comparison { baseline: Measured(measurement), bar: None };
+    let without_bar = |measurement| Comparison { baseline: Measured(measurement), bar: None };
     let row = |name, what, subject, comparisons| Row {
         name,
         what,
@@ -79,7 +79,8 @@ pub fn all() -> Vec<Row> {
         by_default: true,
         at_most_rounds: u32::MAX,
     };
-    let ceiling = |name, what, subject, peer| Row { by_default: false, ..row(name, what, subject, vec![beside(peer)]) };
+    let ceiling =
+        |name, what, subject, peer| Row { by_default: false, ..row(name, what, subject, vec![without_bar(peer)]) };
     // Memory does not vary, and perftest takes long to make 1,000 QPs.
     let once = |row| Row { at_most_rounds: 1, ..row };
     vec![
@@ -87,25 +88,25 @@ pub fn all() -> Vec<Row> {
             "write-1m-always",
             "ib_write_bw 1 MiB, ICRC on every packet",
             write(MIB, Icrc::Always),
-            vec![bar(Measured(raw(MIB)), AtLeast(0.70)), beside(Iperf3)],
+            vec![bar(Measured(raw(MIB)), AtLeast(0.70)), without_bar(Iperf3)],
         ),
         row(
             "write-1m-auto",
             "ib_write_bw 1 MiB",
             write(MIB, Icrc::Auto),
-            vec![bar(Measured(raw(MIB)), AtLeast(0.80)), beside(Iperf3)],
+            vec![bar(Measured(raw(MIB)), AtLeast(0.80)), without_bar(Iperf3)],
         ),
         row(
             "write-64k",
             "ib_write_bw 64 KiB",
             write(64 * KIB, Icrc::Auto),
-            vec![bar(Measured(Ucx { size: 64 * KIB }), AtLeast(1.2)), beside(raw(64 * KIB))],
+            vec![bar(Measured(Ucx { size: 64 * KIB }), AtLeast(1.2)), without_bar(raw(64 * KIB))],
         ),
         row(
             "write-4k",
             "ib_write_bw 4 KiB",
             write(4 * KIB, Icrc::Auto),
-            vec![bar(Measured(Ucx { size: 4 * KIB }), AtLeast(3.0)), beside(raw(4 * KIB))],
+            vec![bar(Measured(Ucx { size: 4 * KIB }), AtLeast(3.0)), without_bar(raw(4 * KIB))],
         ),
         row(
             "read-1m",
