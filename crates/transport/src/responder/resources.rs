@@ -105,9 +105,9 @@ impl Resources {
     /// Whether the response to a READ with this rkey is still being sent.
     pub fn reads_by(&self, key: u32) -> bool {
         self.pending + self.parked > 0
-            && self.ring.iter().any(
-                |resource| matches!(resource.response, Response::Read { rkey, .. } if rkey == key && resource.cursor.is_some()),
-            )
+            && self.ring.iter().any(|resource| {
+                resource.cursor.is_some() && matches!(resource.response, Response::Read { rkey, .. } if rkey == key)
+            })
     }
 
     pub fn is_pending(&self) -> bool {
