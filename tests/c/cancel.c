@@ -180,7 +180,7 @@ static void clean_up(void *unused)
 	atomic_fetch_add(&cleaned, 1);
 }
 
-static void be_at(int kind)
+static void run_once(int kind)
 {
 	struct loop *loop = &loops[kind];
 	struct ibv_async_event event;
@@ -205,7 +205,7 @@ static void *victim(void *kind)
 	pthread_cleanup_push(clean_up, NULL);
 	sem_post(&started);
 	for (;;) {
-		be_at((int)(intptr_t)kind);
+		run_once((int)(intptr_t)kind);
 		pthread_testcancel();
 	}
 	pthread_cleanup_pop(0);

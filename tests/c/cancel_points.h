@@ -11,7 +11,7 @@ static const char *violation = "none";
 #define VERB(call) do { in_verb = 1; call; in_verb = 0; } while (0)
 #define WAITING_VERB(call) do { in_verb = 2; call; in_verb = 0; } while (0)
 
-static void look(const char *name)
+static void check_point(const char *name)
 {
 	int state, ignored;
 
@@ -27,7 +27,7 @@ static void look(const char *name)
 	type name parameters                                              \
 	{                                                                 \
 		static type(*next) parameters;                            \
-		look(#name);                                              \
+		check_point(#name);                                       \
 		if (!next)                                                \
 			next = (type(*) parameters)dlsym(RTLD_NEXT, #name); \
 		return next arguments;                                    \

@@ -45,7 +45,7 @@ static int functions = 1, events = 1;
 	} while (0)
 
 /* Registers on-demand memory and prefetches its pages. */
-static void use(void *at, long len)
+static void register_odp(void *at, long len)
 {
 	mr = ibv_reg_mr(pd, at, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
 	if (!mr) {
@@ -58,7 +58,7 @@ static void use(void *at, long len)
 }
 
 /* Checks that `pages` pages were invalidated since the last call, if the adapter is notified of this change. */
-static void gone(const char *what, long pages, int is_notified)
+static void invalidated(const char *what, long pages, int is_notified)
 {
 	long wanted = seen_pages + (is_notified ? pages : 0), now = counter("num_invalidation_pages", wanted);
 
@@ -86,35 +86,35 @@ static void mapped(void)
 {
 	uint8_t *at;
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(!munmap(at, 3 * PAGE), "munmap");
-	gone("munmap", 3, functions || events);
+	invalidated("munmap", 3, functions || events);
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(mmap(at + PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at + PAGE, "mmap");
-	gone("mmap over it", 1, functions || events);
+	invalidated("mmap over it", 1, functions || events);
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(mremap(at, LEN, 2 * LEN, MREMAP_MAYMOVE) != MAP_FAILED, "mremap");
-	gone("mremap to another address", PAGES, functions || events);
+	invalidated("mremap to another address", PAGES, functions || events);
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(mremap(at, LEN, 5 * PAGE, 0) == at, "mremap");
-	gone("mremap, shorter", 3, functions || events);
+	invalidated("mremap, shorter", 3, functions || events);
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	uint8_t *other = anonymous();
 	CHECK(mremap(other, 2 * PAGE, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at, "mremap");
-	gone("mremap over it", 2, functions || events);
+	invalidated("mremap over it", 2, functions || events);
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(!mprotect(at, 2 * PAGE, PROT_READ), "mprotect");
-	gone("mprotect", 2, functions);
+	invalidated("mprotect", 2, functions);
 
 	int key = pkey_alloc(0, 0);
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(key < 0 || !pkey_mprotect(at, 2 * PAGE, PROT_READ, key), "pkey_mprotect");
-	gone("pkey_mprotect", 2, functions && key >= 0);
+	invalidated("pkey_mprotect", 2, functions && key >= 0);
 }
 
 static void advised(void)
@@ -129,14 +129,14 @@ static void advised(void)
 		if (file >= 0)
 			CHECK(!ftruncate(file, LEN), "ftruncate");
 		uint8_t *at = pages(file < 0 ? MAP_PRIVATE : MAP_SHARED, file);
-		use(at, LEN);
+		register_odp(at, LEN);
 		CHECK(!madvise(at + PAGE, 2 * PAGE, list[i].advice), "madvise %s", list[i].name);
-		gone(list[i].name, 2, functions || (events && list[i].by_event));
+		invalidated(list[i].name, 2, functions || (events && list[i].by_event));
 	}
 	uint8_t *at = anonymous();
-	use(at, LEN);
+	register_odp(at, LEN);
 	CHECK(!madvise(at, LEN, MADV_WILLNEED) && !madvise(at, LEN, MADV_RANDOM), "madvise");
-	gone("advice that changes nothing", 0, 1);
+	invalidated("advice that changes nothing", 0, 1);
 }
 
 static void shared(void)
@@ -145,9 +145,9 @@ static void shared(void)
 	uint8_t *at = shmat(id, NULL, 0);
 
 	shmctl(id, IPC_RMID, NULL);
-	use(at, LEN);
+	register_odp(at, LEN);
 	CHECK(!shmdt(at), "shmdt");
-	gone("shmdt", PAGES, functions);
+	invalidated("shmdt", PAGES, functions);
 }
 
 /* The end of the heap, unless another allocation moves it meanwhile. */
@@ -156,10 +156,10 @@ static void lowered(void)
 	uint8_t *old = sbrk(0), *at = sbrk(LEN + PAGE);
 
 	at = (uint8_t *)(((uintptr_t)at + PAGE - 1) & -PAGE);
-	use(at, LEN);
+	register_odp(at, LEN);
 	if (sbrk(0) == old + LEN + PAGE) {
 		CHECK(sbrk(-(old + LEN + PAGE - at - 4 * PAGE)) != (void *)-1, "sbrk");
-		gone("sbrk", 4, functions || events);
+		invalidated("sbrk", 4, functions || events);
 	} else {
 		ibv_dereg_mr(mr);
 	}
@@ -167,10 +167,10 @@ static void lowered(void)
 	old = sbrk(0);
 	at = sbrk(LEN + PAGE);
 	at = (uint8_t *)(((uintptr_t)at + PAGE - 1) & -PAGE);
-	use(at, LEN);
+	register_odp(at, LEN);
 	if (sbrk(0) == old + LEN + PAGE) {
 		CHECK(!brk(at + 2 * PAGE), "brk");
-		gone("brk", 6, functions || events);
+		invalidated("brk", 6, functions || events);
 	} else {
 		ibv_dereg_mr(mr);
 	}
@@ -181,11 +181,11 @@ static void raw(void)
 {
 	uint8_t *at;
 
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(!syscall(SYS_munmap, at, 3 * PAGE), "munmap");
-	gone("raw munmap", 3, events);
+	invalidated("raw munmap", 3, events);
 	/* New memory at the address of unmapped memory: it is watched again when it is used. */
-	use(at = anonymous(), LEN);
+	register_odp(at = anonymous(), LEN);
 	CHECK(!syscall(SYS_munmap, at, LEN), "munmap");
 	struct ibv_mr *kept = mr;
 	mr = NULL;
@@ -197,13 +197,13 @@ static void raw(void)
 	CHECK(!ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1), "prefetch");
 	CHECK(!syscall(SYS_madvise, at, 5 * PAGE, MADV_DONTNEED), "madvise");
 	mr = kept;
-	gone("raw munmap, and DONTNEED of the next mapping", PAGES + 5, events);
+	invalidated("raw munmap, and DONTNEED of the next mapping", PAGES + 5, events);
 
 	/* More than the heap is likely to have free, so malloc creates a mapping. */
 	uint8_t *block = malloc(2048 * LEN);
-	use((uint8_t *)(((uintptr_t)block + PAGE - 1) & -PAGE), LEN);
+	register_odp((uint8_t *)(((uintptr_t)block + PAGE - 1) & -PAGE), LEN);
 	free(block);
-	gone("free", PAGES, events);
+	invalidated("free", PAGES, events);
 }
 
 /* errno must be that of the call itself: unchanged on success, set on failure. */
@@ -211,7 +211,7 @@ static void errors(void)
 {
 	uint8_t *at = anonymous();
 
-	use(at, LEN);
+	register_odp(at, LEN);
 	errno = 77;
 	CHECK(!mprotect(at, PAGE, PROT_READ) && errno == 77, "errno of mprotect");
 	CHECK(munmap(at + 1, PAGE) == -1 && errno == EINVAL, "errno of munmap");
@@ -239,7 +239,7 @@ static void own_userfaultfd(void)
 
 	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
 		return;
-	use(at, LEN);
+	register_odp(at, LEN);
 	struct uffdio_register all = { { (uintptr_t)at, LEN }, UFFDIO_REGISTER_MODE_MISSING, 0 };
 	int taken = !ioctl(fd, UFFDIO_REGISTER, &all);
 	/* Without an interposed ioctl the first userfaultfd keeps the memory. */
@@ -291,7 +291,7 @@ static void interrupted(void)
 	long calls = 0;
 
 	handled = anonymous();
-	use(handled, LEN);
+	register_odp(handled, LEN);
 	sigaction(SIGUSR1, &action, NULL);
 	pthread_create(&other, NULL, interrupt, &self);
 	while (handler_calls < 1000) {
@@ -311,7 +311,7 @@ static void forked(void)
 	uint8_t *at = anonymous();
 	int status = -1;
 
-	use(at, LEN);
+	register_odp(at, LEN);
 	for (int i = 0; i < 200; i++) {
 		pid_t child = syscall(SYS_fork);
 
@@ -323,7 +323,7 @@ static void forked(void)
 		if (status)
 			break;
 	}
-	gone("calls of children", 0, 1);
+	invalidated("calls of children", 0, 1);
 }
 
 int changes(int argc, char **argv)

@@ -31,7 +31,7 @@ struct message {
 };
 
 /* Cuts a message into SGEs of random lengths, each of at least one byte, until all bytes are used. */
-static inline int cut(struct ibv_sge *sges, int count, const struct area *area, size_t offset, size_t len)
+static inline int split(struct ibv_sge *sges, int count, const struct area *area, size_t offset, size_t len)
 {
 	int n = 0;
 
@@ -56,10 +56,10 @@ static inline void transfer(struct conn *c, const struct message *m)
 {
 	const struct area *local = m->op == READ ? &rig.target : &rig.source;
 	size_t window = (m->from > m->to ? m->from : m->to) + m->len + MARGIN;
-	struct ibv_sge gather[PIECES], scatter[PIECES];
+	struct ibv_sge gather[MAX_SGES], scatter[MAX_SGES];
 	int reads = m->op == READ, writes = m->op == WRITE || m->op == WRITE_IMM;
-	int gathers = cut(gather, m->gather, local, reads ? m->to : m->from, m->len);
-	int scatters = cut(scatter, m->scatter, &rig.target, m->to, m->len);
+	int gathers = split(gather, m->gather, local, reads ? m->to : m->from, m->len);
+	int scatters = split(scatter, m->scatter, &rig.target, m->to, m->len);
 	uint32_t imm = htobe32((uint32_t)m->tag);
 	char what[128];
 
@@ -153,7 +153,7 @@ static inline void inline_data(struct conn *c)
 	}
 }
 
-static inline void pieces(struct conn *c)
+static inline void sge_lists(struct conn *c)
 {
 	static const size_t list[] = { 32, 33, 100, 1000, 5000, 70001, 1048576 };
 
@@ -273,7 +273,7 @@ static inline void atomics(struct conn *c)
 }
 
 /* Atomics of many QPs to one word: every value is fetched once, none is lost. */
-static inline void crowd(struct conn *unused)
+static inline void shared_atomic(struct conn *unused)
 {
 	enum { CONNS = 16, EACH = 64 };
 	static struct conn conns[CONNS];
@@ -286,7 +286,7 @@ static inline void crowd(struct conn *unused)
 	background(&rig.target, at + MARGIN + 8 * CONNS * EACH, 8);
 	memset(rig.target.at + at, 0, 8);
 	for (int i = 0; i < CONNS; i++)
-		conn_open(&conns[i], &usual);
+		conn_open(&conns[i], &default_options);
 	for (int i = 0; client && i < CONNS * EACH; i++) {
 		struct ibv_sge to = sge(&rig.target, at + 64 + 8 * i, 8);
 		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &to, .num_sge = 1,

@@ -76,15 +76,15 @@ static inline void held_event(struct conn *c, struct ibv_cq *cq)
 static inline void event_driven(struct conn *unused)
 {
 	struct ibv_qp_attr error_state = { .qp_state = IBV_QPS_ERR };
-	struct wish wish = usual;
+	struct conn_options options = default_options;
 	struct conn c;
 	struct ibv_sge data = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
 	struct ibv_send_wr wr = { .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED };
 
 	(void)unused;
-	wish.channel = 1;
-	conn_open(&c, &wish);
+	options.channel = 1;
+	conn_open(&c, &options);
 	for (int round = 0; round < 20; round++) {
 		if (!client)
 			for (int i = 0; i < 32; i++)
@@ -102,7 +102,7 @@ static inline void event_driven(struct conn *unused)
 	conn_close(&c);
 
 	/* Another connection, because an arming that is left over would match any completion. */
-	conn_open(&c, &wish);
+	conn_open(&c, &options);
 	for (int solicited = 0; solicited < 2; solicited++) {
 		if (!client) {
 			post_recv(&c, 100 + solicited, &data, 1, "solicited");
@@ -127,7 +127,7 @@ static inline void event_driven(struct conn *unused)
 	if (opt.xrc)
 		return;
 	/* Flushed receives complete and raise an event without any peer. */
-	conn_make(&c, &wish);
+	conn_make(&c, &options);
 	check(!to_init(c.qp), "RESET to INIT");
 	post_recv(&c, 1, &data, 1, "held event");
 	check(!ibv_req_notify_cq(c.recv_cq, 0), "ibv_req_notify_cq");

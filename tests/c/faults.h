@@ -65,7 +65,7 @@ static inline void remote_faults(struct conn *unused)
 		/* An implicit region covers all addresses, so there is no access out of bounds. */
 		if (opt.demand == IMPLICIT && (r->offset < 0 || r->offset + r->len > end))
 			continue;
-		conn_open(&c, &usual);
+		conn_open(&c, &default_options);
 		background(&rig.target, rig.size, 21);
 		barrier();
 		if (client) {
@@ -105,7 +105,7 @@ static inline void local_faults(struct conn *unused)
 
 		if (opt.demand == IMPLICIT && i == 1)
 			continue;
-		conn_open(&c, &usual);
+		conn_open(&c, &default_options);
 		background(&rig.target, rig.size, 22);
 		barrier();
 		if (client) {
@@ -150,7 +150,7 @@ static inline void too_long(struct conn *unused)
 		struct conn c;
 		struct ibv_sge data = client ? sge(&rig.source, 4096, list[i][0]) : sge(&rig.target, 4096, list[i][1]);
 
-		conn_open(&c, &usual);
+		conn_open(&c, &default_options);
 		background(&rig.target, rig.size, 23);
 		if (!client)
 			post_recv(&c, 5, &data, list[i][1] != 0, "too long");
@@ -171,15 +171,15 @@ static inline void too_long(struct conn *unused)
 /* Without a receive the sender fails after rnr_retry retries; with 7 it waits until there is a receive. */
 static inline void receiver_not_ready(struct conn *unused)
 {
-	struct wish wish = usual;
+	struct conn_options options = default_options;
 	struct conn c;
 	struct ibv_sge data = client ? sge(&rig.source, 4096, 64) : sge(&rig.target, 4096, 64);
 	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED };
 
 	(void)unused;
-	wish.rnr_retry = 3;
-	conn_open(&c, &wish);
+	options.rnr_retry = 3;
+	conn_open(&c, &options);
 	if (client) {
 		double begin = now();
 
@@ -189,7 +189,7 @@ static inline void receiver_not_ready(struct conn *unused)
 	}
 	conn_close(&c);
 
-	conn_open(&c, &usual);
+	conn_open(&c, &default_options);
 	if (client) {
 		wr.wr_id = 1;
 		post_send(&c, &wr, "RNR");
@@ -205,16 +205,16 @@ static inline void receiver_not_ready(struct conn *unused)
 }
 
 /* A QP without replies from its peer fails after retry_cnt timeouts. */
-static inline void nobody_there(struct conn *unused)
+static inline void silent_peer(struct conn *unused)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
-	struct wish wish = usual;
+	struct conn_options options = default_options;
 	struct conn c;
 
 	(void)unused;
-	wish.timeout = 12;
-	wish.retry_cnt = 2;
-	conn_open(&c, &wish);
+	options.timeout = 12;
+	options.retry_cnt = 2;
+	conn_open(&c, &options);
 	if (!client)
 		check(!ibv_modify_qp(c.into, &attr, IBV_QP_STATE), "RTS to RESET");
 	barrier();

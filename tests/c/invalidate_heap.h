@@ -33,7 +33,7 @@ static void use_block(uint8_t *new)
 static void read_back(uint8_t *at, struct ibv_mr *mr, uint8_t value, const char *what, long n)
 {
 	allow(value, value, value, value);
-	int status = ask_and_wait(READ, (uintptr_t)at, mr->rkey, LEN, 0);
+	int status = request_and_wait(READ, (uintptr_t)at, mr->rkey, LEN, 0);
 
 	if (status != IBV_WC_SUCCESS)
 		die("round %ld, %s: READ ends with %s", n, what, ibv_wc_status_str(status));
@@ -43,7 +43,7 @@ static void read_back(uint8_t *at, struct ibv_mr *mr, uint8_t value, const char 
 
 static void write_there(uint8_t *at, struct ibv_mr *mr, uint8_t value, const char *what, long n)
 {
-	int status = ask_and_wait(WRITE, (uintptr_t)at, mr->rkey, LEN, value);
+	int status = request_and_wait(WRITE, (uintptr_t)at, mr->rkey, LEN, value);
 	uint8_t allowed[256] = { 0 };
 
 	if (status != IBV_WC_SUCCESS)
@@ -158,13 +158,13 @@ static void forks(const char *name)
 		memset(at, old, LEN);
 		read_back(at, mr, old, "before the fork", n);
 		if (in_flight)
-			ask(WRITE, (uintptr_t)at, mr->rkey, LEN, put);
+			send_request(WRITE, (uintptr_t)at, mr->rkey, LEN, put);
 		pid_t pid = fork();
 		if (pid < 0)
 			die("fork: %s", strerror(errno));
 		if (!pid)
 			_exit(child_of_fork(at, n, child_writes));
-		if (in_flight && (status = answer()) != IBV_WC_SUCCESS)
+		if (in_flight && (status = wait_for_reply()) != IBV_WC_SUCCESS)
 			die("round %ld: WRITE during the fork ends with %s", n, ibv_wc_status_str(status));
 		if (!in_flight)
 			wait_for(&turns->child, n);

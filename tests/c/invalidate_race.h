@@ -125,10 +125,10 @@ static void *transfer(void *first)
 static void begin(enum op op, uint8_t value)
 {
 	if (op == WRITE || op == READ) {
-		ask(op, (uintptr_t)memory.at, memory.mr->rkey, LEN, value);
+		send_request(op, (uintptr_t)memory.at, memory.mr->rkey, LEN, value);
 		return;
 	}
-	ask(op, 0, 0, LEN, value);
+	send_request(op, 0, 0, LEN, value);
 	wait_for(op == SEND ? &shared->ready : &shared->done, shared->asked);
 	posted_op = op;
 	posted++;
@@ -138,13 +138,13 @@ static void begin(enum op op, uint8_t value)
 static int end(enum op op)
 {
 	if (op == WRITE || op == READ)
-		return answer();
+		return wait_for_reply();
 	wait_for(&ended, posted);
 	if (op == FETCH)
 		return ended_status;
 	shared->status = ended_status;
 	shared->asked++;
-	answer();
+	wait_for_reply();
 	return ended_status;
 }
 

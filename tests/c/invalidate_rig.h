@@ -178,8 +178,8 @@ static inline void open_side(struct side *own)
 	*own = (struct side){ qp->qp_num, 1000, own_gid, (uintptr_t)buffer, buffer_mr->rkey };
 }
 
-/* Sends a request to the far side; `answer` waits for its end. */
-static inline void ask(enum op op, uint64_t addr, uint32_t rkey, uint32_t len, uint8_t value)
+/* Sends a request to the far side; `wait_for_reply` waits for its end. */
+static inline void send_request(enum op op, uint64_t addr, uint32_t rkey, uint32_t len, uint8_t value)
 {
 	shared->op = op;
 	shared->addr = addr;
@@ -189,16 +189,16 @@ static inline void ask(enum op op, uint64_t addr, uint32_t rkey, uint32_t len, u
 	shared->asked++;
 }
 
-static inline int answer(void)
+static inline int wait_for_reply(void)
 {
 	wait_for(&shared->done, shared->asked);
 	return shared->status;
 }
 
-static inline int ask_and_wait(enum op op, uint64_t addr, uint32_t rkey, uint32_t len, uint8_t value)
+static inline int request_and_wait(enum op op, uint64_t addr, uint32_t rkey, uint32_t len, uint8_t value)
 {
-	ask(op, addr, rkey, len, value);
-	return answer();
+	send_request(op, addr, rkey, len, value);
+	return wait_for_reply();
 }
 
 static inline void reconnect(void)
@@ -207,7 +207,7 @@ static inline void reconnect(void)
 	shared->near.psn = (shared->near.psn + 0x12345) & 0xffffff;
 	shared->far.psn = (shared->far.psn + 0x23456) & 0xffffff;
 	connect_to(&shared->near, &shared->far);
-	ask_and_wait(RECONNECT, 0, 0, 0, 0);
+	request_and_wait(RECONNECT, 0, 0, 0, 0);
 }
 
 static inline void open_both(void)
@@ -232,7 +232,7 @@ static inline int close_both(void)
 	int status = 0;
 
 	if (!is_far) {
-		ask(QUIT, 0, 0, 0, 0);
+		send_request(QUIT, 0, 0, 0, 0);
 		waitpid(child, &status, 0);
 	}
 	return failures || status;

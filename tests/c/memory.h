@@ -148,7 +148,7 @@ static inline void probe(uint64_t to, uint32_t rkey, enum ibv_wc_status status, 
 	struct { uint64_t to, rkey; } mine = { to, rkey }, theirs;
 	struct conn c;
 
-	conn_open(&c, &usual);
+	conn_open(&c, &default_options);
 	exchange(&mine, &theirs, sizeof(mine));
 	if (client) {
 		struct ibv_sge data = sge(&rig.source, 0, 100);

@@ -290,14 +290,14 @@ static int opened(size_t more)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static atomic_int stealing;
+static atomic_int exhausting;
 
 /* Repeatedly takes all memory that is left, and frees it again. */
-static void *thief(void *nothing)
+static void *exhaust_memory(void *nothing)
 {
 	static void *taken[256];
 
-	while (atomic_load(&stealing)) {
+	while (atomic_load(&exhausting)) {
 		int count = 0;
 		for (; count < 256; count++) {
 			taken[count] = mmap(NULL, MIB / 4, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -374,13 +374,13 @@ int main(int argc, char **argv)
 
 	for (int round = 0; round < 5; round++) {
 		allow(20 * MIB);
-		atomic_store(&stealing, 1);
-		NEED(!pthread_create(&other, NULL, thief, NULL));
+		atomic_store(&exhausting, 1);
+		NEED(!pthread_create(&other, NULL, exhaust_memory, NULL));
 		for (int again = 0; again < 20; again++) {
 			make_all();
 			end_all();
 		}
-		atomic_store(&stealing, 0);
+		atomic_store(&exhausting, 0);
 		pthread_join(other, NULL);
 		allow(SIZE_MAX);
 		check(transfer(pair[0]), "a transfer after memory was taken away", round);

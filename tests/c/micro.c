@@ -183,7 +183,7 @@ static void open_device(void)
 }
 
 /* Both sides use the client's job. */
-static void learn_job(void)
+static void exchange_job(void)
 {
 	struct job theirs;
 
@@ -195,7 +195,7 @@ static void learn_job(void)
 		opt.seconds = job.seconds;
 		alarm(opt.seconds + 15);
 	}
-	agree(client ? NULL : job_wrong());
+	exchange_failure(client ? NULL : job_wrong());
 }
 
 int main(int argc, char **argv)
@@ -210,9 +210,9 @@ int main(int argc, char **argv)
 		alarm(opt.seconds + 15);
 	side_open(opt.host, opt.port);
 	alarm(opt.seconds + 15);
-	learn_job();
+	exchange_job();
 	open_device();
-	agree(odp_wrong());
+	exchange_failure(odp_wrong());
 	memory_open();
 	qps_open();
 	if (job.touched) {

@@ -61,7 +61,7 @@ static inline const char *odp_wrong(void)
 }
 
 /* Both sides end if one of them cannot continue; each prints the reason. */
-static inline void agree(const char *why)
+static inline void exchange_failure(const char *why)
 {
 	char mine[400] = "", theirs[400];
 
@@ -124,9 +124,9 @@ static inline uint32_t absent_qp(void)
 
 static inline void qps_open(void)
 {
-	const struct wish wish = { .timeout = job.ack_timeout, .retry_cnt = job.retry_count, .rnr_retry = 7,
-				   .rd_atomic = job.max_rd_atomic ? job.max_rd_atomic : 1,
-				   .rnr_timer = job.rnr_timer + 1 };
+	const struct conn_options options = { .timeout = job.ack_timeout, .retry_cnt = job.retry_count, .rnr_retry = 7,
+					      .rd_atomic = job.max_rd_atomic ? job.max_rd_atomic : 1,
+					      .rnr_timer = job.rnr_timer + 1 };
 	uint32_t wanted, absent, theirs;
 
 	micro.extra = (job.again_after != 0) + job.touched;
@@ -155,7 +155,7 @@ static inline void qps_open(void)
 			far.qpn = client ? theirs : far.qpn;
 			micro.far_qps[micro.all_qps] = far.qpn;
 		}
-		connect_to(qp, far.qpn, mine, far, &wish);
+		connect_to(qp, far.qpn, mine, far, &options);
 		rig.port.active_mtu = mine.mtu < far.mtu ? mine.mtu : far.mtu;
 	}
 }

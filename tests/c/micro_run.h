@@ -139,7 +139,7 @@ static inline int watch(void)
 }
 
 /* Waits for the interval after a post with usleep, and runs a workaround's timer meanwhile. */
-static inline int rest(double until)
+static inline int wait_interval(double until)
 {
 	double left, to_timer = job.dummy_every ? job.dummy_every * 1e-9 : job.again_after * 0.25e-9;
 
@@ -175,7 +175,7 @@ static inline void measure(void)
 		post(qp, i, kind_of(i), offset_of(i), job.size);
 		run.total++;
 		run.begun++;
-		if (job.interval && i + 1 < job.num_ops && !rest(run.posted[i] + job.interval * 1e-9))
+		if (job.interval && i + 1 < job.num_ops && !wait_interval(run.posted[i] + job.interval * 1e-9))
 			break;
 	}
 	while (run.ended < run.begun && watch())

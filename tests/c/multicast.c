@@ -171,7 +171,7 @@ static int take(struct member *m, int milliseconds, uint32_t from)
 	return 1;
 }
 
-static void nothing_for(struct member *m, const char *why)
+static void expect_nothing(struct member *m, const char *why)
 {
 	check(!take(m, 100, 0), "%s", why);
 }
@@ -216,7 +216,7 @@ static int rules(void)
 	struct ibv_ah *group = handle(&my.group), *direct = handle(&my.gid), *elsewhere;
 
 	errors(a);
-	nothing_for(a, "an unattached QP received a message");
+	expect_nothing(a, "an unattached QP received a message");
 	check(!ibv_attach_mcast(a->qp, &my.group, 0) && !ibv_attach_mcast(b->qp, &my.group, 0), "cannot attach");
 	check(!ibv_attach_mcast(a->qp, &my.group, 0), "cannot attach again");
 	check(ibv_destroy_qp(a->qp) == EBUSY, "an attached QP was destroyed");
@@ -228,7 +228,7 @@ static int rules(void)
 	check(take(b, 1000, a->qp->qp_num) && take(blocker, 1000, a->qp->qp_num), "a member received no copy");
 	send_one(blocker, group, GROUP_QPN, QKEY, 1);
 	check(take(a, 1000, blocker->qp->qp_num) && take(b, 1000, blocker->qp->qp_num), "a member received no copy");
-	nothing_for(blocker, "a QP that blocks its own datagrams received one");
+	expect_nothing(blocker, "a QP that blocks its own datagrams received one");
 	blocker->next = 2;
 
 	/* Datagrams that no member may receive. */
@@ -238,8 +238,8 @@ static int rules(void)
 	other_group.raw[15]++;
 	elsewhere = handle(&other_group);
 	send_one(b, elsewhere, GROUP_QPN, QKEY, 2);
-	nothing_for(a, "a wrong Q_Key, QP number, address or group was received");
-	nothing_for(b, "a wrong Q_Key, QP number, address or group was received");
+	expect_nothing(a, "a wrong Q_Key, QP number, address or group was received");
+	expect_nothing(b, "a wrong Q_Key, QP number, address or group was received");
 	send_one(b, direct, a->qp->qp_num, QKEY, 2);
 	my.to = my.gid;
 	check(take(a, 1000, b->qp->qp_num), "a unicast datagram is no longer received");
@@ -252,10 +252,10 @@ static int rules(void)
 	send_one(b, group, GROUP_QPN, QKEY, 2);
 	check(b->next == 3 || take(b, 1000, 0), "a remaining member received nothing");
 	check(take(blocker, 1000, 0), "a remaining member received nothing");
-	nothing_for(a, "a detached QP received a message");
+	expect_nothing(a, "a detached QP received a message");
 	check(!ibv_detach_mcast(b->qp, &my.group, 0) && !ibv_detach_mcast(blocker->qp, &my.group, 0), "cannot detach");
 	send_one(b, group, GROUP_QPN, QKEY, 3);
-	nothing_for(b, "a detached QP received a message");
+	expect_nothing(b, "a detached QP received a message");
 	check(!ibv_attach_mcast(b->qp, &my.group, 0), "cannot attach after detaching");
 	send_one(a, group, GROUP_QPN, QKEY, 3);
 	check(take(b, 1000, a->qp->qp_num), "received nothing from the group that was joined again");
@@ -280,7 +280,7 @@ static int receiver(void)
 		for (int i = 0; i < 2; i++)
 			check(take(members[i], 20000, 0), "QP %d received %ld of %ld messages", i, n, opt.count);
 	for (int i = 0; i < 2; i++) {
-		nothing_for(members[i], "received more messages than were sent");
+		expect_nothing(members[i], "received more messages than were sent");
 		check(!ibv_detach_mcast(members[i]->qp, &my.group, 0), "cannot detach");
 		end(members[i]);
 	}

@@ -54,7 +54,7 @@ static struct ibv_qp *new_qp(enum ibv_qp_type type, struct ibv_cq *cq, struct ib
 }
 
 /* Moves a QP from RESET to a state, connected to another QP. */
-static void bring(struct ibv_qp *qp, uint32_t to, enum ibv_qp_state state)
+static void move_to(struct ibv_qp *qp, uint32_t to, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attr = { .port_num = 1, .qkey = QKEY, .path_mtu = IBV_MTU_1024, .dest_qp_num = to, .timeout = 14,
 				    .retry_cnt = 7, .rnr_retry = 7, .min_rnr_timer = 1, .max_rd_atomic = 4,
@@ -152,8 +152,8 @@ static void shared_queues(void)
 	for (int i = 0; i < 2; i++) {
 		from[i] = new_qp(IBV_QPT_RC, sent, NULL);
 		to[i] = new_qp(IBV_QPT_RC, cq, srq);
-		bring(to[i], from[i]->qp_num, IBV_QPS_RTS);
-		bring(from[i], to[i]->qp_num, IBV_QPS_RTS);
+		move_to(to[i], from[i]->qp_num, IBV_QPS_RTS);
+		move_to(from[i], to[i]->qp_num, IBV_QPS_RTS);
 	}
 	check(ibv_destroy_srq(srq) == EBUSY, "an SRQ with QPs was destroyed");
 	check(post_recv(to[0], NULL, 0) != 0, "a receive was posted to a QP with an SRQ");
@@ -258,8 +258,8 @@ static void domains(void)
 	check(opened && opened->qp_num == target->qp_num, "ibv_open_qp");
 	open_attr.qp_num = from->qp_num;
 	check(!ibv_open_qp(other, &open_attr) && errno == EINVAL, "opened a QP that is not of the domain");
-	bring(target, from->qp_num, IBV_QPS_RTS);
-	bring(from, target->qp_num, IBV_QPS_RTS);
+	move_to(target, from->qp_num, IBV_QPS_RTS);
+	move_to(from, target->qp_num, IBV_QPS_RTS);
 	into.lkey = mr->lkey;
 	memset(my.at + 3 * LENGTH, 0, LENGTH);
 	memset(my.at + 100 * LENGTH, 0x3c, LENGTH);
@@ -292,8 +292,8 @@ static void resized_cq(void)
 	struct ibv_sge sge = slot(100);
 	int had;
 
-	bring(to, from->qp_num, IBV_QPS_RTS);
-	bring(from, to->qp_num, IBV_QPS_RTS);
+	move_to(to, from->qp_num, IBV_QPS_RTS);
+	move_to(from, to->qp_num, IBV_QPS_RTS);
 	for (int i = 0; i < 12; i++) {
 		struct ibv_send_wr wr = send_wr(i, &sge);
 
@@ -328,8 +328,8 @@ static void failed_sends(enum ibv_qp_type type)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 
-	bring(qp, peer->qp_num, IBV_QPS_RTS);
-	bring(peer, qp->qp_num, IBV_QPS_RTS);
+	move_to(qp, peer->qp_num, IBV_QPS_RTS);
+	move_to(peer, qp->qp_num, IBV_QPS_RTS);
 	for (int i = 0; i < 3; i++)
 		if (type == IBV_QPT_UD) {
 			all[i]->wr.ud.ah = ah;
@@ -376,8 +376,8 @@ static void replies(void)
 	struct ibv_wc wc = { 0 };
 	double until = now() + 10;
 
-	bring(qp, 0, IBV_QPS_RTS);
-	bring(peer, 0, IBV_QPS_RTS);
+	move_to(qp, 0, IBV_QPS_RTS);
+	move_to(peer, 0, IBV_QPS_RTS);
 	sge.length = 100;
 	wr.wr.ud.ah = ah;
 	wr.wr.ud.remote_qpn = peer->qp_num;
@@ -413,8 +413,8 @@ static void established(void)
 	struct ibv_send_wr wr = send_wr(1, &sge);
 	void *object = NULL;
 
-	bring(to, from->qp_num, IBV_QPS_RTR);
-	bring(from, to->qp_num, IBV_QPS_RTS);
+	move_to(to, from->qp_num, IBV_QPS_RTR);
+	move_to(from, to->qp_num, IBV_QPS_RTS);
 	wr.opcode = IBV_WR_RDMA_WRITE;
 	wr.wr.rdma.remote_addr = (uintptr_t)my.at;
 	wr.wr.rdma.rkey = my.mr->rkey;
@@ -437,8 +437,8 @@ static void addressed(struct ibv_mr *mr, uint64_t first, const char *what)
 
 	if (!check(mr != NULL, "%s", what))
 		return;
-	bring(to, from->qp_num, IBV_QPS_RTS);
-	bring(from, to->qp_num, IBV_QPS_RTS);
+	move_to(to, from->qp_num, IBV_QPS_RTS);
+	move_to(from, to->qp_num, IBV_QPS_RTS);
 	memset(my.at, 0, 4 * LENGTH);
 	memset(my.at + 100 * LENGTH, 0x71, LENGTH);
 	wr.opcode = IBV_WR_RDMA_WRITE;

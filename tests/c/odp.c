@@ -61,8 +61,8 @@ static void options(int argc, char **argv)
 }
 
 /* Long timeouts: a side that loses its core for a while must not end the measurement. */
-static const struct wish patient = { .send_wr = 64, .recv_wr = 64, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
-				     .inline_data = 128 };
+static const struct conn_options patient = { .send_wr = 64, .recv_wr = 64, .timeout = 18, .retry_cnt = 7,
+					     .rnr_retry = 7, .inline_data = 128 };
 
 int main(int argc, char **argv)
 {

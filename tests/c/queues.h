@@ -41,14 +41,14 @@ static inline void unsignalled_runs(struct conn *c)
 /* One request more than `max_send_wr` or `max_recv_wr`: ENOMEM, and `bad_wr` points to that request. */
 static inline void full_queues(struct conn *unused)
 {
-	struct wish wish = usual;
+	struct conn_options options = default_options;
 	struct conn c;
 	uint32_t room, recvs = 0;
 
 	(void)unused;
-	wish.send_wr = 16;
-	wish.recv_wr = 24;
-	conn_open(&c, &wish);
+	options.send_wr = 16;
+	options.recv_wr = 24;
+	conn_open(&c, &options);
 	if (client) {
 		struct ibv_send_wr *bad = NULL, *list;
 		struct ibv_sge from = sge(&rig.source, 4096, 16);
@@ -94,7 +94,7 @@ static inline void states(struct conn *unused)
 	struct conn c;
 
 	(void)unused;
-	conn_make(&c, &usual);
+	conn_make(&c, &default_options);
 	check(ibv_modify_qp(c.qp, &attr, IBV_QP_STATE) == EINVAL, "RESET to RTS was possible");
 	attr.qp_state = IBV_QPS_INIT;
 	attr.port_num = 1;
@@ -119,7 +119,7 @@ static inline void flushed(struct conn *unused)
 	struct ibv_send_wr wr = { .wr_id = 77, .sg_list = &data, .num_sge = 1, .opcode = IBV_WR_SEND };
 
 	(void)unused;
-	conn_open(&c, &usual);
+	conn_open(&c, &default_options);
 	for (int i = 0; i < 10; i++)
 		post_recv(&c, i, &data, 1, "flush");
 	barrier();

@@ -11,7 +11,7 @@
 
 /* Bytes around a message that must not change. */
 #define MARGIN 2048
-#define PIECES 32
+#define MAX_SGES 32
 
 struct area {
 	uint8_t *at, *expected;
@@ -37,14 +37,14 @@ static struct rig {
 	struct far { uint64_t source, target; uint32_t source_rkey, target_rkey, max_sge, rd_atomic; } far;
 } rig;
 
-struct wish {
+struct conn_options {
 	int send_wr, recv_wr, timeout, retry_cnt, rnr_retry, channel, inline_data;
 	/* 0: as many READs as both adapters allow, up to 16. rnr_timer is the code plus one; 0: code 12. */
 	int rd_atomic, rnr_timer;
 };
 
-static const struct wish usual = { .send_wr = 64, .recv_wr = 64, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
-				   .inline_data = 128 };
+static const struct conn_options default_options = { .send_wr = 64, .recv_wr = 64, .timeout = 14, .retry_cnt = 7,
+						     .rnr_retry = 7, .inline_data = 128 };
 
 struct conn {
 	struct ibv_comp_channel *channel;
@@ -125,7 +125,7 @@ static inline void rig_open(void)
 	rig.gid_index = opt.gid >= 0 ? opt.gid : find_gid();
 	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, opt.ib_port, rig.gid_index, &rig.gid))
 		die("no GID %d", rig.gid_index);
-	rig.max_sge = rig.attr.max_sge < PIECES ? rig.attr.max_sge : PIECES;
+	rig.max_sge = rig.attr.max_sge < MAX_SGES ? rig.attr.max_sge : MAX_SGES;
 	rig.size = (opt.max + 4 * MARGIN + 4095) & ~4095ul;
 	area_open(&rig.source, all);
 	area_open(&rig.target, all);
@@ -162,9 +162,9 @@ static inline int to_init(struct ibv_qp *qp)
 }
 
 /* The XRC target, and the SRQ that its receives come from. */
-static inline void target_make(struct conn *c, const struct wish *wish)
+static inline void target_make(struct conn *c, const struct conn_options *options)
 {
-	struct ibv_srq_init_attr_ex srq = { .attr = { wish->recv_wr, rig.max_sge, 0 }, .srq_type = IBV_SRQT_XRC };
+	struct ibv_srq_init_attr_ex srq = { .attr = { options->recv_wr, rig.max_sge, 0 }, .srq_type = IBV_SRQT_XRC };
 	struct ibv_qp_init_attr_ex target = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD };
 	uint32_t mine;
 
@@ -179,27 +179,27 @@ static inline void target_make(struct conn *c, const struct wish *wish)
 	exchange(&mine, &c->far_srq, sizeof(mine));
 }
 
-static inline void conn_make(struct conn *c, const struct wish *wish)
+static inline void conn_make(struct conn *c, const struct conn_options *options)
 {
 	struct ibv_qp_init_attr init = { .qp_type = opt.xrc ? IBV_QPT_XRC_SEND : IBV_QPT_RC };
 
 	memset(c, 0, sizeof(*c));
-	if (wish->channel && !(c->channel = ibv_create_comp_channel(rig.context)))
+	if (options->channel && !(c->channel = ibv_create_comp_channel(rig.context)))
 		die("ibv_create_comp_channel: %s", strerror(errno));
-	c->send_cq = ibv_create_cq(rig.context, 4 * wish->send_wr, c, c->channel, 0);
-	c->recv_cq = ibv_create_cq(rig.context, 4 * wish->recv_wr, c, c->channel, 0);
+	c->send_cq = ibv_create_cq(rig.context, 4 * options->send_wr, c, c->channel, 0);
+	c->recv_cq = ibv_create_cq(rig.context, 4 * options->recv_wr, c, c->channel, 0);
 	if (!c->send_cq || !c->recv_cq)
 		die("ibv_create_cq: %s", strerror(errno));
 	init.send_cq = c->send_cq;
 	init.recv_cq = c->recv_cq;
-	init.cap = (struct ibv_qp_cap){ wish->send_wr, opt.xrc ? 0 : wish->recv_wr, rig.max_sge, opt.xrc ? 0 : rig.max_sge,
-					wish->inline_data };
+	init.cap = (struct ibv_qp_cap){ options->send_wr, opt.xrc ? 0 : options->recv_wr, rig.max_sge,
+					opt.xrc ? 0 : rig.max_sge, options->inline_data };
 	c->into = c->qp = ibv_create_qp(rig.pd, &init);
 	if (!c->qp)
 		die("ibv_create_qp: %s", strerror(errno));
 	c->cap = init.cap;
 	if (opt.xrc)
-		target_make(c, wish);
+		target_make(c, options);
 }
 
 struct info {
@@ -209,10 +209,10 @@ struct info {
 
 /* Moves a QP from RESET to RTS. */
 static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info mine, const struct info theirs,
-			      const struct wish *wish)
+			      const struct conn_options *options)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
-	int error, most = wish->rd_atomic ? wish->rd_atomic : 16;
+	int error, most = options->rd_atomic ? options->rd_atomic : 16;
 	int depth = rig.attr.max_qp_init_rd_atom < most ? rig.attr.max_qp_init_rd_atom : most;
 
 	if ((error = to_init(qp)))
@@ -221,7 +221,7 @@ static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info 
 	attr.dest_qp_num = to;
 	attr.rq_psn = theirs.psn;
 	attr.max_dest_rd_atomic = rig.attr.max_qp_rd_atom < most ? rig.attr.max_qp_rd_atom : most;
-	attr.min_rnr_timer = wish->rnr_timer ? wish->rnr_timer - 1 : 12;
+	attr.min_rnr_timer = options->rnr_timer ? options->rnr_timer - 1 : 12;
 	attr.ah_attr.port_num = opt.ib_port;
 	attr.ah_attr.dlid = theirs.lid;
 	attr.ah_attr.is_global = rig.gid_index >= 0;
@@ -235,9 +235,9 @@ static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info 
 		die("to RTR: %s", strerror(error));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = mine.psn;
-	attr.timeout = wish->timeout;
-	attr.retry_cnt = wish->retry_cnt;
-	attr.rnr_retry = wish->rnr_retry;
+	attr.timeout = options->timeout;
+	attr.retry_cnt = options->retry_cnt;
+	attr.rnr_retry = options->rnr_retry;
 	attr.max_rd_atomic = (int)rig.far.rd_atomic < depth ? (int)rig.far.rd_atomic : depth;
 	error = ibv_modify_qp(qp, &attr,
 			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
@@ -246,17 +246,17 @@ static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info 
 		die("to RTS: %s", strerror(error));
 }
 
-static inline void conn_open(struct conn *c, const struct wish *wish)
+static inline void conn_open(struct conn *c, const struct conn_options *options)
 {
 	struct info mine, theirs;
 
-	conn_make(c, wish);
+	conn_make(c, options);
 	mine = (struct info){ c->qp->qp_num, c->into->qp_num, mix(c->qp->qp_num ^ client) & 0xffffff, rig.port.lid,
 			      rig.port.active_mtu, rig.gid };
 	exchange(&mine, &theirs, sizeof(mine));
-	connect_to(c->qp, theirs.into, mine, theirs, wish);
+	connect_to(c->qp, theirs.into, mine, theirs, options);
 	if (opt.xrc)
-		connect_to(c->into, theirs.qpn, mine, theirs, wish);
+		connect_to(c->into, theirs.qpn, mine, theirs, options);
 	barrier();
 }
 

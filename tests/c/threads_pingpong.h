@@ -28,7 +28,7 @@ static struct {
 
 /* A random pause of the program: none, spinning, yielding, or sleeping for up to about two of the adapter's
  * intervals. */
-static void pause_somehow(uint64_t *rng)
+static void random_pause(uint64_t *rng)
 {
 	double until;
 
@@ -130,7 +130,7 @@ static void *pp_play(void *argument)
 		received++;
 		pp_receive(end, wc.wr_id);
 		if (sent < end->rounds) {
-			pause_somehow(&end->rng);
+			random_pause(&end->rng);
 			pp_send(end, sent++);
 		}
 	}

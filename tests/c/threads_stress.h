@@ -239,7 +239,7 @@ static void use_pair(uint64_t *rng, struct ibv_mr *mr)
 }
 
 /* Opens and closes a context with its objects while other threads work. */
-static void visit(void)
+static void open_and_close(void)
 {
 	struct ibv_context *context = open_device();
 	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
@@ -252,7 +252,7 @@ static void visit(void)
 		die("a short-lived context: %s", strerror(errno));
 }
 
-static void *anything(void *argument)
+static void *stress_thread(void *argument)
 {
 	uint64_t number = (uintptr_t)argument, rng = opt.seed ^ number << 40;
 	uint8_t *own = aligned_alloc(4096, 4096);
@@ -265,7 +265,7 @@ static void *anything(void *argument)
 		int what = draw(&rng, 1000);
 
 		if (what == 0)
-			visit();
+			open_and_close();
 		else if (what == 1 && ibv_resize_cq(queue->cq, CQE + draw(&rng, CQE)))
 			die("ibv_resize_cq");
 		else if (what < 40)
@@ -356,7 +356,7 @@ static int stress(void)
 	watch(opt.seconds + 60);
 	stress_open(&rng);
 	for (uintptr_t i = 0; i < (uintptr_t)opt.threads; i++)
-		pthread_create(&threads[i], NULL, anything, (void *)(i + 1));
+		pthread_create(&threads[i], NULL, stress_thread, (void *)(i + 1));
 	sleep(opt.seconds);
 	all.stop = 1;
 	for (int i = 0; i < opt.threads; i++)

@@ -31,12 +31,12 @@ static const struct {
 } cases[] = {
 	{ "sizes", sizes, 0 },
 	{ "inline", inline_data, 0 },
-	{ "pieces", pieces, 0 },
+	{ "pieces", sge_lists, 0 },
 	{ "random", random_operations, 0 },
 	{ "unsignalled", unsignalled_runs, 0 },
 	{ "fence", fences, 0 },
 	{ "atomics", atomics, 0 },
-	{ "crowd", crowd, 0 },
+	{ "crowd", shared_atomic, 0 },
 	{ "changing", read_of_changing_memory, 0 },
 	{ "null region", null_regions, 0 },
 	{ "device memory", device_memory, 0 },
@@ -49,7 +49,7 @@ static const struct {
 	{ "local faults", local_faults, 0 },
 	{ "too long", too_long, 0 },
 	{ "RNR", receiver_not_ready, 0 },
-	{ "retry", nobody_there, 0 },
+	{ "retry", silent_peer, 0 },
 	{ "events", event_driven, 0 },
 };
 
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 	side_open(opt.host, opt.port);
 	rig_open();
 	rng = opt.seed;
-	conn_open(&main_conn, &usual);
+	conn_open(&main_conn, &default_options);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint64_t passed = tally.passed, failed = tally.failed;
 

@@ -45,7 +45,7 @@ static inline void bind_by_request(struct conn *c, struct window *w, size_t offs
 }
 
 /* The client's WRITE through the server's window, on this connection. */
-static inline void through(struct conn *c, struct window *w, enum ibv_wc_status status, const char *what)
+static inline void write_through(struct conn *c, struct window *w, enum ibv_wc_status status, const char *what)
 {
 	struct { uint64_t to, rkey; } mine = { (uintptr_t)rig.target.at + OPEN_AT, w->mw->rkey }, theirs;
 
@@ -100,11 +100,11 @@ static inline void type_2(struct window *w)
 	for (int by_peer = 0; by_peer < 2; by_peer++) {
 		uint32_t theirs;
 
-		conn_open(&c, &usual);
+		conn_open(&c, &default_options);
 		background(&rig.target, 8192, 62);
 		if (!client)
 			bind_by_request(&c, w, OPEN_AT, OPEN_LEN, IBV_WC_SUCCESS, "a window of type 2");
-		through(&c, w, IBV_WC_SUCCESS, "a WRITE through a window of type 2");
+		write_through(&c, w, IBV_WC_SUCCESS, "a WRITE through a window of type 2");
 		probe((uintptr_t)rig.target.at + OPEN_AT, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "another QP");
 		if (!client && by_peer)
 			post_recv(&c, 5, NULL, 0, "a message with invalidate");
@@ -123,10 +123,10 @@ static inline void type_2(struct window *w)
 			succeeds(&c, &wr, IBV_WC_LOCAL_INV, "local invalidate");
 		}
 		barrier();
-		through(&c, w, IBV_WC_REM_ACCESS_ERR, "a WRITE through an invalidated window");
+		write_through(&c, w, IBV_WC_REM_ACCESS_ERR, "a WRITE through an invalidated window");
 		conn_close(&c);
 	}
-	conn_open(&c, &usual);
+	conn_open(&c, &default_options);
 	if (!client)
 		bind_by_request(&c, w, rig.size - 100, 101, IBV_WC_MW_BIND_ERR, "a window beyond its region");
 	conn_close(&c);

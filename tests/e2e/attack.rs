@@ -1,7 +1,7 @@
 //! Impostors: hellos that a third host forges, and programs that bind the slot port of a foreign adapter's QPN or of a
 //! dead peer.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::foreign::{MESSAGES, Server};
 use crate::roce_peer::bind;
 use crate::{fork, killed, trial};
@@ -23,18 +23,20 @@ const FLOOD: Duration = Duration::from_secs(2);
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(Place::Veth, "forged hellos of a third host do not disturb a transfer", forged_hellos),
-        trial(Place::Veth, "a program at the slot port of a foreign adapter's QPN gets no packet", impostor),
-        trial(Place::Loopback, "ACKs of a program at a dead peer's port are ignored", |bed| {
+        trial(Topology::Veth, "forged hellos of a third host do not disturb a transfer", forged_hellos),
+        trial(Topology::Veth, "a program at the slot port of a foreign adapter's QPN gets no packet", impostor),
+        trial(Topology::Loopback, "ACKs of a program at a dead peer's port are ignored", |bed| {
             dead_peer(bed, &[], "takeover")
         }),
-        trial(Place::Loopback, "with ICRC, a program that binds a dead peer's port later gets no packet", |bed| {
+        trial(Topology::Loopback, "with ICRC, a program that binds a dead peer's port later gets no packet", |bed| {
             dead_peer(bed, &["--icrc", "always"], "late-takeover")
         }),
-        trial(Place::Veth, "a process in a dead peer's slot is reachable, and not mistaken for the dead peer", |bed| {
-            successor(bed, "successor")
-        }),
-        trial(Place::Veth, "a process in a dead peer's slot is reachable after the old QP is destroyed", |bed| {
+        trial(
+            Topology::Veth,
+            "a process in a dead peer's slot is reachable, and not mistaken for the dead peer",
+            |bed| successor(bed, "successor"),
+        ),
+        trial(Topology::Veth, "a process in a dead peer's slot is reachable after the old QP is destroyed", |bed| {
             successor(bed, "successor-after-destroy")
         }),
     ]
@@ -193,18 +195,19 @@ fn answer_hellos(trap: &UdpSocket, done: &AtomicBool) -> (usize, usize) {
 
 fn dead_peer(bed: &Bed, options: &[&str], case: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let program = fork::compile("e2e/lives.c", folder.path())?;
+    let program = fork::compile("e2e/dead_peer.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
     let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into(), case.into()];
-    let ended =
-        Child::spawn(&mut bed.weir(Side::A, options, words), "lives.c")?.wait(Duration::from_secs(90))?.success()?;
+    let ended = Child::spawn(&mut bed.weir(Side::A, options, words), "dead_peer.c")?
+        .wait(Duration::from_secs(90))?
+        .success()?;
     ensure!(ended.stdout == "ok\n", "{}", ended.printed());
     Ok(())
 }
 
 /// Only two slots of the namespace are free, so that a new process gets the slot of the dead one.
 fn successor(_: &Bed, case: &str) -> Result<()> {
-    let bed = Bed::new(Place::Veth)?;
+    let bed = Bed::new(Topology::Veth)?;
     let taken: Vec<UdpSocket> = bed.stage.enter(Side::A, || {
         (1..SLOTS - 3).map(|slot| UdpSocket::bind(("0.0.0.0", FIRST_PORT + slot))).collect::<std::io::Result<_>>()
     })??;

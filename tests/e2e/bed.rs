@@ -20,7 +20,7 @@ pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// Where the two programs of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Topology {
     /// Two processes on 127.0.0.1.
     Loopback,
     /// Two network namespaces joined by a veth.
@@ -32,14 +32,14 @@ pub struct Bed {
     pub stage: Stage,
 }
 
-impl Place {
-    pub const ALL: [Place; 2] = [Place::Loopback, Place::Veth];
+impl Topology {
+    pub const ALL: [Topology; 2] = [Topology::Loopback, Topology::Veth];
 
     /// Why this machine cannot provide this place; `None` if it can.
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            Place::Loopback => None,
-            Place::Veth => self.bed().map_or_else(|why| Some(why.as_str()), |bed| bed.stage.loopback_reason()),
+            Topology::Loopback => None,
+            Topology::Veth => self.bed().map_or_else(|why| Some(why.as_str()), |bed| bed.stage.loopback_reason()),
         }
     }
 
@@ -51,20 +51,20 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Place::Loopback => "loopback",
-            Place::Veth => "veth",
+            Topology::Loopback => "loopback",
+            Topology::Veth => "veth",
         })
     }
 }
 
 impl Bed {
-    pub fn new(place: Place) -> Result<Bed> {
-        let stage = match place {
-            Place::Loopback => Stage::loopback()?,
-            Place::Veth => Stage::new(9000)?,
+    pub fn new(topology: Topology) -> Result<Bed> {
+        let stage = match topology {
+            Topology::Loopback => Stage::loopback()?,
+            Topology::Veth => Stage::new(9000)?,
         };
         Ok(Bed { stage })
     }

@@ -1,7 +1,7 @@
 //! `weir bench` of on-demand paging: runs to its end, prints all rows and figures, and says that it needs root.
 
-use crate::bed::{Bed, Place, WEIR};
-use crate::users::{NOBODY, readable_copy};
+use crate::bed::{Bed, Topology, WEIR};
+use crate::users::{UNPRIVILEGED_USER, readable_copy};
 use crate::{needing_root, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -12,8 +12,8 @@ use weir_cli::stage::{Child, Side};
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
-        trial(Place::Loopback, "weir bench odp prints its rows and writes a figure", odp),
-        needing_root(trial(Place::Loopback, "weir bench out-of-core needs root", root_only), root),
+        trial(Topology::Loopback, "weir bench odp prints its rows and writes a figure", odp),
+        needing_root(trial(Topology::Loopback, "weir bench out-of-core needs root", root_only), root),
     ]
 }
 
@@ -44,7 +44,11 @@ fn odp(bed: &Bed) -> Result<()> {
 fn root_only(bed: &Bed) -> Result<()> {
     let copy = readable_copy()?;
     let mut command = bed.bare(Side::A, "setpriv");
-    command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]);
+    command.args([
+        format!("--reuid={UNPRIVILEGED_USER}"),
+        format!("--regid={UNPRIVILEGED_USER}"),
+        "--clear-groups".into(),
+    ]);
     command.current_dir("/").arg(copy.path().join("weir")).args(["bench", "out-of-core"]);
     let ended = Child::spawn(&mut command, "weir bench")?.wait(Duration::from_secs(10))?;
     ensure!(!ended.status.success() && ended.stderr.contains("needs root"), "{}", ended.printed());

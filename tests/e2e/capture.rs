@@ -1,6 +1,6 @@
 //! Files of `--capture`: tshark and Weir parse them alike, and they hold the packets that crossed the wire.
 
-use crate::bed::{Bed, FAULTS, Place};
+use crate::bed::{Bed, FAULTS, Topology};
 use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -13,14 +13,14 @@ const PROGRAMS: &[&str] =
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         for program in PROGRAMS {
             for faults in [None, Some(format!("{FAULTS},seed=3"))] {
                 let name = format!(
                     "tshark reads a capture of {program}{}",
                     if faults.is_some() { " with faults" } else { "" }
                 );
-                trials.push(trial(place, &name, move |bed| agrees(bed, program, faults.as_deref())));
+                trials.push(trial(topology, &name, move |bed| agrees(bed, program, faults.as_deref())));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The `weir` command: exit codes, output, environment and errors.
 
-use crate::bed::{Bed, Place, WEIR, library};
+use crate::bed::{Bed, Topology, WEIR, library};
 use crate::{needing_root, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -14,18 +14,26 @@ use weir_cli::stage::{Child, Finished, Side};
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
-        trial(Place::Loopback, "weir run has the exit codes of env", exit_codes),
-        trial(Place::Loopback, "every command ends by SIGPIPE at a closed pipe, without an error message", closed_pipe),
-        trial(Place::Loopback, "weir run passes on the disposition of SIGPIPE and the signal mask unchanged", signals),
-        trial(Place::Loopback, "an empty variable counts as unset", empty_variables),
-        trial(Place::Loopback, "an error names the variable that holds the wrong value", wrong_variables),
-        needing_root(trial(Place::Loopback, "weir run refuses a setuid program", setuid), root),
-        trial(Place::Loopback, "weir env makes the programs of a shell load the library", env),
-        trial(Place::Loopback, "weir devices lists weir_lo last, with its GID", devices),
-        trial(Place::Veth, "weir devices lists the interfaces of its namespace", devices_of_a_namespace),
-        trial(Place::Veth, "an error about lo being down says how to bring it up", lo_down),
-        trial(Place::Loopback, "weir profiles lists all, explains one, and reports the error in a file", profiles),
-        trial(Place::Loopback, "a program that does not use RDMA gets no thread, socket or output", inert),
+        trial(Topology::Loopback, "weir run has the exit codes of env", exit_codes),
+        trial(
+            Topology::Loopback,
+            "every command ends by SIGPIPE at a closed pipe, without an error message",
+            closed_pipe,
+        ),
+        trial(
+            Topology::Loopback,
+            "weir run passes on the disposition of SIGPIPE and the signal mask unchanged",
+            signals,
+        ),
+        trial(Topology::Loopback, "an empty variable counts as unset", empty_variables),
+        trial(Topology::Loopback, "an error names the variable that holds the wrong value", wrong_variables),
+        needing_root(trial(Topology::Loopback, "weir run refuses a setuid program", setuid), root),
+        trial(Topology::Loopback, "weir env makes the programs of a shell load the library", env),
+        trial(Topology::Loopback, "weir devices lists weir_lo last, with its GID", devices),
+        trial(Topology::Veth, "weir devices lists the interfaces of its namespace", devices_of_a_namespace),
+        trial(Topology::Veth, "an error about lo being down says how to bring it up", lo_down),
+        trial(Topology::Loopback, "weir profiles lists all, explains one, and reports the error in a file", profiles),
+        trial(Topology::Loopback, "a program that does not use RDMA gets no thread, socket or output", inert),
     ]
 }
 
@@ -34,7 +42,7 @@ fn weir(bed: &Bed, options: &[&str], words: &[&str]) -> Result<Finished> {
 }
 
 fn exit_codes(bed: &Bed) -> Result<()> {
-    for (options, words, code, said) in [
+    for (options, words, code, message) in [
         (&[][..], &["sh", "-c", "exit 7"][..], 7, ""),
         (&[], &["no-such-program"], 127, "no-such-program"),
         (&[], &["/etc/passwd"], 126, "/etc/passwd"),
@@ -46,8 +54,8 @@ fn exit_codes(bed: &Bed) -> Result<()> {
         let ended = weir(bed, options, words)?;
         ensure!(ended.status.code() == Some(code), "{words:?} {options:?}: not {code}\n{}", ended.printed());
         ensure!(
-            ended.stderr.contains(said),
-            "{words:?} {options:?}: `{said}` is missing from stderr\n{}",
+            ended.stderr.contains(message),
+            "{words:?} {options:?}: `{message}` is missing from stderr\n{}",
             ended.printed()
         );
     }
@@ -72,9 +80,9 @@ fn closed_pipe(bed: &Bed) -> Result<()> {
         drop(reader);
         let mut command = bed.bare(Side::A, WEIR);
         let ended = command.args(line.split(' ')).stdout(writer).stderr(Stdio::piped()).output()?;
-        let said = String::from_utf8_lossy(&ended.stderr);
-        ensure!(ended.status.signal() == Some(libc::SIGPIPE), "weir {line}: {} {said}", ended.status);
-        ensure!(!said.contains("panicked"), "weir {line}: {said}");
+        let message = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.signal() == Some(libc::SIGPIPE), "weir {line}: {} {message}", ended.status);
+        ensure!(!message.contains("panicked"), "weir {line}: {message}");
     }
     Ok(())
 }
@@ -188,7 +196,7 @@ fn devices_of_a_namespace(bed: &Bed) -> Result<()> {
 /// Runs in new namespaces in which lo is down, so it needs the same privilege as a veth.
 fn lo_down(bed: &Bed) -> Result<()> {
     let weir = crate::bed::WEIR;
-    for (script, said) in [
+    for (script, message) in [
         (format!("{weir} devices"), "`ip link set lo up`"),
         (format!("{weir} run --log warn -- ibv_devices"), "`ip link set lo up`"),
         (format!("ip link set lo up && ip link set lo down && {weir} devices"), "`ip link set lo up`"),
@@ -202,8 +210,8 @@ fn lo_down(bed: &Bed) -> Result<()> {
             .wait(Duration::from_secs(10))?
             .success()?;
         ensure!(
-            (ended.stdout.clone() + &ended.stderr).contains(said),
-            "{script}: `{said}` is missing\n{}",
+            (ended.stdout.clone() + &ended.stderr).contains(message),
+            "{script}: `{message}` is missing\n{}",
             ended.printed()
         );
     }
@@ -219,7 +227,7 @@ fn profiles(bed: &Bed) -> Result<()> {
     };
     let mine = write("mine.toml", "about = \"long timeouts\"\nbase = \"connectx4\"\n[ack_timeout]\nfactor = [3, 4]\n")?;
     let wrong = write("wrong.toml", "[ack_timeout]\nfaktor = 3\n")?;
-    for (words, good, said) in [
+    for (words, good, message) in [
         (&["profiles"][..], true, &["ideal", "connectx3", "connectx4", "connectx5", "connectx6"][..]),
         (&["profiles", "connectx4"], true, &["[damming]", "least_exponent", "T fig 4.5"]),
         (&["profiles", "connectx4", "--json"], true, &["\"key\": \"damming.on\"", "\"source\""]),
@@ -231,7 +239,11 @@ fn profiles(bed: &Bed) -> Result<()> {
             Child::spawn(bed.bare(Side::A, WEIR).args(words), "weir profiles")?.wait(Duration::from_secs(10))?;
         ensure!(ended.status.success() == good, "{words:?}\n{}", ended.printed());
         let text = if good { &ended.stdout } else { &ended.stderr };
-        ensure!(said.iter().all(|part| text.contains(part)), "{words:?}: not all of {said:?}\n{}", ended.printed());
+        ensure!(
+            message.iter().all(|part| text.contains(part)),
+            "{words:?}: not all of {message:?}\n{}",
+            ended.printed()
+        );
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `ending.c`: a receiver that ends as soon as it has received a message.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::{fork, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -9,7 +9,7 @@ use weir_cli::stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
     let name = "a receiver that ends as soon as it has a message does not fail the send of its peer";
-    Place::ALL.map(|place| trial(place, name, ends)).into()
+    Topology::ALL.map(|topology| trial(topology, name, ends)).into()
 }
 
 fn ends(bed: &Bed) -> Result<()> {

@@ -13,7 +13,7 @@ const SENT: usize = 100;
 
 /// Adds a seed to a specification so that at least one of the first [`SENT`] datagrams is lost. Each number gives
 /// another seed. The fate of a datagram depends only on the seed and on the number of datagrams before it.
-pub fn certain(spec: &str, number: u64) -> String {
+pub fn with_losing_seed(spec: &str, number: u64) -> String {
     let seeds = (number << 20..).map(|seed| format!("{spec},seed={seed}"));
     seeds.into_iter().find(|seeded| losses(seeded) > 0).expect("some seed loses a datagram")
 }
@@ -26,26 +26,26 @@ fn losses(spec: &str) -> u64 {
         outbox.groups.push(Group { start, len: 1, segment: 1, ..Group::new((address, 1).into(), address, 0) });
     }
     outbox.len = SENT;
-    let mut faults = Faults::new(Nowhere, &spec);
-    faults.send(&outbox).expect("`Nowhere` does not fail");
+    let mut faults = Faults::new(NullCarrier, &spec);
+    faults.send(&outbox).expect("`NullCarrier` does not fail");
     faults.outgoing().lost
 }
 
 /// Checks that fault injection lost datagrams of a program that ran with `--log info`.
-pub fn happened(ended: &Finished) -> Result<()> {
-    let said = ended.stderr.lines().find_map(|line| line.split_once(": faults of seed "));
-    let said = said.with_context(|| format!("no log line with the counts of faults\n{}", ended.printed()))?.1;
-    let count = |after: &str| said.split_once(after).and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
+pub fn ensure_losses(ended: &Finished) -> Result<()> {
+    let line = ended.stderr.lines().find_map(|line| line.split_once(": faults of seed "));
+    let line = line.with_context(|| format!("no log line with the counts of faults\n{}", ended.printed()))?.1;
+    let count = |after: &str| line.split_once(after).and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
     let (datagrams, lost): (Option<usize>, Option<usize>) = (count(" datagrams:"), count(" lost,"));
-    ensure!(datagrams >= Some(SENT), "{said}");
-    ensure!(lost > Some(0), "fault injection lost no datagram: {said}");
+    ensure!(datagrams >= Some(SENT), "{line}");
+    ensure!(lost > Some(0), "fault injection lost no datagram: {line}");
     Ok(())
 }
 
 /// A carrier that discards what it sends and receives nothing.
-struct Nowhere;
+struct NullCarrier;
 
-impl Carrier for Nowhere {
+impl Carrier for NullCarrier {
     fn send(&mut self, _outbox: &Outbox) -> io::Result<()> {
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A stateless firewall that blocks Weir's slot ports in one direction: programs still run, through port 4791.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::trial;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -17,14 +17,14 @@ pub fn trials() -> Vec<Trial> {
     let closed = [(Side::A, "the server's"), (Side::B, "the client's")];
     let trials = closed.map(|(side, owner)| {
         let name = format!("with the slot ports blocked on {owner} side, port 4791 is used");
-        trial(Place::Veth, &name, move |_| one_way(side))
+        trial(Topology::Veth, &name, move |_| one_way(side))
     });
-    let ignored = Place::Veth.missing().is_some() || !installed;
+    let ignored = Topology::Veth.missing().is_some() || !installed;
     trials.map(|trial| trial.with_ignored_flag(ignored)).into()
 }
 
 fn one_way(closed: Side) -> Result<()> {
-    let bed = Bed::new(Place::Veth)?;
+    let bed = Bed::new(Topology::Veth)?;
     let words = ["-A", "INPUT", "-p", "udp", "--dport", "20480:21503", "-j", "DROP"];
     let mut command = bed.stage.command(closed, weir_cli::stage::locate(TOOL)?);
     Child::spawn(command.args(words), TOOL)?.wait(Duration::from_secs(10))?.success()?;

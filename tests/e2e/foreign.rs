@@ -3,7 +3,7 @@
 //!
 //! The peer does the TCP exchange of `ibv_rc_pingpong`, then sends hand-made RoCEv2 packets; the pingpong echoes them.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::roce_peer::{End, RocePeer, bind};
 use crate::trial;
 use anyhow::{Context, Result, ensure};
@@ -25,21 +25,21 @@ const DATAGRAM: usize = 999;
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(Place::Veth, "a peer without Weir reaches a process", |bed| alone(bed, false)),
-        trial(Place::Veth, "a peer without Weir reaches a process over IPv6", |bed| alone(bed, true)),
-        trial(Place::Veth, "datagrams of an unbound peer without Weir reach a process", |bed| datagrams(bed, false)),
-        trial(Place::Veth, "datagrams of an unbound peer without Weir reach a process over IPv6", |bed| {
+        trial(Topology::Veth, "a peer without Weir reaches a process", |bed| one_process(bed, false)),
+        trial(Topology::Veth, "a peer without Weir reaches a process over IPv6", |bed| one_process(bed, true)),
+        trial(Topology::Veth, "datagrams of an unbound peer without Weir reach a process", |bed| datagrams(bed, false)),
+        trial(Topology::Veth, "datagrams of an unbound peer without Weir reach a process over IPv6", |bed| {
             datagrams(bed, true)
         }),
-        trial(Place::Veth, "packets on 4791 reach another process of the address", handed_over),
-        trial(Place::Veth, "port 4791 is open before the first packet of a peer without Weir", first_packets),
-        trial(Place::Veth, "a burst on 4791 reaches another process of the address without loss", burst),
-        trial(Place::Veth, "the log says once that another program holds port 4791", logged_once),
-        trial(Place::Veth, "another process takes over port 4791 of a killed process", taken_over),
+        trial(Topology::Veth, "packets on 4791 reach another process of the address", handed_over),
+        trial(Topology::Veth, "port 4791 is open before the first packet of a peer without Weir", first_packets),
+        trial(Topology::Veth, "a burst on 4791 reaches another process of the address without loss", burst),
+        trial(Topology::Veth, "the log says once that another program holds port 4791", logged_once),
+        trial(Topology::Veth, "another process takes over port 4791 of a killed process", taken_over),
     ]
 }
 
-fn alone(bed: &Bed, ipv6: bool) -> Result<()> {
+fn one_process(bed: &Bed, ipv6: bool) -> Result<()> {
     let server = Server::start(bed, ipv6)?;
     let socket = bind(&bed.stage, Side::B, server.peer_address)?;
     let mut connection = server.connect(bed, &socket, 0x71)?;
@@ -85,7 +85,7 @@ fn first_packets(bed: &Bed) -> Result<()> {
     let server = Server::unreliable(bed, SIZE)?;
     let socket = bind(&bed.stage, Side::B, server.peer_address)?;
     let mut connection = server.connect(bed, &socket, 0x71)?;
-    connection.peer.throw(&[7; SIZE])?;
+    connection.peer.send_without_retransmission(&[7; SIZE])?;
     connection.has_received()
 }
 
@@ -97,7 +97,7 @@ fn burst(bed: &Bed) -> Result<()> {
     first.messages(0..10)?;
     for (server, qpn) in servers.into_iter().zip(0x72..) {
         let mut connection = server.connect(bed, &socket, qpn)?;
-        connection.peer.throw(&[7; BURST])?;
+        connection.peer.send_without_retransmission(&[7; BURST])?;
         connection.has_received()?;
     }
     Ok(())
@@ -108,16 +108,16 @@ fn logged_once(bed: &Bed) -> Result<()> {
     let server = Server::run_with(bed, &["--log", "warn"], false, "ibv_rc_pingpong", &[])?;
     let socket = bind(&bed.stage, Side::B, server.peer_address)?;
     let mut connection = server.connect(bed, &socket, 0x71)?;
-    let said = "another program has UDP port 4791";
+    let warning = "another program has UDP port 4791";
     let until = Instant::now() + SOON;
-    while !connection.child.printed()?.contains(said) {
+    while !connection.child.printed()?.contains(warning) {
         ensure!(Instant::now() < until, "no warning about port 4791: {}", connection.child.printed()?);
         std::thread::sleep(Duration::from_millis(10));
     }
     // The process tries to bind the port every 50 ms.
     std::thread::sleep(Duration::from_millis(300));
     let printed = connection.child.printed()?;
-    ensure!(printed.matches(said).count() == 1, "more than one warning about port 4791: {printed}");
+    ensure!(printed.matches(warning).count() == 1, "more than one warning about port 4791: {printed}");
     drop(other);
     Ok(())
 }
@@ -229,7 +229,7 @@ impl ConnectedServer<'_> {
 
     /// The pingpong has received all messages and exits with status 0; it has retransmitted all dropped packets.
     pub fn end(self) -> Result<()> {
-        let (dropped, again) = (self.peer.dropped, self.peer.came_again);
+        let (dropped, again) = (self.peer.dropped, self.peer.retransmitted);
         ensure!(
             dropped == MESSAGES / 10 && again == dropped,
             "{dropped} packets were dropped, {again} of them were retransmitted"

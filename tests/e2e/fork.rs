@@ -1,6 +1,6 @@
 //! A process that forks while it uses RDMA.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -11,8 +11,12 @@ use weir_cli::stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials: Vec<_> =
-        Place::ALL.map(|place| trial(place, "a forked child does not disturb its parent", forks)).into();
-    trials.push(trial(Place::Loopback, "a child forked while other threads use verbs does not hang", forks_while_busy));
+        Topology::ALL.map(|topology| trial(topology, "a forked child does not disturb its parent", forks)).into();
+    trials.push(trial(
+        Topology::Loopback,
+        "a child forked while other threads use verbs does not hang",
+        forks_while_busy,
+    ));
     trials
 }
 

@@ -1,6 +1,6 @@
 //! Connected processes without traffic use no CPU.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::trial;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -16,8 +16,8 @@ const ALLOWED: Duration = Duration::from_millis(20);
 pub fn trials() -> Vec<Trial> {
     let programs = ["ib_send_lat", "ib_write_bw -q 16", "ib_send_bw -e"];
     let name = |program| format!("{program}, connected and idle, uses no CPU");
-    let each = programs.into_iter().flat_map(|program| Place::ALL.map(|place| (place, program)));
-    each.map(|(place, program)| trial(place, &name(program), move |bed| idle(bed, program))).collect()
+    let each = programs.into_iter().flat_map(|program| Topology::ALL.map(|topology| (topology, program)));
+    each.map(|(topology, program)| trial(topology, &name(program), move |bed| idle(bed, program))).collect()
 }
 
 fn idle(bed: &Bed, program: &str) -> Result<()> {

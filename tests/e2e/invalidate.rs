@@ -1,6 +1,6 @@
 //! `tests/c/invalidate.c`: ODP memory is unmapped or changed while transfers between two processes access it.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::{fork, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -28,7 +28,7 @@ const RUNS: &[(&str, &str, &[&str])] = &[
 
 pub fn trials() -> Vec<Trial> {
     let each = |&(name, line, options): &(&'static str, &'static str, &'static [&'static str])| {
-        trial(Place::Loopback, &format!("on-demand memory: {name}"), move |bed| run(bed, line, options))
+        trial(Topology::Loopback, &format!("on-demand memory: {name}"), move |bed| run(bed, line, options))
     };
     RUNS.iter().map(each).collect()
 }

@@ -2,7 +2,7 @@
 //! filter that refuses every system call newer than Linux 4.18. Also the log message about packets that the kernel
 //! does not send.
 
-use crate::bed::{Bed, Place, WEIR};
+use crate::bed::{Bed, Topology, WEIR};
 use crate::killed::running_pair;
 use crate::trial;
 use crate::verify::verify_with;
@@ -28,18 +28,18 @@ pub fn trials() -> Vec<Trial> {
         .into_iter()
         .map(|(name, weir, options)| {
             let name = format!("every byte and status {name}");
-            trial(Place::Veth, &name, move |bed| verify_with(bed, weir, options, false, |_| ()))
+            trial(Topology::Veth, &name, move |bed| verify_with(bed, weir, options, false, |_| ()))
         })
         .collect();
     for (name, ipv6, options) in [("", true, "-s 35"), (" without IPv6, with ODP memory", false, "-s 36 -o 1")] {
         let name = format!("every byte and status on an old kernel{name}");
-        let old = move |command: &mut Command| old_kernel::beneath(command, ipv6);
-        trials.push(trial(Place::Veth, &name, move |bed| verify_with(bed, &[], options, false, old)));
+        let old = move |command: &mut Command| old_kernel::run_on_old_kernel(command, ipv6);
+        trials.push(trial(Topology::Veth, &name, move |bed| verify_with(bed, &[], options, false, old)));
     }
-    trials.push(trial(Place::Veth, "perftest ib_write_bw without any feature", perftest_without));
-    trials.push(trial(Place::Veth, "perftest ib_write_bw on an old kernel", perftest_on_an_old_kernel));
-    trials.push(trial(Place::Loopback, "weir devices lists the features in use, and why others are not", features));
-    trials.push(trial(Place::Veth, "an MTU that shrinks below the path MTU of a QP is logged once", shrunken_mtu));
+    trials.push(trial(Topology::Veth, "perftest ib_write_bw without any feature", perftest_without));
+    trials.push(trial(Topology::Veth, "perftest ib_write_bw on an old kernel", perftest_on_an_old_kernel));
+    trials.push(trial(Topology::Loopback, "weir devices lists the features in use, and why others are not", features));
+    trials.push(trial(Topology::Veth, "an MTU that shrinks below the path MTU of a QP is logged once", shrunken_mtu));
     trials
 }
 
@@ -56,7 +56,7 @@ fn perftest_on_an_old_kernel(bed: &Bed) -> Result<()> {
     let command = |side: Side| {
         let line = PERFTEST.replace("{dev}", &bed.stage.device(side)).replace("{port}", &port.to_string());
         let mut command = bed.weir(side, &["--patience", "5"], line.split_whitespace());
-        old_kernel::beneath(&mut command, false);
+        old_kernel::run_on_old_kernel(&mut command, false);
         command
     };
     let mut client = command(Side::B);
@@ -73,9 +73,9 @@ fn features(bed: &Bed) -> Result<()> {
         Child::spawn(&mut command, "weir devices")?.wait(Duration::from_secs(10))
     };
     let ended = devices("udp-gro,madv-populate")?.success()?;
-    for said in ["not udp-gro (WEIR_WITHOUT): ", "not udp-segment (it goes with udp-gro): ", "not madv-populate (WEIR_"]
+    for line in ["not udp-gro (WEIR_WITHOUT): ", "not udp-segment (it goes with udp-gro): ", "not madv-populate (WEIR_"]
     {
-        ensure!(ended.stdout.contains(said), "`{said}` is missing\n{}", ended.printed());
+        ensure!(ended.stdout.contains(line), "`{line}` is missing\n{}", ended.printed());
     }
     let wrong = devices("udp-gso")?;
     ensure!(!wrong.status.success() && wrong.stderr.contains("udp-segment"), "{}", wrong.printed());
@@ -85,15 +85,15 @@ fn features(bed: &Bed) -> Result<()> {
     ensure!(names.join(",") == ALL, "{json}");
     let mut command = bed.weir(Side::A, &["--without", "udp-gso"], ["true"]);
     let refused = Child::spawn(&mut command, "weir run")?.wait(Duration::from_secs(10))?;
-    let said = ["--without", "udp-gso", "udp-segment"].iter().all(|part| refused.stderr.contains(part));
-    ensure!(refused.status.code() == Some(125) && said, "{}", refused.printed());
+    let names_both = ["--without", "udp-gso", "udp-segment"].iter().all(|part| refused.stderr.contains(part));
+    ensure!(refused.status.code() == Some(125) && names_both, "{}", refused.printed());
     Ok(())
 }
 
 /// The MTU of the interface shrinks below the packet size of connected QPs. The QPs fail, and the log says why.
 fn shrunken_mtu(_: &Bed) -> Result<()> {
     // New namespaces, because other trials depend on the MTU of the shared ones.
-    let bed = &Bed::new(Place::Veth)?;
+    let bed = &Bed::new(Topology::Veth)?;
     let (_server, client) = running_pair(bed, &["--log", "warn"], "ib_write_bw -m 4096", 14)?;
     let interface = bed.stage.interface(Side::B);
     let mut shrink = bed.stage.command(Side::B, "ip");

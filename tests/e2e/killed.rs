@@ -1,7 +1,7 @@
 //! A peer that dies by SIGKILL: the other side reports retry exceeded in the time that its QP attributes give, and no
 //! socket is left. A peer that is stopped for a while: the other side waits for it.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::trial;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -17,20 +17,20 @@ const SLACK: Duration = Duration::from_millis(1500);
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         for timeout in [14, 16] {
             for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
                 let name =
                     format!("SIGKILL of a server of {program} -u {timeout} makes the client report retry exceeded");
-                trials.push(trial(place, &name, move |bed| killed_server(bed, program, timeout)));
+                trials.push(trial(topology, &name, move |bed| killed_server(bed, program, timeout)));
             }
         }
     }
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         let name = "the client of ib_write_bw survives a server that is stopped for a second";
-        trials.push(trial(place, name, paused_server));
+        trials.push(trial(topology, name, paused_server));
     }
-    trials.push(trial(Place::Veth, "processes that end or are killed leave no sockets", nothing_left));
+    trials.push(trial(Topology::Veth, "processes that end or are killed leave no sockets", nothing_left));
     trials
 }
 
@@ -95,7 +95,7 @@ pub fn running_pair(bed: &Bed, weir: &[&str], program: &str, timeout: u32) -> Re
 }
 
 fn nothing_left(_: &Bed) -> Result<()> {
-    let bed = &Bed::new(Place::Veth)?;
+    let bed = &Bed::new(Topology::Veth)?;
     let before = sockets(bed)?;
     ensure!(before.is_empty(), "sockets in new namespaces: {before:?}");
     bed.pair(&[], "ib_send_lat -F -d {dev} -p {port} -n 100", Duration::from_secs(20))?;

@@ -1,7 +1,7 @@
 //! Runs real programs on the built library: two processes on one address, and two processes in two network namespaces.
 //!
 //! `make test` builds the library first. By hand: `make build`, then `cargo test -p weir-cli --test e2e -- FILTER`.
-//! Each test is a [`Trial`], named `place/what`. The trials run one after another unless `--test-threads` is given,
+//! Each test is a [`Trial`], named `topology/what`. The trials run one after another unless `--test-threads` is given,
 //! because some of them measure time.
 
 mod attack;
@@ -30,7 +30,7 @@ mod transports;
 mod users;
 mod verify;
 
-use bed::{Bed, Place};
+use bed::{Bed, Topology};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn trials(whole: bool) -> Vec<Trial> {
-    if let Some(why) = Place::Veth.missing() {
+    if let Some(why) = Topology::Veth.missing() {
         eprintln!("tests between two namespaces are ignored: {why}");
     }
     [
@@ -80,9 +80,9 @@ fn trials(whole: bool) -> Vec<Trial> {
 }
 
 /// A trial in a place; ignored where this machine cannot provide the place.
-fn trial(place: Place, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
-    let run = move || test(place.bed()?).map_err(|error| Failed::from(format!("{error:#}")));
-    needing_root(Trial::test(format!("{place}/{name}"), run), place.missing().is_none())
+fn trial(topology: Topology, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
+    let run = move || test(topology.bed()?).map_err(|error| Failed::from(format!("{error:#}")));
+    needing_root(Trial::test(format!("{topology}/{name}"), run), topology.missing().is_none())
 }
 
 /// Ignores the trial with the reason "needs root" unless `available`.

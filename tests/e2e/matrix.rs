@@ -3,7 +3,7 @@
 //! `make test-all` runs the whole matrix. `make test` runs each program without options in all four cells (place,
 //! faults), and each of its options in one cell. The cells are assigned round-robin.
 
-use crate::bed::{FAULTS, Place};
+use crate::bed::{FAULTS, Topology};
 use crate::faults;
 use crate::trial;
 use anyhow::ensure;
@@ -43,10 +43,11 @@ const ALL_SIZES: usize = 23;
 
 /// The whole matrix if `whole`, otherwise the trials of every run.
 pub fn trials(whole: bool) -> Vec<Trial> {
-    let cells: Vec<(Place, bool)> = Place::ALL.into_iter().flat_map(|place| [(place, false), (place, true)]).collect();
+    let cells: Vec<(Topology, bool)> =
+        Topology::ALL.into_iter().flat_map(|topology| [(topology, false), (topology, true)]).collect();
     let mut trials = vec![];
     let mut number = 0;
-    for (cell, &(place, faulty)) in cells.iter().enumerate() {
+    for (cell, &(topology, faulty)) in cells.iter().enumerate() {
         for (nth, program) in PROGRAMS.iter().enumerate() {
             for (option, options) in COMMON.iter().chain(program.options).enumerate() {
                 // Each trial has its own seed, which is the same in every run.
@@ -60,7 +61,7 @@ pub fn trials(whole: bool) -> Vec<Trial> {
                 let turn = (nth + option) % cells.len();
                 let turn = if never_with_faults && cells[turn].1 { turn - 1 } else { turn };
                 if whole || options.is_empty() || turn == cell {
-                    trials.push(perftest_trial(place, program.name, options, faulty.then_some(number)));
+                    trials.push(perftest_trial(topology, program.name, options, faulty.then_some(number)));
                 }
             }
         }
@@ -68,7 +69,7 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
-fn perftest_trial(place: Place, program: &'static str, options: &'static str, number: Option<u64>) -> Trial {
+fn perftest_trial(topology: Topology, program: &'static str, options: &'static str, number: Option<u64>) -> Trial {
     let all_sizes = options.ends_with("-a");
     // Small numbers, so that the whole matrix takes minutes; -a moves 16 MiB per iteration.
     let iterations = if all_sizes { 5 } else { 200 };
@@ -76,8 +77,8 @@ fn perftest_trial(place: Place, program: &'static str, options: &'static str, nu
     if number.is_some() {
         name += " with faults";
     }
-    trial(place, &name, move |bed| {
-        let spec = number.map(|number| faults::certain(FAULTS, number));
+    trial(topology, &name, move |bed| {
+        let spec = number.map(|number| faults::with_losing_seed(FAULTS, number));
         // -F: no warning of perftest about varying CPU frequencies.
         let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
         let outcome = match &spec {
@@ -92,7 +93,7 @@ fn perftest_trial(place: Place, program: &'static str, options: &'static str, nu
             outcome.client.printed()
         );
         if spec.is_some() {
-            faults::happened(&outcome.client)?;
+            faults::ensure_losses(&outcome.client)?;
         }
         Ok(())
     })

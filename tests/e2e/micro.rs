@@ -1,7 +1,7 @@
 //! The papers' micro-benchmark: bytes and completions of `weir-micro`, and live runs with flaws compared to the
 //! simulator.
 
-use crate::bed::{Bed, Place, WEIR, library};
+use crate::bed::{Bed, Topology, WEIR, library};
 use crate::trial;
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::{Failed, Trial};
@@ -19,9 +19,9 @@ const SERVER: Sides = Sides { client: false, server: true };
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(Place::Loopback, "weir-micro: every operation, with ODP memory, over several QPs", every_operation),
-        trial(Place::Loopback, "weir-micro reports wrong arguments and an adapter without ODP", exit_codes),
-        trial(Place::Loopback, "weir lab micro reports a live run, and the commands to repeat it by hand", command),
+        trial(Topology::Loopback, "weir-micro: every operation, with ODP memory, over several QPs", every_operation),
+        trial(Topology::Loopback, "weir-micro reports wrong arguments and an adapter without ODP", exit_codes),
+        trial(Topology::Loopback, "weir lab micro reports a live run, and the commands to repeat it by hand", command),
         staged("two READs stall under connectx4, one does not", damming),
         staged("live as simulated: intervals at which READs are dammed", damming_range),
         staged("live as simulated: ACK timeouts", timeout),
@@ -66,21 +66,21 @@ fn every_operation(bed: &Bed) -> Result<()> {
 
 fn exit_codes(bed: &Bed) -> Result<()> {
     let program = library().join("weir-micro");
-    let alone = |words: &str, profile: &str| -> Result<Finished> {
+    let one_side = |words: &str, profile: &str| -> Result<Finished> {
         let words = std::iter::once(program.display().to_string()).chain(words.split_whitespace().map(str::to_owned));
         Child::spawn(&mut bed.weir(Side::A, &["--profile", profile], words), "weir-micro")?
             .wait(Duration::from_secs(15))
     };
-    for (words, said) in [
+    for (words, message) in [
         ("--size 0 127.0.0.1", "--size"),
         ("--interval 3h 127.0.0.1", "`3h` is no time"),
         ("--operation reed 127.0.0.1", "`reed`"),
         ("one two", "one host"),
     ] {
-        let ended = alone(words, "ideal")?;
-        ensure!(ended.status.code() == Some(2) && ended.stderr.contains(said), "{words}: {}", ended.printed());
+        let ended = one_side(words, "ideal")?;
+        ensure!(ended.status.code() == Some(2) && ended.stderr.contains(message), "{words}: {}", ended.printed());
     }
-    let help = alone("--help", "ideal")?.success()?;
+    let help = one_side("--help", "ideal")?.success()?;
     ensure!(help.stdout.contains("--dummy-every") && help.stdout.contains("Exit code"), "{}", help.printed());
     // ODP memory on an adapter without ODP: the error says what the adapter lacks, and what to do.
     let why = live()?.run(&Micro { odp: CLIENT, ..Micro::default() }, "connectx3", 1).unwrap_err().to_string();
@@ -100,9 +100,9 @@ fn command(bed: &Bed) -> Result<()> {
         Child::spawn(&mut command, "weir lab micro")?.wait(Duration::from_secs(60))?.success()
     };
     let text = run(&["--profile", slow, "--capture", &folder.path().to_string_lossy()])?.stdout;
-    for said in ["1 of 1 completed", "client ◀── server  Acknowledge (RNR NAK) #0", "weir-micro --operation read"]
+    for message in ["1 of 1 completed", "client ◀── server  Acknowledge (RNR NAK) #0", "weir-micro --operation read"]
     {
-        ensure!(text.contains(said), "`{said}` is missing: {text}");
+        ensure!(text.contains(message), "`{message}` is missing: {text}");
     }
     for name in ["client.pcapng", "server.pcapng"] {
         ensure!(folder.path().join(name).metadata()?.len() > 500, "{name} is empty");
@@ -123,20 +123,20 @@ fn command(bed: &Bed) -> Result<()> {
 fn damming() -> Result<()> {
     let interval = Duration::from_millis(12);
     let two = Micro { num_ops: 2, interval, odp: BOTH, rnr_timer: 20, ..Micro::default() };
-    let stalled = tried(&two, |outcome| outcome.packets.lost > 0)?;
+    let stalled = first_matching(&two, |outcome| outcome.packets.lost > 0)?;
     // The ACK timeout is at least 1.7 times 4.096 µs · 2^16, and longer if a process is late.
     ensure!(stalled.time >= Duration::from_millis(400), "{}", shown(&stalled));
     ensure!(stalled.timeouts >= 1 && stalled.status.is_none(), "{}", shown(&stalled));
     let lost = stalled.steps.iter().find(|step| step.lost).context("no step is lost")?;
     ensure!(lost.from_client && lost.operation == Some(1) && lost.what == "RDMA Read Request", "{lost:?}");
-    let one = tried(&Micro { num_ops: 1, ..two }, |outcome| outcome.packets.rnr_naks > 0)?;
+    let one = first_matching(&Micro { num_ops: 1, ..two }, |outcome| outcome.packets.rnr_naks > 0)?;
     ensure!(one.timeouts == 0 && one.status.is_none(), "{}", shown(&one));
     ensure!(one.packets.repeated >= 1 && one.packets.lost == 0, "{}", shown(&one));
     Ok(())
 }
 
 /// The first of up to five live runs under connectx4 for which `shows` is true.
-fn tried(micro: &Micro, shows: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
+fn first_matching(micro: &Micro, shows: impl Fn(&Outcome) -> bool) -> Result<Outcome> {
     let mut all = vec![];
     for seed in 1..=5 {
         let outcome = live()?.run(micro, "connectx4", seed)?;

@@ -1,6 +1,6 @@
 //! Multicast: `tests/c/multicast.c` in one process, between processes of one host, and between two hosts.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::{fork, roce_peer, trial};
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
@@ -23,21 +23,21 @@ const MULTICAST_QPN: u32 = 0xff_ffff;
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         for group in GROUPS {
             // Linux carries no IPv6 multicast on the loopback interface.
-            if place == Place::Loopback && group.contains(':') {
+            if topology == Topology::Loopback && group.contains(':') {
                 continue;
             }
             let name = format!("multicast to {group}: delivery rules and errors");
-            trials.push(trial(place, &name, move |bed| rules(bed, group)));
+            trials.push(trial(topology, &name, move |bed| rules(bed, group)));
             for receivers in [&[Side::A, Side::A][..], &[Side::A, Side::B, Side::B]] {
                 let name = format!("multicast to {group} reaches {} processes, two QPs each", receivers.len());
-                trials.push(trial(place, &name, move |bed| all_members(bed, group, receivers)));
+                trials.push(trial(topology, &name, move |bed| all_members(bed, group, receivers)));
             }
         }
     }
-    trials.push(trial(Place::Veth, "multicast from and to an adapter without Weir", without_weir));
+    trials.push(trial(Topology::Veth, "multicast from and to an adapter without Weir", without_weir));
     trials
 }
 

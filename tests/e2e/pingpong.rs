@@ -1,6 +1,6 @@
 //! `ibv_rc_pingpong` of rdma-core, which checks the bytes that it receives.
 
-use crate::bed::Place;
+use crate::bed::Topology;
 use crate::trial;
 use anyhow::Result;
 use libtest_mimic::Trial;
@@ -14,18 +14,18 @@ const OPTIONS: &[&str] =
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         for options in OPTIONS {
-            trials.push(pingpong(place, options, false));
+            trials.push(pingpong(topology, options, false));
         }
-        trials.push(pingpong(place, "-c", true));
+        trials.push(pingpong(topology, "-c", true));
     }
     trials
 }
 
-fn pingpong(place: Place, options: &'static str, ipv6: bool) -> Trial {
+fn pingpong(topology: Topology, options: &'static str, ipv6: bool) -> Trial {
     let name = format!("ibv_rc_pingpong {options}{}", if ipv6 { " over IPv6" } else { "" });
-    trial(place, &name, move |bed| {
+    trial(topology, &name, move |bed| {
         let port = bed.stage.free_port(Side::A)?;
         let command = |side: Side| -> Result<std::process::Command> {
             let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };

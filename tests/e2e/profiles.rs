@@ -1,7 +1,7 @@
 //! Real programs on adapters with flaws: all bytes still arrive, captures show the packets that the adapter loses, and
 //! a wrong profile is an error.
 
-use crate::bed::{Bed, Place, library};
+use crate::bed::{Bed, Topology, library};
 use crate::trial;
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
@@ -27,19 +27,19 @@ const PROGRAMS: &[&str] = &[
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         for profile in ["connectx4", "connectx5", "connectx6"] {
             for program in PROGRAMS {
                 let name = format!("{program} as {profile}");
-                trials.push(trial(place, &name, move |bed| moves_all_data(bed, program, profile)));
+                trials.push(trial(topology, &name, move |bed| moves_all_data(bed, program, profile)));
             }
         }
-        trials.push(trial(place, "every byte and status in spite of all flaws of connectx4", every_byte));
-        trials.push(trial(place, "a capture shows the packets that the adapter itself loses", lost_packets));
+        trials.push(trial(topology, "every byte and status in spite of all flaws of connectx4", every_byte));
+        trials.push(trial(topology, "a capture shows the packets that the adapter itself loses", lost_packets));
     }
-    trials.push(trial(Place::Loopback, "an unknown or wrong profile is an error that names it", no_profile));
-    trials.push(trial(Place::Loopback, "a profile file is found by its relative path", own_file));
-    trials.push(trial(Place::Loopback, "connectx3 has no ODP", without_on_demand));
+    trials.push(trial(Topology::Loopback, "an unknown or wrong profile is an error that names it", no_profile));
+    trials.push(trial(Topology::Loopback, "a profile file is found by its relative path", own_file));
+    trials.push(trial(Topology::Loopback, "connectx3 has no ODP", without_on_demand));
     trials
 }
 
@@ -73,10 +73,10 @@ fn every_byte(bed: &Bed) -> Result<()> {
 /// a READ.
 fn lost_packets(bed: &Bed) -> Result<()> {
     for _ in 0..5 {
-        let remarks = remarks(bed)?;
-        if !remarks.is_empty() {
+        let loss_comments = loss_comments(bed)?;
+        if !loss_comments.is_empty() {
             // Opcode 12 is the READ request: the second one, once, in the capture of the client, which lost it.
-            ensure!(remarks == ["12\tlost by the adapter: packet damming"], "{remarks:?}");
+            ensure!(loss_comments == ["12\tlost by the adapter: packet damming"], "{loss_comments:?}");
             return Ok(());
         }
     }
@@ -84,7 +84,7 @@ fn lost_packets(bed: &Bed) -> Result<()> {
 }
 
 /// Opcode and comment of each packet with a comment, in the captures of two READs.
-fn remarks(bed: &Bed) -> Result<Vec<String>> {
+fn loss_comments(bed: &Bed) -> Result<Vec<String>> {
     let folder = tempfile::tempdir()?;
     let profile = folder.path().join("slow.toml");
     std::fs::write(&profile, SLOW_PAGES)?;
@@ -97,7 +97,7 @@ fn remarks(bed: &Bed) -> Result<Vec<String>> {
         library().join("weir-micro").display()
     );
     bed.pair(&options, &line, Duration::from_secs(30))?;
-    let mut remarks = vec![];
+    let mut loss_comments = vec![];
     for entry in std::fs::read_dir(folder.path())? {
         let file = entry?.path();
         if file.extension().is_none_or(|ending| ending != "pcapng") {
@@ -108,9 +108,9 @@ fn remarks(bed: &Bed) -> Result<Vec<String>> {
         ensure!(comparison.skipped == 0, "{} packets with a bad ICRC", comparison.skipped);
         let fields = ["-Y", "frame.comment", "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "frame.comment"];
         let output = std::process::Command::new("tshark").arg("-r").arg(&file).args(fields).output()?;
-        remarks.extend(String::from_utf8(output.stdout)?.lines().map(str::to_owned));
+        loss_comments.extend(String::from_utf8(output.stdout)?.lines().map(str::to_owned));
     }
-    Ok(remarks)
+    Ok(loss_comments)
 }
 
 fn weir(bed: &Bed, folder: &Path, options: &[&str], words: &[&str]) -> Result<Finished> {
@@ -122,7 +122,7 @@ fn no_profile(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("odd.toml"), "about = \"odd\"\n[ack_timeout]\nfloor = 3\n")?;
     std::fs::write(folder.path().join("broken.toml"), "about = \n")?;
-    for (profile, said) in [
+    for (profile, expected) in [
         ("connectx9", &["connectx9", "connectx4", "ideal"][..]),
         ("none.toml", &["none.toml", "No such file"]),
         ("odd.toml", &["odd.toml", "ack_timeout.floor"]),
@@ -130,7 +130,7 @@ fn no_profile(bed: &Bed) -> Result<()> {
     ] {
         let ended = weir(bed, folder.path(), &["--profile", profile], &["true"])?;
         ensure!(ended.status.code() == Some(125), "{profile}: not 125\n{}", ended.printed());
-        for word in [&["--profile"], said].concat() {
+        for word in [&["--profile"], expected].concat() {
             ensure!(ended.stderr.contains(word), "{profile}: `{word}` is missing from stderr\n{}", ended.printed());
         }
     }

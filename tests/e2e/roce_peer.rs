@@ -43,7 +43,7 @@ pub struct RocePeer<'s> {
     /// Number of packets dropped so far.
     pub dropped: u32,
     /// Number of dropped packets that the other side has retransmitted.
-    pub came_again: u32,
+    pub retransmitted: u32,
     /// PSN of the dropped packet that the other side has not retransmitted yet.
     awaited: Option<Psn>,
 }
@@ -87,7 +87,7 @@ impl<'s> RocePeer<'s> {
             received: None,
             drop_last: 0,
             dropped: 0,
-            came_again: 0,
+            retransmitted: 0,
             awaited: None,
         }
     }
@@ -134,7 +134,7 @@ impl<'s> RocePeer<'s> {
     }
 
     /// Sends a message to a UC QP by SEND, each packet once, and does not wait.
-    pub fn throw(&mut self, message: &[u8]) -> Result<()> {
+    pub fn send_without_retransmission(&mut self, message: &[u8]) -> Result<()> {
         let emit = |i: usize, packet: (Headers, &[u8])| {
             // A veth queues about a thousand packets.
             if i % 256 == 255 {
@@ -228,7 +228,7 @@ impl<'s> RocePeer<'s> {
         }
         if self.awaited == Some(bth.psn) {
             self.awaited = None;
-            self.came_again += 1;
+            self.retransmitted += 1;
         }
         self.expected = bth.psn.next();
         self.assembling.extend_from_slice(packet.payload);

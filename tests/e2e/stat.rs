@@ -1,7 +1,7 @@
 //! `weir stat` and the counter files with the vendor's names, while real programs run.
 
-use crate::bed::{Bed, Place, WEIR, library};
-use crate::users::{NOBODY, readable_copy};
+use crate::bed::{Bed, Topology, WEIR, library};
+use crate::users::{UNPRIVILEGED_USER, readable_copy};
 use crate::{needing_root, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -14,14 +14,18 @@ use weir_cli::stage::{Child, Finished, Protocol, Side};
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     let mut trials = vec![];
-    for place in Place::ALL {
-        trials.push(trial(place, "weir stat shows traffic counters that increase", traffic));
-        trials.push(trial(place, "weir stat and the vendor's counter files agree on page faults", page_faults));
+    for topology in Topology::ALL {
+        trials.push(trial(topology, "weir stat shows traffic counters that increase", traffic));
+        trials.push(trial(topology, "weir stat and the vendor's counter files agree on page faults", page_faults));
     }
-    trials.push(trial(Place::Loopback, "weir stat shows the sequence NAKs of a lossy link", losses));
-    trials.push(trial(Place::Loopback, "weir stat lists running processes and reports ended ones", running_and_ended));
+    trials.push(trial(Topology::Loopback, "weir stat shows the sequence NAKs of a lossy link", losses));
+    trials.push(trial(
+        Topology::Loopback,
+        "weir stat lists running processes and reports ended ones",
+        running_and_ended,
+    ));
     trials.push(needing_root(
-        trial(Place::Loopback, "weir stat names the owner of a process that it may not read", users),
+        trial(Topology::Loopback, "weir stat names the owner of a process that it may not read", users),
         root,
     ));
     trials
@@ -170,8 +174,8 @@ fn running_and_ended(bed: &Bed) -> Result<()> {
     ensure!(!listed(&json(&[])?), "an ended process is listed");
     let ended = stat(&[&pid.to_string()])?;
     // If another process of this user has removed the folder already, `weir stat` does not know the process ID.
-    let said = ["has ended", "there is no process"].iter().any(|words| ended.stderr.contains(words));
-    ensure!(!ended.status.success() && said, "{}", ended.printed());
+    let explained = ["has ended", "there is no process"].iter().any(|words| ended.stderr.contains(words));
+    ensure!(!ended.status.success() && explained, "{}", ended.printed());
     let (next, _) = self::server(bed)?;
     ensure!(!folder.exists(), "the next process did not remove {}", folder.display());
     drop(next);
@@ -188,7 +192,11 @@ fn users(bed: &Bed) -> Result<()> {
     let unprivileged = |words: &[&str]| -> Result<Finished> {
         let inner = stat_command(&copy.path().join("weir"), words);
         let mut command = bed.bare(Side::A, "setpriv");
-        command.args([format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]);
+        command.args([
+            format!("--reuid={UNPRIVILEGED_USER}"),
+            format!("--regid={UNPRIVILEGED_USER}"),
+            "--clear-groups".into(),
+        ]);
         command.env_remove("XDG_RUNTIME_DIR").current_dir("/").arg(inner.get_program()).args(inner.get_args());
         Child::spawn(&mut command, "weir stat")?.wait(Duration::from_secs(10))
     };

@@ -1,6 +1,6 @@
 //! `tests/c/threads.c`: verbs from many threads at once, and completion events that wake sleeping threads.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::{fork, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -26,7 +26,7 @@ const RUNS: &[(&str, &str, &str)] = &[
 
 pub fn trials() -> Vec<Trial> {
     let each = |&(name, line, end): &(&'static str, &'static str, &'static str)| {
-        trial(Place::Loopback, name, move |bed| run(bed, line, end))
+        trial(Topology::Loopback, name, move |bed| run(bed, line, end))
     };
     RUNS.iter().map(each).collect()
 }

@@ -1,7 +1,7 @@
 //! UC, UD, XRC and shared receive queues, used by programs of perftest and rdma-core, and by Python. As in the matrix
 //! of RC, `make test` runs each program in both places, and each of its options in one place.
 
-use crate::bed::{Bed, Place};
+use crate::bed::{Bed, Topology};
 use crate::matrix::WITHIN;
 use crate::{fork, trial};
 use anyhow::{Context, Result, bail, ensure};
@@ -41,33 +41,33 @@ const PINGPONGS: &[(&str, &[&str])] = &[
 /// All trials if `whole`, otherwise those of every run.
 pub fn trials(whole: bool) -> Vec<Trial> {
     let mut trials = vec![];
-    for (cell, place) in Place::ALL.into_iter().enumerate() {
+    for (cell, topology) in Topology::ALL.into_iter().enumerate() {
         let chosen = |nth: usize, option: usize| whole || option == 0 || (nth + option) % 2 == cell;
         for (nth, (program, options)) in PERFTEST.iter().enumerate() {
             let all = [""].iter().chain(*options).enumerate();
             for (_, options) in all.filter(|(option, _)| chosen(nth, *option)) {
                 let name = format!("perftest {program} {options}").trim_end().to_owned();
-                trials.push(trial(place, &name, move |bed| one_perftest(bed, program, options)));
+                trials.push(trial(topology, &name, move |bed| one_perftest(bed, program, options)));
             }
         }
         for (nth, (program, options)) in PINGPONGS.iter().enumerate() {
             for (_, options) in options.iter().enumerate().filter(|(option, _)| chosen(nth, *option)) {
                 let name = format!("{program} {options}").trim_end().to_owned();
-                trials.push(trial(place, &name, move |bed| pingpong(bed, program, options)));
+                trials.push(trial(topology, &name, move |bed| pingpong(bed, program, options)));
             }
         }
         for (transport, packets) in [("uc", 3), ("ud", 1)] {
             for (faults, hit) in [("loss=0", 0.0), ("loss=0.05", 0.05), ("corrupt=0.03", 0.03)] {
                 let name = format!("{transport} with {faults} loses only the messages that contain a hit packet");
-                trials.push(trial(place, &name, move |bed| unreliable(bed, &[transport], packets, faults, hit)));
+                trials.push(trial(topology, &name, move |bed| unreliable(bed, &[transport], packets, faults, hit)));
                 let name = name + ", ODP memory";
                 let how = [transport, "demand"];
-                trials.push(trial(place, &name, move |bed| unreliable(bed, &how, packets, faults, hit)));
+                trials.push(trial(topology, &name, move |bed| unreliable(bed, &how, packets, faults, hit)));
             }
         }
         for transport in ["rc", "uc", "ud"] {
             let name = format!("pyverbs in two processes, {transport}");
-            trials.push(trial(place, &name, move |bed| python(bed, transport)));
+            trials.push(trial(topology, &name, move |bed| python(bed, transport)));
         }
     }
     trials

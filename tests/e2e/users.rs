@@ -1,6 +1,6 @@
 //! Two users on one machine: processes of different users share an address and connect to each other.
 
-use crate::bed::{Bed, Place, WEIR, library};
+use crate::bed::{Bed, Topology, WEIR, library};
 use crate::{needing_root, trial};
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
@@ -13,7 +13,7 @@ use weir_cli::programs::pair;
 use weir_cli::stage::Side;
 
 /// An unprivileged user and group ID that exist on every machine, and another pair that owns no file.
-pub const NOBODY: u32 = 65534;
+pub const UNPRIVILEGED_USER: u32 = 65534;
 const OTHER_USER: u32 = 64321;
 const ROOT: u32 = 0;
 
@@ -23,10 +23,11 @@ pub fn trials() -> Vec<Trial> {
         eprintln!("trials with two users are ignored: they need root");
     }
     let mut trials = vec![];
-    for place in Place::ALL {
-        for (server, client) in [(ROOT, NOBODY), (NOBODY, ROOT), (NOBODY, OTHER_USER)] {
+    for topology in Topology::ALL {
+        for (server, client) in [(ROOT, UNPRIVILEGED_USER), (UNPRIVILEGED_USER, ROOT), (UNPRIVILEGED_USER, OTHER_USER)]
+        {
             let name = format!("ib_write_bw with a server of user {server} and a client of user {client}");
-            trials.push(needing_root(trial(place, &name, move |bed| users(bed, server, client)), root));
+            trials.push(needing_root(trial(topology, &name, move |bed| users(bed, server, client)), root));
         }
     }
     trials

@@ -1,6 +1,6 @@
 //! `weir-verify` (`tests/c/verify.c`), which compares every byte and every completion status, in many settings.
 
-use crate::bed::{Bed, FAULTS, Place, library};
+use crate::bed::{Bed, FAULTS, Topology, library};
 use crate::{faults, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
@@ -30,13 +30,13 @@ const SETTINGS: &[(&str, &[&str], &str)] = &[
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for place in Place::ALL {
+    for topology in Topology::ALL {
         for &(name, weir, options) in SETTINGS {
             let name = format!("every byte and status {name}");
-            trials.push(trial(place, name.trim_end(), move |bed| verify(bed, weir, options, false)));
+            trials.push(trial(topology, name.trim_end(), move |bed| verify(bed, weir, options, false)));
         }
         let over_ipv6 = move |bed: &Bed| verify(bed, &[], "-s 7", true);
-        trials.push(trial(place, "every byte and status over IPv6", over_ipv6));
+        trials.push(trial(topology, "every byte and status over IPv6", over_ipv6));
     }
     trials
 }
@@ -76,8 +76,8 @@ pub fn verify_with(
     let outcome =
         pair::run(&mut command(Side::A, ",seed=11")?, &mut client, port, Duration::from_secs(120))?.success()?;
     if lossy {
-        faults::happened(&outcome.client)?;
-        faults::happened(&outcome.server)?;
+        faults::ensure_losses(&outcome.client)?;
+        faults::ensure_losses(&outcome.server)?;
     }
     let bytes = outcome.client.stdout.lines().find_map(|line| line.split_once(" bytes verified, 0 wrong"));
     let bytes: u64 = bytes.context("no count of verified bytes")?.0.parse()?;

@@ -23,7 +23,7 @@ pub struct Datagram<'a> {
 
 impl Datagram<'_> {
     /// Whether the payload is complete.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.payload.len() == self.payload_len
     }
 
@@ -153,7 +153,7 @@ mod tests {
                 let got = find(&bytes).unwrap();
                 assert_eq!(got.envelope, expected);
                 assert_eq!(got.payload, b"payload");
-                assert!(got.is_whole());
+                assert!(got.is_complete());
                 assert_eq!(got.traffic_class, 0x6a);
                 assert_eq!(got.vlan, tags.last().map(|tag| tag & 0xfff));
                 assert_eq!(got.ip_udp.len(), expected.len());
@@ -165,7 +165,7 @@ mod tests {
     fn a_capture_with_a_length_limit_is_not_whole() {
         let bytes = frame(&[], &envelope("10.0.0.1", "10.0.0.2"), &[9; 100]);
         let got = find(&bytes[..14 + 28 + 40]).unwrap();
-        assert_eq!((got.payload.len(), got.payload_len, got.is_whole()), (40, 100, false));
+        assert_eq!((got.payload.len(), got.payload_len, got.is_complete()), (40, 100, false));
         for len in 0..14 + 28 {
             assert_eq!(find(&bytes[..len]), None, "{len}");
         }

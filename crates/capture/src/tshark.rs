@@ -131,7 +131,7 @@ fn check(row: &[String], frame: &[u8]) -> Outcome {
             _ => Outcome::Different(format!("no RoCE packet to Weir, opcode {opcode} to tshark")),
         };
     };
-    let good = datagram.is_whole()
+    let good = datagram.is_complete()
         && datagram.payload.len() >= 16
         && icrc::verify(&datagram.envelope, datagram.payload) == icrc::Verdict::Good;
     let packet = match Packet::parse(datagram.payload) {

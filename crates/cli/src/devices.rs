@@ -90,7 +90,7 @@ impl Shown {
             ifindex: device.ifindex,
             state: if device.up { "up" } else { "down" },
             mtu: device.if_mtu,
-            invalidation: invalidation::here(features),
+            invalidation: invalidation::on_this_machine(features),
             features: features.iter().map(Feature::from).collect(),
             notes: device.notes,
         }

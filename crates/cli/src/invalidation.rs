@@ -20,7 +20,7 @@ pub struct Invalidation {
 }
 
 /// What holds for programs that start now on this machine. `features`: the kernel features that Weir uses or not.
-pub fn here(features: &[Feature]) -> Invalidation {
+pub fn on_this_machine(features: &[Feature]) -> Invalidation {
     let unused =
         features.iter().filter(|feature| feature.name == "userfaultfd").find_map(|feature| feature.unused.clone());
     let by = || userfault::available().map(|opened| opened.name());

@@ -106,7 +106,7 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
         eprintln!("weir lab: skipping {}: it is simulated only, a live run would take too long", experiment.id);
     }
     let (left_out, wanted): (Vec<_>, Vec<_>) =
-        wanted.into_iter().partition(|e| e.own_adapters && args.profile.is_some());
+        wanted.into_iter().partition(|e| e.fixed_adapters && args.profile.is_some());
     for experiment in left_out {
         eprintln!("weir lab: skipping {}: it compares fixed adapters, so --profile does not apply", experiment.id);
     }

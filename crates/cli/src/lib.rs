@@ -59,11 +59,11 @@ enum Action {
 
 /// Runs the command and prints errors to stderr.
 pub fn main() -> ExitCode {
-    signals::end_on_closed_pipes();
+    signals::reset_sigpipe();
     variables::drop_empty();
     let command = Cli::command();
     let parsed = command.clone().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
-    let cli = parsed.unwrap_or_else(|error| variables::blame(error, command).exit());
+    let cli = parsed.unwrap_or_else(|error| variables::name_variable(error, command).exit());
     let done = match cli.command {
         Action::Run(args) => return run::run(&args),
         Action::Env(args) => environment::run(&args),

@@ -143,9 +143,9 @@ fn interfaces() -> Vec<String> {
 }
 
 fn check_interface(name: &str) -> Result<()> {
-    let there = interfaces();
-    if !there.iter().any(|interface| interface == name) {
-        bail!("there is no interface `{name}` in this network namespace; there are: {}", there.join(", "));
+    let existing = interfaces();
+    if !existing.iter().any(|interface| interface == name) {
+        bail!("there is no interface `{name}` in this network namespace; there are: {}", existing.join(", "));
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
     if let Err(error) = check_not_setuid(program) {
         return refuse(126, &error);
     }
-    let error = signals::as_inherited(Command::new(program).args(words).envs(variables)).exec();
+    let error = signals::restore_signals(Command::new(program).args(words).envs(variables)).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     refuse(code, &anyhow::Error::new(error).context(format!("cannot run {}", program.to_string_lossy())))
 }

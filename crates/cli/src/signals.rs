@@ -13,9 +13,9 @@ static IGNORED: AtomicBool = AtomicBool::new(false);
 /// Rust's runtime ignores SIGPIPE before `main`; the inherited disposition is visible only before that.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static RECORD_INHERITED: extern "C" fn() = record_inherited;
 
-extern "C" fn look() {
+extern "C" fn record_inherited() {
     // SAFETY: all zeros is a valid sigaction.
     let mut inherited: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: no new action is set, and the old one is stored in a local that outlives the call.
@@ -24,14 +24,14 @@ extern "C" fn look() {
 }
 
 /// Sets SIGPIPE to its default action: a write to a pipe without a reader ends this process.
-pub fn end_on_closed_pipes() {
+pub fn reset_sigpipe() {
     // It cannot fail: the action of SIGPIPE can be set.
     let _ = set(SigHandler::SigDfl);
 }
 
 /// Gives the program the disposition and the mask that `weir` inherited: `Command` would give it the default action and
 /// an empty mask.
-pub fn as_inherited(command: &mut Command) -> &mut Command {
+pub fn restore_signals(command: &mut Command) -> &mut Command {
     let ignored = IGNORED.load(Ordering::Relaxed);
     let mask = SigSet::thread_get_mask();
     let restore = move || -> io::Result<()> {

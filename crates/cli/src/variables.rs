@@ -20,7 +20,7 @@ fn empty(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString>
 }
 
 /// Replaces the option in a clap error by the variable that the wrong value comes from; clap itself names the option.
-pub fn blame(mut error: clap::Error, mut command: Command) -> clap::Error {
+pub fn name_variable(mut error: clap::Error, mut command: Command) -> clap::Error {
     command.build();
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

@@ -57,9 +57,9 @@ impl Micro {
 }
 
 impl Bench<'_> {
-    /// The number of trials of each setting; `usual` is the experiment's own number.
-    pub fn trials(&self, usual: u32) -> u32 {
-        self.trials.unwrap_or(usual).max(1)
+    /// The number of trials of each setting; `default` is the experiment's own number.
+    pub fn trials(&self, default: u32) -> u32 {
+        self.trials.unwrap_or(default).max(1)
     }
 
     /// For each key, the values of `take` for its trials. Later keys begin first, because they tend to take longer.
@@ -129,7 +129,7 @@ impl Bench<'_> {
 
     /// Raises the upper bounds of claims about single packets' times, which may be microseconds: live, the time of this
     /// machine's processes adds to them.
-    pub fn lenient(&self, mut claims: Vec<Claim>) -> Vec<Claim> {
+    pub fn add_live_slack(&self, mut claims: Vec<Claim>) -> Vec<Claim> {
         if self.live {
             claims.iter_mut().filter(|claim| claim.unit == "ms").for_each(|claim| claim.high += SLACK);
         }

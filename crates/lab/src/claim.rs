@@ -138,7 +138,7 @@ impl Claim {
     }
 
     /// What the model lacks, if the claim fails and this is known.
-    pub fn excuse(&self) -> Option<&str> {
+    pub fn missing_mechanism(&self) -> Option<&str> {
         Some(self.lacks).filter(|text| !self.holds() && !text.is_empty())
     }
 
@@ -154,7 +154,7 @@ impl Claim {
             tolerance: self.tolerance(),
             kind: self.kind,
             holds: self.holds(),
-            lacks: self.excuse(),
+            lacks: self.missing_mechanism(),
         }
     }
 }

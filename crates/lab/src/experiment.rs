@@ -19,7 +19,7 @@ pub struct Experiment {
     /// Whether two real processes can run it in reasonable time.
     pub live: bool,
     /// Its claims are about certain adapters, so that it does not run with `--profile`.
-    pub own_adapters: bool,
+    pub fixed_adapters: bool,
     pub run: fn(&Bench<'_>) -> Result<Report>,
 }
 

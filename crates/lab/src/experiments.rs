@@ -55,7 +55,7 @@ pub fn select(ids: &[String]) -> Result<Vec<&'static Experiment>> {
 pub fn run(experiment: &'static Experiment, bench: &Bench<'_>) -> Result<Done> {
     if let Some(profile) = bench.profile {
         let id = experiment.id;
-        ensure!(!experiment.own_adapters, "{id} compares fixed adapters: it cannot be run on {profile}");
+        ensure!(!experiment.fixed_adapters, "{id} compares fixed adapters: it cannot be run on {profile}");
     }
     let began = Instant::now();
     let report = (experiment.run)(bench).with_context(|| experiment.id.to_owned())?;

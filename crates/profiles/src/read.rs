@@ -1,6 +1,6 @@
 //! Conversion of a file's contents to a `Profile`.
 
-use crate::table::{self, Explained, Said};
+use crate::table::{self, Contents, Explained};
 use crate::{Described, Error, embedded};
 use std::cell::RefCell;
 use std::path::Path;
@@ -12,35 +12,38 @@ use weir_transport::{
 
 /// Reads a profile; keys that it does not contain are those of its base.
 pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
-    let Said { about, base, mut values } = table::parse(origin, text)?;
+    let Contents { about, base, mut values } = table::parse(origin, text)?;
     let base = base.unwrap_or_else(|| "ideal".into());
-    let beneath = embedded(&base).ok_or_else(|| Error::Value {
+    let base_text = embedded(&base).ok_or_else(|| Error::Value {
         origin: origin.into(),
         key: "base".into(),
         got: format!("{base:?}"),
         wanted: format!("one of {}", crate::names().collect::<Vec<_>>().join(", ")),
     })?;
     let own: Vec<String> = values.iter().map(|value| value.key.clone()).collect();
-    let below = table::parse(&base, beneath)?.values;
-    values.extend(below.into_iter().filter(|value| !own.contains(&value.key)));
+    let inherited = table::parse(&base, base_text)?.values;
+    values.extend(inherited.into_iter().filter(|value| !own.contains(&value.key)));
     explain(&mut values)?;
-    let reader = Reader { origin, values: &values, asked: RefCell::default() };
+    let reader = Reader { origin, values: &values, known: RefCell::default() };
     let name = if embedded(origin).is_some() { origin.into() } else { stem(origin) };
     let profile = reader.profile(name)?;
-    let asked = reader.asked.into_inner();
-    if let Some(unknown) = own.iter().find(|key| !asked.contains(key)) {
+    let known = reader.known.into_inner();
+    if let Some(unknown) = own.iter().find(|key| !known.contains(key)) {
         let (origin, key) = (origin.into(), unknown.clone());
-        return Err(Error::UnknownKey { origin, key, known: asked.join(", ") });
+        return Err(Error::UnknownKey { origin, key, known: known.join(", ") });
     }
-    values.sort_by_key(|value| asked.iter().position(|key| *key == value.key));
+    values.sort_by_key(|value| known.iter().position(|key| *key == value.key));
     Ok(Described { profile, about: about.unwrap_or_else(|| format!("{base}, changed by {origin}")), values })
 }
 
 /// Copies the meanings of the keys from the ideal profile, the only file that contains them.
 fn explain(values: &mut [Explained]) -> Result<(), Error> {
     let Some(ideal) = embedded("ideal") else { return Ok(()) };
-    for said in table::parse("ideal", ideal)?.values {
-        values.iter_mut().filter(|value| value.key == said.key).for_each(|value| value.means.clone_from(&said.means));
+    for ideal_value in table::parse("ideal", ideal)?.values {
+        values
+            .iter_mut()
+            .filter(|value| value.key == ideal_value.key)
+            .for_each(|value| value.means.clone_from(&ideal_value.means));
     }
     Ok(())
 }
@@ -54,37 +57,37 @@ fn stem(path: &str) -> String {
 struct Reader<'a> {
     origin: &'a str,
     values: &'a [Explained],
-    asked: RefCell<Vec<String>>,
+    known: RefCell<Vec<String>>,
 }
 
 impl Reader<'_> {
     fn profile(&self, name: String) -> Result<Profile, Error> {
         let profile = Profile {
             name,
-            seed: self.whole("adapter.seed", 0, i64::MAX)? as u64,
-            on_demand: self.truth("adapter.on_demand")?,
+            seed: self.integer("adapter.seed", 0, i64::MAX)? as u64,
+            on_demand: self.boolean("adapter.on_demand")?,
             repeated_read: self.delay("adapter.repeated_read_us")?,
-            outstanding_reads: Some(self.whole("adapter.outstanding_reads", 0, 1 << 24)? as u32)
+            outstanding_reads: Some(self.integer("adapter.outstanding_reads", 0, 1 << 24)? as u32)
                 .filter(|limit| *limit > 0),
             ack_timeout: AckTimeout {
-                least_exponent: self.whole("ack_timeout.least_exponent", 0, 31)? as u8,
+                least_exponent: self.integer("ack_timeout.least_exponent", 0, 31)? as u8,
                 floor: self.number("ack_timeout.floor_ms", 0.0, 100_000.0).map(millis)?,
                 // IBTA 9.7.6.1.3.
                 factor: self.spread("ack_timeout.factor", 1.0, 4.0)?,
-                growth: self.whole("ack_timeout.growth", 1, 1024)? as u32,
+                growth: self.integer("ack_timeout.growth", 1, 1024)? as u32,
             },
             rnr_wait: RnrWait {
                 // Not before the time that the NAK asks for (IBTA 9.7.5.2.8).
                 factor: self.spread("rnr_wait.factor", 1.0, 100.0)?,
-                discards: self.truth("rnr_wait.discards")?,
+                discards: self.boolean("rnr_wait.discards")?,
             },
             page_faults: PageFaults {
                 requester: self.requester_faults()?,
                 responder: self.responder_faults()?,
                 resolve: self.delay("page_faults.resolve_us")?,
-                serial: self.truth("page_faults.serial")?,
+                serial: self.boolean("page_faults.serial")?,
             },
-            damming: self.truth("damming.on")?,
+            damming: self.boolean("damming.on")?,
             flood: self.flood()?,
         };
         let discards = matches!(profile.page_faults.requester, RequesterFaults::Discard { .. });
@@ -118,30 +121,30 @@ impl Reader<'_> {
     }
 
     fn flood(&self) -> Result<Option<Flood>, Error> {
-        let on = self.truth("flood.on")?;
-        let remembered = self.whole("flood.remembered", 1, 1 << 24)? as u32;
+        let on = self.boolean("flood.on")?;
+        let remembered = self.integer("flood.remembered", 1, 1 << 24)? as u32;
         let search = self.number("flood.search_us", 0.0, LONGEST).map(micros)?;
         Ok(on.then_some(Flood { remembered, search }))
     }
 
     fn get(&self, key: &str) -> Result<&Value, Error> {
-        self.asked.borrow_mut().push(key.into());
+        self.known.borrow_mut().push(key.into());
         let value = self.values.iter().find(|value| value.key == key);
         let missing = || Error::Missing { origin: self.origin.into(), key: key.into() };
         value.map(|value| &value.value).ok_or_else(missing)
     }
 
-    fn truth(&self, key: &str) -> Result<bool, Error> {
+    fn boolean(&self, key: &str) -> Result<bool, Error> {
         self.get(key)?.as_bool().ok_or_else(|| self.wrong(key, "true or false"))
     }
 
     fn word<'w>(&self, key: &str, words: &[&'w str]) -> Result<&'w str, Error> {
-        let said = self.get(key)?.as_str();
-        let known = words.iter().find(|word| Some(**word) == said).copied();
+        let value = self.get(key)?.as_str();
+        let known = words.iter().find(|word| Some(**word) == value).copied();
         known.ok_or_else(|| self.wrong(key, &format!("one of {}", words.join(", "))))
     }
 
-    fn whole(&self, key: &str, low: i64, high: i64) -> Result<i64, Error> {
+    fn integer(&self, key: &str, low: i64, high: i64) -> Result<i64, Error> {
         let number = self.get(key)?.as_integer().filter(|number| (low..=high).contains(number));
         number.ok_or_else(|| self.wrong(key, &format!("a whole number from {low} to {high}")))
     }
@@ -184,7 +187,7 @@ impl Reader<'_> {
 const LONGEST: f64 = 10e6;
 
 fn number(value: &Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+    value.as_float().or_else(|| value.as_integer().map(|integer| integer as f64))
 }
 
 fn micros(number: f64) -> Duration {

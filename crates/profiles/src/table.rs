@@ -20,18 +20,18 @@ pub struct Explained {
 
 /// The contents of a file: a profile, or the differences from another profile.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Contents {
     pub about: Option<String>,
     pub base: Option<String>,
     pub values: Vec<Explained>,
 }
 
 /// Parses a file.
-pub(crate) fn parse(origin: &str, text: &str) -> Result<Said, Error> {
+pub(crate) fn parse(origin: &str, text: &str) -> Result<Contents, Error> {
     let table: Table = text
         .parse()
         .map_err(|error: toml::de::Error| Error::Syntax { origin: origin.into(), reason: error.to_string() })?;
-    let mut said = Said { about: None, base: None, values: Vec::new() };
+    let mut contents = Contents { about: None, base: None, values: Vec::new() };
     for (section, value) in table {
         let wrong = |key: &str, got: &Value, wanted: &str| Error::Value {
             origin: origin.into(),
@@ -40,8 +40,8 @@ pub(crate) fn parse(origin: &str, text: &str) -> Result<Said, Error> {
             wanted: wanted.into(),
         };
         match (section.as_str(), value) {
-            ("about", Value::String(text)) => said.about = Some(text),
-            ("base", Value::String(name)) => said.base = Some(name),
+            ("about", Value::String(text)) => contents.about = Some(text),
+            ("base", Value::String(name)) => contents.base = Some(name),
             ("about" | "base", other) => return Err(wrong(&section, &other, "a string")),
             (_, Value::Table(keys)) => {
                 for (key, value) in keys {
@@ -49,13 +49,13 @@ pub(crate) fn parse(origin: &str, text: &str) -> Result<Said, Error> {
                     let explained = explained(origin, key, value).map_err(|(key, got)| {
                         wrong(&key, &got, "a value, or { value = …, source = \"…\", note = \"…\" }")
                     })?;
-                    said.values.push(explained);
+                    contents.values.push(explained);
                 }
             }
             (_, other) => return Err(wrong(&section, &other, "a section")),
         }
     }
-    Ok(said)
+    Ok(contents)
 }
 
 /// Reads a bare value, or a value with its source. The error is the key and the invalid value.

@@ -4,8 +4,8 @@ use crate::memory::{Accessor, Memory};
 use crate::packet::Payload;
 use std::cell::RefCell;
 use weir_transport::{
-    Access, Announcer, AtomicOp, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload as Source, QpEvent,
-    Queue, Refused, Remote, Sge, Side,
+    Access, AtomicOp, Completion, Denied, Egress, FaultNotifier, Host, Outgoing, Outstanding, Payload as Source,
+    QpEvent, Queue, Refused, Remote, Sge, Side,
 };
 use weir_wire::Headers;
 
@@ -13,11 +13,11 @@ use weir_wire::Headers;
 pub(crate) struct Adapter {
     pub memory: Memory,
     /// Decides when requesters are told that their pages are present.
-    pub announcer: Announcer,
+    pub notifier: FaultNotifier,
     /// Credits for outstanding READs.
     pub reads: Outstanding,
     /// A READ credit became free when there was none.
-    pub places_again: bool,
+    pub reads_available: bool,
     /// Completions and events that the application has not received yet.
     pub reports: Vec<Report>,
 }
@@ -32,12 +32,12 @@ pub(crate) enum Report {
 /// The adapter at a moment, as a side of a QP accesses it.
 pub(crate) struct View<'a> {
     pub adapter: &'a RefCell<Adapter>,
-    pub who: Accessor,
+    pub accessor: Accessor,
 }
 
 impl Host for View<'_> {
     fn check_local(&mut self, sges: &[Sge], _access: Access) -> Result<(), Denied> {
-        self.adapter.borrow().memory.check_pieces(sges)
+        self.adapter.borrow().memory.check_sges(sges)
     }
 
     fn check_remote(&mut self, rkey: u32, va: u64, len: u64, _access: Access) -> Result<(), Denied> {
@@ -46,25 +46,25 @@ impl Host for View<'_> {
 
     fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         let memory = &mut self.adapter.borrow_mut().memory;
-        memory.reach_pieces(sges, offset, bytes.len() as u64, self.who)?;
+        memory.ensure_sges_present(sges, offset, bytes.len() as u64, self.accessor)?;
         memory.scatter(sges, offset, bytes)
     }
 
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
         let memory = &mut self.adapter.borrow_mut().memory;
         let len = bytes.len() as u64;
-        memory.reach(rkey, va, len, va + len, self.who)?;
+        memory.reach(rkey, va, len, va + len, self.accessor)?;
         memory.write(rkey, va, bytes)
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
         let memory = &mut self.adapter.borrow_mut().memory;
-        memory.reach(rkey, va, 8, va + 8, self.who)?;
+        memory.reach(rkey, va, 8, va + 8, self.accessor)?;
         memory.atomic(rkey, va, op)
     }
 
     fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, _access: Access) -> Result<(), Denied> {
-        self.adapter.borrow_mut().memory.reach_pieces(sges, offset, len, self.who)
+        self.adapter.borrow_mut().memory.ensure_sges_present(sges, offset, len, self.accessor)
     }
 
     fn expect_remote(&mut self, range: &Remote, _access: Access) {
@@ -77,23 +77,23 @@ impl Host for View<'_> {
 
     fn give_back_reads(&mut self, count: u32) {
         let adapter = &mut *self.adapter.borrow_mut();
-        adapter.places_again |= adapter.reads.give_back(count);
+        adapter.reads_available |= adapter.reads.give_back(count);
     }
 
     fn complete(&mut self, queue: Queue, completion: Completion, _solicited: bool) {
-        let report = Report::Completion { qp: self.who.qp, queue, completion };
+        let report = Report::Completion { qp: self.accessor.qp, queue, completion };
         self.adapter.borrow_mut().reports.push(report);
     }
 
     fn event(&mut self, event: QpEvent) {
-        self.adapter.borrow_mut().reports.push(Report::Event { qp: self.who.qp, event });
+        self.adapter.borrow_mut().reports.push(Report::Event { qp: self.accessor.qp, event });
     }
 }
 
 /// Takes a single packet of a QP, and any number of packets that the adapter loses.
 pub(crate) struct Out<'a> {
     pub adapter: &'a RefCell<Adapter>,
-    pub who: Accessor,
+    pub accessor: Accessor,
     /// Headers, payload, whether the adapter lost it.
     pub packets: &'a mut Vec<(Headers, Payload, bool)>,
     pub full: bool,
@@ -109,13 +109,13 @@ impl Egress for Out<'_> {
             Source::Bytes(bytes) => Payload::Bytes(bytes.into()),
             Source::Gather { sges, offset, len } => {
                 let memory = &mut self.adapter.borrow_mut().memory;
-                memory.reach_pieces(sges, offset, len as u64, self.who).map_err(Refused::Denied)?;
+                memory.ensure_sges_present(sges, offset, len as u64, self.accessor).map_err(Refused::Denied)?;
                 memory.gather(sges, offset, len).map_err(Refused::Denied)?
             }
             // Only a responder sends from remote-accessible memory.
             Source::Remote(Remote { rkey, va, len, .. }) => {
                 let memory = &mut self.adapter.borrow_mut().memory;
-                let accessor = Accessor { side: Side::Responder, ..self.who };
+                let accessor = Accessor { side: Side::Responder, ..self.accessor };
                 memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
                 memory.take(rkey, va, len as usize).map_err(Refused::Denied)?
             }

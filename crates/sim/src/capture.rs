@@ -54,7 +54,7 @@ impl Capture {
         envelope.emit(self.body.len() + ICRC_LEN, 0, TTL, &mut head[14..]);
         fill_ipv4_checksum(&mut head[14..]);
         let icrc = icrc::compute(&envelope, &self.body).to_le_bytes();
-        let info = PacketInfo { timestamp: now.0, direction, comment: lost.map_or("", remark) };
+        let info = PacketInfo { timestamp: now.0, direction, comment: lost.map_or("", loss_comment) };
         self.frames += 1;
         if let Err(e) = self.writer.packet(&info, &[&head, &self.body, &icrc]) {
             self.failure.get_or_insert(e);
@@ -70,13 +70,13 @@ impl Capture {
 }
 
 /// Comment of a lost packet.
-fn remark(loss: Loss) -> &'static str {
+fn loss_comment(loss: Loss) -> &'static str {
     match loss {
         Loss::Adapter => "lost by the adapter: packet damming",
         Loss::Link | Loss::Rule => "lost by fault injection",
         Loss::TooLong => "lost: longer than the link's MTU",
         Loss::Buffer => "lost: the switch's buffer was full",
-        Loss::Nowhere => "lost: there is no such host",
+        Loss::NoDestination => "lost: there is no such host",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::link::Link;
 use crate::network::{Node, SwitchId};
-use crate::observe::{Loss, Seen, What};
+use crate::observe::{Loss, PacketEvent, Seen};
 use crate::packet::{Payload, SimPacket};
 use crate::qp::{HostId, QpId};
 use crate::queue::Event;
@@ -14,14 +14,14 @@ use weir_wire::{Aeth, Headers};
 /// Event handlers.
 impl Simulation {
     /// Follows up on a change of a QP: it may be ready to send, have a new deadline, or have reports.
-    pub(crate) fn look_after(&mut self, qp: QpId) {
-        self.host_mut(qp.host).line_up(qp.num);
-        self.settle(qp);
+    pub(crate) fn follow_up(&mut self, qp: QpId) {
+        self.host_mut(qp.host).queue_turn(qp.num);
+        self.schedule_events(qp);
         self.transmit(qp.host);
     }
 
     /// Schedules the deadline of a QP and the ends of page faults, and collects the reports for the application.
-    fn settle(&mut self, id: QpId) {
+    fn schedule_events(&mut self, id: QpId) {
         let Simulation { now, queue, hosts, reports, .. } = self;
         let host = &mut hosts[id.host.0 as usize];
         if let Some(qp) = host.get_mut(id.num)
@@ -34,7 +34,7 @@ impl Simulation {
                 queue.put(at, Event::Deadline(id));
             }
         }
-        host.line_up_limited();
+        host.queue_limited();
         let adapter = host.adapter.get_mut();
         for (at, fault) in adapter.memory.begun.drain(..) {
             queue.put(at, Event::FaultEnds(id.host, fault));
@@ -55,7 +55,7 @@ impl Simulation {
             for (headers, payload, lost) in staged.drain(..) {
                 self.send(from, headers, payload, lost);
             }
-            self.settle(from);
+            self.schedule_events(from);
         }
         self.staged = staged;
     }
@@ -78,10 +78,10 @@ impl Simulation {
 
         let port = network.port(from.host);
         let node = Node::Host(from.host);
-        let mut lost = if dammed { Some(Loss::Adapter) } else { port.is_none().then_some(Loss::Nowhere) };
+        let mut lost = if dammed { Some(Loss::Adapter) } else { port.is_none().then_some(Loss::NoDestination) };
         if lost.is_none()
             && let Some(rule) = rule
-            && rule(&seen(*now, node, What::Sent { lost: None }, &packet))
+            && rule(&seen(*now, node, PacketEvent::Sent { lost: None }, &packet))
         {
             lost = Some(Loss::Rule);
         }
@@ -103,7 +103,7 @@ impl Simulation {
             capture.record(*now, Direction::Out, &packet, lost);
         }
         if let Some(watch) = observer {
-            watch(&seen(*now, node, What::Sent { lost }, &packet));
+            watch(&seen(*now, node, PacketEvent::Sent { lost }, &packet));
         }
         if let Some((index, at)) = arrival
             && lost.is_none()
@@ -124,7 +124,7 @@ impl Simulation {
         match to {
             Node::Switch(switch) => self.forward(switch, packet),
             Node::Host(host) if host == packet.to => self.deliver(packet),
-            Node::Host(_) => self.lost(to, Loss::Nowhere, &packet),
+            Node::Host(_) => self.lost(to, Loss::NoDestination, &packet),
         }
     }
 
@@ -132,7 +132,7 @@ impl Simulation {
     fn forward(&mut self, switch: SwitchId, packet: SimPacket) {
         let flow = u64::from(packet.from.host.0) << 32 | u64::from(packet.headers.bth.dest_qp);
         let Some(index) = self.network.way(switch, packet.to, flow) else {
-            return self.lost(Node::Switch(switch), Loss::Nowhere, &packet);
+            return self.lost(Node::Switch(switch), Loss::NoDestination, &packet);
         };
         let pipe = &mut self.network.pipes[index as usize];
         if !pipe.has_room(self.now, packet.len()) {
@@ -153,7 +153,7 @@ impl Simulation {
     fn lost(&mut self, node: Node, loss: Loss, packet: &SimPacket) {
         self.host_mut(packet.from.host).counts.lose(loss);
         if let Some(watch) = &mut self.observer {
-            watch(&seen(self.now, node, What::Lost(loss), packet));
+            watch(&seen(self.now, node, PacketEvent::Lost(loss), packet));
         }
     }
 
@@ -167,18 +167,18 @@ impl Simulation {
         let id = QpId { host: packet.to, num: packet.headers.bth.dest_qp };
         // An RC QP accepts packets from its peer only.
         if host.get(id.num).is_none_or(|qp| qp.peer != packet.from.host) {
-            return self.lost(node, Loss::Nowhere, &packet);
+            return self.lost(node, Loss::NoDestination, &packet);
         }
         host.counts.arrived += 1;
         if let Some(watch) = &mut self.observer {
-            watch(&seen(now, node, What::Arrived, &packet));
+            watch(&seen(now, node, PacketEvent::Arrived, &packet));
         }
-        self.hand_in(id, packet);
-        self.look_after(id);
+        self.pass_to_qp(id, packet);
+        self.follow_up(id);
     }
 
     /// Passes a packet to its QP, and keeps it if it has to wait for a page.
-    fn hand_in(&mut self, id: QpId, packet: SimPacket) {
+    fn pass_to_qp(&mut self, id: QpId, packet: SimPacket) {
         let now = self.now;
         let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
         let host = &mut self.hosts[id.host.0 as usize];
@@ -189,9 +189,9 @@ impl Simulation {
             qp.held[side as usize].push_back(packet);
         }
         if side == Side::Requester
-            && let Some(reads) = qp.qp.unaware_reads()
+            && let Some(reads) = qp.qp.unnotified_reads()
         {
-            host.adapter.get_mut().announcer.waits(id.num, reads);
+            host.adapter.get_mut().notifier.waits(id.num, reads);
         }
     }
 
@@ -207,34 +207,34 @@ impl Simulation {
         if qp.qp.poll_timeout().is_some_and(|at| at <= now) {
             qp.qp.handle_timeout(now, &mut view);
         }
-        self.look_after(id);
+        self.follow_up(id);
     }
 
-    /// A page fault ends. Responders that wait for it continue at once, requesters when the announcer says so.
+    /// A page fault ends. Responders that wait for it continue at once, requesters when the fault notifier permits it.
     pub(crate) fn fault_ends(&mut self, host: HostId, fault: u32) {
         let now = self.now;
         let adapter = self.host_mut(host).adapter.get_mut();
         for (num, side) in adapter.memory.end_fault(fault) {
             match side {
-                Side::Requester => self.host_mut(host).adapter.get_mut().announcer.resolved(now, num),
+                Side::Requester => self.host_mut(host).adapter.get_mut().notifier.resolved(now, num),
                 Side::Responder => self.page_resolved(QpId { host, num }, side),
             }
         }
-        self.announce(host);
+        self.notify_requesters(host);
     }
 
     /// Resumes the requesters that are to be told by now.
-    pub(crate) fn announce(&mut self, host: HostId) {
+    pub(crate) fn notify_requesters(&mut self, host: HostId) {
         let now = self.now;
-        while let Some(num) = self.host_mut(host).adapter.get_mut().announcer.poll(now) {
+        while let Some(num) = self.host_mut(host).adapter.get_mut().notifier.poll(now) {
             self.page_resolved(QpId { host, num }, Side::Requester);
         }
         let state = &mut self.hosts[host.0 as usize];
-        if let Some(next) = state.adapter.get_mut().announcer.next() {
+        if let Some(next) = state.adapter.get_mut().notifier.next() {
             let at = next.max(now);
-            if state.announce.is_none_or(|armed| at < armed) {
-                state.announce = Some(at);
-                self.queue.put(at, Event::Announce(host));
+            if state.notify_at.is_none_or(|armed| at < armed) {
+                state.notify_at = Some(at);
+                self.queue.put(at, Event::NotifyRequesters(host));
             }
         }
     }
@@ -246,11 +246,11 @@ impl Simulation {
         let held = std::mem::take(&mut qp.held[side as usize]);
         // Responses are sent first, as far as the port is free, so that a READ does not return data of requests after
         // it.
-        self.look_after(id);
+        self.follow_up(id);
         for packet in held {
-            self.hand_in(id, packet);
+            self.pass_to_qp(id, packet);
         }
-        self.look_after(id);
+        self.follow_up(id);
     }
 }
 
@@ -261,11 +261,11 @@ fn loses(link: Link, packet: &SimPacket, chance: &mut Chance) -> Option<Loss> {
     (link.loss > 0.0 && chance.share() < link.loss).then_some(Loss::Link)
 }
 
-fn seen(at: Instant, node: Node, what: What, packet: &SimPacket) -> Seen<'_> {
+fn seen(at: Instant, node: Node, event: PacketEvent, packet: &SimPacket) -> Seen<'_> {
     Seen {
         at,
         node,
-        what,
+        event,
         packet: packet.id,
         from: packet.from,
         to: packet.to,

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_transport::{Announcer, Instant, Limits, Outstanding, Profile, Progress, Side};
+use weir_transport::{FaultNotifier, Instant, Limits, Outstanding, Profile, Progress, Side};
 use weir_wire::Headers;
 
 /// The host's own time for a page fault: about the cost of a first touch by a processor.
@@ -21,12 +21,12 @@ const UNLIMITED: Limits = Limits { request_bytes: 1 << 60, read_bytes: 1 << 60 }
 
 /// Bits of a QP number that are the table index. The bits above count the QPs that used the index, so that packets
 /// for a destroyed QP do not reach a new QP.
-const PLACES: u32 = 16;
+const INDEX_BITS: u32 = 16;
 
 pub(crate) struct HostState {
     pub profile: Arc<Profile>,
     pub adapter: RefCell<Adapter>,
-    qps: Vec<Place>,
+    qps: Vec<Slot>,
     free: Vec<u32>,
     /// QPs that are ready to send, in the order of their turns.
     ready: VecDeque<u32>,
@@ -34,14 +34,14 @@ pub(crate) struct HostState {
     limited: Vec<u32>,
     /// A packet is being sent; an event follows when the port is free.
     pub sending: bool,
-    /// Time of the announcer's pending event; events at other times are obsolete.
-    pub announce: Option<Instant>,
+    /// Time of the fault notifier's pending event; events at other times are obsolete.
+    pub notify_at: Option<Instant>,
     pub counts: Counts,
     pub capture: Option<Capture>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     generation: u32,
     qp: Option<Box<SimQp>>,
 }
@@ -50,9 +50,9 @@ impl HostState {
     pub fn new(profile: Arc<Profile>, seed: u64) -> Self {
         let adapter = Adapter {
             memory: Memory::new(profile.page_faults, FAULT, seed),
-            announcer: Announcer::new(profile.flood),
+            notifier: FaultNotifier::new(profile.flood),
             reads: Outstanding::new(profile.outstanding_reads),
-            places_again: false,
+            reads_available: false,
             reports: Vec::new(),
         };
         HostState {
@@ -63,7 +63,7 @@ impl HostState {
             ready: VecDeque::new(),
             limited: Vec::new(),
             sending: false,
-            announce: None,
+            notify_at: None,
             counts: Counts::default(),
             capture: None,
         }
@@ -71,50 +71,50 @@ impl HostState {
 
     /// Allocates a number for a new QP. The first is 0x010000; 0 and 1 are reserved.
     pub fn number(&mut self) -> u32 {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.qps.push(Place::default());
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.qps.push(Slot::default());
             self.qps.len() as u32 - 1
         });
-        let generation = &mut self.qps[place as usize].generation;
+        let generation = &mut self.qps[index as usize].generation;
         *generation = *generation % 0xff + 1;
-        *generation << PLACES | place
+        *generation << INDEX_BITS | index
     }
 
     /// Inserts a QP at the index of its number.
     pub fn put(&mut self, num: u32, qp: SimQp) {
-        self.qps[place(num)].qp = Some(Box::new(qp));
+        self.qps[slot_index(num)].qp = Some(Box::new(qp));
     }
 
     pub fn get(&self, num: u32) -> Option<&SimQp> {
-        let at = self.qps.get(place(num))?;
-        at.qp.as_deref().filter(|_| at.generation == num >> PLACES)
+        let at = self.qps.get(slot_index(num))?;
+        at.qp.as_deref().filter(|_| at.generation == num >> INDEX_BITS)
     }
 
     pub fn get_mut(&mut self, num: u32) -> Option<&mut SimQp> {
-        let at = self.qps.get_mut(place(num))?;
-        at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES)
+        let at = self.qps.get_mut(slot_index(num))?;
+        at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)
     }
 
     /// A QP, and its view of the adapter.
     pub fn parts(&mut self, now: Instant, num: u32, side: Side) -> Option<(&mut SimQp, View<'_>)> {
-        let at = self.qps.get_mut(place(num))?;
-        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES)?;
-        Some((qp, View { adapter: &self.adapter, who: Accessor { now, qp: num, side } }))
+        let at = self.qps.get_mut(slot_index(num))?;
+        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)?;
+        Some((qp, View { adapter: &self.adapter, accessor: Accessor { now, qp: num, side } }))
     }
 
     pub fn remove(&mut self, num: u32) {
         if let Some(qp) = self.get_mut(num) {
-            let places = qp.qp.abandon();
-            self.qps[place(num)].qp = None;
-            self.free.push(place(num) as u32);
+            let credits = qp.qp.abandon();
+            self.qps[slot_index(num)].qp = None;
+            self.free.push(slot_index(num) as u32);
             let adapter = self.adapter.get_mut();
-            adapter.announcer.forget(num);
-            adapter.places_again |= adapter.reads.give_back(places);
+            adapter.notifier.forget(num);
+            adapter.reads_available |= adapter.reads.give_back(credits);
         }
     }
 
     /// Queues a QP for its turn, if it has something to send.
-    pub fn line_up(&mut self, num: u32) {
+    pub fn queue_turn(&mut self, num: u32) {
         if let Some(qp) = self.get_mut(num)
             && !qp.ready
             && qp.qp.wants_transmit()
@@ -125,13 +125,13 @@ impl HostState {
     }
 
     /// Queues the QPs that waited for a READ credit, if there is a credit again.
-    pub fn line_up_limited(&mut self) {
-        if std::mem::take(&mut self.adapter.get_mut().places_again) {
+    pub fn queue_limited(&mut self) {
+        if std::mem::take(&mut self.adapter.get_mut().reads_available) {
             for num in std::mem::take(&mut self.limited) {
                 if let Some(qp) = self.get_mut(num) {
                     qp.limited = false;
                 }
-                self.line_up(num);
+                self.queue_turn(num);
             }
         }
     }
@@ -141,13 +141,12 @@ impl HostState {
     pub fn turn(&mut self, now: Instant, packets: &mut Vec<(Headers, Payload, bool)>) -> Option<u32> {
         let num = self.ready.pop_front()?;
         let HostState { qps, adapter, ready, limited, .. } = self;
-        let at = &mut qps[place(num)];
-        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> PLACES);
+        let at = &mut qps[slot_index(num)];
+        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS);
         let Some(qp) = qp else { return Some(num) };
         qp.ready = false;
         let accessor = Accessor { now, qp: num, side: Side::Requester };
-        let (mut out, mut view) =
-            (Out { adapter, who: accessor, packets, full: false }, View { adapter, who: accessor });
+        let (mut out, mut view) = (Out { adapter, accessor, packets, full: false }, View { adapter, accessor });
         match qp.qp.poll_transmit(now, UNLIMITED, &mut view, &mut out) {
             Progress::Idle => {}
             Progress::Full => {
@@ -164,6 +163,6 @@ impl HostState {
     }
 }
 
-fn place(num: u32) -> usize {
-    (num & ((1 << PLACES) - 1)) as usize
+fn slot_index(num: u32) -> usize {
+    (num & ((1 << INDEX_BITS) - 1)) as usize
 }

@@ -63,6 +63,6 @@ mod simulation;
 pub use link::Link;
 pub use memory::{Backing, Paging, Region};
 pub use network::{Node, SwitchId};
-pub use observe::{Counts, Loss, Seen, Trace, What};
+pub use observe::{Counts, Loss, PacketEvent, Seen, Trace};
 pub use qp::{HostId, QpId, QpSetup};
-pub use simulation::{App, Done, Quiet, Simulation};
+pub use simulation::{App, Done, NullApp, Simulation};

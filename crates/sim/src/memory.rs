@@ -155,7 +155,7 @@ impl Memory {
     }
 
     /// Checks each SGE that is not empty.
-    pub fn check_pieces(&self, sges: &[Sge]) -> Result<(), Denied> {
+    pub fn check_sges(&self, sges: &[Sge]) -> Result<(), Denied> {
         let filled = sges.iter().filter(|sge| sge.length > 0);
         filled.clone().try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length)))
     }
@@ -184,8 +184,14 @@ impl Memory {
     }
 
     /// The same for `len` bytes at `offset` of an SGE list; a fault also resolves the bytes after them in each SGE.
-    pub fn reach_pieces(&mut self, sges: &[Sge], offset: u64, len: u64, accessor: Accessor) -> Result<(), Denied> {
-        pieces(sges, offset, len, |sge, addr, len, _| {
+    pub fn ensure_sges_present(
+        &mut self,
+        sges: &[Sge],
+        offset: u64,
+        len: u64,
+        accessor: Accessor,
+    ) -> Result<(), Denied> {
+        for_each_segment(sges, offset, len, |sge, addr, len, _| {
             self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), accessor)
         })
     }
@@ -228,7 +234,7 @@ impl Memory {
             return Ok(Payload::Phantom(len as u32));
         }
         let mut bytes = vec![0; len];
-        pieces(sges, offset, len as u64, |sge, addr, len, at| {
+        for_each_segment(sges, offset, len as u64, |sge, addr, len, at| {
             self.read(sge.lkey, addr, &mut bytes[at as usize..][..len as usize])
         })?;
         Ok(Payload::Bytes(bytes.into()))
@@ -256,7 +262,7 @@ impl Memory {
 
     /// Stores bytes to an SGE list.
     pub fn scatter(&mut self, sges: &[Sge], offset: u64, bytes: &[u8]) -> Result<(), Denied> {
-        pieces(sges, offset, bytes.len() as u64, |sge, addr, len, at| {
+        for_each_segment(sges, offset, bytes.len() as u64, |sge, addr, len, at| {
             self.write(sge.lkey, addr, &bytes[at as usize..][..len as usize])
         })
     }
@@ -324,7 +330,7 @@ fn pages_of(region: &RegionState, addr: u64, len: u64) -> Range<u64> {
 
 /// Calls `each` for the parts of the SGE list that `len` bytes at `offset` cover, with the SGE, address, length, and
 /// offset within the `len` bytes.
-fn pieces(
+fn for_each_segment(
     sges: &[Sge],
     mut offset: u64,
     len: u64,

@@ -22,12 +22,12 @@ pub enum Loss {
     /// The buffer before a switch's output was full.
     Buffer,
     /// There is no route to the host, or the host has no such QP.
-    Nowhere,
+    NoDestination,
 }
 
 /// An event of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum PacketEvent {
     /// It left its host; `lost`: on the first link, or before. (Later losses are reported by `Lost`.)
     Sent { lost: Option<Loss> },
     /// It arrived at its destination QP.
@@ -42,7 +42,7 @@ pub struct Seen<'a> {
     pub at: Instant,
     /// The host or switch where it happened.
     pub node: Node,
-    pub what: What,
+    pub event: PacketEvent,
     /// Sequence number among all packets, in the order in which they were sent.
     pub packet: u64,
     /// The sending QP. The destination QP is in the headers.
@@ -69,7 +69,7 @@ pub struct Counts {
     /// Sent packets that switches dropped at the tail of a queue.
     pub lost_in_buffers: u64,
     /// Sent packets to a destination that does not exist.
-    pub lost_nowhere: u64,
+    pub lost_without_destination: u64,
     /// Packets that arrived.
     pub arrived: u64,
 }
@@ -82,7 +82,7 @@ impl Counts {
 
     /// Packets lost for any reason.
     pub fn lost(&self) -> u64 {
-        self.lost_by_adapter + self.lost_on_links + self.lost_in_buffers + self.lost_nowhere
+        self.lost_by_adapter + self.lost_on_links + self.lost_in_buffers + self.lost_without_destination
     }
 
     pub(crate) fn lose(&mut self, loss: Loss) {
@@ -90,7 +90,7 @@ impl Counts {
             Loss::Adapter => self.lost_by_adapter += 1,
             Loss::Link | Loss::Rule | Loss::TooLong => self.lost_on_links += 1,
             Loss::Buffer => self.lost_in_buffers += 1,
-            Loss::Nowhere => self.lost_nowhere += 1,
+            Loss::NoDestination => self.lost_without_destination += 1,
         }
     }
 }
@@ -103,7 +103,7 @@ impl AddAssign for Counts {
         self.lost_by_adapter += other.lost_by_adapter;
         self.lost_on_links += other.lost_on_links;
         self.lost_in_buffers += other.lost_in_buffers;
-        self.lost_nowhere += other.lost_nowhere;
+        self.lost_without_destination += other.lost_without_destination;
         self.arrived += other.arrived;
     }
 }
@@ -125,7 +125,7 @@ impl Trace {
             let mut headers = [0; weir_wire::MAX_HEADERS];
             let len = seen.headers.emit(&mut headers);
             add(&seen.at.0.to_le_bytes());
-            add(format!("{:?} {:?} {:?} {:?}", seen.node, seen.what, seen.from, seen.to).as_bytes());
+            add(format!("{:?} {:?} {:?} {:?}", seen.node, seen.event, seen.from, seen.to).as_bytes());
             add(&[u8::from(seen.repeated)]);
             add(&headers[..len]);
             add(&(seen.payload as u64).to_le_bytes());

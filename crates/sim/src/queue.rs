@@ -17,7 +17,7 @@ pub(crate) enum Event {
     /// A page fault of a host ends.
     FaultEnds(HostId, u32),
     /// A host's adapter tells QPs that their pages are present.
-    Announce(HostId),
+    NotifyRequesters(HostId),
     /// A timer of the application.
     Timer(u64),
 }

@@ -34,9 +34,9 @@ pub trait App {
 }
 
 /// An [`App`] that does nothing.
-pub struct Quiet;
+pub struct NullApp;
 
-impl App for Quiet {}
+impl App for NullApp {}
 
 /// A completion, and its QP and queue.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ impl Simulation {
 
     /// Creates a QP in RTS without an existing peer: its packets are lost on arrival at `to`, and it gets no
     /// response.
-    pub fn connect_astray(&mut self, from: HostId, to: HostId, setup: &QpSetup) -> QpId {
+    pub fn connect_without_peer(&mut self, from: HostId, to: HostId, setup: &QpSetup) -> QpId {
         let id = QpId { host: from, num: self.host_mut(from).number() };
         self.add_qp(id, QpId { host: to, num: 0xff_fffe }, setup, 0);
         id
@@ -130,7 +130,7 @@ impl Simulation {
     pub fn destroy(&mut self, qp: QpId) {
         self.host_mut(qp.host).remove(qp.num);
         // Other QPs may have waited for its READ credits.
-        self.look_after(qp);
+        self.follow_up(qp);
     }
 
     /// Registers memory.
@@ -208,7 +208,7 @@ impl Simulation {
     pub fn post_send(&mut self, qp: QpId, wr: &SendWr<'_>) -> Result<(), PostError> {
         let state = self.host_mut(qp.host).get_mut(qp.num).ok_or(PostError::State)?;
         state.qp.post_send(wr)?;
-        self.look_after(qp);
+        self.follow_up(qp);
         Ok(())
     }
 
@@ -298,9 +298,9 @@ impl Simulation {
             Event::Arrival(pipe) => self.arrival(pipe),
             Event::Deadline(qp) => self.deadline(qp),
             Event::FaultEnds(host, fault) => self.fault_ends(host, fault),
-            Event::Announce(host) => {
-                self.host_mut(host).announce = None;
-                self.announce(host);
+            Event::NotifyRequesters(host) => {
+                self.host_mut(host).notify_at = None;
+                self.notify_requesters(host);
             }
             Event::Timer(token) => app.timer(self, token),
         }

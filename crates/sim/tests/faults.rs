@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_sim::{App, Done, Link, Loss, Paging, QpId, QpSetup, Region, Simulation, What};
+use weir_sim::{App, Done, Link, Loss, PacketEvent, Paging, QpId, QpSetup, Region, Simulation};
 use weir_transport::{Instant, Profile, RecvWr, RequesterFaults, SendOp, Status};
 use weir_wire::Operation;
 
@@ -179,7 +179,7 @@ fn packets_lost_by_the_adapter_are_observed_and_counted() {
     let lost = Rc::new(Cell::new(0));
     let seen = lost.clone();
     two.sim.observe(move |packet| {
-        seen.set(seen.get() + u32::from(packet.what == What::Sent { lost: Some(Loss::Adapter) }));
+        seen.set(seen.get() + u32::from(packet.event == PacketEvent::Sent { lost: Some(Loss::Adapter) }));
     });
     two.read(qp, 1, 0, 100);
     // In the middle of the RNR wait.
@@ -187,7 +187,7 @@ fn packets_lost_by_the_adapter_are_observed_and_counted() {
     two.read(qp, 2, 0, 100);
     two.run();
     assert_eq!((lost.get(), two.sim.total().lost_by_adapter), (1, 1));
-    assert_eq!(two.sim.qp(qp).expect("the QP exists").setbacks().ack_timeouts, 1);
+    assert_eq!(two.sim.qp(qp).expect("the QP exists").retransmissions().ack_timeouts, 1);
     assert!(two.notes.at(1) < micros(10_000) && two.notes.at(2) > micros(100_000));
 }
 
@@ -222,11 +222,11 @@ fn the_adapters_limit_of_outstanding_reads_holds_across_qps() {
         let (count, peak) = (open.clone(), most.clone());
         two.sim.observe(move |packet| {
             let operation = packet.headers.bth.opcode.operation();
-            match packet.what {
-                What::Sent { .. } if operation == Some(Operation::ReadRequest) && packet.from.host == host => {
+            match packet.event {
+                PacketEvent::Sent { .. } if operation == Some(Operation::ReadRequest) && packet.from.host == host => {
                     count.set(count.get() + 1);
                 }
-                What::Arrived if operation == Some(Operation::ReadResponseOnly) => count.set(count.get() - 1),
+                PacketEvent::Arrived if operation == Some(Operation::ReadResponseOnly) => count.set(count.get() - 1),
                 _ => {}
             }
             peak.set(peak.get().max(count.get()));
@@ -251,13 +251,14 @@ fn an_adapter_without_on_demand_paging_refuses_such_memory() {
 #[test]
 fn a_destroyed_qp_returns_its_read_credits() {
     let mut two = Two::new(1, Link::FDR, Profile { outstanding_reads: Some(2), ..Profile::ideal() }, [PINNED; 2]);
-    let astray = two.sim.connect_astray(two.hosts[0], two.hosts[1], &QpSetup { timeout: 0, ..QpSetup::default() });
+    let without_peer =
+        two.sim.connect_without_peer(two.hosts[0], two.hosts[1], &QpSetup { timeout: 0, ..QpSetup::default() });
     let qp = two.connect(&QpSetup::default());
-    (0..2).for_each(|n| two.read(astray, n, 0, 100));
+    (0..2).for_each(|n| two.read(without_peer, n, 0, 100));
     two.read(qp, 2, 0, 100);
     two.run();
     assert!(two.notes.0.is_empty(), "both READ credits are taken for ever");
-    two.sim.destroy(astray);
+    two.sim.destroy(without_peer);
     two.run();
     assert_eq!(two.notes.0.iter().map(|note| note.0).collect::<Vec<_>>(), [2]);
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Notes, Two, micros};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_sim::{App, Backing, Done, Link, Loss, Paging, QpSetup, Simulation, Trace, What};
+use weir_sim::{App, Backing, Done, Link, Loss, PacketEvent, Paging, QpSetup, Simulation, Trace};
 use weir_transport::{Data, Mtu, Profile, SendFlags, SendOp, SendWr, Status};
 
 const PINNED: [Paging; 2] = [Paging::Pinned; 2];
@@ -157,7 +157,7 @@ fn a_packet_beyond_the_mtu_is_lost() {
     let lost = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = lost.clone();
     two.sim.observe(move |packet| {
-        seen.set(seen.get() + u32::from(packet.what == What::Sent { lost: Some(Loss::TooLong) }));
+        seen.set(seen.get() + u32::from(packet.event == PacketEvent::Sent { lost: Some(Loss::TooLong) }));
     });
     let qp = two.connect(&QpSetup { retry_cnt: 1, timeout: 1, ..QpSetup::default() });
     two.write(qp, 1, 0, 1024);
@@ -182,6 +182,6 @@ fn packets_for_a_destroyed_qp_are_lost() {
     let [again, _] = two.sim.connect(two.hosts[1], two.hosts[0], &QpSetup::default());
     assert_ne!(again, peer, "its number is not reused at once");
     two.sim.run(&mut Destroyer);
-    assert_eq!(two.sim.total().lost_nowhere, 16);
+    assert_eq!(two.sim.total().lost_without_destination, 16);
     assert_eq!(two.sim.total().arrived, 0);
 }

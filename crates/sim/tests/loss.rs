@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Two, numbers};
-use weir_sim::{Link, Loss, Paging, QpSetup, Trace, What};
+use weir_sim::{Link, Loss, PacketEvent, Paging, QpSetup, Trace};
 use weir_transport::{Profile, Status};
 use weir_wire::Operation;
 
@@ -69,7 +69,7 @@ fn a_packet_lost_by_a_rule_is_retransmitted() {
     let lost = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let seen = lost.clone();
     two.sim.observe(move |packet| {
-        if let What::Sent { lost } = packet.what
+        if let PacketEvent::Sent { lost } = packet.event
             && (lost.is_some() || packet.repeated)
             && !packet.headers.bth.opcode.is_response()
         {
@@ -83,6 +83,6 @@ fn a_packet_lost_by_a_rule_is_retransmitted() {
     // The packet with PSN 3; then, after a sequence NAK, all packets from PSN 3 on. (PSN 9 had not been sent yet.)
     assert_eq!(lost[0], (3, Some(Loss::Rule)));
     assert_eq!(lost[1..], (3..9).map(|psn| (psn, None)).collect::<Vec<_>>());
-    assert_eq!(two.sim.qp(qp).expect("the QP exists").setbacks().sequence_naks, 1);
+    assert_eq!(two.sim.qp(qp).expect("the QP exists").retransmissions().sequence_naks, 1);
     assert_eq!(two.notes.0.len(), 1);
 }

@@ -67,7 +67,7 @@ impl Child {
         let end = Instant::now() + timeout;
         while !listens(self.pid, protocol, port) {
             if let Some((status, cpu)) = self.reap()? {
-                let why = self.finished(status, cpu)?.complaint();
+                let why = self.finished(status, cpu)?.last_lines();
                 bail!("{} ended ({status}) before it listened on port {port}: {why}", self.name);
             }
             if Instant::now() > end {
@@ -110,11 +110,11 @@ impl Child {
 
     /// Waits for its end; after `timeout` it is killed, which is an error.
     pub fn wait(self, timeout: Duration) -> Result<Finished> {
-        self.wait_watching(timeout, |_| ())
+        self.wait_with(timeout, |_| ())
     }
 
     /// As `wait`, and calls `watch` every few milliseconds while it runs.
-    pub fn wait_watching(mut self, timeout: Duration, mut watch: impl FnMut(&Child)) -> Result<Finished> {
+    pub fn wait_with(mut self, timeout: Duration, mut watch: impl FnMut(&Child)) -> Result<Finished> {
         let end = Instant::now() + timeout;
         loop {
             watch(&self);
@@ -122,8 +122,8 @@ impl Child {
                 return self.finished(status, cpu);
             }
             if Instant::now() > end {
-                let said = self.finished(ExitStatus::default(), Duration::ZERO)?.complaint();
-                bail!("{} did not end within {timeout:?}: {said}", self.name);
+                let lines = self.finished(ExitStatus::default(), Duration::ZERO)?.last_lines();
+                bail!("{} did not end within {timeout:?}: {lines}", self.name);
             }
             std::thread::sleep(TICK);
         }
@@ -173,7 +173,7 @@ impl Finished {
     /// Returns itself if the status is 0, otherwise an error with the last lines of output.
     pub fn success(self) -> Result<Finished> {
         if !self.status.success() {
-            bail!("{} failed ({}): {}", self.name, self.status, self.complaint());
+            bail!("{} failed ({}): {}", self.name, self.status, self.last_lines());
         }
         Ok(self)
     }
@@ -184,7 +184,7 @@ impl Finished {
     }
 
     /// The last lines of stderr, or of stdout if stderr is empty.
-    pub fn complaint(&self) -> String {
+    pub fn last_lines(&self) -> String {
         let text = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         if lines.is_empty() {

@@ -163,11 +163,11 @@ impl Stage {
 
     /// A short description of this stage.
     pub fn describe(&self) -> String {
-        let place = match &self.reason {
+        let networks = match &self.reason {
             None => "two network namespaces joined by veth".to_owned(),
             Some(reason) => format!("loopback, not two namespaces ({reason})"),
         };
-        format!("{place}; cores {} and {}", self.cores[0], self.cores[1])
+        format!("{networks}; cores {} and {}", self.cores[0], self.cores[1])
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Makes a program start as on an old kernel, with or without IPv6.
-pub fn beneath(command: &mut Command, ipv6: bool) {
+pub fn run_on_old_kernel(command: &mut Command, ipv6: bool) {
     // SAFETY: it makes two system calls between fork and exec; the filter is allocated before.
     unsafe {
         let filter = filter(ipv6);
@@ -148,7 +148,7 @@ mod tests {
         .join()
         .unwrap();
         let mut command = Command::new("sh");
-        beneath(&mut command, true);
+        run_on_old_kernel(&mut command, true);
         let status = command.args(["-c", "grep -q 'Seccomp:.2' /proc/self/status"]).status().unwrap();
         assert!(status.success());
     }

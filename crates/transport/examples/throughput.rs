@@ -3,7 +3,7 @@
 //! `cargo run --release -p weir-transport --features testing --example throughput [SECONDS]`
 
 use std::time::{Duration, Instant as Clock};
-use weir_transport::testing::{Nowhere, Setup, connected};
+use weir_transport::testing::{NullHost, Setup, connected};
 use weir_transport::*;
 use weir_wire::Packet;
 
@@ -39,7 +39,7 @@ fn measure(len: u32, time: Duration) -> (f64, f64) {
     let setup = Setup { mtu: Mtu::M4096, ..Setup::default() };
     let caps = QpCaps { max_send_wr: 128, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let mut qps = [0, 1].map(|node| connected(node, caps, false, &setup));
-    let mut host = Nowhere::default();
+    let mut host = NullHost::default();
     let mut burst = Burst { bytes: vec![0; 64 << 10], ends: Vec::with_capacity(4096) };
     let limits = Limits { request_bytes: 1 << 20, read_bytes: 1 << 20 };
     let sges = [Sge { addr: 0, length: len, lkey: 0 }];

@@ -214,7 +214,7 @@ impl<H: Host> Step<'_, H> {
     /// An earlier response is missing, or waits for a page.
     #[cold]
     fn missing(&mut self) -> CompleterState {
-        if self.requester.holds_answers() {
+        if self.requester.holds_response() {
             return CompleterState::PageFault;
         }
         self.requester.response_lost();
@@ -227,7 +227,7 @@ impl<H: Host> Step<'_, H> {
         if denied != Denied::PageFault {
             return Err(Failure::local(denied));
         }
-        Ok(match self.requester.answer_waits(self.now, self.queue.tail(), self.config) {
+        Ok(match self.requester.response_waits(self.now, self.queue.tail(), self.config) {
             Handled::Held => CompleterState::PageFault,
             Handled::Done => CompleterState::Repeating,
         })
@@ -284,14 +284,14 @@ impl<H: Host> Step<'_, H> {
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);
-            self.requester.give_back_one(self.host);
+            self.requester.give_back_read_credit(self.host);
             self.requester.retire_local(self.queue, self.config, self.host);
         }
         self.requester.progressed(self.now, self.config);
     }
 
     fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Denied> {
-        if self.requester.unaware_reads().is_some() {
+        if self.requester.unnotified_reads().is_some() {
             return Err(Denied::PageFault);
         }
         match self.queue.source(wr) {

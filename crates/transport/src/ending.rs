@@ -24,7 +24,7 @@ pub struct Ending {
 
 impl Ending {
     /// Whether the peer did not respond at all, rather than reporting an error.
-    pub fn is_silence(&self) -> bool {
+    pub fn is_ack_timeout(&self) -> bool {
         self.vendor_err == vendor::ACK_TIMEOUT
     }
 

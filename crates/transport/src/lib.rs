@@ -50,8 +50,8 @@ pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, 
 pub use page_fault::{Handled, Side};
 pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
 pub use qp::{InFlight, Limits, Progress, Qp};
-pub use quirk::{Announcer, Chance, Outstanding};
-pub use requester::{RequesterState, Setbacks};
+pub use quirk::{Chance, FaultNotifier, Outstanding};
+pub use requester::{RequesterState, Retransmissions};
 pub use responder::ResponderState;
 pub use state::MAX_RD_ATOMIC;
 pub use time::Instant;

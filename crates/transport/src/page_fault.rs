@@ -34,8 +34,8 @@ impl Qp {
     }
     /// Where the profile has packet flood: the requester has dropped a response because a page is missing, and drops
     /// further responses until [`Qp::page_resolved`], whether the page is present or not. Returns the number of READs
-    /// that were outstanding at that time, for [`crate::Announcer::waits`].
-    pub fn unaware_reads(&self) -> Option<u32> {
-        self.requester.unaware_reads()
+    /// that were outstanding at that time, for [`crate::FaultNotifier::waits`].
+    pub fn unnotified_reads(&self) -> Option<u32> {
+        self.requester.unnotified_reads()
     }
 }

@@ -9,7 +9,7 @@ use crate::responder::{Fatal, Responder, ResponderState};
 use crate::send_queue::SendQueue;
 use crate::{
     AttrMask, Egress, Handled, Host, Instant, ModifyError, PostError, Profile, QpAttr, QpCaps, QpEvent, QpInit,
-    QpState, RecvWr, SendWr, Setbacks, Side, Status, Target, Tuning, state,
+    QpState, RecvWr, Retransmissions, SendWr, Side, Status, Target, Tuning, state,
 };
 use std::collections::TryReserveError;
 use std::sync::Arc;
@@ -159,7 +159,7 @@ impl Qp {
         mask: AttrMask,
         host: &mut H,
     ) -> Result<(), ModifyError> {
-        let mask = state::heeded(self.config.class(), mask);
+        let mask = state::applicable_mask(self.config.class(), mask);
         let to = state::check(self.config.class(), self.config.state, attr, mask)?;
         let from = self.config.state;
         state::apply(&mut self.config.attr, attr, mask);
@@ -167,7 +167,7 @@ impl Qp {
         self.config.derive();
         match (from, to) {
             (_, QpState::Reset) => {
-                self.requester.give_back_all(host);
+                self.requester.give_back_read_credits(host);
                 self.reset();
             }
             // A NAK that is still owed is sent.
@@ -273,10 +273,10 @@ impl Qp {
             _ => {}
         }
         self.responder.hurry_due(now);
-        self.responder.answers(now, &self.config);
+        self.responder.sends_leave(now, &self.config);
         let responses_first = match self.starved.take() {
             Some(side) => side == Side::Responder,
-            None => self.responder.has_answers() || self.ack_leads(),
+            None => self.responder.has_responses() || self.ack_leads(),
         };
         if responses_first && !self.send_responses(now, host, egress) {
             self.starved = Some(Side::Requester);
@@ -340,8 +340,8 @@ impl Qp {
 
     /// Whether an ACK waits for a request to share a burst with.
     #[inline]
-    pub fn owes_lazy_ack(&self) -> bool {
-        self.responder.owes_lazy_ack()
+    pub fn has_waiting_ack(&self) -> bool {
+        self.responder.has_waiting_ack()
     }
 
     /// Makes a waiting ACK leave at the next `poll_transmit`.
@@ -373,8 +373,8 @@ impl Qp {
     }
 
     /// How often the QP retransmitted requests, by cause.
-    pub fn setbacks(&self) -> Setbacks {
-        self.requester.setbacks()
+    pub fn retransmissions(&self) -> Retransmissions {
+        self.requester.retransmissions()
     }
 
     /// The reason why the QP entered the error state by itself; returned once.
@@ -391,7 +391,7 @@ impl Qp {
             && self.requester.wants_transmit(&self.send_queue, &self.config)
             && (self.config.acks_first || self.requester.next_ends_short(&self.send_queue, &self.config));
         if leads {
-            self.responder.accompany();
+            self.responder.send_ack_with_requests();
         }
         leads
     }
@@ -460,7 +460,7 @@ impl Qp {
             match polled {
                 Ok((progress, sent)) => {
                     if sent > 0 {
-                        self.responder.accompany();
+                        self.responder.send_ack_with_requests();
                     }
                     if retired && progress == Progress::Idle {
                         if self.draining {
@@ -528,7 +528,7 @@ impl Qp {
 
     /// Completes all work requests as flushed (IBTA 10.3.1.7, C10-42).
     pub(crate) fn flush<H: Host>(&mut self, host: &mut H) {
-        self.requester.give_back_all(host);
+        self.requester.give_back_read_credits(host);
         self.flush_sends(host);
         while !self.recv_queue.is_empty() {
             self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
@@ -540,7 +540,7 @@ impl Qp {
 
     /// The adapter has failed: goes to ERROR from every state but RESET. Flushes all work requests, including those
     /// that were posted in ERROR.
-    pub fn shut<H: Host>(&mut self, host: &mut H) {
+    pub fn enter_error_state<H: Host>(&mut self, host: &mut H) {
         match self.config.state {
             QpState::Reset => return,
             QpState::Error => {}
@@ -549,8 +549,8 @@ impl Qp {
         self.flush(host);
     }
 
-    /// As `shut`, but touches the two queues only: the rest of the QP's state may be inconsistent.
-    pub fn shut_queues<H: Host>(&mut self, host: &mut H) {
+    /// As `enter_error_state`, but touches the two queues only: the rest of the QP's state may be inconsistent.
+    pub fn flush_queues<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Reset {
             return;
         }
@@ -575,13 +575,13 @@ impl Qp {
     /// sent to the peer. Requests that the peer sent before are acknowledged again if it retransmits them. Returns
     /// the number of READ credits that the QP held ([`crate::Outstanding::give_back`]).
     pub fn abandon(&mut self) -> u32 {
-        let places = self.requester.leave_places();
+        let read_credits = self.requester.take_read_credits();
         self.send_queue.reset();
         self.recv_queue.reset();
         self.requester.start(&self.config);
         self.completer.reset();
         self.responder.hurry();
-        places
+        read_credits
     }
 
     fn reset(&mut self) {

@@ -10,7 +10,7 @@ use std::collections::TryReserveError;
 struct RecvSlot {
     wr_id: u64,
     length: u64,
-    pieces: u32,
+    num_sge: u32,
 }
 
 /// The contents of a received message's completion.
@@ -20,7 +20,7 @@ pub(crate) struct Received {
     pub byte_len: u32,
     pub imm: Option<u32>,
     /// The rkey that the message invalidated.
-    pub ended_key: Option<u32>,
+    pub invalidated_rkey: Option<u32>,
     pub solicited: bool,
     /// The sending QP, if it is not the connected peer: then a GRH precedes the data.
     pub from: Option<u32>,
@@ -43,10 +43,10 @@ pub(crate) struct RecvQueue {
 impl RecvQueue {
     /// Error: the memory for its rings cannot be allocated.
     pub fn new(max_wr: u32, max_sges: u32) -> Result<Self, TryReserveError> {
-        let places = max_wr.next_power_of_two() as usize;
+        let slots = max_wr.next_power_of_two() as usize;
         Ok(RecvQueue {
-            slots: filled(RecvSlot::default(), places)?,
-            sges: filled(Sge::default(), places * max_sges as usize)?,
+            slots: filled(RecvSlot::default(), slots)?,
+            sges: filled(Sge::default(), slots * max_sges as usize)?,
             max_sges: max_sges as usize,
             limit: max_wr,
             shared: false,
@@ -73,9 +73,9 @@ impl RecvQueue {
     #[cold]
     #[inline(never)]
     fn refill<H: Host>(&mut self, host: &mut H) -> bool {
-        let Some((wr_id, pieces)) = host.take_receive(&mut self.sges[..self.max_sges]) else { return false };
-        let length = self.sges[..pieces].iter().map(|sge| u64::from(sge.length)).sum();
-        self.slots[0] = RecvSlot { wr_id, length, pieces: pieces as u32 };
+        let Some((wr_id, num_sge)) = host.take_receive(&mut self.sges[..self.max_sges]) else { return false };
+        let length = self.sges[..num_sge].iter().map(|sge| u64::from(sge.length)).sum();
+        self.slots[0] = RecvSlot { wr_id, length, num_sge: num_sge as u32 };
         self.tail = self.tail.wrapping_add(1);
         true
     }
@@ -91,13 +91,13 @@ impl RecvQueue {
 
     /// Capacity in bytes of the oldest work request.
     pub fn room(&self) -> u64 {
-        self.slots[self.place(self.head)].length
+        self.slots[self.slot_index(self.head)].length
     }
 
     /// The SGEs of the oldest work request.
     pub fn sges(&self) -> &[Sge] {
-        let place = self.place(self.head);
-        &self.sges[place * self.max_sges..][..self.slots[place].pieces as usize]
+        let index = self.slot_index(self.head);
+        &self.sges[index * self.max_sges..][..self.slots[index].num_sge as usize]
     }
 
     /// Posts a work request; the caller checks the QP's state.
@@ -111,10 +111,10 @@ impl RecvQueue {
         if wr.sges.len() > self.max_sges {
             return Err(PostError::TooManySges);
         }
-        let place = self.place(self.tail);
+        let index = self.slot_index(self.tail);
         let length = wr.sges.iter().map(|sge| u64::from(sge.length)).sum();
-        self.slots[place] = RecvSlot { wr_id: wr.wr_id, length, pieces: wr.sges.len() as u32 };
-        self.sges[place * self.max_sges..][..wr.sges.len()].copy_from_slice(wr.sges);
+        self.slots[index] = RecvSlot { wr_id: wr.wr_id, length, num_sge: wr.sges.len() as u32 };
+        self.sges[index * self.max_sges..][..wr.sges.len()].copy_from_slice(wr.sges);
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -123,12 +123,12 @@ impl RecvQueue {
     pub fn complete<H: Host>(&mut self, host: &mut H, config: &Config, received: Received) {
         let mut flags = WcFlags::empty();
         flags.set(WcFlags::WITH_IMM, received.imm.is_some());
-        flags.set(WcFlags::WITH_INV, received.ended_key.is_some());
+        flags.set(WcFlags::WITH_INV, received.invalidated_rkey.is_some());
         flags.set(WcFlags::GRH, received.from.is_some());
         let completion = Completion {
             opcode: received.opcode,
             byte_len: received.byte_len,
-            imm: received.imm.or(received.ended_key).unwrap_or(0),
+            imm: received.imm.or(received.invalidated_rkey).unwrap_or(0),
             flags,
             src_qp: received.from.unwrap_or(config.attr.dest_qp_num),
             ..self.blank(config, Status::Success, 0)
@@ -147,7 +147,7 @@ impl RecvQueue {
     fn blank(&self, config: &Config, status: Status, vendor_err: u32) -> Completion {
         debug_assert!(!self.is_empty());
         Completion {
-            wr_id: self.slots[self.place(self.head)].wr_id,
+            wr_id: self.slots[self.slot_index(self.head)].wr_id,
             status,
             opcode: WcOpcode::Recv,
             byte_len: 0,
@@ -160,7 +160,7 @@ impl RecvQueue {
         }
     }
 
-    fn place(&self, index: u32) -> usize {
+    fn slot_index(&self, index: u32) -> usize {
         index as usize & (self.slots.len() - 1)
     }
 }

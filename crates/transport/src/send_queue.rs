@@ -37,7 +37,7 @@ pub(crate) struct SendSlot {
     pub to: Target,
     /// Number of PSNs that it uses.
     pub packets: u32,
-    pieces: u32,
+    num_sge: u32,
     inline: bool,
 }
 
@@ -66,7 +66,7 @@ impl SendQueue {
     /// Error: the memory for its rings cannot be allocated.
     pub fn new(max_wr: u32, max_sges: u32, max_inline: u32) -> Result<Self, TryReserveError> {
         // A power of two, so that an index maps to the same slot when the counters wrap.
-        let places = max_wr.next_power_of_two() as usize;
+        let slots = max_wr.next_power_of_two() as usize;
         let empty = SendSlot {
             wr_id: 0,
             op: SendOp::Send,
@@ -75,13 +75,13 @@ impl SendQueue {
             length: 0,
             to: Target::Peer,
             packets: 1,
-            pieces: 0,
+            num_sge: 0,
             inline: false,
         };
         Ok(SendQueue {
-            slots: filled(empty, places)?,
-            sges: filled(Sge::default(), places * max_sges as usize)?,
-            inline: filled(0, places * max_inline as usize)?,
+            slots: filled(empty, slots)?,
+            sges: filled(Sge::default(), slots * max_sges as usize)?,
+            inline: filled(0, slots * max_inline as usize)?,
             max_sges: max_sges as usize,
             max_inline: max_inline as usize,
             limit: max_wr,
@@ -111,32 +111,32 @@ impl SendQueue {
 
     #[inline]
     pub fn slot(&self, index: u32) -> &SendSlot {
-        &self.slots[self.place(index)]
+        &self.slots[self.slot_index(index)]
     }
 
     /// The data of a work request.
     #[inline(always)]
     pub fn source(&self, index: u32) -> Source<'_> {
-        let place = self.place(index);
-        let slot = &self.slots[place];
+        let index = self.slot_index(index);
+        let slot = &self.slots[index];
         if slot.inline {
-            Source::Inline(&self.inline[place * self.max_inline..][..slot.length as usize])
+            Source::Inline(&self.inline[index * self.max_inline..][..slot.length as usize])
         } else {
-            Source::Gather(&self.sges[place * self.max_sges..][..slot.pieces as usize])
+            Source::Gather(&self.sges[index * self.max_sges..][..slot.num_sge as usize])
         }
     }
 
     /// Posts a work request; the caller checks the QP's state.
     pub fn post(&mut self, wr: &SendWr<'_>, to: Target, config: &Config) -> Result<(), PostError> {
-        if !serves(config.init.service, &wr.op, to) {
+        if !supports(config.init.service, &wr.op, to) {
             return Err(PostError::Operation);
         }
         if self.tail.wrapping_sub(self.head) >= self.limit {
             return Err(PostError::QueueFull);
         }
         let kind = kind(&wr.op);
-        let place = self.place(self.tail);
-        let (length, pieces, inline) = match wr.data {
+        let index = self.slot_index(self.tail);
+        let (length, num_sge, inline) = match wr.data {
             Data::Gather(sges) => {
                 if sges.len() > self.max_sges {
                     return Err(PostError::TooManySges);
@@ -145,7 +145,7 @@ impl SendQueue {
                 if length > MAX_MESSAGE || (matches!(kind, Kind::Atomic | Kind::AtomicWrite) && length != 8) {
                     return Err(PostError::Length);
                 }
-                self.sges[place * self.max_sges..][..sges.len()].copy_from_slice(sges);
+                self.sges[index * self.max_sges..][..sges.len()].copy_from_slice(sges);
                 (length as u32, sges.len() as u32, false)
             }
             Data::Inline(bytes) => {
@@ -155,7 +155,7 @@ impl SendQueue {
                 if kind == Kind::AtomicWrite && bytes.len() != 8 {
                     return Err(PostError::Length);
                 }
-                self.inline[place * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
+                self.inline[index * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
                 (bytes.len() as u32, 0, true)
             }
         };
@@ -166,7 +166,7 @@ impl SendQueue {
         };
         let mut flags = wr.flags;
         flags.set(SendFlags::SIGNALED, config.init.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED));
-        self.slots[place] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, to, packets, pieces, inline };
+        self.slots[index] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, to, packets, num_sge, inline };
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -194,14 +194,14 @@ impl SendQueue {
         }
     }
 
-    fn place(&self, index: u32) -> usize {
+    fn slot_index(&self, index: u32) -> usize {
         index as usize & (self.slots.len() - 1)
     }
 }
 
 /// Whether a service has an operation and the kind of destination (IBTA 9.8.2, 9.8.3; table 38).
 #[inline]
-fn serves(service: Service, op: &SendOp, to: Target) -> bool {
+fn supports(service: Service, op: &SendOp, to: Target) -> bool {
     match (service, to) {
         (Service::Rc, Target::Peer) | (Service::Xrc, Target::Srq(_)) => true,
         (Service::Uc, Target::Peer) => match kind(op) {

@@ -106,7 +106,7 @@ fn rows() -> impl Iterator<Item = &'static Transition> {
 
 /// Removes from a mask the attributes of the direction that this end of an XRC connection lacks: applications set the
 /// same attributes at both ends, and Linux removes these before its check (`modify_qp_mask`).
-pub(crate) fn heeded(class: Class, mask: AttrMask) -> AttrMask {
+pub(crate) fn applicable_mask(class: Class, mask: AttrMask) -> AttrMask {
     match class {
         Class::XrcInitiator => mask - (AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER),
         Class::XrcTarget => mask - (AttrMask::MAX_QP_RD_ATOMIC | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY),

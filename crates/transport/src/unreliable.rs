@@ -25,8 +25,8 @@ impl Qp {
         host: &mut H,
     ) -> Handled {
         let listens = matches!(self.config.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        let ours = self.config.init.service == Service::Ud && packet.headers.bth.opcode.service() == Service::Ud;
-        if !listens || !ours {
+        let is_ud = self.config.init.service == Service::Ud && packet.headers.bth.opcode.service() == Service::Ud;
+        if !listens || !is_ud {
             return Handled::Done;
         }
         let Qp { config, recv_queue, responder, .. } = self;

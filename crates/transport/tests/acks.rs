@@ -41,7 +41,7 @@ fn answered(mut pair: Pair, messages: u64) -> Pair {
 }
 
 /// A pair where node 1 has answered enough messages, so that its ACKs wait for answers.
-fn answering(setup: Setup) -> Pair {
+fn replying(setup: Setup) -> Pair {
     answered(setup.pair(), HABIT)
 }
 
@@ -50,13 +50,13 @@ const HABIT: u64 = 8;
 
 #[test]
 fn an_ack_leaves_at_once_if_no_answer_is_expected() {
-    for answers in [0, 1, HABIT - 1] {
-        let mut pair = answered(Setup::default().pair(), answers);
+    for replies in [0, 1, HABIT - 1] {
+        let mut pair = answered(Setup::default().pair(), replies);
         pair.post(1, write(), 0, 64);
         exchange(&mut pair);
-        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack(), "{answers}");
+        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack(), "{replies}");
         exchange(&mut pair);
-        assert_eq!(acks(&pair), [answers as i32]);
+        assert_eq!(acks(&pair), [replies as i32]);
         assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(1, Status::Success)));
     }
 }
@@ -65,10 +65,10 @@ fn an_ack_leaves_at_once_if_no_answer_is_expected() {
 fn one_message_without_an_answer_ends_the_habit() {
     // Ways: the ACK's deadline expires, a poll hurries it, the next message arrives, or the answer is late.
     for way in 0..4 {
-        let mut pair = answering(Setup::default());
+        let mut pair = replying(Setup::default());
         pair.post(1, write(), 0, 64);
         exchange(&mut pair);
-        assert!(pair.nodes[1].qp.owes_lazy_ack());
+        assert!(pair.nodes[1].qp.has_waiting_ack());
         match way {
             0 => pair.run_until_idle(),
             1 => pair.nodes[1].qp.hurry_ack(),
@@ -85,7 +85,7 @@ fn one_message_without_an_answer_ends_the_habit() {
         pair.run_until_idle();
         pair.post(4, write(), 0, 64);
         exchange(&mut pair);
-        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack(), "{way}");
+        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack(), "{way}");
     }
 }
 
@@ -100,17 +100,17 @@ fn a_send_posted_before_the_message_is_not_an_answer() {
         while let Some((from, bytes)) = pair.wire.receive(pair.now) {
             pair.deliver(1 - from, &bytes);
         }
-        assert!(!pair.nodes[1].qp.owes_lazy_ack());
+        assert!(!pair.nodes[1].qp.has_waiting_ack());
         pair.run_until_idle();
     }
 }
 
 #[test]
 fn the_ack_waits_for_an_answer_until_its_deadline() {
-    let mut pair = answering(Setup::default());
+    let mut pair = replying(Setup::default());
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
-    assert!(pair.nodes[1].qp.owes_lazy_ack() && !pair.nodes[1].qp.wants_transmit());
+    assert!(pair.nodes[1].qp.has_waiting_ack() && !pair.nodes[1].qp.wants_transmit());
     assert_eq!(pair.nodes[1].qp.poll_timeout(), Some(pair.now + Duration::from_micros(200)));
     exchange(&mut pair);
     assert_eq!(acks(&pair), []);
@@ -125,7 +125,7 @@ fn an_xrc_target_acknowledges_at_once() {
     pair.post_srq_recv(SRQ, 10, 200_000, 64);
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
-    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack());
+    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack());
     exchange(&mut pair);
     assert_eq!(acks(&pair), [0]);
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
@@ -133,11 +133,11 @@ fn an_xrc_target_acknowledges_at_once() {
 
 #[test]
 fn a_hurried_ack_leaves_at_once() {
-    let mut pair = answering(Setup::default());
+    let mut pair = replying(Setup::default());
     pair.post(1, write(), 0, 64);
     exchange(&mut pair);
     pair.nodes[1].qp.hurry_ack();
-    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.owes_lazy_ack());
+    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack());
     exchange(&mut pair);
     assert_eq!(acks(&pair), [HABIT as i32]);
 }
@@ -145,11 +145,11 @@ fn a_hurried_ack_leaves_at_once() {
 #[test]
 fn a_waiting_ack_leaves_with_requests() {
     for (first, len) in [(false, 64), (false, 2048), (false, 0), (false, 2049), (true, 64), (true, 2048)] {
-        let mut pair = answering(Setup::default());
+        let mut pair = replying(Setup::default());
         pair.nodes[1].qp.set_acks_first(first);
         pair.post(1, write(), 0, 64);
         exchange(&mut pair);
-        assert!(pair.nodes[1].qp.owes_lazy_ack());
+        assert!(pair.nodes[1].qp.has_waiting_ack());
         pair.post_as(1, 2, write(), 0, len, SendFlags::SIGNALED);
         exchange(&mut pair);
         let sent = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation());

@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use weir_transport::testing::{Nowhere, Setup, connected};
+use weir_transport::testing::{NullHost, Setup, connected};
 use weir_transport::*;
 use weir_wire::Packet;
 
@@ -49,7 +49,7 @@ impl Egress for Burst {
 /// `lose`-th packet is lost.
 fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) {
     let mut qps = [0, 1].map(|node| connected(node, setup.caps, true, setup));
-    let mut host = Nowhere::default();
+    let mut host = NullHost::default();
     let mut burst = Burst { packets: Vec::with_capacity(64) };
     let payload = vec![0; 4096];
     let (remote_addr, rkey) = (0, 0);

@@ -123,7 +123,7 @@ fn a_lost_packet_without_credit_is_retransmitted() {
     pair.post(1, SendOp::Send, 0, 3000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, Status::Success)]);
-    assert_eq!(pair.nodes[0].qp.setbacks().ack_timeouts, 1);
+    assert_eq!(pair.nodes[0].qp.retransmissions().ack_timeouts, 1);
 }
 
 #[test]

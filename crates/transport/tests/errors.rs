@@ -192,10 +192,10 @@ fn memory_that_vanishes_while_a_read_is_being_answered() {
     pair.post(1, read(0), 0, 5000);
     pair.post(2, write(0), 0, 10);
     let memory = pair.nodes[1].host.memory.clone();
-    let mut answers = 0;
+    let mut responses = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
-        answers += from;
-        memory.borrow_mut().regions()[0].mapped = answers < 2;
+        responses += from;
+        memory.borrow_mut().regions()[0].mapped = responses < 2;
         Fate::Pass
     }));
     pair.run_until_idle();
@@ -475,7 +475,7 @@ fn the_ending_of_a_qp_is_returned_once() {
     pair.run_until_idle();
     let ending = pair.nodes[0].qp.take_ending().expect("it ended");
     assert_eq!((ending.side, ending.status, ending.tries), (Side::Requester, Status::RetryExceeded, Some(3)));
-    assert_eq!((ending.psn, ending.is_silence()), (Psn::new(0x10_0000), true));
+    assert_eq!((ending.psn, ending.is_ack_timeout()), (Psn::new(0x10_0000), true));
     assert_eq!(pair.wire.count(|sent| sent.headers.bth.psn == ending.psn), 3, "it was sent `tries` times");
     assert_eq!(pair.nodes[0].qp.take_ending(), None);
 

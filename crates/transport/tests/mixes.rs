@@ -167,8 +167,8 @@ fn sqd_while_retransmitting() {
             node.qp.modify(pair.now, &attr, mask, &mut node.host).expect("to SQD");
             pair.run_until_idle();
             drained += 1;
-            let told = pair.nodes[0].host.events().iter().filter(|e| **e == QpEvent::SendQueueDrained).count();
-            assert_eq!(told, drained, "seed {seed}: drained once each time");
+            let reported = pair.nodes[0].host.events().iter().filter(|e| **e == QpEvent::SendQueueDrained).count();
+            assert_eq!(reported, drained, "seed {seed}: drained once each time");
             assert_eq!(pair.nodes[0].qp.in_flight(), InFlight::default());
             // Work requests posted in SQD wait.
             let (done, sent) = (pair.outcomes(0, Queue::Send).len(), pair.wire.count(|sent| sent.from == 0));
@@ -262,8 +262,8 @@ fn no_write_lands_after_a_remote_invalidation() {
         assert!(outcomes.iter().map(|(id, _)| *id).zip(ids).take(done).all(|(is, shall)| is == shall), "seed {seed}");
         // The next WRITE's NAK acknowledges everything before it; if the wire loses it, the retries run out.
         let (_, status) = outcomes[done];
-        let told = status == Status::RemoteAccess && done == last as usize + 1;
-        assert!(told || (status == Status::RetryExceeded && done <= last as usize + 1), "seed {seed}: {status:?}");
+        let reported = status == Status::RemoteAccess && done == last as usize + 1;
+        assert!(reported || (status == Status::RetryExceeded && done <= last as usize + 1), "seed {seed}: {status:?}");
         assert!(outcomes[done + 1..].iter().all(|(_, status)| *status == Status::WrFlushed));
         for k in 0..last as usize {
             assert_eq!(pair.memory(1, k * 3000, 3000), pair.memory(0, 200_000 + k * 3000, 3000), "seed {seed}");

@@ -42,10 +42,10 @@ fn every_operation_at_every_mtu_and_length() {
             assert_eq!(pair.memory(1, 600_000, len), pair.memory(0, 3000, len));
             assert_eq!(pair.memory(0, 500_000, len), pair.memory(1, 300_000, len));
             let received = pair.completions(1, Queue::Receive);
-            let told = |c: &Completion| (c.opcode, c.byte_len as usize, c.flags, c.imm, c.src_qp, c.retired);
-            assert_eq!(told(&received[0]), (WcOpcode::RecvRdmaWithImm, len, WcFlags::WITH_IMM, imm, 0x11, 1));
-            assert_eq!(told(&received[1]), (WcOpcode::Recv, len, WcFlags::empty(), 0, 0x11, 2));
-            assert_eq!(told(&received[2]), (WcOpcode::Recv, 0, WcFlags::WITH_IMM, imm, 0x11, 3));
+            let reported = |c: &Completion| (c.opcode, c.byte_len as usize, c.flags, c.imm, c.src_qp, c.retired);
+            assert_eq!(reported(&received[0]), (WcOpcode::RecvRdmaWithImm, len, WcFlags::WITH_IMM, imm, 0x11, 1));
+            assert_eq!(reported(&received[1]), (WcOpcode::Recv, len, WcFlags::empty(), 0, 0x11, 2));
+            assert_eq!(reported(&received[2]), (WcOpcode::Recv, 0, WcFlags::WITH_IMM, imm, 0x11, 3));
             let sent = pair.completions(0, Queue::Send);
             assert_eq!(sent.iter().map(|c| c.retired).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
             assert_eq!((sent[3].opcode, sent[3].byte_len as usize), (WcOpcode::RdmaRead, len));

@@ -13,7 +13,7 @@ fn a_failed_fault_is_an_error_of_the_side_that_owns_the_memory() {
         // Outgoing data, or the destination buffer of the response.
         let mut pair = pair(MS);
         warm(&mut pair, 1);
-        pair.post_recv(10, THERE, 5000);
+        pair.post_recv(10, REMOTE_OFFSET, 5000);
         pair.paging(0).unmap(address(1000), 5000);
         pair.post(1, op, 1000, len);
         pair.post(2, write(), 50_000, 100);
@@ -24,8 +24,8 @@ fn a_failed_fault_is_an_error_of_the_side_that_owns_the_memory() {
         // The memory at the peer.
         let mut pair = self::pair(MS);
         warm(&mut pair, 0);
-        pair.post_recv(10, THERE, 5000);
-        pair.paging(1).unmap(address(THERE), 5000);
+        pair.post_recv(10, REMOTE_OFFSET, 5000);
+        pair.paging(1).unmap(address(REMOTE_OFFSET), 5000);
         pair.post(1, op, 1000, len);
         pair.post(2, write(), 50_000, 100);
         pair.run_until_idle();
@@ -44,7 +44,7 @@ fn a_failed_fault_is_an_error_of_the_side_that_owns_the_memory() {
 fn a_response_that_fails_in_the_error_state_only_sends_a_nak() {
     let mut pair = pair(MS);
     warm(&mut pair, 0);
-    pair.paging(1).unmap(address(THERE), 5000);
+    pair.paging(1).unmap(address(REMOTE_OFFSET), 5000);
     let (remote_addr, rkey) = remote(0);
     // Both arrive before the response to the READ leaves; the WRITE has an invalid rkey.
     pair.post(1, read(), 0, 1000);
@@ -96,7 +96,7 @@ fn waiting() -> Vec<(&'static str, usize, Pair)> {
         assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
         ("outgoing data", 0, pair)
     };
-    let answer = {
+    let response = {
         let mut pair = pair(MS);
         warm(&mut pair, 1);
         pair.post(1, read(), 0, 5000);
@@ -108,21 +108,21 @@ fn waiting() -> Vec<(&'static str, usize, Pair)> {
     let request = {
         let mut pair = pair(MS);
         warm(&mut pair, 0);
-        pair.post_recv(10, THERE, 5000);
+        pair.post_recv(10, REMOTE_OFFSET, 5000);
         pair.post(1, SendOp::Send, 0, 5000);
         assert!(pair.run_until(|pair| pair.held(1, Side::Responder) == 5));
         assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::PageFault);
         ("a request", 1, pair)
     };
-    let answering = {
+    let responding = {
         let mut pair = pair(MS);
         warm(&mut pair, 0);
-        pair.post_recv(10, THERE, 5000);
+        pair.post_recv(10, REMOTE_OFFSET, 5000);
         pair.post(1, read(), 0, 5000);
         assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
         ("a READ to answer", 1, pair)
     };
-    vec![packet, answer, request, answering]
+    vec![packet, response, request, responding]
 }
 
 #[test]
@@ -175,12 +175,12 @@ fn a_qp_that_waits_can_be_reset_and_used_again() {
         for node in 0..2 {
             pair.connect(node, &setup(MS));
         }
-        pair.post_recv(20, THERE, 5000);
+        pair.post_recv(20, REMOTE_OFFSET, 5000);
         pair.post(2, SendOp::Send, 30_000, 5000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([2]), "{what}");
         assert_eq!(pair.outcomes(1, Queue::Receive), good([20]), "{what}");
-        assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 30_000, 5000));
+        assert!(pair.memory(1, REMOTE_OFFSET, 5000) == pair.memory(0, 30_000, 5000));
     }
 }
 
@@ -202,8 +202,8 @@ fn a_failed_fault_moves_an_unreliable_receiver_to_error() {
     for service in [Service::Uc, Service::Ud] {
         let mut pair = Setup { service, ..setup(MS) }.pair();
         warm(&mut pair, 0);
-        pair.paging(1).unmap(address(THERE), 1000);
-        pair.post_recv(10, THERE, 1000);
+        pair.paging(1).unmap(address(REMOTE_OFFSET), 1000);
+        pair.post_recv(10, REMOTE_OFFSET, 1000);
         pair.post(1, SendOp::Send, 0, 500);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(1, Queue::Receive), [(10, Status::LocalProtection)], "{service:?}");

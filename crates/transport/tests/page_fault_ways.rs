@@ -6,7 +6,7 @@ use weir_transport::*;
 use weir_wire::{Aeth, Operation, Syndrome};
 
 const MS: Duration = Duration::from_millis(1);
-const THERE: usize = 100_000;
+const REMOTE_OFFSET: usize = 100_000;
 /// min_rnr_timer of 1.28 ms.
 const RNR_TIMER: u8 = 14;
 const RNR_NAK: ResponderFaults = ResponderFaults::RnrNak { read_after: Duration::ZERO, other_after: Duration::ZERO };
@@ -47,12 +47,12 @@ fn discarding(resolve: Duration, retransmit: Duration) -> Pair {
 }
 
 fn write() -> SendOp {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     SendOp::Write { remote_addr, rkey }
 }
 
 fn read() -> SendOp {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     SendOp::Read { remote_addr, rkey }
 }
 
@@ -78,14 +78,14 @@ fn time(pair: &mut Pair) -> Duration {
 
 #[test]
 fn a_request_that_faults_gets_an_rnr_nak_and_is_retransmitted() {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     let atomic = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
     for (op, len) in
         [(SendOp::Send, 5000), (write(), 5000), (atomic, 8), (SendOp::AtomicWrite { remote_addr, rkey }, 8)]
     {
         let mut pair = with_sender_warm(&rnr_nak(MS));
-        pair.post_recv(10, THERE, 5000);
-        let before = pair.memory(1, THERE, 8);
+        pair.post_recv(10, REMOTE_OFFSET, 5000);
+        let before = pair.memory(1, REMOTE_OFFSET, 8);
         pair.post(1, op, 1000, len);
         assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
         assert_eq!(pair.held(1, Side::Responder), 0, "the caller does not hold it");
@@ -100,9 +100,9 @@ fn a_request_that_faults_gets_an_rnr_nak_and_is_retransmitted() {
             SendOp::FetchAdd { .. } => {
                 let number = |bytes: Vec<u8>| u64::from_ne_bytes(bytes.try_into().unwrap());
                 assert!(pair.memory(0, 1000, 8) == before);
-                assert_eq!(number(pair.memory(1, THERE, 8)), number(before).wrapping_add(1), "done once");
+                assert_eq!(number(pair.memory(1, REMOTE_OFFSET, 8)), number(before).wrapping_add(1), "done once");
             }
-            _ => assert!(pair.memory(1, THERE, len) == pair.memory(0, 1000, len)),
+            _ => assert!(pair.memory(1, REMOTE_OFFSET, len) == pair.memory(0, 1000, len)),
         }
     }
 }
@@ -116,7 +116,7 @@ fn an_unresolved_page_exhausts_the_rnr_retries() {
     assert_eq!(rnr_naks(&pair), 4);
     // A page that cannot be resolved is an error when its fault fails.
     let mut pair = with_sender_warm(&rnr_nak(MS));
-    pair.paging(1).unmap(address(THERE), 5000);
+    pair.paging(1).unmap(address(REMOTE_OFFSET), 5000);
     pair.post(1, write(), 0, 5000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation)]);
@@ -141,11 +141,12 @@ fn a_read_is_answered_without_a_new_request() {
             assert!(took < resolve + Duration::from_micros(50), "{took:?}");
             assert_eq!(operations(&pair, Operation::ReadRequest), 1);
         }
-        let answers = operations(&pair, Operation::ReadResponseFirst) + operations(&pair, Operation::ReadResponseOnly);
-        assert_eq!(answers, 1 + usize::from(discards));
+        let responses =
+            operations(&pair, Operation::ReadResponseFirst) + operations(&pair, Operation::ReadResponseOnly);
+        assert_eq!(responses, 1 + usize::from(discards));
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-        assert!(pair.memory(0, 0, len) == pair.memory(1, THERE, len));
+        assert!(pair.memory(0, 0, len) == pair.memory(1, REMOTE_OFFSET, len));
     }
 }
 
@@ -156,7 +157,7 @@ fn a_read_retransmitted_before_its_page_gets_another_nak() {
     pair.run_until_idle();
     assert!(rnr_naks(&pair) > 5);
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-    assert!(pair.memory(0, 0, 3000) == pair.memory(1, THERE, 3000));
+    assert!(pair.memory(0, 0, 3000) == pair.memory(1, REMOTE_OFFSET, 3000));
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn requests_after_a_read_with_a_fault_are_retransmitted() {
         pair.post(5, SendOp::Read { remote_addr, rkey }, 80_000, 2000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good(1..=5));
-        assert!(pair.memory(0, 60_000, 3000) == pair.memory(1, THERE, 3000));
+        assert!(pair.memory(0, 60_000, 3000) == pair.memory(1, REMOTE_OFFSET, 3000));
         assert!(pair.memory(1, 10_000, 2000) == pair.memory(0, 0, 2000));
         assert!(pair.memory(0, 70_000, 8) == before, "done once");
         assert!(pair.memory(0, 80_000, 2000) == pair.memory(1, 0, 2000));
@@ -229,7 +230,7 @@ fn a_gap_after_a_read_with_a_fault_gets_its_nak() {
 #[test]
 fn a_fault_in_the_middle_of_a_response_is_nakked_at_its_psn() {
     let mut pair = with_sender_warm(&rnr_nak(MS));
-    pair.paging(1).prefetch(address(THERE), 2000, false);
+    pair.paging(1).prefetch(address(REMOTE_OFFSET), 2000, false);
     pair.run_until_idle();
     let mut lost = false;
     // The response without a new request is lost.
@@ -244,18 +245,18 @@ fn a_fault_in_the_middle_of_a_response_is_nakked_at_its_psn() {
     let nak = nak.expect("an RNR NAK").headers.bth.psn.since(first);
     assert!((1..5).contains(&nak), "{nak}");
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-    assert!(pair.memory(0, 0, 5000) == pair.memory(1, THERE, 5000));
+    assert!(pair.memory(0, 0, 5000) == pair.memory(1, REMOTE_OFFSET, 5000));
 }
 
 #[test]
 fn responses_are_discarded_and_requested_at_a_fixed_interval() {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     let atomic = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
     for (op, len) in [(read(), 5000), (atomic, 8)] {
         // The page becomes present long before the interval ends, or after several intervals.
         for (resolve, interval) in [(Duration::from_micros(100), MS), (3 * MS, MS / 2)] {
             let mut pair = discarding(resolve, interval);
-            let before = pair.memory(1, THERE, len);
+            let before = pair.memory(1, REMOTE_OFFSET, len);
             pair.post(1, op, 0, len);
             assert!(pair.run_until(|pair| pair.nodes[0].qp.requester_state() == RequesterState::PageFault));
             assert_eq!(pair.held(0, Side::Requester), 0, "the caller does not hold them");
@@ -300,10 +301,10 @@ fn a_discarded_response_resets_the_retries() {
     pair.paging(1).prefetch(address(0), 1 << 20, true);
     pair.run_until_idle();
     // The first and the third response are lost, the second is discarded: no two losses in a row.
-    let mut answers = 0;
+    let mut responses = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
-        answers += usize::from(from == 1);
-        if from == 1 && (answers == 1 || answers == 3) { Fate::Drop } else { Fate::Pass }
+        responses += usize::from(from == 1);
+        if from == 1 && (responses == 1 || responses == 3) { Fate::Drop } else { Fate::Pass }
     }));
     pair.post(1, read(), 0, 1000);
     pair.run_until_idle();
@@ -314,12 +315,12 @@ fn a_discarded_response_resets_the_retries() {
 fn outgoing_data_waits_even_if_responses_are_discarded() {
     for op in [SendOp::Send, write()] {
         let mut pair = discarding(MS, MS / 10);
-        pair.post_recv(10, THERE, 5000);
+        pair.post_recv(10, REMOTE_OFFSET, 5000);
         pair.post(1, op, 0, 5000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
         assert_eq!(pair.wire.count(|sent| sent.from == 0), 5, "each packet once");
-        assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 0, 5000));
+        assert!(pair.memory(1, REMOTE_OFFSET, 5000) == pair.memory(0, 0, 5000));
     }
 }
 
@@ -329,8 +330,8 @@ fn without_naks_only_the_faulting_message_is_lost() {
         // The whole receive buffer is in one page.
         let paging = Some(PagingSetup { page: 4096, resolve: MS, ..PagingSetup::default() });
         let mut pair = with_sender_warm(&Setup { service, paging, ..rnr_nak(MS) });
-        pair.post_recv(10, THERE, 1040);
-        pair.post_recv(11, THERE + 4000, 1040);
+        pair.post_recv(10, REMOTE_OFFSET, 1040);
+        pair.post_recv(11, REMOTE_OFFSET + 4000, 1040);
         pair.post(1, SendOp::SendImm { imm: 1 }, 0, 1000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(1, Queue::Receive), [], "{service:?}");

@@ -17,11 +17,11 @@ fn every_operation_waits_on_both_sides() {
     for service in [Service::Rc, Service::Xrc] {
         for (op, len) in every_operation() {
             let mut pair = Setup { service, ..setup(MS) }.pair();
-            let before = [pair.memory(0, 1000, len), pair.memory(1, THERE, len)];
+            let before = [pair.memory(0, 1000, len), pair.memory(1, REMOTE_OFFSET, len)];
             if service == Service::Xrc {
-                pair.post_srq_recv(SRQ, 10, THERE, 5000);
+                pair.post_srq_recv(SRQ, 10, REMOTE_OFFSET, 5000);
             } else {
-                pair.post_recv(10, THERE, 5000);
+                pair.post_recv(10, REMOTE_OFFSET, 5000);
             }
             pair.post(1, op, 1000, len);
             let mut waited = [false; 2];
@@ -38,7 +38,7 @@ fn every_operation_waits_on_both_sides() {
                     let atomics = pair.nodes[1].host.journal.iter().filter(|e| matches!(e, Entry::Atomic { .. }));
                     assert_eq!(atomics.count(), 1);
                 }
-                _ => assert!(pair.memory(1, THERE, len) == before[0], "{op:?}"),
+                _ => assert!(pair.memory(1, REMOTE_OFFSET, len) == before[0], "{op:?}"),
             }
             // The wire shows no NAK and no retransmission, and the rest of a message was resolved with its first page.
             assert_eq!(naks(&pair), 0, "{op:?}");
@@ -57,9 +57,9 @@ fn warm_pages_cost_nothing() {
     warm(&mut pair, 0);
     warm(&mut pair, 1);
     let start = pair.now;
-    pair.post_recv(10, THERE, 5000);
-    pair.post_recv(11, THERE, 5000);
-    pair.post_recv(12, THERE, 5000);
+    pair.post_recv(10, REMOTE_OFFSET, 5000);
+    pair.post_recv(11, REMOTE_OFFSET, 5000);
+    pair.post_recv(12, REMOTE_OFFSET, 5000);
     for (k, (op, len)) in every_operation().into_iter().enumerate() {
         pair.post(k as u64, op, 1000, len);
     }
@@ -102,7 +102,7 @@ fn nothing_after_a_waiting_request_is_executed_or_acknowledged() {
     assert!(pair.wire.count(|sent| sent.from == 1) >= 2, "the duplicate was acknowledged again");
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good(1..=4));
-    assert!(pair.memory(1, THERE, 1000) == pair.memory(0, 0, 1000));
+    assert!(pair.memory(1, REMOTE_OFFSET, 1000) == pair.memory(0, 0, 1000));
     assert_eq!(pair.held(1, Side::Responder), 0);
 }
 
@@ -114,14 +114,14 @@ fn a_waiting_response_holds_back_all_later_replies() {
     pair.run_until_idle();
     let (remote_addr, rkey) = remote(0);
     let first_psn = Psn::new(Setup::default().psn[0]);
-    let before = pair.memory(1, THERE, 3000);
+    let before = pair.memory(1, REMOTE_OFFSET, 3000);
     pair.post(1, SendOp::Read { remote_addr, rkey }, 50_000, 2000);
     pair.post(2, read(), 60_000, 3000);
     // It arrives with the READ, before the page fault; another WRITE arrives later.
     pair.post(3, SendOp::Write { remote_addr, rkey }, 0, 1000);
     assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
     assert!(!pair.nodes[1].qp.wants_transmit(), "the responder waits");
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     pair.post(4, SendOp::Write { remote_addr, rkey }, 0, 3000);
     let entered = pair.paging(1).counts.entered;
     while pair.paging(1).counts.entered == entered {
@@ -135,7 +135,7 @@ fn a_waiting_response_holds_back_all_later_replies() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good(1..=4));
     assert!(pair.memory(0, 60_000, 3000) == before, "the data from before the later WRITE");
-    assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
+    assert!(pair.memory(1, REMOTE_OFFSET, 3000) == pair.memory(0, 0, 3000));
     assert_eq!(naks(&pair), 0);
 }
 
@@ -172,22 +172,22 @@ fn an_earlier_duplicate_read_is_answered_while_a_later_one_waits() {
     assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::PageFault, "the other still waits");
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));
-    assert!(pair.memory(0, 60_000, 3000) == pair.memory(1, THERE, 3000));
+    assert!(pair.memory(0, 60_000, 3000) == pair.memory(1, REMOTE_OFFSET, 3000));
 }
 
 #[test]
 fn the_ack_timeout_stops_while_the_requester_waits() {
-    for place in [0, 3] {
+    for page in [0, 3] {
         // 3 packets may have left when the page is found missing; none of them requested an ACK.
         let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
         warm(&mut pair, 1);
-        pair.paging(0).prefetch(address(0), 1024 * place + 1, true);
+        pair.paging(0).prefetch(address(0), 1024 * page + 1, true);
         pair.run_until_idle();
         pair.post(1, write(), 0, 10_000);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
         assert_eq!(operations(&pair, 0, Operation::WriteFirst), 1, "no retransmission");
-        assert!(pair.memory(1, THERE, 10_000) == pair.memory(0, 0, 10_000));
+        assert!(pair.memory(1, REMOTE_OFFSET, 10_000) == pair.memory(0, 0, 10_000));
     }
 }
 
@@ -233,7 +233,7 @@ fn the_pages_of_a_response_buffer_may_be_removed() {
     for (op, len) in [every_operation()[4], every_operation()[5]] {
         let mut pair = Setup { retry_cnt: 0, ..setup(60 * MS) }.pair();
         warm(&mut pair, 1);
-        let before = pair.memory(1, THERE, len);
+        let before = pair.memory(1, REMOTE_OFFSET, len);
         pair.post(1, op, 1000, len);
         pair.post(2, read(), 20_000, 1000);
         assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 0) > 0));
@@ -268,7 +268,7 @@ fn a_page_removed_before_the_retry_faults_again() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
         assert!(pair.paging(node).counts.begun >= 4);
-        assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
+        assert!(pair.memory(1, REMOTE_OFFSET, 3000) == pair.memory(0, 0, 3000));
         assert_eq!(naks(&pair), 0);
     }
 }
@@ -277,21 +277,21 @@ fn a_page_removed_before_the_retry_faults_again() {
 fn a_fault_does_not_end_while_its_pages_are_being_invalidated() {
     let mut pair = pair(MS);
     warm(&mut pair, 0);
-    pair.paging(1).invalidate(address(THERE), 5000, 2 * MS);
+    pair.paging(1).invalidate(address(REMOTE_OFFSET), 5000, 2 * MS);
     let begun = pair.now;
     pair.post(1, write(), 0, 5000);
     pair.run_until_idle();
     assert_eq!(pair.paging(1).counts.raced, 1);
     assert!(pair.now - begun >= 2 * MS);
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-    assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 0, 5000));
+    assert!(pair.memory(1, REMOTE_OFFSET, 5000) == pair.memory(0, 0, 5000));
 }
 
 #[test]
 fn a_fault_joins_a_pending_prefetch() {
     let mut pair = pair(MS);
     warm(&mut pair, 0);
-    pair.paging(1).prefetch(address(THERE), 5000, true);
+    pair.paging(1).prefetch(address(REMOTE_OFFSET), 5000, true);
     pair.post(1, write(), 0, 5000);
     pair.run_until_idle();
     let counts = pair.paging(1).counts;
@@ -325,7 +325,7 @@ fn the_peer_retransmits_packets_that_are_not_held() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good(1..=3), "{held}");
         assert!(pair.memory(1, 300_000, 5000) == pair.memory(0, 0, 5000));
-        assert!(pair.memory(1, THERE, 5000) == pair.memory(0, 10_000, 5000));
+        assert!(pair.memory(1, REMOTE_OFFSET, 5000) == pair.memory(0, 10_000, 5000));
         assert!(pair.memory(0, 20_000, 5000) == before);
     }
 }
@@ -359,11 +359,11 @@ fn the_peer_gets_acks_of_its_progress() {
     let paging = Some(PagingSetup { page: 256, resolve: MS / 10, held: 0, ..PagingSetup::default() });
     let mut pair = Setup { retry_cnt: 1, mtu: Mtu::M256, paging, ..Setup::default() }.pair();
     warm(&mut pair, 0);
-    pair.post_recv(10, THERE, 3000);
+    pair.post_recv(10, REMOTE_OFFSET, 3000);
     pair.post(1, SendOp::Send, 0, 3000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), good([1]));
-    assert!(pair.memory(1, THERE, 3000) == pair.memory(0, 0, 3000));
+    assert!(pair.memory(1, REMOTE_OFFSET, 3000) == pair.memory(0, 0, 3000));
 }
 
 #[test]
@@ -374,8 +374,8 @@ fn packets_of_uc_and_datagrams_wait_too() {
             let len = if service == Service::Ud { 1000 } else { 5000 };
             for k in 0..4 {
                 match srq {
-                    true => pair.post_srq_recv(0, 10 + k, THERE + 6000 * k as usize, 6000),
-                    false => pair.post_recv(10 + k, THERE + 6000 * k as usize, 6000),
+                    true => pair.post_srq_recv(0, 10 + k, REMOTE_OFFSET + 6000 * k as usize, 6000),
+                    false => pair.post_recv(10 + k, REMOTE_OFFSET + 6000 * k as usize, 6000),
                 }
                 pair.post(k, SendOp::SendImm { imm: k as u32 }, 6000 * k as usize, len);
             }
@@ -388,7 +388,7 @@ fn packets_of_uc_and_datagrams_wait_too() {
             assert_eq!(pair.outcomes(1, Queue::Receive), good(10..14), "{service:?}");
             let header = if service == Service::Ud { 40 } else { 0 };
             for k in 0..4 {
-                assert!(pair.memory(1, THERE + 6000 * k + header, len) == pair.memory(0, 6000 * k, len));
+                assert!(pair.memory(1, REMOTE_OFFSET + 6000 * k + header, len) == pair.memory(0, 6000 * k, len));
             }
             assert_eq!(pair.nodes[1].qp.responder_state(), ResponderState::Ready);
             assert!(pair.canaries_live());
@@ -403,8 +403,8 @@ fn no_packet_overtakes_a_held_packet() {
         let paging = Some(PagingSetup { resolve: MS / 10, notice: MS, page: 4096, held: 10 });
         let mut pair = Setup { service, paging, ..Setup::default() }.pair();
         warm(&mut pair, 0);
-        pair.post_recv(10, THERE, 500);
-        pair.post_recv(11, THERE + 500, 500);
+        pair.post_recv(10, REMOTE_OFFSET, 500);
+        pair.post_recv(11, REMOTE_OFFSET + 500, 500);
         pair.post(1, SendOp::SendImm { imm: 1 }, 0, 100);
         assert!(pair.run_until(|pair| pair.paging(1).counts.entered > 0));
         pair.post(2, SendOp::SendImm { imm: 2 }, 0, 100);
@@ -419,12 +419,12 @@ fn messages_of_uc_whose_packets_are_not_held_are_lost_and_no_others() {
     let paging = Some(PagingSetup { resolve: MS, held: 3, ..PagingSetup::default() });
     let mut pair = Setup { service: Service::Uc, paging, ..Setup::default() }.pair();
     warm(&mut pair, 0);
-    pair.post_recv(10, THERE, 5000);
+    pair.post_recv(10, REMOTE_OFFSET, 5000);
     pair.post(1, SendOp::Send, 0, 5000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(1, Queue::Receive), [], "two of five packets were not held");
     pair.post(2, SendOp::Send, 10_000, 2000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(1, Queue::Receive), good([10]));
-    assert!(pair.memory(1, THERE, 2000) == pair.memory(0, 10_000, 2000));
+    assert!(pair.memory(1, REMOTE_OFFSET, 2000) == pair.memory(0, 10_000, 2000));
 }

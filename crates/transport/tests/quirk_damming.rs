@@ -13,7 +13,7 @@ fn send(_: usize) -> SendOp {
 
 /// Whether an ACK timeout expired.
 fn timed_out(pair: &Pair) -> bool {
-    pair.nodes[0].qp.setbacks().ack_timeouts > 0
+    pair.nodes[0].qp.retransmissions().ack_timeouts > 0
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn the_kind_and_pages_of_the_second_request_do_not_matter() {
         assert_eq!(lost, if matches!(second(0), SendOp::Read { .. }) { 1 } else { 2 });
         assert!(timed_out(&pair));
         let (from, to) = if matches!(second(0), SendOp::Read { .. }) { (1, 0) } else { (0, 1) };
-        let place = |node| if node == 1 { 8192 } else { 50_000 };
-        assert!(pair.memory(to, place(to), 5000) == pair.memory(from, place(from), 5000));
+        let offset = |node| if node == 1 { 8192 } else { 50_000 };
+        assert!(pair.memory(to, offset(to), 5000) == pair.memory(from, offset(from), 5000));
     }
 }
 

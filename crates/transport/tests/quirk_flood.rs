@@ -17,7 +17,7 @@ fn flooded(remembered: u32) -> Profile {
 /// Requesters of one adapter, each connected to its own responder.
 struct Adapter {
     pairs: Vec<Pair>,
-    announcer: Announcer,
+    fault_notifier: FaultNotifier,
     start: Instant,
 }
 
@@ -26,12 +26,12 @@ impl Adapter {
         let pairs: Vec<Pair> = (0..qps)
             .map(|_| {
                 let mut pair = pair(setup, Odp::Client);
-                pair.untold = Some(Vec::new());
+                pair.unnotified_nodes = Some(Vec::new());
                 pair
             })
             .collect();
         let start = pairs[0].now;
-        Adapter { pairs, announcer: Announcer::new(setup.profile.flood), start }
+        Adapter { pairs, fault_notifier: FaultNotifier::new(setup.profile.flood), start }
     }
 
     /// Runs until idle and returns the completion times of each QP's operations.
@@ -40,17 +40,17 @@ impl Adapter {
         for _ in 0..10_000_000 {
             self.pairs.iter_mut().for_each(Pair::transmit);
             let pair = self.pairs.iter().enumerate().filter_map(|(i, pair)| Some((pair.next_event()?, i))).min();
-            match (pair, self.announcer.next()) {
+            match (pair, self.fault_notifier.next()) {
                 (None, None) => return done,
-                (Some((at, i)), told) if told.is_none_or(|told| at <= told) => {
+                (Some((at, i)), notified) if notified.is_none_or(|notified| at <= notified) => {
                     self.pairs[i].step();
                     self.after(i, &mut done[i]);
                 }
-                (_, Some(told)) => {
-                    while let Some(qp) = self.announcer.poll(told) {
+                (_, Some(notified)) => {
+                    while let Some(qp) = self.fault_notifier.poll(notified) {
                         let pair = &mut self.pairs[qp as usize];
-                        until(pair, told);
-                        pair.tell(0, Side::Requester);
+                        until(pair, notified);
+                        pair.notify(0, Side::Requester);
                     }
                 }
                 (Some(_), None) => unreachable!("one of the pairs has an event"),
@@ -61,11 +61,11 @@ impl Adapter {
 
     fn after(&mut self, i: usize, done: &mut Vec<Duration>) {
         let pair = &mut self.pairs[i];
-        if let Some(reads) = pair.nodes[0].qp.unaware_reads() {
-            self.announcer.waits(i as u32, reads);
+        if let Some(reads) = pair.nodes[0].qp.unnotified_reads() {
+            self.fault_notifier.waits(i as u32, reads);
         }
-        for _ in pair.untold.replace(Vec::new()).expect("the pair does not notify by itself") {
-            self.announcer.resolved(pair.now, i as u32);
+        for _ in pair.unnotified_nodes.replace(Vec::new()).expect("the pair does not notify by itself") {
+            self.fault_notifier.resolved(pair.now, i as u32);
         }
         let count = pair.completions(0, Queue::Send).len();
         done.resize(count, pair.now - self.start);
@@ -122,17 +122,17 @@ fn more_operations_and_pages_take_longer() {
 #[test]
 fn a_requester_that_is_not_notified_drops_responses_and_retransmits() {
     let mut pair = pair(&setup(flooded(1)), Odp::Client);
-    pair.untold = Some(Vec::new());
+    pair.unnotified_nodes = Some(Vec::new());
     let start = pair.now;
     pair.post(0, read(0), 0, 100);
     until(&mut pair, start + 10 * MS);
-    assert_eq!(pair.nodes[0].qp.unaware_reads(), Some(1));
+    assert_eq!(pair.nodes[0].qp.unnotified_reads(), Some(1));
     assert_eq!(pair.outcomes(0, Queue::Send), [], "its page has been present for more than 9 ms");
-    assert_eq!(pair.untold, Some(vec![0]));
+    assert_eq!(pair.unnotified_nodes, Some(vec![0]));
     let asked = pair.wire.count(|sent| sent.from == 0);
     assert!((16..=18).contains(&asked), "{asked}");
-    pair.tell(0, Side::Requester);
-    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
+    pair.notify(0, Side::Requester);
+    assert_eq!(pair.nodes[0].qp.unnotified_reads(), None);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success)]);
     assert!(pair.now - start < 11 * MS);
@@ -142,10 +142,10 @@ fn a_requester_that_is_not_notified_drops_responses_and_retransmits() {
 #[test]
 fn without_the_flaw_no_notification_is_needed() {
     let mut pair = pair(&setup(flawed()), Odp::Client);
-    pair.untold = Some(Vec::new());
+    pair.unnotified_nodes = Some(Vec::new());
     pair.post(0, read(0), 0, 100);
     assert!(pair.run_until(|pair| !pair.outcomes(0, Queue::Send).is_empty()));
-    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
+    assert_eq!(pair.nodes[0].qp.unnotified_reads(), None);
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn a_removed_page_causes_another_notification() {
 #[test]
 fn a_reset_ends_the_flood() {
     let mut pair = pair(&setup(flooded(1)), Odp::Client);
-    pair.untold = Some(Vec::new());
+    pair.unnotified_nodes = Some(Vec::new());
     let start = pair.now;
     pair.post(0, read(0), 0, 100);
     until(&mut pair, start + MS);
-    assert!(pair.nodes[0].qp.unaware_reads().is_some());
+    assert!(pair.nodes[0].qp.unnotified_reads().is_some());
     pair.modify_from(0, QpState::Reset, QpAttr::default());
-    assert_eq!(pair.nodes[0].qp.unaware_reads(), None);
+    assert_eq!(pair.nodes[0].qp.unnotified_reads(), None);
 }

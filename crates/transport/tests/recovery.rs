@@ -126,10 +126,10 @@ fn a_lost_read_response_is_requested_again() {
 #[test]
 fn a_gap_in_responses_causes_one_new_request() {
     let mut pair = Setup::default().pair();
-    let mut answers = 0;
+    let mut responses = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
-        answers += from;
-        match (from, answers) {
+        responses += from;
+        match (from, responses) {
             (1, 2) => Fate::Drop,
             // One after the other, so that the requester could send a new request for each.
             (1, n) => Fate::Delay(Duration::from_nanos(100) * n as u32),
@@ -245,12 +245,12 @@ fn pipelined_reads_survive_a_lost_response() {
 fn an_atomic_is_executed_once_despite_duplicates() {
     let mut pair = Setup::default().pair();
     // Its responses are lost, and each of its requests arrives twice.
-    let mut answers = 0;
+    let mut responses = 0;
     pair.wire.rule = Some(Box::new(move |from, _| {
-        answers += from;
+        responses += from;
         if from == 0 {
             Fate::Twice
-        } else if answers <= 3 {
+        } else if responses <= 3 {
             Fate::Drop
         } else {
             Fate::Pass
@@ -456,7 +456,7 @@ fn responses_leave_in_psn_order_even_for_duplicates() {
     pair.transmit();
     let requests = [pair.wire.log[0].headers, pair.wire.log[1].headers];
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
-    let mut answers = |requests: &[weir_wire::Headers], room| {
+    let mut responses = |requests: &[weir_wire::Headers], room| {
         for &headers in requests {
             qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
         }
@@ -465,8 +465,8 @@ fn responses_leave_in_psn_order_even_for_duplicates() {
         let bths = staging.packets.iter().map(|bytes| weir_wire::Packet::parse(bytes).unwrap().headers.bth);
         bths.map(|bth| bth.psn.since(Psn::new(0x10_0000))).collect::<Vec<_>>()
     };
-    assert_eq!(answers(&requests, 6), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(answers(&requests[..1], 100), [0, 1, 2, 3, 6, 7]);
+    assert_eq!(responses(&requests, 6), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(responses(&requests[..1], 100), [0, 1, 2, 3, 6, 7]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn request(pair: &mut Pair, psn: Psn, operation: Operation, dma_len: u32) {
 }
 
 /// The operation of the next packet that node 1 sends.
-fn next_answer(pair: &mut Pair) -> Operation {
+fn next_response(pair: &mut Pair) -> Operation {
     let Node { qp, host, .. } = &mut pair.nodes[1];
     let mut staging = Staging::new(host.memory.clone(), 1);
     qp.poll_transmit(pair.now, Limits { request_bytes: 0, read_bytes: 0 }, host, &mut staging);
@@ -34,17 +34,17 @@ fn an_atomic_one_psn_wrap_ago_is_forgotten() {
     }
     let first = Psn::new(0x10_0000);
     request(&mut pair, first, Operation::FetchAdd, 0);
-    assert_eq!(next_answer(&mut pair), Operation::AtomicAcknowledge);
+    assert_eq!(next_response(&mut pair), Operation::AtomicAcknowledge);
     // A duplicate is answered with the old value.
     request(&mut pair, first, Operation::FetchAdd, 0);
-    assert_eq!(next_answer(&mut pair), Operation::AtomicAcknowledge);
+    assert_eq!(next_response(&mut pair), Operation::AtomicAcknowledge);
     for half in 0..2 {
         request(&mut pair, first.plus(1 + (half << 23)), Operation::ReadRequest, 1 << 31);
     }
     assert_eq!(pair.nodes[1].qp.attr().rq_psn, first.plus(1), "all PSNs were used once");
     // The same PSN now belongs to the second READ.
     request(&mut pair, first, Operation::FetchAdd, 0);
-    assert_eq!(next_answer(&mut pair), Operation::ReadResponseFirst, "the atomic's old response is not sent again");
+    assert_eq!(next_response(&mut pair), Operation::ReadResponseFirst, "the atomic's old response is not sent again");
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn an_atomic_is_executed_once_if_the_number_of_resources_changes() {
         let (remote_addr, rkey) = remote(0);
         let mut lost = false;
         pair.wire.rule = Some(Box::new(move |_, packet| {
-            let answer = packet.headers.bth.opcode.operation() == Some(Operation::AtomicAcknowledge);
-            if answer && !std::mem::replace(&mut lost, true) { Fate::Drop } else { Fate::Pass }
+            let response = packet.headers.bth.opcode.operation() == Some(Operation::AtomicAcknowledge);
+            if response && !std::mem::replace(&mut lost, true) { Fate::Drop } else { Fate::Pass }
         }));
         pair.post(1, SendOp::FetchAdd { remote_addr, rkey, add: 3 }, 64, 8);
         assert!(pair.run_until(|pair| pair.wire.count(|sent| sent.from == 1) == 1));

@@ -28,7 +28,7 @@ const DIFFERENCES: [(Difference, usize); 2] =
 
 /// The fields of a reply that must be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Answer {
+struct Reply {
     operation: Operation,
     psn: u32,
     syndrome: Option<Syndrome>,
@@ -38,10 +38,10 @@ struct Answer {
     payload: Vec<u8>,
 }
 
-impl Answer {
-    fn of(packet: &Packet<'_>) -> Option<Answer> {
+impl Reply {
+    fn of(packet: &Packet<'_>) -> Option<Reply> {
         let headers = &packet.headers;
-        Some(Answer {
+        Some(Reply {
             operation: headers.bth.opcode.operation()?,
             psn: headers.bth.psn.get(),
             syndrome: headers.get::<Aeth>().map(|aeth| Syndrome::from_byte(aeth.syndrome())),
@@ -86,7 +86,7 @@ fn weir_sends_the_same_replies_as_rxe() {
 }
 
 /// By the responder's QP: indices of requests, and replies with their index in the capture.
-type Connections = BTreeMap<u32, (Vec<usize>, Vec<(usize, Answer)>)>;
+type Connections = BTreeMap<u32, (Vec<usize>, Vec<(usize, Reply)>)>;
 
 /// Groups the packets by connection. The TCP side channel that exchanged the numbers is not captured, but the
 /// connections followed one another: a reply belongs to the QP of the last request.
@@ -98,38 +98,38 @@ fn connections(packets: &[(Instant, u8, Packet<'_>)]) -> Connections {
             current = packet.headers.bth.dest_qp;
             connections.entry(current).or_default().0.push(i);
         } else {
-            let answer = Answer::of(packet).expect("rxe answers with operations");
-            connections.get_mut(&current).expect("asked before answered").1.push((i, answer));
+            let reply = Reply::of(packet).expect("rxe answers with operations");
+            connections.get_mut(&current).expect("asked before answered").1.push((i, reply));
         }
     }
     // SEND with invalidate needs memory windows; the connection is not compared from there on.
-    for (requests, answers) in connections.values_mut() {
+    for (requests, replies) in connections.values_mut() {
         let is_inv = |i: &usize| packets[*i].2.headers.bth.opcode.operation() == Some(Operation::SendOnlyInv);
         if let Some(end) = requests.iter().position(is_inv) {
             let end = requests.split_off(end)[0];
-            answers.retain(|(i, _)| *i < end);
+            replies.retain(|(i, _)| *i < end);
         }
     }
     connections
 }
 
 /// Removes or corrects the replies in which rxe differs; counts these differences.
-fn without_differences(theirs: &[(usize, Answer)], count: &mut BTreeMap<Difference, usize>) -> Vec<Answer> {
-    let mut mended: Vec<Answer> = Vec::new();
-    for (_, answer) in theirs {
-        let mut answer = answer.clone();
+fn without_differences(theirs: &[(usize, Reply)], count: &mut BTreeMap<Difference, usize>) -> Vec<Reply> {
+    let mut mended: Vec<Reply> = Vec::new();
+    for (_, reply) in theirs {
+        let mut reply = reply.clone();
         let after_rnr = mended
             .last()
-            .is_some_and(|last| last.psn == answer.psn && matches!(last.syndrome, Some(Syndrome::RnrNak(_))));
-        if after_rnr && answer.syndrome == Some(Syndrome::Nak(NakCode::PsnSequence)) {
+            .is_some_and(|last| last.psn == reply.psn && matches!(last.syndrome, Some(Syndrome::RnrNak(_))));
+        if after_rnr && reply.syndrome == Some(Syndrome::Nak(NakCode::PsnSequence)) {
             *count.entry(Difference::SequenceNakAfterRnrNak).or_default() += 1;
             continue;
         }
-        if answer.syndrome == Some(Syndrome::Nak(NakCode::RemoteOperational)) {
+        if reply.syndrome == Some(Syndrome::Nak(NakCode::RemoteOperational)) {
             *count.entry(Difference::TooLongIsOperational).or_default() += 1;
-            answer.syndrome = Some(Syndrome::Nak(NakCode::InvalidRequest));
+            reply.syndrome = Some(Syndrome::Nak(NakCode::InvalidRequest));
         }
-        mended.push(answer);
+        mended.push(reply);
     }
     mended
 }
@@ -139,8 +139,8 @@ fn replay(
     qpn: u32,
     packets: &[(Instant, u8, Packet<'_>)],
     requests: &[usize],
-    theirs: &[(usize, Answer)],
-) -> Vec<Answer> {
+    theirs: &[(usize, Reply)],
+) -> Vec<Reply> {
     let too_long = theirs.iter().any(|(_, a)| a.syndrome == Some(Syndrome::Nak(NakCode::RemoteOperational)));
     let receive = if too_long { 16 } else { 65_536 };
     let (base, memory) = memory(packets);
@@ -151,8 +151,8 @@ fn replay(
     for &i in requests {
         let (now, _, packet) = &packets[i];
         // The program posted a receive before each message except one, which rxe's next reply shows: an RNR NAK.
-        let next = theirs.iter().find(|(answered, _)| *answered > i).map(|(_, answer)| answer);
-        let not_ready = matches!(next, Some(Answer { syndrome: Some(Syndrome::RnrNak(_)), .. }));
+        let next = theirs.iter().find(|(answered, _)| *answered > i).map(|(_, reply)| reply);
+        let not_ready = matches!(next, Some(Reply { syndrome: Some(Syndrome::RnrNak(_)), .. }));
         let used = host.completions(Queue::Receive).len() as u32;
         if uses_receive(packet) && receives == used && !not_ready {
             let sges = [Sge { addr: base + RECEIVE_AT, length: receive, lkey: keys(packets)[0] }];
@@ -164,7 +164,7 @@ fn replay(
         let mut staging = Staging::new(host.memory.clone(), usize::MAX);
         qp.poll_transmit(*now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut staging);
         for bytes in &staging.packets {
-            ours.extend(Answer::of(&Packet::parse(bytes).expect("Weir's packets parse")));
+            ours.extend(Reply::of(&Packet::parse(bytes).expect("Weir's packets parse")));
         }
     }
     ours
@@ -182,7 +182,7 @@ fn responder(qp_num: u32, rq_psn: Psn) -> Qp {
     let caps = QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = QpInit { qp_num, service: Service::Rc, caps, sq_sig_all: false };
     let mut qp = Qp::new(init, Arc::new(Profile::ideal()), Tuning::default());
-    let mut nowhere = TestHost::new(Memory::new(0, 0));
+    let mut host = TestHost::new(Memory::new(0, 0));
     let attr = QpAttr {
         path_mtu: MTU,
         rq_psn,
@@ -200,7 +200,7 @@ fn responder(qp_num: u32, rq_psn: Psn) -> Qp {
         | AttrMask::MIN_RNR_TIMER;
     for (qp_state, mask) in [(QpState::Init, init), (QpState::Rtr, rtr)] {
         let attr = QpAttr { qp_state, ..attr };
-        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut nowhere).expect("a transition towards RTR");
+        qp.modify(Instant(0), &attr, mask | AttrMask::STATE, &mut host).expect("a transition towards RTR");
     }
     qp
 }

@@ -87,8 +87,8 @@ fn the_error_state_ends_with_the_last_receive() {
     assert_eq!(pair.nodes[1].host.srqs.borrow()[&0].len(), 1);
     pair.modify_from(1, QpState::Error, QpAttr::default());
     pair.transmit();
-    let told = pair.nodes[1].host.events().iter().filter(|event| **event == QpEvent::LastWqeReached).count();
-    assert_eq!(told, 1);
+    let reported = pair.nodes[1].host.events().iter().filter(|event| **event == QpEvent::LastWqeReached).count();
+    assert_eq!(reported, 1);
 }
 
 #[test]

@@ -208,8 +208,8 @@ fn a_datagram_comes_with_its_network_header_and_its_sender() {
         pair.post(1, SendOp::SendImm { imm: 0x77 }, 500, len);
         pair.run_until_idle();
         let received = *pair.completions(1, Queue::Receive).last().expect("one arrived");
-        let told = (received.byte_len as usize, received.src_qp, received.imm, received.flags);
-        assert_eq!(told, (40 + len, 0x11, 0x77, WcFlags::GRH | WcFlags::WITH_IMM));
+        let reported = (received.byte_len as usize, received.src_qp, received.imm, received.flags);
+        assert_eq!(reported, (40 + len, 0x11, 0x77, WcFlags::GRH | WcFlags::WITH_IMM));
         assert_eq!(pair.memory(1, 200_000, 40), NETWORK_HEADER);
         assert_eq!(pair.memory(1, 200_040, len), pair.memory(0, 500, len));
     }

@@ -219,6 +219,6 @@ fn an_rkey_is_invalidated_after_earlier_reads_are_answered() {
     assert_eq!(pair.outcomes(1, Queue::Send), good([30, 31, 32]));
     assert_eq!(pair.outcomes(0, Queue::Receive), good([20, 21]));
     assert_eq!(pair.memory(0, 4096, 10_000), pair.memory(1, 50_000, 10_000));
-    assert_eq!(pair.nodes[1].qp.setbacks().ack_timeouts, 0, "it is retransmitted at once");
+    assert_eq!(pair.nodes[1].qp.retransmissions().ack_timeouts, 0, "it is retransmitted at once");
     assert_eq!(events(&pair, 0, |entry| matches!(entry, Entry::Invalidate { .. })), 1);
 }

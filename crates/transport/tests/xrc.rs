@@ -80,8 +80,8 @@ fn a_read_is_answered_within_the_protection_domain_of_its_own_queue() {
         memory.regions().push(Region { key: OTHERS_KEY, ..own });
         memory.owners.extend([(rkey, SRQ), (OTHERS_KEY, OTHER)]);
     }
-    let pieces = vec![Sge { addr: address(300_000), length: 100, lkey: OTHERS_KEY }];
-    pair.nodes[1].host.srqs.borrow_mut().entry(OTHER).or_default().push_back((20, pieces));
+    let sges = vec![Sge { addr: address(300_000), length: 100, lkey: OTHERS_KEY }];
+    pair.nodes[1].host.srqs.borrow_mut().entry(OTHER).or_default().push_back((20, sges));
     pair.nodes[1].host.srqs.borrow_mut().entry(SRQ).or_default();
     let post = |pair: &mut Pair, wr_id, op, at, len, srq| {
         let wr = SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[sge(at, len)]) };

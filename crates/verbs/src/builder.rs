@@ -210,7 +210,7 @@ impl Batch {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's QP is alive; the gate is entered before the batch is accessed.
     guard_hot((), || unsafe {
-        if let Ok(own) = qp::alive(qp.cast()) {
+        if let Ok(own) = qp::own_checked(qp.cast()) {
             own.builder.enter();
             own.builder.inner().clear();
         }
@@ -221,7 +221,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     guard_hot(libc::EIO, || {
         // SAFETY: the caller's QP is alive, and `wr_start` entered its gate. A panic must not leave the gate entered.
         unsafe {
-            match qp::alive(qp.cast()) {
+            match qp::own_checked(qp.cast()) {
                 Ok(own) => {
                     let outcome = guard_hot(libc::EIO, || own.builder.inner().post(own));
                     own.builder.leave();
@@ -250,7 +250,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 unsafe fn with_batch(qp: *mut ibv_qp_ex, work: impl FnOnce(&QpOwn, &mut Batch)) {
     // SAFETY: guaranteed by the caller.
     guard_hot((), || unsafe {
-        if let Ok(own) = qp::alive(qp.cast()) {
+        if let Ok(own) = qp::own_checked(qp.cast()) {
             work(own, own.builder.inner());
         }
     })

@@ -120,7 +120,7 @@ pub unsafe fn own<'a>(context: *const ibv_context) -> &'a ContextOwn {
 ///
 /// # Safety
 /// As for [`own`].
-pub unsafe fn alive<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
+pub unsafe fn own_checked<'a>(context: *const ibv_context) -> Result<&'a ContextOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(context) };
     own.owner_process.check()?;

@@ -59,7 +59,7 @@ struct ChannelOwn {
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let own = unsafe { context::alive(context)? };
+        let own = unsafe { context::own_checked(context)? };
         let device = own.device.create_channel()?;
         let ibv = ibv_comp_channel { context, fd: device.fd(), refcnt: 0 };
         let own = ChannelOwn { device, registry: own.registry.clone() };
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// `context` is open, the channel is NULL or alive, the parent domain is NULL or alive.
 pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*mut ibv_cq_ex, Errno> {
     // SAFETY: guaranteed by the caller.
-    let (own, vectors) = unsafe { (context::alive(context)?, (*context).num_comp_vectors) };
+    let (own, vectors) = unsafe { (context::own_checked(context)?, (*context).num_comp_vectors) };
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
         return Err(EINVAL);
@@ -141,7 +141,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     let made =
         CqOwn { device, polling, registry: own.registry.clone(), cookie, owner_process: OwnerProcess::current() };
     // SAFETY: a parent domain outlives its CQs.
-    let cq = unsafe { domain::place(parent, Resource::Cq, Cq { ibv, own: made })? };
+    let cq = unsafe { domain::allocate_in(parent, Resource::Cq, Cq { ibv, own: made })? };
     // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*cq).ibv.mutex, std::ptr::null());
@@ -161,7 +161,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
 pub unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     allocating(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, attr) = unsafe { (alive(cq)?, &*attr) };
+        let (own, attr) = unsafe { (own_checked(cq)?, &*attr) };
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
             return Err(EINVAL);
         }
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         }
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let device = &alive(cq)?.device;
+            let device = &own_checked(cq)?.device;
             device.resize(cqe as u32)?;
             (*cq).cqe = device.cqe() as c_int;
         }
@@ -264,7 +264,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     // SAFETY: guaranteed by the caller: `ibv_destroy_cq` waits for these events.
     guard((), || unsafe {
-        if alive(cq).is_ok() {
+        if own_checked(cq).is_ok() {
             acknowledge(&raw mut (*cq).mutex, &raw mut (*cq).cond, &raw mut (*cq).comp_events_completed, nevents);
         }
     })
@@ -279,12 +279,12 @@ pub unsafe fn own<'a>(cq: *const ibv_cq) -> &'a CqOwn {
     unsafe { &(*cq.cast::<Cq>()).own }
 }
 
-/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::own_checked`].
 ///
 /// # Safety
 /// As for [`own`].
 #[inline]
-pub unsafe fn alive<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
+pub unsafe fn own_checked<'a>(cq: *const ibv_cq) -> Result<&'a CqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(cq) };
     own.owner_process.check()?;

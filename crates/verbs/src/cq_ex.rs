@@ -100,7 +100,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
             if attr.as_ref().is_some_and(|attr| attr.comp_mask != 0) {
                 return EINVAL.0;
             }
-            match cq::alive(cq.cast()) {
+            match cq::own_checked(cq.cast()) {
                 Ok(own) => &own.polling,
                 Err(errno) => return errno.0,
             }
@@ -127,7 +127,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the caller's CQ is alive, and `start_poll` entered its gate.
     guard_hot((), || unsafe {
-        if let Ok(own) = cq::alive(cq.cast()) {
+        if let Ok(own) = cq::own_checked(cq.cast()) {
             leave(&own.polling);
         }
     })
@@ -140,7 +140,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 unsafe fn advance(cq: *mut ibv_cq_ex, polling: &Polling, first: bool) -> c_int {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        match cq::alive(cq.cast()).and_then(|own| own.device.poll_one(first)) {
+        match cq::own_checked(cq.cast()).and_then(|own| own.device.poll_one(first)) {
             Ok(Some((completion, stamp))) => {
                 (*cq).wr_id = completion.wr_id;
                 (*cq).status = completion.status as c_int;

@@ -90,7 +90,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let device = unsafe { context::alive(context)? }.exports.dms.get(handle)?;
+        let device = unsafe { context::own_checked(context)? }.exports.dms.get(handle)?;
         Ok(make(context, handle, device))
     })
 }

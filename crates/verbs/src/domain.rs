@@ -50,7 +50,7 @@ struct Td {
 
 /// An object; the application sees the first part of `value`.
 #[repr(C)]
-struct Placed<T> {
+struct Allocation<T> {
     value: T,
     /// The parent domain that counts it as a user, or NULL.
     pd: *mut ibv_pd,
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn alloc_parent_domain(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     object(|| {
-        const TAKEN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        const SUPPORTED: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let attr = attr.as_ref().ok_or(EINVAL)?;
-            if attr.pd.is_null() || (*attr.pd).context != context || attr.comp_mask & !TAKEN != 0 {
+            if attr.pd.is_null() || (*attr.pd).context != context || attr.comp_mask & !SUPPORTED != 0 {
                 return Err(EINVAL);
             }
             let has = |bit| attr.comp_mask & bit != 0;
@@ -159,26 +159,27 @@ pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
 ///
 /// # Safety
 /// `pd` is NULL or alive, and stays so until [`release`].
-pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<*mut T, Errno> {
+pub unsafe fn allocate_in<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<*mut T, Errno> {
     // SAFETY: guaranteed by the caller.
     let domain = if pd.is_null() { None } else { unsafe { pd_mr::own(pd) }.domain.as_ref() };
     let Some(domain) = domain else {
-        let placed = Placed { value, pd: std::ptr::null_mut(), resource, custom: false };
-        return Ok(Box::into_raw(Box::new(placed)).cast());
+        let allocation = Allocation { value, pd: std::ptr::null_mut(), resource, custom: false };
+        return Ok(Box::into_raw(Box::new(allocation)).cast());
     };
-    let (size, align) = (size_of::<Placed<T>>(), align_of::<Placed<T>>().max(align_of::<*const ()>()));
-    let given = domain.allocator.map_or(USE_DEFAULT, |own| {
+    let (size, align) = (size_of::<Allocation<T>>(), align_of::<Allocation<T>>().max(align_of::<*const ()>()));
+    let memory = domain.allocator.map_or(USE_DEFAULT, |own| {
         // SAFETY: the application's function, called as verbs.h specifies.
         unsafe { (own.alloc)(pd, own.context, size, align, resource as u64) }
     });
-    if given.is_null() {
+    if memory.is_null() {
         return Err(Errno(libc::ENOMEM));
     }
-    let custom = given != USE_DEFAULT;
-    let placed = Placed { value, pd, resource, custom };
-    let at: *mut Placed<T> = if custom { given.cast() } else { Box::into_raw(Box::<Placed<T>>::new_uninit()).cast() };
+    let custom = memory != USE_DEFAULT;
+    let allocation = Allocation { value, pd, resource, custom };
+    let at: *mut Allocation<T> =
+        if custom { memory.cast() } else { Box::into_raw(Box::<Allocation<T>>::new_uninit()).cast() };
     // SAFETY: new memory of this size and alignment.
-    unsafe { at.write(placed) };
+    unsafe { at.write(allocation) };
     domain.users.fetch_add(1, Ordering::AcqRel);
     Ok(at.cast())
 }
@@ -186,19 +187,19 @@ pub unsafe fn place<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<
 /// Drops an object and frees its memory.
 ///
 /// # Safety
-/// `object` is from [`place`] and not used again.
+/// `object` is from [`allocate_in`] and not used again.
 pub unsafe fn release<T>(object: *mut T) {
-    let placed = object.cast::<Placed<T>>();
+    let allocation = object.cast::<Allocation<T>>();
     // SAFETY: guaranteed by the caller; its parent domain is alive.
     unsafe {
-        let (pd, resource, custom) = ((*placed).pd, (*placed).resource, (*placed).custom);
+        let (pd, resource, custom) = ((*allocation).pd, (*allocation).resource, (*allocation).custom);
         let domain = if pd.is_null() { None } else { pd_mr::own(pd).domain.as_ref() };
         match domain.and_then(|domain| domain.allocator).filter(|_| custom) {
             Some(own) => {
-                placed.drop_in_place();
-                (own.free)(pd, own.context, placed.cast(), resource as u64);
+                allocation.drop_in_place();
+                (own.free)(pd, own.context, allocation.cast(), resource as u64);
             }
-            None => drop(Box::from_raw(placed)),
+            None => drop(Box::from_raw(allocation)),
         }
         if let Some(domain) = domain {
             domain.users.fetch_sub(1, Ordering::AcqRel);

@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         match event_type {
             IBV_EVENT_CQ_ERR => {
                 let cq = element.cq;
-                if cq::alive(cq).is_err() {
+                if cq::own_checked(cq).is_err() {
                     return;
                 }
                 let completed = &raw mut (*cq).async_events_completed;
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | IBV_EVENT_PATH_MIG_ERR
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
                 let qp = element.qp;
-                if qp::alive(qp).is_err() {
+                if qp::own_checked(qp).is_err() {
                     return;
                 }
                 let completed = &raw mut (*qp).events_completed;

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static ASKED_FOR: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 const IBV_FORK_DISABLED: c_int = 0;
 const IBV_FORK_ENABLED: c_int = 1;
@@ -12,14 +12,14 @@ const IBV_FORK_ENABLED: c_int = 1;
 /// Always succeeds.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_fork_init() -> c_int {
-    ASKED_FOR.store(true, Ordering::Relaxed);
+    REQUESTED.store(true, Ordering::Relaxed);
     0
 }
 
 /// As programs expect it: enabled after the first `ibv_fork_init`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_is_fork_initialized() -> c_int {
-    if ASKED_FOR.load(Ordering::Relaxed) { IBV_FORK_ENABLED } else { IBV_FORK_DISABLED }
+    if REQUESTED.load(Ordering::Relaxed) { IBV_FORK_ENABLED } else { IBV_FORK_DISABLED }
 }
 
 /// Does nothing.

@@ -34,7 +34,7 @@ unsafe impl Sync for Exports {}
 /// Identifies a file as the kernel does.
 type FileId = (libc::dev_t, libc::ino_t);
 
-/// Empty in a forked child, which must not use its parent's devices: see [`context::alive`].
+/// Empty in a forked child, which must not use its parent's devices: see [`context::own_checked`].
 static OPEN: PerProcess<Mutex<Open>> = PerProcess::new();
 
 /// Open devices by the files that identify them.
@@ -115,7 +115,7 @@ pub extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let own = unsafe { context::alive(context)? };
+        let own = unsafe { context::own_checked(context)? };
         let original = own.exports.pds.get(handle)?;
         let own = PdOwn::new(original.import(&own.device)?);
         Ok(Box::into_raw(Box::new(Pd { ibv: ibv_pd { context, handle }, own })).cast())
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
         // SAFETY: guaranteed by the caller.
         unsafe {
             let context = (*pd).context;
-            let device = context::alive(context)?.exports.mrs.get(handle)?;
+            let device = context::own_checked(context)?.exports.mrs.get(handle)?;
             let ibv = pd_mr::describe(pd, std::ptr::null_mut(), handle, &device);
             Ok(Box::into_raw(Box::new(pd_mr::Mr { ibv, device, imported: true })).cast())
         }

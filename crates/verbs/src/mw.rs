@@ -61,15 +61,15 @@ pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ib
     status(|| {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let asked = &*bind;
+            let bind = &*bind;
             let new_rkey = next_rkey((*mw).rkey);
-            let op = SendOp::BindWindow(request(mw, new_rkey, &asked.bind_info)?);
-            let flags = SendFlags::from_bits_truncate(asked.send_flags);
-            let own = qp::alive(qp)?;
+            let op = SendOp::BindWindow(request(mw, new_rkey, &bind.bind_info)?);
+            let flags = SendFlags::from_bits_truncate(bind.send_flags);
+            let own = qp::own_checked(qp)?;
             let device = &own.device;
             // Nothing of it is sent; an XRC send queue accepts only requests that name an SRQ.
             let to = if own.service == Service::Xrc { Target::Srq(0) } else { Target::Peer };
-            device.post_send_to(&SendWr { wr_id: asked.wr_id, op, flags, data: Data::Gather(&[]) }, to)?;
+            device.post_send_to(&SendWr { wr_id: bind.wr_id, op, flags, data: Data::Gather(&[]) }, to)?;
             (*mw).rkey = new_rkey;
             device.doorbell();
         }

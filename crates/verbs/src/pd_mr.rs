@@ -45,7 +45,7 @@ pub struct Mr {
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let own = unsafe { context::alive(context)? };
+        let own = unsafe { context::own_checked(context)? };
         let (device, handle) = (own.device.alloc_pd()?, new_handle());
         own.exports.pds.insert(handle, device.clone())?;
         let pd = Pd { ibv: ibv_pd { context, handle }, own: PdOwn::new(device) };

@@ -14,7 +14,7 @@ use weir_transport::Completion;
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     guard_hot(-libc::EIO, || {
         // SAFETY: guaranteed by the caller.
-        let cq = match unsafe { cq::alive(cq) } {
+        let cq = match unsafe { cq::own_checked(cq) } {
             Ok(cq) => cq,
             Err(errno) => return -errno.0,
         };
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut i
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     status(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { cq::alive(cq)? }.device.arm(solicited_only != 0)
+        unsafe { cq::own_checked(cq)? }.device.arm(solicited_only != 0)
     })
 }
 

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
         // SAFETY: guaranteed by the caller.
-        let own = match unsafe { qp::alive(qp) } {
+        let own = match unsafe { qp::own_checked(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
         // SAFETY: guaranteed by the caller.
-        let own = match unsafe { qp::alive(qp) } {
+        let own = match unsafe { qp::own_checked(qp) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr
 #[inline]
 unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), Errno> {
     // SAFETY: the caller's SGE list.
-    let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_recv_sge) }?;
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_recv_sge) }?;
     Ok(qp.device.post_recv(&RecvWr { wr_id: request.wr_id, sges })?)
 }
 
@@ -98,7 +98,7 @@ unsafe fn receive(qp: &QpOwn, request: &ibv_recv_wr) -> Result<(), Errno> {
 #[inline]
 unsafe fn send(qp: &QpOwn, request: &ibv_send_wr) -> Result<(), Errno> {
     // SAFETY: the caller's SGE list.
-    let sges = unsafe { pieces(request.sg_list, request.num_sge, qp.max_send_sge) }?;
+    let sges = unsafe { sge_list(request.sg_list, request.num_sge, qp.max_send_sge) }?;
     // SAFETY: the opcode says which member of the union is valid.
     let op = unsafe { operation(request) }?;
     // SAFETY: the QP's type says which member of the union is valid.
@@ -173,7 +173,7 @@ unsafe fn operation(request: &ibv_send_wr) -> Result<SendOp, Errno> {
 /// # Safety
 /// `list` has `count` SGEs, which do not change during `'a`.
 #[inline]
-pub unsafe fn pieces<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
+pub unsafe fn sge_list<'a>(list: *const ibv_sge, count: c_int, max: u32) -> Result<&'a [Sge], Errno> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -229,11 +229,11 @@ mod tests {
         let sge = ibv_sge { addr: 1, length: 2, lkey: 3 };
         // SAFETY: one SGE, as the count says.
         unsafe {
-            assert_eq!(pieces(&sge, 1, 1).unwrap(), [Sge { addr: 1, length: 2, lkey: 3 }]);
-            assert_eq!(pieces(&sge, 1, 0), Err(EINVAL));
-            assert_eq!(pieces(&sge, -1, 32), Err(EINVAL));
-            assert_eq!(pieces(std::ptr::null(), 1, 1), Err(EINVAL));
-            assert_eq!(pieces(std::ptr::null(), 0, 1), Ok(&[][..]));
+            assert_eq!(sge_list(&sge, 1, 1).unwrap(), [Sge { addr: 1, length: 2, lkey: 3 }]);
+            assert_eq!(sge_list(&sge, 1, 0), Err(EINVAL));
+            assert_eq!(sge_list(&sge, -1, 32), Err(EINVAL));
+            assert_eq!(sge_list(std::ptr::null(), 1, 1), Err(EINVAL));
+            assert_eq!(sge_list(std::ptr::null(), 0, 1), Ok(&[][..]));
         }
     }
 }

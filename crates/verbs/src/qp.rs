@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_a
 /// As in verbs.h.
 pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     object(|| {
-        const TAKEN: u32 = IBV_QP_INIT_ATTR_PD
+        const SUPPORTED: u32 = IBV_QP_INIT_ATTR_PD
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
@@ -68,12 +68,12 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             if mask & IBV_QP_INIT_ATTR_PD == 0 {
                 return Err(EINVAL);
             }
-            let asks = |bit| mask & bit != 0;
-            let built = asks(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*init).send_ops_flags);
-            let flags = if asks(IBV_QP_INIT_ATTR_CREATE_FLAGS) { (*init).create_flags } else { 0 };
-            if mask & !TAKEN != 0
+            let selects = |bit| mask & bit != 0;
+            let built = selects(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then(|| (*init).send_ops_flags);
+            let flags = if selects(IBV_QP_INIT_ATTR_CREATE_FLAGS) { (*init).create_flags } else { 0 };
+            if mask & !SUPPORTED != 0
                 || flags & !IBV_QP_CREATE_BLOCK_SELF_MCAST_LB != 0
-                || (asks(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && (*init).max_tso_header != 0)
+                || (selects(IBV_QP_INIT_ATTR_MAX_TSO_HEADER) && (*init).max_tso_header != 0)
                 || built.is_some_and(|operations| !builder::offers((*init).qp_type, operations))
             {
                 return Err(EOPNOTSUPP);
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     status(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, asked) = unsafe { (alive(qp)?, &*attr) };
+        let (own, asked) = unsafe { (own_checked(qp)?, &*attr) };
         let (attr, mask) = attr::to_modify(asked, mask)?;
         if mask.contains(AttrMask::AV) {
             // The QP now contacts its peer, which needs memory. Moves to the error and reset states need none.
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     status(|| {
         // SAFETY: guaranteed by the caller. `init` may begin a longer structure, so single members are written.
         unsafe {
-            let own = alive(qp)?;
+            let own = own_checked(qp)?;
             let queried = attr::from_query(&own.device.query());
             *attr = queried;
             (*init).qp_context = (*qp).qp_context;
@@ -203,12 +203,12 @@ pub unsafe fn own<'a>(qp: *const ibv_qp) -> &'a QpOwn {
     unsafe { &(*qp.cast::<Qp>()).own }
 }
 
-/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::own_checked`].
 ///
 /// # Safety
 /// As for [`own`].
 #[inline]
-pub unsafe fn alive<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
+pub unsafe fn own_checked<'a>(qp: *const ibv_qp) -> Result<&'a QpOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(qp) };
     own.owner_process.check()?;
@@ -233,7 +233,7 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         )
     };
     // SAFETY: the context of a living PD is open.
-    unsafe { context::alive(context)? };
+    unsafe { context::own_checked(context)? };
     // An XRC initiator receives nothing and needs no receive CQ; the target uses the CQs of its SRQs.
     let recv_cq = if qp_type == IBV_QPT_XRC_SEND && recv_cq.is_null() { send_cq } else { recv_cq };
     if send_cq.is_null() || recv_cq.is_null() || cap.max_inline_data as usize > INLINE_ROOM {
@@ -277,7 +277,7 @@ unsafe fn create_xrc_target(context: *mut ibv_context, init: *mut ibv_qp_init_at
     let cookie = new_cookie();
     // SAFETY: guaranteed by the caller.
     unsafe {
-        context::alive(context)?;
+        context::own_checked(context)?;
         if (*init).comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
             return Err(EINVAL);
         }
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_op
             if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
                 return Err(EINVAL);
             }
-            context::alive(context)?;
+            context::own_checked(context)?;
             let device = xrc::own(attr.xrcd).target(attr.qp_num)?;
             device.open();
             let qp = enter(context, std::ptr::null_mut(), device, Service::Xrc, new_cookie(), false)?;
@@ -339,7 +339,7 @@ unsafe fn enter(
     ibv.handle = new_handle();
     ibv.qp_num = device.num();
     // SAFETY: the context of a living PD is open.
-    let registry = unsafe { context::alive(context)? }.registry.clone();
+    let registry = unsafe { context::own_checked(context)? }.registry.clone();
     let own = QpOwn {
         device,
         service,
@@ -357,7 +357,7 @@ unsafe fn enter(
     // SAFETY: integers, pointers and optional functions.
     let ex = ibv_qp_ex { qp_base: ibv, ..unsafe { zeroed() } };
     // SAFETY: the PD outlives its QPs.
-    let qp = unsafe { domain::place(pd, Resource::Qp, Qp { ex, own })? };
+    let qp = unsafe { domain::allocate_in(pd, Resource::Qp, Qp { ex, own })? };
     // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*qp).ex.qp_base.mutex, std::ptr::null());

@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The living CQs, QPs and SRQs of a context, by cookie.
 #[derive(Default)]
 pub struct Registry {
-    cqs: Mutex<Living<Cq>>,
-    qps: Mutex<Living<Qp>>,
-    srqs: Mutex<Living<Srq>>,
+    cqs: Mutex<Objects<Cq>>,
+    qps: Mutex<Objects<Qp>>,
+    srqs: Mutex<Objects<Srq>>,
 }
 
 /// An object and the number of its events that the application has received.
@@ -25,18 +25,18 @@ pub struct Entry<T> {
 }
 
 /// Objects of one kind.
-pub struct Living<T>(HashMap<u64, Entry<T>>);
+pub struct Objects<T>(HashMap<u64, Entry<T>>);
 
 impl Registry {
-    pub fn cqs(&self) -> MutexGuard<'_, Living<Cq>> {
+    pub fn cqs(&self) -> MutexGuard<'_, Objects<Cq>> {
         self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn qps(&self) -> MutexGuard<'_, Living<Qp>> {
+    pub fn qps(&self) -> MutexGuard<'_, Objects<Qp>> {
         self.qps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn srqs(&self) -> MutexGuard<'_, Living<Srq>> {
+    pub fn srqs(&self) -> MutexGuard<'_, Objects<Srq>> {
         self.srqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -47,7 +47,7 @@ pub fn new_cookie() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-impl<T> Living<T> {
+impl<T> Objects<T> {
     /// Adds an object, which must be removed before it is freed.
     pub fn insert(&mut self, cookie: u64, object: NonNull<T>) {
         self.0.insert(cookie, Entry { object, completion_events: 0, async_events: 0 });
@@ -76,14 +76,14 @@ impl<T> Entry<T> {
     }
 }
 
-impl<T> Default for Living<T> {
+impl<T> Default for Objects<T> {
     fn default() -> Self {
-        Living(HashMap::new())
+        Objects(HashMap::new())
     }
 }
 
 // SAFETY: this type only stores the addresses; the objects `Cq`, `Qp` and `Srq` may be used from any thread.
-unsafe impl<T> Send for Living<T> {}
+unsafe impl<T> Send for Objects<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn a_removed_object_is_returned_with_its_count() {
-        let mut living = Living::<u8>::default();
+        let mut objects = Objects::<u8>::default();
         let cookie = new_cookie();
-        living.insert(cookie, NonNull::dangling());
-        living.get(cookie).unwrap().async_events += 2;
-        assert_eq!(living.remove(cookie).unwrap().async_events, 2);
-        assert!(living.get(cookie).is_none());
+        objects.insert(cookie, NonNull::dangling());
+        objects.get(cookie).unwrap().async_events += 2;
+        assert_eq!(objects.remove(cookie).unwrap().async_events, 2);
+        assert!(objects.get(cookie).is_none());
     }
 }

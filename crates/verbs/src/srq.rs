@@ -5,7 +5,7 @@ use crate::cq::acknowledge;
 use crate::domain::{self, Resource};
 use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, object, status, zeroed};
 use crate::pd_mr::{self, new_handle};
-use crate::post::pieces;
+use crate::post::sge_list;
 use crate::registry::{Registry, new_cookie};
 use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
@@ -49,19 +49,19 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
         // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let mask = (*init).comp_mask;
-            let asks = |bit| mask & bit != 0;
-            let kind = if asks(IBV_SRQ_INIT_ATTR_TYPE) { (*init).srq_type } else { IBV_SRQT_BASIC };
+            let selects = |bit| mask & bit != 0;
+            let kind = if selects(IBV_SRQ_INIT_ATTR_TYPE) { (*init).srq_type } else { IBV_SRQT_BASIC };
             if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)
                 != 0
             {
                 return Err(EOPNOTSUPP);
             }
-            if !asks(IBV_SRQ_INIT_ATTR_PD) {
+            if !selects(IBV_SRQ_INIT_ATTR_PD) {
                 return Err(EINVAL);
             }
             let of_domain = match kind {
                 IBV_SRQT_BASIC => None,
-                IBV_SRQT_XRC if asks(IBV_SRQ_INIT_ATTR_XRCD) && asks(IBV_SRQ_INIT_ATTR_CQ) => {
+                IBV_SRQT_XRC if selects(IBV_SRQ_INIT_ATTR_XRCD) && selects(IBV_SRQ_INIT_ATTR_CQ) => {
                     Some((xrc::own((*init).xrcd).clone(), cq::own((*init).cq).device.clone()))
                 }
                 IBV_SRQT_XRC => return Err(EINVAL),
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     allocating(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, attr) = unsafe { (alive(srq)?, &*attr) };
+        let (own, attr) = unsafe { (own_checked(srq)?, &*attr) };
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(EINVAL);
         }
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     status(|| {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let (max_wr, max_sge, srq_limit) = alive(srq)?.device.query();
+            let (max_wr, max_sge, srq_limit) = own_checked(srq)?.device.query();
             *attr = ibv_srq_attr { max_wr, max_sge, srq_limit };
         }
         Ok(())
@@ -160,14 +160,14 @@ pub unsafe extern "C" fn post_srq_recv(
     let mut next = wr;
     let outcome = guard_hot(EIO.0, || {
         // SAFETY: guaranteed by the caller.
-        let own = match unsafe { alive(srq) } {
+        let own = match unsafe { own_checked(srq) } {
             Ok(own) => own,
             Err(errno) => return errno.0,
         };
         // SAFETY: the caller's list; each `next` is NULL or points to the next work request.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: the caller's SGE list.
-            let posted = unsafe { pieces(request.sg_list, request.num_sge, own.max_sge) }
+            let posted = unsafe { sge_list(request.sg_list, request.num_sge, own.max_sge) }
                 .and_then(|sges| Ok(own.device.post(&RecvWr { wr_id: request.wr_id, sges })?));
             if let Err(errno) = posted {
                 return errno.0;
@@ -192,12 +192,12 @@ pub unsafe fn own<'a>(srq: *const ibv_srq) -> &'a SrqOwn {
     unsafe { &(*srq.cast::<Srq>()).own }
 }
 
-/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::alive`].
+/// Like [`own`], but EIO in a forked child. Takes no lock before that check: see [`context::own_checked`].
 ///
 /// # Safety
 /// As for [`own`].
 #[inline]
-pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
+pub unsafe fn own_checked<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
     // SAFETY: guaranteed by the caller.
     let own = unsafe { own(srq) };
     own.owner_process.check()?;
@@ -211,7 +211,7 @@ pub unsafe fn alive<'a>(srq: *const ibv_srq) -> Result<&'a SrqOwn, Errno> {
 pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        if alive(srq).is_ok() {
+        if own_checked(srq).is_ok() {
             acknowledge(&raw mut (*srq).mutex, &raw mut (*srq).cond, &raw mut (*srq).events_completed, 1);
         }
     }
@@ -232,7 +232,7 @@ unsafe fn create(
     let is_xrc = xrc.is_some();
     // SAFETY: guaranteed by the caller.
     let (device, registry) =
-        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::alive(context)?.registry.clone()) };
+        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::own_checked(context)?.registry.clone()) };
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_srq = unsafe { zeroed() };
     (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
@@ -245,7 +245,7 @@ unsafe fn create(
         owner_process: OwnerProcess::current(),
     };
     // SAFETY: the PD outlives its SRQs.
-    let srq = unsafe { domain::place(pd, Resource::Srq, Srq { ibv, own })? };
+    let srq = unsafe { domain::allocate_in(pd, Resource::Srq, Srq { ibv, own })? };
     // SAFETY: just created, at its final address.
     unsafe {
         libc::pthread_mutex_init(&raw mut (*srq).ibv.mutex, std::ptr::null());

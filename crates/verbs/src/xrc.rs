@@ -29,13 +29,13 @@ static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
 pub unsafe extern "C" fn open_xrcd(context: *mut ibv_context, init: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, init) = unsafe { (context::alive(context)?, &*init) };
-        const BOTH: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        let (own, init) = unsafe { (context::own_checked(context)?, &*init) };
+        const FD_AND_OFLAGS: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         let creates = init.oflags & libc::O_CREAT != 0;
-        if init.comp_mask & !BOTH != 0 {
+        if init.comp_mask & !FD_AND_OFLAGS != 0 {
             return Err(EOPNOTSUPP);
         }
-        if init.comp_mask != BOTH || (init.fd == -1 && !creates) {
+        if init.comp_mask != FD_AND_OFLAGS || (init.fd == -1 && !creates) {
             return Err(EINVAL);
         }
         let device = if init.fd == -1 {

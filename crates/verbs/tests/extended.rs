@@ -17,9 +17,9 @@ fn a_port_reports_changes_of_its_interface() {
     asyncwatch(
         "lo",
         "ip link set lo up; watch
-        ip addr add 10.9.8.7/32 dev lo && said GID_CHANGE
-        ip link set lo down && said PORT_ERR
-        ip link set lo up && said PORT_ACTIVE",
+        ip addr add 10.9.8.7/32 dev lo && wait_for GID_CHANGE
+        ip link set lo down && wait_for PORT_ERR
+        ip link set lo up && wait_for PORT_ACTIVE",
     );
 }
 
@@ -32,21 +32,22 @@ fn a_port_follows_its_peer_end_and_a_device_its_interface() {
         "ip link add near type veth peer name far
         ip addr add 10.9.8.6/24 dev near; ip link set near up; ip link set far up
         for i in $(seq 100); do ip link show near | grep -q LOWER_UP && break; sleep 0.05; done; watch
-        ip link set far down && said PORT_ERR
-        ip link set far up && said PORT_ACTIVE
-        ip link del near && said FATAL",
+        ip link set far down && wait_for PORT_ERR
+        ip link set far up && wait_for PORT_ACTIVE
+        ip link del near && wait_for FATAL",
     );
 }
 
 /// Checks that `ibv_asyncwatch` prints each event, in a network namespace that ends with the shell.
 fn asyncwatch(interface: &str, happens: &str) {
-    const HOW: &str = "said() { for i in $(seq 100); do grep -q \"$1\" \"$out\" && return; sleep 0.05; done; exit 1; }
-        watch() { timeout 30 stdbuf -oL ibv_asyncwatch -d weir_$on > \"$out\" 2>&1 & said 'event FD'; }";
+    const HOW: &str =
+        "wait_for() { for i in $(seq 100); do grep -q \"$1\" \"$out\" && return; sleep 0.05; done; exit 1; }
+        watch() { timeout 30 stdbuf -oL ibv_asyncwatch -d weir_$on > \"$out\" 2>&1 & wait_for 'event FD'; }";
     system::installed("/usr/bin/ibv_asyncwatch", "ibverbs-utils");
-    let said = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("asyncwatch-{interface}"));
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("asyncwatch-{interface}"));
     let mut shell = Command::new("unshare");
     shell.args(["-n", "sh", "-c"]).arg(format!("{HOW}\n{happens}\nkill $!")).env("on", interface);
-    shell.env("out", &said).env("LD_LIBRARY_PATH", system::linked());
+    shell.env("out", &output).env("LD_LIBRARY_PATH", system::linked());
     let status = shell.status().unwrap();
-    assert!(status.success(), "{}", std::fs::read_to_string(said).unwrap_or_default());
+    assert!(status.success(), "{}", std::fs::read_to_string(output).unwrap_or_default());
 }

@@ -13,7 +13,7 @@ fn check(name: &str) -> (BTreeMap<u8, usize>, Vec<usize>) {
     for (number, frame) in (1..).zip(open(path).unwrap()) {
         let frame = frame.unwrap();
         let datagram = roce::find(&frame.data).unwrap_or_else(|| panic!("{name} frame {number} is not RoCEv2"));
-        assert!(datagram.is_whole());
+        assert!(datagram.is_complete());
         let packet = Packet::parse(datagram.payload).unwrap_or_else(|error| panic!("{name} frame {number}: {error}"));
         *opcodes.entry(packet.headers.bth.opcode.0).or_default() += 1;
 

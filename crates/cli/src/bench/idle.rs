@@ -25,8 +25,8 @@ pub fn cpu_use(stage: &Stage, time: Duration) -> Result<f64> {
     let listener = stage.enter(Side::B, || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))??;
     let arguments = ["-p".to_owned(), listener.local_addr()?.port().to_string(), Ipv4Addr::LOCALHOST.to_string()];
     let client = Child::spawn(pair.client.args(arguments), format!("{program} (client)"))?;
-    let there = (stage.address(Side::A), pair.port);
-    let mut wires = [accept(&listener)?, stage.enter(Side::B, || TcpStream::connect(there))??];
+    let server_address = (stage.address(Side::A), pair.port);
+    let mut wires = [accept(&listener)?, stage.enter(Side::B, || TcpStream::connect(server_address))??];
     for wire in &wires {
         wire.set_nonblocking(true)?;
         wire.set_nodelay(true)?;

@@ -23,12 +23,12 @@ fn peaks(stage: &Stage, qps: usize) -> Result<[u64; 2]> {
     let client = perftest::start_client(stage, program, &mut pair)?;
     let (client_peak, server_peak) = (Cell::new(0), Cell::new(0));
     let note = |peak: &Cell<u64>, now: Option<u64>| peak.set(peak.get().max(now.unwrap_or(0)));
-    let ended = client.wait_watching(BOUND, |client| {
+    let ended = client.wait_with(BOUND, |client| {
         note(&client_peak, client.peak_memory());
         note(&server_peak, pair.server.peak_memory());
     })?;
     ended.success()?;
-    pair.server.wait_watching(BOUND, |server| note(&server_peak, server.peak_memory()))?.success()?;
+    pair.server.wait_with(BOUND, |server| note(&server_peak, server.peak_memory()))?.success()?;
     ensure!(client_peak.get() > 0 && server_peak.get() > 0, "{program} ended before its memory could be read");
     Ok([client_peak.get(), server_peak.get()])
 }

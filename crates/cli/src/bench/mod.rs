@@ -77,7 +77,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     }
     if let Some((address, job)) = args.raw_client.zip(args.raw_job) {
         let job = serde_json::from_str(&job).context("--raw-job")?;
-        println!("{}", raw::ask(address, job)?);
+        println!("{}", raw::run_client(address, job)?);
         return Ok(ExitCode::SUCCESS);
     }
     if args.list {
@@ -124,10 +124,10 @@ fn list() {
     println!("{:16}  pinned and on-demand memory when memory is short (root; only when named, alone)", "out-of-core");
     println!("{:16}  the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)", "sim");
     for row in rows::all() {
-        println!("{:16}  {}{}", row.name, row.what, if row.usual { "" } else { " (only when named)" });
-        for against in &row.against {
-            let baseline = against.baseline.describe(row.subject.unit());
-            let bar = against.bar.map_or("shown as share".to_owned(), |bar| bar.to_string());
+        println!("{:16}  {}{}", row.name, row.what, if row.by_default { "" } else { " (only when named)" });
+        for comparison in &row.comparisons {
+            let baseline = comparison.baseline.describe(row.subject.unit());
+            let bar = comparison.bar.map_or("shown as share".to_owned(), |bar| bar.to_string());
             println!("{:18}{bar} of {baseline}", "");
         }
     }
@@ -147,8 +147,8 @@ fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
 /// The measurements of a round of a row, in order.
 fn measurements(row: &Row) -> Vec<Measurement> {
     let mut all = vec![row.subject];
-    for against in &row.against {
-        match against.baseline {
+    for comparison in &row.comparisons {
+        match comparison.baseline {
             Baseline::Measured(m) if !all.contains(&m) => all.push(m),
             _ => {}
         }
@@ -180,23 +180,23 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
         }
     }
     let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
-    let outcome = |against: &rows::Against| {
+    let outcome = |comparison: &rows::Comparison| {
         let ours = of(&row.subject);
-        let (baseline, failure) = match against.baseline {
+        let (baseline, failure) = match comparison.baseline {
             Baseline::Measured(m) => (of(&m), failures.get(&row.subject).or(failures.get(&m))),
             Baseline::Fixed(figure) => (vec![figure; ours.len()], failures.get(&row.subject)),
         };
         let unit = row.subject.unit();
         let figures = Rounds { ours, baseline, cores_ns: cores_ns.clone() };
-        let against_what = against.baseline.describe(unit);
-        let mut outcome = Outcome::measured(row.name, row.what, against_what, unit, against.bar, &figures);
-        let place = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
+        let baseline_text = comparison.baseline.describe(unit);
+        let mut outcome = Outcome::measured(row.name, row.what, baseline_text, unit, comparison.bar, &figures);
+        let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
         let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
-        outcome.note = place.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
+        outcome.note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
         match failure {
             Some(why) => outcome.failed(why.clone()),
             None => outcome,
         }
     };
-    row.against.iter().map(outcome).collect()
+    row.comparisons.iter().map(outcome).collect()
 }

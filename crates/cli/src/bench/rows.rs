@@ -9,15 +9,15 @@ pub struct Row {
     pub name: &'static str,
     pub what: &'static str,
     pub subject: Measurement,
-    pub against: Vec<Against>,
+    pub comparisons: Vec<Comparison>,
     /// Whether it runs without being named.
-    pub usual: bool,
+    pub by_default: bool,
     /// Limit of rounds, for rows with a constant figure.
     pub at_most_rounds: u32,
 }
 
 /// A comparison: the subject's figure divided by the baseline's, against a bar.
-pub struct Against {
+pub struct Comparison {
     pub baseline: Baseline,
     /// `None`: the ratio is only shown.
     pub bar: Option<Bar>,
@@ -69,11 +69,18 @@ pub fn all() -> Vec<Row> {
     let write = |size, icrc| Perftest { verb: Verb::Write, size, icrc, both_ways: false };
     let one_way = |verb| Perftest { verb, size: MIB, icrc: Icrc::Auto, both_ways: false };
     let raw = |size| Raw { size, both_ways: false };
-    let bar = |baseline, bar| Against { baseline, bar: Some(bar) };
-    let beside = |measurement| Against { baseline: Measured(measurement), bar: None };
-    let row =
-        |name, what, subject, against| Row { name, what, subject, against, usual: true, at_most_rounds: u32::MAX };
-    let ceiling = |name, what, subject, peer| Row { usual: false, ..row(name, what, subject, vec![beside(peer)]) };
+    let bar = |baseline, bar| Comparison { baseline, bar: Some(bar) };
+    let without_bar = |measurement| Comparison { baseline: Measured(measurement), bar: None };
+    let row = |name, what, subject, comparisons| Row {
+        name,
+        what,
+        subject,
+        comparisons,
+        by_default: true,
+        at_most_rounds: u32::MAX,
+    };
+    let ceiling =
+        |name, what, subject, peer| Row { by_default: false, ..row(name, what, subject, vec![without_bar(peer)]) };
     // Memory does not vary, and perftest takes long to make 1,000 QPs.
     let once = |row| Row { at_most_rounds: 1, ..row };
     vec![
@@ -81,25 +88,25 @@ pub fn all() -> Vec<Row> {
             "write-1m-always",
             "ib_write_bw 1 MiB, ICRC on every packet",
             write(MIB, Icrc::Always),
-            vec![bar(Measured(raw(MIB)), AtLeast(0.70)), beside(Iperf3)],
+            vec![bar(Measured(raw(MIB)), AtLeast(0.70)), without_bar(Iperf3)],
         ),
         row(
             "write-1m-auto",
             "ib_write_bw 1 MiB",
             write(MIB, Icrc::Auto),
-            vec![bar(Measured(raw(MIB)), AtLeast(0.80)), beside(Iperf3)],
+            vec![bar(Measured(raw(MIB)), AtLeast(0.80)), without_bar(Iperf3)],
         ),
         row(
             "write-64k",
             "ib_write_bw 64 KiB",
             write(64 * KIB, Icrc::Auto),
-            vec![bar(Measured(Ucx { size: 64 * KIB }), AtLeast(1.2)), beside(raw(64 * KIB))],
+            vec![bar(Measured(Ucx { size: 64 * KIB }), AtLeast(1.2)), without_bar(raw(64 * KIB))],
         ),
         row(
             "write-4k",
             "ib_write_bw 4 KiB",
             write(4 * KIB, Icrc::Auto),
-            vec![bar(Measured(Ucx { size: 4 * KIB }), AtLeast(3.0)), beside(raw(4 * KIB))],
+            vec![bar(Measured(Ucx { size: 4 * KIB }), AtLeast(3.0)), without_bar(raw(4 * KIB))],
         ),
         row(
             "read-1m",
@@ -160,7 +167,7 @@ pub fn select(names: &[String]) -> anyhow::Result<Vec<Row>> {
         let known = all().iter().any(|row| asks(name, row));
         anyhow::ensure!(known, "there is no bench `{name}`; `weir bench --list` lists them");
     }
-    let wanted = |row: &Row| if names.is_empty() { row.usual } else { names.iter().any(|name| asks(name, row)) };
+    let wanted = |row: &Row| if names.is_empty() { row.by_default } else { names.iter().any(|name| asks(name, row)) };
     Ok(all().into_iter().filter(wanted).collect())
 }
 
@@ -194,8 +201,8 @@ mod tests {
     #[test]
     fn subject_and_baseline_have_the_same_unit() {
         for row in all() {
-            for against in &row.against {
-                if let Baseline::Measured(baseline) = against.baseline {
+            for comparison in &row.comparisons {
+                if let Baseline::Measured(baseline) = comparison.baseline {
                     assert_eq!(baseline.unit(), row.subject.unit(), "{}", row.name);
                 }
             }

@@ -129,23 +129,23 @@ pub fn render(outcomes: &[Outcome]) -> String {
         });
         let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
-    let mut said = "";
+    let mut last_note = "";
     for outcome in outcomes {
-        if let Some(note) = outcome.note.as_deref().filter(|&note| note != said) {
+        if let Some(note) = outcome.note.as_deref().filter(|&note| note != last_note) {
             let _ = writeln!(text, "{}: {note}", outcome.name);
-            said = note;
+            last_note = note;
         }
     }
     text
 }
 
 fn digits(figure: f64) -> String {
-    let places = match figure.abs() {
+    let decimals = match figure.abs() {
         f if f < 10.0 => 2,
         f if f < 1000.0 => 1,
         _ => 0,
     };
-    format!("{figure:.places$}")
+    format!("{figure:.decimals$}")
 }
 
 #[cfg(test)]

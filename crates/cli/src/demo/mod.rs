@@ -49,7 +49,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
         None => format!("{}; MTU {MTU}", bench.stage.describe()),
         Some(_) => bench.stage.describe(),
     };
-    progress.say(&format!("Weir on {place}"));
+    progress.print(&format!("Weir on {place}"));
 
     let mut report = Report::new(place);
     for round in 1..=args.rounds {

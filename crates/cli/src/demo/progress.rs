@@ -24,7 +24,7 @@ impl Progress {
     }
 
     /// Prints a line that stays.
-    pub fn say(&self, line: &str) {
+    pub fn print(&self, line: &str) {
         match &self.bar {
             Some(bar) => bar.println(line),
             None => eprintln!("{line}"),
@@ -40,7 +40,7 @@ impl Progress {
 
     /// Ends the step; the line with its result stays.
     pub fn done(&self, result: &str) {
-        self.say(&format!("  {result}"));
+        self.print(&format!("  {result}"));
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }

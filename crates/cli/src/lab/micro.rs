@@ -43,8 +43,8 @@ pub struct MicroArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1ms")]
     interval: Duration,
     /// Which sides register their memory on demand
-    #[arg(long, value_name = "WHERE", value_enum, default_value_t = Place::Both)]
-    odp: Place,
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t = OdpSides::Both)]
+    odp: OdpSides,
     /// Touch all pages but those of the first operation before the run
     #[arg(long)]
     touched: bool,
@@ -90,7 +90,7 @@ enum Kind {
 
 /// Sides with on-demand memory.
 #[derive(ValueEnum, Clone, Copy, Debug)]
-enum Place {
+enum OdpSides {
     None,
     Client,
     Server,
@@ -151,8 +151,8 @@ impl MicroArgs {
             num_qps: self.num_qps,
             interval: self.interval,
             odp: Sides {
-                client: matches!(self.odp, Place::Client | Place::Both),
-                server: matches!(self.odp, Place::Server | Place::Both),
+                client: matches!(self.odp, OdpSides::Client | OdpSides::Both),
+                server: matches!(self.odp, OdpSides::Server | OdpSides::Both),
             },
             touched: self.touched,
             rnr_timer: self.rnr_timer,
@@ -178,8 +178,8 @@ impl From<Kind> for Operation {
 fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> String {
     let mut text = String::new();
     let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
-    let mut line = |what: &str, said: String| {
-        let _ = writeln!(text, "{what:<12} {said}");
+    let mut line = |what: &str, value: String| {
+        let _ = writeln!(text, "{what:<12} {value}");
     };
     line("adapter", format!("{}, {place}", args.profile));
     line("time", ms(outcome.time));

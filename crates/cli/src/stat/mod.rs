@@ -38,7 +38,7 @@ pub fn run(args: &StatArgs) -> Result<ExitCode> {
     }
     let mut last: Option<(Instant, Vec<Process>)> = None;
     loop {
-        let processes = match (look(args.pid), &last) {
+        let processes = match (find(args.pid), &last) {
             (Ok(processes), _) => processes,
             // The process was shown before: its end is no error.
             (Err(_), Some(_)) => return Ok(ExitCode::SUCCESS),
@@ -73,20 +73,20 @@ fn json(args: &StatArgs, processes: &[Process]) -> Result<serde_json::Value> {
 }
 
 /// The process `pid`, or all without a `pid`.
-fn look(pid: Option<u32>) -> Result<Vec<Process>> {
+fn find(pid: Option<u32>) -> Result<Vec<Process>> {
     let mut found: Vec<Process> = read::processes(&read::folders()).iter().map(Process::from).collect();
     if let Some(pid) = pid {
         found.retain(|process| process.pid == pid);
         found.truncate(1);
         if found.is_empty() {
-            bail!("{}", why_not(pid));
+            bail!("{}", absence_reason(pid));
         }
     }
     Ok(found)
 }
 
 /// Why a process is not shown.
-fn why_not(pid: u32) -> String {
+fn absence_reason(pid: u32) -> String {
     for folder in read::folders().iter().map(|run| run.join(pid.to_string())).filter(|folder| folder.is_dir()) {
         match read::process(&folder) {
             Err(Unreadable::Dead) if !exists(pid) => return format!("process {pid} has ended"),

@@ -82,11 +82,11 @@ fn devices(process: &Process, before: Option<(Duration, &Process)>) -> String {
             rate(|t| t.bytes_received).map_or_else(String::new, |rate| format!("in {rate}")),
         ]);
     }
-    render(&rows, &[0]) + &setbacks(process)
+    render(&rows, &[0]) + &retransmissions(process)
 }
 
 /// Retransmissions by cause, and lost packets; empty if there are none.
-fn setbacks(process: &Process) -> String {
+fn retransmissions(process: &Process) -> String {
     let mut text = String::new();
     for device in &process.devices {
         let traffic = &device.traffic;
@@ -195,13 +195,13 @@ fn microseconds(count: f64) -> String {
 }
 
 fn three_digits(figure: f64, fraction: bool) -> String {
-    let places = match figure {
+    let decimals = match figure {
         _ if !fraction => 0,
         f if f < 10.0 => 2,
         f if f < 100.0 => 1,
         _ => 0,
     };
-    format!("{figure:.places$}")
+    format!("{figure:.decimals$}")
 }
 
 fn span(seconds: f64) -> String {

@@ -44,7 +44,7 @@ impl fmt::Display for EndingMessage<'_> {
 fn advice(ending: &Ending) -> &'static str {
     let own = ending.side == Side::Requester;
     match ending.status {
-        Status::RetryExceeded if ending.is_silence() => {
+        Status::RetryExceeded if ending.is_ack_timeout() => {
             "no response came. Check that the peer process runs, that its QP is in RTR or RTS with this QP's number, \
              and that no firewall drops UDP between the two; a slow peer needs a larger timeout or retry_cnt"
         }

@@ -28,9 +28,9 @@ impl Engine {
                 done: None,
                 side: Side::Requester,
             };
-            let shut =
-                catch_panic(|| shared.lock().shut(&mut host)) || catch_panic(|| shared.lock().shut_queues(&mut host));
-            if !shut {
+            let flushed = catch_panic(|| shared.lock().enter_error_state(&mut host))
+                || catch_panic(|| shared.lock().flush_queues(&mut host));
+            if !flushed {
                 tracing::error!("QP {:#08x}: its work requests could not be flushed", shared.num);
             }
         }

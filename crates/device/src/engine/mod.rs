@@ -53,7 +53,7 @@ use std::sync::Arc;
 use table::Table;
 use timers::Timers;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{Announcer, Instant, Profile, Psn, Side};
+use weir_transport::{FaultNotifier, Instant, Profile, Psn, Side};
 
 /// What a turn does besides doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ pub struct Engine {
     /// Completions of this turn.
     done: Done,
     /// The fault notifier, where the profile has packet flood.
-    announcer: Option<Box<Announcer>>,
+    announcer: Option<Box<FaultNotifier>>,
     /// Records packets that the adapter itself loses.
     lost: Lost,
     /// Long payload without ICRC is sent from application memory in place.
@@ -389,17 +389,17 @@ impl Engine {
         let Some(entry) = self.table.get_mut(index) else { return };
         let flight = protocol.in_flight();
         let before = std::mem::replace(&mut entry.counted, flight);
-        let setbacks = protocol.setbacks();
-        if setbacks != entry.setbacks {
-            let before = std::mem::replace(&mut entry.setbacks, setbacks);
-            self.shown.traffic.setbacks(before, setbacks);
-            if setbacks.ack_timeouts != before.ack_timeouts {
+        let retransmissions = protocol.retransmissions();
+        if retransmissions != entry.retransmissions {
+            let before = std::mem::replace(&mut entry.retransmissions, retransmissions);
+            self.shown.traffic.retransmissions(before, retransmissions);
+            if retransmissions.ack_timeouts != before.ack_timeouts {
                 self.missed_ack(index);
             }
         }
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, std::sync::atomic::Ordering::Relaxed);
-        if protocol.owes_lazy_ack() && !entry.lazy {
+        if protocol.has_waiting_ack() && !entry.lazy {
             entry.lazy = true;
             self.lazy.push(index);
         }

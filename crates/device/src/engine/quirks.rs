@@ -4,7 +4,7 @@
 use crate::adapter::Adapter;
 use crate::engine::Engine;
 use std::sync::{Mutex, MutexGuard, Weak};
-use weir_transport::{Announcer, Instant, Outstanding, Profile, ResponderFaults, Side};
+use weir_transport::{FaultNotifier, Instant, Outstanding, Profile, ResponderFaults, Side};
 
 /// A limit of the READs and atomics of all QPs together. The holder of the engine takes credits; ending a QP returns
 /// them.
@@ -45,8 +45,8 @@ pub(super) fn makes_peers_repeat(profile: &Profile) -> bool {
 }
 
 /// The fault notifier, where the profile has packet flood.
-pub(super) fn announcer(profile: &Profile) -> Option<Box<Announcer>> {
-    profile.flood.map(|flood| Box::new(Announcer::new(Some(flood))))
+pub(super) fn announcer(profile: &Profile) -> Option<Box<FaultNotifier>> {
+    profile.flood.map(|flood| Box::new(FaultNotifier::new(Some(flood))))
 }
 
 impl Engine {
@@ -60,7 +60,7 @@ impl Engine {
         let mut announcer = self.announcer.take()?;
         adapter.take_faulting_requesters(|num| {
             let entry = self.table.index(num).and_then(|index| self.table.get(index));
-            if let Some(reads) = entry.and_then(|entry| entry.shared.lock().unaware_reads()) {
+            if let Some(reads) = entry.and_then(|entry| entry.shared.lock().unnotified_reads()) {
                 announcer.waits(num, reads);
             }
         });

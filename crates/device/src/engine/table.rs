@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_transport::{InFlight, Instant, Setbacks};
+use weir_transport::{InFlight, Instant, Retransmissions};
 
 /// QPs that exist, and QPs that were destroyed a short time ago (retired).
 pub struct Table {
@@ -36,7 +36,7 @@ pub struct Entry {
     /// Its bytes in flight that are on its peer's account.
     pub counted: InFlight,
     /// Its retransmission counters that are counted already.
-    pub setbacks: Setbacks,
+    pub retransmissions: Retransmissions,
     /// It is in the ready list.
     pub ready: bool,
     /// It is in its peer's waiting list.
@@ -111,7 +111,7 @@ impl Table {
             peer: None,
             connection: Connection::new(num),
             counted: InFlight::default(),
-            setbacks: Setbacks::default(),
+            retransmissions: Retransmissions::default(),
             ready: false,
             waiting: false,
             lazy: false,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use weir_link::{Arrival, Fate, Group};
-use weir_transport::Setbacks;
+use weir_transport::Retransmissions;
 
 /// "weir", and the version of this layout.
 pub const MAGIC: u64 = 0x7765_6972_0000_0003;
@@ -62,7 +62,7 @@ pub struct Traffic {
     pub bytes_sent: Word,
     pub packets_received: Word,
     pub bytes_received: Word,
-    /// How often requests were retransmitted, by cause; see [`Setbacks`].
+    /// How often requests were retransmitted, by cause; see [`Retransmissions`].
     pub ack_timeouts: Word,
     pub sequence_naks: Word,
     pub implied_naks: Word,
@@ -92,8 +92,8 @@ impl Traffic {
 
     /// Counts the retransmissions of a QP.
     #[cold]
-    pub fn setbacks(&self, before: Setbacks, after: Setbacks) {
-        let add = |word: &Word, of: fn(&Setbacks) -> u32| word.bump(of(&after).wrapping_sub(of(&before)).into());
+    pub fn retransmissions(&self, before: Retransmissions, after: Retransmissions) {
+        let add = |word: &Word, of: fn(&Retransmissions) -> u32| word.bump(of(&after).wrapping_sub(of(&before)).into());
         add(&self.ack_timeouts, |s| s.ack_timeouts);
         add(&self.sequence_naks, |s| s.sequence_naks);
         add(&self.implied_naks, |s| s.implied_naks);

@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             outstanding READs over all QPs; with 256 operations the second page shows the flood, and 512 take about \
             300 ms. Many QPs are slow, but less than on ConnectX-4; and one QP is enough for a flood of WRITEs.",
     live: true,
-    own_adapters: true,
+    fixed_adapters: true,
     run,
 };
 

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             but if the second READ is posted 100 to 4500 µs after the first, both together take several hundred \
             milliseconds.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             buffers are already mapped, on their size, or on the kind of the second operation. It was seen with every \
             ConnectX-4, and not with ConnectX-6.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 
@@ -36,8 +36,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
         ("on ConnectX-6", two(), false),
     ];
     // With --profile, the claim about ConnectX-6 does not apply.
-    let asked = if bench.profile.is_some() { conditions.len() - 1 } else { conditions.len() };
-    let conditions = &conditions[..asked];
+    let applicable = if bench.profile.is_some() { conditions.len() - 1 } else { conditions.len() };
+    let conditions = &conditions[..applicable];
     let settings: Vec<_> = conditions
         .iter()
         .map(|(_, micro, dammed)| micro.clone().on(if *dammed { "connectx4" } else { "connectx6" }))

@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             and the range follows the delay. With client-side ODP they occur up to about 500 µs, the time to the \
             retransmitted READ.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

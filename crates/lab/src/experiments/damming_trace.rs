@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             retransmitted first READ and gets no response. Nothing happens until the timeout: after 542 ms \
             (server-side ODP) or 436 ms (client-side ODP) it is retransmitted, and the response comes at once.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 
@@ -50,7 +50,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     client[0].kind = Calibrated;
     claims.extend(client);
     Ok(Report {
-        claims: bench.lenient(claims),
+        claims: bench.add_live_slack(claims),
         ladders: vec![
             Ladder::of("server-side ODP, 1000 µs between the posts", &runs[0][0].steps),
             Ladder::of("client-side ODP, 300 µs between the posts", &runs[1][0].steps),
@@ -78,8 +78,8 @@ fn side_claims(kind: Kind, side: &str, runs: &[Outcome], paper: [f64; 4], again:
             .unwrap_or(f64::NAN)
     };
     let first_answer_after = |o: &Outcome, from: f64, operation: u32| {
-        let answers = o.steps.iter().filter(|step| !step.from_client && step.operation == Some(operation));
-        answers.map(|step| ms(step.time)).find(|at| *at > from).unwrap_or(f64::NAN) - from
+        let responses = o.steps.iter().filter(|step| !step.from_client && step.operation == Some(operation));
+        responses.map(|step| ms(step.time)).find(|at| *at > from).unwrap_or(f64::NAN) - from
     };
     let claim = |name: &str| format!("{side}: {name}");
     vec![

@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             than without ODP. With client-side ODP hundreds of times as many packets cross the wire. With server-side \
             ODP there is no flood of packets; damming and its timeouts cause the delay.",
     live: false,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 
@@ -167,8 +167,8 @@ impl Sweep {
     pub fn panels(&self, what: &str) -> Vec<Panel> {
         let series = |which: usize| {
             let line = |sides: &Sides| {
-                let mine = self.keys.iter().zip(&self.found).filter(|((key, _), _)| key == sides);
-                let points = mine.map(|((_, qps), trials)| {
+                let selected = self.keys.iter().zip(&self.found).filter(|((key, _), _)| key == sides);
+                let points = selected.map(|((_, qps), trials)| {
                     point(f64::from(*qps), &trials.iter().map(|trial| trial[which]).collect::<Vec<_>>())
                 });
                 Series::line(side(*sides), points.collect::<Vec<Point>>())

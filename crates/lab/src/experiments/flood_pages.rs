@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             after about 1 ms and completions begin, but the first 30 operations stay open until about 6 ms, because \
             their QPs have not been notified. With 512 operations on four pages the run takes unacceptably long.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             grows with the square of N, even on one QP. (The limit of outstanding READs is max_rd_atomic.) With ODP \
             on both sides, 200 QPs are fast again: the WRITEs of each page leave when that page is present.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 
@@ -40,8 +40,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let found = bench
         .measure(bench.trials(3), &keys, many, |_, o| (took(o), (o.packets.requests + o.packets.responses) as f64))?;
     let curve = |operation: Operation, which: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
-        let mine = keys.iter().zip(&found).filter(|((o, _), _)| *o == operation);
-        mine.map(|((_, n), trials)| (f64::from(*n), middle(trials, which))).collect()
+        let selected = keys.iter().zip(&found).filter(|((o, _), _)| *o == operation);
+        selected.map(|((_, n), trials)| (f64::from(*n), middle(trials, which))).collect()
     };
     let claims = vec![
         Claim::between(

@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             retransmits the READ when its RNR wait is over. If the client's page is missing, the client drops the \
             response and retransmits the READ after half a millisecond, whether the page is present by then or not.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 
@@ -32,7 +32,7 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let last_request =
         |o: &Outcome| o.steps.iter().rfind(|step| step.from_client).map_or(f64::NAN, |step| ms(step.time));
     Ok(Report {
-        claims: bench.lenient(vec![
+        claims: bench.add_live_slack(vec![
             Claim::near(
                 Calibrated,
                 "server side: RNR NAK after",

@@ -16,7 +16,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             half a millisecond later, and the sender retransmits the SEND after the RNR wait. If the sender's page is \
             missing, the sender sends nothing before the page is present.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 
@@ -33,7 +33,7 @@ pub fn report(bench: &Bench<'_>, operation: Operation, paper: [(&str, f64); 3]) 
     let (server, client) = (&runs[0], &runs[1]);
     let [(named, naked), (resent, again), (acked, acknowledged)] = paper;
     Ok(Report {
-        claims: bench.lenient(vec![
+        claims: bench.add_live_slack(vec![
             Claim::within(
                 Calibrated,
                 format!("server side: {named}"),

@@ -14,7 +14,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             the page is present, and the client retransmits the WRITE after the RNR wait; if the client's page is \
             missing, the client sends nothing before the page is present.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

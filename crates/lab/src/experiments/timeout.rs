@@ -17,7 +17,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             No setting makes a timeout shorter than about 500 ms (C_ACK 16) on ConnectX-3, -4 and -6, or 30 ms (C_ACK \
             12) on ConnectX-5: thousands of times the latency of the network.",
     live: true,
-    own_adapters: true,
+    fixed_adapters: true,
     run,
 };
 
@@ -44,20 +44,20 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let mut claims = vec![];
     let mut series = vec![];
     for (at, adapter) in ADAPTERS.into_iter().enumerate() {
-        let mine = || keys.iter().zip(&found).filter(move |((key, _), _)| *key == at);
-        for ((_, n), trials) in mine() {
+        let selected = || keys.iter().zip(&found).filter(move |((key, _), _)| *key == at);
+        for ((_, n), trials) in selected() {
             for (trial, (time, status)) in trials.iter().enumerate() {
                 let status = status.as_deref().unwrap_or("");
                 data.push([adapter.into(), u32::from(*n).into(), trial.into(), (*time).into(), status.into()]);
             }
         }
         let times = |trials: &[(f64, Option<String>)]| trials.iter().map(|(time, _)| *time).collect::<Vec<f64>>();
-        let points = mine().map(|((_, n), trials)| point(f64::from(*n), &times(trials)));
+        let points = selected().map(|((_, n), trials)| point(f64::from(*n), &times(trials)));
         series.push(Series::line(adapter, points));
         let (floor, bounds) = FLOORS[at];
-        let least = mine().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
+        let least = selected().next().map_or(f64::NAN, |(_, trials)| middle(trials, |(time, _)| *time));
         claims.push(Claim::within(Calibrated, format!("{adapter}: T_o with C_ACK 1"), floor, bounds, least, "ms"));
-        let held = mine().flat_map(|((_, n), trials)| trials.iter().map(move |(time, _)| (*n, *time)));
+        let held = selected().flat_map(|((_, n), trials)| trials.iter().map(move |(time, _)| (*n, *time)));
         // Below the floor the exponent has no effect.
         let floored = if floor < 100.0 { 12 } else { 16 };
         let outside =

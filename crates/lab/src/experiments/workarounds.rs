@@ -18,7 +18,7 @@ pub const EXPERIMENT: Experiment = Experiment {
             periodic dummy operations, while others are outstanding, reveal the loss before the timeout; and \
             operations that are caught in a flood can be issued again, because the page itself is present.",
     live: true,
-    own_adapters: false,
+    fixed_adapters: false,
     run,
 };
 

@@ -38,13 +38,14 @@ impl Axis {
     }
 
     /// Whether the axis can show a value: it must be finite, and above zero on a logarithmic scale.
-    pub fn takes(&self, value: f64) -> bool {
+    pub fn can_show(&self, value: f64) -> bool {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
     /// Lays the axis out between the coordinates `from` and `to`, for these values.
-    pub(super) fn lay(&self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Laid {
-        let all = values.chain(self.shows.into_iter().flat_map(|(low, high)| [low, high])).filter(|v| self.takes(*v));
+    pub(super) fn layout(&self, values: impl Iterator<Item = f64>, from: f64, to: f64) -> AxisLayout {
+        let all =
+            values.chain(self.shows.into_iter().flat_map(|(low, high)| [low, high])).filter(|v| self.can_show(*v));
         let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
         let log = self.scale != Scale::Linear;
@@ -56,12 +57,12 @@ impl Axis {
         let low = ticks.first().map_or(low, |(tick, _)| low.min(*tick));
         let high = ticks.last().map_or(high, |(tick, _)| high.max(*tick));
         let high = if high > low { high } else { low + low.abs().max(1.0) };
-        Laid { low, high, log, from, to, ticks }
+        AxisLayout { low, high, log, from, to, ticks }
     }
 }
 
 /// An axis with its ends and ticks.
-pub(super) struct Laid {
+pub(super) struct AxisLayout {
     low: f64,
     high: f64,
     log: bool,
@@ -70,7 +71,7 @@ pub(super) struct Laid {
     pub ticks: Vec<(f64, String)>,
 }
 
-impl Laid {
+impl AxisLayout {
     /// The coordinate of a value.
     pub fn at(&self, value: f64) -> f64 {
         let map = |v: f64| if self.log { v.max(f64::MIN_POSITIVE).ln() } else { v };
@@ -156,16 +157,16 @@ mod tests {
 
     #[test]
     fn a_logarithmic_axis_takes_no_zero_and_no_axis_takes_nan() {
-        assert!(!Axis::log("").takes(0.0) && Axis::linear("").takes(0.0) && !Axis::linear("").takes(f64::NAN));
-        let laid = Axis::log("").lay([f64::NAN, 0.0].into_iter(), 0.0, 100.0);
-        assert!(laid.at(3.0).is_finite());
+        assert!(!Axis::log("").can_show(0.0) && Axis::linear("").can_show(0.0) && !Axis::linear("").can_show(f64::NAN));
+        let layout = Axis::log("").layout([f64::NAN, 0.0].into_iter(), 0.0, 100.0);
+        assert!(layout.at(3.0).is_finite());
     }
 
     #[test]
     fn equal_values_make_a_valid_axis() {
         for axis in [Axis::linear(""), Axis::log(""), Axis::sizes("")] {
-            let laid = axis.lay([7.0].into_iter(), 0.0, 100.0);
-            assert!((0.0..=100.0).contains(&laid.at(7.0)), "{axis:?}");
+            let layout = axis.layout([7.0].into_iter(), 0.0, 100.0);
+            assert!((0.0..=100.0).contains(&layout.at(7.0)), "{axis:?}");
         }
     }
 }

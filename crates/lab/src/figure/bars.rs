@@ -31,14 +31,14 @@ impl Drawing for Bars {
         if self.bars.is_empty() {
             return svg + "<text x=\"16\" y=\"48\">nothing was measured</text>\n";
         }
-        let x = self.x.lay(self.bars.iter().map(|(_, value)| *value), left, WIDTH - RIGHT);
+        let x = self.x.layout(self.bars.iter().map(|(_, value)| *value), left, WIDTH - RIGHT);
         let floor = TOP + BAR * self.bars.len() as f64;
         for (tick, name) in &x.ticks {
-            let place = x.at(*tick);
+            let coordinate = x.at(*tick);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{place:.1}\" x2=\"{place:.1}\" y1=\"{TOP}\" y2=\"{floor}\" stroke=\"#ddd\"/>\
-                 <text x=\"{place:.1}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
+                "<line x1=\"{coordinate:.1}\" x2=\"{coordinate:.1}\" y1=\"{TOP}\" y2=\"{floor}\" stroke=\"#ddd\"/>\
+                 <text x=\"{coordinate:.1}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
                 floor + 16.0
             );
         }
@@ -51,7 +51,7 @@ impl Drawing for Bars {
                 y + BAR / 2.0 + 4.0,
                 escape(name)
             );
-            if self.x.takes(*value) {
+            if self.x.can_show(*value) {
                 let end = x.at(*value);
                 let _ = writeln!(
                     svg,

@@ -1,6 +1,6 @@
 //! Line charts.
 
-use super::axis::{Axis, Laid};
+use super::axis::{Axis, AxisLayout};
 use super::{COLOURS, Drawing, GREY, LETTER, escape};
 use std::fmt::Write;
 
@@ -90,7 +90,7 @@ impl Panel {
 
     /// The points that both axes can show.
     fn points<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = &'a Point> {
-        series.points.iter().filter(|p| self.x.takes(p.x) && self.y.takes(p.y))
+        series.points.iter().filter(|p| self.x.can_show(p.x) && self.y.can_show(p.y))
     }
 
     fn values(&self) -> impl Iterator<Item = f64> {
@@ -117,8 +117,8 @@ impl Drawing for Panel {
         }
         let (key, top) = self.key();
         let xs = self.series.iter().flat_map(|series| self.points(series)).map(|p| p.x);
-        let x = self.x.lay(xs, LEFT, WIDTH - RIGHT);
-        let y = self.y.lay(self.values(), HEIGHT - BOTTOM, top);
+        let x = self.x.layout(xs, LEFT, WIDTH - RIGHT);
+        let y = self.y.layout(self.values(), HEIGHT - BOTTOM, top);
         for band in &self.bands {
             let (high, low) = (y.at(band.high), y.at(band.low));
             let _ = writeln!(
@@ -137,17 +137,17 @@ impl Drawing for Panel {
 }
 
 impl Panel {
-    fn axes(&self, x: &Laid, y: &Laid, top: f64) -> String {
+    fn axes(&self, x: &AxisLayout, y: &AxisLayout, top: f64) -> String {
         let mut svg = String::new();
         for (tick, name) in &y.ticks {
-            let place = y.at(*tick);
+            let coordinate = y.at(*tick);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{place:.1}\" y2=\"{place:.1}\" stroke=\"#ddd\"/>\
+                "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{coordinate:.1}\" y2=\"{coordinate:.1}\" stroke=\"#ddd\"/>\
                  <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
                 WIDTH - RIGHT,
                 LEFT - 6.0,
-                place + 4.0
+                coordinate + 4.0
             );
         }
         let floor = HEIGHT - BOTTOM;
@@ -176,16 +176,16 @@ impl Panel {
         svg
     }
 
-    fn line(&self, series: &Series, at: usize, x: &Laid, y: &Laid) -> String {
+    fn line(&self, series: &Series, at: usize, x: &AxisLayout, y: &AxisLayout) -> String {
         let mut svg = String::new();
-        let places: Vec<(f64, f64)> = self.points(series).map(|p| (x.at(p.x), y.at(p.y))).collect();
-        if places.is_empty() {
+        let positions: Vec<(f64, f64)> = self.points(series).map(|p| (x.at(p.x), y.at(p.y))).collect();
+        if positions.is_empty() {
             return svg;
         }
         let style = style(series.look, at);
         let mut line = String::new();
         let mut last = None;
-        for (px, py) in &places {
+        for (px, py) in &positions {
             if let (Look::Steps, Some(before)) = (series.look, last) {
                 let _ = write!(line, "{px:.1},{before:.1} ");
             }
@@ -195,7 +195,7 @@ impl Panel {
         let _ = writeln!(svg, "<polyline points=\"{}\" {style}/>", line.trim_end());
         let colour = COLOURS[at % COLOURS.len()];
         for point in self.points(series) {
-            let Some((low, high)) = point.range.filter(|(low, high)| self.y.takes(*low) && low < high) else {
+            let Some((low, high)) = point.range.filter(|(low, high)| self.y.can_show(*low) && low < high) else {
                 continue;
             };
             let (px, low, high) = (x.at(point.x), y.at(low), y.at(high));
@@ -206,8 +206,8 @@ impl Panel {
                 px - 3.0
             );
         }
-        if series.look == Look::Line && places.len() <= MARKED {
-            for (px, py) in places {
+        if series.look == Look::Line && positions.len() <= MARKED {
+            for (px, py) in positions {
                 svg += &mark(at, px, py);
             }
         }

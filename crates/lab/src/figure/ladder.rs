@@ -58,10 +58,10 @@ impl Ladder {
     }
 
     /// The y at which each packet leaves, and the gap before it if that breaks the axis.
-    fn places(&self) -> Vec<(f64, Option<Duration>)> {
+    fn positions(&self) -> Vec<(f64, Option<Duration>)> {
         let mut y = TOP + 6.0;
         let mut last: Option<Duration> = None;
-        let mut places = vec![];
+        let mut positions = vec![];
         for rung in self.rungs.iter().take(MOST) {
             let gap = last.map(|last| rung.time.saturating_sub(last));
             let broken = gap.filter(|gap| *gap >= SILENCE);
@@ -73,21 +73,21 @@ impl Ladder {
                     (NEAR + DECADE * (decades - 1.0).max(0.0)).min(FAR)
                 }
             };
-            places.push((y, broken));
+            positions.push((y, broken));
             last = Some(rung.time);
         }
-        places
+        positions
     }
 }
 
 impl Drawing for Ladder {
     fn size(&self) -> (f64, f64) {
-        let last = self.places().last().map_or(TOP + 30.0, |(y, _)| *y);
+        let last = self.positions().last().map_or(TOP + 30.0, |(y, _)| *y);
         (WIDTH, last + SLOPE + 16.0 + BOTTOM)
     }
 
     fn draw(&self) -> String {
-        let (places, floor) = (self.places(), self.size().1 - BOTTOM);
+        let (positions, floor) = (self.positions(), self.size().1 - BOTTOM);
         let mut svg = format!("<text x=\"16\" y=\"22\" font-size=\"14\">{}</text>\n", escape(&self.title));
         for (x, name) in [(CLIENT, "client"), (SERVER, "server")] {
             let _ = writeln!(
@@ -98,14 +98,14 @@ impl Drawing for Ladder {
                 TOP - 8.0
             );
         }
-        for (rung, (y, broken)) in self.rungs.iter().zip(&places) {
+        for (rung, (y, broken)) in self.rungs.iter().zip(&positions) {
             if let Some(silence) = broken {
                 svg += &silent(y - FAR / 2.0 + SLOPE / 2.0, *silence);
             }
             svg += &arrow(rung, *y);
         }
         let left_out = self.rungs.len().saturating_sub(MOST);
-        let note = match (left_out, places.is_empty()) {
+        let note = match (left_out, positions.is_empty()) {
             (_, true) => "no packets were seen".to_owned(),
             (0, _) => "time goes down, not to scale; in ms".to_owned(),
             (more, _) => format!("and {more} more packets"),
@@ -226,9 +226,9 @@ mod tests {
         assert_eq!(svg.matches("class=\"lost\"").count(), 1);
         assert_eq!(svg.matches("class=\"break\"").count(), 2);
         assert!(svg.contains("500.0 ms of silence") && svg.contains("Read &lt;Request&gt; (2nd), lost"), "{svg}");
-        let places: Vec<f64> = ladder.places().iter().map(|(y, _)| *y).collect();
-        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= NEAR), "{places:?}");
-        assert!(places.last().unwrap() + SLOPE < ladder.size().1);
+        let positions: Vec<f64> = ladder.positions().iter().map(|(y, _)| *y).collect();
+        assert!(positions.windows(2).all(|pair| pair[1] - pair[0] >= NEAR), "{positions:?}");
+        assert!(positions.last().unwrap() + SLOPE < ladder.size().1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use weir_wire::{Aeth, Headers, NakCode, Operation as Wire, Packet, Reth, Syndrom
 
 /// Facts about a run that its captures do not contain.
 #[derive(Clone, Debug)]
-pub struct Naming<'a> {
+pub struct CaptureContext<'a> {
     pub micro: &'a Micro,
     /// Numbers of the QPs at client and server: first the QPs of the operations, then others.
     pub qps: Vec<[u32; 2]>,
@@ -41,7 +41,7 @@ const STEPS: usize = 100_000;
 const BURST: u64 = 1_000_000;
 
 /// Reads the captures of both sides, from each the packets that it sent; or all packets of a single capture.
-pub fn read(captures: &[&Path], naming: &Naming<'_>) -> Result<Traffic> {
+pub fn read(captures: &[&Path], context: &CaptureContext<'_>) -> Result<Traffic> {
     let mut frames = vec![];
     for path in captures {
         let reader = weir_capture::open(path).with_context(|| path.display().to_string())?;
@@ -53,15 +53,15 @@ pub fn read(captures: &[&Path], naming: &Naming<'_>) -> Result<Traffic> {
         }
     }
     frames.sort_by_key(|frame| frame.timestamp);
-    Ok(of(&frames, naming))
+    Ok(of(&frames, context))
 }
 
 /// The traffic in frames, which are in the order of their time.
-pub fn of(frames: &[Frame], naming: &Naming<'_>) -> Traffic {
+pub fn of(frames: &[Frame], context: &CaptureContext<'_>) -> Traffic {
     let mut reading = Reading {
-        naming,
-        qps: (0..naming.qps.len()).map(|_| Qp::default()).collect(),
-        start: naming.start,
+        context,
+        qps: (0..context.qps.len()).map(|_| Qp::default()).collect(),
+        start: context.start,
         traffic: Traffic::default(),
     };
     for frame in frames {
@@ -97,7 +97,7 @@ fn syndrome(headers: &Headers) -> Option<Syndrome> {
 }
 
 struct Reading<'a> {
-    naming: &'a Naming<'a>,
+    context: &'a CaptureContext<'a>,
     qps: Vec<Qp>,
     start: Option<u64>,
     traffic: Traffic,
@@ -131,11 +131,11 @@ impl Reading<'_> {
         let headers = &packet.headers;
         let from_client = !headers.bth.opcode.is_response();
         let far = usize::from(from_client);
-        let Some(at_qp) = self.naming.qps.iter().position(|pair| pair[far] == headers.bth.dest_qp) else { return };
+        let Some(at_qp) = self.context.qps.iter().position(|pair| pair[far] == headers.bth.dest_qp) else { return };
         let operation = if from_client { self.request(at_qp, at, packet) } else { self.response(at_qp, at, headers) };
         let count = &mut self.traffic.packets;
         count.lost += u64::from(lost);
-        if at_qp >= self.naming.micro.num_qps as usize && operation.is_none() {
+        if at_qp >= self.context.micro.num_qps as usize && operation.is_none() {
             return; // it touched pages before the run
         }
         *(if from_client { &mut count.requests } else { &mut count.responses }) += 1;
@@ -161,7 +161,7 @@ impl Reading<'_> {
         let reth = packet.headers.get::<Reth>();
         let reads = packet.headers.bth.opcode.operation() == Some(Wire::ReadRequest);
         let len = reth.filter(|_| reads).map_or(0, |reth| reth.dma_len.get());
-        let psns = len.div_ceil(self.naming.mtu).max(1);
+        let psns = len.div_ceil(self.context.mtu).max(1);
         let qp = &mut self.qps[at_qp];
         qp.operation = operation;
         qp.next = psn + psns;
@@ -202,14 +202,14 @@ impl Reading<'_> {
 
     /// The operation of a new request, from its address, or for a SEND from its order.
     fn operation(&mut self, at_qp: usize, packet: &Packet<'_>) -> Option<u32> {
-        let micro = self.naming.micro;
+        let micro = self.context.micro;
         let opcode = packet.headers.bth.opcode;
         let dummy = |len: u32| len == 1 && micro.size > 1;
         if let Some(reth) = packet.headers.get::<Reth>() {
             if dummy(reth.dma_len.get()) {
                 return None;
             }
-            let offset = reth.va.get().checked_sub(self.naming.address)?;
+            let offset = reth.va.get().checked_sub(self.context.address)?;
             return u32::try_from(offset / u64::from(micro.size)).ok().filter(|at| *at < micro.num_ops);
         }
         if !opcode.starts_message() {
@@ -245,8 +245,8 @@ mod tests {
     const SERVER: u32 = 16336625;
     const ADDRESS: u64 = 140675838853120;
 
-    fn naming(micro: &Micro) -> Naming<'_> {
-        Naming { micro, qps: vec![[CLIENT, SERVER]], mtu: 4096, address: ADDRESS, start: None }
+    fn context(micro: &Micro) -> CaptureContext<'_> {
+        CaptureContext { micro, qps: vec![[CLIENT, SERVER]], mtu: 4096, address: ADDRESS, start: None }
     }
 
     fn fixture(name: &str) -> PathBuf {
@@ -263,8 +263,8 @@ mod tests {
     fn a_live_capture_of_packet_damming() {
         let micro = Micro { num_ops: 2, interval: Duration::from_millis(1), ..Micro::default() };
         let [client, server] = ["weir-damming-client.pcapng", "weir-damming-server.pcapng"].map(fixture);
-        let naming = Naming { start: Some(1795326049247559514), ..naming(&micro) };
-        let both = read(&[&client, &server], &naming).unwrap();
+        let context = CaptureContext { start: Some(1795326049247559514), ..context(&micro) };
+        let both = read(&[&client, &server], &context).unwrap();
         let expected = [
             ("RDMA Read Request", 0, true, false),
             (RNR_NAK, 0, false, false),
@@ -283,7 +283,7 @@ mod tests {
         let again = both.steps[6].time;
         assert!(again > Duration::from_millis(430) && again < Duration::from_millis(560), "{again:?}");
         // The capture of one side has the same packets.
-        let alone = read(&[&client], &naming).unwrap();
+        let alone = read(&[&client], &context).unwrap();
         assert_eq!((shown(&alone), alone.timeouts, alone.packets), (shown(&both), both.timeouts, both.packets));
     }
 
@@ -323,7 +323,7 @@ mod tests {
             frame(at, CLIENT, Wire::Acknowledge, psn, move |headers| headers.put(aeth), 0)
         };
         let begin = vec![read_request(0, 0, 0, 100), read_request(5, 1, 100, 100)];
-        let then = |more: Vec<Frame>| of(&[begin.clone(), more].concat(), &naming(&micro));
+        let then = |more: Vec<Frame>| of(&[begin.clone(), more].concat(), &context(&micro));
         // The client dropped the response because of a page fault, and retransmits both READs.
         let dropped = then(vec![response(8, 0), read_request(500, 0, 0, 100), read_request(501, 1, 100, 100)]);
         assert_eq!((dropped.timeouts, dropped.packets.repeated), (0, 2));
@@ -351,7 +351,7 @@ mod tests {
             frame(9001, CLIENT, Wire::Acknowledge, 4, |headers| headers.put(Aeth::new(0, 0)), 0),
             frame(9002, 77, Wire::Acknowledge, 4, |_| (), 0),
         ];
-        let traffic = of(&frames, &naming(&micro));
+        let traffic = of(&frames, &context(&micro));
         let operations: Vec<Option<u32>> = traffic.steps.iter().map(|step| step.operation).collect();
         assert_eq!(operations, [Some(0), Some(0), None, Some(1), Some(1), Some(0), Some(1)]);
         assert_eq!((traffic.timeouts, traffic.packets.requests, traffic.packets.responses), (1, 6, 1));

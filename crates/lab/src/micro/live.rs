@@ -4,7 +4,7 @@
 //! Time is real time. A run ends within its limit, and ends only processes that it has started. The adapters' random
 //! choices depend on the QP numbers, which are random, so the seed has no effect.
 
-use super::ladder::{self, Naming};
+use super::ladder::{self, CaptureContext};
 use super::{Micro, Operation, Outcome, Runner, Sides, Wakeup, Workaround, time};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -74,9 +74,14 @@ impl Live {
         let [server, client] = ["server.pcapng", "client.pcapng"].map(|name| folder.join(name));
         let printed = self.pair(micro, profile, [&server, &client])?;
         ensure!(printed.wrong == 0, "{} received bytes differ from the sent bytes", printed.wrong);
-        let naming =
-            Naming { micro, qps: printed.qps, mtu: printed.mtu, address: printed.address, start: Some(printed.start) };
-        let traffic = ladder::read(&[&client, &server], &naming)?;
+        let context = CaptureContext {
+            micro,
+            qps: printed.qps,
+            mtu: printed.mtu,
+            address: printed.address,
+            start: Some(printed.start),
+        };
+        let traffic = ladder::read(&[&client, &server], &context)?;
         Ok(Outcome {
             time: printed.time,
             completions: printed.completions,
@@ -119,7 +124,7 @@ impl Live {
         let ended = pair::finish(server, client, self.limit + AROUND)?;
         // 1: an operation failed; 3: the time limit was reached. Both are outcomes.
         if !matches!(ended.client.status.code(), Some(0 | 1 | 3)) {
-            let (client, server) = (ended.client.complaint(), ended.server.complaint());
+            let (client, server) = (ended.client.last_lines(), ended.server.last_lines());
             bail!("{}", if client.contains("is gone") { server } else { client });
         }
         serde_json::from_str(&ended.client.stdout).with_context(|| ended.client.printed())

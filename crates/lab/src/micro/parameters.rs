@@ -163,9 +163,9 @@ mod tests {
             (Micro { ack_timeout: 0, wrong_peer: true, ..micro.clone() }, "never fails"),
             (Micro { workaround: Some(Workaround::Again { after: Duration::ZERO }), ..micro.clone() }, "10 µs"),
         ];
-        for (micro, said) in wrong {
+        for (micro, message) in wrong {
             let error = micro.check().unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         Micro { operation: Operation::Write, max_rd_atomic: 0, ..micro }.check().unwrap();
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_sim::{App, Backing, Done, HostId, Link, Loss, Paging, QpId, QpSetup, Region, Seen, Simulation, What};
+use weir_sim::{App, Backing, Done, HostId, Link, Loss, PacketEvent, Paging, QpId, QpSetup, Region, Seen, Simulation};
 use weir_transport::{
     Data, Instant, MAX_RD_ATOMIC, Mtu, Profile, QpCaps, Queue, RecvWr, SendFlags, SendOp, SendWr, Status,
 };
@@ -172,7 +172,7 @@ impl Rig {
         let mut qps = Vec::new();
         for n in 0..micro.num_qps + u32::from(again) {
             let (near, far) = if micro.wrong_peer {
-                (sim.connect_astray(client, server, &setup), 0)
+                (sim.connect_without_peer(client, server, &setup), 0)
             } else {
                 let [near, far] = sim.connect(client, server, &setup);
                 if receives {
@@ -217,14 +217,14 @@ impl Rig {
         let Rig { sim, client, log } = self;
         let log = log.borrow();
         let since = |at: Instant| at - Instant(0);
-        let setbacks = client.qps.iter().filter_map(|&qp| sim.qp(qp)).map(|qp| qp.setbacks());
+        let retransmissions = client.qps.iter().filter_map(|&qp| sim.qp(qp)).map(|qp| qp.retransmissions());
         let failed = client.status.map(|status| words(status).to_owned());
         Outcome {
             time: since(client.last),
             completions: client.ended.iter().map(|end| end.filter(|end| end.1).map(|end| since(end.0))).collect(),
             status: failed.or((client.open > 0).then(|| "not done in time".to_owned())),
             packets: log.packets,
-            timeouts: setbacks.map(|setbacks| u64::from(setbacks.ack_timeouts)).sum(),
+            timeouts: retransmissions.map(|retransmissions| u64::from(retransmissions.ack_timeouts)).sum(),
             steps: log.steps.iter().map(|raw| log.step(raw)).collect(),
             wakeup: None,
             cpu: None,
@@ -362,9 +362,10 @@ impl Posts {
 
 impl Log {
     fn take(&mut self, seen: &Seen<'_>) {
-        let What::Sent { lost } = seen.what else {
+        let PacketEvent::Sent { lost } = seen.event else {
             // Packets to a QP that does not exist do not count as lost.
-            self.packets.lost += u64::from(matches!(seen.what, What::Lost(loss) if loss != Loss::Nowhere));
+            self.packets.lost +=
+                u64::from(matches!(seen.event, PacketEvent::Lost(loss) if loss != Loss::NoDestination));
             return;
         };
         let from_client = seen.from.host == self.client;
@@ -415,7 +416,7 @@ fn words(status: Status) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ladder::{self, Naming};
+    use super::super::ladder::{self, CaptureContext};
     use super::*;
 
     /// Live runs get their packets from captures only. This test reads captures of simulated runs in the same way.
@@ -444,9 +445,9 @@ mod tests {
             let far = |far| if micro.wrong_peer { 0xff_fffe } else { far };
             let qps = rig.log.borrow().qps.iter().map(|qp| [qp.numbers[0], far(qp.numbers[1])]).collect();
             let address = rig.client.remote.addr;
-            let naming = Naming { micro: &micro, qps, mtu: 4096, address, start: Some(0) };
+            let context = CaptureContext { micro: &micro, qps, mtu: 4096, address, start: Some(0) };
             let paths = ["client.pcapng", "server.pcapng"].map(|name| folder.path().join(name));
-            let read = ladder::read(&[&paths[0], &paths[1]], &naming).expect("captures");
+            let read = ladder::read(&[&paths[0], &paths[1]], &context).expect("captures");
             let outcome = rig.outcome();
             assert_eq!(read.steps, outcome.steps, "{profile}, {micro:?}");
             assert_eq!(read.timeouts, outcome.timeouts, "{profile}, {micro:?}");

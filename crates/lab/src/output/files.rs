@@ -64,8 +64,8 @@ pub fn index(all: &[Done]) -> String {
             );
         }
         for claim in &done.report.claims {
-            if let Some(excuse) = claim.excuse() {
-                let _ = writeln!(text, "\n{}: {excuse}", claim.name);
+            if let Some(mechanism) = claim.missing_mechanism() {
+                let _ = writeln!(text, "\n{}: {mechanism}", claim.name);
             }
         }
     }

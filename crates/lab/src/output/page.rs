@@ -105,8 +105,8 @@ fn claims(claims: &[Claim]) -> String {
             claim.tolerance(),
             claim.kind.word()
         );
-        if let Some(excuse) = claim.excuse() {
-            let _ = writeln!(html, "<tr class=\"no excuse\"><td colspan=\"5\">{}", escape(excuse));
+        if let Some(mechanism) = claim.missing_mechanism() {
+            let _ = writeln!(html, "<tr class=\"no excuse\"><td colspan=\"5\">{}", escape(mechanism));
         }
     }
     html + "</table>\n"

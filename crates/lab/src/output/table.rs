@@ -22,8 +22,8 @@ pub fn table(done: &Done) -> String {
         done.took.as_secs_f64()
     );
     if let Some(wakeup) = done.wakeup {
-        let (usual, most) = (wakeup.median.as_micros(), wakeup.most.as_micros());
-        let _ = writeln!(text, "the machine woke {usual} µs late between posts (median), {most} µs at most");
+        let (median, most) = (wakeup.median.as_micros(), wakeup.most.as_micros());
+        let _ = writeln!(text, "the machine woke {median} µs late between posts (median), {most} µs at most");
     }
     let head = ["claim", "paper", "ours", "unit", "same if", "", ""].map(str::to_owned);
     let rows: Vec<[String; 7]> = done.report.claims.iter().map(row).collect();
@@ -34,8 +34,8 @@ pub fn table(done: &Done) -> String {
             if (1..=2).contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
         });
         let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
-        if let Some(excuse) = at.checked_sub(1).and_then(|at| done.report.claims[at].excuse()) {
-            let _ = writeln!(text, "      {excuse}");
+        if let Some(mechanism) = at.checked_sub(1).and_then(|at| done.report.claims[at].missing_mechanism()) {
+            let _ = writeln!(text, "      {mechanism}");
         }
     }
     text

@@ -11,7 +11,7 @@
 //! | packet flood | `flood` |
 //! | a limit to outstanding READs across QPs | `outstanding` |
 //! | RNR NAKs that leave late (T fig 4.2 to 4.4) | `responder::ack`: `Owed::Later` |
-//! | duplicate READs get a late response (T fig 4.2, 5.3) | `responder`: `answer_late` |
+//! | duplicate READs get a late response (T fig 4.2, 5.3) | `responder`: `delay_response` |
 //! | dropped responses, READs retransmitted at intervals (T 4.2) | `requester::page_fault`, `completer`: `touch` |
 
 mod chance;
@@ -23,5 +23,5 @@ pub use chance::Chance;
 #[cfg(feature = "testing")]
 pub(crate) use chance::split_mix;
 pub(crate) use damming::{Dam, Lost};
-pub use flood::Announcer;
+pub use flood::FaultNotifier;
 pub use outstanding::Outstanding;

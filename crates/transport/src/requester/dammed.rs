@@ -10,7 +10,7 @@ use crate::{Egress, Host, Instant, QpState};
 impl Requester {
     /// A pending period begins; the send queue ends at `tail`.
     #[cold]
-    pub(super) fn begin_pending(&mut self, tail: u32, config: &Config) {
+    pub(super) fn begin_damming_period(&mut self, tail: u32, config: &Config) {
         if config.profile.damming {
             self.dam = Some(Dam::begin(tail));
         }

@@ -7,8 +7,8 @@ mod credits;
 mod dammed;
 mod local;
 mod page_fault;
-mod places;
 mod position;
+mod read_credits;
 mod retry;
 mod send;
 mod unreliable;
@@ -21,10 +21,10 @@ use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Side, Status, Target};
 use credits::Credits;
 use page_fault::{Hold, Unprepared};
-use places::Places;
 use position::{PACKET_COST, Position};
+use read_credits::ReadCredits;
+pub use retry::Retransmissions;
 use retry::Retries;
-pub use retry::Setbacks;
 use send::Step;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub(crate) struct Requester {
     /// Work requests ever begun, wrapping.
     begun: u32,
     /// All packets before this one are covered by an ACK request, their own or that of a later packet.
-    asked: u64,
+    ack_requested: u64,
     credits: Credits,
     hold: Hold,
     /// Local work requests that were executed and not retired.
@@ -91,7 +91,7 @@ pub(crate) struct Requester {
     /// The position that it has gone back to, until that is acknowledged.
     repeating: Option<u64>,
     retries: Retries,
-    setbacks: Setbacks,
+    retransmissions: Retransmissions,
     chance: Chance,
     /// How long the requester waits for a response, until the next timeout; `None`: indefinitely.
     ack_timeout: Option<Duration>,
@@ -102,10 +102,10 @@ pub(crate) struct Requester {
     unanswered_since: Option<Instant>,
     rnr_deadline: Option<Instant>,
     /// READs that were outstanding when a response was dropped for a missing page, until the page is reported present.
-    unaware: Option<NonZeroU32>,
+    unnotified: Option<NonZeroU32>,
     /// The work requests posted during a pending period.
     dam: Option<Dam>,
-    places: Places,
+    read_credits: ReadCredits,
 }
 
 impl Requester {
@@ -119,8 +119,8 @@ impl Requester {
     pub fn start(&mut self, config: &Config) {
         *self = Requester {
             base: config.attr.sq_psn,
-            retries: Retries::fresh(config),
-            setbacks: self.setbacks,
+            retries: Retries::new(config),
+            retransmissions: self.retransmissions,
             ack_timeout: config.ack_timeout(&mut self.chance),
             chance: std::mem::take(&mut self.chance),
             ..Requester::default()
@@ -133,7 +133,7 @@ impl Requester {
 
     /// Applies changed retry attributes.
     pub fn refresh_retries(&mut self, config: &Config) {
-        self.retries = Retries::fresh(config);
+        self.retries = Retries::new(config);
     }
 
     /// Applies a changed ACK timeout.
@@ -151,8 +151,8 @@ impl Requester {
         self.state = RequesterState::Halted;
     }
 
-    pub fn setbacks(&self) -> Setbacks {
-        self.setbacks
+    pub fn retransmissions(&self) -> Retransmissions {
+        self.retransmissions
     }
 
     pub fn in_flight(&self) -> InFlight {
@@ -277,9 +277,9 @@ impl Requester {
                 return Ok((Progress::Idle, count));
             }
             if slot.kind != Kind::Data
-                && let Err(unprepared) = self.prepare(slot, queue.source(self.next.wr), step.read_bytes, config, host)
+                && let Err(why) = self.prepare_buffer(slot, queue.source(self.next.wr), step.read_bytes, config, host)
             {
-                let Unprepared::Memory(denied) = unprepared else {
+                let Unprepared::Memory(denied) = why else {
                     self.state = RequesterState::WaitReads;
                     return Ok((Progress::Limited, count));
                 };
@@ -306,11 +306,11 @@ impl Requester {
     /// Applies the limits to the packet of a step. `None`: it must wait. Otherwise: whether it must request an ACK.
     #[inline]
     fn admit(&self, step: &Step, budget: &mut Limits, config: &Config) -> Option<bool> {
-        let alone = self.next.seq == self.una.seq;
+        let none_in_flight = self.next.seq == self.una.seq;
         let cost = step.payload + PACKET_COST as usize;
         // A packet may always leave if otherwise no ACK could arrive: nothing is in flight, or nothing in flight has
         // requested an ACK.
-        let must = alone || self.asked <= self.una.seq;
+        let must = none_in_flight || self.ack_requested <= self.una.seq;
         if cost > budget.request_bytes && !must || self.next.seq - self.una.seq >= MAX_OUTSTANDING {
             return None;
         }
@@ -339,7 +339,7 @@ impl Requester {
         self.sent = self.sent.max(self.next.seq);
         self.hold = Hold::No;
         if ack_req {
-            self.asked = self.next.seq;
+            self.ack_requested = self.next.seq;
         }
         if self.ack_deadline.is_none() {
             self.ack_deadline = self.ack_timeout.map(|timeout| now + self.stretched(timeout, config));
@@ -362,7 +362,7 @@ impl Requester {
             Hold::No => {}
             // Every earlier work request must be complete first, so that completions stay in order.
             Hold::Stalled => return (self.una.wr != self.next.wr).then_some(RequesterState::Stalled),
-            Hold::Packet | Hold::Answer => return Some(RequesterState::PageFault),
+            Hold::Packet | Hold::Response => return Some(RequesterState::PageFault),
         }
         if self.is_limited()
             && let Some(obstacle) = self.credit_obstacle(slot)
@@ -467,7 +467,7 @@ impl Requester {
         if self.next.seq < self.una.seq {
             self.next = self.una;
         }
-        self.retries = Retries::fresh(config);
+        self.retries = Retries::new(config);
         self.timeouts = 0;
         self.repeating = None;
         self.rnr_deadline = None;

@@ -23,7 +23,7 @@ pub(super) enum Hold {
     /// The packet at `next` needs a page.
     Packet,
     /// The response to the oldest work request needs a page; the caller holds the response.
-    Answer,
+    Response,
 }
 
 /// Why a READ or an atomic cannot leave now.
@@ -32,13 +32,13 @@ pub(super) enum Unprepared {
     /// The destination buffer of its response was refused.
     Memory(Denied),
     /// The limit of outstanding READs over all QPs is reached.
-    NoPlace,
+    NoReadCredit,
 }
 
 impl Requester {
     /// The missing pages are present: the requester tries again, and the ACK timeout restarts.
     pub fn page_resolved(&mut self, now: Instant) {
-        self.unaware = None;
+        self.unnotified = None;
         if !self.waits_for_page() {
             return;
         }
@@ -51,17 +51,17 @@ impl Requester {
     }
 
     /// READs that were outstanding when a response was dropped, while responses for that page are still dropped.
-    pub fn unaware_reads(&self) -> Option<u32> {
-        self.unaware.map(NonZeroU32::get)
+    pub fn unnotified_reads(&self) -> Option<u32> {
+        self.unnotified.map(NonZeroU32::get)
     }
 
     pub fn waits_for_page(&self) -> bool {
-        matches!(self.hold, Hold::Packet | Hold::Answer)
+        matches!(self.hold, Hold::Packet | Hold::Response)
     }
 
     /// Whether the caller holds a response, and all later responses with it.
-    pub fn holds_answers(&self) -> bool {
-        self.hold == Hold::Answer
+    pub fn holds_response(&self) -> bool {
+        self.hold == Hold::Response
     }
 
     /// The packet at `next` needs a missing page. The ACK timeout stops meanwhile, because perhaps no packet in flight
@@ -76,17 +76,17 @@ impl Requester {
     /// A page of an arrived response's destination buffer is missing; the send queue ends at `tail`.
     #[cold]
     #[inline(never)]
-    pub fn answer_waits(&mut self, now: Instant, tail: u32, config: &Config) -> Handled {
+    pub fn response_waits(&mut self, now: Instant, tail: u32, config: &Config) -> Handled {
         match config.profile.page_faults.requester {
             RequesterFaults::Wait => {
-                self.hold = Hold::Answer;
+                self.hold = Hold::Response;
                 self.state = RequesterState::PageFault;
                 self.ack_deadline = None;
                 Handled::Held
             }
             RequesterFaults::Discard { retransmit } => {
-                if config.profile.flood.is_some() && self.unaware.is_none() {
-                    self.unaware = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
+                if config.profile.flood.is_some() && self.unnotified.is_none() {
+                    self.unnotified = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
                 }
                 let time = retransmit.at(self.chance.share());
                 self.repeat_after(now, time, tail, config);
@@ -102,14 +102,14 @@ impl Requester {
         }
         self.restart_retries(config);
         self.go_back();
-        self.begin_pending(tail, config);
+        self.begin_damming_period(tail, config);
         self.rnr_deadline = Some(now + time);
         self.state = RequesterState::PageFault;
     }
 
     /// Takes a READ credit and prepares the destination buffer of the request at `next` (`len` bytes if it is a READ).
     #[inline(never)]
-    pub(super) fn prepare<H: Host>(
+    pub(super) fn prepare_buffer<H: Host>(
         &mut self,
         slot: &SendSlot,
         source: Source<'_>,
@@ -117,8 +117,8 @@ impl Requester {
         config: &Config,
         host: &mut H,
     ) -> Result<(), Unprepared> {
-        if config.profile.outstanding_reads.is_some() && !self.has_place(host) {
-            return Err(Unprepared::NoPlace);
+        if config.profile.outstanding_reads.is_some() && !self.take_read_credit(host) {
+            return Err(Unprepared::NoReadCredit);
         }
         let len = match slot.kind {
             Kind::Read => len as u64,

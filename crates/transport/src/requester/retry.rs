@@ -20,7 +20,7 @@ pub(super) struct Retries {
 
 /// Retransmission counters: how often requests were sent again since the QP was created, by cause, wrapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Setbacks {
+pub struct Retransmissions {
     /// The ACK timeout of the oldest request expired.
     pub ack_timeouts: u32,
     /// The responder reported a missing packet.
@@ -32,7 +32,7 @@ pub struct Setbacks {
 }
 
 impl Retries {
-    pub fn fresh(config: &Config) -> Self {
+    pub fn new(config: &Config) -> Self {
         Retries { left: config.attr.retry_cnt, rnr_left: config.attr.rnr_retry }
     }
 }
@@ -41,7 +41,7 @@ impl Requester {
     /// Restarts sending at the oldest unacknowledged packet (go-back-N, IBTA 9.7.5.1.1).
     pub(super) fn go_back(&mut self) {
         self.next = self.una;
-        self.asked = self.una.seq;
+        self.ack_requested = self.una.seq;
         self.ack_deadline = None;
         self.hold = Hold::No;
         self.forget_probe();
@@ -57,7 +57,7 @@ impl Requester {
             self.count_retry(vendor::ACK_TIMEOUT)?;
         }
         self.timeouts += 1;
-        self.setbacks.ack_timeouts = self.setbacks.ack_timeouts.wrapping_add(1);
+        self.retransmissions.ack_timeouts = self.retransmissions.ack_timeouts.wrapping_add(1);
         self.refresh_timeout(config);
         self.go_back();
         Ok(())
@@ -83,7 +83,7 @@ impl Requester {
         if !progress {
             self.count_retry(vendor::SEQUENCE_NAK)?;
         }
-        self.setbacks.sequence_naks = self.setbacks.sequence_naks.wrapping_add(1);
+        self.retransmissions.sequence_naks = self.retransmissions.sequence_naks.wrapping_add(1);
         self.timeouts = 0;
         self.go_back();
         Ok(())
@@ -93,7 +93,7 @@ impl Requester {
     /// (IBTA 9.7.5.1.5, implied NAK). The request is sent again once; if that fails too, the ACK timeout expires.
     pub fn response_lost(&mut self) {
         if self.repeating != Some(self.una.seq) {
-            self.setbacks.implied_naks = self.setbacks.implied_naks.wrapping_add(1);
+            self.retransmissions.implied_naks = self.retransmissions.implied_naks.wrapping_add(1);
             self.go_back();
         }
     }
@@ -114,10 +114,10 @@ impl Requester {
             self.retries.rnr_left =
                 left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
         }
-        self.setbacks.rnr_naks = self.setbacks.rnr_naks.wrapping_add(1);
+        self.retransmissions.rnr_naks = self.retransmissions.rnr_naks.wrapping_add(1);
         self.restart_retries(config);
         self.go_back();
-        self.begin_pending(tail, config);
+        self.begin_damming_period(tail, config);
         let factor = config.profile.rnr_wait.factor.at(self.chance.share());
         self.rnr_deadline = Some(now + timer.delay().mul_f64(factor));
         self.state = RequesterState::WaitReceiver;

@@ -23,7 +23,7 @@ pub(super) enum Owed {
 impl Owed {
     /// A request that asks for an acknowledgement was executed. `may_wait`: a request is likely to leave soon.
     #[inline]
-    pub fn ask(&mut self, now: Instant, may_wait: bool, config: &Config) {
+    pub fn owe_ack(&mut self, now: Instant, may_wait: bool, config: &Config) {
         *self = match self {
             Owed::Nothing if may_wait => Owed::Lazy(now + config.tuning.lazy_ack),
             _ => Owed::Ack,
@@ -50,7 +50,7 @@ impl Owed {
     }
 
     /// The due ACK or NAK was sent.
-    pub fn said(&mut self) {
+    pub fn mark_sent(&mut self) {
         *self = match *self {
             Owed::Later { at, syndrome, .. } => Owed::Later { at, syndrome, ack: false },
             _ => Owed::Nothing,

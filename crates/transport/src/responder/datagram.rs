@@ -56,7 +56,7 @@ impl Responder {
             opcode: WcOpcode::Recv,
             byte_len: length as u32,
             imm: headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be()),
-            ended_key: None,
+            invalidated_rkey: None,
             solicited: headers.bth.solicited,
             from: Some(deth.src_qp.get() & 0xff_ffff),
         };

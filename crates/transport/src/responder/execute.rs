@@ -2,7 +2,7 @@
 
 use super::opcode_order::{Message, Request};
 use super::page_fault::Stop;
-use super::resources::{Answer, Resource};
+use super::resources::{Resource, Response};
 use super::{Fatal, Responder, Verdict};
 use crate::completion::vendor;
 use crate::config::Config;
@@ -60,8 +60,8 @@ impl Responder {
             self.message = Message::Send { received };
             return Ok(Verdict::Executed);
         }
-        let ended_key = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
-        if let Some(rkey) = ended_key {
+        let invalidated_rkey = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
+        if let Some(rkey) = invalidated_rkey {
             // IBTA 9.5: earlier requests finish first, with the access rights that they had.
             if self.resources.reads_by(rkey) {
                 return Err(Stop::StillRead);
@@ -71,8 +71,14 @@ impl Responder {
         self.end_message();
         let imm = packet.headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be());
         let solicited = packet.headers.bth.solicited;
-        let received =
-            Received { opcode: WcOpcode::Recv, byte_len: received as u32, imm, ended_key, solicited, from: None };
+        let received = Received {
+            opcode: WcOpcode::Recv,
+            byte_len: received as u32,
+            imm,
+            invalidated_rkey,
+            solicited,
+            from: None,
+        };
         queue.complete(host, config, received);
         Ok(Verdict::Executed)
     }
@@ -107,9 +113,9 @@ impl Responder {
             host.check_remote(rkey, va, total, Access::REMOTE_WRITE).map_err(Stop::access)?;
         }
         if !payload.is_empty() {
-            let place = va.wrapping_add(received);
-            host.write_remote(rkey, place, payload)
-                .map_err(|denied| Stop::write(denied, rkey, place, total - received, host))?;
+            let addr = va.wrapping_add(received);
+            host.write_remote(rkey, addr, payload)
+                .map_err(|denied| Stop::write(denied, rkey, addr, total - received, host))?;
         }
         if !ends {
             self.message = Message::Write { va, rkey, received: after, total };
@@ -121,7 +127,7 @@ impl Responder {
                 opcode: WcOpcode::RecvRdmaWithImm,
                 byte_len: total as u32,
                 imm: Some(imm.imm.get().to_be()),
-                ended_key: None,
+                invalidated_rkey: None,
                 solicited: headers.bth.solicited,
                 from: None,
             };
@@ -141,8 +147,8 @@ impl Responder {
             host.check_remote(rkey, va, u64::from(length), Access::REMOTE_READ).map_err(Stop::access)?;
         }
         let packets = config.packets(length);
-        self.answer(packets, Answer::Read { va, rkey, length, pd: self.named.map(|named| named.pd) });
-        Ok(Verdict::Answering { packets })
+        self.respond(packets, Response::Read { va, rkey, length, pd: self.named.map(|named| named.pd) });
+        Ok(Verdict::Responding { packets })
     }
 
     fn atomic<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
@@ -161,8 +167,8 @@ impl Responder {
             _ => AtomicOp::FetchAdd { add: atomic.swap_or_add.get() },
         };
         let original = host.atomic(rkey, va, operation).map_err(Stop::access)?;
-        self.answer(1, Answer::Atomic { original });
-        Ok(Verdict::Answering { packets: 1 })
+        self.respond(1, Response::Atomic { original });
+        Ok(Verdict::Responding { packets: 1 })
     }
 
     #[cold]
@@ -176,8 +182,8 @@ impl Responder {
         }
         host.check_remote(rkey, va, 8, Access::REMOTE_WRITE).map_err(Stop::access)?;
         host.write_remote(rkey, va, packet.payload).map_err(Stop::access)?;
-        self.answer(1, Answer::Written);
-        Ok(Verdict::Answering { packets: 1 })
+        self.respond(1, Response::Written);
+        Ok(Verdict::Responding { packets: 1 })
     }
 
     /// IBTA 9.7.4.1.4: no more READs and atomics than the QP has resources for.
@@ -186,9 +192,9 @@ impl Responder {
         if none || self.resources.is_exhausted() { Err(Fatal::invalid()) } else { Ok(()) }
     }
 
-    fn answer(&mut self, packets: u32, answer: Answer) {
+    fn respond(&mut self, packets: u32, response: Response) {
         self.end_message();
-        self.resources.add(Resource::new(self.expected, packets, self.msn, answer));
+        self.resources.add(Resource::new(self.expected, packets, self.msn, response));
     }
 
     /// A message is finished (IBTA 9.7.7.1.2: the MSN counts finished messages).

@@ -23,9 +23,9 @@ use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Stat
 use ack::{Habit, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
-use page_fault::{HeldBack, Waits};
+use page_fault::{HeldAcks, Waits};
 use resources::Resources;
-use sequence::{Place, Sequence};
+use sequence::{PsnPosition, Sequence};
 use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
 
 /// The state of the responder.
@@ -59,7 +59,7 @@ pub(crate) struct Fatal {
 enum Verdict {
     Executed,
     /// The response uses `packets` PSNs and is itself the acknowledgement.
-    Answering {
+    Responding {
         packets: u32,
     },
     /// No receive work request.
@@ -72,11 +72,11 @@ enum Order {
     #[default]
     Kept,
     /// A sequence NAK was sent; no other is sent until a request is in order again (IBTA 9.7.5.2.2).
-    MissingSaid,
+    SequenceNakSent,
     /// An RNR NAK was sent.
-    NotReadySaid,
+    RnrNakSent,
     /// An RNR NAK was sent because of a missing page.
-    PageFaultSaid,
+    PageFaultNakSent,
     Halted,
 }
 
@@ -91,7 +91,7 @@ struct Named {
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     /// The PSN that the next new request carries.
-    expected: Place,
+    expected: PsnPosition,
     /// Finished messages, modulo 2^24.
     msn: u32,
     message: Message,
@@ -108,7 +108,7 @@ pub(crate) struct Responder {
     waits: Waits,
     /// Requests were dropped while a response waited for a page.
     dropped: bool,
-    held_back: HeldBack,
+    held_acks: HeldAcks,
     chance: Chance,
     /// Nothing is sent before this time: the next response is delayed.
     late: Option<Instant>,
@@ -123,7 +123,7 @@ impl Responder {
 
     /// Resets the responder to the current attributes (at RTR, and at RESET).
     pub fn start(&mut self, config: &Config) {
-        self.expected = Place::first(config.attr.rq_psn);
+        self.expected = PsnPosition::first(config.attr.rq_psn);
         self.msn = 0;
         self.message = Message::None;
         self.named = None;
@@ -146,10 +146,10 @@ impl Responder {
     pub fn state(&self) -> ResponderState {
         match (self.order, self.message) {
             (Order::Halted, _) => ResponderState::Halted,
-            (Order::PageFaultSaid, _) => ResponderState::PageFault,
+            (Order::PageFaultNakSent, _) => ResponderState::PageFault,
             _ if self.waits != Waits::No => ResponderState::PageFault,
-            (Order::MissingSaid, _) => ResponderState::AwaitMissing,
-            (Order::NotReadySaid, _) => ResponderState::AwaitReceive,
+            (Order::SequenceNakSent, _) => ResponderState::AwaitMissing,
+            (Order::RnrNakSent, _) => ResponderState::AwaitReceive,
             (Order::Kept, Message::None) => ResponderState::Ready,
             (Order::Kept, Message::Send { .. }) => ResponderState::InSend,
             (Order::Kept, Message::Write { .. }) => ResponderState::InWrite,
@@ -204,7 +204,7 @@ impl Responder {
         }
     }
 
-    pub fn owes_lazy_ack(&self) -> bool {
+    pub fn has_waiting_ack(&self) -> bool {
         matches!(self.owed, Owed::Lazy(_))
     }
 
@@ -222,12 +222,12 @@ impl Responder {
 
     /// The posted sends leave now, and an owed ACK may leave with them.
     #[inline]
-    pub fn answers(&mut self, now: Instant, config: &Config) {
+    pub fn sends_leave(&mut self, now: Instant, config: &Config) {
         self.habit.leaves(now, config);
     }
 
     /// A waiting ACK leaves now, together with requests.
-    pub fn accompany(&mut self) {
+    pub fn send_ack_with_requests(&mut self) {
         self.owed.hurry();
     }
 
@@ -256,7 +256,7 @@ impl Responder {
 
     /// Whether more than an ACK is due; an ACK alone can follow the QP's own requests.
     #[inline]
-    pub fn has_answers(&self) -> bool {
+    pub fn has_responses(&self) -> bool {
         matches!(self.owed, Owed::Nak(_)) || self.resources.is_pending()
     }
 
@@ -274,7 +274,7 @@ impl Responder {
         let bth = &packet.headers.bth;
         let sequence = sequence::check(self.expected.psn(), bth.psn);
         if sequence != Sequence::Expected || self.waits != Waits::No {
-            return Ok(self.not_now(now, sequence, packet, config));
+            return Ok(self.out_of_turn(now, sequence, packet, config));
         }
         let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
         let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup).ok_or(Fatal::invalid())?;
@@ -289,7 +289,7 @@ impl Responder {
             Err(stop) => return self.stopped(now, stop, config),
         };
         if let Verdict::NotReady = verdict {
-            self.order = Order::NotReadySaid;
+            self.order = Order::RnrNakSent;
             self.owed = Owed::Nak(Syndrome::RnrNak(config.attr.min_rnr_timer));
             return Ok(Handled::Done);
         }
@@ -299,7 +299,7 @@ impl Responder {
             self.owed = Owed::Ack;
         }
         match verdict {
-            Verdict::Answering { packets } => {
+            Verdict::Responding { packets } => {
                 self.expected = self.expected.plus(packets);
                 self.owed = Owed::Nothing;
             }
@@ -309,7 +309,7 @@ impl Responder {
                     // An XRC target's application replies on another QP. They would leave before a waiting ACK, and
                     // the peer would receive them before its own send completes.
                     let may_wait = starts && ends && !config.xrc_target && self.habit.message(now);
-                    self.owed.ask(now, may_wait, config);
+                    self.owed.owe_ack(now, may_wait, config);
                 }
             }
         }
@@ -331,7 +331,7 @@ impl Responder {
             match egress.push(&outgoing) {
                 Ok(()) => self.resources.advance(config),
                 Err(Refused::Full) => return Ok(false),
-                Err(Refused::Denied(Denied::PageFault)) => self.answer_waits(now, config, host),
+                Err(Refused::Denied(Denied::PageFault)) => self.response_waits(now, config, host),
                 Err(Refused::Denied(denied)) => {
                     // The NAK takes the PSN of the response packet, and nothing follows it.
                     self.expected = self.expected.nearest(psn);
@@ -344,7 +344,7 @@ impl Responder {
         let Some(outgoing) = self.owed.outgoing(expected, msn, config) else { return Ok(true) };
         let sent = egress.push(&outgoing).is_ok();
         if sent {
-            self.owed.said();
+            self.owed.mark_sent();
         }
         Ok(sent)
     }
@@ -363,15 +363,15 @@ impl Responder {
     }
 
     /// A packet is missing: one sequence NAK is owed (IBTA 9.7.5.2.2).
-    fn say_missing(&mut self) {
-        self.order = Order::MissingSaid;
+    fn owe_sequence_nak(&mut self) {
+        self.order = Order::SequenceNakSent;
         self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
     }
 
     /// A duplicate request: answered again, but not executed again (IBTA 9.7.5.1.2).
     fn repeat(&mut self, now: Instant, packet: &Packet<'_>, config: &Config) {
         let bth = &packet.headers.bth;
-        let place = self.expected.nearest(bth.psn);
+        let position = self.expected.nearest(bth.psn);
         match bth.opcode.operation().and_then(opcode_order::lookup) {
             Some((Request::Send | Request::Write, _)) if bth.ack_req || bth.opcode.ends_message() => {
                 self.owed.repeat();
@@ -380,16 +380,16 @@ impl Responder {
             Some((Request::Read, _)) => {
                 if let Some(reth) = packet.headers.get::<Reth>() {
                     let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
-                    let known = self.resources.repeat_read(place, va, rkey, length, config.mtu);
-                    self.answer_repeated(known, config);
+                    let known = self.resources.repeat_read(position, va, rkey, length, config.mtu);
+                    self.duplicate_requested(known, config);
                     if known {
-                        self.answer_late(now, config);
+                        self.delay_response(now, config);
                     }
                 }
             }
             Some((Request::Atomic | Request::AtomicWrite, _)) => {
-                let known = self.resources.repeat_atomic(place);
-                self.answer_repeated(known, config);
+                let known = self.resources.repeat_atomic(position);
+                self.duplicate_requested(known, config);
             }
             None => {}
         }
@@ -400,7 +400,7 @@ impl Responder {
 /// (T fig 4.2, 5.3). Responses leave in PSN order, so later responses are delayed too.
 impl Responder {
     #[cold]
-    fn answer_late(&mut self, now: Instant, config: &Config) {
+    fn delay_response(&mut self, now: Instant, config: &Config) {
         let wait = config.profile.repeated_read;
         if self.late.is_none() && !wait.high.is_zero() {
             self.late = Some(now + wait.at(self.chance.share()));

@@ -29,12 +29,12 @@ pub(super) enum Waits {
     /// The request with the expected PSN, which the caller holds.
     Request,
     /// The response to a READ.
-    Answer,
+    Response,
 }
 
 /// The acknowledgements that a waiting response holds back.
 #[derive(Debug, Default)]
-pub(super) struct HeldBack {
+pub(super) struct HeldAcks {
     /// The PSN of its next packet: nothing from this PSN on is acknowledged.
     psn: Psn,
     /// Messages finished before it, modulo 2^24.
@@ -49,9 +49,9 @@ impl Responder {
         self.resources.unpark();
         // The peer retransmits the requests dropped meanwhile only after a NAK: then the owed RNR NAK stays.
         let dropped = std::mem::take(&mut self.dropped) && self.owed.is_nak();
-        if std::mem::take(&mut self.waits) == Waits::Answer && !dropped {
-            let held_back = std::mem::take(&mut self.held_back.owed);
-            self.owed = match (held_back, self.owed) {
+        if std::mem::take(&mut self.waits) == Waits::Response && !dropped {
+            let held_acks = std::mem::take(&mut self.held_acks.owed);
+            self.owed = match (held_acks, self.owed) {
                 (Owed::Nak(syndrome), _) => Owed::Nak(syndrome),
                 (Owed::Nothing, Owed::Nothing) => Owed::Nothing,
                 // An RNR NAK that was not sent is obsolete.
@@ -63,7 +63,7 @@ impl Responder {
     /// A request that is out of order, or arrives while the responder waits for a page.
     #[cold]
     #[inline(never)]
-    pub(super) fn not_now(
+    pub(super) fn out_of_turn(
         &mut self,
         now: Instant,
         sequence: Sequence,
@@ -76,7 +76,7 @@ impl Responder {
                 self.dropped = config.answers_faults_with_naks();
                 return self.hold(config);
             }
-            _ if self.order == Order::Kept => self.say_missing(),
+            _ if self.order == Order::Kept => self.owe_sequence_nak(),
             _ => {}
         }
         Handled::Done
@@ -90,7 +90,7 @@ impl Responder {
             Stop::Fatal(fatal) => return Err(fatal),
             Stop::StillRead => {
                 // Treat the request as lost: the responses leave, then the NAK, and the peer retransmits it at once.
-                self.say_missing();
+                self.owe_sequence_nak();
                 return Ok(Handled::Done);
             }
             Stop::PageFault => {}
@@ -112,7 +112,7 @@ impl Responder {
                 }
             }
             ResponderFaults::RnrNak { other_after, .. } => {
-                self.order = Order::PageFaultSaid;
+                self.order = Order::PageFaultNakSent;
                 self.owed.nak_after(now, other_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
             }
         }
@@ -122,19 +122,19 @@ impl Responder {
     /// The next response packet needs a missing page.
     #[cold]
     #[inline(never)]
-    pub(super) fn answer_waits<H: Host>(&mut self, now: Instant, config: &Config, host: &mut H) {
+    pub(super) fn response_waits<H: Host>(&mut self, now: Instant, config: &Config, host: &mut H) {
         let Some(rest) = self.resources.park() else { return };
         host.expect_remote(&rest.range, Access::REMOTE_READ);
-        if self.waits != Waits::Answer {
-            self.held_back.owed = std::mem::take(&mut self.owed);
+        if self.waits != Waits::Response {
+            self.held_acks.owed = std::mem::take(&mut self.owed);
         }
-        self.waits = Waits::Answer;
-        (self.held_back.psn, self.held_back.msn) = (rest.psn, rest.msn.wrapping_sub(1) & 0xff_ffff);
+        self.waits = Waits::Response;
+        (self.held_acks.psn, self.held_acks.msn) = (rest.psn, rest.msn.wrapping_sub(1) & 0xff_ffff);
         if let ResponderFaults::RnrNak { read_after, .. } = config.profile.page_faults.responder
             && self.order != Order::Halted
         {
             // The peer retransmits everything after the READ, so ACKs owed for later requests are dropped.
-            self.owed = std::mem::take(&mut self.held_back.owed);
+            self.owed = std::mem::take(&mut self.held_acks.owed);
             self.order = Order::Kept;
             self.owed.nak_after(now, read_after, Syndrome::RnrNak(config.attr.min_rnr_timer));
         }
@@ -144,19 +144,19 @@ impl Responder {
     #[inline]
     pub(super) fn acknowledged(&self) -> (Psn, u32) {
         match self.waits {
-            Waits::Answer => (self.held_back.psn, self.held_back.msn),
+            Waits::Response => (self.held_acks.psn, self.held_acks.msn),
             _ => (self.expected.psn(), self.msn),
         }
     }
 
     /// A duplicate asks for a response again, and its resource is `known`: waiting responses are tried again at once.
-    pub(super) fn answer_repeated(&mut self, known: bool, config: &Config) {
+    pub(super) fn duplicate_requested(&mut self, known: bool, config: &Config) {
         if !known {
             return;
         }
         self.resources.unpark();
         // With RNR NAKs the peer also retransmits the requests after this READ: execute them. Else they stay held.
-        if self.waits == Waits::Answer && config.answers_faults_with_naks() {
+        if self.waits == Waits::Response && config.answers_faults_with_naks() {
             self.waits = Waits::No;
             self.dropped = false;
             // A NAK that was not sent yet; the next fault raises it again.

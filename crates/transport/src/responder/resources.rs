@@ -1,14 +1,14 @@
 //! Responder resources: accepted READs and atomics, kept for their responses and for duplicates
 //! (IBTA 9.7.5.1.2, 9.7.7.1).
 
-use super::sequence::Place;
+use super::sequence::PsnPosition;
 use crate::config::Config;
 use crate::{Outgoing, Payload, Remote};
 use weir_wire::{Aeth, AtomicAckEth, Operation, Psn, Syndrome};
 
 /// The response of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Response {
     /// `length` bytes of memory from `va`, within the protection domain that the request named, if it named one.
     Read { va: u64, rkey: u32, length: u32, pd: Option<u32> },
     /// The value before the operation; a duplicate does not repeat the operation.
@@ -20,10 +20,10 @@ pub(super) enum Answer {
 /// An accepted READ or atomic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
-    pub first: Place,
+    pub first: PsnPosition,
     pub packets: u32,
     pub msn: u32,
-    pub answer: Answer,
+    pub response: Response,
     /// The response was sent completely at least once.
     answered: bool,
     cursor: Option<Cursor>,
@@ -61,18 +61,18 @@ pub(super) struct Rest {
 }
 
 impl Resource {
-    pub fn new(first: Place, packets: u32, msn: u32, answer: Answer) -> Self {
-        let (va, left) = match answer {
-            Answer::Read { va, length, .. } => (va, length),
-            Answer::Atomic { .. } | Answer::Written => (0, 0),
+    pub fn new(first: PsnPosition, packets: u32, msn: u32, response: Response) -> Self {
+        let (va, left) = match response {
+            Response::Read { va, length, .. } => (va, length),
+            Response::Atomic { .. } | Response::Written => (0, 0),
         };
         let cursor = Some(Cursor { psn: first.psn(), va, left, begun: false });
-        Resource { first, packets, msn, answer, answered: false, cursor }
+        Resource { first, packets, msn, response, answered: false, cursor }
     }
 
-    /// The index of the packet at `place`, if it belongs to this resource.
-    fn packet(&self, place: Place) -> Option<u64> {
-        place.since(self.first).filter(|at| *at < u64::from(self.packets))
+    /// The index of the packet at `position`, if it belongs to this resource.
+    fn packet(&self, position: PsnPosition) -> Option<u64> {
+        position.since(self.first).filter(|at| *at < u64::from(self.packets))
     }
 }
 
@@ -105,9 +105,9 @@ impl Resources {
     /// Whether the response to a READ with this rkey is still being sent.
     pub fn reads_by(&self, key: u32) -> bool {
         self.pending + self.parked > 0
-            && self.ring.iter().any(
-                |resource| matches!(resource.answer, Answer::Read { rkey, .. } if rkey == key && resource.cursor.is_some()),
-            )
+            && self.ring.iter().any(|resource| {
+                resource.cursor.is_some() && matches!(resource.response, Response::Read { rkey, .. } if rkey == key)
+            })
     }
 
     pub fn is_pending(&self) -> bool {
@@ -135,30 +135,30 @@ impl Resources {
     }
 
     /// Repeats the response to an atomic with its original value (IBTA 9.7.5.1.2). False: the resource is gone.
-    pub fn repeat_atomic(&mut self, place: Place) -> bool {
+    pub fn repeat_atomic(&mut self, position: PsnPosition) -> bool {
         let found = self
             .ring
             .iter()
-            .position(|r| matches!(r.answer, Answer::Atomic { .. } | Answer::Written) && r.first == place);
+            .position(|r| matches!(r.response, Response::Atomic { .. } | Response::Written) && r.first == position);
         let Some(index) = found else { return false };
-        self.restart(index, Cursor { psn: place.psn(), va: 0, left: 0, begun: false });
+        self.restart(index, Cursor { psn: position.psn(), va: 0, left: 0, begun: false });
         true
     }
 
     /// Repeats the response to a READ or to its tail. False: the resource is gone, or the request is a different one.
-    pub fn repeat_read(&mut self, place: Place, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
+    pub fn repeat_read(&mut self, position: PsnPosition, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
         let mut ring = self.ring.iter().enumerate();
-        let found = ring.find_map(|(index, resource)| Some((index, resource.packet(place)?)));
+        let found = ring.find_map(|(index, resource)| Some((index, resource.packet(position)?)));
         let Some((index, packet)) = found else { return false };
-        let Answer::Read { va: first_va, rkey: first_rkey, length: whole, .. } = self.ring[index].answer else {
+        let Response::Read { va: first_va, rkey: first_rkey, length: total, .. } = self.ring[index].response else {
             return false;
         };
         let skipped = packet * mtu as u64;
         let same = rkey == first_rkey
             && va == first_va.wrapping_add(skipped)
-            && skipped + u64::from(length) <= u64::from(whole);
+            && skipped + u64::from(length) <= u64::from(total);
         if same {
-            self.restart(index, Cursor { psn: place.psn(), va, left: length, begun: false });
+            self.restart(index, Cursor { psn: position.psn(), va, left: length, begun: false });
         }
         same
     }
@@ -173,19 +173,19 @@ impl Resources {
         let resource = &self.ring[index];
         let cursor = resource.cursor.as_ref()?;
         let aeth = Aeth::new(Syndrome::ACK_UNLIMITED.to_byte(), resource.msn);
-        let outgoing = match resource.answer {
-            Answer::Atomic { original } => {
+        let outgoing = match resource.response {
+            Response::Atomic { original } => {
                 let mut headers = config.headers(Operation::AtomicAcknowledge, cursor.psn, 0);
                 headers.put(aeth);
                 headers.put(AtomicAckEth { original: original.into() });
                 Outgoing { headers, payload: Payload::None, to: None }
             }
-            Answer::Written => {
+            Response::Written => {
                 let mut headers = config.headers(Operation::ReadResponseOnly, cursor.psn, 0);
                 headers.put(aeth);
                 Outgoing { headers, payload: Payload::None, to: None }
             }
-            Answer::Read { rkey, pd, .. } => {
+            Response::Read { rkey, pd, .. } => {
                 let len = (cursor.left as usize).min(config.mtu);
                 let last = cursor.left as usize <= config.mtu;
                 let operation = match (cursor.begun, last) {
@@ -229,7 +229,9 @@ impl Resources {
     pub fn park(&mut self) -> Option<Rest> {
         let resource = &self.ring[self.current.take()?];
         self.parked += std::mem::take(&mut self.pending);
-        let (Some(cursor), Answer::Read { rkey, pd, .. }) = (&resource.cursor, resource.answer) else { return None };
+        let (Some(cursor), Response::Read { rkey, pd, .. }) = (&resource.cursor, resource.response) else {
+            return None;
+        };
         let range = Remote { pd, rkey, va: cursor.va, len: u64::from(cursor.left) };
         Some(Rest { psn: cursor.psn, msn: resource.msn, range })
     }
@@ -261,14 +263,14 @@ mod tests {
         let mut resources = Resources::default();
         resources.reset(capacity);
         for number in 0..count {
-            let first = Place::first(Psn::new(number));
-            resources.add(Resource::new(first, 1, number, Answer::Atomic { original: number.into() }));
+            let first = PsnPosition::first(Psn::new(number));
+            resources.add(Resource::new(first, 1, number, Response::Atomic { original: number.into() }));
         }
         resources
     }
 
     fn known(resources: &mut Resources, numbers: std::ops::Range<u32>) -> Vec<u32> {
-        numbers.filter(|number| resources.repeat_atomic(Place::first(Psn::new(*number)))).collect()
+        numbers.filter(|number| resources.repeat_atomic(PsnPosition::first(Psn::new(*number)))).collect()
     }
 
     #[test]
@@ -282,7 +284,7 @@ mod tests {
             assert_eq!(resources.pending, kept.len(), "{count} of {from}, then {to}");
             assert_eq!(known(&mut resources, 0..count), kept.clone().collect::<Vec<_>>());
             // The next resource displaces the oldest.
-            resources.add(Resource::new(Place::first(Psn::new(9)), 1, 9, Answer::Written));
+            resources.add(Resource::new(PsnPosition::first(Psn::new(9)), 1, 9, Response::Written));
             let full = kept.len() == usize::from(to.max(1));
             let rest: Vec<u32> = kept.skip(usize::from(full)).chain([9]).collect();
             assert_eq!(known(&mut resources, 0..10), rest);

@@ -4,12 +4,12 @@ use weir_wire::Psn;
 
 /// A position in the stream of PSNs, extended beyond 24 bits: equal PSNs from different wraps are different positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Place(u64);
+pub(super) struct PsnPosition(u64);
 
-impl Place {
+impl PsnPosition {
     /// The first position of a stream. One wrap of positions precedes it, because duplicates may carry such PSNs.
-    pub fn first(psn: Psn) -> Place {
-        Place(1 << 24 | u64::from(psn.get()))
+    pub fn first(psn: Psn) -> PsnPosition {
+        PsnPosition(1 << 24 | u64::from(psn.get()))
     }
 
     /// Its PSN.
@@ -20,17 +20,17 @@ impl Place {
 
     /// The position `count` packets later.
     #[inline]
-    pub fn plus(self, count: u32) -> Place {
-        Place(self.0 + u64::from(count))
+    pub fn plus(self, count: u32) -> PsnPosition {
+        PsnPosition(self.0 + u64::from(count))
     }
 
     /// The position with this PSN that is within half a wrap of this position.
-    pub fn nearest(self, psn: Psn) -> Place {
-        Place(self.0.wrapping_add_signed(i64::from(psn.since(self.psn()))))
+    pub fn nearest(self, psn: Psn) -> PsnPosition {
+        PsnPosition(self.0.wrapping_add_signed(i64::from(psn.since(self.psn()))))
     }
 
     /// Packets from `other` to this position; `None` if this position comes before `other`.
-    pub fn since(self, other: Place) -> Option<u64> {
+    pub fn since(self, other: PsnPosition) -> Option<u64> {
         self.0.checked_sub(other.0)
     }
 }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_same_psn_one_wrap_later_is_another_position() {
-        let first = Place::first(Psn::new(0xff_fffe));
+        let first = PsnPosition::first(Psn::new(0xff_fffe));
         assert_eq!(first.plus(3).psn(), Psn::new(1));
         assert_eq!(first.plus(3).nearest(Psn::new(0xff_fffe)), first);
         assert_eq!(first.plus(3).since(first), Some(3));
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(round.psn(), first.psn());
         assert_ne!(round.nearest(first.psn()), first);
         // A duplicate may come from before the first position.
-        assert_eq!(Place::first(Psn::new(0)).nearest(Psn::new(0xff_ffff)).psn(), Psn::new(0xff_ffff));
+        assert_eq!(PsnPosition::first(Psn::new(0)).nearest(Psn::new(0xff_ffff)).psn(), Psn::new(0xff_ffff));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::opcode_order::{self, Message};
 use super::page_fault::{Stop, Waits};
-use super::sequence::Place;
+use super::sequence::PsnPosition;
 use super::{Fatal, Responder, Verdict};
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
@@ -30,7 +30,7 @@ impl Responder {
         if starts || bth.psn != self.expected.psn() {
             self.message = Message::None;
         }
-        self.expected = Place::first(bth.psn.next());
+        self.expected = PsnPosition::first(bth.psn.next());
         let known = bth.opcode.operation().and_then(opcode_order::lookup);
         let allowed = known.filter(|(request, access)| {
             opcode_order::follows(&self.message, *request, starts) && config.attr.access_flags.contains(*access)
@@ -51,7 +51,7 @@ impl Responder {
                 queue.fail(host, config, status, vendor);
                 self.message = Message::None;
             }
-            Ok(Verdict::NotReady | Verdict::Answering { .. }) | Err(_) => self.message = Message::None,
+            Ok(Verdict::NotReady | Verdict::Responding { .. }) | Err(_) => self.message = Message::None,
         }
         Ok(Handled::Done)
     }
@@ -61,7 +61,7 @@ impl Responder {
     fn missing_page(&mut self, psn: Psn, config: &Config) -> Handled {
         let handled = self.hold_unreliable(config);
         match handled {
-            Handled::Held => self.expected = Place::first(psn),
+            Handled::Held => self.expected = PsnPosition::first(psn),
             Handled::Done => self.message = Message::None,
         }
         handled

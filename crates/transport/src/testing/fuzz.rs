@@ -187,7 +187,7 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
                 pair.now = pair.now + Duration::from_micros(u64::from(input.byte()) * 64);
                 let Node { qp, host, .. } = &mut pair.nodes[node];
                 qp.handle_timeout(pair.now, host);
-                come(pair, setup, node, &mut held);
+                resolve_pages(pair, setup, node, &mut held);
             }
             4 if setup.paging.is_some() => page(input, pair, setup, node, &mut held),
             3 => {
@@ -252,7 +252,7 @@ fn side(headers: &Headers) -> Side {
 }
 
 /// Resolves the pages that are due, and passes the packets that waited for them in again.
-fn come(pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
+fn resolve_pages(pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
     if setup.paging.is_none() {
         return;
     }
@@ -282,7 +282,7 @@ fn page(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize, held
         write => {
             pair.paging(node).prefetch(va, len, write != 5);
             pair.now = pair.now + Duration::from_micros(u64::from(input.byte()));
-            come(pair, setup, node, held);
+            resolve_pages(pair, setup, node, held);
         }
     }
 }

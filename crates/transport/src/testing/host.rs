@@ -94,7 +94,7 @@ impl Host for TestHost {
         memory.check_sges(sges, Access::LOCAL_WRITE)?;
         let side = memory.paging.as_ref().map_or(Side::Responder, |paging| paging.side);
         let (mut done, mut result) = (0, Ok(()));
-        Memory::pieces(sges, offset, bytes.len(), |addr, len| {
+        Memory::for_each_segment(sges, offset, bytes.len(), |addr, len| {
             if result.is_ok() {
                 // Bytes before a missing page may be written already.
                 let (reach, reached) = memory.reach(addr, len, true, side);
@@ -103,7 +103,7 @@ impl Host for TestHost {
             }
         });
         result?;
-        Memory::pieces(sges, offset, bytes.len(), |addr, len| self.journal.push(Entry::Write { addr, len }));
+        Memory::for_each_segment(sges, offset, bytes.len(), |addr, len| self.journal.push(Entry::Write { addr, len }));
         Ok(())
     }
 
@@ -122,8 +122,8 @@ impl Host for TestHost {
         let mut memory = self.memory.borrow_mut();
         memory.check(rkey, va, 8, Access::REMOTE_ATOMIC)?;
         memory.reach(va, 8, true, Side::Responder).1?;
-        let place: &mut [u8; 8] = memory.bytes_mut(va, 8).try_into().expect("eight bytes");
-        let before = u64::from_ne_bytes(*place);
+        let value: &mut [u8; 8] = memory.bytes_mut(va, 8).try_into().expect("eight bytes");
+        let before = u64::from_ne_bytes(*value);
         let after = match op {
             AtomicOp::CompareSwap { compare, swap } => {
                 if before == compare {
@@ -134,7 +134,7 @@ impl Host for TestHost {
             }
             AtomicOp::FetchAdd { add } => before.wrapping_add(add),
         };
-        *place = after.to_ne_bytes();
+        *value = after.to_ne_bytes();
         self.journal.push(Entry::Atomic { addr: va });
         Ok(before)
     }
@@ -142,7 +142,7 @@ impl Host for TestHost {
     fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, access: Access) -> Result<(), Denied> {
         let mut memory = self.memory.borrow_mut();
         let write = access.contains(Access::LOCAL_WRITE);
-        memory.reach_pieces(sges, offset, len as usize, write, Side::Requester)
+        memory.ensure_sges_present(sges, offset, len as usize, write, Side::Requester)
     }
 
     fn expect_remote(&mut self, range: &Remote, access: Access) {
@@ -181,9 +181,9 @@ impl Host for TestHost {
     }
 
     fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {
-        let (wr_id, pieces) = self.srqs.borrow_mut().get_mut(&self.srq)?.pop_front()?;
-        sges[..pieces.len()].copy_from_slice(&pieces);
-        Some((wr_id, pieces.len()))
+        let (wr_id, list) = self.srqs.borrow_mut().get_mut(&self.srq)?.pop_front()?;
+        sges[..list.len()].copy_from_slice(&list);
+        Some((wr_id, list.len()))
     }
 
     fn select_srq(&mut self, number: u32) -> Option<u32> {
@@ -243,8 +243,10 @@ impl Egress for Staging {
             Payload::Bytes(payload) => bytes.extend_from_slice(payload),
             Payload::Gather { sges, offset, len } => {
                 memory.check_sges(sges, Access::empty()).map_err(Refused::Denied)?;
-                memory.reach_pieces(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
-                Memory::pieces(sges, offset, len, |addr, len| bytes.extend_from_slice(memory.bytes(addr, len)));
+                memory.ensure_sges_present(sges, offset, len, false, Side::Requester).map_err(Refused::Denied)?;
+                Memory::for_each_segment(sges, offset, len, |addr, len| {
+                    bytes.extend_from_slice(memory.bytes(addr, len))
+                });
             }
             Payload::Remote(Remote { pd, rkey, va, len }) => {
                 let pd = pd.unwrap_or(memory.pd);

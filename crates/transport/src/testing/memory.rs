@@ -104,7 +104,7 @@ impl Memory {
     }
 
     /// As `reach`, for `len` bytes from `offset` of the SGEs' concatenation. An error concerns all of them.
-    pub fn reach_pieces(
+    pub fn ensure_sges_present(
         &mut self,
         sges: &[Sge],
         offset: u64,
@@ -113,7 +113,7 @@ impl Memory {
         side: Side,
     ) -> Result<(), Denied> {
         let mut result = Ok(());
-        Memory::pieces(sges, offset, len, |addr, len| {
+        Memory::for_each_segment(sges, offset, len, |addr, len| {
             result = result.and_then(|()| self.reach(addr, len, write, side).1);
         });
         result
@@ -129,7 +129,7 @@ impl Memory {
     ///
     /// # Panics
     /// If the SGEs are shorter than that: the protocol never exceeds them.
-    pub fn pieces(sges: &[Sge], mut offset: u64, len: usize, mut each: impl FnMut(u64, usize)) {
+    pub fn for_each_segment(sges: &[Sge], mut offset: u64, len: usize, mut each: impl FnMut(u64, usize)) {
         let mut left = len;
         for sge in sges {
             let length = u64::from(sge.length);

@@ -5,7 +5,7 @@
 mod fuzz;
 mod host;
 mod memory;
-mod nowhere;
+mod null_host;
 mod paging;
 mod pair;
 mod rng;
@@ -14,7 +14,7 @@ mod wire;
 pub use fuzz::{requester as fuzz_requester, responder as fuzz_responder};
 pub use host::{Entry, Srqs, Staging, TestHost};
 pub use memory::{CANARY, Memory, Region};
-pub use nowhere::{Nowhere, connected};
+pub use null_host::{NullHost, connected};
 pub use paging::{Paging, PagingCounts, PagingSetup};
 pub use pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, address, remote, sge};
 pub use rng::Rng;

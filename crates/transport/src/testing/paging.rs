@@ -67,7 +67,7 @@ pub struct Paging {
     faults: Vec<Fault>,
     invalidating: Vec<(Instant, Range<u64>)>,
     /// Resolution time of a fault, if the profile specifies one.
-    takes: Delay,
+    resolve_time: Delay,
     notices: Vec<(Instant, u8)>,
 }
 
@@ -87,7 +87,7 @@ impl Paging {
             failed: BTreeSet::new(),
             faults: Vec::new(),
             invalidating: Vec::new(),
-            takes: Delay::exactly(Duration::ZERO),
+            resolve_time: Delay::exactly(Duration::ZERO),
             notices: Vec::new(),
         }
     }
@@ -196,14 +196,14 @@ impl Paging {
     }
 
     /// Sets the resolution time of all later faults.
-    pub fn takes(mut self, time: Delay) -> Self {
-        self.takes = time;
+    pub fn resolve_time(mut self, time: Delay) -> Self {
+        self.resolve_time = time;
         self
     }
 
     fn time(&mut self) -> Duration {
-        if !self.takes.high.is_zero() {
-            return self.takes.at(self.rng.below(1000) as f64 / 999.0);
+        if !self.resolve_time.high.is_zero() {
+            return self.resolve_time.at(self.rng.below(1000) as f64 / 999.0);
         }
         let tenth = self.setup.resolve / 10;
         tenth + (self.setup.resolve - tenth).mul_f64(self.rng.below(1000) as f64 / 1000.0)

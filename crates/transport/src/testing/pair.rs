@@ -6,7 +6,7 @@ use super::paging::{Paging, PagingSetup};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, Announcer, AttrMask, Completion, Data, Datagram, Handled, Instant, Limits, Mtu, Outstanding, Profile,
+    Access, AttrMask, Completion, Data, Datagram, FaultNotifier, Handled, Instant, Limits, Mtu, Outstanding, Profile,
     Progress, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status,
     Target, Tuning,
 };
@@ -69,9 +69,9 @@ pub struct Pair {
     pub nodes: [Node; 2],
     pub wire: Wire,
     /// The fault notifiers: each decides when a node's requester learns that its page is present.
-    announcers: [Announcer; 2],
+    fault_notifiers: [FaultNotifier; 2],
     /// If set, the test notifies instead of the pair: the nodes with a requester to notify.
-    pub untold: Option<Vec<usize>>,
+    pub unnotified_nodes: Option<Vec<usize>>,
 }
 
 /// Address of each node's region.
@@ -142,8 +142,8 @@ impl Setup {
             let mut fill = Rng(self.seed.wrapping_mul(31).wrapping_add(node as u64));
             let region = Region { key: KEY, addr: BASE, len: self.region as u64, access: Access::all(), mapped: true };
             memory.register(region, |_| fill.draw() as u8);
-            let takes = self.profile.page_faults.resolve;
-            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).takes(takes));
+            let resolve_time = self.profile.page_faults.resolve;
+            memory.paging = self.paging.map(|paging| Paging::new(paging, fill.draw()).resolve_time(resolve_time));
             let mut host = TestHost::new(memory);
             host.outstanding = Rc::new(RefCell::new(Outstanding::new(self.profile.outstanding_reads)));
             Node {
@@ -160,8 +160,8 @@ impl Setup {
             service: self.service,
             nodes,
             wire: Wire::new(self.latency, self.faults, self.seed),
-            announcers: [0, 1].map(|_| Announcer::new(self.profile.flood)),
-            untold: None,
+            fault_notifiers: [0, 1].map(|_| FaultNotifier::new(self.profile.flood)),
+            unnotified_nodes: None,
         }
     }
 
@@ -300,12 +300,12 @@ impl Pair {
     }
 
     fn transmit_from(&mut self, from: usize) {
-        self.tell_time(from);
+        self.set_paging_time(from);
         loop {
             let (staging, progress) = self.nodes[from].transmit(self.now);
             let mut lost = staging.lost.into_iter().peekable();
             for (before, packet) in staging.packets.into_iter().enumerate() {
-                while let Some((_, bytes)) = lost.next_if(|(place, _)| *place == before) {
+                while let Some((_, bytes)) = lost.next_if(|(position, _)| *position == before) {
                     self.wire.lose(self.now, from, &bytes);
                 }
                 self.wire.send(self.now, from, packet);
@@ -340,8 +340,8 @@ impl Pair {
     pub fn next_event(&self) -> Option<Instant> {
         let timeouts = self.nodes.iter().filter_map(|node| node.qp.poll_timeout());
         let pages = self.nodes.iter().filter_map(|node| node.host.memory.borrow().paging.as_ref()?.next_event());
-        let told = self.announcers.iter().filter_map(Announcer::next);
-        timeouts.chain(pages).chain(told).chain(self.wire.next_arrival()).min()
+        let notified = self.fault_notifiers.iter().filter_map(FaultNotifier::next);
+        timeouts.chain(pages).chain(notified).chain(self.wire.next_arrival()).min()
     }
 
     /// Steps until there is no further event.
@@ -372,7 +372,7 @@ impl Pair {
 
     /// Delivers a UDP payload to a node.
     pub fn deliver(&mut self, to: usize, bytes: &[u8]) {
-        self.tell_time(to);
+        self.set_paging_time(to);
         let Node { qp, host, held, most_held, .. } = &mut self.nodes[to];
         if !Wire::intact(bytes) {
             return;
@@ -388,8 +388,8 @@ impl Pair {
                 Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
                 _ => qp.handle_packet(self.now, &packet, host),
             };
-            if let (Some(reads), None) = (qp.unaware_reads(), &self.untold) {
-                self.announcers[to].waits(qp.num(), reads);
+            if let (Some(reads), None) = (qp.unnotified_reads(), &self.unnotified_nodes) {
+                self.fault_notifiers[to].waits(qp.num(), reads);
             }
             let held = &mut held[side as usize];
             if handled == Handled::Held && held.len() < *most_held {
@@ -414,7 +414,7 @@ impl Pair {
         paging
     }
 
-    fn tell_time(&mut self, node: usize) {
+    fn set_paging_time(&mut self, node: usize) {
         if let Some(paging) = &mut self.nodes[node].host.memory.borrow_mut().paging {
             paging.now = self.now;
         }
@@ -426,19 +426,19 @@ impl Pair {
             return;
         };
         for side in sides {
-            match (side, &mut self.untold) {
-                (Side::Requester, Some(untold)) => untold.push(node),
-                (Side::Requester, None) => self.announcers[node].resolved(self.now, qp_num(node)),
-                (Side::Responder, _) => self.tell(node, side),
+            match (side, &mut self.unnotified_nodes) {
+                (Side::Requester, Some(unnotified_nodes)) => unnotified_nodes.push(node),
+                (Side::Requester, None) => self.fault_notifiers[node].resolved(self.now, qp_num(node)),
+                (Side::Responder, _) => self.notify(node, side),
             }
         }
-        while self.announcers[node].poll(self.now).is_some() {
-            self.tell(node, Side::Requester);
+        while self.fault_notifiers[node].poll(self.now).is_some() {
+            self.notify(node, Side::Requester);
         }
     }
 
     /// Notifies a side of a node that its page is present.
-    pub fn tell(&mut self, node: usize, side: Side) {
+    pub fn notify(&mut self, node: usize, side: Side) {
         self.nodes[node].qp.page_resolved(self.now, side);
         // Responses first, so that a READ does not return data of later requests.
         self.transmit_from(node);

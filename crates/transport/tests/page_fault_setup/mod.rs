@@ -7,7 +7,7 @@ use weir_wire::{Aeth, Syndrome};
 
 pub const MS: Duration = Duration::from_millis(1);
 /// Offset in node 1's region for WRITEs and READs.
-pub const THERE: usize = 100_000;
+pub const REMOTE_OFFSET: usize = 100_000;
 
 pub fn setup(resolve: Duration) -> Setup {
     Setup { paging: Some(PagingSetup { resolve, ..PagingSetup::default() }), ..Setup::default() }
@@ -18,17 +18,17 @@ pub fn pair(resolve: Duration) -> Pair {
 }
 
 pub fn write() -> SendOp {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     SendOp::Write { remote_addr, rkey }
 }
 
 pub fn read() -> SendOp {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     SendOp::Read { remote_addr, rkey }
 }
 
 pub fn every_operation() -> Vec<(SendOp, usize)> {
-    let (remote_addr, rkey) = remote(THERE);
+    let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     vec![
         (SendOp::Send, 5000),
         (SendOp::SendImm { imm: 1 }, 5000),

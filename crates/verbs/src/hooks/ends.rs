@@ -22,15 +22,15 @@ static FEXECVE: Next<unsafe extern "C" fn(c_int, Texts, Texts) -> c_int> = Next:
 static EXECVEAT: Next<unsafe extern "C" fn(c_int, Text, Texts, Texts, c_int) -> c_int> = Next::new(c"execveat");
 
 /// Looks up the next definition of each function.
-pub(super) fn look() {
-    EXIT.look();
-    QUICK_EXIT.look();
-    EXECVE.look();
-    EXECV.look();
-    EXECVP.look();
-    EXECVPE.look();
-    FEXECVE.look();
-    EXECVEAT.look();
+pub(super) fn look_up() {
+    EXIT.look_up();
+    QUICK_EXIT.look_up();
+    EXECVE.look_up();
+    EXECV.look_up();
+    EXECVP.look_up();
+    EXECVPE.look_up();
+    FEXECVE.look_up();
+    EXECVEAT.look_up();
 }
 
 /// As _exit(2).
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn execve(path: Text, arguments: Texts, environment: Texts
 pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    EXECV.found().map_or_else(super::refused, |next| unsafe { next(path, arguments) })
+    EXECV.found().map_or_else(super::fail_enosys, |next| unsafe { next(path, arguments) })
 }
 
 /// As execvp(3).
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
 pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    EXECVP.found().map_or_else(super::refused, |next| unsafe { next(file, arguments) })
+    EXECVP.found().map_or_else(super::fail_enosys, |next| unsafe { next(file, arguments) })
 }
 
 /// As execvpe(3).
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
 pub unsafe extern "C" fn execvpe(file: Text, arguments: Texts, environment: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    EXECVPE.found().map_or_else(super::refused, |next| unsafe { next(file, arguments, environment) })
+    EXECVPE.found().map_or_else(super::fail_enosys, |next| unsafe { next(file, arguments, environment) })
 }
 
 /// As fexecve(3).
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn execvpe(file: Text, arguments: Texts, environment: Text
 pub unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    FEXECVE.found().map_or_else(super::refused, |next| unsafe { next(file, arguments, environment) })
+    FEXECVE.found().map_or_else(super::fail_enosys, |next| unsafe { next(file, arguments, environment) })
 }
 
 /// As execveat(2), which older C libraries lack.

@@ -39,21 +39,21 @@ static IOCTL: Next<unsafe extern "C" fn(c_int, c_ulong, Addr) -> c_int> = Next::
 /// Looks up the next definitions when the library is loaded, not within malloc or a signal handler.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static LOOK_UP: extern "C" fn() = look_up;
 
-extern "C" fn look() {
-    MUNMAP.look();
-    MMAP.look();
-    MREMAP.look();
-    MADVISE.look();
-    MPROTECT.look();
-    PKEY_MPROTECT.look();
-    SHMDT.look();
-    BRK.look();
-    SBRK.look();
-    IOCTL.look();
-    ends::look();
-    signals::look();
+extern "C" fn look_up() {
+    MUNMAP.look_up();
+    MMAP.look_up();
+    MREMAP.look_up();
+    MADVISE.look_up();
+    MPROTECT.look_up();
+    PKEY_MPROTECT.look_up();
+    SHMDT.look_up();
+    BRK.look_up();
+    SBRK.look_up();
+    IOCTL.look_up();
+    ends::look_up();
+    signals::look_up();
 }
 
 /// As munmap(2).
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn mremap(old: Addr, old_len: size_t, new_len: size_t, fla
             None => libc::syscall(libc::SYS_mremap, old, old_len, new_len, flags, new) as Addr,
         }
     };
-    let there = if flags & libc::MREMAP_FIXED != 0 { bytes(new, new_len) } else { NONE };
-    let here = if flags & libc::MREMAP_MAYMOVE != 0 {
+    let target = if flags & libc::MREMAP_FIXED != 0 { bytes(new, new_len) } else { NONE };
+    let source = if flags & libc::MREMAP_MAYMOVE != 0 {
         bytes(old, old_len)
     } else {
         // In place: only the end that is cut off changes, if any.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn mremap(old: Addr, old_len: size_t, new_len: size_t, fla
             old_len.saturating_sub(new_len),
         )
     };
-    changing([here, there], Change::Unmaps, call)
+    changing([source, target], Change::Unmaps, call)
 }
 
 /// As madvise(2).
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn madvise(addr: Addr, len: size_t, advice: c_int) -> c_in
             None => libc::syscall(libc::SYS_madvise, addr, len, advice) as c_int,
         }
     };
-    if !takes_pages(advice) {
+    if !removes_pages(advice) {
         return call();
     }
     changing([bytes(addr, len), NONE], Change::Empties, call)
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
 /// As brk(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn brk(addr: Addr) -> c_int {
-    let Some(next) = BRK.found_or_look() else { return refused() };
+    let Some(next) = BRK.found_or_look_up() else { return fail_enosys() };
     // SAFETY: the caller's own call.
     let call = || unsafe { next(addr) };
     changing([until_break(addr as u64), NONE], Change::Unmaps, call)
@@ -314,7 +314,7 @@ fn until_break(addr: u64) -> Range<u64> {
 }
 
 /// Whether this advice removes or replaces pages, now or later. <asm-generic/mman-common.h>
-fn takes_pages(advice: c_int) -> bool {
+fn removes_pages(advice: c_int) -> bool {
     const COLLAPSE: c_int = 25;
     const DONTNEED_LOCKED: c_int = 24;
     const GUARD_INSTALL: c_int = 102;
@@ -333,7 +333,7 @@ fn takes_pages(advice: c_int) -> bool {
     )
 }
 
-fn refused() -> c_int {
+fn fail_enosys() -> c_int {
     // SAFETY: the calling thread's errno.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     -1

@@ -18,7 +18,7 @@ impl<F: Copy> Next<F> {
     }
 
     /// Looks it up. The loader may allocate.
-    pub fn look(&self) {
+    pub fn look_up(&self) {
         // SAFETY: a NUL-terminated name.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Release);
@@ -34,9 +34,9 @@ impl<F: Copy> Next<F> {
     }
 
     /// The function; looks it up now if that has not happened yet.
-    pub fn found_or_look(&self) -> Option<F> {
+    pub fn found_or_look_up(&self) -> Option<F> {
         self.found().or_else(|| {
-            self.look();
+            self.look_up();
             self.found()
         })
     }

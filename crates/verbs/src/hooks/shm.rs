@@ -20,7 +20,7 @@ pub fn segment(addr: u64) -> u64 {
         }
         for byte in &buffer[..read] {
             if *byte == b'\n' {
-                search.look(&line[..used]);
+                search.read_line(&line[..used]);
                 used = 0;
             } else if used < line.len() {
                 line[used] = *byte;
@@ -46,7 +46,7 @@ struct Search {
 }
 
 impl Search {
-    fn look(&mut self, line: &[u8]) {
+    fn read_line(&mut self, line: &[u8]) {
         let Some((start, rest)) = hexadecimal(line) else { return };
         let Some((end, rest)) = rest.strip_prefix(b"-").and_then(hexadecimal) else { return };
         let mut words = rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
@@ -78,7 +78,7 @@ mod tests {
             "7f0000004000-7f0000005000 rw-s 00000000 00:01 7                          /SYSV00000000 (deleted)",
             "7f0000005000-7f0000006000 rw-p 00004000 00:01 7                          /usr/lib/x",
         ] {
-            search.look(line.as_bytes());
+            search.read_line(line.as_bytes());
         }
         assert_eq!(search.end, 0x7f0000004000);
     }

@@ -19,12 +19,12 @@ static SIGPROCMASK: Next<Mask> = Next::new(c"sigprocmask");
 static PTHREAD_SIGMASK: Next<Mask> = Next::new(c"pthread_sigmask");
 
 /// Looks up the next definitions, and starts to watch masks if programs call the functions of this library first.
-pub fn look() {
-    SIGACTION.look();
-    SIGNAL.look();
-    SYSV_SIGNAL.look();
-    SIGPROCMASK.look();
-    PTHREAD_SIGMASK.look();
+pub fn look_up() {
+    SIGACTION.look_up();
+    SIGNAL.look_up();
+    SYSV_SIGNAL.look_up();
+    SIGPROCMASK.look_up();
+    PTHREAD_SIGMASK.look_up();
     // In a program that opens the library later, the C library's functions come first.
     // SAFETY: NUL-terminated names.
     let first = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -59,9 +59,9 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut 
         if signals::change(signal, copy.as_ref(), old.as_mut()).is_some() {
             return 0;
         }
-        match SIGACTION.found_or_look() {
+        match SIGACTION.found_or_look_up() {
             Some(next) => next(signal, new, old),
-            None => super::refused(),
+            None => super::fail_enosys(),
         }
     }
 }
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighand
             libc::sigaddset(&mut action.sa_mask, number);
         }
         set(number, action)
-            .unwrap_or_else(|| SIGNAL.found_or_look().map_or(libc::SIG_ERR, |next| next(number, handler)))
+            .unwrap_or_else(|| SIGNAL.found_or_look_up().map_or(libc::SIG_ERR, |next| next(number, handler)))
     }
 }
 
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn __sysv_signal(number: c_int, handler: sighandler_t) -> 
     // SAFETY: the caller's own call.
     unsafe {
         set(number, plain(handler, libc::SA_RESETHAND | libc::SA_NODEFER))
-            .unwrap_or_else(|| SYSV_SIGNAL.found_or_look().map_or(libc::SIG_ERR, |next| next(number, handler)))
+            .unwrap_or_else(|| SYSV_SIGNAL.found_or_look_up().map_or(libc::SIG_ERR, |next| next(number, handler)))
     }
 }
 
@@ -137,9 +137,9 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
         if let Some(set) = set.as_ref() {
             signals::changes(how, set);
         }
-        match SIGPROCMASK.found_or_look() {
+        match SIGPROCMASK.found_or_look_up() {
             Some(next) => next(how, set, old),
-            None => super::refused(),
+            None => super::fail_enosys(),
         }
     }
 }
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn weir_pthread_sigmask(how: c_int, set: *const sigset_t, 
         if let Some(set) = set.as_ref() {
             signals::changes(how, set);
         }
-        match PTHREAD_SIGMASK.found_or_look() {
+        match PTHREAD_SIGMASK.found_or_look_up() {
             Some(next) => next(how, set, old),
             None => libc::ENOSYS,
         }

@@ -58,10 +58,10 @@ impl Figures {
         match *line {
             Line::Latency { memory, bytes, average, first, median, faults } => {
                 let size = self.sizes.entry(bytes).or_default();
-                let place = memory as usize;
-                size.latency[place] = Some(average);
-                size.first[place] = Some(first);
-                size.median[place] = Some(median);
+                let index = memory as usize;
+                size.latency[index] = Some(average);
+                size.first[index] = Some(first);
+                size.median[index] = Some(median);
                 if memory == Memory::Odp {
                     size.faults = u64::try_from(faults).ok();
                 }
@@ -131,8 +131,8 @@ impl Figures {
                 cell(size.sides[3])
             );
         }
-        for (place, what) in [(0, "pinned"), (1, "ODP")] {
-            let shown: Vec<String> = self.iterations.values().take(8).map(|pair| cell(pair[place])).collect();
+        for (memory, what) in [(0, "pinned"), (1, "ODP")] {
+            let shown: Vec<String> = self.iterations.values().take(8).map(|pair| cell(pair[memory])).collect();
             let _ = writeln!(text, "1 MiB, µs by iteration (3a), {what:<6}: {} …", shown.join(" "));
         }
         let _ = writeln!(text, "\nThe paper's observations, and the figures of this machine:");
@@ -165,7 +165,7 @@ impl Figures {
     fn first_byte(&self) -> Observation {
         let size = self.sizes.get(&1);
         let holds = size.and_then(|size| Some(size.first[1]? > size.first[0]? && size.faults.unwrap_or(1) > 0));
-        let first = |place: usize| cell(size.and_then(|size| size.first[place]));
+        let first = |memory: usize| cell(size.and_then(|size| size.first[memory]));
         Observation {
             paper: "With 1 byte the first iteration has a page fault, and is slower than with pinned memory.",
             here: format!("first iteration {} µs pinned, {} µs ODP", first(0), first(1)),
@@ -268,8 +268,8 @@ impl Figures {
     }
 
     /// Median of all iterations but the first.
-    fn later(&self, place: usize) -> Option<f64> {
-        let later: Vec<f64> = self.iterations.range(2..).filter_map(|(_, pair)| pair[place]).collect();
+    fn later(&self, memory: usize) -> Option<f64> {
+        let later: Vec<f64> = self.iterations.range(2..).filter_map(|(_, pair)| pair[memory]).collect();
         Spread::of(&later).map(|later| later.median)
     }
 
@@ -284,8 +284,8 @@ impl Figures {
         let by_size = |of: &dyn Fn(&Size) -> Option<f64>| -> Vec<(f64, f64)> {
             self.sizes.iter().filter_map(|(bytes, size)| Some((*bytes as f64, of(size)?))).collect()
         };
-        let iterations = |place: usize| -> Vec<(f64, f64)> {
-            self.iterations.iter().filter_map(|(number, pair)| Some((*number as f64, pair[place]?))).collect()
+        let iterations = |memory: usize| -> Vec<(f64, f64)> {
+            self.iterations.iter().filter_map(|(number, pair)| Some((*number as f64, pair[memory]?))).collect()
         };
         let size = || Axis::sizes("message size");
         let series = |name: &str, points: Vec<(f64, f64)>| Series::line(name, points);

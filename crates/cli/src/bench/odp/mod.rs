@@ -39,9 +39,9 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
         lines.extend(program::run(&stage, mode, rounds, factor)?);
     }
     let mut outcomes = rows::outcomes(&lines);
-    let place = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
+    let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
     let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
-    let note = place.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
+    let note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
     outcomes.iter_mut().for_each(|outcome| outcome.note = note.clone());
     let figures = Figures::of(&lines);
     show(request, &outcomes, &figures)?;

@@ -27,18 +27,18 @@ impl Interrupt {
         Ok(Interrupt(flag))
     }
 
-    /// Makes writes of this thread to a closed pipe fail with an error, until [`Interrupt::let_pipes_end`].
-    pub fn keep_on_closed_pipes() -> Result<()> {
+    /// Makes writes of this thread to a closed pipe fail with an error, until [`Interrupt::unblock_sigpipe`].
+    pub fn block_sigpipe() -> Result<()> {
         Ok(pipe().thread_block()?)
     }
 
     /// Lets a closed pipe end this process again; at once, if this thread wrote to one meanwhile.
-    pub fn let_pipes_end() -> Result<()> {
+    pub fn unblock_sigpipe() -> Result<()> {
         Ok(pipe().thread_unblock()?)
     }
 
     /// Whether a signal has come.
-    pub fn came(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

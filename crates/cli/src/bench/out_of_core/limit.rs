@@ -110,12 +110,14 @@ fn set(folder: &Path, name: &str, value: &str) -> Result<()> {
 fn find(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<(Version, PathBuf)> {
     let mut lines = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');
-        let (_, place, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
-        Some((PathBuf::from(place), kind, options))
+        let (_, folder, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        Some((PathBuf::from(folder), kind, options))
     });
-    lines.find_map(|(place, kind, options)| match kind {
-        "cgroup" if options.split(',').any(|option| option == "memory") => Some((Version::One, place)),
-        "cgroup2" if controllers(&place).split_whitespace().any(|name| name == "memory") => Some((Version::Two, place)),
+    lines.find_map(|(folder, kind, options)| match kind {
+        "cgroup" if options.split(',').any(|option| option == "memory") => Some((Version::One, folder)),
+        "cgroup2" if controllers(&folder).split_whitespace().any(|name| name == "memory") => {
+            Some((Version::Two, folder))
+        }
         _ => None,
     })
 }

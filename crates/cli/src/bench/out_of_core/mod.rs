@@ -26,7 +26,7 @@ const MIB: u64 = 1 << 20;
 /// Memory for the buffers of the exchange and of the computation.
 const MEMORY: u64 = 128 * MIB;
 /// Memory that the process needs beside them.
-const BESIDE: u64 = 24 * MIB;
+const OVERHEAD: u64 = 24 * MIB;
 /// Memory that the computation needs, percent of `MEMORY`.
 const COMPUTATION: u64 = 70;
 /// Memory that both need, percent of `MEMORY`.
@@ -44,10 +44,10 @@ const TICK: Duration = Duration::from_millis(20);
 pub fn run(json: bool, check: bool) -> Result<ExitCode> {
     ensure!(nix::unistd::geteuid().is_root(), "out-of-core needs root: it limits memory and adds a swap file");
     program::program()?;
-    Interrupt::keep_on_closed_pipes()?;
+    Interrupt::block_sigpipe()?;
     let measured = measure();
     // The swap file is removed, so SIGPIPE may end the process.
-    Interrupt::let_pipes_end()?;
+    Interrupt::unblock_sigpipe()?;
     let report = measured?;
     if json {
         println!("{:#}", serde_json::to_value(&report)?);
@@ -63,7 +63,7 @@ fn measure() -> Result<Report> {
     // With this, Ctrl-C ends the loop below, and the cgroup and the swap file are removed.
     let interrupt = Interrupt::watch()?;
     let stage = Stage::new(MTU)?;
-    let limit = Limit::new(MEMORY + BESIDE).context("limiting memory")?;
+    let limit = Limit::new(MEMORY + OVERHEAD).context("limiting memory")?;
     let swap = Swap::new(MEMORY + 64 * MIB).context("adding a swap file")?;
     print_progress(format_args!("{} MiB for buffers ({}), swap in {}", MEMORY / MIB, limit.describe(), swap.path()));
     let mut runs = vec![];
@@ -105,7 +105,7 @@ fn run_once(
     let mut swapped = 0;
     while client.poll()?.is_none() {
         swapped = swapped.max(swapped_out(&client).unwrap_or(0));
-        if interrupt.came() {
+        if interrupt.is_set() {
             bail!("interrupted");
         }
         if begun.elapsed() > patience {
@@ -131,7 +131,7 @@ fn run_once(
     } else if limit.killed() > killed {
         Ended::Failed { why: "out of memory: the kernel killed the program".into() }
     } else {
-        Ended::Failed { why: format!("{}: {}", ended.status, ended.complaint()) }
+        Ended::Failed { why: format!("{}: {}", ended.status, ended.last_lines()) }
     };
     Ok(Run { need, memory, swapped, ended })
 }

@@ -1,6 +1,6 @@
 //! Ping-pong of small datagrams between two ends that poll their sockets.
 
-use super::Meeting;
+use super::Connection;
 use super::framing::SMALL_WRITE;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Replies to each datagram until the client closes the control connection.
-pub fn serve(meeting: &Meeting) -> Result<()> {
-    while !meeting.over.load(Ordering::Relaxed) {
-        if arrived(&meeting.socket)? {
-            meeting.socket.send_to(&[0; SMALL_WRITE], meeting.peer)?;
+pub fn serve(connection: &Connection) -> Result<()> {
+    while !connection.over.load(Ordering::Relaxed) {
+        if arrived(&connection.socket)? {
+            connection.socket.send_to(&[0; SMALL_WRITE], connection.peer)?;
         }
     }
     Ok(())
 }
 
 /// Median round trip over `time`, nanoseconds, without the first tenth as warm-up.
-pub fn ask(meeting: &Meeting, time: Duration) -> Result<u64> {
+pub fn run_client(connection: &Connection, time: Duration) -> Result<u64> {
     let mut round_trips = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 3)?;
     let start = Instant::now();
     while start.elapsed() < time {
-        let asked = Instant::now();
-        meeting.socket.send_to(&[0; SMALL_WRITE], meeting.peer)?;
-        while !arrived(&meeting.socket)? && asked.elapsed() < PATIENCE {}
-        if asked.duration_since(start) > time / 10 && asked.elapsed() < PATIENCE {
-            round_trips.saturating_record(asked.elapsed().as_nanos() as u64);
+        let sent = Instant::now();
+        connection.socket.send_to(&[0; SMALL_WRITE], connection.peer)?;
+        while !arrived(&connection.socket)? && sent.elapsed() < PATIENCE {}
+        if sent.duration_since(start) > time / 10 && sent.elapsed() < PATIENCE {
+            round_trips.saturating_record(sent.elapsed().as_nanos() as u64);
         }
     }
     ensure!(!round_trips.is_empty(), "the raw server does not reply");

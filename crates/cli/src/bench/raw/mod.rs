@@ -31,29 +31,29 @@ pub enum Job {
 
 /// The parameters that each end sends to the other before the job starts.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Introduction {
+struct Parameters {
     job: Job,
-    /// UDP port of the sender of this introduction.
+    /// UDP port of the end that sends these parameters.
     port: u16,
     /// Bytes that the other end may have in flight.
     window: u64,
 }
 
-/// The state of an end after the exchange of introductions.
-struct Meeting {
+/// The state of an end after the exchange of parameters.
+struct Connection {
     job: Job,
     socket: UdpSocket,
     peer: SocketAddr,
     /// Bytes that this end may have in flight.
     window: u64,
     /// Bytes that the other end may have in flight.
-    granted: u64,
+    peer_window: u64,
     /// Set when the other end closes the control connection.
     over: Arc<AtomicBool>,
     control: TcpStream,
 }
 
-impl Drop for Meeting {
+impl Drop for Connection {
     fn drop(&mut self) {
         // The watching thread holds the connection too, so that closing this descriptor alone would not end it.
         let _ = self.control.shutdown(Shutdown::Both);
@@ -78,28 +78,33 @@ pub fn latency(stage: &Stage, seconds: f64) -> Result<f64> {
 pub fn serve(address: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(address)?;
     let (mut control, from) = listener.accept()?;
-    let theirs: Introduction = read_introduction(&mut control)?;
+    let theirs: Parameters = read_parameters(&mut control)?;
     let socket = socket::bind(address.ip())?;
-    introduce(&mut control, theirs.job, &socket)?;
-    let meeting = meet(control, theirs, socket, from.ip(), theirs.job)?;
-    match meeting.job {
-        Job::Throughput { message, both_ways, .. } => throughput::serve(&meeting, message, both_ways),
-        Job::Latency { .. } => latency::serve(&meeting),
+    send_parameters(&mut control, theirs.job, &socket)?;
+    let connection = connect(control, theirs, socket, from.ip(), theirs.job)?;
+    match connection.job {
+        Job::Throughput { message, both_ways, .. } => throughput::serve(&connection, message, both_ways),
+        Job::Latency { .. } => latency::serve(&connection),
     }
 }
 
 /// The hidden client: does the job and returns its result as JSON.
-pub fn ask(server: SocketAddr, job: Job) -> Result<String> {
+pub fn run_client(server: SocketAddr, job: Job) -> Result<String> {
     let mut control = TcpStream::connect(server)?;
     let socket = socket::bind(control.local_addr()?.ip())?;
-    introduce(&mut control, job, &socket)?;
-    let theirs: Introduction = read_introduction(&mut control)?;
-    let meeting = meet(control, theirs, socket, server.ip(), job)?;
+    send_parameters(&mut control, job, &socket)?;
+    let theirs: Parameters = read_parameters(&mut control)?;
+    let connection = connect(control, theirs, socket, server.ip(), job)?;
     Ok(match job {
-        Job::Throughput { message, both_ways, seconds } => {
-            serde_json::to_string(&throughput::ask(&meeting, message, both_ways, Duration::from_secs_f64(seconds))?)?
+        Job::Throughput { message, both_ways, seconds } => serde_json::to_string(&throughput::run_client(
+            &connection,
+            message,
+            both_ways,
+            Duration::from_secs_f64(seconds),
+        )?)?,
+        Job::Latency { seconds } => {
+            serde_json::to_string(&latency::run_client(&connection, Duration::from_secs_f64(seconds))?)?
         }
-        Job::Latency { seconds } => serde_json::to_string(&latency::ask(&meeting, Duration::from_secs_f64(seconds))?)?,
     })
 }
 
@@ -122,20 +127,20 @@ fn weir_bench(stage: &Stage, side: Side) -> Result<Command> {
     Ok(command)
 }
 
-fn introduce(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
-    let ours = Introduction { job, port: socket.local_addr()?.port(), window: socket::window(socket)? };
+fn send_parameters(control: &mut TcpStream, job: Job, socket: &UdpSocket) -> Result<()> {
+    let ours = Parameters { job, port: socket.local_addr()?.port(), window: socket::window(socket)? };
     writeln!(control, "{}", serde_json::to_string(&ours)?)?;
     Ok(())
 }
 
-fn read_introduction(control: &mut TcpStream) -> Result<Introduction> {
+fn read_parameters(control: &mut TcpStream) -> Result<Parameters> {
     let mut line = String::new();
     // Each end sends a single line and then no more, so no byte is lost in the reader's buffer.
     BufReader::new(control).read_line(&mut line)?;
-    serde_json::from_str(&line).context("the other end's introduction")
+    serde_json::from_str(&line).context("the other end's parameters")
 }
 
-fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr, job: Job) -> Result<Meeting> {
+fn connect(control: TcpStream, theirs: Parameters, socket: UdpSocket, ip: IpAddr, job: Job) -> Result<Connection> {
     let over = Arc::new(AtomicBool::new(false));
     let (mut watched, flag) = (control.try_clone()?, over.clone());
     // The thread blocks until the other end closes the connection, so it takes no CPU time from the measurement.
@@ -144,8 +149,8 @@ fn meet(control: TcpStream, theirs: Introduction, socket: UdpSocket, ip: IpAddr,
         flag.store(true, Ordering::Relaxed);
     });
     let peer = SocketAddr::new(ip, theirs.port);
-    let granted = socket::window(&socket)?;
-    Ok(Meeting { job, socket, peer, window: theirs.window, granted, over, control })
+    let peer_window = socket::window(&socket)?;
+    Ok(Connection { job, socket, peer, window: theirs.window, peer_window, over, control })
 }
 
 #[cfg(test)]
@@ -159,7 +164,7 @@ mod tests {
         let end = std::time::Instant::now() + Duration::from_secs(10);
         let out = loop {
             // The server may not listen yet.
-            match ask(address, job) {
+            match run_client(address, job) {
                 Ok(out) => break out,
                 Err(e) if std::time::Instant::now() > end => panic!("{e:#}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),

@@ -1,6 +1,6 @@
 //! Bytes per second, one way or both ways at once, with a window and acknowledgements that prevent losses.
 
-use super::Meeting;
+use super::Connection;
 use super::framing::Cycle;
 use super::socket::{Incoming, Outgoing};
 use anyhow::{Result, ensure};
@@ -41,18 +41,18 @@ impl Throughput {
 }
 
 /// Receives, and sends too if `both_ways`, until the client closes the control connection.
-pub fn serve(meeting: &Meeting, message: usize, both_ways: bool) -> Result<()> {
-    let mut end = End::new(meeting, &Cycle::of(message));
-    while !meeting.over.load(Ordering::Relaxed) {
+pub fn serve(connection: &Connection, message: usize, both_ways: bool) -> Result<()> {
+    let mut end = End::new(connection, &Cycle::of(message));
+    while !connection.over.load(Ordering::Relaxed) {
         end.turn(both_ways)?;
     }
     Ok(())
 }
 
 /// Sends for `time`.
-pub fn ask(meeting: &Meeting, message: usize, both_ways: bool, time: Duration) -> Result<Throughput> {
+pub fn run_client(connection: &Connection, message: usize, both_ways: bool, time: Duration) -> Result<Throughput> {
     let cycle = Cycle::of(message);
-    let mut end = End::new(meeting, &cycle);
+    let mut end = End::new(connection, &cycle);
     let start = Instant::now();
     while start.elapsed() < time / 10 {
         end.turn(true)?;
@@ -60,7 +60,7 @@ pub fn ask(meeting: &Meeting, message: usize, both_ways: bool, time: Duration) -
     let (began, before) = (Instant::now(), (end.acknowledged + end.received, end.lost));
     while start.elapsed() < time {
         end.turn(true)?;
-        ensure!(!meeting.over.load(Ordering::Relaxed), "the raw server has ended");
+        ensure!(!connection.over.load(Ordering::Relaxed), "the raw server has ended");
     }
     ensure!(both_ways == (end.received > 0), "the raw server sends only one way, or sends although it should not");
     let arrived = end.acknowledged + end.received - before.0;
@@ -81,7 +81,7 @@ pub fn ask(meeting: &Meeting, message: usize, both_ways: bool, time: Duration) -
 
 /// The counts of sent and received bytes of one end.
 struct End<'a> {
-    meeting: &'a Meeting,
+    connection: &'a Connection,
     outgoing: Outgoing,
     incoming: Incoming,
     /// Next burst of the cycle.
@@ -98,11 +98,11 @@ struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn new(meeting: &'a Meeting, cycle: &Cycle) -> Self {
+    fn new(connection: &'a Connection, cycle: &Cycle) -> Self {
         End {
-            meeting,
+            connection,
             // A short cycle is repeated, so that one call can send several bursts.
-            outgoing: Outgoing::new(meeting.peer, &cycle.bursts.repeat(BATCH.div_ceil(cycle.bursts.len()))),
+            outgoing: Outgoing::new(connection.peer, &cycle.bursts.repeat(BATCH.div_ceil(cycle.bursts.len()))),
             incoming: Incoming::new(SLOTS),
             next: 0,
             sent: 0,
@@ -119,7 +119,7 @@ impl<'a> End<'a> {
         if sends {
             self.send()?;
         }
-        let socket = &self.meeting.socket;
+        let socket = &self.connection.socket;
         for i in 0..self.incoming.receive(socket)? {
             let bytes = self.incoming.slot(i);
             if bytes.len().is_multiple_of(ACK) && bytes[0] == 1 {
@@ -133,8 +133,8 @@ impl<'a> End<'a> {
                 self.received += bytes.len() as u64;
             }
         }
-        if self.received - self.ack_sent >= self.meeting.granted / 4 {
-            acknowledge(socket, self.meeting, self.received)?;
+        if self.received - self.ack_sent >= self.connection.peer_window / 4 {
+            acknowledge(socket, self.connection, self.received)?;
             self.ack_sent = self.received;
         }
         Ok(())
@@ -142,7 +142,7 @@ impl<'a> End<'a> {
 
     fn send(&mut self) -> Result<()> {
         let bursts = self.outgoing.bursts();
-        let mut room = self.meeting.window.saturating_sub(self.in_flight());
+        let mut room = self.connection.window.saturating_sub(self.in_flight());
         let mut count = 0;
         while count < BATCH && self.next + count < bursts.len() && bursts[self.next + count].len as u64 <= room {
             room -= bursts[self.next + count].len as u64;
@@ -152,7 +152,7 @@ impl<'a> End<'a> {
             self.give_up_lost();
             return Ok(());
         }
-        let taken = self.outgoing.send(&self.meeting.socket, self.next, count)?;
+        let taken = self.outgoing.send(&self.connection.socket, self.next, count)?;
         let sent = &self.outgoing.bursts()[self.next..self.next + taken];
         self.sent += sent.iter().map(|b| b.len as u64).sum::<u64>();
         self.next = (self.next + taken) % self.outgoing.bursts().len();
@@ -171,10 +171,10 @@ impl<'a> End<'a> {
     }
 }
 
-fn acknowledge(socket: &UdpSocket, meeting: &Meeting, received: u64) -> Result<()> {
+fn acknowledge(socket: &UdpSocket, connection: &Connection, received: u64) -> Result<()> {
     let mut ack = [1u8; ACK];
     ack[ACK - 8..].copy_from_slice(&received.to_le_bytes());
-    match socket.send_to(&ack, meeting.peer) {
+    match socket.send_to(&ack, connection.peer) {
         // The next ACK includes this count.
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(()),
         result => Ok(result.map(drop)?),

@@ -73,9 +73,9 @@ impl AllToAll {
         let caps = QpCaps { max_send_wr: 1, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline_data: 0 };
         let pair = sim.connect(host, peer, &QpSetup { caps, timeout: 8, ..QpSetup::default() });
         let (from, to) = (&self.regions[host.0 as usize], &self.regions[peer.0 as usize]);
-        let place = |of: HostId| u64::from(of.0) * u64::from(self.size);
-        let op = SendOp::Write { remote_addr: to.addr + place(host), rkey: to.key };
-        let data = [from.sge(place(peer), self.size)];
+        let offset = |of: HostId| u64::from(of.0) * u64::from(self.size);
+        let op = SendOp::Write { remote_addr: to.addr + offset(host), rkey: to.key };
+        let data = [from.sge(offset(peer), self.size)];
         let wr = SendWr { wr_id: 0, op, flags: SendFlags::SIGNALED, data: Data::Gather(&data) };
         self.good &= sim.post_send(pair[0], &wr).is_ok();
         pair

@@ -5,7 +5,7 @@ use crate::Host;
 
 /// The READ credits that the requester holds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct ReadCredits {
     /// Number of credits held.
     taken: u32,
     /// The work request before this number has a credit already.
@@ -16,38 +16,38 @@ impl Requester {
     /// Whether the work request at `next` has a READ credit, or gets one. It keeps the credit until it is complete,
     /// across retransmissions.
     #[cold]
-    pub(super) fn has_place<H: Host>(&mut self, host: &mut H) -> bool {
+    pub(super) fn take_read_credit<H: Host>(&mut self, host: &mut H) -> bool {
         let after = self.next.wr.wrapping_add(1);
-        let first_try = self.next.wr == self.begun && self.places.up_to != after;
+        let first_try = self.next.wr == self.begun && self.read_credits.up_to != after;
         if first_try {
             if !host.take_read() {
                 return false;
             }
-            self.places.taken += 1;
-            self.places.up_to = after;
+            self.read_credits.taken += 1;
+            self.read_credits.up_to = after;
         }
         true
     }
 
     /// A READ or an atomic is complete.
     #[inline]
-    pub fn give_back_one<H: Host>(&mut self, host: &mut H) {
-        if self.places.taken > 0 {
-            self.places.taken -= 1;
+    pub fn give_back_read_credit<H: Host>(&mut self, host: &mut H) {
+        if self.read_credits.taken > 0 {
+            self.read_credits.taken -= 1;
             host.give_back_reads(1);
         }
     }
 
     /// No READ or atomic is outstanding any more.
-    pub fn give_back_all<H: Host>(&mut self, host: &mut H) {
-        let taken = self.leave_places();
+    pub fn give_back_read_credits<H: Host>(&mut self, host: &mut H) {
+        let taken = self.take_read_credits();
         if taken > 0 {
             host.give_back_reads(taken);
         }
     }
 
-    /// As `give_back_all`, but the caller gives the returned number of credits back.
-    pub fn leave_places(&mut self) -> u32 {
-        std::mem::take(&mut self.places).taken
+    /// As `give_back_read_credits`, but the caller gives the returned number of credits back.
+    pub fn take_read_credits(&mut self) -> u32 {
+        std::mem::take(&mut self.read_credits).taken
     }
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 /// Memory that accepts every access and stores nothing; completions are counted.
 #[derive(Debug, Default)]
-pub struct Nowhere {
+pub struct NullHost {
     pub sent: usize,
     pub received: usize,
 }
 
-impl Host for Nowhere {
+impl Host for NullHost {
     fn check_local(&mut self, _: &[Sge], _: Access) -> Result<(), Denied> {
         Ok(())
     }
@@ -54,7 +54,7 @@ pub fn connected(node: usize, caps: QpCaps, sq_sig_all: bool, setup: &Setup) -> 
     ];
     for (qp_state, mask) in steps {
         let attr = QpAttr { qp_state, ..setup.attr(node) };
-        qp.modify(Instant(0), &attr, mask | M::STATE, &mut Nowhere::default()).expect("a transition towards RTS");
+        qp.modify(Instant(0), &attr, mask | M::STATE, &mut NullHost::default()).expect("a transition towards RTS");
     }
     qp
 }

@@ -2,7 +2,7 @@
  * A peer dies. Weir must not accept ACKs from a program that binds its port. A new process that gets its slot must be
  * reachable by new QPs, and by new QPs only.
  *
- * usage: lives DEVICE GID_INDEX takeover|late-takeover|successor|successor-after-destroy
+ * usage: dead_peer DEVICE GID_INDEX takeover|late-takeover|successor|successor-after-destroy
  * On success prints "ok" as its last line and exits with status 0. The successor cases need a network namespace with
  * two free slots.
  */
@@ -133,7 +133,7 @@ static enum ibv_wc_status transfer(struct side *side, struct ibv_qp *qp, const s
 	return ended(side);
 }
 
-static void be_child(int from, int to)
+static void run_child(int from, int to)
 {
 	struct side side = open_side();
 	struct end own, far;
@@ -158,7 +158,7 @@ static struct child start_child(void)
 	if (!child.pid) {
 		close(there[1]);
 		close(back[0]);
-		be_child(there[0], back[1]);
+		run_child(there[0], back[1]);
 	}
 	close(there[0]);
 	close(back[1]);
