@@ -6,7 +6,6 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::path::PathBuf;
 use std::time::Duration;
-use weir_capture::tshark;
 
 const PROGRAMS: &[&str] =
     &["ib_write_bw -s 65536", "ib_read_bw -s 65536", "ib_send_bw -s 10001", "ib_atomic_bw", "ib_write_lat -s 8"];
@@ -43,7 +42,7 @@ fn agrees(bed: &Bed, program: &str, faults: Option<&str>) -> Result<()> {
     ensure!(files.len() == 2, "expected one file per process, found {files:?}");
     let mut packets = vec![];
     for file in files {
-        let comparison = tshark::compare(&file)?;
+        let comparison = weir_tshark::compare(&file)?;
         ensure!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
         // Only injected faults corrupt an ICRC.
         ensure!(faults.is_some() || comparison.skipped == 0, "{} packets with a bad ICRC", comparison.skipped);

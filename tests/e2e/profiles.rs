@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use std::path::Path;
 use std::time::Duration;
-use weir_capture::tshark;
 use weir_cli::stage::{Child, Finished, Side};
 
 /// ConnectX-4 with ACK timeouts that are short enough for a test.
@@ -103,7 +102,7 @@ fn loss_comments(bed: &Bed) -> Result<Vec<String>> {
         if file.extension().is_none_or(|ending| ending != "pcapng") {
             continue;
         }
-        let comparison = tshark::compare(&file)?;
+        let comparison = weir_tshark::compare(&file)?;
         ensure!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
         ensure!(comparison.skipped == 0, "{} packets with a bad ICRC", comparison.skipped);
         let fields = ["-Y", "frame.comment", "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "frame.comment"];

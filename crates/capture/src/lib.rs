@@ -2,7 +2,6 @@
 //!
 //! [`open`] returns the frames of a file as a [`Reader`]; [`roce`] finds the RoCEv2 packet in an Ethernet frame.
 //! [`Writer`] writes pcapng blocks; [`Recorder`] passes frames to it from a thread that must not block.
-//! [`tshark`] compares Weir's parsing of a file with tshark's, for tests.
 #![forbid(unsafe_code)]
 
 mod erf;
@@ -10,7 +9,6 @@ mod frame;
 mod reader;
 mod recorder;
 pub mod roce;
-pub mod tshark;
 mod writer;
 
 pub use frame::{Direction, Frame, LinkType};

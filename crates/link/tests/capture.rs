@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_capture::roce::{self, Datagram};
-use weir_capture::{Direction, Frame, open, tshark};
+use weir_capture::{Direction, Frame, open};
 use weir_link::capture::{Capture, CaptureOptions, SLOT_PORTS};
 use weir_link::faults::Faults;
 use weir_link::{Arrival, Carrier, DisabledFeatures, Inbox, Ports};
@@ -109,7 +109,7 @@ fn every_field_is_the_same_to_tshark() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("varied.pcapng");
     let count = varied(&path);
-    let comparison = tshark::compare(&path).unwrap();
+    let comparison = weir_tshark::compare(&path).unwrap();
     assert!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
     assert_eq!((comparison.passed, comparison.skipped), (count, 0));
 }

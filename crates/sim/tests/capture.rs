@@ -4,7 +4,7 @@ mod common;
 
 use common::Two;
 use std::path::{Path, PathBuf};
-use weir_capture::{Direction, open, roce, tshark};
+use weir_capture::{Direction, open, roce};
 use weir_sim::{Counts, Link, Paging, QpSetup};
 use weir_transport::Profile;
 use weir_wire::{Packet, icrc};
@@ -58,7 +58,7 @@ fn tshark_agrees_with_weirs_reader() {
     let (paths, frames, _) = captured(dir.path());
     let mut passed = 0;
     for path in &paths {
-        let comparison = tshark::compare(path).expect("tshark reads it");
+        let comparison = weir_tshark::compare(path).expect("tshark reads it");
         assert!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
         assert_eq!(comparison.skipped, 0);
         passed += comparison.passed as u64;

@@ -1,14 +1,14 @@
 //! tshark and Weir parse every packet of the fixtures, and of the files that Weir writes, alike.
 
 use std::path::{Path, PathBuf};
-use weir_capture::{Direction, PacketInfo, Recorder, RecorderOptions, open, tshark};
+use weir_capture::{Direction, PacketInfo, Recorder, RecorderOptions, open};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/captures").join(name)
 }
 
 fn assert_all_pass(path: &Path, frames: usize) {
-    let comparison = tshark::compare(path).unwrap();
+    let comparison = weir_tshark::compare(path).unwrap();
     assert!(comparison.failures.is_empty(), "{}", comparison.failures.join("\n"));
     assert_eq!((comparison.passed, comparison.skipped), (frames, 0));
 }
@@ -55,7 +55,7 @@ fn a_difference_is_reported() {
     data[14 + 28] = 0x38;
     recorder.record(&info, &[&data]);
     recorder.finish().unwrap();
-    let comparison = tshark::compare(&path).unwrap();
+    let comparison = weir_tshark::compare(&path).unwrap();
     assert_eq!((comparison.passed, comparison.skipped), (0, 1));
     assert_eq!(comparison.failures, ["frame 1: good ICRC, but unknown opcode 0x35"]);
 }

@@ -1,12 +1,11 @@
 //! Compares Weir's parsing of capture files with tshark's: `compare_tshark FILE…`.
 
 use std::process::ExitCode;
-use weir_capture::tshark;
 
 fn main() -> ExitCode {
     let (mut passed, mut skipped, mut failed) = (0, 0, 0);
     for path in std::env::args_os().skip(1) {
-        match tshark::compare(&path) {
+        match weir_tshark::compare(&path) {
             Ok(comparison) => {
                 passed += comparison.passed;
                 skipped += comparison.skipped;

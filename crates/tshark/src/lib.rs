@@ -1,10 +1,12 @@
-//! Compares Weir's parsing of a capture with tshark's: every field of every RoCEv2 packet. For tests.
+//! Compares Weir's parsing of a capture with tshark's: every field of every RoCEv2 packet.
+//!
+//! Only tests depend on this crate.
+#![forbid(unsafe_code)]
 
-use crate::reader::{CaptureError, open};
-use crate::roce;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use thiserror::Error;
+use weir_capture::{CaptureError, open, roce};
 use weir_wire::{Aeth, AtomicAckEth, AtomicEth, Deth, Ieth, ImmDt, Operation, Packet, Reth, icrc};
 
 /// The result of a comparison.
