@@ -6,7 +6,6 @@
 use crate::address::Addresses;
 use crate::cancel::Uncancelled;
 use crate::config::{Config, Userfaultfd};
-use crate::context::LIMITS;
 use crate::ending;
 use crate::engine::pace::Pace;
 use crate::engine::parked::Parked;
@@ -16,18 +15,19 @@ use crate::failure::{Condition, Failed};
 use crate::fork::{self, DescriptorGuard, Owned, OwnerProcess};
 use crate::handover::{Doorbells, Handover};
 use crate::interfaces::{self, DeviceInfo};
+use crate::limits::LIMITS;
 use crate::memory::device_memory::Budget;
 use crate::memory::region::Regions;
 use crate::memory::{copy, mask, populate};
-use crate::moderation::Moderated;
 use crate::netlink::Netlink;
 use crate::paging::held::HeldPackets;
 use crate::paging::{Owner, Resolver};
 use crate::per_process::{OnceInherited, PerProcess};
-use crate::qp::Shared;
 use crate::room::Grow;
 use crate::route::Route;
 use crate::send_errors::SendErrorLog;
+use crate::shared::cq::AllCqs;
+use crate::shared::qp::QpShared;
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
 use crate::watch::Watch;
@@ -59,10 +59,8 @@ pub(crate) struct Adapter {
     pub pace: Arc<Owned<Pace>>,
     /// Descriptors of the slot and the ports. A forked child closes them.
     sockets: Mutex<Vec<RawFd>>,
-    /// CQs with events held back by moderation.
-    pub moderated: Moderated,
-    /// A CQ has overflowed, and its QPs are not yet in the error state.
-    pub overflown: AtomicBool,
+    /// What all its CQs share.
+    pub cqs: Arc<AllCqs>,
     /// Resolves page faults; set when there is an on-demand region.
     resolver: OnceLock<Arc<Resolver>>,
     /// Sides of QPs with resolved pages, for the engine's next turn.
@@ -162,8 +160,7 @@ impl Adapter {
             send_errors: SendErrorLog::default(),
             pace,
             sockets: Mutex::new(sockets),
-            moderated: Moderated::default(),
-            overflown: AtomicBool::new(false),
+            cqs: Arc::default(),
             resolver: OnceLock::new(),
             resolved: Mutex::new(Vec::with_capacity(64)),
             any_resolved: AtomicBool::new(false),
@@ -234,7 +231,10 @@ impl Adapter {
     }
 
     /// Adds a QP; `make` gets its number. ENOMEM if the table is full.
-    pub fn add_qp(&self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
+    pub fn add_qp(
+        self: &Arc<Self>,
+        make: impl FnOnce(u32) -> Result<Arc<QpShared>, Errno>,
+    ) -> Result<Arc<QpShared>, Errno> {
         let (shared, count) = self.with_engine(|engine| {
             self.check()?;
             let shared = engine.add_qp(make)?;
@@ -245,7 +245,7 @@ impl Adapter {
         if let Some(resolver) = self.resolver.get()
             && let Err(error) = self.make_room_for_faults(resolver, count)
         {
-            self.with_engine(|engine| engine.remove_qp(self, shared.num));
+            self.with_engine(|engine| engine.remove_qp(self, shared.num, self.clone()));
             return Err(error);
         }
         Ok(shared)
@@ -326,26 +326,26 @@ impl Adapter {
     }
 
     /// Removes a QP, and sends its peer the ACKs that it owes.
-    pub fn remove_qp(&self, shared: &Shared) {
+    pub fn remove_qp(self: &Arc<Self>, shared: &QpShared) {
         if self.is_ours() {
-            self.with_engine(|engine| engine.remove_qp(self, shared.num));
+            self.with_engine(|engine| engine.remove_qp(self, shared.num, self.clone()));
         }
     }
 
     /// Binds a QP to a route and a destination QPN. With `rq_psn`, a new connection begins, and that is the first PSN
     /// that it receives.
-    pub fn connect(&self, shared: &Shared, route: Route, dest: u32, rq_psn: Option<Psn>) {
+    pub fn connect(&self, shared: &QpShared, route: Route, dest: u32, rq_psn: Option<Psn>) {
         self.with_engine(|engine| engine.connect(self, shared.num, route, dest, rq_psn, clock::now()));
         self.ring(shared, true);
     }
 
     /// A connected QP will send, and `psn` is the PSN of its first packet.
-    pub fn send_from(&self, shared: &Shared, psn: Psn) {
+    pub fn send_from(&self, shared: &QpShared, psn: Psn) {
         self.with_engine(|engine| engine.send_from(self, shared.num, psn, clock::now()));
     }
 
     /// Unbinds a QP from its route.
-    pub fn disconnect(&self, shared: &Shared) {
+    pub fn disconnect(&self, shared: &QpShared) {
         self.with_engine(|engine| engine.disconnect(shared.num));
     }
 
@@ -358,13 +358,13 @@ impl Adapter {
 
     /// Attaches a QP to a multicast group. ENOMEM beyond the limit; EADDRINUSE where another socket has port 4791
     /// exclusively.
-    pub fn attach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
+    pub fn attach(&self, shared: &QpShared, group: IpAddr) -> Result<(), Errno> {
         self.check()?;
         self.with_engine(|engine| engine.attach(self, shared.num, group))
     }
 
     /// Detaches a QP from a multicast group. EINVAL if it is not attached.
-    pub fn detach(&self, shared: &Shared, group: IpAddr) -> Result<(), Errno> {
+    pub fn detach(&self, shared: &QpShared, group: IpAddr) -> Result<(), Errno> {
         if !self.is_ours() {
             return Err(Errno(libc::EIO));
         }
@@ -372,12 +372,12 @@ impl Adapter {
     }
 
     /// Whether a QP is attached to a multicast group.
-    pub fn is_attached(&self, shared: &Shared) -> bool {
+    pub fn is_attached(&self, shared: &QpShared) -> bool {
         self.is_ours() && self.with_engine(|engine| engine.is_attached(shared.num))
     }
 
     /// Detaches a QP from all its multicast groups.
-    pub fn detach_all(&self, shared: &Shared) {
+    pub fn detach_all(&self, shared: &QpShared) {
         if self.is_ours() {
             self.with_engine(|engine| engine.detach_all(self, shared.num));
         }
@@ -385,7 +385,7 @@ impl Adapter {
 
     /// Rings a QP's doorbell. Takes a turn at once if `now` is set, nothing of the QP is in flight, a full burst has
     /// gathered or no program polls. Otherwise requests wait for the next poll, so that they leave in larger bursts.
-    pub fn ring(&self, shared: &Shared, now: bool) {
+    pub fn ring(&self, shared: &QpShared, now: bool) {
         if self.check().is_err() {
             return;
         }

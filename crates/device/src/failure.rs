@@ -76,7 +76,7 @@ impl Adapter {
         );
         engine.fail(self);
         // No later turn would fire events that are held back until a deadline.
-        catch_panic(|| self.moderated.fire(u64::MAX));
+        catch_panic(|| self.cqs.moderated.fire(|cq| cq.moderation_due(u64::MAX), u64::MAX));
         catch_panic(|| self.watch.raise_in_all_contexts(AsyncEvent::DeviceFatal));
         self.pace.end();
     }

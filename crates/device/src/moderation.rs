@@ -2,7 +2,6 @@
 //! passed since the first of them.
 
 use crate::Errno;
-use crate::cq::Cq;
 use crate::room::with_room;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -74,13 +73,13 @@ impl Moderation {
 }
 
 /// The CQs of an adapter that hold an event back.
-pub struct Moderated {
+pub struct Moderated<C> {
     /// The earliest deadline, nanoseconds; `u64::MAX` if there is none.
     next: AtomicU64,
-    waiting: Mutex<Vec<(u64, Weak<Cq>)>>,
+    waiting: Mutex<Vec<(u64, Weak<C>)>>,
 }
 
-impl Moderated {
+impl<C> Moderated<C> {
     /// Reserves space for another CQ, outside of the packet path. ENOMEM if there is no memory.
     pub fn reserve(&self) -> Result<(), Errno> {
         let len = self.lock().len();
@@ -89,7 +88,7 @@ impl Moderated {
     }
 
     /// Lists `cq`: its event is due at `due`.
-    pub fn wait(&self, due: u64, cq: Weak<Cq>) {
+    pub fn wait(&self, due: u64, cq: Weak<C>) {
         let mut waiting = self.lock();
         waiting.push((due, cq));
         self.next.fetch_min(due, Ordering::Release);
@@ -100,23 +99,23 @@ impl Moderated {
         Some(self.next.load(Ordering::Acquire)).filter(|due| *due != u64::MAX)
     }
 
-    /// Raises the events that are due.
-    pub fn fire(&self, now: u64) {
+    /// Calls `due` for each CQ that is still there and has an event that is due by `now`.
+    pub fn fire(&self, due: impl Fn(&C), now: u64) {
         if self.next.load(Ordering::Relaxed) > now {
             return;
         }
         while let Some(cq) = self.take(now) {
             if let Some(cq) = cq.upgrade() {
-                cq.moderation_due(now);
+                due(&cq);
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Weak<Cq>)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Weak<C>)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, now: u64) -> Option<Weak<Cq>> {
+    fn take(&self, now: u64) -> Option<Weak<C>> {
         let mut waiting = self.lock();
         let found = waiting.iter().position(|(due, _)| *due <= now);
         let taken = found.map(|position| waiting.swap_remove(position).1);
@@ -125,7 +124,7 @@ impl Moderated {
     }
 }
 
-impl Default for Moderated {
+impl<C> Default for Moderated<C> {
     fn default() -> Self {
         Moderated { next: AtomicU64::new(u64::MAX), waiting: Mutex::default() }
     }
@@ -166,15 +165,15 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_is_the_next() {
-        let moderated = Moderated::default();
+        let moderated = Moderated::<()>::default();
         assert_eq!(moderated.next(), None);
         for due in [30, 10, 20] {
             moderated.wait(due, Weak::new());
         }
         assert_eq!(moderated.next(), Some(10));
-        moderated.fire(20);
+        moderated.fire(|()| (), 20);
         assert_eq!(moderated.next(), Some(30));
-        moderated.fire(30);
+        moderated.fire(|()| (), 30);
         assert_eq!(moderated.next(), None);
     }
 }

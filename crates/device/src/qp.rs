@@ -1,22 +1,20 @@
 //! Queue pairs of the verbs: creation, posting, modification, destruction.
 
-use crate::context::{LIMITS, Pd};
-use crate::cq::{Cq, RetiredWqes};
+use crate::context::Pd;
+use crate::cq::Cq;
 use crate::engine::host::QpHost;
-use crate::engine::quirks::Reads;
-use crate::handover::Bell;
 use crate::interfaces::HEADERS;
+use crate::limits::LIMITS;
 use crate::memory::region::Cached;
-use crate::notify::Notify;
-use crate::paging::QpFaults;
-use crate::srq::{Srq, SrqShared, Xrcd};
+use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
+use crate::srq::{Srq, Xrcd};
 use crate::{AsyncEvent, Errno, clock};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use weir_transport::{
-    AttrMask, Completion, Data, ModifyError, Mtu, PostError, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendWr,
-    Service, Sge, Side, Target, Tuning,
+    AttrMask, Data, ModifyError, Mtu, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Side,
+    Target, Tuning,
 };
 
 /// Attributes of a new QP.
@@ -42,132 +40,27 @@ pub enum Receives {
     Domain(Arc<Xrcd>),
 }
 
+impl Receives {
+    /// What the engine uses of it; the QP keeps the rest alive.
+    fn source(&self) -> ReceiveSource {
+        match self {
+            Receives::Own => ReceiveSource::Own,
+            Receives::Shared(srq) => ReceiveSource::Shared(srq.shared.clone()),
+            Receives::Domain(xrcd) => ReceiveSource::Domain(xrcd.domain.clone()),
+        }
+    }
+}
+
 /// A queue pair.
 pub struct Qp {
     pd: Arc<Pd>,
     caps: QpCaps,
-    shared: Arc<Shared>,
+    shared: Arc<QpShared>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    receives: Receives,
     /// How often the QP is open: the last `destroy` ends it (XRC targets are opened several times).
     handles: AtomicU32,
-}
-
-/// The part of a QP that the application's threads and the engine share. Lock order: engine, `protocol`, CQ.
-pub(crate) struct Shared {
-    pub num: u32,
-    /// Protection domain; for an XRC target, that of the SRQ of the current message.
-    pd: AtomicU32,
-    pub cookie: u64,
-    pub service: Service,
-    pub protocol: Mutex<weir_transport::Qp>,
-    pub send_cq: Arc<Cq>,
-    pub recv_cq: Arc<Cq>,
-    pub retired: Arc<RetiredWqes>,
-    pub events: Arc<Notify<AsyncEvent>>,
-    pub bell: Bell,
-    /// Its network page faults.
-    pub faults: Arc<QpFaults>,
-    /// Bytes posted since the engine last read this counter.
-    pub unsent: AtomicU32,
-    /// Requests are in flight: new requests may wait to be sent together.
-    pub busy: AtomicBool,
-    /// Datagrams of this QP to a multicast group are not delivered to the QP itself.
-    blocks_own_multicast: AtomicBool,
-    /// A receive was posted in the error state: the engine must flush it.
-    flush_due: AtomicBool,
-    receives: Receives,
-    /// The limit of outstanding READs over all QPs, if the profile limits them.
-    pub reads: Option<Arc<Reads>>,
-    /// XRC: the SRQ that the last message named.
-    named: Mutex<Option<Arc<SrqShared>>>,
-    posted: Posted,
-}
-
-/// Work requests posted so far, wrapping; changed under the `protocol` lock.
-#[derive(Default)]
-struct Posted {
-    send: AtomicU32,
-    recv: AtomicU32,
-}
-
-impl Posted {
-    /// Whether the queue is full: `max` work requests are posted and not yet polled.
-    fn full(posted: &AtomicU32, retired: &AtomicU32, max: u32) -> bool {
-        posted.load(Ordering::Relaxed).wrapping_sub(retired.load(Ordering::Acquire)) >= max
-    }
-}
-
-impl Shared {
-    pub fn lock(&self) -> MutexGuard<'_, weir_transport::Qp> {
-        self.protocol.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Its protection domain.
-    #[inline]
-    pub fn pd(&self) -> u32 {
-        self.pd.load(Ordering::Relaxed)
-    }
-
-    /// Whether its own datagrams to a multicast group are not delivered to it.
-    pub fn blocks_own_multicast(&self) -> bool {
-        self.blocks_own_multicast.load(Ordering::Relaxed)
-    }
-
-    /// Takes the oldest shared receive.
-    pub fn take_receive(&self, sges: &mut [Sge]) -> Option<(u64, usize)> {
-        match &self.receives {
-            Receives::Own => None,
-            Receives::Shared(srq) => srq.shared.take(sges),
-            Receives::Domain(_) => self.named().as_ref()?.take(sges),
-        }
-    }
-
-    /// Selects the SRQ that a new message names. Returns the protection domain of the SRQ, `None` if the domain has
-    /// no SRQ of that number.
-    pub fn select_srq(&self, number: u32) -> Option<u32> {
-        let Receives::Domain(xrcd) = &self.receives else { return None };
-        let srq = xrcd.domain.find(number)?;
-        let pd = srq.pd;
-        self.pd.store(pd, Ordering::Relaxed);
-        *self.named() = Some(srq);
-        Some(pd)
-    }
-
-    /// Whether the CQ of its receives depends on the SRQ that the message names.
-    pub fn recv_cq_varies(&self) -> bool {
-        matches!(self.receives, Receives::Domain(_))
-    }
-
-    /// Adds a completion to its CQ.
-    pub fn complete(&self, queue: Queue, completion: Completion, solicited: bool) {
-        let push = |cq: &Cq| cq.push(queue, completion, &self.retired, solicited);
-        match queue {
-            Queue::Send => push(&self.send_cq),
-            Queue::Receive if self.recv_cq_varies() => {
-                if let Some(cq) = self.named().as_ref().and_then(|srq| srq.cq.as_ref()) {
-                    push(cq);
-                }
-            }
-            Queue::Receive => push(&self.recv_cq),
-        }
-    }
-
-    /// Whether a CQ that it completes to has overflowed.
-    pub fn has_overflown(&self) -> bool {
-        let of_named = || self.named().as_ref().and_then(|srq| srq.cq.as_ref()).is_some_and(|cq| cq.has_overflown());
-        self.send_cq.has_overflown() || self.recv_cq.has_overflown() || of_named()
-    }
-
-    fn named(&self) -> MutexGuard<'_, Option<Arc<SrqShared>>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shared {
-    /// Adds posted bytes; the caller holds the `protocol` lock.
-    fn count_unsent(&self, bytes: u32) {
-        let unsent = self.unsent.load(Ordering::Relaxed);
-        self.unsent.store(unsent.saturating_add(bytes), Ordering::Relaxed);
-    }
 }
 
 impl Qp {
@@ -200,33 +93,26 @@ impl Qp {
                 Receives::Shared(srq) => protocol.share_receives(srq.query().1)?,
                 Receives::Domain(_) => protocol.become_xrc_target(LIMITS.max_sge)?,
             }
-            Ok(Arc::new(Shared {
+            Ok(Arc::new(QpShared::new(Parts {
                 num,
-                pd: AtomicU32::new(pd.number),
+                pd: pd.number,
                 cookie: create.cookie,
                 service: create.service,
-                protocol: Mutex::new(protocol),
-                send_cq: send_cq.clone(),
-                recv_cq: recv_cq.clone(),
-                retired: Arc::default(),
+                protocol,
+                send_cq: send_cq.shared.clone(),
+                recv_cq: recv_cq.shared.clone(),
                 events: pd.context.events.clone(),
-                bell: Bell::new(),
-                faults: Arc::new(QpFaults::new(num)),
-                unsent: AtomicU32::new(0),
-                busy: AtomicBool::new(false),
-                blocks_own_multicast: AtomicBool::new(false),
-                flush_due: AtomicBool::new(false),
-                receives: receives.clone(),
+                receives: receives.source(),
                 reads: adapter.reads(),
-                named: Mutex::default(),
-                posted: Posted::default(),
-            }))
+            })))
         })?;
         pd.attach();
         send_cq.attach();
         recv_cq.attach();
-        let qp = Arc::new(Qp { pd: pd.clone(), caps, shared, handles: AtomicU32::new(1) });
-        match &receives {
+        let (send_cq, recv_cq) = (send_cq.clone(), recv_cq.clone());
+        let qp = Qp { pd: pd.clone(), caps, shared, send_cq, recv_cq, receives, handles: AtomicU32::new(1) };
+        let qp = Arc::new(qp);
+        match &qp.receives {
             Receives::Own => {}
             Receives::Shared(srq) => srq.attach(),
             Receives::Domain(xrcd) => xrcd.enter(&qp),
@@ -331,14 +217,7 @@ impl Qp {
         let result = protocol.modify(clock::now(), attr, mask, &mut host);
         let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
         if state == QpState::Reset {
-            // Purge the CQs before the counters are reset: a poll of an old completion would change the counters.
-            shared.send_cq.purge(shared.num);
-            shared.recv_cq.purge(shared.num);
-            for posted in [&shared.posted.send, &shared.posted.recv] {
-                posted.store(0, Ordering::Relaxed);
-            }
-            shared.retired.send.store(0, Ordering::Release);
-            shared.retired.recv.store(0, Ordering::Release);
+            shared.reset_counts();
         }
         (result, state, dest)
     }
@@ -442,13 +321,12 @@ impl Qp {
         if self.handles.fetch_update(Ordering::AcqRel, Ordering::Acquire, last) == Ok(1) {
             self.pd.context.adapter.remove_qp(&self.shared);
             self.pd.context.adapter.regions.close_windows_of(self.shared.num);
-            self.shared.send_cq.purge(self.shared.num);
-            self.shared.recv_cq.purge(self.shared.num);
+            self.shared.purge_cqs();
             let cookie = self.shared.cookie;
             self.shared.events.remove(|event| matches!(event, AsyncEvent::Qp { cookie: c, .. } if *c == cookie));
-            self.shared.send_cq.detach();
-            self.shared.recv_cq.detach();
-            match &self.shared.receives {
+            self.send_cq.detach();
+            self.recv_cq.detach();
+            match &self.receives {
                 Receives::Own => {}
                 Receives::Shared(srq) => srq.detach(),
                 Receives::Domain(xrcd) => xrcd.leave(self.shared.num),
@@ -462,7 +340,7 @@ impl Qp {
 #[cfg(test)]
 impl Qp {
     /// The part that the engine uses.
-    pub(crate) fn shared_for_tests(&self) -> &Arc<Shared> {
+    pub(crate) fn shared_for_tests(&self) -> &Arc<QpShared> {
         &self.shared
     }
 }

@@ -28,7 +28,7 @@ impl Engine {
         if self.carrier.due().is_some_and(|due| due <= now.0) {
             let _ = self.carrier.flush_due(now.0);
         }
-        adapter.moderated.fire(now.0);
+        adapter.cqs.moderated.fire(|cq| cq.moderation_due(now.0), now.0);
         if !caught_up && self.peers.next_attempt().is_some_and(|due| due <= now.0) {
             self.catch_up(adapter, now);
             caught_up = true;

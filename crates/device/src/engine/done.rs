@@ -3,7 +3,7 @@
 //! A program may end as soon as it sees a completion. The peer's send must have succeeded then, so the ACK leaves
 //! first: a thread that polls meanwhile, or sleeps until an event, sees the completion only after the ACK has left.
 
-use crate::qp::Shared;
+use crate::shared::qp::QpShared;
 use std::sync::Arc;
 use weir_transport::{Completion, Queue};
 
@@ -11,7 +11,7 @@ use weir_transport::{Completion, Queue};
 pub struct Done {
     items: Vec<Item>,
     /// The QPs of the items: each QP with the number of its consecutive items.
-    runs: Vec<(Arc<Shared>, usize)>,
+    runs: Vec<(Arc<QpShared>, usize)>,
 }
 
 struct Item {
@@ -31,7 +31,7 @@ impl Done {
 
     /// A QP has completed a work request.
     #[inline]
-    pub fn add(&mut self, shared: &Arc<Shared>, queue: Queue, completion: Completion, solicited: bool) {
+    pub fn add(&mut self, shared: &Arc<QpShared>, queue: Queue, completion: Completion, solicited: bool) {
         if queue == Queue::Receive && shared.recv_cq_varies() {
             // Its CQ is that of the SRQ named last, which may change before the turn ends. An XRC target's ACKs are
             // never delayed.

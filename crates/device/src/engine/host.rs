@@ -6,14 +6,14 @@ use crate::memory::copy;
 use crate::memory::region::{AccessTarget, Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::{FaultOrigin, Paged, invalidate};
-use crate::qp::Shared;
+use crate::shared::qp::QpShared;
 use std::sync::Arc;
 use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
 use weir_wire::Opcode;
 
 /// The adapter as the protocol sees it while it works on one QP.
 pub struct QpHost<'a> {
-    pub shared: &'a Arc<Shared>,
+    pub shared: &'a Arc<QpShared>,
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
     /// Collects completions until the end of the turn. `None`: outside of turns they enter their CQs at once.

@@ -35,8 +35,8 @@ use crate::interfaces::DeviceInfo;
 use crate::memory::region::Cached;
 use crate::paging::held::HeldPackets;
 use crate::proof::Secret;
-use crate::qp::Shared;
 use crate::route::Route;
+use crate::shared::qp::QpShared;
 use crate::slot::{self, FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use crate::{Errno, carrier, clock};
@@ -50,7 +50,7 @@ use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use table::Table;
+use table::{Opened, Table};
 use timers::Timers;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
 use weir_transport::{FaultNotifier, Instant, Profile, Psn, Side};
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Adds a QP under a new number. ENOMEM if the table is full.
-    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
+    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<QpShared>, Errno>) -> Result<Arc<QpShared>, Errno> {
         if let Some(oldest) = self.table.retired_to_evict() {
             self.evict_retired(oldest);
         }
@@ -215,13 +215,13 @@ impl Engine {
     }
 
     /// Removes a QP. It acknowledges duplicates for 300 ms more: the peer may have missed its last ACK.
-    pub fn remove_qp(&mut self, adapter: &Adapter, num: u32) {
+    pub fn remove_qp(&mut self, adapter: &Adapter, num: u32, opened: Opened) {
         let Some(index) = self.table.index(num) else { return };
         if !adapter.condition.works() {
             self.table.remove(index);
             return;
         }
-        self.table.retire(index, clock::now());
+        self.table.retire(index, clock::now(), opened);
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();
@@ -371,7 +371,7 @@ impl Engine {
 
     fn next_deadline(&self, adapter: &Adapter) -> Option<u64> {
         let next = [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()];
-        next.into_iter().chain([adapter.moderated.next()]).flatten().min()
+        next.into_iter().chain([adapter.cqs.moderated.next()]).flatten().min()
     }
 
     /// Puts a QP on the ready list.

@@ -6,6 +6,7 @@ use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
+use crate::limits::LIMITS;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use weir_link::Arrival;
@@ -14,8 +15,6 @@ use weir_wire::{Packet, ROCE_PORT};
 
 /// The destination QP of a packet to a group (IBTA 10.5.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
-/// The most groups of one adapter: each has a socket.
-pub const MAX_GROUPS: usize = 64;
 
 /// The groups that QPs are attached to.
 #[derive(Default)]
@@ -43,7 +42,7 @@ impl Groups {
 }
 
 impl Engine {
-    /// Attaches a QP to a group, if it is not attached yet. ENOMEM beyond [`MAX_GROUPS`]; EADDRINUSE where another
+    /// Attaches a QP to a group, if it is not attached yet. ENOMEM beyond `LIMITS.max_groups`; EADDRINUSE where another
     /// socket has port 4791 exclusively; other errors of the kernel for the membership.
     pub fn attach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
         let index = self.table.index(num).ok_or(Errno(libc::EINVAL))?;
@@ -53,7 +52,7 @@ impl Engine {
             }
             return Ok(());
         }
-        if self.groups.0.len() == MAX_GROUPS {
+        if self.groups.0.len() == LIMITS.max_groups as usize {
             return Err(Errno(libc::ENOMEM));
         }
         let membership = self.carrier.join(address, ROCE_PORT, adapter.device.ifindex).inspect_err(|error| {

@@ -9,7 +9,7 @@ use weir_transport::{AttrMask, Host, Instant, QpAttr, QpEvent, QpState, Side};
 impl Engine {
     /// Moves the QPs of overflowed CQs to the error state, each with an event (IBTA 11.6.3.2).
     pub(super) fn fail_overflown(&mut self, adapter: &Adapter, now: Instant) {
-        if !adapter.overflown.load(Ordering::Relaxed) || !adapter.overflown.swap(false, Ordering::AcqRel) {
+        if !adapter.cqs.overflown.load(Ordering::Relaxed) || !adapter.cqs.overflown.swap(false, Ordering::AcqRel) {
             return;
         }
         for index in self.table.indices() {

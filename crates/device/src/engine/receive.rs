@@ -7,8 +7,10 @@ use crate::engine::host::QpHost;
 use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::{Engine, index_in};
 use crate::hello::MAGIC;
+use crate::shared::qp::QpShared;
 use crate::stat::sheet;
 use std::cell::Cell;
+use std::sync::Arc;
 use weir_link::{Arrival, Inbox};
 use weir_transport::{Handled, Instant, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
@@ -118,7 +120,7 @@ impl Engine {
     }
 
     /// The checks for packets of a QP; `None` if packets with these addresses are not accepted.
-    fn checks(&self, index: u16, arrival: &Arrival) -> Option<(std::sync::Arc<crate::qp::Shared>, Checks)> {
+    fn checks(&self, index: u16, arrival: &Arrival) -> Option<(Arc<QpShared>, Checks)> {
         let entry = self.table.get(index)?;
         let service = entry.shared.service;
         if entry.retired.is_some() && matches!(service, Service::Uc | Service::Ud) {

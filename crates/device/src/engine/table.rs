@@ -1,13 +1,14 @@
 //! The QPs of an engine by number.
 
 use crate::Errno;
-use crate::context::LIMITS;
 use crate::engine::connection::Connection;
 use crate::engine::order::{Keys, NUMBERS, Order};
 use crate::engine::peer::PeerId;
+use crate::limits::LIMITS;
 use crate::paging::held::Held;
-use crate::qp::Shared;
+use crate::shared::qp::QpShared;
 use crate::slot::INDEX_BITS;
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ pub struct Table {
 
 /// A QP's entry.
 pub struct Entry {
-    pub shared: Arc<Shared>,
+    pub shared: Arc<QpShared>,
     /// Its peer, if it is bound.
     pub peer: Option<PeerId>,
     /// Its connection, with the proof of its peer.
@@ -47,9 +48,14 @@ pub struct Entry {
     pub deadline: u64,
     /// It was destroyed, and acknowledges duplicates until then.
     pub retired: Option<Instant>,
+    /// Keeps the adapter open while the QP is retired.
+    keeps: Option<Opened>,
     /// Packets that wait for a page.
     pub held: Held,
 }
+
+/// A reference that keeps the adapter open; the engine does not look into it.
+pub type Opened = Arc<dyn Any + Send + Sync>;
 
 /// How long a retired QP acknowledges duplicates, unless the table is full before.
 const RETIRED_TIME: Duration = Duration::from_millis(300);
@@ -97,7 +103,7 @@ impl Table {
 
     /// Adds the QP that `make` creates for its number. ENOMEM if the table or the limit of QPs is reached; retired QPs
     /// must have been removed before. Otherwise the error of `make`.
-    pub fn insert(&mut self, make: impl FnOnce(u32) -> Result<Arc<Shared>, Errno>) -> Result<Arc<Shared>, Errno> {
+    pub fn insert(&mut self, make: impl FnOnce(u32) -> Result<Arc<QpShared>, Errno>) -> Result<Arc<QpShared>, Errno> {
         if self.count == INDICES || self.count - self.retired_count >= LIMITS.max_qp as usize {
             return Err(Errno(libc::ENOMEM));
         }
@@ -117,6 +123,7 @@ impl Table {
             lazy: false,
             deadline: u64::MAX,
             retired: None,
+            keeps: None,
             held: Held::default(),
         }));
         self.count += 1;
@@ -137,10 +144,12 @@ impl Table {
         self.entries.get_mut(usize::from(index))?.as_deref_mut()
     }
 
-    /// A QP was destroyed by its owner.
-    pub fn retire(&mut self, index: u16, now: Instant) {
+    /// A QP was destroyed by its owner. Its adapter stays open as long as the QP acknowledges duplicates, also after
+    /// the program has closed the device.
+    pub fn retire(&mut self, index: u16, now: Instant, opened: Opened) {
         if let Some(entry) = self.get_mut(index) {
             let until = now + RETIRED_TIME;
+            entry.keeps = Some(opened);
             if entry.retired.replace(until).is_none() {
                 self.retired_count += 1;
             }

@@ -250,7 +250,7 @@ fn a_panic_under_any_lock_marks_the_adapter_failed() {
         let shared = bed.qps[1].shared_for_tests();
         watched_by(bed.adapter(), || {
             let _protocol = shared.lock();
-            bed.cq.hold_for_tests(|| panic!("on purpose"));
+            bed.cq.shared.hold_for_tests(|| panic!("on purpose"));
         });
         all_flushed(&bed.completions(1), &[3]);
         bed.has_failed();
