@@ -2,17 +2,16 @@
 //! bytes that leave. (Computed over application memory in place, it would race with programs that write there.) Where
 //! the ICRC is omitted, long payload stays in application memory, and the kernel reads it there.
 
-use crate::engine::host::sge_ranges;
-use crate::memory::copy;
-use crate::memory::region::{AccessTarget, Cached, Regions};
+use crate::memory::access::{Extent, Memory, extents};
+use crate::memory::region::{Cached, Regions};
 use crate::memory::window::User;
-use crate::paging::{FaultOrigin, Paged, QpFaults};
+use crate::paging::QpFaults;
 use crate::route::Route;
 use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use weir_link::{Fate, Group, Iovec, MAX_IOVECS, Outbox};
-use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Remote, Sge, Side};
+use weir_transport::{Access, Denied, Egress, Outgoing, Payload, Refused, Side};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
@@ -77,8 +76,10 @@ impl Egress for Staging<'_> {
         let buffer = &mut self.outbox.bytes[start..start + len];
         packet.headers.emit(buffer);
         let (payload, tail) = buffer[headers..].split_at_mut(packet.payload.len());
-        let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
-        if let Err(denied) = memory.fill(&packet.payload, payload) {
+        let side = side_of(&packet.payload);
+        let (user, regions, faults) = (self.user, self.regions, self.faults);
+        let mut memory = Memory { user, side, regions, cached: self.cached, faults };
+        if let Err(denied) = fill(&mut memory, &packet.payload, payload) {
             return Err(self.refusal(denied));
         }
         tail.fill(0);
@@ -124,9 +125,15 @@ impl Staging<'_> {
         packet.headers.emit(buffer);
         buffer[headers..].fill(0);
         let payload = &mut buffer[headers..headers + packet.payload.len()];
-        let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
+        let side = side_of(&packet.payload);
+        let (user, regions, faults) = (self.user, self.regions, self.faults);
+        let mut memory = Memory { user, side, regions, cached: self.cached, faults };
         // A missing page is not worth a page fault: zeros are shown.
-        memory.peek(&packet.payload, payload);
+        match packet.payload {
+            Payload::Gather { sges, offset, .. } => memory.peek(sges, offset, payload),
+            Payload::Bytes(bytes) => payload.copy_from_slice(bytes),
+            Payload::None | Payload::Remote(_) => {}
+        }
         let icrc = icrc::compute(&envelope, &buffer[..body]);
         buffer[body..].copy_from_slice(&icrc.to_le_bytes());
         self.outbox.len += len;
@@ -179,21 +186,24 @@ impl Staging<'_> {
 
     /// Finds the application memory that a payload consists of; returns the number of iovecs.
     fn locate(&mut self, payload: &Payload<'_>, found: &mut [Iovec; PACKET_IOVECS]) -> Result<usize, Denied> {
+        let side = side_of(payload);
+        let (user, regions, faults) = (self.user, self.regions, self.faults);
+        let mut memory = Memory { user, side, regions, cached: self.cached, faults };
         let mut count = 0;
-        let mut add = |addr: u64, len: usize| {
-            found[count] = Iovec { addr: addr as usize, len };
+        let mut locate = |extent: Extent, access| {
+            found[count] = match memory.access(extent, access)? {
+                Some(granted) => Iovec { addr: granted.addr as usize, len: extent.len as usize },
+                None => zeros(extent.len as usize),
+            };
             count += 1;
+            Ok(())
         };
-        let mut memory = Memory { user: self.user, faults: self.faults, regions: self.regions, cached: self.cached };
         match *payload {
             Payload::None | Payload::Bytes(_) => {}
-            Payload::Remote(range) => add(memory.remote(&range)?.addr, range.len as usize),
+            Payload::Remote(range) => locate(Extent::of_remote(&range), Access::REMOTE_READ)?,
             Payload::Gather { sges, offset, len } => {
-                for (sge, at, take) in sge_ranges(sges, offset, len) {
-                    match memory.local(sge, at, take)? {
-                        Some(source) => add(source.addr, take),
-                        None => zeros(take, &mut add),
-                    }
+                for extent in extents(sges, offset, len) {
+                    locate(extent, Access::empty())?;
                 }
             }
         }
@@ -232,112 +242,25 @@ impl Staging<'_> {
 }
 
 /// The payload of a null region: zeros.
-fn zeros(len: usize, add: &mut impl FnMut(u64, usize)) {
+fn zeros(len: usize) -> Iovec {
     static ZEROS: [u8; 4096] = [0; 4096];
-    add(ZEROS.as_ptr().addr() as u64, len.min(ZEROS.len()));
+    Iovec { addr: ZEROS.as_ptr().addr(), len: len.min(ZEROS.len()) }
 }
 
-/// The application memory that payload is copied from.
-struct Memory<'a> {
-    user: User,
-    faults: &'a Arc<QpFaults>,
-    regions: &'a Regions,
-    cached: &'a mut Cached,
+/// Copies payload to the staging buffer.
+fn fill(memory: &mut Memory<'_>, payload: &Payload<'_>, to: &mut [u8]) -> Result<(), Denied> {
+    match *payload {
+        Payload::None => Ok(()),
+        Payload::Bytes(bytes) => {
+            to.copy_from_slice(bytes);
+            Ok(())
+        }
+        Payload::Remote(range) => memory.read(Extent::of_remote(&range), Access::REMOTE_READ, to),
+        Payload::Gather { sges, offset, .. } => memory.gather(sges, offset, to),
+    }
 }
 
-/// The address of payload, and its on-demand pages.
-#[derive(Clone, Copy)]
-struct Source {
-    addr: u64,
-    paged: Option<Paged>,
-    side: Side,
-}
-
-impl Memory<'_> {
-    fn fill(&mut self, payload: &Payload<'_>, to: &mut [u8]) -> Result<(), Denied> {
-        match *payload {
-            Payload::None => Ok(()),
-            Payload::Bytes(bytes) => {
-                to.copy_from_slice(bytes);
-                Ok(())
-            }
-            Payload::Remote(range) => {
-                let source = self.remote(&range)?;
-                self.fetch(source, to)
-            }
-            Payload::Gather { sges, offset, len } => {
-                let mut rest = to;
-                for (sge, at, take) in sge_ranges(sges, offset, len) {
-                    let (now, later) = rest.split_at_mut(take);
-                    match self.local(sge, at, take)? {
-                        Some(source) => self.fetch(source, now)?,
-                        None => now.fill(0),
-                    }
-                    rest = later;
-                }
-                if rest.is_empty() { Ok(()) } else { Err(Denied::Protection) }
-            }
-        }
-    }
-
-    /// The source of a READ response. Its pages are present.
-    fn remote(&mut self, range: &Remote) -> Result<Source, Denied> {
-        let &Remote { pd, rkey, va, len } = range;
-        let region = self.regions.find(rkey, self.cached)?;
-        let addr = region.remote(pd.unwrap_or(self.user.pd), self.user.qp, va, len, Access::REMOTE_READ)?;
-        self.admit(Source { addr, paged: region.paged, side: Side::Responder }, len, len)
-    }
-
-    /// `len` bytes from byte `at` of an SGE; `None` if it is of a null region. Their pages are present.
-    fn local(&mut self, sge: &Sge, at: u64, len: usize) -> Result<Option<Source>, Denied> {
-        let region = self.regions.find(sge.lkey, self.cached)?;
-        match region.local(self.user.pd, sge.addr.wrapping_add(at), len as u64, Access::empty())? {
-            AccessTarget::Memory(addr) => {
-                let source = Source { addr, paged: region.paged, side: Side::Requester };
-                self.admit(source, len as u64, u64::from(sge.length) - at).map(Some)
-            }
-            AccessTarget::Null => Ok(None),
-        }
-    }
-
-    /// Copies payload without raising page faults: bytes of missing pages are left out.
-    fn peek(&mut self, payload: &Payload<'_>, to: &mut [u8]) {
-        let Payload::Gather { sges, offset, len } = *payload else {
-            if let Payload::Bytes(bytes) = payload {
-                to.copy_from_slice(bytes);
-            }
-            return;
-        };
-        let mut rest = to;
-        for (sge, at, take) in sge_ranges(sges, offset, len) {
-            let (now, later) = rest.split_at_mut(take);
-            rest = later;
-            let Ok(region) = self.regions.find(sge.lkey, self.cached) else { return };
-            let target = region.local(self.user.pd, sge.addr.wrapping_add(at), take as u64, Access::empty());
-            if let Ok(AccessTarget::Memory(addr)) = target
-                && region.paged.is_none_or(|paged| paged.is_present(addr, take as u64))
-            {
-                // SAFETY: `now` is a slice of this function; the application's side may be in any state.
-                let _ = unsafe { copy::copy(now.as_mut_ptr(), addr as *const u8, take) };
-            }
-        }
-    }
-
-    #[inline]
-    fn admit(&self, source: Source, len: u64, left: u64) -> Result<Source, Denied> {
-        if let Some(paged) = source.paged {
-            paged.admit(source.addr, len, left, false, FaultOrigin { faults: self.faults, side: source.side })?;
-        }
-        Ok(source)
-    }
-
-    fn fetch(&self, from: Source, to: &mut [u8]) -> Result<(), Denied> {
-        // SAFETY: `to` is a slice of the caller; the application's side may be in any state.
-        unsafe { copy::copy(to.as_mut_ptr(), from.addr as *const u8, to.len()) }.map_err(|_| match from.paged {
-            None => Denied::Unmapped,
-            Some(paged) => {
-                paged.missed(from.addr, to.len() as u64, false, FaultOrigin { faults: self.faults, side: from.side })
-            }
-        })
-    }
+/// The side of the QP that sends a payload: the responder sends what the peer READs.
+fn side_of(payload: &Payload<'_>) -> Side {
+    if matches!(payload, Payload::Remote(_)) { Side::Responder } else { Side::Requester }
 }

@@ -1,5 +1,6 @@
 //! Application memory: access through the guarded copy, keys and permissions, pinning and populating.
 
+pub mod access;
 pub mod copy;
 mod counts;
 pub mod device_memory;
