@@ -19,8 +19,6 @@ pub(crate) struct Config {
     pub read_packets: u32,
     /// The shortest time before the QP gives up on its peer, whatever the retry count is.
     pub patience: Duration,
-    /// An ACK is sent before requests that leave in the same poll.
-    pub acks_first: bool,
     /// XRC: this end responds and the other end sends requests.
     pub xrc_target: bool,
     /// Path MTU of datagrams; no QP attribute contains it.
@@ -48,7 +46,6 @@ impl Config {
             mtu: 0,
             read_packets: 1,
             patience: Duration::ZERO,
-            acks_first: false,
             xrc_target: false,
             datagram_mtu: Mtu::M4096,
         };

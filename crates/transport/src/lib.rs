@@ -18,13 +18,15 @@
 //! `requester::send` and `responder::opcode_order`, and put its work into a file beside `responder::execute`.
 #![forbid(unsafe_code)]
 
+mod access;
 mod attr;
 mod completer;
 mod completion;
 mod config;
 mod ending;
+mod handled;
 mod host;
-mod page_fault;
+mod limits;
 mod profile;
 mod qp;
 mod quirk;
@@ -39,17 +41,18 @@ mod state;
 pub mod testing;
 mod time;
 mod tuning;
-mod unreliable;
 mod wr;
 
+pub use access::{Access, AtomicOp, Bind, Denied, Remote};
 pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit, QpState};
 pub use completer::CompleterState;
 pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
 pub use ending::Ending;
-pub use host::{Access, AtomicOp, Bind, Denied, Egress, Host, Outgoing, Payload, Queue, Refused, Remote};
-pub use page_fault::{Handled, Side};
+pub use handled::{Handled, Side};
+pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused};
+pub use limits::{InFlight, Limits, PACKET_COST, Progress};
 pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
-pub use qp::{InFlight, Limits, Progress, Qp};
+pub use qp::Qp;
 pub use quirk::{Chance, FaultNotifier, Outstanding};
 pub use requester::{RequesterState, Retransmissions};
 pub use responder::ResponderState;

@@ -14,11 +14,8 @@ use crate::route::Route;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_link::{Arrival, Outbox};
-use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, Refused, Side};
+use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Refused, Side};
 use weir_wire::ROCE_PORT;
-
-/// The receive buffer space that a datagram takes beyond its bytes.
-pub const PACKET_COST: usize = 512;
 
 /// Stages the datagrams of one QP, each for its own peer.
 struct Staged<'a> {

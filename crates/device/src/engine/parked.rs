@@ -6,7 +6,7 @@ use crate::engine::peer::{PeerId, State};
 use crate::engine::{OUTBOX_GROUPS, own_port};
 use std::net::IpAddr;
 use weir_link::{Group, Outbox};
-use weir_transport::Instant;
+use weir_transport::{Instant, PACKET_COST};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
 
@@ -81,7 +81,7 @@ impl Engine {
         }
         let peer = self.peers.get_mut(id);
         let to = peer.to(peer.state == State::Foreign);
-        peer.flow.sent(group.len + super::datagram::PACKET_COST);
+        peer.flow.sent(group.len + PACKET_COST);
         let with_icrc = peer.weir().is_none_or(|weir| weir.icrc);
         let start = self.outbox.len;
         let buffer = &mut self.outbox.bytes[start..start + group.len];

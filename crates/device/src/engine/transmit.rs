@@ -2,13 +2,12 @@
 
 use crate::adapter::Adapter;
 use crate::engine::connection::Link;
-use crate::engine::datagram::PACKET_COST;
 use crate::engine::host::QpHost;
 use crate::engine::peer::{Peer, PeerId};
 use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
-use weir_transport::{Egress, Instant, Limits, Outgoing, Progress, QpState, Refused, Service, Side};
+use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service, Side};
 
 /// Bursts in one turn, so that arrivals are not starved.
 const FLUSHES: usize = 8;

@@ -3,7 +3,7 @@
 
 use crate::Errno;
 use crate::room::zeroed;
-use weir_transport::Side;
+use weir_transport::{PACKET_COST, Side};
 use weir_wire::Psn;
 
 /// Packet buffers of an adapter, and bytes of each: enough for a packet of the largest MTU.
@@ -11,8 +11,6 @@ const BUFFERS: usize = 2048;
 const BUFFER_LEN: usize = 4608;
 /// Limit for each side of a QP, in bytes: the largest window of a peer. More cannot be in flight.
 const QUEUE_COST: usize = 512 << 10;
-/// Bytes that a packet counts in a window beyond its length.
-const PACKET_COST: usize = 512;
 
 /// The packet buffers of an adapter. The system allocates their memory when they are first used.
 pub struct HeldPackets {

@@ -2,7 +2,7 @@
 
 use super::{Failure, Requester};
 use crate::config::Config;
-use crate::qp::{InFlight, Limits, Progress};
+use crate::limits::{InFlight, Limits, Progress};
 use crate::quirk::{Dam, Lost};
 use crate::send_queue::SendQueue;
 use crate::{Egress, Host, Instant, QpState};

@@ -1,11 +1,8 @@
 //! A position in the stream of request PSNs, and the distance between two positions.
 
 use crate::config::Config;
-use crate::qp::InFlight;
+use crate::limits::{InFlight, PACKET_COST};
 use crate::send_queue::{Kind, SendSlot};
-
-/// The cost of a packet in a receive buffer beyond its payload, bytes.
-pub(crate) const PACKET_COST: u64 = 512;
 
 /// A packet boundary, counted from the first PSN. It carries running sums, so that the difference of two positions is
 /// the amount in flight between them.
@@ -34,7 +31,7 @@ impl Position {
         let to = self.packet + packets;
         debug_assert!(to <= slot.packets);
         match slot.kind {
-            Kind::Data => self.cost += self.bytes_up_to(slot, to, config) + u64::from(packets) * PACKET_COST,
+            Kind::Data => self.cost += self.bytes_up_to(slot, to, config) + u64::from(packets) * PACKET_COST as u64,
             Kind::Read => {
                 let chunk = config.read_packets;
                 let mut requests = to / chunk - self.packet / chunk;
@@ -42,11 +39,11 @@ impl Position {
                 self.read_bytes += self.bytes_up_to(slot, to, config);
                 self.reads += u64::from(requests);
                 self.extra = self.extra.wrapping_add(requests).wrapping_sub(u32::from(to == slot.packets));
-                self.cost += u64::from(requests) * PACKET_COST;
+                self.cost += u64::from(requests) * PACKET_COST as u64;
             }
             Kind::Atomic | Kind::AtomicWrite => {
                 self.reads += 1;
-                self.cost += PACKET_COST;
+                self.cost += PACKET_COST as u64;
             }
             Kind::Local => self.extra = self.extra.wrapping_sub(1),
         }

@@ -1,8 +1,9 @@
 //! UC and UD queue pairs: the differences from a reliable queue pair.
 
+use super::Qp;
 use crate::requester::Failure;
 use crate::responder::{Fatal, GRH_LEN};
-use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, Qp, QpEvent, QpState, Status};
+use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, QpEvent, QpState};
 use weir_wire::{Packet, Service};
 
 /// Without ACKs nothing would reopen a window: only the egress limits the sender.
@@ -38,7 +39,7 @@ impl Qp {
 
     /// UC: handles a request.
     #[inline(never)]
-    pub(crate) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Handled {
+    pub(super) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Handled {
         // A UD datagram arrives through `handle_datagram`, with its network header.
         if self.config.init.service != Service::Uc {
             return Handled::Done;
@@ -57,7 +58,7 @@ impl Qp {
 
     /// Sends requests; each is complete when its last packet has left.
     #[inline(never)]
-    pub(crate) fn send_unreliable<H: Host, E: Egress>(
+    pub(super) fn send_unreliable<H: Host, E: Egress>(
         &mut self,
         now: Instant,
         host: &mut H,
@@ -101,12 +102,5 @@ impl Qp {
         self.halt(None);
         self.flush(host);
         Handled::Done
-    }
-
-    /// Completes all sends as flushed.
-    pub(crate) fn flush_sends<H: Host>(&mut self, host: &mut H) {
-        while !self.send_queue.is_empty() {
-            self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);
-        }
     }
 }

@@ -1,0 +1,66 @@
+//! Arriving packets: which of the state machines takes each, and in which QP states.
+
+use super::Qp;
+use crate::config::Class;
+use crate::{Handled, Host, Instant, QpEvent, QpState};
+use weir_wire::Packet;
+
+impl Qp {
+    /// Takes a packet with a correct ICRC and this QP as its destination.
+    #[inline]
+    pub fn handle_packet<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
+        let opcode = packet.headers.bth.opcode;
+        if opcode.service() != self.config.init.service {
+            return Handled::Done;
+        }
+        if !self.config.is_reliable() {
+            return self.handle_unreliable(packet, host);
+        }
+        if opcode.is_response() {
+            return self.handle_response(now, packet, host);
+        }
+        if self.config.class() != Class::XrcInitiator {
+            return self.handle_request(now, packet, host);
+        }
+        Handled::Done
+    }
+
+    fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
+        match self.config.state {
+            // IBTA 10.3.1: requests are dropped before RTR.
+            QpState::Reset | QpState::Init => return Handled::Done,
+            QpState::Error => {
+                self.responder.refuse_again(packet.headers.bth.psn);
+                return Handled::Done;
+            }
+            QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
+            _ => {}
+        }
+        match self.responder.handle(now, packet, &self.config, &mut self.recv_queue, host) {
+            Ok(handled) => handled,
+            Err(fatal) => {
+                self.fail_response(fatal, host);
+                Handled::Done
+            }
+        }
+    }
+
+    fn handle_response<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
+        if !matches!(self.config.state, QpState::Rts | QpState::Sqd) {
+            return Handled::Done;
+        }
+        let Qp { config, send_queue, requester, completer, .. } = self;
+        match completer.handle(now, packet, config, requester, send_queue, host) {
+            Ok(handled) => {
+                if self.draining {
+                    self.check_drained(host);
+                }
+                handled
+            }
+            Err(failure) => {
+                self.fail(failure, host);
+                Handled::Done
+            }
+        }
+    }
+}
