@@ -3,9 +3,9 @@
 //! Host n has the address 10.x.y.z, where xyz is n + 1; time begins in 1970. Packets that the adapter or its own link
 //! loses have a comment. Payload without contents is zeros.
 
+use crate::ids::HostId;
 use crate::observe::Loss;
 use crate::packet::SimPacket;
-use crate::qp::HostId;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

@@ -49,8 +49,8 @@
 
 mod adapter;
 mod capture;
-mod events;
 mod host;
+mod ids;
 mod link;
 mod memory;
 mod network;
@@ -60,9 +60,9 @@ mod qp;
 mod queue;
 mod simulation;
 
+pub use ids::{HostId, Node, QpId, SwitchId};
 pub use link::Link;
 pub use memory::{Backing, Paging, Region};
-pub use network::{Node, SwitchId};
 pub use observe::{Counts, Loss, PacketEvent, Seen, Trace};
-pub use qp::{HostId, QpId, QpSetup};
+pub use qp::QpSetup;
 pub use simulation::{App, Done, NullApp, Simulation};

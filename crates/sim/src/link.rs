@@ -1,6 +1,6 @@
 //! Links: rate, latency, loss. Each direction is a pipe, which packets leave in the order in which they entered.
 
-use crate::network::Node;
+use crate::ids::Node;
 use crate::packet::SimPacket;
 use std::collections::VecDeque;
 use std::time::Duration;

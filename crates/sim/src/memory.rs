@@ -1,7 +1,7 @@
 //! A host's memory: regions with or without contents, the presence of their pages, and the page faults under way.
 
+use crate::ids::HostId;
 use crate::packet::Payload;
-use crate::qp::HostId;
 use std::ops::Range;
 use std::time::Duration;
 use weir_transport::{AtomicOp, Chance, Denied, Instant, PageFaults, Sge, Side};

@@ -1,31 +1,8 @@
 //! The network between hosts: switches, and the routes through them.
 
+use crate::ids::{HostId, Node, SwitchId};
 use crate::link::{Link, Pipe};
-use crate::qp::HostId;
 use std::collections::VecDeque;
-
-/// Identifies a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SwitchId(pub u32);
-
-/// An end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Node {
-    Host(HostId),
-    Switch(SwitchId),
-}
-
-impl From<HostId> for Node {
-    fn from(host: HostId) -> Node {
-        Node::Host(host)
-    }
-}
-
-impl From<SwitchId> for Node {
-    fn from(switch: SwitchId) -> Node {
-        Node::Switch(switch)
-    }
-}
 
 /// A store-and-forward switch.
 #[derive(Debug)]

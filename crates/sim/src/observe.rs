@@ -1,7 +1,6 @@
 //! Observation of each packet as it leaves, arrives or is lost, and packet counts.
 
-use crate::network::Node;
-use crate::qp::{HostId, QpId};
+use crate::ids::{HostId, Node, QpId};
 use std::cell::RefCell;
 use std::ops::AddAssign;
 use std::rc::Rc;

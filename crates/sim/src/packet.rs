@@ -1,6 +1,6 @@
 //! A packet in flight: headers, and payload bytes only if the memory has contents.
 
-use crate::qp::{HostId, QpId};
+use crate::ids::{HostId, QpId};
 use weir_wire::{Headers, ICRC_LEN, Packet};
 
 /// Zeros as payload without contents, of the maximum length of a packet.

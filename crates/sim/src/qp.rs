@@ -1,5 +1,6 @@
 //! A queue pair in its host: the adapter's state of it, in addition to that of the protocol.
 
+use crate::ids::HostId;
 use crate::packet::SimPacket;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,18 +9,6 @@ use weir_transport::{
     Access, AttrMask, Host, Instant, Mtu, Profile, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Service, Tuning,
 };
 use weir_wire::RnrTimer;
-
-/// Identifies a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub u32);
-
-/// Identifies a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QpId {
-    pub host: HostId,
-    /// QP number, 24 bits.
-    pub num: u32,
-}
 
 /// Attributes of a connection (RC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Future events, ordered by time; events of the same time in the order in which they were added.
 
-use crate::qp::{HostId, QpId};
+use crate::ids::{HostId, QpId};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use weir_transport::Instant;

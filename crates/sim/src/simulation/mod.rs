@@ -1,14 +1,17 @@
 //! The simulation: its parts, and the calls that drive it.
 
+mod events;
+
 use crate::adapter::Report;
 use crate::capture::Capture;
 use crate::host::HostState;
+use crate::ids::{HostId, Node, QpId, SwitchId};
 use crate::link::Link;
 use crate::memory::{Backing, Paging, Region};
-use crate::network::{Network, Node, SwitchId};
+use crate::network::Network;
 use crate::observe::{Counts, Seen};
 use crate::packet::Payload;
-use crate::qp::{HostId, QpId, QpSetup, SimQp};
+use crate::qp::{QpSetup, SimQp};
 use crate::queue::{Event, Queue};
 use std::collections::VecDeque;
 use std::io;

@@ -1,12 +1,11 @@
 //! Handling of the events of a simulation.
 
+use super::Simulation;
+use crate::ids::{HostId, Node, QpId, SwitchId};
 use crate::link::Link;
-use crate::network::{Node, SwitchId};
 use crate::observe::{Loss, PacketEvent, Seen};
 use crate::packet::{Payload, SimPacket};
-use crate::qp::{HostId, QpId};
 use crate::queue::Event;
-use crate::simulation::Simulation;
 use weir_capture::Direction;
 use weir_transport::{Chance, Handled, Instant, Side};
 use weir_wire::{Aeth, Headers};
