@@ -1,7 +1,6 @@
 //! Address handles: destinations of datagrams, resolved once at creation.
 
 use crate::Errno;
-use crate::adapter::Adapter;
 use crate::context::Pd;
 use crate::room::with_room;
 use crate::route::Route;
@@ -34,7 +33,7 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
-        let adapter: &Adapter = &self.pd.context.adapter;
+        let adapter = &self.pd.context.adapter;
         if adapter.is_ours() {
             adapter.addresses.remove(self.number);
             self.pd.detach();

@@ -230,7 +230,8 @@ fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region,
         return Err(Errno(libc::EOPNOTSUPP));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
-    let registered = Registered::new(adapter, (region.addr, region.len), writable, huge)?;
+    let registered =
+        Registered::new(&adapter.device.name, || adapter.resolver(), (region.addr, region.len), writable, huge)?;
     Ok((Region { paged: Some(registered.paged()), ..region }, Backing::OnDemand(registered)))
 }
 

@@ -4,7 +4,7 @@ mod sync {
     pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 }
 
-#[path = "../src/polling.rs"]
+#[path = "../src/pace/polling.rs"]
 mod polling;
 
 use loom::sync::atomic::{AtomicBool, Ordering};

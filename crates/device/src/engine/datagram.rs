@@ -1,6 +1,5 @@
 //! Datagrams (UD): one QP sends to many peers, and receives from any peer.
 
-use crate::adapter::Adapter;
 use crate::engine::host::QpHost;
 use crate::engine::parked::{DATAGRAMS, Parked};
 use crate::engine::peer::{PeerId, State};
@@ -11,6 +10,7 @@ use crate::memory::region::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::QpFaults;
 use crate::route::Route;
+use crate::shared::state::AdapterState;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_link::{Arrival, Outbox};
@@ -39,7 +39,7 @@ struct Staged<'a> {
 
 impl Engine {
     /// Sends the datagrams of a QP. Returns whether it has more than the outbox holds.
-    pub(super) fn transmit_datagrams(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
+    pub(super) fn transmit_datagrams(&mut self, adapter: &AdapterState, index: u16, now: Instant) -> bool {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return false };
         let routes = adapter.addresses.read();
         let mut served = std::mem::take(&mut self.served);

@@ -3,11 +3,11 @@
 //! This process may have been off its core for longer than its timeouts. Packets that it waited for are then in its
 //! sockets, so these are emptied before any peer is found to have been silent.
 
-use crate::adapter::Adapter;
 use crate::clock;
 use crate::engine::Engine;
 use crate::engine::faulted::PAGES;
 use crate::engine::host::QpHost;
+use crate::shared::state::AdapterState;
 use weir_link::SILENT_CALLS;
 use weir_transport::{Instant, Side};
 
@@ -16,7 +16,7 @@ const CATCH_UP: usize = 4096;
 
 impl Engine {
     /// Does what is due by `now`. Returns the current time, which may be later.
-    pub(super) fn handle_deadlines(&mut self, adapter: &Adapter, now: Instant) -> Instant {
+    pub(super) fn handle_deadlines(&mut self, adapter: &AdapterState, now: Instant) -> Instant {
         let mut caught_up = false;
         while let Some(index) = self.timers.pop_due(now.0) {
             if index == PAGES {
@@ -43,7 +43,7 @@ impl Engine {
     /// Does what was due before late pages came: an RNR NAK that was due before them leaves before them.
     #[cold]
     #[inline(never)]
-    pub(super) fn handle_earlier(&mut self, adapter: &Adapter, now: Instant) {
+    pub(super) fn handle_earlier(&mut self, adapter: &AdapterState, now: Instant) {
         let mut caught_up = false;
         while let Some(index) = self.timers.pop_due(now.0) {
             self.expire(adapter, index, now, &mut caught_up);
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// A QP's deadline has passed.
-    fn expire(&mut self, adapter: &Adapter, index: u16, now: Instant, caught_up: &mut bool) {
+    fn expire(&mut self, adapter: &AdapterState, index: u16, now: Instant, caught_up: &mut bool) {
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.deadline = u64::MAX;
         if entry.retired.is_some_and(|until| until <= now) {
@@ -79,7 +79,7 @@ impl Engine {
 
     /// Handles everything that is in the sockets.
     #[cold]
-    fn catch_up(&mut self, adapter: &Adapter, now: Instant) {
+    fn catch_up(&mut self, adapter: &AdapterState, now: Instant) {
         let mut empty = 0;
         for _ in 0..CATCH_UP {
             empty = if self.receive(adapter, now) == 0 { empty + 1 } else { 0 };

@@ -1,15 +1,15 @@
 //! Failing: the last step of the engine of an adapter that has failed, after which no completion is outstanding.
 
-use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
-use crate::failure::catch_panic;
 use crate::memory::region::Cached;
+use crate::os::panics::catch_panic;
+use crate::shared::state::AdapterState;
 use weir_transport::Side;
 
 impl Engine {
     /// Moves every QP to the error state and flushes its work requests.
-    pub fn fail(&mut self, adapter: &Adapter) {
+    pub fn fail(&mut self, adapter: &AdapterState) {
         // Completions of a turn that did not end.
         catch_panic(|| self.done.publish());
         for index in self.table.indices() {

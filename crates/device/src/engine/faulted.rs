@@ -1,12 +1,12 @@
 //! Network page faults in the engine: packets that wait for pages, and their handling when the pages are there.
 
-use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
 use crate::engine::table::INDICES;
 use crate::memory::copy;
 use crate::paging::held::HeldPackets;
 use crate::paging::invalidate;
+use crate::shared::state::AdapterState;
 use weir_link::Iovec;
 use weir_transport::{Handled, Instant, Side};
 use weir_wire::{Packet, Psn};
@@ -54,7 +54,7 @@ impl Engine {
     /// Continues the QPs with resolved pages, and those with pages that will never be there.
     #[cold]
     #[inline(never)]
-    pub(super) fn continue_resolved(&mut self, adapter: &Adapter, now: Instant) {
+    pub(super) fn continue_resolved(&mut self, adapter: &AdapterState, now: Instant) {
         if adapter.resolves_late() {
             self.handle_earlier(adapter, now);
         }
@@ -75,7 +75,7 @@ impl Engine {
         self.resolved = resolved;
     }
 
-    fn page_resolved(&mut self, adapter: &Adapter, index: u16, side: Side, now: Instant) {
+    fn page_resolved(&mut self, adapter: &AdapterState, index: u16, side: Side, now: Instant) {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
         let mut protocol = shared.lock();
         protocol.page_resolved(now, side);

@@ -1,11 +1,11 @@
 //! Port 4791, to which foreign adapters send: one process of a network namespace holds it and hands packets over to
 //! the others.
 
-use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
 use crate::relay::message;
+use crate::shared::state::AdapterState;
 use crate::slot::{is_used, slot_of};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -103,7 +103,7 @@ impl Foreign {
 
 impl Engine {
     /// A UD QP is ready to receive from any adapter.
-    pub fn expect_foreign_senders(&mut self, adapter: &Adapter, now: Instant) {
+    pub fn expect_foreign_senders(&mut self, adapter: &AdapterState, now: Instant) {
         self.foreign.schedule_listening(now);
         self.foreign_turn(adapter, now);
     }
@@ -111,14 +111,14 @@ impl Engine {
     /// The state of a peer is not known yet. A foreign adapter may send before it is recognized as one, and a closed
     /// port would end its attempts by an ICMP error. There is only one try, so that a process with Weir peers only
     /// never wakes up for the port.
-    pub(super) fn expect_foreign(&mut self, adapter: &Adapter) {
+    pub(super) fn expect_foreign(&mut self, adapter: &AdapterState) {
         if self.foreign.holder.is_none() {
             self.try_to_hold(adapter);
         }
     }
 
     /// Tries to become the holder if a try is due.
-    pub(super) fn foreign_turn(&mut self, adapter: &Adapter, now: Instant) {
+    pub(super) fn foreign_turn(&mut self, adapter: &AdapterState, now: Instant) {
         if self.foreign.resume.is_some_and(|due| due <= now) {
             self.foreign.resume = None;
             self.watch_incoming(adapter);
@@ -130,7 +130,7 @@ impl Engine {
         self.try_to_hold(adapter);
     }
 
-    fn try_to_hold(&mut self, adapter: &Adapter) {
+    fn try_to_hold(&mut self, adapter: &AdapterState) {
         let name = &adapter.device.name;
         let holder = match Holder::claim() {
             Ok(holder) => holder,
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Takes packets that the holder of port 4791 handed over; returns the number of messages and ended connections.
-    pub(super) fn receive_handed_over(&mut self, adapter: &Adapter, now: Instant) -> usize {
+    pub(super) fn receive_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         for count in 0..MESSAGES {
             match self.slot.incoming.receive(&mut self.inbox.bytes) {
                 Received::Message { len, user } => {
@@ -184,7 +184,7 @@ impl Engine {
         MESSAGES
     }
 
-    fn deliver_handed_over(&mut self, adapter: &Adapter, len: usize, user: u32, now: Instant) {
+    fn deliver_handed_over(&mut self, adapter: &AdapterState, len: usize, user: u32, now: Instant) {
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         for arrival in message::packets(&inbox.bytes[..len]) {
             if self.slot.incoming.believes(user, arrival.from.ip(), now) {
@@ -196,7 +196,7 @@ impl Engine {
     }
 
     /// Accepts a connection of the holder. Whether there was one.
-    fn accept_holder(&mut self, adapter: &Adapter, now: Instant) -> bool {
+    fn accept_holder(&mut self, adapter: &AdapterState, now: Instant) -> bool {
         if self.foreign.resume.is_some() {
             return false;
         }
@@ -221,7 +221,7 @@ impl Engine {
         true
     }
 
-    fn watch_incoming(&self, adapter: &Adapter) {
+    fn watch_incoming(&self, adapter: &AdapterState) {
         if let Err(error) = adapter.pace.watch(self.slot.incoming.as_raw_fd()) {
             tracing::warn!("{}: packets of foreign adapters may be late: {error}", adapter.device.name);
         }
@@ -229,7 +229,7 @@ impl Engine {
 }
 
 /// Closes a connection and stops watching it.
-fn end(adapter: &Adapter, link: Link) {
+fn end(adapter: &AdapterState, link: Link) {
     adapter.forget_socket(link.as_raw_fd());
     drop(link);
 }
@@ -237,6 +237,7 @@ fn end(adapter: &Adapter, link: Link) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::Adapter;
     use crate::clock;
     use crate::engine::Turn;
     use crate::slot::Slot;

@@ -15,7 +15,6 @@ mod introduce;
 pub mod multicast;
 mod order;
 mod overflow;
-pub mod pace;
 pub mod parked;
 mod peer;
 mod peers;
@@ -23,12 +22,10 @@ pub mod quirks;
 mod receive;
 mod staging;
 mod table;
-pub mod thread;
 mod timers;
 mod transmit;
 mod unbound_peers;
 
-use crate::adapter::Adapter;
 use crate::config::{Config, Icrc};
 use crate::hello::{self, Hello};
 use crate::interfaces::DeviceInfo;
@@ -37,6 +34,7 @@ use crate::paging::held::HeldPackets;
 use crate::proof::Secret;
 use crate::route::Route;
 use crate::shared::qp::QpShared;
+use crate::shared::state::AdapterState;
 use crate::slot::{self, FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use crate::{Errno, carrier, clock};
@@ -215,7 +213,7 @@ impl Engine {
     }
 
     /// Removes a QP. It acknowledges duplicates for 300 ms more: the peer may have missed its last ACK.
-    pub fn remove_qp(&mut self, adapter: &Adapter, num: u32, opened: Opened) {
+    pub fn remove_qp(&mut self, adapter: &AdapterState, num: u32, opened: Opened) {
         let Some(index) = self.table.index(num) else { return };
         if !adapter.condition.works() {
             self.table.remove(index);
@@ -238,7 +236,15 @@ impl Engine {
 
     /// Binds a QP to a route. With `rq_psn`, a new connection begins, and the first packet from the peer carries this
     /// PSN.
-    pub fn connect(&mut self, adapter: &Adapter, num: u32, route: Route, dest: u32, rq_psn: Option<Psn>, now: Instant) {
+    pub fn connect(
+        &mut self,
+        adapter: &AdapterState,
+        num: u32,
+        route: Route,
+        dest: u32,
+        rq_psn: Option<Psn>,
+        now: Instant,
+    ) {
         let Some(index) = self.table.index(num) else { return };
         let key = (route.local, route.remote, FIRST_PORT + slot_of(dest));
         if rq_psn.is_none() && entry_peer(&self.table, index).is_some_and(|peer| self.peers.get(peer).key() == key) {
@@ -270,7 +276,7 @@ impl Engine {
     }
 
     /// A connected QP will send, and `psn` is its first PSN: with that, too, its peer can prove itself.
-    pub fn send_from(&mut self, adapter: &Adapter, num: u32, psn: Psn, now: Instant) {
+    pub fn send_from(&mut self, adapter: &AdapterState, num: u32, psn: Psn, now: Instant) {
         let Some(index) = self.table.index(num) else { return };
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.connection.send_from(psn);
@@ -296,7 +302,7 @@ impl Engine {
     }
 
     /// One turn. Whether there was work.
-    pub fn turn(&mut self, adapter: &Adapter, turn: Turn) -> bool {
+    pub fn turn(&mut self, adapter: &AdapterState, turn: Turn) -> bool {
         if !adapter.condition.works() {
             return false;
         }
@@ -341,9 +347,9 @@ impl Engine {
         worked
     }
 
-    fn answer_doorbells(&mut self, adapter: &Adapter) -> bool {
+    fn answer_doorbells(&mut self, adapter: &AdapterState) -> bool {
         let mut rung = std::mem::take(&mut self.rung);
-        adapter.take_doorbells(&mut rung);
+        adapter.doorbells.take(&mut rung);
         for num in &rung {
             if let Some(index) = self.table.index(*num) {
                 if let Some(entry) = self.table.get_mut(index) {
@@ -369,7 +375,7 @@ impl Engine {
         self.lazy = lazy;
     }
 
-    fn next_deadline(&self, adapter: &Adapter) -> Option<u64> {
+    fn next_deadline(&self, adapter: &AdapterState) -> Option<u64> {
         let next = [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()];
         next.into_iter().chain([adapter.cqs.moderated.next()]).flatten().min()
     }

@@ -2,11 +2,11 @@
 //! adapters do. The kernel gives a copy to each process that has joined the group, and the engine to each attached QP.
 
 use crate::Errno;
-use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
 use crate::limits::LIMITS;
+use crate::shared::state::AdapterState;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use weir_link::Arrival;
@@ -44,7 +44,7 @@ impl Groups {
 impl Engine {
     /// Attaches a QP to a group, if it is not attached yet. ENOMEM beyond `LIMITS.max_groups`; EADDRINUSE where another
     /// socket has port 4791 exclusively; other errors of the kernel for the membership.
-    pub fn attach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
+    pub fn attach(&mut self, adapter: &AdapterState, num: u32, address: IpAddr) -> Result<(), Errno> {
         let index = self.table.index(num).ok_or(Errno(libc::EINVAL))?;
         if let Some(group) = self.groups.find(address) {
             if !group.members.contains(&index) {
@@ -65,7 +65,7 @@ impl Engine {
     }
 
     /// Detaches a QP from a group. EINVAL if it is not attached.
-    pub fn detach(&mut self, adapter: &Adapter, num: u32, address: IpAddr) -> Result<(), Errno> {
+    pub fn detach(&mut self, adapter: &AdapterState, num: u32, address: IpAddr) -> Result<(), Errno> {
         let refused = Errno(libc::EINVAL);
         let index = self.table.index(num).ok_or(refused)?;
         let members = &mut self.groups.find(address).ok_or(refused)?.members;
@@ -83,7 +83,7 @@ impl Engine {
     }
 
     /// Detaches a QP from all its groups.
-    pub fn detach_all(&mut self, adapter: &Adapter, num: u32) {
+    pub fn detach_all(&mut self, adapter: &AdapterState, num: u32) {
         let Some(index) = self.table.index(num) else { return };
         let of = |group: &&Group| group.members.contains(&index);
         while let Some(address) = self.groups.0.iter().find(of).map(|group| group.address) {
@@ -94,7 +94,7 @@ impl Engine {
     /// Delivers a datagram to the QPs of its group. It always has an ICRC and comes to port 4791.
     pub(super) fn deliver_to_group(
         &mut self,
-        adapter: &Adapter,
+        adapter: &AdapterState,
         arrival: &Arrival,
         (position, datagram): (usize, &[u8]),
         now: Instant,
@@ -126,13 +126,13 @@ impl Engine {
     }
 
     /// Whether the QP itself has sent the packet: its QPN is unique in this network namespace.
-    fn is_own(&self, adapter: &Adapter, packet: &Packet<'_>, arrival: &Arrival, num: u32) -> bool {
+    fn is_own(&self, adapter: &AdapterState, packet: &Packet<'_>, arrival: &Arrival, num: u32) -> bool {
         packet.headers.get::<weir_wire::Deth>().is_some_and(|deth| deth.src_qp.get() & 0xff_ffff == num)
             && arrival.from.port() == super::own_port(&self.slot)
             && adapter.watch.has(arrival.from.ip())
     }
 
-    fn leave(&mut self, adapter: &Adapter, address: IpAddr) {
+    fn leave(&mut self, adapter: &AdapterState, address: IpAddr) {
         if let Some(position) = self.groups.0.iter().position(|group| group.address == address) {
             let group = self.groups.0.swap_remove(position);
             adapter.forget_socket(group.membership);

@@ -1,14 +1,14 @@
 //! CQ overflow: the QPs that complete to the CQ go to the error state.
 
-use crate::adapter::Adapter;
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
+use crate::shared::state::AdapterState;
 use std::sync::atomic::Ordering;
 use weir_transport::{AttrMask, Host, Instant, QpAttr, QpEvent, QpState, Side};
 
 impl Engine {
     /// Moves the QPs of overflowed CQs to the error state, each with an event (IBTA 11.6.3.2).
-    pub(super) fn fail_overflown(&mut self, adapter: &Adapter, now: Instant) {
+    pub(super) fn fail_overflown(&mut self, adapter: &AdapterState, now: Instant) {
         if !adapter.cqs.overflown.load(Ordering::Relaxed) || !adapter.cqs.overflown.swap(false, Ordering::AcqRel) {
             return;
         }

@@ -1,43 +1,9 @@
-//! The state that an adapter with flaws keeps for all its QPs: the fault notifier, and the count of their outstanding
-//! READs. An ideal adapter has neither.
+//! The fault notifier of an adapter with flaws, and the wake-up of QPs that wait for READ credits. An ideal adapter has
+//! neither.
 
-use crate::adapter::Adapter;
 use crate::engine::Engine;
-use std::sync::{Mutex, MutexGuard, Weak};
-use weir_transport::{FaultNotifier, Instant, Outstanding, Profile, ResponderFaults, Side};
-
-/// A limit of the READs and atomics of all QPs together. The holder of the engine takes credits; ending a QP returns
-/// them.
-pub struct Reads {
-    credits: Mutex<Outstanding>,
-    adapter: Weak<Adapter>,
-}
-
-impl Reads {
-    /// `None` where the profile has no such limit.
-    pub fn new(profile: &Profile, adapter: Weak<Adapter>) -> Option<Reads> {
-        let limit = profile.outstanding_reads?;
-        Some(Reads { credits: Mutex::new(Outstanding::new(Some(limit))), adapter })
-    }
-
-    /// Takes one READ credit, if there is one.
-    pub fn take(&self) -> bool {
-        self.credits().take()
-    }
-
-    /// Returns `count` credits. QPs that waited for a credit try again.
-    pub fn give_back(&self, count: u32) {
-        if self.credits().give_back(count)
-            && let Some(adapter) = self.adapter.upgrade()
-        {
-            adapter.schedule_resolved();
-        }
-    }
-
-    fn credits(&self) -> MutexGuard<'_, Outstanding> {
-        self.credits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
+use crate::shared::state::AdapterState;
+use weir_transport::{FaultNotifier, Instant, Profile, ResponderFaults, Side};
 
 /// Whether page faults may make peers repeat all that they have under way.
 pub(super) fn makes_peers_repeat(profile: &Profile) -> bool {
@@ -53,7 +19,7 @@ impl Engine {
     /// Leaves in `resolved` the sides that are notified now: requesters may be notified later. When to look again.
     pub(super) fn notify_due(
         &mut self,
-        adapter: &Adapter,
+        adapter: &AdapterState,
         now: Instant,
         resolved: &mut Vec<(u32, Side)>,
     ) -> Option<u64> {

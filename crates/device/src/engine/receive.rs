@@ -1,6 +1,5 @@
 //! Arrivals: the QP of each packet, the checks of address and ICRC, and the call of the protocol.
 
-use crate::adapter::Adapter;
 use crate::engine::connection::Link;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
@@ -8,6 +7,7 @@ use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::{Engine, index_in};
 use crate::hello::MAGIC;
 use crate::shared::qp::QpShared;
+use crate::shared::state::AdapterState;
 use crate::stat::sheet;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const IDS_OF_WEIR: u16 = 128;
 
 impl Engine {
     /// Handles what has arrived. Returns the number of buffers.
-    pub(super) fn receive(&mut self, adapter: &Adapter, now: Instant) -> usize {
+    pub(super) fn receive(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         let arrived = self.carrier.receive(&mut self.inbox).unwrap_or(0);
         if arrived == 0 {
             return self.receive_seldom(adapter, now);
@@ -43,14 +43,14 @@ impl Engine {
 
     /// The carrier has received nothing: looks at the slot's socket now and then; each turn does that where packets
     /// are expected.
-    fn receive_seldom(&mut self, adapter: &Adapter, now: Instant) -> usize {
+    fn receive_seldom(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         // The system call usually finds nothing.
         self.empty_receives = self.empty_receives.wrapping_add(1);
         let leave = self.expects_handed_over(now) || !self.empty_receives.is_multiple_of(64);
         if leave { 0 } else { self.receive_handed_over(adapter, now) }
     }
 
-    pub(super) fn deliver(&mut self, adapter: &Adapter, inbox: &Inbox, arrival: &Arrival, now: Instant) {
+    pub(super) fn deliver(&mut self, adapter: &AdapterState, inbox: &Inbox, arrival: &Arrival, now: Instant) {
         let mut rest = inbox.datagrams(arrival).enumerate();
         // An ACK ends a burst only because of its length: it acknowledges requests that came before those that it
         // follows, and programs may expect that order. So it is handled first, unless other responses are in the

@@ -1,12 +1,12 @@
 //! Departures: the ready QPs take turns until they have sent everything or their peers' windows are full.
 
-use crate::adapter::Adapter;
 use crate::engine::connection::Link;
 use crate::engine::host::QpHost;
 use crate::engine::peer::{Peer, PeerId};
 use crate::engine::staging::Staging;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
+use crate::shared::state::AdapterState;
 use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service, Side};
 
 /// Bursts in one turn, so that arrivals are not starved.
@@ -14,7 +14,7 @@ const FLUSHES: usize = 8;
 
 impl Engine {
     /// Sends what is ready. Whether anything was sent.
-    pub(super) fn transmit(&mut self, adapter: &Adapter, now: Instant) -> bool {
+    pub(super) fn transmit(&mut self, adapter: &AdapterState, now: Instant) -> bool {
         let mut flushes = 0;
         let mut sent = false;
         while let Some(index) = self.ready.pop_front() {
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     /// Keeps failed sends for the log, which another thread writes.
-    fn note_send_errors(&mut self, adapter: &Adapter) {
+    fn note_send_errors(&mut self, adapter: &AdapterState) {
         let mut any = false;
         while let Some(error) = self.carrier.take_send_error() {
             adapter.send_errors.note(error);
@@ -51,7 +51,7 @@ impl Engine {
     }
 
     /// Returns whether the QP has more to send than the outbox holds.
-    fn transmit_one(&mut self, adapter: &Adapter, index: u16, now: Instant) -> bool {
+    fn transmit_one(&mut self, adapter: &AdapterState, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
         entry.ready = false;
         let shared = entry.shared.clone();
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// Flushes what is posted to a QP in the error state that has no peer.
-    fn flush_queues(&mut self, adapter: &Adapter, index: u16, protocol: &mut weir_transport::Qp, now: Instant) {
+    fn flush_queues(&mut self, adapter: &AdapterState, index: u16, protocol: &mut weir_transport::Qp, now: Instant) {
         struct DiscardEgress;
         impl weir_transport::Egress for DiscardEgress {
             fn push(&mut self, _: &weir_transport::Outgoing<'_>) -> Result<(), weir_transport::Refused> {

@@ -9,7 +9,7 @@ mod faults;
 pub(crate) mod held;
 pub mod invalidate;
 mod populate;
-mod prefetch;
+pub(crate) mod prefetch;
 mod region;
 mod register;
 mod resolver;

@@ -1,10 +1,11 @@
 //! Registration of on-demand memory: no page is populated, and none need be present yet.
 
 use crate::Errno;
-use crate::adapter::Adapter;
+use crate::os::inside::is_inside;
 use crate::paging::counters::{self, Pair};
 use crate::paging::invalidate;
 use crate::paging::region::{ADDRESS_SPACE, OnDemand, Paged};
+use crate::paging::resolver::Resolver;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,15 +16,21 @@ impl Registered {
     /// Registers a range of address and length; the whole address space for 0 and `u64::MAX`. EINVAL for an
     /// impossible length or, where `huge` promises huge pages, for memory without them; ENOMEM without memory for its
     /// table; EAGAIN if no thread can be started.
-    pub fn new(adapter: &Arc<Adapter>, range: (u64, u64), writable: bool, huge: bool) -> Result<Registered, Errno> {
+    pub fn new(
+        device: &str,
+        resolver: impl FnOnce() -> Result<Arc<Resolver>, Errno>,
+        range: (u64, u64),
+        writable: bool,
+        huge: bool,
+    ) -> Result<Registered, Errno> {
         let (addr, len) = range;
         let implicit = addr == 0 && len == u64::MAX;
         let possible = len > 0 && len <= ADDRESS_SPACE && addr.checked_add(len).is_some();
         if !(implicit || possible) || (huge && (implicit || !is_huge(addr))) {
             return Err(Errno(libc::EINVAL));
         }
-        let resolver = adapter.resolver()?;
-        let counters = Pair::new(counters::of_device(&adapter.device.name));
+        let resolver = resolver()?;
+        let counters = Pair::new(counters::of_device(device));
         let region = OnDemand::new(addr, len, writable, counters, resolver).ok_or(Errno(libc::ENOMEM))?;
         let region = Arc::new(region);
         invalidate::enter(&region)?;
@@ -45,7 +52,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         invalidate::leave(&self.0);
         self.0.resolver.cancel(&self.0);
-        if Adapter::is_inside() {
+        if is_inside() {
             // A memory hook of the program called this from within an engine turn, which may be reading the table: it
             // is leaked.
             std::mem::forget(self.0.clone());

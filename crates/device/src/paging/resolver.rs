@@ -11,9 +11,9 @@
 mod late;
 
 use crate::Errno;
-use crate::engine::thread::with_signals_blocked;
-use crate::failure::catch_panic;
 use crate::memory::mask;
+use crate::os::panics::catch_panic;
+use crate::os::threads::with_signals_blocked;
 use crate::paging::faults::QpFaults;
 use crate::paging::populate::{PopulateError, fetch, populate_and_enter};
 use crate::paging::region::OnDemand;

@@ -1,6 +1,9 @@
-//! What the handles of objects and the engine share. Nothing here refers to a handle, to a context or to the adapter:
-//! a handle keeps these alive, and the engine refers to them only.
+//! What the handles of objects and the engine share. Nothing here refers to a handle, to a context or to the engine:
+//! handles keep these alive, and the engine refers to nothing else of the objects.
 
+pub mod condition;
 pub mod cq;
 pub mod qp;
+pub mod reads;
 pub mod srq;
+pub mod state;

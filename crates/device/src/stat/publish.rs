@@ -4,9 +4,9 @@
 
 use crate::Errno;
 use crate::cancel::Uncancelled;
-use crate::engine::thread::with_signals_blocked;
-use crate::failure::catch_panic;
 use crate::fork;
+use crate::os::panics::catch_panic;
+use crate::os::threads::with_signals_blocked;
 use crate::paging::counters::{self, Values};
 use crate::per_process::{OnceInherited, PerProcess};
 use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};

@@ -3,8 +3,8 @@
 //! is closed, and the kernel releases all waiting threads.
 
 use crate::Errno;
-use crate::engine::thread::with_signals_blocked;
-use crate::failure::watched;
+use crate::os::panics::watched;
+use crate::os::threads::with_signals_blocked;
 use crate::userfault::sys::{Event, Userfaultfd};
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,8 +4,11 @@
 //! sockets alone (waking it for each packet would cost the poller its core) and only checks at intervals whether the
 //! program still polls.
 
-use crate::polling::{Polling, TICK};
-use crate::yield_backoff::YieldBackoff;
+mod polling;
+mod yield_backoff;
+
+use crate::pace::polling::{Polling, TICK};
+use crate::pace::yield_backoff::YieldBackoff;
 use crate::{Errno, clock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -327,7 +330,7 @@ fn drain(descriptor: &OwnedFd) {
 
 #[cfg(test)]
 mod tests {
-    use crate::polling::{POLLER_AFTER, Polling};
+    use crate::pace::polling::{POLLER_AFTER, Polling};
 
     /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
     fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {

@@ -9,45 +9,12 @@
 //! released. A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): it fails in the current or next
 //! turn.
 
-use crate::adapter::{self, Adapter};
+use crate::AsyncEvent;
+use crate::adapter::{Adapter, registry};
 use crate::engine::Engine;
-use crate::{AsyncEvent, adapter::inside};
+use crate::os::inside::inside;
+use crate::os::panics::{Failed, catch_panic};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
-
-/// Whether an adapter works.
-pub struct Condition(AtomicU8);
-
-const WORKS: u8 = 0;
-/// It fails as soon as the engine is free.
-const MARKED: u8 = 1;
-const FAILED: u8 = 2;
-
-/// The panic payload for a caller if its adapter has already failed because of the panic.
-pub struct Failed;
-
-impl Condition {
-    /// It works.
-    pub fn new() -> Condition {
-        Condition(AtomicU8::new(WORKS))
-    }
-
-    /// Whether it works.
-    #[inline]
-    pub fn works(&self) -> bool {
-        self.0.load(Ordering::Acquire) == WORKS
-    }
-
-    /// It must fail.
-    pub fn mark_failed(&self) {
-        let _ = self.0.compare_exchange(WORKS, MARKED, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    #[inline]
-    fn is_marked_failed(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == MARKED
-    }
-}
 
 impl Adapter {
     /// Runs work with the engine, which this thread holds. After a panic in it the adapter has failed.
@@ -66,7 +33,7 @@ impl Adapter {
     /// Makes the adapter fail, once; this thread holds the engine.
     #[cold]
     fn fail(&self, engine: &mut Engine) {
-        if self.condition.0.swap(FAILED, Ordering::AcqRel) == FAILED {
+        if !self.condition.fail() {
             return;
         }
         let name = &self.device.name;
@@ -82,31 +49,11 @@ impl Adapter {
     }
 }
 
-/// A panic occurred outside of an engine, in an entry point of the library or on one of its threads. It is unknown
-/// what state it has damaged, so all adapters of the process fail.
-pub fn panicked() {
-    for adapter in adapter::all() {
+/// Makes all adapters of this process fail.
+pub fn fail_all() {
+    for adapter in registry::all() {
         adapter.mark_failed();
     }
-}
-
-/// Whether a panic with this payload has already made its adapter fail.
-pub fn is_known(payload: &(dyn std::any::Any + Send)) -> bool {
-    payload.is::<Failed>()
-}
-
-/// Runs the body of a library thread; after a panic, all adapters fail.
-pub fn watched(body: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
-        && !is_known(&*payload)
-    {
-        panicked();
-    }
-}
-
-/// A step of failing; a panic in it does not stop the next step. Whether there was no panic.
-pub fn catch_panic(step: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(step)).is_ok()
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use super::*;
 use crate::context::Context;
 use crate::cq::Cq;
+use crate::os::panics::is_known;
 use crate::qp::{Qp, QpCreate};
 use crate::{CompChannel, Errno, Pd};
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 use weir_link::{Carrier, Inbox, Outbox};

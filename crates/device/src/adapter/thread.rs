@@ -2,9 +2,10 @@
 
 use crate::adapter::Adapter;
 use crate::engine::Turn;
-use crate::engine::pace::Pace;
-use crate::failure::catch_panic;
 use crate::memory::mask;
+use crate::os::panics::catch_panic;
+use crate::os::threads::with_signals_blocked;
+use crate::pace::Pace;
 use crate::{Errno, clock};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -69,22 +70,5 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             // The program that the thread waits for may need this core.
             adapter.pace.offer_core();
         }
-    }
-}
-
-/// Runs `work` with signals blocked; threads that it creates inherit the mask.
-pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: masks on the stack. SIGSEGV and SIGBUS stay unblocked, because the guarded copy needs them.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
-            libc::sigdelset(&mut all, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = work();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
     }
 }

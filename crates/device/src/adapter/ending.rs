@@ -5,8 +5,9 @@
 //! come from a signal handler that interrupted a thread while it held a lock of this library. So the engine's thread
 //! does the work, and the caller waits for a limited time.
 
+use crate::adapter::registry;
 use crate::cancel::Uncancelled;
-use crate::{adapter, clock};
+use crate::clock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub fn flush() {
     }
     // Waiting and waking are cancellation points.
     let _uncancelled = Uncancelled::new();
-    adapter::each_open(|adapter| {
+    registry::each_open(|adapter| {
         let ticket = adapter.pace.ask_flush();
         let began = clock::now();
         while !adapter.pace.has_flushed(ticket) && clock::now() - began < PATIENCE {

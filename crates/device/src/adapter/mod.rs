@@ -1,0 +1,164 @@
+//! One adapter: the engine of one device in one process, and the threads that drive it.
+//!
+//! A thread that posts or polls drives the engine inline if no other thread holds it. While no program polls, the
+//! engine's thread does: see [`crate::pace`]. Contexts of one device share an adapter; a forked child has none.
+
+mod control;
+pub mod ending;
+mod failure;
+mod faults;
+mod open;
+mod registry;
+mod thread;
+
+use crate::clock;
+use crate::engine::{Engine, Turn};
+use crate::fork::{DescriptorGuard, Owned};
+use crate::handover::Handover;
+use crate::os::inside::is_inside;
+use crate::os::panics::Failed;
+use crate::shared::qp::QpShared;
+use crate::shared::reads::Reads;
+use crate::shared::state::AdapterState;
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A device's engine in this process.
+pub(crate) struct Adapter {
+    state: AdapterState,
+    /// The profile was given by the caller of [`Adapter::open`], not by the environment.
+    own_profile: bool,
+    /// The limit of the READs of all QPs together, set with the first QP; `None` if the profile has none.
+    reads: OnceLock<Option<Arc<Reads>>>,
+    engine: Owned<Handover<Engine>>,
+    /// Held while the descriptors are closed. The last member: members are dropped in this order.
+    closing: Option<DescriptorGuard>,
+}
+
+/// How long a poll sleeps at most after many failed attempts to take a turn.
+const ASLEEP: Duration = Duration::from_millis(1);
+
+/// A posted burst of this many bytes goes out at once.
+const FULL_BURST: u32 = 64 << 10;
+
+impl Adapter {
+    /// Marks the adapter as untrusted: it fails in a turn of this thread, or in another turn of the holder.
+    #[cold]
+    pub fn mark_failed(&self) {
+        if self.is_ours() {
+            self.condition.mark_failed();
+            self.want_turn();
+        }
+    }
+
+    /// Rings a QP's doorbell. Takes a turn at once if `now` is set, nothing of the QP is in flight, a full burst has
+    /// gathered or no program polls. Otherwise requests wait for the next poll, so that they leave in larger bursts.
+    pub fn ring(&self, shared: &QpShared, now: bool) {
+        if self.check().is_err() {
+            return;
+        }
+        self.doorbells.ring(&shared.bell, shared.num);
+        let wait = !now
+            && shared.busy.load(Ordering::Relaxed)
+            && shared.unsent.load(Ordering::Relaxed) < FULL_BURST
+            && self.pace.program_polls();
+        if !wait {
+            self.want_turn();
+        }
+    }
+
+    /// An empty CQ was polled: takes one turn. Whether there was work; `None` if another thread holds the engine or
+    /// the adapter does not work. After many such polls in one turn of the holder, sleeps up to `ASLEEP`.
+    pub fn drive_for_poll(&self) -> Option<bool> {
+        if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
+    }
+
+    /// Takes turns until there was no work for 300 µs, in which a peer on this machine would have answered, for 5 ms
+    /// at most: for control paths that need what is under way.
+    pub fn drive_until_idle(&self) {
+        const MOMENT: Duration = Duration::from_micros(300);
+        const AT_MOST: Duration = Duration::from_millis(5);
+        let began = clock::now();
+        let mut last_work = began;
+        while self.check().is_ok() && clock::now() - last_work < MOMENT && clock::now() - began < AT_MOST {
+            if self.drive(Turn::POLL) {
+                last_work = clock::now();
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// A program armed a CQ and will sleep: the engine's thread must watch the sockets.
+    pub fn expects_events(&self) {
+        self.pace.hand_to_thread();
+    }
+
+    /// One turn unless another thread holds the engine. Returns whether there was work; true if the engine is held.
+    pub fn drive(&self, turn: Turn) -> bool {
+        self.attempt(turn).unwrap_or(true)
+    }
+
+    fn attempt(&self, turn: Turn) -> Option<bool> {
+        self.engine.attempt_or_sleep(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another_turn(engine))
+    }
+
+    /// Returns whether there was work.
+    fn turn(&self, engine: &mut Engine, turn: Turn) -> bool {
+        self.guarded(engine, |engine| engine.turn(self, turn)).unwrap_or(false)
+    }
+
+    /// Sends owed ACKs. Waits for the engine.
+    pub fn flush(&self) {
+        if self.check().is_ok() {
+            self.with_engine(|engine| engine.turn(self, Turn::FLUSH));
+        }
+    }
+
+    /// Another turn of the holder, for a doorbell that rang meanwhile.
+    fn another_turn(&self, engine: &mut Engine) {
+        self.turn(engine, Turn::SEND);
+    }
+
+    /// Returns when no access that began before this call is still under way.
+    pub fn quiesce(&self) {
+        if !is_inside() && self.is_ours() {
+            self.with_engine(|_| ());
+        }
+    }
+
+    /// As [`quiesce`](Self::quiesce), but waits for `patience` at most: the thread that unmaps memory may hold what
+    /// the engine waits for, such as a lock of malloc.
+    fn quiesce_within(&self, patience: Duration) {
+        if !is_inside() && self.is_ours() {
+            self.engine.wait_within(patience, |_| (), |engine| self.another_turn(engine));
+        }
+    }
+
+    /// Runs `work` while nothing is staged: all that was sent has left application memory.
+    pub fn between_turns<T>(&self, work: impl FnOnce() -> T) -> T {
+        if is_inside() { work() } else { self.with_engine(|_| work()) }
+    }
+
+    /// Waits for the engine; control paths only. A panic in `work` is passed on after the engine is released.
+    pub fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
+        let done = self.engine.wait(|engine| self.guarded(engine, work), |engine| self.another_turn(engine));
+        done.unwrap_or_else(|failed: Failed| std::panic::resume_unwind(Box::new(failed)))
+    }
+
+    /// Ensures a turn that begins after this call began: on this thread, or as another turn of the holder.
+    #[inline]
+    fn want_turn(&self) {
+        self.engine.want_turn(|engine| self.another_turn(engine));
+    }
+}
+
+impl Deref for Adapter {
+    type Target = AdapterState;
+
+    #[inline]
+    fn deref(&self) -> &AdapterState {
+        &self.state
+    }
+}

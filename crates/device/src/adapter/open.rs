@@ -1,0 +1,139 @@
+//! Opening and closing an adapter.
+
+use crate::adapter::registry::OPEN;
+use crate::adapter::{Adapter, ending, failure, thread};
+use crate::config::{Config, Userfaultfd};
+use crate::engine::{Engine, Turn};
+use crate::fork::{self, DescriptorGuard, Owned};
+use crate::handover::Handover;
+use crate::interfaces::{self, DeviceInfo};
+use crate::limits::LIMITS;
+use crate::memory::{copy, populate};
+use crate::netlink::Netlink;
+use crate::os::inside::is_inside;
+use crate::os::panics::{self, catch_panic};
+use crate::pace::Pace;
+use crate::per_process::OnceInherited;
+use crate::shared::state::{AdapterState, Parts};
+use crate::slot::Slot;
+use crate::stat::{publish, sheet};
+use crate::watch::Watch;
+use crate::{Errno, userfault};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+use weir_link::DisabledFeatures;
+use weir_transport::{PageFaults, Profile, RequesterFaults, ResponderFaults};
+
+/// Failed polls within one turn of the holder before a poll sleeps: about 100 µs, longer than nearly all turns.
+const MISSES: u32 = 2048;
+
+impl Adapter {
+    /// The adapter of a device, made if this process has none. A device may have several, each with its own profile.
+    pub fn open(name: &str, profile: Option<&Profile>) -> Result<Arc<Adapter>, Errno> {
+        let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|adapter| adapter.strong_count() > 0);
+        let here = open.iter().filter_map(Weak::upgrade);
+        let same = |adapter: &Adapter| {
+            adapter.own_profile == profile.is_some() && profile.is_none_or(|p| *adapter.profile == *p)
+        };
+        let fits = |adapter: &Arc<Adapter>| adapter.device.name == name && same(adapter) && adapter.check().is_ok();
+        if let Some(adapter) = here.into_iter().find(fits) {
+            return Ok(adapter);
+        }
+        static FAIL_ALL: fn() = failure::fail_all;
+        panics::set_fail_all(&FAIL_ALL);
+        fork::install_handlers();
+        let _guard = DescriptorGuard::begin();
+        let mut netlink = Netlink::open()?;
+        let Some(device) = interfaces::device(&mut netlink, name)? else {
+            tracing::warn!("no device {name}: there is no interface of that name with an address");
+            interfaces::unusable_interfaces()?.iter().for_each(|why| tracing::warn!("{why}"));
+            return Err(Errno(libc::ENODEV));
+        };
+        let adapter = Arc::new(Self::start(device, netlink, profile)?);
+        thread::start(&adapter)?;
+        fork::register(&adapter.descriptors());
+        ending::begin();
+        open.push(Arc::downgrade(&adapter));
+        Ok(adapter)
+    }
+
+    fn start(device: DeviceInfo, mut netlink: Netlink, profile: Option<&Profile>) -> Result<Adapter, Errno> {
+        let config = Config::from_env().map_err(|error| {
+            tracing::error!("{error}");
+            Errno(libc::EINVAL)
+        })?;
+        copy::install_handler();
+        let (disabled, auto) = (config.disabled, config.userfaultfd == Userfaultfd::Auto);
+        userfault::install(auto && !disabled.contains(DisabledFeatures::USERFAULTFD));
+        if disabled.contains(DisabledFeatures::MADV_POPULATE) {
+            populate::disable_madvise();
+        }
+        at_exit();
+        let (slot, ports) = Slot::claim(disabled).inspect_err(|error| tracing::error!("{}: {error}", device.name))?;
+        let own_profile = profile.is_some();
+        let profile = Arc::new(profile.unwrap_or(&config.profile).clone());
+        let seen = interfaces::all(&mut netlink)?;
+        let index = seen.iter().position(|other| other.name == device.name).unwrap_or(0);
+        let watch = Watch::new(&device, netlink)?;
+        let shown = publish::device(&device.name, index as u64)?;
+        let engine = Engine::new(&device, &config, &profile, slot, ports, shown);
+        let engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
+        let sockets = engine.descriptors();
+        let pace = Pace::new(sockets.clone(), watch.descriptor(), keeps_times(&profile));
+        let pace = Arc::new(Owned::new(pace.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?));
+        let device_memory = LIMITS.max_dm_size;
+        let state = AdapterState::new(Parts { device, config, watch, profile, device_memory, pace, sockets, shown });
+        let engine = Owned::new(Handover::new(engine, MISSES));
+        Ok(Adapter { state, own_profile, reads: OnceLock::new(), engine, closing: None })
+    }
+}
+
+impl Drop for Adapter {
+    fn drop(&mut self) {
+        // In a forked child the descriptors are closed, and the engine's thread does not exist.
+        if self.is_ours() {
+            self.closing = Some(DescriptorGuard::begin());
+            if let Some(resolver) = self.resolver.get() {
+                resolver.end();
+            }
+            fork::forget(&self.descriptors());
+            self.shown.state.set(sheet::state::CLOSED);
+            self.pace.end();
+        }
+    }
+}
+
+/// Whether a profile has times of some hundred microseconds on the wire: too short for a thread that ticks.
+fn keeps_times(profile: &Profile) -> bool {
+    let PageFaults { requester, responder, .. } = profile.page_faults;
+    requester != RequesterFaults::Wait || responder != ResponderFaults::Wait
+}
+
+/// Registers an exit handler that sends owed ACKs, which the peer would otherwise wait for until it times out, and
+/// completes captures.
+fn at_exit() {
+    static ONCE: OnceInherited = OnceInherited::new();
+    extern "C" fn flush() {
+        let Some(open) = OPEN.existing() else { return };
+        let open = match open.try_lock() {
+            Ok(open) => open.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        for adapter in open.iter().filter_map(Weak::upgrade) {
+            if adapter.is_ours() && !is_inside() {
+                // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.
+                catch_panic(|| {
+                    adapter.with_engine(|engine| {
+                        engine.turn(&adapter, Turn::FLUSH);
+                        engine.close();
+                    });
+                });
+            }
+        }
+    }
+    // SAFETY: registers a function of the right type.
+    ONCE.call_once(|| unsafe {
+        libc::atexit(flush);
+    });
+}

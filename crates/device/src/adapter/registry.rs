@@ -1,0 +1,28 @@
+//! The adapters of this process.
+
+use crate::adapter::Adapter;
+use crate::os::inside::is_inside;
+use crate::per_process::PerProcess;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The adapters that are open, or were.
+pub static OPEN: PerProcess<Mutex<Vec<Weak<Adapter>>>> = PerProcess::new();
+
+/// All adapters that this process made.
+pub fn all() -> Vec<Arc<Adapter>> {
+    let open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+    open.iter().filter_map(Weak::upgrade).filter(|adapter| adapter.is_ours()).collect()
+}
+
+/// Calls `work` for each open adapter, unless a thread is opening one now. A signal handler may call it.
+pub fn each_open(work: impl Fn(&Adapter)) {
+    if is_inside() {
+        return;
+    }
+    if let Some(Ok(open)) = OPEN.existing().map(|open| open.try_lock()) {
+        open.iter()
+            .filter_map(Weak::upgrade)
+            .filter(|adapter| adapter.check().is_ok())
+            .for_each(|adapter| work(&adapter));
+    }
+}

@@ -1,0 +1,31 @@
+//! Whether this thread holds an engine. A memory hook of the program may call back into the library then.
+
+use crate::cancel::Uncancelled;
+use crate::memory::mask;
+use std::cell::Cell;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread holds an engine: what the engine uses must not be freed then.
+#[inline]
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Runs `work` while this thread holds an engine. The thread is not cancelled meanwhile.
+pub fn inside<T>(work: impl FnOnce() -> T) -> T {
+    struct Outside;
+    impl Drop for Outside {
+        fn drop(&mut self) {
+            INSIDE.set(false);
+            mask::turn_ends();
+        }
+    }
+    let _uncancelled = Uncancelled::new();
+    INSIDE.set(true);
+    mask::turn_begins();
+    let _outside = Outside;
+    work()
+}

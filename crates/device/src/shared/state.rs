@@ -1,0 +1,184 @@
+//! What the engine and the objects both see of an adapter: all of it except the engine itself.
+
+use crate::Errno;
+use crate::address::Addresses;
+use crate::config::Config;
+use crate::fork::{self, Owned, OwnerProcess};
+use crate::handover::Doorbells;
+use crate::interfaces::DeviceInfo;
+use crate::memory::device_memory::Budget;
+use crate::memory::region::Regions;
+use crate::pace::Pace;
+use crate::paging::Resolver;
+use crate::route::Route;
+use crate::send_errors::SendErrorLog;
+use crate::shared::condition::Condition;
+use crate::shared::cq::AllCqs;
+use crate::stat::sheet;
+use crate::watch::Watch;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use weir_transport::{AddressVector, Profile, Side};
+
+/// An adapter without its engine.
+pub(crate) struct AdapterState {
+    pub device: DeviceInfo,
+    pub config: Config,
+    pub watch: Owned<Watch>,
+    /// Whether it has failed.
+    pub condition: Condition,
+    pub profile: Arc<Profile>,
+    pub regions: Regions,
+    pub addresses: Addresses,
+    pub device_memory: Budget,
+    /// Failed sends, for the log.
+    pub send_errors: SendErrorLog,
+    pub pace: Arc<Owned<Pace>>,
+    /// Descriptors of the slot and the ports. A forked child closes them.
+    sockets: Mutex<Vec<RawFd>>,
+    /// What all its CQs share.
+    pub cqs: Arc<AllCqs>,
+    /// Resolves page faults; set when there is an on-demand region.
+    pub resolver: OnceLock<Arc<Resolver>>,
+    /// Sides of QPs with resolved pages, for the engine's next turn.
+    resolved: Mutex<Vec<(u32, Side)>>,
+    any_resolved: AtomicBool,
+    /// QPs with new work, each once.
+    pub doorbells: Doorbells,
+    pds: AtomicU32,
+    owner_process: OwnerProcess,
+    /// The device's part of the statistics sheet, which other processes read.
+    pub shown: &'static sheet::Device,
+}
+
+/// What an adapter's state is made of.
+pub(crate) struct Parts {
+    pub device: DeviceInfo,
+    pub config: Config,
+    pub watch: Watch,
+    pub profile: Arc<Profile>,
+    /// Bytes of device memory.
+    pub device_memory: u64,
+    pub pace: Arc<Owned<Pace>>,
+    /// Descriptors of the slot and the ports.
+    pub sockets: Vec<RawFd>,
+    pub shown: &'static sheet::Device,
+}
+
+impl AdapterState {
+    /// The state of an adapter of this process that works.
+    pub fn new(parts: Parts) -> AdapterState {
+        AdapterState {
+            device: parts.device,
+            config: parts.config,
+            watch: Owned::new(parts.watch),
+            condition: Condition::new(),
+            profile: parts.profile,
+            regions: Regions::default(),
+            addresses: Addresses::default(),
+            device_memory: Budget::new(parts.device_memory),
+            send_errors: SendErrorLog::default(),
+            pace: parts.pace,
+            sockets: Mutex::new(parts.sockets),
+            cqs: Arc::default(),
+            resolver: OnceLock::new(),
+            resolved: Mutex::new(Vec::with_capacity(64)),
+            any_resolved: AtomicBool::new(false),
+            doorbells: Doorbells::new(),
+            pds: AtomicU32::new(1),
+            owner_process: OwnerProcess::current(),
+            shown: parts.shown,
+        }
+    }
+
+    /// Descriptors that a forked child must close.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let mut descriptors = self.pace.descriptors();
+        descriptors.extend(self.watch.descriptors());
+        descriptors.extend(self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter());
+        descriptors
+    }
+
+    /// Adds sockets that a forked child must close too.
+    pub fn add_sockets(&self, sockets: &[RawFd]) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).extend(sockets);
+        fork::register(sockets);
+    }
+
+    /// Removes a socket that is about to be closed.
+    pub fn forget_socket(&self, socket: RawFd) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != socket);
+        self.pace.forget(socket);
+        fork::forget(&[socket]);
+    }
+
+    /// EIO if the adapter has failed, and in a forked child, which must not use its parent's adapter.
+    #[inline]
+    pub fn check(&self) -> Result<(), Errno> {
+        if self.is_ours() && self.condition.works() { Ok(()) } else { Err(Errno(libc::EIO)) }
+    }
+
+    /// Whether this process made it.
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        !self.owner_process.is_inherited()
+    }
+
+    /// Number of packets dropped because of their P_Key.
+    pub fn pkey_violations(&self) -> u64 {
+        self.shown.traffic.pkey_violations.get()
+    }
+
+    pub fn new_pd(&self) -> u32 {
+        self.pds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The route of an address vector. EINVAL if it has no GRH or an index without a GID.
+    pub fn route(&self, av: &AddressVector) -> Result<Route, Errno> {
+        Route::resolve(&self.device, self.watch.device().as_ref(), av)
+    }
+
+    /// Whether pages of a QP have come since the last `take_resolved`.
+    #[inline]
+    pub fn has_resolved(&self) -> bool {
+        self.any_resolved.load(Ordering::Acquire)
+    }
+
+    /// Takes the sides of QPs with pages resolved by `now` (nanoseconds). When to look again, where pages come late.
+    pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>, now: u64) -> Option<u64> {
+        self.any_resolved.store(false, Ordering::Release);
+        std::mem::swap(&mut *self.resolved(), into);
+        if !self.resolves_late() {
+            return None;
+        }
+        self.resolver.get()?.take_due(now, |num, side| into.push((num, side)))
+    }
+
+    /// Whether page faults take a time drawn from the profile, rather than as long as populating memory takes.
+    pub fn resolves_late(&self) -> bool {
+        !self.profile.page_faults.resolve.high.is_zero()
+    }
+
+    /// Takes the QPs with requester page faults since the last call, in that order.
+    pub fn take_faulting_requesters(&self, each: impl FnMut(u32)) {
+        if let Some(resolver) = self.resolver.get() {
+            resolver.take_faulting_requesters(each);
+        }
+    }
+
+    /// Whether there is a limit of the READs of all QPs together.
+    pub fn limits_reads(&self) -> bool {
+        self.profile.outstanding_reads.is_some()
+    }
+
+    /// The engine's next turn must look at `resolved`, or at pages that came late.
+    pub fn note_resolved(&self) {
+        self.any_resolved.store(true, Ordering::Release);
+    }
+
+    /// The sides of QPs with resolved pages that the engine has not taken yet.
+    pub fn resolved(&self) -> MutexGuard<'_, Vec<(u32, Side)>> {
+        self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
