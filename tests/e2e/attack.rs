@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 /// UDP port of slot 0, and the number of slots.
 const FIRST_PORT: u16 = 20480;

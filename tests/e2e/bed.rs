@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
-use weir_cli::programs::pair::{self, Outcome};
-use weir_cli::stage::{Child, Side, Stage};
+use weir_stage::pair::{self, Outcome};
+use weir_stage::{Child, Side, Stage};
 
 /// Faults that every transport test must tolerate.
 pub const FAULTS: &str = "loss=0.01,reorder=0.01,corrupt=0.001";

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::time::Duration;
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 use std::time::Duration;
-use weir_cli::stage::{Child, Finished, Side};
+use weir_stage::{Child, Finished, Side};
 
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();

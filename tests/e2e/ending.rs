@@ -5,7 +5,7 @@ use crate::{fork, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
     let name = "a receiver that ends as soon as it has a message does not fail the send of its peer";

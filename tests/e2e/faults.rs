@@ -4,9 +4,9 @@ use anyhow::{Context, Result, ensure};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::RawFd;
-use weir_cli::stage::Finished;
 use weir_link::faults::{FaultSpec, Faults};
 use weir_link::{Carrier, Group, Inbox, Outbox};
+use weir_stage::Finished;
 
 /// Every program under test sends at least this number of datagrams.
 const SENT: usize = 100;

@@ -5,12 +5,12 @@ use crate::trial;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 const TOOL: &str = "iptables-legacy";
 
 pub fn trials() -> Vec<Trial> {
-    let installed = weir_cli::stage::locate(TOOL).is_ok();
+    let installed = weir_stage::locate(TOOL).is_ok();
     if !installed {
         eprintln!("firewall trials are ignored: {TOOL} is missing (package iptables)");
     }
@@ -26,7 +26,7 @@ pub fn trials() -> Vec<Trial> {
 fn one_way(closed: Side) -> Result<()> {
     let bed = Bed::new(Topology::Veth)?;
     let words = ["-A", "INPUT", "-p", "udp", "--dport", "20480:21503", "-j", "DROP"];
-    let mut command = bed.stage.command(closed, weir_cli::stage::locate(TOOL)?);
+    let mut command = bed.stage.command(closed, weir_stage::locate(TOOL)?);
     Child::spawn(command.args(words), TOOL)?.wait(Duration::from_secs(10))?.success()?;
     let outcome = bed.pair(&[], "ibv_rc_pingpong -d {dev} -g 1 -p {port} -n 200", Duration::from_secs(60))?;
     ensure!(outcome.client.stdout.contains("200 iters"), "{}", outcome.client.printed());

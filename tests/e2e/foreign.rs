@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
-use weir_cli::stage::{Child, Protocol, Side};
+use weir_stage::{Child, Protocol, Side};
 use weir_wire::ROCE_PORT;
 
 const SOON: Duration = Duration::from_secs(10);

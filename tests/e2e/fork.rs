@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 pub fn trials() -> Vec<Trial> {
     let mut trials: Vec<_> =

@@ -5,7 +5,7 @@ use crate::trial;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::stage::{Child, Protocol, Side};
+use weir_stage::{Child, Protocol, Side};
 
 /// Longer than the exchange of the few messages takes.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -42,6 +42,6 @@ fn idle(bed: &Bed, program: &str) -> Result<()> {
 
     // Both must succeed, which shows that they exchanged their messages.
     let timeout = Duration::from_secs(20);
-    weir_cli::programs::pair::finish(server, client, timeout)?.success()?;
+    weir_stage::pair::finish(server, client, timeout)?.success()?;
     Ok(())
 }

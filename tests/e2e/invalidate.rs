@@ -5,7 +5,7 @@ use crate::{fork, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 /// Races per trial. `E2E_ROUNDS=100000` sets another number; that many take about half a minute per trial.
 const ROUNDS: &str = "4000";

@@ -10,8 +10,7 @@ use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::process::Command;
 use std::time::Duration;
-use weir_cli::programs::{pair, perftest};
-use weir_cli::stage::{Child, Side, old_kernel};
+use weir_stage::{Child, Side, old_kernel, pair, perftest};
 
 /// All features that `--without` accepts.
 const ALL: &str = "udp-segment,udp-gro,ipv6,userfaultfd,madv-populate";

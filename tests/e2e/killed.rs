@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::time::{Duration, Instant};
-use weir_cli::stage::{Child, Protocol, Side};
+use weir_stage::{Child, Protocol, Side};
 
 /// The value of perftest; a QP fails after RETRY_CNT + 1 tries.
 const RETRY_CNT: u32 = 7;

@@ -9,7 +9,7 @@ use crate::trial;
 use anyhow::ensure;
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::programs::perftest;
+use weir_stage::perftest;
 
 /// A program of perftest and its options.
 struct Program {

@@ -8,10 +8,10 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::Value;
 use std::sync::OnceLock;
 use std::time::Duration;
-use weir_cli::stage::{Child, Finished, Side};
 use weir_lab::micro::live::Live;
 use weir_lab::micro::sim::Simulated;
 use weir_lab::micro::{Micro, Outcome, Runner, Sides, Step};
+use weir_stage::{Child, Finished, Side};
 
 const BOTH: Sides = Sides { client: true, server: true };
 const CLIENT: Sides = Sides { client: true, server: false };

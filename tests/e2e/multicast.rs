@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{Bth, Deth, Headers, ImmDt, Opcode, Operation, Packet, Psn, ROCE_PORT, Service};

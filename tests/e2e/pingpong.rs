@@ -5,8 +5,7 @@ use crate::trial;
 use anyhow::Result;
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::programs::pair;
-use weir_cli::stage::Side;
+use weir_stage::{Side, pair};
 
 /// Options of `ibv_rc_pingpong`; -c validates the received bytes.
 const OPTIONS: &[&str] =

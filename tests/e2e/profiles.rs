@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use std::path::Path;
 use std::time::Duration;
-use weir_cli::stage::{Child, Finished, Side};
+use weir_stage::{Child, Finished, Side};
 
 /// ConnectX-4 with ACK timeouts that are short enough for a test.
 const QUICK: &str = "about = \"quick\"\nbase = \"connectx4\"\n[ack_timeout]\nleast_exponent = 0\nfloor_ms = 100\n";

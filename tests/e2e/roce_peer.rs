@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use weir_cli::stage::{Side, Stage};
+use weir_stage::{Side, Stage};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::{Aeth, Bth, Deth, Headers, Opcode, Operation, Packet, Psn, ROCE_PORT, Service, Syndrome};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use weir_cli::stage::{Child, Finished, Protocol, Side};
+use weir_stage::{Child, Finished, Protocol, Side};
 
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();

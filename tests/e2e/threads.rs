@@ -5,7 +5,7 @@ use crate::{fork, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side};
 
 /// Ping-pongs per trial. `E2E_ROUNDS=1000000` sets another number.
 const ROUNDS: &str = "20000";

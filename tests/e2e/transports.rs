@@ -7,8 +7,7 @@ use crate::{fork, trial};
 use anyhow::{Context, Result, bail, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::programs::{pair, perftest};
-use weir_cli::stage::{Child, Side};
+use weir_stage::{Child, Side, pair, perftest};
 
 /// Each perftest program with its transport, and its options. One trial runs without options, one with each option.
 const PERFTEST: &[(&str, &[&str])] = &[

@@ -9,8 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
-use weir_cli::programs::pair;
-use weir_cli::stage::Side;
+use weir_stage::{Side, pair};
 
 /// An unprivileged user and group ID that exist on every machine, and another pair that owns no file.
 pub const UNPRIVILEGED_USER: u32 = 65534;

@@ -5,8 +5,7 @@ use crate::{faults, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_cli::programs::pair;
-use weir_cli::stage::Side;
+use weir_stage::{Side, pair};
 
 /// Name, options of `weir run`, options of `weir-verify`.
 const SETTINGS: &[(&str, &[&str], &str)] = &[

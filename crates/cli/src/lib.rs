@@ -1,6 +1,5 @@
 //! The `weir` command: runs programs with Weir, lists its devices, demonstrates and measures it.
 
-mod bench;
 mod demo;
 mod devices;
 mod environment;
@@ -9,13 +8,10 @@ mod lab;
 mod library;
 mod options;
 mod profiles;
-pub mod programs;
 mod run;
 mod signals;
 mod stat;
 mod variables;
-
-pub use weir_stage as stage;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -46,7 +42,7 @@ enum Action {
     /// Run unmodified perftest over Weir beside iperf3 and verify every byte; takes a minute
     Demo(demo::DemoArgs),
     /// Measure throughput, latency, CPU and memory against raw UDP sockets, UCX and iperf3
-    Bench(bench::BenchArgs),
+    Bench(weir_bench::BenchArgs),
     /// Show live counters of processes that use Weir: traffic, QPs, page faults
     Stat(stat::StatArgs),
     /// List the adapters that Weir can imitate, flaws included, and explain their parameters
@@ -69,7 +65,7 @@ pub fn main() -> ExitCode {
         Action::Env(args) => environment::run(&args),
         Action::Devices(args) => devices::run(&args),
         Action::Demo(args) => demo::run(&args),
-        Action::Bench(args) => bench::run(args),
+        Action::Bench(args) => weir_bench::run(args),
         Action::Stat(args) => stat::run(&args),
         Action::Profiles(args) => profiles::run(&args),
         Action::Lab(args) => lab::run(args),

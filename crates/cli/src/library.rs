@@ -16,20 +16,9 @@ pub struct Library {
     pub distribution: Option<PathBuf>,
 }
 
-/// The folder with all installed files but the `weir` command: `WEIR_LIB_DIR`, otherwise `../lib/weir` relative to the
-/// command's folder. The build tree (`target/weir`) has the layout of an installation.
-pub fn folder() -> Result<PathBuf> {
-    if let Some(folder) = std::env::var_os("WEIR_LIB_DIR").filter(|folder| !folder.is_empty()) {
-        return Ok(std::path::absolute(folder)?);
-    }
-    let exe = std::env::current_exe().context("cannot find the path of the weir command")?;
-    let bin = exe.parent().context("the path of the weir command has no folder")?;
-    Ok(bin.parent().unwrap_or(bin).join("lib/weir"))
-}
-
 /// The library that fits this machine.
 pub fn find() -> Result<Library> {
-    choose(&folder()?)
+    choose(&weir_stage::library_folder()?)
 }
 
 /// Weir's full build needs the distribution's library by its absolute path. If that does not exist, the loader refuses

@@ -4,11 +4,15 @@
 //! veth pair when the process ends. The kernel kills a child when the thread that spawned it ends.
 
 mod child;
+mod installation;
+pub mod iperf;
 pub mod old_kernel;
 pub mod pair;
+pub mod perftest;
 mod program;
 
 pub use child::{Child, Finished, Protocol};
+pub use installation::library_folder;
 pub use program::{locate, missing};
 
 use anyhow::{Context, Result, bail, ensure};

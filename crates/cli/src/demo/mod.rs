@@ -7,12 +7,12 @@ mod verify;
 
 use crate::environment;
 use crate::options::Options;
-use crate::stage::{Stage, missing};
 use anyhow::{Context, Result, bail};
 use progress::Progress;
 use report::Report;
 use std::process::ExitCode;
 use steps::{Bench, ROUND};
+use weir_stage::{Stage, missing};
 
 /// Jumbo frames, which are common on fast Ethernet between hosts.
 const MTU: u32 = 9000;

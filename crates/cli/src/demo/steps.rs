@@ -1,10 +1,9 @@
 //! The programs that a round of the demonstration runs, and how it runs them.
 
-use crate::programs::{iperf, pair, perftest};
-use crate::stage::{Side, Stage, locate};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::time::Duration;
+use weir_stage::{Side, Stage, iperf, locate, pair, perftest};
 
 /// A pair of programs.
 pub(super) struct Step {

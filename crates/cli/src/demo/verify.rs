@@ -1,13 +1,11 @@
 //! Runs `weir-verify`, Weir's C program that compares every byte and every status.
 
 use super::steps::Bench;
-use crate::library;
-use crate::programs::pair;
-use crate::stage::Side;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
+use weir_stage::{Side, pair};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -26,7 +24,7 @@ pub(super) struct Verified {
 
 /// Runs server and client.
 pub(super) fn run(bench: &Bench) -> Result<Verified> {
-    let program = library::folder()?.join("weir-verify");
+    let program = weir_stage::library_folder()?.join("weir-verify");
     ensure!(program.is_file(), "{} is not built: run `make build`", program.display());
     let port = bench.stage.free_port(Side::A)?;
     let command = |side: Side| {

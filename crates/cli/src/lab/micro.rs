@@ -1,6 +1,5 @@
 //! `weir lab micro`: one run of the papers' micro-benchmark, simulated or live.
 
-use crate::library;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use std::fmt::Write;
@@ -137,7 +136,7 @@ pub fn run(args: &MicroArgs) -> Result<ExitCode> {
 /// The runner of live runs: this command, and the `weir-micro` of its library folder. All clones use the same stage.
 pub fn live() -> Result<Live> {
     let weir = std::env::current_exe().context("cannot find the path of the weir command")?;
-    Live::new(weir, library::folder()?)
+    Live::new(weir, weir_stage::library_folder()?)
 }
 
 impl MicroArgs {
@@ -207,7 +206,7 @@ fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> Stri
     text.push('\n');
     text.push_str(&ladder(&outcome.steps));
     let [server, client] = live::by_hand(micro);
-    let folder = library::folder().map_or("lib/weir".into(), |folder| folder.display().to_string());
+    let folder = weir_stage::library_folder().map_or("lib/weir".into(), |folder| folder.display().to_string());
     let _ = write!(
         text,
         "\nThe same on two hosts with a real adapter (the program is in {folder}):\n  {server}\n  {client}\n"

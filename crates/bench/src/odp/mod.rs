@@ -9,12 +9,12 @@ mod rows;
 use super::busy;
 use super::table::{self, Outcome};
 use super::{BUSY, MTU};
-use crate::stage::{Side, Stage};
 use anyhow::{Context, Result};
 use figures::Figures;
 use program::Line;
 use std::path::Path;
 use std::process::ExitCode;
+use weir_stage::{Side, Stage};
 
 /// Options of a run.
 pub struct Request<'a> {

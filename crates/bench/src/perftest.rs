@@ -1,11 +1,11 @@
 //! Unmodified perftest under `weir run`.
 
-use crate::programs::pair::{self, Outcome};
-use crate::programs::perftest::row_of;
-use crate::stage::{Child, Protocol, Side, Stage, locate};
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Duration;
+use weir_stage::pair::{self, Outcome};
+use weir_stage::perftest::row_of;
+use weir_stage::{Child, Protocol, Side, Stage, locate};
 
 /// Time limit for a server to listen.
 const START: Duration = Duration::from_secs(10);

@@ -1,9 +1,8 @@
 //! Other programs that move bytes between two hosts: iperf3 and UCX, both over TCP.
 
-use crate::programs::{iperf, pair};
-use crate::stage::{Side, Stage, locate};
 use anyhow::{Context, Result};
 use std::time::Duration;
+use weir_stage::{Side, Stage, iperf, locate, pair};
 
 const BOUND: Duration = Duration::from_secs(60);
 

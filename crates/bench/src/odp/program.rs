@@ -1,13 +1,11 @@
 //! Runs `weir-odp`, Weir's C program that measures paging, and parses its output.
 
-use crate::library;
-use crate::programs::pair;
-use crate::stage::{Child, Protocol, Side, Stage};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use weir_stage::{Child, Protocol, Side, Stage, pair};
 
 const START: Duration = Duration::from_secs(10);
 const BOUND: Duration = Duration::from_secs(180);
@@ -83,7 +81,7 @@ pub struct OutOfCore {
 
 /// The path of `weir-odp`; an error if it is not built.
 pub fn program() -> Result<PathBuf> {
-    let program = library::folder()?.join("weir-odp");
+    let program = weir_stage::library_folder()?.join("weir-odp");
     ensure!(program.is_file(), "{} is not built: run `make build`", program.display());
     Ok(program)
 }

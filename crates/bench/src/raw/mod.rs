@@ -10,7 +10,6 @@ mod throughput;
 
 pub use throughput::Throughput;
 
-use crate::stage::{Child, Protocol, Side, Stage};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,6 +18,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use weir_stage::{Child, Protocol, Side, Stage};
 
 /// What a pair measures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! The paper's figures, measured on this machine: as a table, as a picture, and checked against its observations.
 
 use super::program::{Line, Memory, Prefetch};
-use crate::bench::table::Spread;
+use crate::table::Spread;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

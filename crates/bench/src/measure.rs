@@ -2,10 +2,10 @@
 
 use super::perftest::{self, Icrc, Verb};
 use super::{idle, memory, peers, raw};
-use crate::stage::Stage;
 use anyhow::Result;
 use std::collections::HashMap;
 use std::time::Duration;
+use weir_stage::Stage;
 
 const MIB: usize = 1 << 20;
 

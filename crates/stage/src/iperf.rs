@@ -1,7 +1,7 @@
 //! iperf3: TCP of the same kernel over the same path.
 
-use super::pair::{self, Outcome};
-use crate::stage::{Side, Stage, locate};
+use crate::pair::{self, Outcome};
+use crate::{Side, Stage, locate};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 

@@ -12,7 +12,6 @@ mod swap;
 
 use super::MTU;
 use super::odp::program::{self, Line, Memory, OutOfCore};
-use crate::stage::{Child, Side, Stage};
 use anyhow::{Context, Result, bail, ensure};
 use interrupt::Interrupt;
 use limit::Limit;
@@ -21,6 +20,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use swap::Swap;
+use weir_stage::{Child, Side, Stage};
 
 const MIB: u64 = 1 << 20;
 /// Memory for the buffers of the exchange and of the computation.

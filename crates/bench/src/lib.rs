@@ -2,6 +2,8 @@
 //!
 //! Absolute figures of a virtual machine say little: the distance of its cores and the state of its kernel's memory
 //! change over time. So subject and baseline run in turns (A B A B …), and medians and ranges of their ratios count.
+//!
+//! The process that calls [`run`] is the `weir` command: benches start it again, as `weir run` or `weir bench`.
 
 mod busy;
 mod cores;
@@ -17,7 +19,6 @@ mod rows;
 mod sim;
 mod table;
 
-use crate::stage::{Side, Stage, missing};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -29,6 +30,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use table::{Outcome, Rounds};
+use weir_stage::{Side, Stage, missing};
 
 /// MTU of the veth pair: jumbo frames, as on any RDMA network.
 const MTU: u32 = 9000;

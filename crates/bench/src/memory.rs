@@ -1,10 +1,10 @@
 //! Memory that connected QPs use.
 
 use super::perftest::{self, Icrc, words};
-use crate::stage::Stage;
 use anyhow::{Result, ensure};
 use std::cell::Cell;
 use std::time::Duration;
+use weir_stage::Stage;
 
 const BOUND: Duration = Duration::from_secs(60);
 

@@ -5,11 +5,11 @@
 //! use is the adapter's. After the measurement the message is delivered, and both programs must end successfully.
 
 use super::perftest::{self, Icrc, words};
-use crate::stage::{Child, Side, Stage};
 use anyhow::{Context, Result, ensure};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
+use weir_stage::{Child, Side, Stage};
 
 /// A pause on the TCP connection that is longer than this occurs only during the traffic, which runs for one second.
 const SILENCE: Duration = Duration::from_millis(600);

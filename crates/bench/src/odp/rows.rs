@@ -1,9 +1,9 @@
 //! The rows with bars: warm on-demand against pinned memory, cold pages against the processor, prefetched against cold.
 
 use super::program::{Cold, Line, Memory};
-use crate::bench::measure::Unit;
-use crate::bench::rows::Bar;
-use crate::bench::table::{Outcome, Rounds};
+use crate::measure::Unit;
+use crate::rows::Bar;
+use crate::table::{Outcome, Rounds};
 
 /// The bar: performance of warm on-demand memory relative to pinned memory.
 const WARM: f64 = 0.95;
