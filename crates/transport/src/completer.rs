@@ -63,7 +63,7 @@ impl Completer {
         queue: &mut SendQueue,
         host: &mut H,
     ) -> Result<Handled, Failure> {
-        // Responses to requests that are not outstanding are ghosts or duplicates (IBTA 9.7.5.1.4): dropped.
+        // Responses to requests that are not outstanding are ghosts or duplicates (IBTA 9.7.6.1): dropped.
         let Some(seq) = requester.locate(packet.headers.bth.psn) else {
             old(packet, requester);
             return Ok(Handled::Done);
@@ -88,7 +88,7 @@ impl Completer {
     }
 }
 
-/// A response to a request that is not outstanding.
+/// A response to a request that is not outstanding: only the credits of an ACK are used (IBTA 9.7.7.2).
 #[cold]
 fn old(packet: &Packet<'_>, requester: &mut Requester) {
     if packet.headers.bth.opcode.operation() == Some(Operation::Acknowledge)
@@ -109,7 +109,7 @@ impl<H: Host> Step<'_, H> {
                 self.requester.credited(syndrome, aeth.msn());
                 seq + 1
             }
-            // A NAK acknowledges everything before it (IBTA 9.7.5.2).
+            // A NAK acknowledges everything before it (IBTA 9.7.5.1.2).
             Syndrome::RnrNak(_) | Syndrome::Nak(_) => seq,
             Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
         };
@@ -117,6 +117,7 @@ impl<H: Host> Step<'_, H> {
             return Ok(self.missing());
         }
         let progress = self.requester.una() != before;
+        // Sequence and RNR NAKs are retried, the others are errors of the oldest request (IBTA 9.7.5.2.2, 9.9.2).
         let failure = |status| Err(Failure { status, vendor: u32::from(aeth.syndrome()) });
         match syndrome {
             Syndrome::Ack(_) | Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
@@ -150,7 +151,7 @@ impl<H: Host> Step<'_, H> {
         let chunk = self.config.read_packets;
         let ends = at + 1 == slot.packets || (at + 1).is_multiple_of(chunk);
         // A response begins at its request's first packet, and a retransmitted request may begin at any packet: so
-        // FIRST and ONLY are not checked against the position. The end and the length are (IBTA 9.7.5.1.6).
+        // FIRST and ONLY are not checked against the position. The end and the length are (IBTA 9.7.6.1).
         let aeth = packet.headers.get::<Aeth>().map(|aeth| (Syndrome::from_byte(aeth.syndrome()), aeth.msn()));
         let fits = slot.kind == Kind::Read
             && packet.headers.bth.opcode.ends_message() == ends
@@ -179,6 +180,7 @@ impl<H: Host> Step<'_, H> {
         Ok(CompleterState::InOrder)
     }
 
+    /// The response to an atomic is its original value (IBTA 9.4.5); any other is a bad response (IBTA 9.9.2).
     fn atomic(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         if !self.imply(seq) {
             return Ok(self.missing());
@@ -205,7 +207,7 @@ impl<H: Host> Step<'_, H> {
     }
 
     /// A READ response or atomic acknowledgement implies that the responder executed every earlier request
-    /// (IBTA 9.7.5.1.5). False: the response to an earlier READ or atomic is missing.
+    /// (IBTA 9.7.5.1.2). False: the response to an earlier READ or atomic is missing.
     #[inline(never)]
     fn imply(&mut self, seq: u64) -> bool {
         matches!(self.advance(seq), Reach::Full)
@@ -221,7 +223,7 @@ impl<H: Host> Step<'_, H> {
         CompleterState::MissingResponse
     }
 
-    /// The host refused the destination buffer of a response.
+    /// The host refused the destination buffer of a response: a local error, except for a page fault (IBTA 9.9.2).
     #[cold]
     fn refused(&mut self, denied: Denied) -> Result<CompleterState, Failure> {
         if denied != Denied::PageFault {
@@ -255,7 +257,8 @@ impl<H: Host> Step<'_, H> {
         }
     }
 
-    /// Acknowledges everything before `up_to`, stopping at a READ or an atomic.
+    /// Acknowledges everything before `up_to`, stopping at a READ or an atomic: those need their responses
+    /// (IBTA 9.7.6.1).
     #[inline(always)]
     fn advance(&mut self, up_to: u64) -> Reach {
         let before = self.requester.una();

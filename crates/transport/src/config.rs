@@ -62,7 +62,7 @@ impl Config {
 
     /// A local ACK timeout, the first in a row, drawn from `chance`; `None` = off.
     pub fn ack_timeout(&self, chance: &mut Chance) -> Option<Duration> {
-        // IBTA 9.7.6.1.3: T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr.
+        // T_tr = 4.096 µs · 2^timeout, detected within T_tr ..= 4·T_tr (IBTA 9.7.6.1.3, C9-140).
         (self.attr.timeout != 0).then(|| {
             let AckTimeout { least_exponent, floor, factor, .. } = self.profile.ack_timeout;
             let t_tr = Duration::from_nanos(4096 << self.attr.timeout.max(least_exponent));

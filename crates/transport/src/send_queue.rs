@@ -8,7 +8,7 @@ use crate::{
 use std::collections::TryReserveError;
 use weir_wire::Service;
 
-/// Longest message, bytes (IBTA 9.7.7.1.1: 2^31).
+/// Longest message, bytes: 2^31 (IBTA C9-94).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// How a work request uses PSNs, and what completes it.
@@ -171,7 +171,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Retires the oldest work request. An error completes even if the request is not signalled (IBTA 10.8.6).
+    /// Retires the oldest work request. An error completes even if the request is not signalled (IBTA 10.7.3.1).
     pub fn retire<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
         debug_assert!(!self.is_empty());
         let slot = self.slot(self.head);
@@ -199,7 +199,7 @@ impl SendQueue {
     }
 }
 
-/// Whether a service has an operation and the kind of destination (IBTA 9.8.2, 9.8.3; table 38).
+/// Whether a service has an operation and the kind of destination (IBTA 9.8.2, 9.8.3, table 38).
 #[inline]
 fn supports(service: Service, op: &SendOp, to: Target) -> bool {
     match (service, to) {

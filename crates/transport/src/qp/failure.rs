@@ -20,6 +20,7 @@ impl Qp {
     }
 
     /// As `enter_error_state`, but touches the two queues only: the rest of the QP's state may be inconsistent.
+    /// All work requests complete as flushed (IBTA C10-42).
     pub fn flush_queues<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Reset {
             return;
@@ -59,7 +60,7 @@ impl Qp {
 
     pub(super) fn halt(&mut self, fatal: Option<Fatal>) {
         self.config.state = QpState::Error;
-        // IBTA 11.6.3.1: the QP takes nothing more from its SRQ. The SRQs of an XRC domain do not belong to a QP.
+        // The QP takes nothing more from its SRQ (IBTA 11.6.3.1). The SRQs of an XRC domain do not belong to a QP.
         self.last_wqe = self.recv_queue.is_shared() && self.config.init.service != Service::Xrc;
         self.draining = false;
         self.requester.halt();
@@ -78,7 +79,7 @@ impl Qp {
         }
     }
 
-    /// Completes all sends as flushed.
+    /// Completes all sends as flushed (IBTA C10-42).
     pub(super) fn flush_sends<H: Host>(&mut self, host: &mut H) {
         while !self.send_queue.is_empty() {
             self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);

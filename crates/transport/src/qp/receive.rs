@@ -6,7 +6,8 @@ use crate::{Handled, Host, Instant, QpEvent, QpState};
 use weir_wire::Packet;
 
 impl Qp {
-    /// Takes a packet with a correct ICRC and this QP as its destination.
+    /// Takes a packet with a correct ICRC and this QP as its destination. Opcodes of another service are dropped
+    /// (IBTA 9.6).
     #[inline]
     pub fn handle_packet<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         let opcode = packet.headers.bth.opcode;
@@ -27,7 +28,7 @@ impl Qp {
 
     fn handle_request<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         match self.config.state {
-            // IBTA 10.3.1: requests are dropped before RTR.
+            // Requests are dropped before RTR (IBTA 10.3.1).
             QpState::Reset | QpState::Init => return Handled::Done,
             QpState::Error => {
                 self.responder.refuse_again(packet.headers.bth.psn);
@@ -45,6 +46,7 @@ impl Qp {
         }
     }
 
+    /// Handles a response. States in which the QP sends no requests drop it (IBTA 10.3.1).
     fn handle_response<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) -> Handled {
         if !matches!(self.config.state, QpState::Rts | QpState::Sqd) {
             return Handled::Done;

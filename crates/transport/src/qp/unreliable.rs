@@ -37,7 +37,7 @@ impl Qp {
         }
     }
 
-    /// UC: handles a request.
+    /// UC: handles a request. Before RTR and in the error state it is dropped (IBTA 10.3.1).
     #[inline(never)]
     pub(super) fn handle_unreliable<H: Host>(&mut self, packet: &Packet<'_>, host: &mut H) -> Handled {
         // A UD datagram arrives through `handle_datagram`, with its network header.

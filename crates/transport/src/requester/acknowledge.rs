@@ -42,6 +42,7 @@ impl Requester {
     }
 
     /// Moves the oldest unacknowledged position forward by `packets` of its work request; true if that finishes it.
+    /// An acknowledgement covers every earlier request (IBTA 9.7.5.1.2).
     #[inline]
     pub fn acknowledge(&mut self, slot: &SendSlot, packets: u32, config: &Config) -> bool {
         self.una.advance(slot, packets, config);

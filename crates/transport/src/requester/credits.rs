@@ -76,7 +76,7 @@ impl Requester {
     }
 
     /// An acknowledgement arrived for a packet that is acknowledged already: if it repeats the newest ACK, it may
-    /// bring credits (IBTA 9.7.7.2.3, unsolicited acknowledge).
+    /// bring credits: an unsolicited acknowledge (IBTA 9.7.7.2).
     #[cold]
     pub fn credited_again(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         if psn.next() == self.una_psn() {

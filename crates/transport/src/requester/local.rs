@@ -9,6 +9,7 @@ use crate::{Host, SendOp, Status};
 
 impl Requester {
     /// Executes the work request at `next`, unless it was executed before going back, and moves past it.
+    /// A failed bind or invalidation is a local error (IBTA 10.6.7, 10.6.5).
     #[cold]
     #[inline(never)]
     pub(super) fn execute<H: Host>(&mut self, slot: &SendSlot, config: &Config, host: &mut H) -> Result<(), Failure> {
@@ -34,6 +35,7 @@ impl Requester {
         self.executed > 0 && self.retire_executed(queue, config, host)
     }
 
+    /// Work requests complete in the order of their posting, local ones too (IBTA 9.5).
     #[cold]
     #[inline(never)]
     fn retire_executed<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {

@@ -136,7 +136,7 @@ impl Requester {
         self.ack_timeout = config.ack_timeout(&mut self.chance);
     }
 
-    /// Stops: the QP is in the error state.
+    /// Stops: the QP is in the error state (IBTA 10.3.1.7).
     pub fn halt(&mut self) {
         self.next = self.una;
         self.hold = Hold::No;

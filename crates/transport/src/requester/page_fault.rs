@@ -36,7 +36,7 @@ pub(super) enum Unprepared {
 }
 
 impl Requester {
-    /// The missing pages are present: the requester tries again, and the ACK timeout restarts.
+    /// The missing pages are present: the requester tries again, and the ACK timeout restarts (IBTA 9.7.6.1.3).
     pub fn page_resolved(&mut self, now: Instant) {
         self.unnotified = None;
         if !self.waits_for_page() {
@@ -136,7 +136,7 @@ impl Requester {
 }
 
 impl Failure {
-    /// The host refused memory of the local process.
+    /// The host refused memory of the local process (IBTA 9.9.2).
     pub fn local(denied: Denied) -> Failure {
         Failure { status: Status::LocalProtection, vendor: vendor::denied(denied) }
     }

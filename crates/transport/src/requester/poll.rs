@@ -143,6 +143,7 @@ impl Requester {
         )
     }
 
+    /// The packet of a step has left. The ACK timeout runs from the oldest unacknowledged packet on (IBTA 9.7.6.1.3).
     #[inline(always)]
     fn pushed(&mut self, now: Instant, slot: &SendSlot, step: &Step, ack_req: bool, config: &Config) {
         if self.next.wr == self.begun {
@@ -193,16 +194,16 @@ impl Requester {
             return (self.una.wr != self.next.wr).then_some(RequesterState::WaitFence);
         }
         let reads = self.next.reads_since(&self.una);
-        // IBTA 10.8.3.3: a fenced work request begins only when earlier READs and atomics are complete.
+        // A fenced work request begins only when earlier READs and atomics are complete (IBTA 10.8.3.3).
         if fenced && reads > 0 {
             return Some(RequesterState::WaitFence);
         }
-        // IBTA 9.7.3.2: no more READs and atomics than the responder has resources for. `check` fails them if it has 0.
+        // No more READs and atomics than the responder has resources for (IBTA 9.7.3.2). With 0, `check` fails them.
         let limit = u64::from(config.attr.max_rd_atomic.max(1));
         (!matches!(slot.kind, Kind::Data | Kind::Local) && reads >= limit).then_some(RequesterState::WaitReads)
     }
 
-    /// The host refused memory of the work request at `next`.
+    /// The host refused memory of the work request at `next`: a local error, except for a page fault (IBTA 9.9.2).
     #[cold]
     fn refused(&mut self, denied: Denied) -> Result<(), Failure> {
         match denied {
@@ -225,12 +226,12 @@ impl Requester {
     /// The first work request that must not be sent.
     #[inline]
     fn end(&self, queue: &SendQueue, config: &Config) -> u32 {
-        // IBTA 10.3.1.6: in SQD only work requests that were begun are finished.
+        // In SQD only work requests that were begun are finished (IBTA 10.3.1.6).
         if config.state == QpState::Sqd { self.begun } else { queue.tail() }
     }
 }
 
-/// Checks a work request before its first packet leaves.
+/// Checks a work request before its first packet leaves: what fails here is a local error (IBTA 9.9.2).
 fn check<H: Host>(
     queue: &SendQueue,
     slot: &SendSlot,
@@ -243,7 +244,7 @@ fn check<H: Host>(
     if slot.kind != Kind::Data && config.attr.max_rd_atomic == 0 {
         return Err(Failure { status: Status::LocalQpOperation, vendor: vendor::NO_READS });
     }
-    // IBTA 9.8.3.1: a datagram is one packet.
+    // A datagram is one packet (IBTA 9.8.3.1).
     if matches!(slot.to, Target::Datagram(_)) && slot.packets > 1 {
         return Err(Failure { status: Status::LocalLength, vendor: vendor::OVER_MTU });
     }

@@ -38,7 +38,7 @@ impl Retries {
 }
 
 impl Requester {
-    /// Restarts sending at the oldest unacknowledged packet (go-back-N, IBTA 9.7.5.1.1).
+    /// Goes back: sends again from the oldest unacknowledged packet on (IBTA 9.7.6.1).
     pub(super) fn go_back(&mut self) {
         self.next = self.una;
         self.ack_requested = self.una.seq;
@@ -89,8 +89,8 @@ impl Requester {
         Ok(())
     }
 
-    /// The response to the READ or atomic at `una` is lost, because a later response has arrived
-    /// (IBTA 9.7.5.1.5, implied NAK). The request is sent again once; if that fails too, the ACK timeout expires.
+    /// The response to the READ or atomic at `una` is lost, because a later response has arrived:
+    /// an implied NAK (IBTA 9.7.6.1). The request is sent again once; if that fails too, the ACK timeout expires.
     pub fn response_lost(&mut self) {
         if self.repeating != Some(self.una.seq) {
             self.retransmissions.implied_naks = self.retransmissions.implied_naks.wrapping_add(1);
@@ -130,6 +130,7 @@ impl Requester {
         self.timeouts = 0;
     }
 
+    /// A retry, if there is one left (IBTA 9.9.2.1.1).
     fn count_retry(&mut self, vendor: u32) -> Result<(), Failure> {
         let left = self.retries.left.checked_sub(1);
         self.retries.left = left.ok_or(Failure { status: Status::RetryExceeded, vendor })?;

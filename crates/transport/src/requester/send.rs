@@ -85,7 +85,7 @@ fn direct(headers: &mut Headers, slot: &SendSlot, config: &Config) -> Option<Dat
             None
         }
         Target::Datagram(to) => {
-            // IBTA 10.2.5: a controlled Q_Key is replaced by the sending QP's own.
+            // A controlled Q_Key is replaced by the sending QP's own (IBTA 10.2.5).
             let qkey = if to.qkey >> 31 != 0 { config.attr.qkey } else { to.qkey };
             headers.bth.dest_qp = to.dest_qp;
             headers.put(Deth { qkey: qkey.into(), src_qp: config.init.qp_num.into() });

@@ -7,8 +7,8 @@ use crate::send_queue::SendQueue;
 use crate::{Host, Status};
 
 impl Requester {
-    /// Retires all work requests whose last packet has left. True: another poll may make progress where the last poll
-    /// had to wait for their completions.
+    /// Retires all work requests whose last packet has left (IBTA 9.8.2.1, 9.8.3.1). True: another poll may make
+    /// progress where the last poll had to wait for their completions.
     pub fn retire_sent<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
         let waited = self.hold == Hold::Stalled && self.una.wr != self.next.wr;
         while self.una.wr != self.next.wr {
@@ -21,7 +21,7 @@ impl Requester {
         waited
     }
 
-    /// Continues after an error has emptied the send queue (SQE to RTS, IBTA 10.3.1.7).
+    /// Continues after an error has emptied the send queue: SQE to RTS (IBTA 10.3.1.7).
     pub fn resume(&mut self, queue: &SendQueue) {
         self.next.skip_to(queue.tail());
         self.una = self.next;

@@ -99,7 +99,8 @@ impl Owed {
         matches!(self, Owed::Ack | Owed::Nak(_) | Owed::Later { ack: true, .. })
     }
 
-    /// The packet of the due ACK or NAK.
+    /// The packet of the due ACK or NAK. An ACK has the PSN of the newest request that it covers (IBTA C9-95), a NAK
+    /// the expected PSN (IBTA C9-111, C9-112, C9-113).
     pub fn outgoing(&self, expected: Psn, msn: u32, config: &Config) -> Option<Outgoing<'static>> {
         let (psn, syndrome) = match *self {
             Owed::Nothing | Owed::Lazy(_) | Owed::Later { ack: false, .. } => return None,

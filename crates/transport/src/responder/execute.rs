@@ -1,4 +1,4 @@
-//! Executes one request that arrived in order: the checks of IBTA 9.7.4.1 from "resources" on, then the operation.
+//! Executes one request that arrived in order: the checks from "resources" on, then the operation (IBTA 9.7.4.1).
 
 use super::opcode_order::{Message, Request};
 use super::page_fault::Stop;
@@ -48,7 +48,7 @@ impl Responder {
             _ => 0,
         };
         check_packet_length(packet, config)?;
-        // IBTA 9.7.4.1.6: the message is longer than its receive.
+        // The message is longer than its receive (IBTA 9.7.4.1.6).
         if received + payload.len() as u64 > queue.room() {
             return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).into());
         }
@@ -62,7 +62,7 @@ impl Responder {
         }
         let invalidated_rkey = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
         if let Some(rkey) = invalidated_rkey {
-            // IBTA 9.5: earlier requests finish first, with the access rights that they had.
+            // Earlier requests finish first, with the access rights that they had (IBTA 9.5).
             if self.resources.reads_by(rkey) {
                 return Err(Stop::StillRead);
             }
@@ -93,7 +93,7 @@ impl Responder {
     ) -> Result<Verdict, Stop> {
         let headers = &packet.headers;
         let (ends, payload) = (headers.bth.opcode.ends_message(), packet.payload);
-        // Only the packet with the immediate data uses a receive (IBTA 9.4.2).
+        // Only the packet with the immediate data uses a receive (IBTA 9.4).
         if headers.get::<ImmDt>().is_some() && !queue.ready(host) {
             return Ok(Verdict::NotReady);
         }
@@ -104,11 +104,11 @@ impl Responder {
             _ => return Err(Fatal::invalid().into()),
         };
         let after = received + payload.len() as u64;
-        // IBTA 9.7.4.1.6: the packets' lengths add up to the length in the RETH.
+        // The packets' lengths add up to the length in the RETH, at most 2^31 (IBTA 9.7.4.1.6, C9-94).
         if total > MAX_MESSAGE || after > total || ends != (after == total) {
             return Err(Fatal::invalid().into());
         }
-        // IBTA C9-88: nothing is checked for a zero-length WRITE.
+        // Nothing is checked for a zero-length WRITE (IBTA C9-88).
         if self.message == Message::None && total > 0 {
             host.check_remote(rkey, va, total, Access::REMOTE_WRITE).map_err(Stop::access)?;
         }
@@ -140,6 +140,7 @@ impl Responder {
         let reth = packet.headers.get::<Reth>().ok_or(Fatal::invalid())?;
         let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
         self.check_resources(config)?;
+        // At most 2^31 bytes (IBTA C9-94); no key is checked for none (IBTA C9-88).
         if u64::from(length) > MAX_MESSAGE || !packet.payload.is_empty() {
             return Err(Fatal::invalid().into());
         }
@@ -156,7 +157,7 @@ impl Responder {
         let (va, rkey) = (atomic.va.get(), atomic.rkey.get());
         self.check_resources(config)?;
         host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Stop::access)?;
-        // IBTA 9.4.5, C9-93: addresses of 64-bit atomics are aligned.
+        // Addresses of 64-bit atomics are aligned (IBTA 9.4.5).
         if !va.is_multiple_of(8) {
             return Err(Fatal::invalid().into());
         }
@@ -176,7 +177,7 @@ impl Responder {
         let reth = packet.headers.get::<Reth>().ok_or(Fatal::invalid())?;
         let (va, rkey) = (reth.va.get(), reth.rkey.get());
         self.check_resources(config)?;
-        // IBTA annex A19: eight bytes at an aligned address.
+        // Eight bytes at an aligned address (IBTA annex A19).
         if packet.payload.len() != 8 || reth.dma_len.get() != 8 || !va.is_multiple_of(8) {
             return Err(Fatal::invalid().into());
         }
@@ -186,7 +187,7 @@ impl Responder {
         Ok(Verdict::Responding { packets: 1 })
     }
 
-    /// IBTA 9.7.4.1.4: no more READs and atomics than the QP has resources for.
+    /// No more READs and atomics than the QP has resources for (IBTA 9.7.4.1.4).
     fn check_resources(&self, config: &Config) -> Result<(), Fatal> {
         let none = config.attr.max_dest_rd_atomic == 0;
         if none || self.resources.is_exhausted() { Err(Fatal::invalid()) } else { Ok(()) }
@@ -197,14 +198,14 @@ impl Responder {
         self.resources.add(Resource::new(self.expected, packets, self.msn, response));
     }
 
-    /// A message is finished (IBTA 9.7.7.1.2: the MSN counts finished messages).
+    /// A message is finished; the MSN counts finished messages (IBTA 9.7.7.1).
     fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
 }
 
-/// IBTA C9-65 …: FIRST and MIDDLE are full, LAST is not empty, no packet exceeds the path MTU.
+/// FIRST and MIDDLE are full, LAST is not empty, no packet exceeds the path MTU (IBTA C9-92).
 #[inline(always)]
 fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal> {
     let opcode = packet.headers.bth.opcode;
@@ -218,7 +219,7 @@ fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal
 }
 
 impl Fatal {
-    /// The host refused a peer's access: a wrong request, or missing local memory (IBTA 9.7.5.2.5, 9.7.5.2.6).
+    /// The host refused a peer's access: a wrong request, or missing local memory (IBTA 9.7.5.2.2, 9.7.5.2.4).
     pub(super) fn access(denied: Denied) -> Fatal {
         match denied {
             Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None },

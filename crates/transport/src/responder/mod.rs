@@ -121,7 +121,8 @@ impl Responder {
         Responder { chance, ..Responder::default() }
     }
 
-    /// Resets the responder to the current attributes (at RTR, and at RESET).
+    /// Resets the responder to the current attributes (at RTR, and at RESET): first PSN (IBTA 9.7.1),
+    /// MSN 0 (IBTA 9.7.7.1).
     pub fn start(&mut self, config: &Config) {
         self.expected = PsnPosition::first(config.attr.rq_psn);
         self.msn = 0;
@@ -156,7 +157,8 @@ impl Responder {
         }
     }
 
-    /// Stops: the QP is in the error state. With a NAK, the pending responses and then the NAK are still sent.
+    /// Stops: the QP is in the error state. With a NAK, the pending responses and then the NAK are still sent
+    /// (IBTA 9.9.3).
     pub fn halt(&mut self, nak: Option<NakCode>) {
         self.order = Order::Halted;
         self.waits = Waits::No;
@@ -226,18 +228,19 @@ impl Responder {
         self.habit.leaves(now, config);
     }
 
-    /// A waiting ACK leaves now, together with requests.
+    /// A waiting ACK leaves now, together with requests (IBTA 9.7.5.1.2).
     pub fn send_ack_with_requests(&mut self) {
         self.owed.hurry();
     }
 
-    /// A waiting ACK stops waiting: no request came in time.
+    /// A waiting ACK stops waiting: no request came in time (IBTA 9.7.5.1.2).
     pub fn hurry(&mut self) {
         if self.owed.hurry() {
             self.habit.broken();
         }
     }
 
+    /// What has waited until `now` is due: an ACK (IBTA 9.7.5.1.2), a NAK or a response.
     #[inline]
     pub fn hurry_due(&mut self, now: Instant) {
         if self.owed.hurry_due(now) {
@@ -260,7 +263,9 @@ impl Responder {
         matches!(self.owed, Owed::Nak(_)) || self.resources.is_pending()
     }
 
-    /// Handles a request.
+    /// Handles a request, with the checks in their order: PSN, opcode order, operation allowed
+    /// (IBTA 9.7.4.1.1, 9.7.4.1.2, 9.7.4.1.3); then it is executed. Without a receive the peer gets
+    /// an RNR NAK (IBTA 9.7.5.2.8).
     #[inline]
     pub fn handle<H: Host>(
         &mut self,
@@ -333,7 +338,7 @@ impl Responder {
                 Err(Refused::Full) => return Ok(false),
                 Err(Refused::Denied(Denied::PageFault)) => self.response_waits(now, config, host),
                 Err(Refused::Denied(denied)) => {
-                    // The NAK takes the PSN of the response packet, and nothing follows it.
+                    // The NAK takes the PSN of the response packet, and nothing follows it (IBTA 9.7.5.1.3).
                     self.expected = self.expected.nearest(psn);
                     self.resources.reset(config.attr.max_dest_rd_atomic);
                     return Err(Fatal::access(denied));
@@ -362,13 +367,14 @@ impl Responder {
         Ok(())
     }
 
-    /// A packet is missing: one sequence NAK is owed (IBTA 9.7.5.2.2).
+    /// A packet is missing: one sequence NAK is owed (IBTA 9.7.5.2.2, 9.9.3.1, class B).
     fn owe_sequence_nak(&mut self) {
         self.order = Order::SequenceNakSent;
         self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
     }
 
-    /// A duplicate request: answered again, but not executed again (IBTA 9.7.5.1.2).
+    /// A duplicate request: answered again, but not executed again. A SEND or WRITE gets an ACK (IBTA C9-105), a READ
+    /// its data (IBTA 9.4.4), an atomic its first result (IBTA 9.4.5).
     fn repeat(&mut self, now: Instant, packet: &Packet<'_>, config: &Config) {
         let bth = &packet.headers.bth;
         let position = self.expected.nearest(bth.psn);
@@ -409,16 +415,17 @@ impl Responder {
 }
 
 impl Fatal {
-    /// NAK invalid request (IBTA 9.7.5.2.4).
+    /// NAK invalid request (IBTA 9.7.5.2.2).
     fn invalid() -> Fatal {
         Fatal { nak: NakCode::InvalidRequest, receive: None }
     }
 
-    /// NAK remote operational error (IBTA 9.7.5.2.6).
+    /// NAK remote operational error (IBTA 9.7.5.2.2).
     fn operational() -> Fatal {
         Fatal { nak: NakCode::RemoteOperational, receive: None }
     }
 
+    /// The current receive completes with an error as well (IBTA 9.9.3.1).
     fn receiving(self, status: Status, vendor: u32) -> Fatal {
         Fatal { receive: Some((status, vendor)), ..self }
     }

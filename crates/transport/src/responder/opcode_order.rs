@@ -1,4 +1,4 @@
-//! Which request may follow which, and the access flags that each requires (IBTA 9.7.4.1.2, table 37; C9-61).
+//! Which request may follow which, and the access flags that each requires (IBTA 9.7.4.1.2, table 37, C9-61).
 
 use crate::Access;
 use weir_wire::{Operation, Operation as O};
@@ -48,7 +48,7 @@ const TABLE: [(Operation, Request, Access); 18] = [
     (O::FetchAdd, Request::Atomic, Access::REMOTE_ATOMIC),
 ];
 
-/// The operation of a packet and its required access flags, if this QP supports it.
+/// The operation of a packet and its required access flags, if this QP supports it (IBTA 9.7.4.1.3).
 pub(super) fn lookup(operation: Operation) -> Option<(Request, Access)> {
     /// Indexed by operation code.
     const BY_CODE: [Option<(Request, Access)>; 32] = {
@@ -63,7 +63,7 @@ pub(super) fn lookup(operation: Operation) -> Option<(Request, Access)> {
     BY_CODE[operation as usize & 31]
 }
 
-/// Whether a packet may follow: FIRST or ONLY begins a message, and no other message interrupts it.
+/// Whether a packet may follow: FIRST or ONLY begins a message, and no other message interrupts it (IBTA 9.7.4.1.2).
 pub(super) fn follows(message: &Message, request: Request, starts: bool) -> bool {
     match message {
         Message::None => starts,

@@ -44,7 +44,8 @@ pub(super) struct HeldAcks {
 }
 
 impl Responder {
-    /// The missing page is present: the waiting request or response is tried again.
+    /// The missing page is present: the waiting request or response is tried again. One ACK covers all requests that
+    /// were executed meanwhile (IBTA 9.7.5.1.2).
     pub fn page_resolved(&mut self) {
         self.resources.unpark();
         // The peer retransmits the requests dropped meanwhile only after a NAK: then the owed RNR NAK stays.
@@ -60,7 +61,8 @@ impl Responder {
         }
     }
 
-    /// A request that is out of order, or arrives while the responder waits for a page.
+    /// A request that is out of order, or arrives while the responder waits for a page. A duplicate is answered, the
+    /// first packet after a gap gets a NAK (IBTA 9.7.4.1.1).
     #[cold]
     #[inline(never)]
     pub(super) fn out_of_turn(
@@ -82,7 +84,8 @@ impl Responder {
         Handled::Done
     }
 
-    /// A request was not executed.
+    /// A request was not executed. For a missing page the peer gets an RNR NAK if the profile says so
+    /// (IBTA 9.7.5.2.8).
     #[cold]
     #[inline(never)]
     pub(super) fn stopped(&mut self, now: Instant, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
@@ -119,7 +122,7 @@ impl Responder {
         Ok(self.hold(config))
     }
 
-    /// The next response packet needs a missing page.
+    /// The next response packet needs a missing page: it waits, or is preceded by an RNR NAK (IBTA 9.7.5.2.8).
     #[cold]
     #[inline(never)]
     pub(super) fn response_waits<H: Host>(&mut self, now: Instant, config: &Config, host: &mut H) {
@@ -149,7 +152,8 @@ impl Responder {
         }
     }
 
-    /// A duplicate asks for a response again, and its resource is `known`: waiting responses are tried again at once.
+    /// A duplicate asks for a response again (IBTA 9.7.5.1), and its resource is `known`: waiting responses are tried
+    /// again at once.
     pub(super) fn duplicate_requested(&mut self, known: bool, config: &Config) {
         if !known {
             return;
@@ -186,7 +190,7 @@ impl Responder {
 }
 
 impl Stop {
-    /// The host refused a peer's access.
+    /// The host refused a peer's access (IBTA 9.7.5.2.4).
     #[cold]
     pub fn access(denied: Denied) -> Stop {
         match denied {
@@ -204,7 +208,7 @@ impl Stop {
         Stop::access(denied)
     }
 
-    /// The host refused the buffer of a receive.
+    /// The host refused the buffer of a receive: a remote operational error for the peer (IBTA 9.9.3.1, class A).
     #[cold]
     pub fn receiving(denied: Denied) -> Stop {
         match denied {

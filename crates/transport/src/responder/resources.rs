@@ -1,5 +1,5 @@
 //! Responder resources: accepted READs and atomics, kept for their responses and for duplicates
-//! (IBTA 9.7.5.1.2, 9.7.7.1).
+//! (IBTA 9.7.5.1, 9.7.7.1).
 
 use super::sequence::PsnPosition;
 use crate::config::Config;
@@ -85,7 +85,7 @@ impl Resources {
         (self.next, self.pending, self.current, self.parked) = (0, 0, None, 0);
     }
 
-    /// Changes the capacity. The newest resources stay: the peer may retransmit their requests (IBTA 9.7.5.1.2).
+    /// Changes the capacity. The newest resources stay: the peer may retransmit their requests (IBTA 9.7.5.1).
     pub fn resize(&mut self, max_dest_rd_atomic: u8) {
         let capacity = usize::from(max_dest_rd_atomic.max(1));
         // Rotate the oldest to the front.
@@ -134,7 +134,7 @@ impl Resources {
         self.pending += 1;
     }
 
-    /// Repeats the response to an atomic with its original value (IBTA 9.7.5.1.2). False: the resource is gone.
+    /// Repeats the response to an atomic with its original value (IBTA 9.4.5). False: the resource is gone.
     pub fn repeat_atomic(&mut self, position: PsnPosition) -> bool {
         let found = self
             .ring
@@ -145,7 +145,8 @@ impl Resources {
         true
     }
 
-    /// Repeats the response to a READ or to its tail. False: the resource is gone, or the request is a different one.
+    /// Repeats the response to a READ or to its tail: a retried READ asks for a part of the first one (IBTA 9.4.4).
+    /// False: the resource is gone, or the request is a different one.
     pub fn repeat_read(&mut self, position: PsnPosition, va: u64, rkey: u32, length: u32, mtu: usize) -> bool {
         let mut ring = self.ring.iter().enumerate();
         let found = ring.find_map(|(index, resource)| Some((index, resource.packet(position)?)));
@@ -163,7 +164,7 @@ impl Resources {
         same
     }
 
-    /// The next response packet and its PSN.
+    /// The next response packet, and its PSN: that of the request and the following ones (IBTA C9-96, o9-58).
     pub fn outgoing(&mut self, config: &Config) -> Option<(Outgoing<'static>, Psn)> {
         if self.pending == 0 {
             return None;

@@ -45,6 +45,7 @@ pub(super) enum Sequence {
     Gap,
 }
 
+/// Compares a request's PSN with the expected PSN (IBTA 9.7.4.1.1).
 pub(super) fn check(expected: Psn, got: Psn) -> Sequence {
     match got.since(expected) {
         0 => Sequence::Expected,

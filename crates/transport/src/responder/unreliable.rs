@@ -11,7 +11,7 @@ use weir_wire::{Packet, Psn};
 
 impl Responder {
     /// Handles a request. If a packet is missing, the rest of its message is dropped, and its receive serves the next
-    /// message. `Err` is a local error; requests with other errors are dropped without a reply.
+    /// message (IBTA 9.8.2.2). `Err` is a local error; requests with other errors are dropped without a reply.
     #[inline]
     pub fn handle_unreliable<H: Host>(
         &mut self,
@@ -47,7 +47,7 @@ impl Responder {
                 return Err(fatal);
             }
             Err(Stop::Fatal(Fatal { receive: Some((status, vendor)), .. })) if queue.is_shared() => {
-                // IBTA 9.9.3.1, class E: a receive that was taken from a shared queue cannot be returned.
+                // A receive that was taken from a shared queue cannot be returned (IBTA 9.9.3.1, class E).
                 queue.fail(host, config, status, vendor);
                 self.message = Message::None;
             }
@@ -56,7 +56,8 @@ impl Responder {
         Ok(Handled::Done)
     }
 
-    /// A packet needs a missing page: either the caller passes it in again, or its message is lost.
+    /// A packet needs a missing page: either the caller passes it in again, or its message is lost
+    /// as if the packet were (IBTA 9.8.2.2).
     #[cold]
     fn missing_page(&mut self, psn: Psn, config: &Config) -> Handled {
         let handled = self.hold_unreliable(config);
