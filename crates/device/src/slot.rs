@@ -6,7 +6,8 @@
 
 use crate::Errno;
 use crate::relay::incoming::Incoming;
-use std::io;
+use std::io::{self, Write};
+use std::ops::Deref;
 use weir_link::{DisabledFeatures, Ports};
 
 /// Bits of a QPN that count QPs within a process.
@@ -32,9 +33,29 @@ pub fn is_slot_port(port: u16) -> bool {
     port.checked_sub(FIRST_PORT).is_some_and(is_used)
 }
 
-/// The name of a slot's socket in the abstract namespace.
-pub fn name(slot: u16) -> String {
-    format!("weir/slot/{slot}")
+/// The name of a slot's socket in the abstract namespace. It is on the stack, because the holder of port 4791 connects
+/// to slots in its turns.
+pub fn name(slot: u16) -> Name {
+    let mut bytes = [0; NAME_LEN];
+    let mut rest = &mut bytes[..];
+    write!(rest, "weir/slot/{slot}").expect("there is room for five digits");
+    let len = NAME_LEN - rest.len();
+    Name { bytes, len }
+}
+
+/// A slot's name.
+pub struct Name {
+    bytes: [u8; NAME_LEN],
+    len: usize,
+}
+
+const NAME_LEN: usize = "weir/slot/".len() + 5;
+
+impl Deref for Name {
+    type Target = str;
+    fn deref(&self) -> &str {
+        str::from_utf8(&self.bytes[..self.len]).expect("ASCII was written")
+    }
 }
 
 /// A claimed slot; dropping it releases it.

@@ -10,25 +10,29 @@ use std::time::Duration;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// Remembers which users have the port.
+/// Remembers which users have the port. The kernel's table of sockets is long on some machines: the engine's thread
+/// reads it, outside of the engine, when another user's connection or message needs it.
 pub struct Trust {
     own: u32,
-    /// One table for each IP family.
-    tables: [Table; 2],
+    owners: PortOwners,
+    /// When the owners were read.
+    read: Option<Instant>,
+    /// The owners must be read.
+    wanted: bool,
     reported: Option<Instant>,
 }
 
-/// The users that have the port on all addresses of one family.
-#[derive(Default)]
-struct Table {
-    owners: Vec<u32>,
-    read: Option<Instant>,
+/// The users that have the port on all addresses of an IP family.
+#[derive(Debug, Default)]
+pub struct PortOwners {
+    v4: Vec<u32>,
+    v6: Vec<u32>,
 }
 
-/// How long an entry is valid: the port may pass to another user.
+/// How long it is known that a user has the port: it may pass to another user.
 const VALID_FOR: Duration = Duration::from_secs(1);
-/// How soon the table is read again for a user that is not in it. The kernel's table is long on some machines, and any
-/// user can cause it to be read.
+/// How long it is known that a user does not have the port. The kernel's table is long on some machines, and any user
+/// can cause it to be read.
 const REREAD_AFTER: Duration = Duration::from_millis(50);
 /// How often a user that is not believed is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -40,21 +44,46 @@ impl Trust {
     /// For this process's user.
     pub fn new() -> Self {
         // SAFETY: a call without arguments that cannot fail.
-        Trust { own: unsafe { libc::getuid() }, tables: Default::default(), reported: None }
+        let own = unsafe { libc::getuid() };
+        Trust { own, owners: PortOwners::default(), read: None, wanted: false, reported: None }
     }
 
-    /// Whether a process of a user may connect at all.
+    /// Whether it is known now what to believe of a user. If it is not, the owners of the port must be read.
+    pub fn knows(&mut self, user: u32, now: Instant) -> bool {
+        if self.is_own_or_root(user) {
+            return true;
+        }
+        let found = self.owners.v4.contains(&user) || self.owners.v6.contains(&user);
+        let holds = if found { VALID_FOR } else { REREAD_AFTER };
+        let knows = self.read.is_some_and(|read| now - read < holds);
+        self.wanted |= !knows;
+        knows
+    }
+
+    /// Whether the owners of the port must be read, since the last call.
+    pub fn take_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Takes the owners, which were read after `now`. Returns the earlier ones in `owners`.
+    pub fn renew(&mut self, owners: &mut PortOwners, now: Instant) {
+        std::mem::swap(&mut self.owners, owners);
+        self.read = Some(now);
+    }
+
+    /// Whether a process of a user may connect at all. Only for users of whom that is [known](Self::knows).
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
-        let may = self.is_own_or_root(user) || self.has_port(user, false, now) || self.has_port(user, true, now);
+        let may = self.is_own_or_root(user) || self.has_port(user, false) || self.has_port(user, true);
         if !may {
             self.report(user, now);
         }
         may
     }
 
-    /// Whether packets from `from` are believed if `user` hands them over.
+    /// Whether packets from `from` are believed if `user` hands them over. Only for users of whom that is
+    /// [known](Self::knows).
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
-        let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6(), now);
+        let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6());
         if !believed {
             self.report(user, now);
         }
@@ -65,16 +94,9 @@ impl Trust {
         user == self.own || user == 0
     }
 
-    fn has_port(&mut self, user: u32, v6: bool, now: Instant) -> bool {
-        let table = &mut self.tables[usize::from(v6)];
-        let found = table.owners.contains(&user);
-        let holds = if found { VALID_FOR } else { REREAD_AFTER };
-        if table.read.is_some_and(|read| now - read < holds) {
-            return found && user != OVERFLOW_UID;
-        }
-        table.owners = port_owners(v6);
-        table.read = Some(now);
-        user != OVERFLOW_UID && table.owners.contains(&user)
+    fn has_port(&self, user: u32, v6: bool) -> bool {
+        let owners = if v6 { &self.owners.v6 } else { &self.owners.v4 };
+        user != OVERFLOW_UID && owners.contains(&user)
     }
 
     fn report(&mut self, user: u32, now: Instant) {
@@ -85,11 +107,15 @@ impl Trust {
     }
 }
 
-/// The users that have port 4791 on all addresses of a family.
-fn port_owners(v6: bool) -> Vec<u32> {
-    // The threads of the process may be in several network namespaces.
-    let table = if v6 { "/proc/thread-self/net/udp6" } else { "/proc/thread-self/net/udp" };
-    std::fs::read_to_string(table).map_or(Vec::new(), |table| owners(&table, ROCE_PORT).collect())
+impl PortOwners {
+    /// Reads the kernel's tables.
+    pub fn read() -> PortOwners {
+        let users = |table: &str| -> Vec<u32> {
+            std::fs::read_to_string(table).map_or(Vec::new(), |table| owners(&table, ROCE_PORT).collect())
+        };
+        // The threads of the process may be in several network namespaces.
+        PortOwners { v4: users("/proc/thread-self/net/udp"), v6: users("/proc/thread-self/net/udp6") }
+    }
 }
 
 /// The users of sockets that have a port on all addresses, from the kernel's table.

@@ -68,9 +68,20 @@ impl Group {
 }
 
 impl Outbox {
-    /// An empty outbox for `capacity` bytes and `groups` groups; these two do not grow.
+    /// An empty outbox for `capacity` bytes and `groups` groups, without iovecs; these do not grow.
     pub fn new(capacity: usize, groups: usize) -> Self {
-        Outbox { bytes: vec![0; capacity].into(), len: 0, groups: Vec::with_capacity(groups), iovecs: Vec::new() }
+        Self::with_iovecs(capacity, groups, 0)
+    }
+
+    /// The same with room for `iovecs` iovecs.
+    pub fn with_iovecs(capacity: usize, groups: usize, iovecs: usize) -> Self {
+        let (groups, iovecs) = (Vec::with_capacity(groups), Vec::with_capacity(iovecs));
+        Outbox { bytes: vec![0; capacity].into(), len: 0, groups, iovecs }
+    }
+
+    /// Whether `more` further iovecs fit, and the one that [`start_iovecs`](Self::start_iovecs) may add.
+    pub fn has_room_for_iovecs(&self, more: usize) -> bool {
+        self.iovecs.len() + 1 + more <= self.iovecs.capacity()
     }
 
     /// Removes all groups and bytes.
@@ -97,7 +108,7 @@ impl Outbox {
         }
     }
 
-    /// Appends an iovec to the last group; contiguous iovecs are merged.
+    /// Appends an iovec to the last group; contiguous iovecs are merged. The caller has checked that there is room.
     pub fn add_iovec(&mut self, iovec: Iovec) {
         let Some(group) = self.groups.last_mut() else { return };
         group.len += iovec.len;

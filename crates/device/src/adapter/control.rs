@@ -41,6 +41,7 @@ impl Adapter {
     /// Binds a QP to a route and a destination QPN. With `rq_psn`, a new connection begins, and that is the first PSN
     /// that it receives.
     pub fn connect(&self, shared: &QpShared, route: Route, dest: u32, rq_psn: Option<Psn>) {
+        self.make_room_for_peers();
         self.with_engine(|engine| engine.connect(self, shared.num, route, dest, rq_psn, clock::now()));
         self.ring(shared, true);
     }

@@ -5,6 +5,7 @@
 
 mod control;
 pub mod ending;
+mod errands;
 mod failure;
 mod faults;
 mod open;

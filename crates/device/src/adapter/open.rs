@@ -12,7 +12,7 @@ use crate::memory::{copy, populate};
 use crate::netlink::Netlink;
 use crate::os::inside::is_inside;
 use crate::os::panics::{self, catch_panic};
-use crate::pace::Pace;
+use crate::pace::{MORE_SOCKETS, Pace};
 use crate::per_process::OnceInherited;
 use crate::shared::state::{AdapterState, Parts};
 use crate::slot::Slot;
@@ -78,7 +78,8 @@ impl Adapter {
         let shown = publish::device(&device.name, index as u64)?;
         let engine = Engine::new(&device, &config, &profile, slot, ports, shown);
         let engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
-        let sockets = engine.descriptors();
+        let mut sockets = engine.descriptors();
+        sockets.reserve(MORE_SOCKETS);
         let pace = Pace::new(sockets.clone(), watch.descriptor(), keeps_times(&profile));
         let pace = Arc::new(Owned::new(pace.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?));
         let device_memory = LIMITS.max_dm_size;

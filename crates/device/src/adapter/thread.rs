@@ -5,7 +5,7 @@ use crate::engine::Turn;
 use crate::memory::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
-use crate::pace::Pace;
+use crate::pace::{Errands, Pace};
 use crate::{Errno, clock};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -35,9 +35,9 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         let mine = pace.wait();
         let changed = pace.interface_has_changed();
-        let send_errors = pace.take_send_errors_noted();
+        let errands = pace.take_errands();
         let flush = pace.flush_wanted();
-        if !mine && !changed && !send_errors && flush.is_none() {
+        if !mine && !changed && errands == Errands::NONE && flush.is_none() {
             continue;
         }
         let Some(adapter) = adapter.upgrade() else { return };
@@ -48,9 +48,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         if changed {
             adapter.watch.process_notifications();
         }
-        if send_errors {
-            adapter.send_errors.write_log(&adapter.device, adapter.config.disabled);
-        }
+        adapter.run_errands(errands);
         if !mine {
             continue;
         }

@@ -5,9 +5,11 @@ use crate::engine::parked::{DATAGRAMS, Parked};
 use crate::engine::peer::{PeerId, State};
 use crate::engine::peers::Peers;
 use crate::engine::staging::{Lost, Staging};
+use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::region::{Cached, Regions};
 use crate::memory::window::User;
+use crate::pace::Errands;
 use crate::paging::QpFaults;
 use crate::route::Route;
 use crate::shared::state::AdapterState;
@@ -33,8 +35,8 @@ struct Staged<'a> {
     now: Instant,
     /// Peers that got a datagram; consecutive duplicates are omitted.
     served: &'a mut Vec<PeerId>,
-    /// The peer that must answer, or take in more, before the next datagram can go.
-    blocked: Option<PeerId>,
+    /// What must happen before the next datagram can go.
+    blocked: Option<WaitReason>,
 }
 
 impl Engine {
@@ -70,9 +72,9 @@ impl Engine {
         let limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staged);
         let blocked = staged.blocked;
-        if let Some(peer) = blocked {
+        if let Some(reason) = blocked {
             // Before `after`, which checks whether the QP waits.
-            self.wait_for(peer, index);
+            self.wait_for(reason, index);
         }
         self.after(index, &mut protocol);
         drop(protocol);
@@ -81,7 +83,16 @@ impl Engine {
             self.ask(peer, now);
         }
         self.served = served;
+        self.ask_for_room(adapter);
         progress == Progress::Full && blocked.is_none()
+    }
+
+    /// Asks the engine's thread for room for peers, if there is too little.
+    fn ask_for_room(&mut self, adapter: &AdapterState) {
+        if !self.room_asked && self.peers.wanted_room().is_some() {
+            self.room_asked = true;
+            adapter.pace.ask_thread(Errands::PEER_ROOM);
+        }
     }
 
     /// Asks a peer how much it has taken in, if a question is due.
@@ -125,6 +136,17 @@ impl Staged<'_> {
         staging.push(packet)
     }
 
+    /// There is no room for the entry of a new peer.
+    #[cold]
+    fn without_room(&mut self) -> Result<(), Refused> {
+        if self.peers.is_out_of_memory() {
+            // The datagram is lost, as on a wire. The engine's thread tries again to get memory.
+            return Ok(());
+        }
+        self.blocked = Some(WaitReason::Room);
+        Err(Refused::Full)
+    }
+
     /// Keeps a datagram until its peer's state is known; if there is no room for it, the QP waits.
     #[cold]
     fn park(&mut self, id: PeerId, packet: &Outgoing<'_>) -> Result<(), Refused> {
@@ -140,7 +162,7 @@ impl Staged<'_> {
             self.parked = Some(parked);
         }
         if staged == Err(Refused::Full) {
-            self.blocked = Some(id);
+            self.blocked = Some(WaitReason::Peer(id));
         }
         staged
     }
@@ -155,7 +177,7 @@ impl Egress for Staged<'_> {
             // Adapters of any kind may have joined a group: its packets go to port 4791 with an ICRC.
             return self.stage(None, &route, &route.to(ROCE_PORT), None, packet);
         }
-        let id = self.peers.greet_datagram(route, to.dest_qp, self.now);
+        let Some(id) = self.peers.greet_datagram(route, to.dest_qp, self.now) else { return self.without_room() };
         let peer = self.peers.get(id);
         let icrc = match peer.state {
             State::Unknown => return self.park(id, packet),
@@ -164,7 +186,7 @@ impl Egress for Staged<'_> {
         };
         let cost = packet.headers.len() + packet.payload.len() + PACKET_COST;
         if self.peers.unreliable_room(id) < cost {
-            self.blocked = Some(id);
+            self.blocked = Some(WaitReason::Peer(id));
             return Err(Refused::Full);
         }
         let (route, to) = (peer.route, peer.to(peer.state == State::Foreign));

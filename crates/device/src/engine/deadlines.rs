@@ -95,6 +95,7 @@ impl Engine {
         if let Some(num) = self.table.get_mut(index).map(|entry| entry.shared.num) {
             self.disconnect(num);
         }
+        self.stop_waiting(index);
         self.table.remove(index);
         self.shown.qps.set(self.table.len() as u64);
     }

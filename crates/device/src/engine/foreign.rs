@@ -1,12 +1,14 @@
 //! Port 4791, to which foreign adapters send: one process of a network namespace holds it and hands packets over to
 //! the others.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Turn};
+use crate::pace::Errands;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
 use crate::relay::message;
 use crate::shared::state::AdapterState;
 use crate::slot::{is_used, slot_of};
+use crate::trust::PortOwners;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -165,8 +167,24 @@ impl Engine {
 
     /// Takes packets that the holder of port 4791 handed over; returns the number of messages and ended connections.
     pub(super) fn receive_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
+        let count = self.take_handed_over(adapter, now);
+        if self.slot.incoming.take_owners_wanted() {
+            adapter.pace.ask_thread(Errands::PORT_OWNERS);
+        }
+        count
+    }
+
+    /// The engine's thread has read the owners of port 4791 after `now`: connections and messages wait for that.
+    pub fn renew_port_owners(&mut self, adapter: &AdapterState, owners: &mut PortOwners, now: Instant) {
+        self.slot.incoming.renew_owners(owners, now);
+        self.accept_holder(adapter, now);
+        self.receive_handed_over(adapter, now);
+        self.turn(adapter, Turn::SEND);
+    }
+
+    fn take_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         for count in 0..MESSAGES {
-            match self.slot.incoming.receive(&mut self.inbox.bytes) {
+            match self.slot.incoming.receive(&mut self.inbox.bytes, now) {
                 Received::Message { len, user } => {
                     self.foreign.last_handed_over = Some(now);
                     self.deliver_handed_over(adapter, len, user, now);
@@ -239,7 +257,6 @@ mod tests {
     use super::*;
     use crate::adapter::Adapter;
     use crate::clock;
-    use crate::engine::Turn;
     use crate::slot::Slot;
     use crate::stat::publish;
     use std::io;
@@ -289,7 +306,7 @@ mod tests {
         }
         assert!(engine.turn(&adapter, Turn::POLL));
         assert!(engine.slot.incoming.is_connected());
-        let left = engine.slot.incoming.receive(&mut [0; 100]);
+        let left = engine.slot.incoming.receive(&mut [0; 100], clock::now());
         assert!(matches!(left, Received::Nothing), "one turn has taken them all");
     }
 }

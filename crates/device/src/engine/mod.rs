@@ -17,7 +17,7 @@ mod order;
 mod overflow;
 pub mod parked;
 mod peer;
-mod peers;
+pub mod peers;
 pub mod quirks;
 mod receive;
 mod staging;
@@ -25,6 +25,7 @@ mod table;
 mod timers;
 mod transmit;
 mod unbound_peers;
+mod waiting;
 
 use crate::config::{Config, Icrc};
 use crate::hello::{self, Hello};
@@ -50,6 +51,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use table::{Opened, Table};
 use timers::Timers;
+use waiting::{WaitList, WaitReason};
 use weir_link::{Carrier, Inbox, Outbox, Ports};
 use weir_transport::{FaultNotifier, Instant, Profile, Psn, Side};
 
@@ -76,6 +78,9 @@ impl Turn {
 /// Staged bytes: a few bursts, so that one system call takes them all and they stay in the cache.
 const OUTBOX_BYTES: usize = 256 << 10;
 const OUTBOX_GROUPS: usize = 32;
+/// Iovecs of payload that is sent in place: two for each packet of the shortest such payload, and many more than
+/// one packet with the most SGEs has.
+const OUTBOX_IOVECS: usize = 4096;
 /// Receive buffers of 64 KiB each.
 const INBOX_SLOTS: usize = 8;
 /// Receive calls in one turn, so that departures are not starved.
@@ -94,6 +99,10 @@ pub struct Engine {
     timers: Timers,
     /// QPs with something to send, each once.
     ready: VecDeque<u16>,
+    /// QPs with datagrams to new peers, for which there is no room.
+    wait_for_room: WaitList,
+    /// The engine's thread was asked to make room for peers.
+    room_asked: bool,
     /// QPs that owe a delayed (lazy) ACK, each once.
     lazy: Vec<u16>,
     rung: Vec<u32>,
@@ -146,7 +155,7 @@ impl Engine {
             mark: 0,
         };
         let secret = Secret::new().map_err(|_| Errno(libc::EAGAIN))?;
-        let mut peers = Peers::new(secret, own, ports.receive_buffer());
+        let mut peers = Peers::new(secret, own, ports.receive_buffer())?;
         if quirks::makes_peers_repeat(profile) {
             peers.widen();
         }
@@ -159,7 +168,7 @@ impl Engine {
             announcer: quirks::announcer(profile),
             lost: Lost { shown, captured: carrier.records_fates() },
             carrier,
-            outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_GROUPS),
+            outbox: Outbox::with_iovecs(OUTBOX_BYTES, OUTBOX_GROUPS, OUTBOX_IOVECS),
             inbox: Inbox::new(INBOX_SLOTS),
             table: Table::new(slot.number())?,
             slot,
@@ -168,6 +177,8 @@ impl Engine {
             peers,
             timers: Timers::new(table::INDICES + 1),
             ready: VecDeque::with_capacity(64),
+            wait_for_room: WaitList::default(),
+            room_asked: false,
             lazy: Vec::with_capacity(64),
             rung: Vec::with_capacity(64),
             served: Vec::with_capacity(64),
@@ -207,6 +218,20 @@ impl Engine {
         Ok(shared)
     }
 
+    /// The number of peers for which there must be room, if there is too little of it.
+    pub fn wanted_peer_room(&self) -> Option<usize> {
+        self.peers.wanted_room()
+    }
+
+    /// Gets the lists that [`wanted_peer_room`](Self::wanted_peer_room) asked for, and returns the old ones in them.
+    /// `None`: there is no memory.
+    pub fn provide_peer_room(&mut self, adapter: &AdapterState, larger: Option<&mut peers::room::Lists>) {
+        self.peers.exchange_lists(larger);
+        self.room_asked = false;
+        self.wake(WaitReason::Room);
+        self.turn(adapter, Turn::SEND);
+    }
+
     /// Number of QPs.
     pub fn qps(&self) -> usize {
         self.table.len()
@@ -216,6 +241,7 @@ impl Engine {
     pub fn remove_qp(&mut self, adapter: &AdapterState, num: u32, opened: Opened) {
         let Some(index) = self.table.index(num) else { return };
         if !adapter.condition.works() {
+            self.stop_waiting(index);
             self.table.remove(index);
             return;
         }
@@ -416,7 +442,7 @@ impl Engine {
             self.timers.set(due.0, index);
         }
         // Only requests wait for a window or a hello; responses are sent nevertheless.
-        let wants = if entry.waiting { protocol.wants_respond() } else { protocol.wants_transmit() };
+        let wants = if entry.waiting.is_some() { protocol.wants_respond() } else { protocol.wants_transmit() };
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
@@ -473,14 +499,7 @@ impl Engine {
         if self.parked.is_some() {
             self.release(peer, clock::now());
         }
-        let mut waiting = std::mem::take(&mut self.peers.get_mut(peer).waiting);
-        for index in waiting.drain(..) {
-            if let Some(entry) = self.table.get_mut(index) {
-                entry.waiting = false;
-                self.ready(index);
-            }
-        }
-        self.peers.get_mut(peer).waiting = waiting;
+        self.wake(WaitReason::Peer(peer));
     }
 }
 

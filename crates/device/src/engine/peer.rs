@@ -2,6 +2,7 @@
 
 use crate::engine::connection::TRIES;
 use crate::engine::flow::Flow;
+use crate::engine::waiting::WaitList;
 use crate::proof::PeerKey;
 use crate::route::Route;
 use std::net::SocketAddr;
@@ -35,8 +36,8 @@ pub struct Peer {
     pub reading: usize,
     /// Bytes sent without acknowledgement: UC and UD.
     pub flow: Flow,
-    /// QPs that wait for its state to be known or its window to open, each once.
-    pub waiting: Vec<u16>,
+    /// QPs that wait for its state to be known or its window to open.
+    pub waiting: WaitList,
     /// Hellos sent in the current series.
     pub attempts: u32,
     /// When the next hello is due.

@@ -4,15 +4,19 @@
 //! What a process says about itself is believed only in an answer to our nonce. Each QP's ownership is proven
 //! separately: see [`crate::engine::introduce`].
 
+pub mod room;
+
+use crate::Errno;
 use crate::engine::connection::TRIES;
 use crate::engine::flow::Flow;
 use crate::engine::peer::{Peer, PeerId, State, Weir};
-use crate::engine::unbound_peers::{MAX_UNBOUND_PEERS, RECENT_HELLO, UnboundPeer, UnboundPeers};
+use crate::engine::unbound_peers::{RECENT_HELLO, UnboundPeer, UnboundPeers};
+use crate::engine::waiting::WaitList;
 use crate::hello::{Hello, MAX_PROOFS};
 use crate::proof::{PeerKey as Key, Secret, alive};
 use crate::route::Route;
 use crate::slot::{FIRST_PORT, INDEX_BITS, is_slot_port, slot_of};
-use std::collections::HashMap;
+use room::{Lists, SPARE};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use weir_transport::Instant;
@@ -48,11 +52,10 @@ const QUIET: Duration = Duration::from_secs(60);
 
 /// All peers, and the division of the receive buffer among them.
 pub struct Peers {
-    peers: Vec<Peer>,
-    /// Free entries of `peers`.
-    vacant: Vec<PeerId>,
+    lists: Lists,
+    /// There was no memory for larger lists.
+    out_of_memory: bool,
     unbound_peers: UnboundPeers,
-    by_key: HashMap<Key, EntryId>,
     /// The number of peers at which idle ones are looked for next.
     sweep_at: usize,
     secret: Secret,
@@ -97,15 +100,14 @@ pub struct HelloOutcome {
 }
 
 impl Peers {
-    /// `receive_buffer`: the size of the socket's receive buffer in the kernel.
-    pub fn new(secret: Secret, own: Hello, receive_buffer: usize) -> Self {
+    /// `receive_buffer`: the size of the socket's receive buffer in the kernel. ENOMEM if there is no memory.
+    pub fn new(secret: Secret, own: Hello, receive_buffer: usize) -> Result<Self, Errno> {
         // The kernel counts its own structures too: half of the buffer is left for them.
         let budget = receive_buffer / 2;
-        Peers {
-            peers: Vec::new(),
-            vacant: Vec::new(),
+        Ok(Peers {
+            lists: Lists::new(SPARE)?,
+            out_of_memory: false,
             unbound_peers: UnboundPeers::new(),
-            by_key: HashMap::with_capacity(MAX_UNBOUND_PEERS),
             sweep_at: FEW,
             secret,
             own,
@@ -113,7 +115,7 @@ impl Peers {
             most: *SHARE.end(),
             share: share(budget, 1, *SHARE.end()),
             known: 0,
-        }
+        })
     }
 
     /// One peer may get all of the buffer: real adapters have no windows, and a peer that repeats all its requests
@@ -124,36 +126,37 @@ impl Peers {
     }
 
     pub fn get(&self, id: PeerId) -> &Peer {
-        &self.peers[id]
+        &self.lists.peers[id]
     }
 
     pub fn get_mut(&mut self, id: PeerId) -> &mut Peer {
-        &mut self.peers[id]
+        &mut self.lists.peers[id]
     }
 
     /// The indices of all entries, free ones too.
     pub fn ids(&self) -> std::ops::Range<PeerId> {
-        0..self.peers.len()
+        0..self.lists.peers.len()
     }
 
     /// The peer at an address, by the slot of a QPN; the QP `index` is bound to it.
     pub fn bind(&mut self, route: Route, dest_qpn: u32, index: u16, now: Instant) -> PeerId {
-        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
-        self.peers[id].members.push(index);
+        self.make_room();
+        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now).expect("there is room");
+        self.lists.peers[id].members.push(index);
         self.divide(now);
         id
     }
 
     /// Sends a hello at the next opportunity, and repeats it for a while if it is not answered.
     pub fn ask_soon(&mut self, id: PeerId, now: Instant) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         (peer.attempts, peer.rounds) = (0, 0);
         peer.next_attempt = Some(now);
     }
 
     /// Asks at once for proofs that an answer had no room for. After `ROUNDS` answers that prove nothing it stops.
     pub fn ask_for_more(&mut self, id: PeerId, progress: bool, now: Instant) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         peer.rounds = if progress { 0 } else { peer.rounds + 1 };
         if peer.rounds <= ROUNDS {
             peer.attempts = 0;
@@ -163,7 +166,7 @@ impl Peers {
 
     /// A QP has missed an ACK: the peer must show that it is still alive.
     pub fn suspect(&mut self, id: PeerId, now: Instant) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         peer.suspected.get_or_insert(0);
         if peer.suspected == Some(0) || peer.next_attempt.is_none() {
             self.ask_soon(id, now);
@@ -172,18 +175,18 @@ impl Peers {
 
     /// A QP was proven to belong to the process with this incarnation.
     pub fn proven(&mut self, id: PeerId, incarnation: u64) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         (peer.incarnation, peer.suspected) = (Some(incarnation), None);
     }
 
     /// What identifies this process to a peer.
     pub fn own_incarnation(&self, id: PeerId) -> u64 {
-        self.secret.incarnation(&self.peers[id].key())
+        self.secret.incarnation(&self.lists.peers[id].key())
     }
 
     /// The nonce that a peer's answers repeat.
     pub fn nonce(&self, id: PeerId) -> u64 {
-        self.secret.nonce(&self.peers[id].key())
+        self.secret.nonce(&self.lists.peers[id].key())
     }
 
     /// The tag that packets to a QP must carry in its `connection`-th connection.
@@ -197,13 +200,14 @@ impl Peers {
     }
 
     /// The peer that a datagram goes to. It gets a hello if it is new, and now and then, as it may have restarted.
-    pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> PeerId {
-        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now);
-        let peer = &mut self.peers[id];
+    /// `None` if it is new and there is no room for its entry.
+    pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> Option<PeerId> {
+        let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now)?;
+        let peer = &mut self.lists.peers[id];
         if !is_slot_port(peer.slot_port) {
             // No Weir process has QPNs of this slot.
             peer.state = State::Foreign;
-            return id;
+            return Some(id);
         }
         let stale = peer.confirmed.is_none_or(|confirmed| now - confirmed >= FRESH);
         let first = peer.datagrams.replace(now).is_none();
@@ -211,12 +215,12 @@ impl Peers {
             peer.attempts = 0;
             peer.next_attempt = Some(now);
         }
-        id
+        Some(id)
     }
 
     /// Bytes of unacknowledged packets (UC, UD) that may still go to a peer.
     pub fn unreliable_room(&self, id: PeerId) -> usize {
-        let peer = &self.peers[id];
+        let peer = &self.lists.peers[id];
         match peer.state {
             State::Weir(weir) => peer.flow.room(weir.window),
             State::Foreign => usize::MAX,
@@ -226,7 +230,7 @@ impl Peers {
 
     /// A flow-control question to a peer, if one is due.
     pub fn ask(&mut self, id: PeerId, now: Instant) -> Option<Note> {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         let State::Weir(weir) = peer.state else { return None };
         let mark = peer.flow.ask(weir.window, now)?;
         Some(self.note(id, Ask::Yes, 0, mark))
@@ -234,14 +238,14 @@ impl Peers {
 
     /// A flow-control question that is due again, one per call; or a peer that is no longer waited for.
     pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<Note>)> {
-        let id = self.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
-        let mark = self.peers[id].flow.repeat(now);
+        let id = self.lists.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
+        let mark = self.lists.peers[id].flow.repeat(now);
         Some((id, mark.map(|mark| self.note(id, Ask::Yes, 0, mark))))
     }
 
     /// Unbinds a QP from a peer.
     pub fn unbind(&mut self, id: PeerId, index: u16, now: Instant) {
-        let members = &mut self.peers[id].members;
+        let members = &mut self.lists.peers[id].members;
         if let Some(at) = members.iter().rposition(|member| *member == index) {
             members.swap_remove(at);
         }
@@ -249,30 +253,35 @@ impl Peers {
         self.divide(now);
     }
 
-    /// The entry of a peer, made if there is none.
-    fn entry(&mut self, route: Route, port: u16, now: Instant) -> PeerId {
+    /// The entry of a peer, made if there is none. `None` if there is no room for it.
+    fn entry(&mut self, route: Route, port: u16, now: Instant) -> Option<PeerId> {
         let key = (route.local, route.remote, port);
-        let known = match self.by_key.get(&key) {
-            Some(EntryId::Peer(id)) => return *id,
-            Some(EntryId::Unbound(index)) => self.unbound_peers.take(*index),
-            None => None,
-        };
-        if self.peers.len() - self.vacant.len() >= self.sweep_at {
-            (0..self.peers.len()).for_each(|id| self.leave_if_idle(id, now));
-            self.sweep_at = FEW.max(2 * (self.peers.len() - self.vacant.len()));
+        if let Some(EntryId::Peer(id)) = self.lists.by_key.get(&key) {
+            return Some(*id);
         }
-        let peer = Peer {
+        if self.lists.count() >= self.sweep_at {
+            (0..self.lists.peers.len()).for_each(|id| self.leave_if_idle(id, now));
+            self.sweep_at = FEW.max(2 * (self.lists.count()));
+        }
+        if !self.lists.has_room() {
+            return None;
+        }
+        let known = match self.lists.by_key.get(&key) {
+            Some(EntryId::Unbound(index)) => self.unbound_peers.take(*index),
+            _ => None,
+        };
+        let mut peer = Peer {
             route,
             slot_port: port,
             state: known.filter(|known| known.proven).map_or(State::Unknown, |known| State::Weir(known.weir)),
             incarnation: None,
-            members: Vec::with_capacity(16),
+            members: Vec::new(),
             next_to_prove: 0,
             suspected: None,
             in_flight: 0,
             reading: 0,
             flow: Flow::default(),
-            waiting: Vec::with_capacity(16),
+            waiting: WaitList::default(),
             attempts: 0,
             rounds: 0,
             next_attempt: None,
@@ -280,35 +289,36 @@ impl Peers {
             announced_window: known.map_or(0, |known| known.announced_window),
             datagrams: None,
         };
-        let id = match self.vacant.pop() {
+        let id = match self.lists.vacant.pop() {
             Some(id) => {
-                self.peers[id] = peer;
+                // The list of members is empty; its memory is kept rather than freed here.
+                peer.members = std::mem::take(&mut self.lists.peers[id].members);
+                self.lists.peers[id] = peer;
                 id
             }
             None => {
-                self.peers.push(peer);
-                self.vacant.reserve(self.peers.len() - self.vacant.len());
-                self.peers.len() - 1
+                self.lists.peers.push(peer);
+                self.lists.peers.len() - 1
             }
         };
-        self.by_key.insert(key, EntryId::Peer(id));
-        id
+        self.lists.by_key.insert(key, EntryId::Peer(id));
+        Some(id)
     }
 
     /// Turns a peer without bound QPs and recent datagrams into an unbound peer.
     fn leave_if_idle(&mut self, id: PeerId, now: Instant) {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         let (key, announced_window) = (peer.key(), peer.announced_window);
         let sends = peer.datagrams.is_some_and(|last| now - last < QUIET) || peer.flow.due().is_some();
         let idle = peer.members.is_empty() && !sends && peer.waiting.is_empty();
-        if !idle || self.by_key.get(&key) != Some(&EntryId::Peer(id)) {
+        if !idle || self.lists.by_key.get(&key) != Some(&EntryId::Peer(id)) {
             return;
         }
         debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "what was under way is settled");
         peer.next_attempt = None;
         let known = peer.weir().zip(peer.confirmed);
-        self.by_key.remove(&key);
-        self.vacant.push(id);
+        self.lists.by_key.remove(&key);
+        self.lists.vacant.push(id);
         if let Some((weir, last_hello)) = known {
             self.remember(UnboundPeer { key, weir, last_hello, announced_window, proven: true });
         }
@@ -318,22 +328,22 @@ impl Peers {
     fn remember(&mut self, unbound: UnboundPeer) -> Option<usize> {
         let (index, gone) = self.unbound_peers.enter(unbound)?;
         if let Some(gone) = gone {
-            self.by_key.remove(&gone);
+            self.lists.by_key.remove(&gone);
         }
-        self.by_key.insert(unbound.key, EntryId::Unbound(index));
+        self.lists.by_key.insert(unbound.key, EntryId::Unbound(index));
         Some(index)
     }
 
     /// When the next hello is due (nanoseconds).
     pub fn next_attempt(&self) -> Option<u64> {
         let due = |peer: &Peer| [peer.next_attempt, peer.flow.due()].into_iter().flatten().min();
-        self.peers.iter().filter_map(due).map(|instant| instant.0).min()
+        self.lists.peers.iter().filter_map(due).map(|instant| instant.0).min()
     }
 
     /// A hello that is due, one per call: its peer, and whether the peer now counts as foreign for datagrams.
     pub fn greet(&mut self, now: Instant) -> Option<(PeerId, Note, bool)> {
-        let id = self.peers.iter().position(|peer| peer.next_attempt.is_some_and(|at| at <= now))?;
-        let peer = &mut self.peers[id];
+        let id = self.lists.peers.iter().position(|peer| peer.next_attempt.is_some_and(|at| at <= now))?;
+        let peer = &mut self.lists.peers[id];
         let wait = ATTEMPTS.get(peer.attempts as usize).copied();
         peer.attempts += 1;
         peer.next_attempt =
@@ -348,8 +358,8 @@ impl Peers {
 
     /// All QPs bound to a peer are proven or need no proof: no more hellos are sent.
     pub fn satisfied(&mut self, id: PeerId) {
-        if self.peers[id].weir().is_some() && self.peers[id].suspected.is_none() {
-            self.peers[id].next_attempt = None;
+        if self.lists.peers[id].weir().is_some() && self.lists.peers[id].suspected.is_none() {
+            self.lists.peers[id].next_attempt = None;
         }
     }
 
@@ -362,7 +372,7 @@ impl Peers {
         let weir = self.parameters_of(hello);
         let key = (route.local, route.remote, from_port);
         let answers = hello.answer == self.secret.nonce(&key);
-        let id = match self.by_key.get(&key).copied() {
+        let id = match self.lists.by_key.get(&key).copied() {
             Some(EntryId::Peer(id)) => id,
             entry if answers || hello.ask != 0 => {
                 let (note, asks) = self.handle_unbound_hello(entry, key, weir, route, answers, now);
@@ -371,7 +381,7 @@ impl Peers {
             }
             _ => return nothing,
         };
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         let news = peer.weir() != Some(weir);
         if answers {
             peer.state = State::Weir(weir);
@@ -472,12 +482,12 @@ impl Peers {
             let lately = peer.datagrams.is_some_and(|last| now - last < RECENT_HELLO);
             peer.weir().is_some() && (!peer.members.is_empty() || lately)
         };
-        self.known = self.peers.iter().filter(talks).count();
+        self.known = self.lists.peers.iter().filter(talks).count();
         self.share = share(self.budget, self.known, self.most);
     }
 
     fn note(&mut self, id: PeerId, asks: Ask, answer: u64, mark: u32) -> Note {
-        let peer = &mut self.peers[id];
+        let peer = &mut self.lists.peers[id];
         peer.announced_window = self.share;
         let key = peer.key();
         let hello = Hello {
@@ -493,7 +503,7 @@ impl Peers {
 
     /// Bytes of requests that may still go to a peer.
     pub fn room(&self, id: PeerId, foreign: bool) -> usize {
-        let peer = &self.peers[id];
+        let peer = &self.lists.peers[id];
         let window = match peer.weir() {
             _ if foreign => FOREIGN_WINDOW,
             Some(weir) => weir.window,
@@ -504,15 +514,15 @@ impl Peers {
 
     /// The agreed parameters of the process at a port of an address, if it has answered our nonce.
     pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
-        match *self.by_key.get(&(local, remote, port))? {
-            EntryId::Peer(id) => self.peers[id].weir(),
+        match *self.lists.by_key.get(&(local, remote, port))? {
+            EntryId::Peer(id) => self.lists.peers[id].weir(),
             EntryId::Unbound(index) => self.unbound_peers.get(index).filter(|peer| peer.proven).map(|peer| peer.weir),
         }
     }
 
     /// Bytes of READ responses that may still be requested from a peer.
     pub fn read_room(&self, id: PeerId) -> usize {
-        self.share.min(*SHARE.end()).saturating_sub(self.peers[id].reading)
+        self.share.min(*SHARE.end()).saturating_sub(self.lists.peers[id].reading)
     }
 }
 

@@ -68,7 +68,7 @@ impl Egress for Staging<'_> {
             return Err(Refused::Full);
         }
         if self.leaves_in_place(&packet.payload) {
-            if self.outbox.total() + len > self.outbox.bytes.len() {
+            if self.outbox.total() + len > self.outbox.bytes.len() || !self.outbox.has_room_for_iovecs(PACKET_IOVECS) {
                 return Err(Refused::Full);
             }
             return self.push_in_place(packet, joins);
@@ -97,6 +97,7 @@ impl Egress for Staging<'_> {
         }
         match self.outbox.groups.last_mut() {
             Some(group) if group.iovecs.1 == 0 => group.len += len,
+            // Contiguous with the group's last iovec, the tail of an earlier packet: the list does not grow.
             _ => self.outbox.add_iovec(Iovec { addr: self.outbox.addr(start), len }),
         }
         Ok(())

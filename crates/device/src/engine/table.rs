@@ -4,6 +4,7 @@ use crate::Errno;
 use crate::engine::connection::Connection;
 use crate::engine::order::{Keys, NUMBERS, Order};
 use crate::engine::peer::PeerId;
+use crate::engine::waiting::Waiting;
 use crate::limits::LIMITS;
 use crate::paging::held::Held;
 use crate::shared::qp::QpShared;
@@ -40,8 +41,8 @@ pub struct Entry {
     pub retransmissions: Retransmissions,
     /// It is in the ready list.
     pub ready: bool,
-    /// It is in its peer's waiting list.
-    pub waiting: bool,
+    /// It is in a waiting list.
+    pub waiting: Option<Waiting>,
     /// It is in the list of delayed ACKs.
     pub lazy: bool,
     /// Its earliest deadline in the timers (nanoseconds); `u64::MAX` if none.
@@ -119,7 +120,7 @@ impl Table {
             counted: InFlight::default(),
             retransmissions: Retransmissions::default(),
             ready: false,
-            waiting: false,
+            waiting: None,
             lazy: false,
             deadline: u64::MAX,
             retired: None,

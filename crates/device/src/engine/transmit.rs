@@ -2,10 +2,12 @@
 
 use crate::engine::connection::Link;
 use crate::engine::host::QpHost;
-use crate::engine::peer::{Peer, PeerId};
+use crate::engine::peer::Peer;
 use crate::engine::staging::Staging;
+use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
+use crate::pace::Errands;
 use crate::shared::state::AdapterState;
 use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service, Side};
 
@@ -46,7 +48,7 @@ impl Engine {
             any = true;
         }
         if any {
-            adapter.pace.log_send_errors();
+            adapter.pace.ask_thread(Errands::SEND_ERRORS);
         }
     }
 
@@ -76,7 +78,7 @@ impl Engine {
                     self.flush_queues(adapter, index, &mut protocol, now);
                 } else {
                     drop(protocol);
-                    self.wait_for(peer, index);
+                    self.wait_for(WaitReason::Peer(peer), index);
                 }
                 return false;
             }
@@ -129,7 +131,7 @@ impl Engine {
             self.peers.get_mut(peer).flow.sent(sent);
             if refused {
                 // Before `after`, which checks whether the QP waits.
-                self.wait_for(peer, index);
+                self.wait_for(WaitReason::Peer(peer), index);
             }
             self.after(index, &mut protocol);
             self.ask(peer, now);
@@ -139,7 +141,7 @@ impl Engine {
         let limited = progress == Progress::Limited;
         if limited {
             // Before `after`, which checks whether the QP waits.
-            self.wait_for(peer, index);
+            self.wait_for(WaitReason::Peer(peer), index);
         }
         self.after(index, &mut protocol);
         progress == Progress::Full
@@ -163,15 +165,6 @@ impl Engine {
         };
         protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut DiscardEgress);
         self.after(index, protocol);
-    }
-
-    pub(super) fn wait_for(&mut self, peer: PeerId, index: u16) {
-        if let Some(entry) = self.table.get_mut(index)
-            && !entry.waiting
-        {
-            entry.waiting = true;
-            self.peers.get_mut(peer).waiting.push(index);
-        }
     }
 
     pub(super) fn flush(&mut self) {

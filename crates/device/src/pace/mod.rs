@@ -12,7 +12,7 @@ use crate::pace::yield_backoff::YieldBackoff;
 use crate::{Errno, clock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Polls between two offers of a poller's core to other threads: some 50 µs.
@@ -31,11 +31,30 @@ pub struct Pace {
     /// Becomes readable when the interface changes; -1 if that is not watched.
     interface: RawFd,
     interface_changed: AtomicBool,
-    send_errors_noted: AtomicBool,
+    /// Bits of [`Errands`].
+    errands: AtomicU8,
     ended: AtomicBool,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
     flushes_done: AtomicU32,
+}
+
+/// Work that the engine's thread does outside of the engine, because it may wait, allocate, or take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errands(u8);
+
+impl Errands {
+    pub const NONE: Errands = Errands(0);
+    /// Write the log of send errors, which may wait for a terminal.
+    pub const SEND_ERRORS: Errands = Errands(1);
+    /// Allocate room for peers.
+    pub const PEER_ROOM: Errands = Errands(2);
+    /// Read from the kernel which users have port 4791.
+    pub const PORT_OWNERS: Errands = Errands(4);
+
+    pub fn contains(self, errands: Errands) -> bool {
+        self.0 & errands.0 != 0
+    }
 }
 
 /// Descriptors of the sockets that receive packets.
@@ -45,6 +64,10 @@ struct Packets {
     /// thread.
     watched: bool,
 }
+
+/// Sockets that an adapter may get without growth of a list: those of port 4791, connections of holders of that port,
+/// and multicast groups.
+pub const MORE_SOCKETS: usize = 96;
 
 /// Tokens in the epoll set.
 const TOKEN_KICK: u64 = 1;
@@ -68,13 +91,16 @@ impl Pace {
             epoll,
             kick,
             timer,
-            packets: Mutex::new(Packets { descriptors: Vec::new(), watched: true }),
+            packets: Mutex::new(Packets {
+                descriptors: Vec::with_capacity(packets.len() + MORE_SOCKETS),
+                watched: true,
+            }),
             polling: Polling::new(watchful),
             yield_backoff: YieldBackoff::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
-            send_errors_noted: AtomicBool::new(false),
+            errands: AtomicU8::new(0),
             ended: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
@@ -153,15 +179,15 @@ impl Pace {
         self.interface_changed.swap(false, Ordering::Relaxed)
     }
 
-    /// There are messages for the log, which the thread writes: the holder of the engine must not wait for a terminal.
-    pub fn log_send_errors(&self) {
-        self.send_errors_noted.store(true, Ordering::Release);
+    /// Asks the thread for work that the holder of the engine must not do.
+    pub fn ask_thread(&self, errands: Errands) {
+        self.errands.fetch_or(errands.0, Ordering::Release);
         self.kick();
     }
 
-    /// Whether there were messages for the log since the last call.
-    pub fn take_send_errors_noted(&self) -> bool {
-        self.send_errors_noted.swap(false, Ordering::Acquire)
+    /// What the thread was asked for since the last call.
+    pub fn take_errands(&self) -> Errands {
+        Errands(self.errands.swap(0, Ordering::Acquire))
     }
 
     /// Whether a program polls repeatedly.

@@ -270,7 +270,7 @@ mod tests {
     fn take(incoming: &mut Incoming) -> Vec<Vec<u8>> {
         while incoming.accept(clock::now()).is_ok_and(|link| link.is_some()) {}
         let mut buffer = vec![0; 1 << 16];
-        match incoming.receive(&mut buffer) {
+        match incoming.receive(&mut buffer, crate::clock::now()) {
             Received::Message { len, .. } => {
                 message::packets(&buffer[..len]).map(|p| buffer[p.start..][..p.len].to_vec()).collect()
             }

@@ -4,7 +4,8 @@
 //! theirs: connections are read in turn.
 
 use super::sys;
-use crate::trust::Trust;
+use crate::fork;
+use crate::trust::{PortOwners, Trust};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -17,6 +18,8 @@ const LINKS: usize = 4;
 pub struct Incoming {
     listener: OwnedFd,
     links: Vec<Link>,
+    /// A connection of a user of whom it is not known yet whether it is believed; others wait behind it.
+    undecided: Option<Link>,
     trust: Trust,
 }
 
@@ -53,7 +56,12 @@ pub struct Accepted {
 impl Incoming {
     /// Claims a name. `AddrInUse` if another process has it.
     pub fn claim(name: &str) -> io::Result<Incoming> {
-        Ok(Incoming { listener: sys::claim(name)?, links: Vec::with_capacity(LINKS), trust: Trust::new() })
+        Ok(Incoming {
+            listener: sys::claim(name)?,
+            links: Vec::with_capacity(LINKS),
+            undecided: None,
+            trust: Trust::new(),
+        })
     }
 
     /// Whether there are connections.
@@ -64,15 +72,12 @@ impl Incoming {
     /// Accepts a connection, if there is one of a user that is believed. Error: the process has no descriptor left.
     pub fn accept(&mut self, now: Instant) -> io::Result<Option<Accepted>> {
         for _ in 0..FORGERIES {
-            let socket = match sys::accept(&self.listener) {
-                Ok(socket) => socket,
-                Err(error) => match error.raw_os_error() {
-                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => return Err(error),
-                    // There is none, or it was closed meanwhile.
-                    _ => return Ok(None),
-                },
-            };
-            let Ok(user) = sys::user(&socket) else { continue };
+            let Some(Link { socket, user }) = self.take_connection()? else { return Ok(None) };
+            if !self.trust.knows(user, now) {
+                fork::register(&[socket.as_raw_fd()]);
+                self.undecided = Some(Link { socket, user });
+                return Ok(None);
+            }
             if !self.trust.may_connect(user, now) {
                 continue;
             }
@@ -88,10 +93,44 @@ impl Incoming {
         Ok(None)
     }
 
+    /// The next connection: the undecided one, or a new one.
+    fn take_connection(&mut self) -> io::Result<Option<Link>> {
+        if let Some(link) = self.undecided.take() {
+            fork::forget(&[link.as_raw_fd()]);
+            return Ok(Some(link));
+        }
+        loop {
+            let socket = match sys::accept(&self.listener) {
+                Ok(socket) => socket,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => return Err(error),
+                    // There is none, or it was closed meanwhile.
+                    _ => return Ok(None),
+                },
+            };
+            if let Ok(user) = sys::user(&socket) {
+                return Ok(Some(Link { socket, user }));
+            }
+        }
+    }
+
+    /// Whether the owners of port 4791 must be read, since the last call: a connection or a message waits for that.
+    pub fn take_owners_wanted(&mut self) -> bool {
+        self.trust.take_wanted()
+    }
+
+    /// Takes the owners of port 4791, which were read after `now`. Returns the earlier ones in `owners`.
+    pub fn renew_owners(&mut self, owners: &mut PortOwners, now: Instant) {
+        self.trust.renew(owners, now);
+    }
+
     /// Receives a message. The caller must check for each packet in it whether its user is still believed.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> Received {
+    pub fn receive(&mut self, buffer: &mut [u8], now: Instant) -> Received {
         for at in 0..self.links.len() {
             let link = &self.links[at];
+            if !self.trust.knows(link.user, now) {
+                continue;
+            }
             match sys::receive(&link.socket, buffer) {
                 // The holder sends no message without a packet, so the connection has ended.
                 Ok(0) => return Received::Ended(self.links.remove(at)),
@@ -122,6 +161,14 @@ impl AsRawFd for Incoming {
     }
 }
 
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let Some(link) = &self.undecided {
+            fork::forget(&[link.as_raw_fd()]);
+        }
+    }
+}
+
 /// The most connections that one call refuses: a flood of them must not delay the engine.
 const FORGERIES: usize = 16;
 
@@ -139,7 +186,7 @@ mod tests {
     }
 
     fn message(incoming: &mut Incoming, buffer: &mut [u8]) -> Option<usize> {
-        match incoming.receive(buffer) {
+        match incoming.receive(buffer, clock::now()) {
             Received::Message { len, .. } => Some(len),
             Received::Ended(_) => None,
             Received::Nothing => panic!("nothing came"),
@@ -164,7 +211,7 @@ mod tests {
         drop(good);
         assert_eq!(message(&mut incoming, &mut [0; 100]), None);
         assert!(!incoming.is_connected());
-        assert!(matches!(incoming.receive(&mut [0; 100]), Received::Nothing));
+        assert!(matches!(incoming.receive(&mut [0; 100], clock::now()), Received::Nothing));
     }
 
     #[test]
@@ -255,7 +302,14 @@ mod tests {
                 };
                 let _held = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
                 incoming.trust = Trust::new();
-                let accepted = incoming.accept(clock::now()).unwrap().is_some();
+                let mut accepted = incoming.accept(clock::now()).unwrap().is_some();
+                // Only another user's connection needs the owners of the port.
+                assert_eq!(incoming.take_owners_wanted(), user != 0);
+                assert!(user == 0 || !accepted, "it waits until the owners are known");
+                if user != 0 {
+                    incoming.renew_owners(&mut PortOwners::read(), clock::now());
+                    accepted = incoming.accept(clock::now()).unwrap().is_some();
+                }
                 accepted && incoming.believes(user, from, clock::now())
             };
             let (v4, v6) = (Some("0.0.0.0:4791".parse().unwrap()), Some("[::]:4791".parse().unwrap()));
@@ -285,7 +339,13 @@ mod tests {
             assert!(flood.len() < 1000, "the number of connections is limited");
             assert!(incoming.accept(clock::now()).unwrap().is_none(), "none of them, and not all in one call");
             let holder = sys::connect(&name).unwrap();
-            let looks = (0..flood.len()).take_while(|_| incoming.accept(clock::now()).unwrap().is_none()).count();
+            let mut look = || {
+                if incoming.take_owners_wanted() {
+                    incoming.renew_owners(&mut PortOwners::read(), clock::now());
+                }
+                incoming.accept(clock::now()).unwrap()
+            };
+            let looks = (0..flood.len()).take_while(|_| look().is_none()).count();
             assert!(looks <= flood.len() / FORGERIES, "{looks}");
             sys::send(&holder, b"message").unwrap();
             assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7));

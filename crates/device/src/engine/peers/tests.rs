@@ -1,12 +1,13 @@
 //! Which processes are known, what is believed of their hellos, and which windows they get.
 
 use super::*;
+use crate::engine::unbound_peers::MAX_UNBOUND_PEERS;
 
 const PORT: u16 = FIRST_PORT + 5;
 const QPN: u32 = 5 << 14 | 77;
 
 fn peers(receive_buffer: usize) -> Peers {
-    Peers::new(Secret::new().unwrap(), hello(), receive_buffer)
+    Peers::new(Secret::new().unwrap(), hello(), receive_buffer).unwrap()
 }
 
 /// A hello that neither asks nor answers.
@@ -48,7 +49,7 @@ fn known(peers: &mut Peers) -> PeerId {
 #[test]
 fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
     let mut peers = peers(1 << 20);
-    let id = peers.greet_datagram(route(), QPN, Instant(0));
+    let id = peers.greet_datagram(route(), QPN, Instant(0)).unwrap();
     assert_eq!(peers.unreliable_room(id), 0);
     let mut foreign = false;
     while !foreign {
@@ -168,7 +169,7 @@ fn a_suspected_peer_is_asked_until_it_shows_that_it_is_alive() {
 #[test]
 fn datagrams_to_qpns_outside_of_weir_slots_send_no_hello() {
     let mut peers = peers(1 << 20);
-    let id = peers.greet_datagram(route(), 17, Instant(0));
+    let id = peers.greet_datagram(route(), 17, Instant(0)).unwrap();
     assert_eq!((peers.get(id).state, peers.next_attempt()), (State::Foreign, None));
 }
 
@@ -212,9 +213,9 @@ fn clients_that_left_keep_no_share_of_the_receive_buffer() {
         let answer = answers(&peers, from, FIRST_PORT + 1);
         assert_eq!(peers.handle_hello(from, FIRST_PORT + 1, &answer, now).peer, Some(id));
         peers.unbind(id, 0, now + Duration::from_millis(300));
-        assert_eq!((peers.peers.len(), peers.next_attempt()), (1, None));
+        assert_eq!((peers.lists.peers.len(), peers.next_attempt()), (1, None));
     }
-    assert!(peers.by_key.len() <= MAX_UNBOUND_PEERS);
+    assert!(peers.lists.by_key.len() <= MAX_UNBOUND_PEERS);
 }
 
 #[test]
@@ -223,14 +224,14 @@ fn peers_without_recent_datagrams_are_forgotten() {
     for n in 0..1000u64 {
         let to = Route { remote: [10, 1, (n >> 8) as u8, n as u8].into(), ..route() };
         let now = Instant(n * 1_000_000_000);
-        let id = peers.greet_datagram(to, 1 << 14 | 5, now);
+        let id = peers.greet_datagram(to, 1 << 14 | 5, now).unwrap();
         let answer = answers(&peers, to, FIRST_PORT + 1);
         assert_eq!(peers.handle_hello(to, FIRST_PORT + 1, &answer, now).peer, Some(id));
         peers.satisfied(id);
         assert_eq!(peers.share, 524_288);
     }
-    assert!(peers.peers.len() <= 2 * QUIET.as_secs() as usize + FEW, "{}", peers.peers.len());
-    assert!(peers.by_key.len() <= peers.peers.len() + MAX_UNBOUND_PEERS);
+    assert!(peers.lists.peers.len() <= 2 * QUIET.as_secs() as usize + FEW, "{}", peers.lists.peers.len());
+    assert!(peers.lists.by_key.len() <= peers.lists.peers.len() + MAX_UNBOUND_PEERS);
 }
 
 #[test]
@@ -257,8 +258,8 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
         let forged = Hello { answer: u64::from(n), ..hello() };
         assert!(peers.handle_hello(made_up, FIRST_PORT + 10, &forged, now).peer.is_none());
     }
-    assert_eq!((peers.peers.len(), peers.read_room(ours)), (1, 524_288));
-    assert!(peers.by_key.len() <= MAX_UNBOUND_PEERS + 1);
+    assert_eq!((peers.lists.peers.len(), peers.read_room(ours)), (1, 524_288));
+    assert!(peers.lists.by_key.len() <= MAX_UNBOUND_PEERS + 1);
     let reply = peers.handle_hello(route(), PORT, &asks(), now).reply;
     assert_eq!(reply.unwrap().hello.window, 524_288);
     // An unbound peer without an entry sends with ICRC, until a QP here is bound to it: its next hello allows more.

@@ -1,0 +1,37 @@
+//! What the engine's thread does for the engine outside of it, because it allocates or takes long.
+
+use crate::adapter::Adapter;
+use crate::clock;
+use crate::engine::peers::room::Lists;
+use crate::pace::Errands;
+use crate::trust::PortOwners;
+
+impl Adapter {
+    /// Does what turns have asked for.
+    pub(super) fn run_errands(&self, errands: Errands) {
+        if errands.contains(Errands::SEND_ERRORS) {
+            self.send_errors.write_log(&self.device, self.config.disabled);
+        }
+        if errands.contains(Errands::PEER_ROOM) {
+            self.make_room_for_peers();
+        }
+        if errands.contains(Errands::PORT_OWNERS) {
+            self.read_port_owners();
+        }
+    }
+
+    /// Makes room for the entries of peers, if there is too little of it.
+    pub(super) fn make_room_for_peers(&self) {
+        if let Some(limit) = self.with_engine(|engine| engine.wanted_peer_room()) {
+            let mut larger = Lists::new(limit).ok();
+            self.with_engine(|engine| engine.provide_peer_room(self, larger.as_mut()));
+        }
+    }
+
+    /// Reads which users have port 4791.
+    fn read_port_owners(&self) {
+        let now = clock::now();
+        let mut owners = PortOwners::read();
+        self.with_engine(|engine| engine.renew_port_owners(self, &mut owners, now));
+    }
+}

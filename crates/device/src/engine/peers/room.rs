@@ -1,0 +1,91 @@
+//! Room for peers. The first datagram to a new peer makes an entry in a turn, where nothing may be allocated: there is
+//! always room for some new peers, and the engine's thread makes more outside of the engine when that room shrinks.
+//! Datagrams to further new peers wait until it has done so.
+
+use super::{EntryId, Peers};
+use crate::Errno;
+use crate::engine::peer::{Peer, PeerId};
+use crate::engine::unbound_peers::MAX_UNBOUND_PEERS;
+use crate::proof::PeerKey as Key;
+use crate::room::Grow;
+use std::collections::HashMap;
+
+/// New peers for which there is room after the lists have grown.
+pub const SPARE: usize = 256;
+/// With room for fewer new peers than this, the lists grow.
+const LOW: usize = SPARE / 2;
+
+/// The lists of peers.
+pub struct Lists {
+    pub(super) peers: Vec<Peer>,
+    /// Free entries of `peers`.
+    pub(super) vacant: Vec<PeerId>,
+    pub(super) by_key: HashMap<Key, EntryId>,
+    /// The number of peers that the lists hold without growing.
+    limit: usize,
+}
+
+impl Lists {
+    /// Empty lists for `limit` peers. ENOMEM if there is no memory.
+    pub fn new(limit: usize) -> Result<Lists, Errno> {
+        // Removed keys take room until the map is rehashed. It does that in place as long as it is at most half full.
+        let keys = 2 * (limit + MAX_UNBOUND_PEERS);
+        let (peers, vacant, by_key) =
+            (Grow::for_capacity(limit)?, Grow::for_capacity(limit)?, Grow::for_capacity(keys)?);
+        Ok(Lists { peers, vacant, by_key, limit })
+    }
+
+    /// The number of peers.
+    pub(super) fn count(&self) -> usize {
+        self.peers.len() - self.vacant.len()
+    }
+
+    /// Whether there is room for a new peer.
+    pub(super) fn has_room(&self) -> bool {
+        self.count() < self.limit
+    }
+
+    /// The limit of larger lists, if there is little room.
+    fn wanted(&self) -> Option<usize> {
+        (self.limit - self.count() < LOW).then(|| (2 * self.count()).max(self.count() + SPARE))
+    }
+
+    /// Exchanges these lists for larger ones.
+    fn move_to(&mut self, larger: &mut Lists) {
+        if self.limit < larger.limit {
+            self.peers.move_to(&mut larger.peers);
+            self.vacant.move_to(&mut larger.vacant);
+            self.by_key.move_to(&mut larger.by_key);
+            std::mem::swap(self, larger);
+        }
+    }
+}
+
+impl Peers {
+    /// The limit that larger lists must have. `None`: there is enough room.
+    pub fn wanted_room(&self) -> Option<usize> {
+        self.lists.wanted()
+    }
+
+    /// Exchanges the lists for larger ones. `None`: there is no memory for them, and datagrams to peers without an
+    /// entry are lost until there is some.
+    pub fn exchange_lists(&mut self, larger: Option<&mut Lists>) {
+        self.out_of_memory = larger.is_none();
+        if let Some(larger) = larger {
+            self.lists.move_to(larger);
+        }
+    }
+
+    /// Whether there was no memory for larger lists.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.out_of_memory
+    }
+
+    /// Makes room for one more peer, in a control call.
+    pub(super) fn make_room(&mut self) {
+        if !self.lists.has_room() {
+            let larger = Lists::new(self.lists.count() + SPARE);
+            self.lists.move_to(&mut larger.expect("a few kilobytes, as for the QP that is bound"));
+        }
+    }
+}
