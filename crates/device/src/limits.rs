@@ -1,6 +1,6 @@
 //! The limits of every Weir adapter.
 
-use crate::memory::region::MAX_KEYS_OF_A_KIND;
+use crate::memory::keys::MAX_KEYS_OF_A_KIND;
 use crate::slot::INDEX_BITS;
 
 /// Limits of the adapter, under the names of `ibv_device_attr`.

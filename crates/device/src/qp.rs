@@ -5,7 +5,7 @@ use crate::cq::Cq;
 use crate::engine::host::QpHost;
 use crate::interfaces::HEADERS;
 use crate::limits::LIMITS;
-use crate::memory::region::Cached;
+use crate::memory::keys::Cached;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
 use crate::srq::{Srq, Xrcd};
 use crate::{AsyncEvent, Errno, clock};

@@ -7,7 +7,7 @@ use crate::engine::peers::Peers;
 use crate::engine::staging::{Lost, Staging};
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
-use crate::memory::region::{Cached, Regions};
+use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::pace::Errands;
 use crate::paging::QpFaults;

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::host::QpHost;
-use crate::memory::region::Cached;
+use crate::memory::keys::Cached;
 use crate::os::panics::catch_panic;
 use crate::shared::state::AdapterState;
 use weir_transport::Side;

@@ -3,7 +3,7 @@
 use crate::AsyncEvent;
 use crate::engine::done::Done;
 use crate::memory::access::{Extent, Memory, extents};
-use crate::memory::region::{Cached, Regions};
+use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::invalidate;
 use crate::shared::qp::QpShared;

@@ -30,7 +30,7 @@ mod waiting;
 use crate::config::{Config, Icrc};
 use crate::hello::{self, Hello};
 use crate::interfaces::DeviceInfo;
-use crate::memory::region::Cached;
+use crate::memory::keys::Cached;
 use crate::paging::held::HeldPackets;
 use crate::proof::Secret;
 use crate::route::Route;

@@ -3,7 +3,7 @@
 //! the ICRC is omitted, long payload stays in application memory, and the kernel reads it there.
 
 use crate::memory::access::{Extent, Memory, extents};
-use crate::memory::region::{Cached, Regions};
+use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::QpFaults;
 use crate::route::Route;

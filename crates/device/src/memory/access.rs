@@ -5,7 +5,8 @@
 //! constants at each call, cost no branch.
 
 use crate::memory::copy;
-use crate::memory::region::{AccessTarget, Cached, Regions};
+use crate::memory::keys::{Cached, Regions};
+use crate::memory::region::AccessTarget;
 use crate::memory::window::User;
 use crate::paging::{FaultOrigin, Paged, QpFaults};
 use std::sync::Arc;

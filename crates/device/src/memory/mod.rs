@@ -1,10 +1,12 @@
 //! Application memory: access through the guarded copy, keys and permissions, pinning and populating.
 
 pub mod access;
+mod bind;
 pub mod copy;
 mod counts;
 pub mod device_memory;
 pub mod handlers;
+pub mod keys;
 pub mod mask;
 pub mod pin;
 pub mod populate;

@@ -7,7 +7,7 @@ use crate::fork::{self, Owned, OwnerProcess};
 use crate::handover::Doorbells;
 use crate::interfaces::DeviceInfo;
 use crate::memory::device_memory::Budget;
-use crate::memory::region::Regions;
+use crate::memory::keys::Regions;
 use crate::pace::Pace;
 use crate::paging::Resolver;
 use crate::route::Route;
