@@ -6,7 +6,7 @@ use common::{End, open, pair};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_device::paging::counters::{self, Values};
+use weir_device::paging::counters::Values;
 use weir_device::paging::invalidate;
 use weir_device::{Advice, Mr, Pd, Qp};
 use weir_transport::{Access, Data, SendFlags, SendOp, SendWr, Sge, Status};
@@ -33,7 +33,7 @@ impl Memory {
     }
 
     fn values(&self) -> Values {
-        let of_all = counters::regions();
+        let of_all = invalidate::regions().iter().map(|region| region.describe()).collect::<Vec<_>>();
         of_all.iter().find(|region| region.lkey == self.mr.lkey()).expect("it is registered").values
     }
 

@@ -1,7 +1,6 @@
 //! Counters of on-demand paging: per memory region, per device, and for the whole process.
 
 use crate::per_process::PerProcess;
-use crate::stat::publish;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -112,14 +111,8 @@ pub fn process() -> Values {
     sum
 }
 
-/// The counters of every current on-demand region.
-pub fn regions() -> Vec<OfRegion> {
-    super::invalidate::regions().iter().map(|region| region.describe()).collect()
-}
-
 /// The counters of a device; they are never freed.
 pub(crate) fn of_device(name: &str) -> &'static OfDevice {
-    publish::paging();
     if let Some(found) = registered().iter().find(|device| device.name == name) {
         return found;
     }

@@ -1,6 +1,7 @@
 //! Page faults of a QP: which of its sides waits, and which page could not be populated.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weir_transport::Side;
 
@@ -13,6 +14,13 @@ pub struct QpFaults {
     /// The QP's number.
     pub num: u32,
     sides: [OfSide; 2],
+}
+
+/// The QP side that met a fault.
+#[derive(Clone, Copy)]
+pub struct FaultOrigin<'a> {
+    pub faults: &'a Arc<QpFaults>,
+    pub side: Side,
 }
 
 #[derive(Debug, Default)]

@@ -8,16 +8,14 @@
 //! called from within allocators.
 
 use crate::Errno;
+use crate::paging::exclusion::Exclusion;
+pub use crate::paging::exclusion::Guard;
+pub(crate) use crate::paging::exclusion::Populate;
 use crate::paging::region::OnDemand;
-use crate::paging::resolver::Owner;
-use crate::paging::table::pages_of;
 use crate::per_process::PerProcess;
-use crate::room::with_room;
-use crate::userfault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
 
 /// Whether there is any on-demand region: one load. `begin` checks it itself.
 #[inline]
@@ -29,34 +27,21 @@ pub fn needed() -> bool {
 /// while it holds a guard of an overlapping range.
 #[inline]
 pub fn begin(addr: u64, len: u64) -> Option<Guard> {
-    if needed() { process().begin(addr, len) } else { None }
+    if needed() { exclusion().begin(addr, len) } else { None }
 }
 
 /// A userfaultfd event reports that memory has changed or is about to; the thread that changes it no longer waits.
 /// Ignored if an invalidation of the range is under way, or was at the last [`quiesce_all`].
 pub(crate) fn report_change(addr: u64, len: u64) {
     if needed() {
-        process().report_change(addr, len);
+        exclusion().report_change(addr, len);
     }
 }
 
 /// Returns when no access to any on-demand region that began before is under way.
 pub(crate) fn quiesce_all() {
     if needed() {
-        process().quiesce_all();
-    }
-}
-
-/// An invalidation under way. Dropping it ends the invalidation.
-#[must_use = "faults in the range wait until it is dropped"]
-pub struct Guard {
-    process: &'static Process,
-    number: u64,
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.process.end(self.number);
+        exclusion().quiesce_all();
     }
 }
 
@@ -65,13 +50,7 @@ pub fn regions() -> Vec<Arc<OnDemand>> {
     if !needed() {
         return Vec::new();
     }
-    let count = process().lock().regions.len();
-    let mut found = Vec::with_capacity(count + 16);
-    let state = process().lock();
-    // Regions beyond the capacity were entered after the count: the vector would grow under the lock.
-    let room = found.capacity();
-    found.extend(state.regions.iter().take(room).cloned());
-    found
+    exclusion().regions()
 }
 
 /// Is notified of every on-demand region that is entered or removed.
@@ -89,17 +68,17 @@ pub fn set_watcher(watcher: &'static dyn Watcher) {
 
 static WATCHER: PerProcess<OnceLock<&'static dyn Watcher>> = PerProcess::new();
 static REGIONS: AtomicUsize = AtomicUsize::new(0);
-static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+static EXCLUSION: AtomicPtr<Exclusion> = AtomicPtr::new(std::ptr::null_mut());
 
 /// A forked child has no adapter and no regions; locks of its parent may be held for ever. Uses atomics only.
 pub(crate) fn forget_in_child() {
     REGIONS.store(0, Ordering::Release);
-    PROCESS.store(std::ptr::null_mut(), Ordering::Release);
+    EXCLUSION.store(std::ptr::null_mut(), Ordering::Release);
 }
 
 /// Enters a region; later invalidations include it. ENOMEM if there is no memory for the entry.
 pub(crate) fn enter(region: &Arc<OnDemand>) -> Result<(), Errno> {
-    process().enter(region.clone())?;
+    exclusion().enter(region.clone())?;
     REGIONS.fetch_add(1, Ordering::AcqRel);
     if let Some(watcher) = WATCHER.get().get() {
         watcher.entered(region.addresses());
@@ -109,7 +88,7 @@ pub(crate) fn enter(region: &Arc<OnDemand>) -> Result<(), Errno> {
 
 /// Removes a region.
 pub(crate) fn leave(region: &Arc<OnDemand>) {
-    let found = process().leave(region);
+    let found = exclusion().leave(region);
     if found.is_some() {
         REGIONS.fetch_sub(1, Ordering::AcqRel);
         if let Some(watcher) = WATCHER.get().get() {
@@ -123,60 +102,33 @@ pub(crate) fn missed(addr: u64, len: u64) -> u64 {
     if !needed() {
         return 0;
     }
-    let mut state = process().lock();
-    state.clear(addr, len, |_, _| ())
+    exclusion().missed(addr, len)
 }
 
 /// Begins a populate of pages of a region; waits while any of them are being invalidated.
 pub(crate) fn populate(region: &OnDemand, pages: Range<u64>) -> Populate {
-    let populate = process().populate(region, pages);
-    // Memory that was mapped since the registration must be covered before it is populated.
-    userfault::cover_again(region.addresses());
-    populate
+    exclusion().populate(region, pages)
 }
 
 /// Enters pages that were populated when the region's `changes` had this value; `None` if it has changed since.
 /// Returns the number of pages that are new in the table.
 pub(crate) fn enter_late(region: &OnDemand, pages: Range<u64>, write: bool, changes: u64) -> Option<u64> {
-    let _unchanged = process().lock();
-    (region.changes.load(Ordering::Relaxed) == changes).then(|| region.table.enter(pages, write))
+    exclusion().enter_late(region, pages, write, changes)
 }
 
-/// A populate under way.
-pub(crate) struct Populate {
-    process: &'static Process,
-    number: u64,
-}
-
-impl Populate {
-    /// Ends the populate. Calls `enter` and returns its result, unless an invalidation overlapped the populate.
-    pub fn finish<T>(self, enter: impl FnOnce() -> T) -> Option<T> {
-        let mut state = self.process.lock();
-        let invalidated = state.take_populate(self.number).is_none_or(|populate| populate.invalidated);
-        (!invalidated).then(enter)
-    }
-}
-
-impl Drop for Populate {
-    fn drop(&mut self) {
-        self.process.lock().take_populate(self.number);
-        self.process.changed.notify_all();
-    }
-}
-
-fn process() -> &'static Process {
-    let found = PROCESS.load(Ordering::Acquire);
+fn exclusion() -> &'static Exclusion {
+    let found = EXCLUSION.load(Ordering::Acquire);
     if found.is_null() {
-        return make_process();
+        return make_exclusion();
     }
-    // SAFETY: made by `make_process`, never freed.
+    // SAFETY: made by `make_exclusion`, never freed.
     unsafe { &*found }
 }
 
 #[cold]
-fn make_process() -> &'static Process {
-    let new = Box::into_raw(Box::new(Process::new()));
-    match PROCESS.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
+fn make_exclusion() -> &'static Exclusion {
+    let new = Box::into_raw(Box::new(Exclusion::new()));
+    match EXCLUSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: made above, and never freed after its publication.
         Ok(_) => unsafe { &*new },
         // SAFETY: made above, and no other thread has seen it; the other object is never freed.
@@ -184,416 +136,5 @@ fn make_process() -> &'static Process {
             drop(Box::from_raw(new));
             &*found
         },
-    }
-}
-
-/// Maximum number of invalidations under way, and of populates.
-const AT_ONCE: usize = 64;
-/// Maximum number of adapters of a process.
-const ADAPTERS: usize = 64;
-
-struct Process {
-    state: Mutex<State>,
-    /// An invalidation or a populate has ended.
-    changed: Condvar,
-}
-
-struct State {
-    regions: Vec<Arc<OnDemand>>,
-    /// Invalidations under way.
-    active: Vec<Active>,
-    /// Populates under way.
-    populates: Vec<Populating>,
-    /// Ranges that were being invalidated at the last [`quiesce_all`]: the next event may belong to one of them.
-    known: Vec<Range<u64>>,
-    last: u64,
-}
-
-struct Active {
-    number: u64,
-    pages: Range<u64>,
-}
-
-struct Populating {
-    number: u64,
-    pages: Range<u64>,
-    /// An invalidation has begun since.
-    invalidated: bool,
-}
-
-impl Process {
-    fn new() -> Process {
-        let state = State {
-            regions: Vec::new(),
-            active: Vec::with_capacity(AT_ONCE),
-            populates: Vec::with_capacity(AT_ONCE),
-            known: Vec::with_capacity(AT_ONCE),
-            last: 0,
-        };
-        Process { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn begin(&'static self, addr: u64, len: u64) -> Option<Guard> {
-        let began = Instant::now();
-        let pages = pages_of(addr, len);
-        let mut state = self.lock();
-        while state.active.len() == AT_ONCE {
-            state = self.wait(state);
-        }
-        // The overlapping invalidation has cleared the table, and may still be waiting for accesses to end.
-        let overlaps_active = state.active.iter().any(|other| overlap(&other.pages, &pages));
-        let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
-        let mut overlaps = false;
-        state.clear(addr, len, |region, cleared| {
-            overlaps = true;
-            region.counters.add(|c| &c.page_invalidations, 1);
-            if cleared > 0 || overlaps_active {
-                add(&mut owners, region);
-            }
-        });
-        if !overlaps {
-            return None;
-        }
-        for populate in &mut state.populates {
-            populate.invalidated |= overlap(&populate.pages, &pages);
-        }
-        state.last += 1;
-        let number = state.last;
-        state.active.push(Active { number, pages });
-        drop(state);
-        for owner in owners.into_iter().flatten() {
-            owner.quiesce();
-        }
-        let (state, took) = (self.lock(), began.elapsed());
-        for region in state.overlapping(addr, len) {
-            region.counters.add(|c| &c.page_invalidations_handled, 1);
-            region.counters.add_time(|c| &c.page_invalidation_ns, took);
-        }
-        drop(state);
-        Some(Guard { process: self, number })
-    }
-
-    fn report_change(&'static self, addr: u64, len: u64) {
-        let pages = pages_of(addr, len);
-        let state = self.lock();
-        let active = state.active.iter().map(|active| &active.pages);
-        let is_known = active.chain(&state.known).any(|known| known.start <= pages.start && pages.end <= known.end);
-        drop(state);
-        if !is_known {
-            drop(self.begin(addr, len));
-        }
-    }
-
-    fn quiesce_all(&self) {
-        let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
-        let mut state = self.lock();
-        let State { regions, active, known, .. } = &mut *state;
-        for region in regions {
-            add(&mut owners, region);
-        }
-        known.clear();
-        // At most as many as may be active: the vector has the capacity.
-        known.extend(active.iter().map(|active| active.pages.clone()));
-        drop(state);
-        for owner in owners.into_iter().flatten() {
-            owner.quiesce();
-        }
-    }
-
-    fn end(&self, number: u64) {
-        self.lock().active.retain(|active| active.number != number);
-        self.changed.notify_all();
-    }
-
-    fn populate(&'static self, region: &OnDemand, pages: Range<u64>) -> Populate {
-        let mut state = self.lock();
-        let mut waited = false;
-        while state.populates.len() == AT_ONCE || state.active.iter().any(|active| overlap(&active.pages, &pages)) {
-            if !waited && state.populates.len() < AT_ONCE {
-                waited = true;
-                region.counters.add(|c| &c.page_contentions, 1);
-            }
-            state = self.wait(state);
-        }
-        state.last += 1;
-        let number = state.last;
-        state.populates.push(Populating { number, pages, invalidated: false });
-        Populate { process: self, number }
-    }
-
-    fn enter(&self, region: Arc<OnDemand>) -> Result<(), Errno> {
-        with_room(1, || self.lock(), |state| &mut state.regions)?.regions.push(region);
-        Ok(())
-    }
-
-    fn leave(&self, region: &Arc<OnDemand>) -> Option<Arc<OnDemand>> {
-        let mut state = self.lock();
-        let at = state.regions.iter().position(|other| Arc::ptr_eq(other, region))?;
-        Some(state.regions.swap_remove(at))
-    }
-}
-
-impl State {
-    fn overlapping(&self, addr: u64, len: u64) -> impl Iterator<Item = &Arc<OnDemand>> {
-        self.regions.iter().filter(move |region| !region.overlap(addr, len).is_empty())
-    }
-
-    /// Removes pages from all tables; calls `each` with each region and its number of removed pages. Returns the sum.
-    fn clear(&mut self, addr: u64, len: u64, mut each: impl FnMut(&Arc<OnDemand>, u64)) -> u64 {
-        let mut sum = 0;
-        for region in self.overlapping(addr, len) {
-            let cleared = region.table.clear(region.overlap(addr, len));
-            region.changes.fetch_add(1, Ordering::Relaxed);
-            region.counters.add(|c| &c.page_invalidation_pages, cleared);
-            each(region, cleared);
-            sum += cleared;
-        }
-        sum
-    }
-
-    fn take_populate(&mut self, number: u64) -> Option<Populating> {
-        let at = self.populates.iter().position(|populate| populate.number == number)?;
-        Some(self.populates.swap_remove(at))
-    }
-}
-
-fn overlap(range: &Range<u64>, other: &Range<u64>) -> bool {
-    range.start < other.end && other.start < range.end
-}
-
-fn add(owners: &mut [Option<Arc<dyn Owner>>; ADAPTERS], region: &OnDemand) {
-    let Some(owner) = region.resolver.owner() else { return };
-    for entry in owners {
-        match entry {
-            Some(known) if std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&owner)) => return,
-            Some(_) => {}
-            None => {
-                *entry = Some(owner);
-                return;
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::paging::counters::{self, Pair};
-    use crate::paging::resolver::Resolver;
-    use crate::paging::table::PAGE;
-    use std::sync::atomic::AtomicU32;
-    use std::thread;
-    use std::time::Duration;
-    use weir_transport::{Profile, Side};
-
-    #[derive(Default)]
-    struct Adapter {
-        quiesced: AtomicU32,
-    }
-
-    impl Owner for Adapter {
-        fn quiesce(&self) {
-            self.quiesced.fetch_add(1, Ordering::SeqCst);
-        }
-
-        fn resolved(&self, _: &[(u32, Side)]) {}
-    }
-
-    struct Bed {
-        process: &'static Process,
-        adapter: Arc<Adapter>,
-        region: Arc<OnDemand>,
-    }
-
-    /// A region of a hundred pages from page number 1000 on, all present.
-    fn bed() -> Bed {
-        let process: &'static Process = Box::leak(Box::new(Process::new()));
-        let adapter = Arc::new(Adapter::default());
-        let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(adapter.clone() as Arc<dyn Owner>));
-        let pair = Pair::new(counters::of_device("invalidate-test"));
-        let resolver = Resolver::new(owner, &Profile::ideal());
-        let region = OnDemand::new(1000 * PAGE, 100 * PAGE, true, pair, resolver).unwrap();
-        let region = Arc::new(region);
-        assert!(region.table.make_room(1000..1100));
-        region.table.enter(1000..1100, true);
-        process.enter(region.clone()).unwrap();
-        Bed { process, adapter, region }
-    }
-
-    #[test]
-    fn begin_returns_when_pages_are_removed_and_accesses_have_ended() {
-        let bed = bed();
-        assert!(bed.process.begin(0, 1000 * PAGE).is_none(), "outside of the region");
-        let guard = bed.process.begin(1010 * PAGE + 5, 10).unwrap();
-        assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 1);
-        assert_eq!(bed.region.table.first_missing(1000..1100, false), Some(1010));
-        drop(guard);
-        // Absent pages are not in use: the engine is not quiesced.
-        drop(bed.process.begin(1010 * PAGE, PAGE).unwrap());
-        assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 1);
-        let values = bed.region.counters.own.read();
-        assert_eq!((values.page_invalidations, values.page_invalidations_handled), (2, 2));
-        assert_eq!(values.page_invalidation_pages, 1);
-    }
-
-    #[test]
-    fn an_overlapping_invalidation_quiesces_although_pages_are_gone() {
-        let bed = bed();
-        let first = bed.process.begin(1010 * PAGE, PAGE).unwrap();
-        let second = bed.process.begin(1010 * PAGE, PAGE).unwrap();
-        assert_eq!(bed.adapter.quiesced.load(Ordering::SeqCst), 2);
-        drop((first, second));
-        assert!(bed.process.lock().active.is_empty());
-    }
-
-    #[test]
-    fn an_event_of_a_known_invalidation_is_not_counted_again() {
-        let bed = bed();
-        let guard = bed.process.begin(1010 * PAGE, 4 * PAGE).unwrap();
-        bed.process.report_change(1011 * PAGE, PAGE);
-        assert_eq!(bed.region.counters.own.read().page_invalidations, 1);
-        bed.process.report_change(1012 * PAGE, 4 * PAGE);
-        drop(guard);
-        bed.process.report_change(1020 * PAGE, PAGE);
-        assert_eq!(bed.region.counters.own.read().page_invalidations, 3);
-        assert_eq!(bed.region.table.first_missing(1014..1100, false), Some(1014));
-        assert_eq!(bed.region.table.present(), 100 - 6 - 1);
-        let guard = bed.process.begin(1030 * PAGE, PAGE).unwrap();
-        bed.process.quiesce_all();
-        drop(guard);
-        bed.process.report_change(1030 * PAGE, PAGE);
-        assert_eq!(bed.region.counters.own.read().page_invalidations, 4);
-        bed.process.quiesce_all();
-        bed.process.report_change(1030 * PAGE, PAGE);
-        assert_eq!(bed.region.counters.own.read().page_invalidations, 5);
-        assert!(bed.process.lock().active.is_empty());
-    }
-
-    #[test]
-    fn a_populate_that_was_invalidated_is_not_entered() {
-        let bed = bed();
-        let populate = bed.process.populate(&bed.region, 1000..1016);
-        let beside = bed.process.populate(&bed.region, 1050..1051);
-        drop(bed.process.begin(1015 * PAGE, PAGE));
-        assert_eq!(populate.finish(|| ()), None);
-        assert_eq!(beside.finish(|| 7), Some(7));
-        assert_eq!(bed.process.populate(&bed.region, 1000..1016).finish(|| ()), Some(()));
-        assert!(bed.process.lock().populates.is_empty());
-    }
-
-    #[test]
-    fn faults_wait_for_the_end_of_an_invalidation() {
-        let bed = bed();
-        let guard = bed.process.begin(1010 * PAGE, PAGE).unwrap();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| bed.process.populate(&bed.region, 1008..1012).finish(|| ()));
-            thread::sleep(Duration::from_millis(20));
-            assert!(!waiter.is_finished());
-            drop(guard);
-            assert_eq!(waiter.join().unwrap(), Some(()));
-        });
-        assert_eq!(bed.region.counters.own.read().page_contentions, 1);
-    }
-
-    /// An engine that checks that it never uses a page that is changing. It holds its lock while it looks at the
-    /// table and accesses memory, as a turn does.
-    #[derive(Default)]
-    struct Engine {
-        turn: Mutex<()>,
-        changing: [AtomicU32; 4],
-    }
-
-    impl Owner for Engine {
-        fn quiesce(&self) {
-            drop(self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        }
-
-        fn resolved(&self, _: &[(u32, Side)]) {}
-    }
-
-    /// Pages are removed and populated again while other threads use them.
-    #[test]
-    fn no_page_is_used_while_it_changes() {
-        const USES: u32 = 5000;
-        let process: &'static Process = Box::leak(Box::new(Process::new()));
-        let engine = Arc::new(Engine::default());
-        let owner: std::sync::Weak<dyn Owner> = Arc::downgrade(&(engine.clone() as Arc<dyn Owner>));
-        let pair = Pair::new(counters::of_device("race-test"));
-        let resolver = Resolver::new(owner, &Profile::ideal());
-        let region = Arc::new(OnDemand::new(0, 4 * PAGE, true, pair, resolver).unwrap());
-        assert!(region.table.make_room(0..4));
-        process.enter(region.clone()).unwrap();
-        let (engine, region, used) = (&engine, &region, &AtomicU32::new(0));
-        let until = Instant::now() + Duration::from_secs(60);
-        let goes_on = || used.load(Ordering::SeqCst) < USES && Instant::now() < until;
-        let change = |thread: u64| {
-            for round in (thread..).take_while(|_| goes_on()) {
-                // The ranges of the two threads overlap in part.
-                let first = round % 3;
-                let guard = process.begin(first * PAGE, 2 * PAGE).unwrap();
-                for page in &engine.changing[first as usize..][..2] {
-                    page.fetch_add(1, Ordering::SeqCst);
-                    thread::yield_now();
-                    page.fetch_sub(1, Ordering::SeqCst);
-                }
-                drop(guard);
-                (0..round % 4).for_each(|_| thread::yield_now());
-            }
-        };
-        let populate_and_enter = |pages: Range<u64>, write: bool| {
-            while goes_on() {
-                let populate = process.populate(region, pages.clone());
-                thread::yield_now();
-                populate.finish(|| region.table.enter(pages.clone(), write));
-            }
-        };
-        let turn = || {
-            while goes_on() {
-                let turn = engine.turn.lock().unwrap();
-                for page in (0..4).filter(|page| region.table.has(page * PAGE, 8, false)) {
-                    thread::yield_now();
-                    assert_eq!(engine.changing[page as usize].load(Ordering::SeqCst), 0, "page {page}");
-                    used.fetch_add(1, Ordering::SeqCst);
-                }
-                drop(turn);
-                thread::yield_now();
-            }
-        };
-        thread::scope(|scope| {
-            scope.spawn(|| change(0));
-            scope.spawn(|| change(1));
-            scope.spawn(|| populate_and_enter(0..2, true));
-            scope.spawn(|| populate_and_enter(1..4, false));
-            // A failure ends the other threads, too.
-            let ended = scope.spawn(turn).join();
-            used.store(USES, Ordering::SeqCst);
-            ended.expect("no page changes while it is used");
-        });
-        assert!(Instant::now() < until, "pages were rarely present");
-        assert!(region.counters.own.read().page_invalidation_pages > 0, "no page was ever removed");
-    }
-
-    #[test]
-    fn the_list_of_regions_grows_and_shrinks() {
-        let bed = bed();
-        let more: Vec<_> = (0..100).map(|_| bed.region.clone()).collect();
-        for region in &more {
-            bed.process.enter(region.clone()).unwrap();
-        }
-        assert_eq!(bed.process.lock().regions.len(), 101);
-        for region in &more {
-            assert!(bed.process.leave(region).is_some());
-        }
-        assert!(bed.process.leave(&bed.region).is_some());
-        assert!(bed.process.leave(&bed.region).is_none());
-        assert!(bed.process.begin(1000 * PAGE, PAGE).is_none());
     }
 }

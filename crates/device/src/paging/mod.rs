@@ -5,9 +5,11 @@
 //! never blocks on a page. [`invalidate`] removes entries that are no longer true.
 
 pub mod counters;
+mod exclusion;
 mod faults;
 pub(crate) mod held;
 pub mod invalidate;
+mod owner;
 mod populate;
 pub(crate) mod prefetch;
 mod region;
@@ -15,9 +17,10 @@ mod register;
 mod resolver;
 mod table;
 
-pub(crate) use faults::QpFaults;
+pub(crate) use faults::{FaultOrigin, QpFaults};
+pub(crate) use owner::Owner;
 pub use prefetch::Advice;
 pub(crate) use region::Paged;
 pub use region::{ADDRESS_SPACE, OnDemand};
 pub(crate) use register::Registered;
-pub(crate) use resolver::{FaultOrigin, Owner, Resolver};
+pub(crate) use resolver::Resolver;

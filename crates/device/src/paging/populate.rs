@@ -4,6 +4,7 @@ use crate::memory::populate::populate;
 use crate::paging::invalidate;
 use crate::paging::region::OnDemand;
 use crate::paging::table::PAGE;
+use crate::userfault;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -39,6 +40,8 @@ fn populated<T>(
         return Err(PopulateError::Unmapped);
     }
     let populating = invalidate::populate(region, pages.clone());
+    // Memory that was mapped since the registration must be covered before it is populated.
+    userfault::cover_again(region.addresses());
     let there = populate(pages.start * PAGE, (pages.end - pages.start) * PAGE, write);
     match populating.finish(|| there.then(done)) {
         None => {

@@ -1,7 +1,8 @@
 //! An on-demand region: its page table, and the handle by which its keys find it.
 
 use crate::paging::counters::{OfRegion, Pair};
-use crate::paging::resolver::{FaultOrigin, Resolver};
+use crate::paging::faults::FaultOrigin;
+use crate::paging::owner::Owner;
 use crate::paging::table::{PAGE, Table, pages_of};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -24,7 +25,23 @@ pub struct OnDemand {
     /// Number of invalidations that overlapped the region. Changed under the lock of the invalidations.
     pub(crate) changes: AtomicU64,
     pub(crate) counters: Pair,
-    pub(crate) resolver: Arc<Resolver>,
+    /// Populates its pages.
+    pub(crate) resolver: Arc<dyn Populator>,
+}
+
+/// The part of an adapter that populates pages: its resolver. A trait, because the resolver's jobs name regions.
+/// Calls through it meet a page fault, a prefetch or an invalidation, never a packet that has its pages.
+pub(crate) trait Populator: Send + Sync {
+    /// Its adapter; `None` if that is gone.
+    fn owner(&self) -> Option<Arc<dyn Owner>>;
+    /// A QP side needs `needed`. Populates up to `ahead` pages from there; the owner is told when the QP can continue.
+    fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: FaultOrigin<'_>);
+    /// The message that met a fault at `page` continues for `ahead` pages: its job may populate them, too.
+    fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool);
+    /// Populates pages in the background. Must not be called from within the engine.
+    fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool);
+    /// Cancels the jobs of a region that is deregistered, and wakes their waiters.
+    fn cancel(&self, region: &Arc<OnDemand>);
 }
 
 impl OnDemand {
@@ -34,7 +51,7 @@ impl OnDemand {
         len: u64,
         writable: bool,
         counters: Pair,
-        resolver: Arc<Resolver>,
+        resolver: Arc<dyn Populator>,
     ) -> Option<OnDemand> {
         let table = Table::new(addr, len.min(ADDRESS_SPACE))?;
         let (key, changes) = (AtomicU32::new(0), AtomicU64::new(0));
@@ -65,7 +82,7 @@ impl OnDemand {
     }
 
     /// A snapshot of its counters.
-    pub(crate) fn describe(&self) -> OfRegion {
+    pub fn describe(&self) -> OfRegion {
         OfRegion {
             device: self.counters.device.name,
             lkey: self.key.load(Ordering::Relaxed),

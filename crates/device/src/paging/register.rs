@@ -6,6 +6,7 @@ use crate::paging::counters::{self, Pair};
 use crate::paging::invalidate;
 use crate::paging::region::{ADDRESS_SPACE, OnDemand, Paged};
 use crate::paging::resolver::Resolver;
+use crate::stat::publish;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -30,6 +31,7 @@ impl Registered {
             return Err(Errno(libc::EINVAL));
         }
         let resolver = resolver()?;
+        publish::paging();
         let counters = Pair::new(counters::of_device(device));
         let region = OnDemand::new(addr, len, writable, counters, resolver).ok_or(Errno(libc::ENOMEM))?;
         let region = Arc::new(region);

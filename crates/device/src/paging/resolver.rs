@@ -6,45 +6,26 @@
 //! The engine raises faults and never waits here: the lock is held only briefly, and nothing is allocated or freed
 //! under it where a memory hook of the program could call back.
 //!
-//! The pages of adapters with a resolution time are deferred: see [`late`].
+//! The pages of adapters with a resolution time are deferred: see `due.rs`.
 
+mod due;
+mod jobs;
 mod late;
+mod worker;
 
 use crate::Errno;
-use crate::memory::mask;
-use crate::os::panics::catch_panic;
-use crate::os::threads::with_signals_blocked;
-use crate::paging::faults::QpFaults;
-use crate::paging::populate::{PopulateError, fetch, populate_and_enter};
-use crate::paging::region::OnDemand;
+use crate::paging::faults::FaultOrigin;
+use crate::paging::owner::Owner;
+use crate::paging::region::{OnDemand, Populator};
 use crate::room::with_room;
-use late::{Deferral, Late};
+use jobs::{Stage, State, WAKES, Waiter, Woken, take_waiters};
+use late::Late;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-use std::time::Instant;
 use weir_transport::{Profile, Side};
 
-/// The adapter that a resolver works for.
-pub(crate) trait Owner: Send + Sync {
-    /// Returns when no access that began before is under way, or after a time limit: the invalidating thread may hold
-    /// a lock that the access waits for.
-    fn quiesce(&self);
-    /// The faults of these QP sides are over: their pages are present, or cannot be populated.
-    fn resolved(&self, sides: &[(u32, Side)]);
-    /// Pages are deferred: [`Resolver::take_due`] must be called when they become due.
-    fn pages_deferred(&self) {}
-    /// A thread of the resolver has panicked: faults may never be resolved.
-    fn panicked(&self) {}
-}
-
-/// Maximum number of threads. Two are started, another whenever none is idle, because a page may take a long time.
-const THREADS: usize = 8;
-/// Pages populated at a time: QPs continue with these while the next ones are populated.
-const STEP: u64 = 16;
 /// Pages populated ahead of the needed ones, at most.
 pub(crate) const AHEAD: u64 = 256;
-/// Waiters woken at a time.
-const WAKES: usize = 64;
 
 /// The queue and its threads.
 pub(crate) struct Resolver {
@@ -54,69 +35,12 @@ pub(crate) struct Resolver {
     owner: Weak<dyn Owner>,
 }
 
-struct State {
-    jobs: Vec<Job>,
-    waiters: Vec<Waiter>,
-    threads: usize,
-    idle: usize,
-    last: u64,
-    ended: bool,
-    /// Deferral of faults.
-    late: Late,
-}
-
-/// Pages to be populated for a region.
-struct Job {
-    number: u64,
-    region: Arc<OnDemand>,
-    /// The remaining pages.
-    pages: Range<u64>,
-    write: bool,
-    /// Requested by a prefetch, not by a fault.
-    prefetch: bool,
-    stage: Stage,
-    cancelled: bool,
-    /// Populated pages that do not enter the table yet.
-    deferral: Deferral,
-}
-
-/// Progress of a job.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// No thread works on it yet.
-    Waiting,
-    /// A thread works on it.
-    Running,
-    /// Populated; it enters the table later.
-    Deferred,
-}
-
-/// A side of a QP that waits for pages of a job.
-struct Waiter {
-    job: u64,
-    pages: Range<u64>,
-    faults: Arc<QpFaults>,
-    side: Side,
-}
-
-/// The QP side that met a fault.
-#[derive(Clone, Copy)]
-pub(crate) struct FaultOrigin<'a> {
-    pub faults: &'a Arc<QpFaults>,
-    pub side: Side,
-}
-
 impl Resolver {
     /// A resolver without threads, for an adapter with this profile.
     pub fn new(owner: Weak<dyn Owner>, profile: &Profile) -> Arc<Resolver> {
         let late = Late::new(profile);
         let state = State { jobs: Vec::new(), waiters: Vec::new(), threads: 0, idle: 0, last: 0, ended: false, late };
         Arc::new(Resolver { state: Mutex::new(state), work: Condvar::new(), owner })
-    }
-
-    /// Its adapter; `None` if that is gone.
-    pub fn owner(&self) -> Option<Arc<dyn Owner>> {
-        self.owner.upgrade()
     }
 
     /// Starts the first threads unless they run. EAGAIN if the system refuses to start any.
@@ -138,12 +62,35 @@ impl Resolver {
         // A side waits for a single fault at a time; the rest is for prefetches.
         drop(with_room(2 * qps + 64, || self.lock(), |state| &mut state.jobs)?);
         drop(with_room(2 * qps, || self.lock(), |state| &mut state.waiters)?);
-        drop(with_room(4 * qps, || self.lock(), |state| state.late.faulting_requesters())?);
+        drop(with_room(4 * qps, || self.lock(), |state| &mut state.late.faulting_requesters)?);
         Ok(())
     }
 
-    /// A QP side needs `needed`. Populates up to `ahead` pages from there; the owner is told when the QP can continue.
-    pub fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: FaultOrigin<'_>) {
+    fn wake(&self, region: &OnDemand, woken: Woken) {
+        if woken.count == 0 {
+            return;
+        }
+        region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
+        let mut sides = [(0, Side::Requester); WAKES];
+        for (entry, waiter) in sides.iter_mut().zip(woken.list.iter().flatten()) {
+            *entry = (waiter.faults.num, waiter.side);
+        }
+        if let Some(owner) = self.owner() {
+            owner.resolved(&sides[..woken.count]);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Populator for Resolver {
+    fn owner(&self) -> Option<Arc<dyn Owner>> {
+        self.owner.upgrade()
+    }
+
+    fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: FaultOrigin<'_>) {
         if !origin.faults.begin(origin.side) {
             return;
         }
@@ -165,8 +112,7 @@ impl Resolver {
         self.work.notify_one();
     }
 
-    /// The message that met a fault at `page` continues for `ahead` pages: its job may populate them, too.
-    pub fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
+    fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
         let mut state = self.lock();
         if let Some(job) = state.jobs.iter_mut().find(|job| job.covers(region, &(page..page + 1), write)) {
             let end = (page + ahead).min(job.pages.start + AHEAD).min(region.pages().end);
@@ -176,8 +122,7 @@ impl Resolver {
         }
     }
 
-    /// Populates pages in the background. Must not be called from within the engine.
-    pub fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool) {
+    fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool) {
         let Ok(mut state) = with_room(1, || self.lock(), |state| &mut state.jobs) else {
             // Without memory for the job, the pages are populated by faults.
             return;
@@ -187,8 +132,7 @@ impl Resolver {
         self.work.notify_one();
     }
 
-    /// Cancels the jobs of a region that is deregistered, and wakes their waiters.
-    pub fn cancel(&self, region: &Arc<OnDemand>) {
+    fn cancel(&self, region: &Arc<OnDemand>) {
         loop {
             let mut state = self.lock();
             let mut woken = Woken::default();
@@ -212,261 +156,13 @@ impl Resolver {
             }
         }
     }
-
-    fn wake(&self, region: &OnDemand, woken: Woken) {
-        if woken.count == 0 {
-            return;
-        }
-        region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
-        let mut sides = [(0, Side::Requester); WAKES];
-        for (entry, waiter) in sides.iter_mut().zip(woken.list.iter().flatten()) {
-            *entry = (waiter.faults.num, waiter.side);
-        }
-        if let Some(owner) = self.owner() {
-            owner.resolved(&sides[..woken.count]);
-        }
-    }
-
-    fn spawn(self: &Arc<Self>) -> Result<(), Errno> {
-        let resolver = self.clone();
-        let run = move || {
-            mask::assume_unblocked();
-            if !catch_panic(|| resolver.run())
-                && let Some(owner) = resolver.owner()
-            {
-                owner.panicked();
-            }
-        };
-        let builder = || std::thread::Builder::new().name("weir-paging".into()).stack_size(256 << 10);
-        let mut state = self.lock();
-        state.threads += 1;
-        state.idle += 1;
-        drop(state);
-        if with_signals_blocked(|| builder().spawn(run)).is_err() {
-            let mut state = self.lock();
-            state.threads -= 1;
-            state.idle -= 1;
-            return Err(Errno(libc::EAGAIN));
-        }
-        Ok(())
-    }
-
-    fn run(self: &Arc<Self>) {
-        let mut state = self.lock();
-        while !state.ended {
-            let Some(job) = state.jobs.iter_mut().find(|job| job.stage == Stage::Waiting) else {
-                state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
-                continue;
-            };
-            job.stage = Stage::Running;
-            let number = job.number;
-            state.idle -= 1;
-            let none_idle = state.idle == 0 && state.threads < THREADS;
-            drop(state);
-            if none_idle {
-                // Otherwise the next fault would wait for this job.
-                let _ = self.spawn();
-            }
-            loop {
-                self.work_on(number);
-                if self.finish(number) {
-                    break;
-                }
-            }
-            state = self.lock();
-            state.idle += 1;
-        }
-        state.idle -= 1;
-        state.threads -= 1;
-    }
-
-    /// Populates the pages of a job, step by step.
-    fn work_on(&self, number: u64) {
-        let mut step = STEP;
-        loop {
-            let mut state = self.lock();
-            let job = state.job(number);
-            let is_late = job.is_late();
-            let left = if is_late { job.to_fetch() } else { job.pages.clone() };
-            if job.cancelled || left.is_empty() {
-                break;
-            }
-            let (region, write, prefetch) = (job.region.clone(), job.write, job.prefetch);
-            drop(state);
-            let pages = left.start..left.end.min(left.start + step);
-            let began = Instant::now();
-            if is_late {
-                let result = fetch(&region, pages.clone(), write);
-                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
-                self.fetched(number, pages.end, result);
-                continue;
-            }
-            let result = populate_and_enter(&region, pages.clone(), write);
-            let new = *result.as_ref().unwrap_or(&0);
-            if prefetch {
-                region.counters.add_time(|c| &c.page_prefetch_ns, began.elapsed());
-                region.counters.add(|c| &c.page_prefetch_pages, new);
-            } else {
-                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
-                region.counters.add(|c| &c.page_fault_pages, new);
-            }
-            match result {
-                Ok(_) => {
-                    self.advance(number, pages.end, &region, None);
-                    step = STEP;
-                }
-                // Tries again. A program that keeps invalidating can starve this, as it can starve a real adapter.
-                Err(PopulateError::Invalidated) => std::thread::yield_now(),
-                // At least one page of the step is unmapped: goes on page by page.
-                Err(PopulateError::Unmapped) if pages.end - pages.start > 1 => step = 1,
-                Err(PopulateError::Unmapped) => {
-                    self.advance(number, pages.end, &region, Some((pages.start, write)));
-                    step = STEP;
-                }
-            }
-        }
-    }
-
-    /// A job has reached `end`: wakes the waiters that have all their pages. `failed`: the last page could not be
-    /// populated; wakes its waiters with that failure.
-    fn advance(&self, number: u64, end: u64, region: &OnDemand, failed: Option<(u64, bool)>) {
-        loop {
-            let mut state = self.lock();
-            let mut woken = Woken::default();
-            let job = state.job(number);
-            job.pages.start = end;
-            let fails = |waiter: &Waiter| failed.filter(|(page, _)| waiter.pages.contains(page));
-            let done = |waiter: &Waiter| waiter.job == number && (waiter.pages.end <= end || fails(waiter).is_some());
-            take_waiters(&mut state.waiters, &mut woken, done, fails);
-            if failed.is_some() && !state.waiters.iter().any(|waiter| waiter.job == number) {
-                // The remaining pages are read-ahead beyond the end of the mapped memory.
-                let job = state.job(number);
-                job.pages.start = job.pages.end;
-            }
-            drop(state);
-            let more = woken.is_full();
-            if failed.is_some() {
-                region.counters.add(|c| &c.page_faults_failed, woken.failed as u64);
-            }
-            self.wake(region, woken);
-            if !more {
-                return;
-            }
-        }
-    }
-
-    /// Removes a completed job and wakes its waiters, which try again; false if a fault has just extended the job.
-    fn finish(&self, number: u64) -> bool {
-        loop {
-            let mut state = self.lock();
-            let job = state.job(number);
-            if !job.cancelled && !job.pages.is_empty() {
-                let deferred = job.defer();
-                drop(state);
-                return deferred && self.report_deferral();
-            }
-            let region = job.region.clone();
-            let mut woken = Woken::default();
-            take_waiters(&mut state.waiters, &mut woken, |waiter| waiter.job == number, |_| None);
-            let gone = if woken.is_full() { None } else { state.take(number) };
-            drop(state);
-            self.wake(&region, woken);
-            if let Some(job) = gone {
-                job.is_over();
-                return true;
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl State {
-    fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
-        self.last += 1;
-        let number = self.last;
-        let deferral = if prefetch { Deferral::default() } else { self.late.begin() };
-        let stage = Stage::Waiting;
-        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, deferral });
-        number
-    }
-
-    /// The running job with this number.
-    fn job(&mut self, number: u64) -> &mut Job {
-        self.jobs.iter_mut().find(|job| job.number == number).expect("the thread that runs a job removes it")
-    }
-
-    fn take(&mut self, number: u64) -> Option<Job> {
-        let at = self.jobs.iter().position(|job| job.number == number)?;
-        Some(self.jobs.remove(at))
-    }
-}
-
-impl Job {
-    /// Whether the job covers these pages.
-    fn covers(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
-        Arc::ptr_eq(&self.region, region)
-            && (self.write || !write)
-            && !self.cancelled
-            && self.pages.start <= pages.start
-            && pages.end <= self.pages.end
-    }
-
-    fn is_over(&self) {
-        if self.prefetch {
-            self.region.counters.add(|c| &c.page_prefetch_handled, 1);
-        }
-    }
-}
-
-/// Waiters that can continue; at most [`WAKES`].
-struct Woken {
-    list: [Option<Waiter>; WAKES],
-    count: usize,
-    failed: usize,
-}
-
-impl Default for Woken {
-    fn default() -> Self {
-        Woken { list: [const { None }; WAKES], count: 0, failed: 0 }
-    }
-}
-
-impl Woken {
-    /// There may be more of them.
-    fn is_full(&self) -> bool {
-        self.count == WAKES
-    }
-}
-
-/// Ends waits and records failures.
-fn take_waiters(
-    waiters: &mut Vec<Waiter>,
-    woken: &mut Woken,
-    which: impl Fn(&Waiter) -> bool,
-    fails: impl Fn(&Waiter) -> Option<(u64, bool)>,
-) {
-    let mut at = 0;
-    while at < waiters.len() && !woken.is_full() {
-        if which(&waiters[at]) {
-            let waiter = waiters.swap_remove(at);
-            let failed = fails(&waiter);
-            woken.failed += usize::from(failed.is_some());
-            waiter.faults.end(waiter.side, failed);
-            woken.list[woken.count] = Some(waiter);
-            woken.count += 1;
-        } else {
-            at += 1;
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::paging::counters::{self, Pair};
+    use crate::paging::faults::QpFaults;
     use crate::paging::table::PAGE;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;

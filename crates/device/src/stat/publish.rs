@@ -8,6 +8,7 @@ use crate::fork;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
 use crate::paging::counters::{self, Values};
+use crate::paging::invalidate;
 use crate::per_process::{OnceInherited, PerProcess};
 use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};
 use crate::stat::{folder, vendor};
@@ -80,7 +81,7 @@ fn keep_current() {
 
 fn publish(last: &mut Vec<Values>) {
     let now: Vec<Values> = counters::devices().iter().map(|device| device.counters.read()).collect();
-    let regions = counters::regions();
+    let regions = invalidate::regions().iter().map(|region| region.describe()).collect::<Vec<_>>();
     if let Some(own) = own().as_mut() {
         own.show(&regions);
         if now != *last {

@@ -1,16 +1,6 @@
-//! Faults that take as long as those of a real adapter (`page_faults.resolve` of a profile). Pages are populated at
-//! once, but *deferred*: they enter the adapter's table, and QPs that wait for them continue, when the drawn time is
-//! over.
-//!
-//! The engine keeps that time among its deadlines and calls [`Resolver::take_due`]. Pages that cannot be entered
-//! then, because they were invalidated meanwhile or are not populated yet, are populated by a thread as without a
-//! delay.
+//! How long the faults of an adapter take, and how far a deferred job is.
 
-use super::{Job, Resolver, Stage, State, Woken, take_waiters};
 use crate::clock;
-use crate::paging::invalidate;
-use crate::paging::populate::PopulateError;
-use std::ops::Range;
 use weir_transport::{Chance, Delay, Instant, PageFaults, Profile, Side};
 
 /// State of the deferral of faults.
@@ -22,20 +12,20 @@ pub(super) struct Late {
     chance: Chance,
     floods: bool,
     /// QPs with faults of their requesters, where the profile has packet flood.
-    faulting_requesters: Vec<u32>,
+    pub faulting_requesters: Vec<u32>,
 }
 
 /// Progress of a job with deferred pages.
 #[derive(Default)]
 pub(super) struct Deferral {
     /// When the job becomes due (nanoseconds); 0: as soon as its pages are present.
-    due: u64,
+    pub due: u64,
     /// The pages before this number are populated.
-    fetched: u64,
+    pub fetched: u64,
     /// The region's `changes` when the first pages were populated; `None` before that.
-    changes: Option<u64>,
+    pub changes: Option<u64>,
     /// The pages must be populated again.
-    invalidated: bool,
+    pub invalidated: bool,
 }
 
 impl Late {
@@ -68,126 +58,5 @@ impl Late {
         if self.floods && side == Side::Requester && self.faulting_requesters.last() != Some(&num) {
             self.faulting_requesters.push(num);
         }
-    }
-
-    pub fn faulting_requesters(&mut self) -> &mut Vec<u32> {
-        &mut self.faulting_requesters
-    }
-}
-
-impl Job {
-    /// Whether pages that are populated now must not enter the table yet.
-    pub(super) fn is_late(&self) -> bool {
-        self.deferral.due > 0 && clock::now().0 < self.deferral.due
-    }
-
-    /// The pages that are not populated yet.
-    pub(super) fn to_fetch(&self) -> Range<u64> {
-        self.deferral.fetched.clamp(self.pages.start, self.pages.end)..self.pages.end
-    }
-
-    /// Extends the job to the page number `end`.
-    pub(super) fn extend(&mut self, end: u64) {
-        self.pages.end = self.pages.end.max(end);
-        if self.stage == Stage::Deferred && !self.to_fetch().is_empty() {
-            self.stage = Stage::Waiting;
-        }
-    }
-
-    /// Defers the job if all its pages are populated but not due; returns whether it did.
-    pub(super) fn defer(&mut self) -> bool {
-        let deferred = self.is_late() && self.to_fetch().is_empty();
-        if deferred {
-            self.stage = Stage::Deferred;
-        }
-        deferred
-    }
-
-    /// Enters all pages into the table; false if they must be populated again.
-    fn enter(&mut self) -> bool {
-        let changes = self.deferral.changes.filter(|_| !self.deferral.invalidated);
-        let entered = changes.and_then(|c| invalidate::enter_late(&self.region, self.pages.clone(), self.write, c));
-        let Some(new) = entered else { return false };
-        self.region.counters.add(|c| &c.page_fault_pages, new);
-        true
-    }
-}
-
-impl Resolver {
-    /// Enters the jobs that are due at `now` (nanoseconds) and calls `each` with each side of a QP that can continue.
-    /// Returns the time of the next call.
-    pub fn take_due(&self, now: u64, mut each: impl FnMut(u32, Side)) -> Option<u64> {
-        loop {
-            let mut state = self.lock();
-            let State { jobs, waiters, .. } = &mut *state;
-            let deferred = jobs.iter_mut().filter(|job| job.stage == Stage::Deferred);
-            let job = deferred.min_by_key(|job| job.deferral.due)?;
-            if job.deferral.due > now {
-                return Some(job.deferral.due);
-            }
-            let mut woken = Woken::default();
-            if job.enter() {
-                take_waiters(waiters, &mut woken, |waiter| waiter.job == job.number, |_| None);
-                job.region.counters.add(|c| &c.page_faults_handled, woken.count as u64);
-                if !woken.is_full() {
-                    // A thread of the resolver removes the empty job.
-                    job.pages.start = job.pages.end;
-                }
-            }
-            if !woken.is_full() {
-                job.deferral.due = 0;
-                job.stage = Stage::Waiting;
-            }
-            drop(state);
-            self.work.notify_one();
-            for waiter in woken.list.iter().flatten() {
-                each(waiter.faults.num, waiter.side);
-            }
-        }
-    }
-
-    /// Takes the QPs with new faults of their requesters, where the profile has packet flood.
-    pub fn take_faulting_requesters(&self, each: impl FnMut(u32)) {
-        let mut faulting_requesters = std::mem::take(&mut self.lock().late.faulting_requesters);
-        faulting_requesters.drain(..).for_each(each);
-        let mut state = self.lock();
-        // The list is still empty, because only the holder of the engine raises faults, and it is the caller. But it
-        // may have been replaced by a larger list meanwhile (`reserve`): that is kept.
-        if state.late.faulting_requesters.capacity() < faulting_requesters.capacity() {
-            std::mem::swap(&mut state.late.faulting_requesters, &mut faulting_requesters);
-        }
-        drop(state);
-    }
-
-    /// Records that the pages up to `end` are populated, or why they are not.
-    pub(super) fn fetched(&self, number: u64, end: u64, result: Result<u64, PopulateError>) {
-        let mut state = self.lock();
-        let job = state.job(number);
-        let until = job.pages.end;
-        let deferral = &mut job.deferral;
-        match result {
-            Ok(changes) => {
-                deferral.fetched = end;
-                deferral.invalidated |= *deferral.changes.get_or_insert(changes) != changes;
-            }
-            // The thread tries again.
-            Err(PopulateError::Invalidated) => {
-                drop(state);
-                std::thread::yield_now();
-            }
-            // The failure is reported when the job becomes due, too.
-            Err(PopulateError::Unmapped) => {
-                deferral.fetched = until;
-                deferral.invalidated = true;
-            }
-        }
-    }
-
-    /// Has the engine set a deadline for the deferred job. Always true.
-    pub(super) fn report_deferral(&self) -> bool {
-        if let Some(owner) = self.owner() {
-            owner.pages_deferred();
-        }
-        true
     }
 }

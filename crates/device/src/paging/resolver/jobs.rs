@@ -1,0 +1,164 @@
+//! The queue of a resolver: pages to populate, and the QP sides that wait for them.
+
+use super::late::{Deferral, Late};
+use crate::clock;
+use crate::paging::faults::QpFaults;
+use crate::paging::region::OnDemand;
+use std::ops::Range;
+use std::sync::Arc;
+use weir_transport::Side;
+
+/// Waiters woken at a time.
+pub const WAKES: usize = 64;
+
+pub struct State {
+    pub jobs: Vec<Job>,
+    pub waiters: Vec<Waiter>,
+    pub threads: usize,
+    pub idle: usize,
+    pub last: u64,
+    pub ended: bool,
+    /// Deferral of faults.
+    pub late: Late,
+}
+
+/// Pages to be populated for a region.
+pub struct Job {
+    pub number: u64,
+    pub region: Arc<OnDemand>,
+    /// The remaining pages.
+    pub pages: Range<u64>,
+    pub write: bool,
+    /// Requested by a prefetch, not by a fault.
+    pub prefetch: bool,
+    pub stage: Stage,
+    pub cancelled: bool,
+    /// Populated pages that do not enter the table yet.
+    pub deferral: Deferral,
+}
+
+/// Progress of a job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// No thread works on it yet.
+    Waiting,
+    /// A thread works on it.
+    Running,
+    /// Populated; it enters the table later.
+    Deferred,
+}
+
+/// A side of a QP that waits for pages of a job.
+pub struct Waiter {
+    pub job: u64,
+    pub pages: Range<u64>,
+    pub faults: Arc<QpFaults>,
+    pub side: Side,
+}
+
+impl State {
+    pub fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        let deferral = if prefetch { Deferral::default() } else { self.late.begin() };
+        let stage = Stage::Waiting;
+        self.jobs.push(Job { number, region, pages, write, prefetch, stage, cancelled: false, deferral });
+        number
+    }
+
+    /// The running job with this number.
+    pub fn job(&mut self, number: u64) -> &mut Job {
+        self.jobs.iter_mut().find(|job| job.number == number).expect("the thread that runs a job removes it")
+    }
+
+    pub fn take(&mut self, number: u64) -> Option<Job> {
+        let at = self.jobs.iter().position(|job| job.number == number)?;
+        Some(self.jobs.remove(at))
+    }
+}
+
+impl Job {
+    /// Whether the job covers these pages.
+    pub fn covers(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
+        Arc::ptr_eq(&self.region, region)
+            && (self.write || !write)
+            && !self.cancelled
+            && self.pages.start <= pages.start
+            && pages.end <= self.pages.end
+    }
+
+    /// Whether pages that are populated now must not enter the table yet.
+    pub fn is_late(&self) -> bool {
+        self.deferral.due > 0 && clock::now().0 < self.deferral.due
+    }
+
+    /// The pages that are not populated yet.
+    pub fn to_fetch(&self) -> Range<u64> {
+        self.deferral.fetched.clamp(self.pages.start, self.pages.end)..self.pages.end
+    }
+
+    /// Extends the job to the page number `end`.
+    pub fn extend(&mut self, end: u64) {
+        self.pages.end = self.pages.end.max(end);
+        if self.stage == Stage::Deferred && !self.to_fetch().is_empty() {
+            self.stage = Stage::Waiting;
+        }
+    }
+
+    /// Defers the job if all its pages are populated but not due; returns whether it did.
+    pub fn defer(&mut self) -> bool {
+        let deferred = self.is_late() && self.to_fetch().is_empty();
+        if deferred {
+            self.stage = Stage::Deferred;
+        }
+        deferred
+    }
+
+    pub fn is_over(&self) {
+        if self.prefetch {
+            self.region.counters.add(|c| &c.page_prefetch_handled, 1);
+        }
+    }
+}
+
+/// Waiters that can continue; at most [`WAKES`].
+pub struct Woken {
+    pub list: [Option<Waiter>; WAKES],
+    pub count: usize,
+    pub failed: usize,
+}
+
+impl Default for Woken {
+    fn default() -> Self {
+        Woken { list: [const { None }; WAKES], count: 0, failed: 0 }
+    }
+}
+
+impl Woken {
+    /// There may be more of them.
+    pub fn is_full(&self) -> bool {
+        self.count == WAKES
+    }
+}
+
+/// Ends waits and records failures.
+pub fn take_waiters(
+    waiters: &mut Vec<Waiter>,
+    woken: &mut Woken,
+    which: impl Fn(&Waiter) -> bool,
+    fails: impl Fn(&Waiter) -> Option<(u64, bool)>,
+) {
+    let mut at = 0;
+    while at < waiters.len() && !woken.is_full() {
+        if which(&waiters[at]) {
+            let waiter = waiters.swap_remove(at);
+            let failed = fails(&waiter);
+            woken.failed += usize::from(failed.is_some());
+            waiter.faults.end(waiter.side, failed);
+            woken.list[woken.count] = Some(waiter);
+            woken.count += 1;
+        } else {
+            at += 1;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The threads of a resolver: they take jobs and populate their pages step by step.
+
+use super::Resolver;
+use super::jobs::{Stage, Waiter, Woken, take_waiters};
+use crate::Errno;
+use crate::memory::mask;
+use crate::os::panics::catch_panic;
+use crate::os::threads::with_signals_blocked;
+use crate::paging::populate::{PopulateError, fetch, populate_and_enter};
+use crate::paging::region::{OnDemand, Populator};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Maximum number of threads. Two are started, another whenever none is idle, because a page may take a long time.
+const THREADS: usize = 8;
+/// Pages populated at a time: QPs continue with these while the next ones are populated.
+const STEP: u64 = 16;
+
+impl Resolver {
+    /// Starts a thread. EAGAIN if the system refuses.
+    pub(super) fn spawn(self: &Arc<Self>) -> Result<(), Errno> {
+        let resolver = self.clone();
+        let run = move || {
+            mask::assume_unblocked();
+            if !catch_panic(|| resolver.run())
+                && let Some(owner) = resolver.owner()
+            {
+                owner.panicked();
+            }
+        };
+        let builder = || std::thread::Builder::new().name("weir-paging".into()).stack_size(256 << 10);
+        let mut state = self.lock();
+        state.threads += 1;
+        state.idle += 1;
+        drop(state);
+        if with_signals_blocked(|| builder().spawn(run)).is_err() {
+            let mut state = self.lock();
+            state.threads -= 1;
+            state.idle -= 1;
+            return Err(Errno(libc::EAGAIN));
+        }
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>) {
+        let mut state = self.lock();
+        while !state.ended {
+            let Some(job) = state.jobs.iter_mut().find(|job| job.stage == Stage::Waiting) else {
+                state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+                continue;
+            };
+            job.stage = Stage::Running;
+            let number = job.number;
+            state.idle -= 1;
+            let none_idle = state.idle == 0 && state.threads < THREADS;
+            drop(state);
+            if none_idle {
+                // Otherwise the next fault would wait for this job.
+                let _ = self.spawn();
+            }
+            loop {
+                self.work_on(number);
+                if self.finish(number) {
+                    break;
+                }
+            }
+            state = self.lock();
+            state.idle += 1;
+        }
+        state.idle -= 1;
+        state.threads -= 1;
+    }
+
+    /// Populates the pages of a job, step by step.
+    fn work_on(&self, number: u64) {
+        let mut step = STEP;
+        loop {
+            let mut state = self.lock();
+            let job = state.job(number);
+            let is_late = job.is_late();
+            let left = if is_late { job.to_fetch() } else { job.pages.clone() };
+            if job.cancelled || left.is_empty() {
+                break;
+            }
+            let (region, write, prefetch) = (job.region.clone(), job.write, job.prefetch);
+            drop(state);
+            let pages = left.start..left.end.min(left.start + step);
+            let began = Instant::now();
+            if is_late {
+                let result = fetch(&region, pages.clone(), write);
+                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
+                self.fetched(number, pages.end, result);
+                continue;
+            }
+            let result = populate_and_enter(&region, pages.clone(), write);
+            let new = *result.as_ref().unwrap_or(&0);
+            if prefetch {
+                region.counters.add_time(|c| &c.page_prefetch_ns, began.elapsed());
+                region.counters.add(|c| &c.page_prefetch_pages, new);
+            } else {
+                region.counters.add_time(|c| &c.page_fault_ns, began.elapsed());
+                region.counters.add(|c| &c.page_fault_pages, new);
+            }
+            match result {
+                Ok(_) => {
+                    self.advance(number, pages.end, &region, None);
+                    step = STEP;
+                }
+                // Tries again. A program that keeps invalidating can starve this, as it can starve a real adapter.
+                Err(PopulateError::Invalidated) => std::thread::yield_now(),
+                // At least one page of the step is unmapped: goes on page by page.
+                Err(PopulateError::Unmapped) if pages.end - pages.start > 1 => step = 1,
+                Err(PopulateError::Unmapped) => {
+                    self.advance(number, pages.end, &region, Some((pages.start, write)));
+                    step = STEP;
+                }
+            }
+        }
+    }
+
+    /// A job has reached `end`: wakes the waiters that have all their pages. `failed`: the last page could not be
+    /// populated; wakes its waiters with that failure.
+    fn advance(&self, number: u64, end: u64, region: &OnDemand, failed: Option<(u64, bool)>) {
+        loop {
+            let mut state = self.lock();
+            let mut woken = Woken::default();
+            let job = state.job(number);
+            job.pages.start = end;
+            let fails = |waiter: &Waiter| failed.filter(|(page, _)| waiter.pages.contains(page));
+            let done = |waiter: &Waiter| waiter.job == number && (waiter.pages.end <= end || fails(waiter).is_some());
+            take_waiters(&mut state.waiters, &mut woken, done, fails);
+            if failed.is_some() && !state.waiters.iter().any(|waiter| waiter.job == number) {
+                // The remaining pages are read-ahead beyond the end of the mapped memory.
+                let job = state.job(number);
+                job.pages.start = job.pages.end;
+            }
+            drop(state);
+            let more = woken.is_full();
+            if failed.is_some() {
+                region.counters.add(|c| &c.page_faults_failed, woken.failed as u64);
+            }
+            self.wake(region, woken);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// Removes a completed job and wakes its waiters, which try again; false if a fault has just extended the job.
+    fn finish(&self, number: u64) -> bool {
+        loop {
+            let mut state = self.lock();
+            let job = state.job(number);
+            if !job.cancelled && !job.pages.is_empty() {
+                let deferred = job.defer();
+                drop(state);
+                return deferred && self.report_deferral();
+            }
+            let region = job.region.clone();
+            let mut woken = Woken::default();
+            take_waiters(&mut state.waiters, &mut woken, |waiter| waiter.job == number, |_| None);
+            let gone = if woken.is_full() { None } else { state.take(number) };
+            drop(state);
+            self.wake(&region, woken);
+            if let Some(job) = gone {
+                job.is_over();
+                return true;
+            }
+        }
+    }
+}
