@@ -2,7 +2,7 @@
 //! bytes that leave. (Computed over application memory in place, it would race with programs that write there.) Where
 //! the ICRC is omitted, long payload stays in application memory, and the kernel reads it there.
 
-use crate::memory::access::{Extent, Memory, extents};
+use crate::memory::access::{Extent, Granted, Memory, extents};
 use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::QpFaults;
@@ -191,20 +191,21 @@ impl Staging<'_> {
         let (user, regions, faults) = (self.user, self.regions, self.faults);
         let mut memory = Memory { user, side, regions, cached: self.cached, faults };
         let mut count = 0;
-        let mut locate = |extent: Extent, access| {
-            found[count] = match memory.access(extent, access)? {
-                Some(granted) => Iovec { addr: granted.addr as usize, len: extent.len as usize },
-                None => zeros(extent.len as usize),
+        let mut add = |granted: Option<Granted>, len: u64| {
+            found[count] = match granted {
+                Some(granted) => Iovec { addr: granted.addr as usize, len: len as usize },
+                None => zeros(len as usize),
             };
             count += 1;
-            Ok(())
         };
         match *payload {
             Payload::None | Payload::Bytes(_) => {}
-            Payload::Remote(range) => locate(Extent::of_remote(&range), Access::REMOTE_READ)?,
+            Payload::Remote(range) => {
+                add(memory.access(Extent::of_remote(&range), Access::REMOTE_READ)?, range.len);
+            }
             Payload::Gather { sges, offset, len } => {
                 for extent in extents(sges, offset, len) {
-                    locate(extent, Access::empty())?;
+                    add(memory.access(extent, Access::empty())?, extent.len);
                 }
             }
         }
