@@ -19,12 +19,13 @@ impl CompChannel {
         self.events.fd()
     }
 
-    /// Takes one event: the cookie of its CQ. Blocks unless the fd is non-blocking (EAGAIN then; EINTR passes through).
-    pub fn get_event(&self) -> Result<u64, Errno> {
+    /// Takes one event: the cookie of its CQ. Blocks.
+    #[cfg(test)]
+    pub(crate) fn get_event(&self) -> Result<u64, Errno> {
         self.events.take()
     }
 
-    /// The second half of [`Self::get_event`], after the caller has read eight bytes from the descriptor. `None`: the
+    /// Takes one event, the cookie of its CQ, after the caller has read eight bytes from the descriptor. `None`: the
     /// event's CQ is gone.
     pub fn pop_event(&self) -> Option<u64> {
         self.events.pop()

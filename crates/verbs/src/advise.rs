@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::context;
 use crate::ffi::{EINVAL, EOPNOTSUPP, allocating};
-use crate::pd_mr;
+use crate::pd;
 use std::ffi::c_int;
 use weir_device::Advice;
 use weir_transport::Sge;
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn advise_mr(
 ) -> c_int {
     allocating(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, device) = unsafe { (pd_mr::own(pd), &context::own((*pd).context).device) };
+        let (own, device) = unsafe { (pd::own(pd), &context::own((*pd).context).device) };
         if !device.has_on_demand() {
             // rdma-core returns this for a provider without the function.
             return Err(EOPNOTSUPP);

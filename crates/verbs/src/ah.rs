@@ -3,8 +3,9 @@
 use crate::abi::*;
 use crate::context;
 use crate::ffi::{EINVAL, number, object, status};
-use crate::pd_mr::{self, new_handle};
+use crate::pd;
 use crate::query::from_address;
+use crate::registry::new_handle;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_device::{AddressHandle, Errno};
@@ -85,7 +86,7 @@ pub unsafe fn number_of(ah: *const ibv_ah) -> u32 {
 /// `pd` is alive.
 unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     // SAFETY: guaranteed by the caller; the context of a living PD is open.
-    let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
+    let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
     if attr.port_num != 1 {
         return Err(EINVAL);
     }

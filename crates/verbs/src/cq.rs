@@ -2,15 +2,15 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::cq_ex::Polling;
 use crate::domain::{self, Resource};
 use crate::ffi::{self, EBUSY, EINVAL, EIO, allocating, guard, object, status, zeroed};
-use crate::pd_mr::new_handle;
-use crate::registry::{Registry, new_cookie};
+use crate::gate::Gate;
+use crate::registry::{Registry, new_cookie, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use weir_device::{CqCreate, Errno, OwnerProcess};
+use weir_transport::Completion;
 
 /// An `ibv_cq` and Weir's part of it. Every CQ can be polled as an `ibv_cq`: an `ibv_cq_ex` begins with the same
 /// members.
@@ -31,6 +31,14 @@ pub struct Creating {
     pub polling: Polling,
     /// The parent domain that allocates the CQ's memory, or NULL.
     pub parent: *mut ibv_pd,
+}
+
+/// The current completion between `ibv_start_poll` and `ibv_end_poll`.
+#[derive(Default)]
+pub struct Polling {
+    pub current: Gate<Option<(Completion, u64)>>,
+    /// The application guarantees that only one thread polls; the gate is not entered.
+    pub single_threaded: bool,
 }
 
 /// Weir's part of a CQ.
@@ -150,7 +158,7 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
             count_users(channel, 1);
         }
     }
-    own.registry.cqs().insert(cookie, NonNull::new(cq).ok_or(EINVAL)?);
+    own.registry.cqs().insert(cookie, NonNull::new(cq.cast()).ok_or(EINVAL)?);
     Ok(cq.cast())
 }
 

@@ -1,20 +1,10 @@
 //! Extended CQs: a program polls one completion after another and reads it field by field.
 
 use crate::abi::*;
-use crate::cq::{self, Creating};
+use crate::cq::{self, Creating, Polling};
 use crate::domain;
 use crate::ffi::{EINVAL, EOPNOTSUPP, guard_hot, object};
-use crate::gate::Gate;
 use std::ffi::{c_int, c_uint};
-use weir_transport::Completion;
-
-/// The current completion between `ibv_start_poll` and `ibv_end_poll`.
-#[derive(Default)]
-pub struct Polling {
-    current: Gate<Option<(Completion, u64)>>,
-    /// The application guarantees that only one thread polls; the gate is not entered.
-    single_threaded: bool,
-}
 
 /// Wall clock time stamps come from the adapter's clock and are converted when the program reads them.
 const STAMPED: u64 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;

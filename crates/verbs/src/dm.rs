@@ -3,7 +3,9 @@
 use crate::abi::*;
 use crate::context;
 use crate::ffi::{EINVAL, EOPNOTSUPP, object, status};
-use crate::pd_mr::{self, new_handle};
+use crate::pd;
+use crate::pd_mr;
+use crate::registry::new_handle;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -71,7 +73,7 @@ pub unsafe extern "C" fn reg_dm_mr(
 ) -> *mut ibv_mr {
     object(|| {
         // SAFETY: guaranteed by the caller.
-        let (own, dm) = unsafe { (pd_mr::own(pd), &(*dm.cast::<Dm>()).device) };
+        let (own, dm) = unsafe { (pd::own(pd), &(*dm.cast::<Dm>()).device) };
         let pd_mr::Flags { access, on_demand, .. } = pd_mr::access_flags(access)?;
         if on_demand {
             return Err(EOPNOTSUPP);

@@ -7,30 +7,10 @@
 
 use crate::abi::*;
 use crate::ffi::{EBUSY, EINVAL, object, status};
-use crate::pd_mr::{self, Pd, PdOwn};
+use crate::pd::{self, Allocator, Domain, Pd, PdOwn, Td};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_device::Errno;
-
-/// The data that makes a PD a parent domain.
-pub struct Domain {
-    /// NULL, or a thread domain that counts this domain as a user.
-    td: *mut ibv_td,
-    allocator: Option<Allocator>,
-    /// Objects created in this domain, in addition to those that the adapter counts.
-    users: AtomicUsize,
-}
-
-/// The application's functions. They are called only from within calls of the application.
-#[derive(Clone, Copy)]
-struct Allocator {
-    alloc: AllocFn,
-    free: FreeFn,
-    context: *mut c_void,
-}
-
-type AllocFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
-type FreeFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
 
 /// The object that needs the memory: the upper half is the driver (`RDMA_DRIVER_UNKNOWN`, 0), the lower half Weir's
 /// code.
@@ -40,12 +20,6 @@ pub enum Resource {
     Qp = 1,
     Cq = 2,
     Srq = 3,
-}
-
-#[repr(C)]
-struct Td {
-    ibv: ibv_td,
-    users: AtomicUsize,
 }
 
 /// An object; the application sees the first part of `value`.
@@ -120,7 +94,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
                 (*attr.td.cast::<Td>()).users.fetch_add(1, Ordering::AcqRel);
             }
             let domain = Domain { td: attr.td, allocator, users: AtomicUsize::new(0) };
-            let base = pd_mr::own(attr.pd);
+            let base = pd::own(attr.pd);
             let mut own = PdOwn::new(base.device.parent_domain());
             own.domain = Some(domain);
             let ibv = ibv_pd { context, handle: (*attr.pd).handle };
@@ -129,29 +103,13 @@ pub unsafe extern "C" fn alloc_parent_domain(
     })
 }
 
-impl Domain {
-    /// EBUSY while objects of this domain exist.
-    pub fn check(&self) -> Result<(), Errno> {
-        if self.users.load(Ordering::Acquire) != 0 { Err(EBUSY) } else { Ok(()) }
-    }
-}
-
-impl Drop for Domain {
-    fn drop(&mut self) {
-        if !self.td.is_null() {
-            // SAFETY: a thread domain is not freed while this domain is counted as its user.
-            unsafe { (*self.td.cast::<Td>()).users.fetch_sub(1, Ordering::AcqRel) };
-        }
-    }
-}
-
 /// Whether a PD is a parent domain.
 ///
 /// # Safety
 /// `pd` is NULL or alive.
 pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
     // SAFETY: guaranteed by the caller.
-    !pd.is_null() && unsafe { pd_mr::own(pd) }.domain.is_some()
+    !pd.is_null() && unsafe { pd::own(pd) }.domain.is_some()
 }
 
 /// Stores an object in memory of the parent domain `pd`, or on the heap if `pd` is NULL or no parent domain. ENOMEM
@@ -161,7 +119,7 @@ pub unsafe fn is_parent(pd: *const ibv_pd) -> bool {
 /// `pd` is NULL or alive, and stays so until [`release`].
 pub unsafe fn allocate_in<T>(pd: *mut ibv_pd, resource: Resource, value: T) -> Result<*mut T, Errno> {
     // SAFETY: guaranteed by the caller.
-    let domain = if pd.is_null() { None } else { unsafe { pd_mr::own(pd) }.domain.as_ref() };
+    let domain = if pd.is_null() { None } else { unsafe { pd::own(pd) }.domain.as_ref() };
     let Some(domain) = domain else {
         let allocation = Allocation { value, pd: std::ptr::null_mut(), resource, custom: false };
         return Ok(Box::into_raw(Box::new(allocation)).cast());
@@ -193,7 +151,7 @@ pub unsafe fn release<T>(object: *mut T) {
     // SAFETY: guaranteed by the caller; its parent domain is alive.
     unsafe {
         let (pd, resource, custom) = ((*allocation).pd, (*allocation).resource, (*allocation).custom);
-        let domain = if pd.is_null() { None } else { pd_mr::own(pd).domain.as_ref() };
+        let domain = if pd.is_null() { None } else { pd::own(pd).domain.as_ref() };
         match domain.and_then(|domain| domain.allocator).filter(|_| custom) {
             Some(own) => {
                 allocation.drop_in_place();

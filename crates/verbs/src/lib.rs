@@ -10,9 +10,9 @@
 
 pub mod abi;
 mod advise;
-
 mod ah;
 mod attr;
+mod batch;
 mod builder;
 mod context;
 mod cq;
@@ -22,6 +22,7 @@ mod dm;
 mod domain;
 mod ece;
 mod events;
+mod exports;
 mod ffi;
 mod fork;
 mod gate;
@@ -31,10 +32,13 @@ mod kern;
 mod log;
 mod multicast;
 mod mw;
+mod open;
+mod pd;
 mod pd_mr;
 mod poll;
 mod post;
 mod qp;
+mod qp_create;
 mod query;
 mod rate;
 mod registry;

@@ -2,7 +2,8 @@
 
 use crate::abi::*;
 use crate::ffi::{EINVAL, object, status};
-use crate::pd_mr::{self, new_handle};
+use crate::pd;
+use crate::registry::new_handle;
 use crate::{context, qp};
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mut ibv_m
             _ => return Err(EINVAL),
         };
         // SAFETY: guaranteed by the caller.
-        let (own, context) = unsafe { (pd_mr::own(pd), (*pd).context) };
+        let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
         let device = own.device.alloc_mw(window_type)?;
         let ibv = ibv_mw { context, pd, rkey: device.rkey(), handle: new_handle(), r#type: mw_type };
         Ok(Box::into_raw(Box::new(Mw { ibv, device })).cast())

@@ -1,34 +1,14 @@
-//! Protection domains and memory regions.
+//! The verbs of protection domains and memory regions.
 
 use crate::abi::*;
 use crate::context;
-use crate::domain::Domain;
 use crate::ffi::{EINVAL, object, status};
+use crate::pd::{Pd, PdOwn, own};
+use crate::registry::new_handle;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use weir_device::Errno;
 use weir_transport::Access;
-
-/// An `ibv_pd` and Weir's part of it.
-#[repr(C)]
-pub struct Pd {
-    pub ibv: ibv_pd,
-    pub own: PdOwn,
-}
-
-/// Weir's part of a PD.
-pub struct PdOwn {
-    pub device: Arc<weir_device::Pd>,
-    /// Present in a parent domain.
-    pub domain: Option<Domain>,
-}
-
-impl PdOwn {
-    pub fn new(device: Arc<weir_device::Pd>) -> PdOwn {
-        PdOwn { device, domain: None }
-    }
-}
 
 /// An `ibv_mr` and Weir's part of it.
 #[repr(C)]
@@ -138,21 +118,6 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         }
         Ok(())
     })
-}
-
-/// Weir's part of a PD.
-///
-/// # Safety
-/// `pd` is alive for `'a`.
-pub unsafe fn own<'a>(pd: *const ibv_pd) -> &'a PdOwn {
-    // SAFETY: every `ibv_pd` that Weir creates is the start of a `Pd`.
-    unsafe { &(*pd.cast::<Pd>()).own }
-}
-
-/// A new number for `handle` members, unique in this process.
-pub fn new_handle() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// # Safety

@@ -3,18 +3,18 @@
 //! Events name their object by a cookie, never by address. If an object is destroyed just after its event was taken
 //! from the adapter, the lookup here fails and the event is dropped.
 
-use crate::{cq::Cq, qp::Qp, srq::Srq};
+use crate::abi::{ibv_cq, ibv_qp, ibv_srq};
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The living CQs, QPs and SRQs of a context, by cookie.
 #[derive(Default)]
 pub struct Registry {
-    cqs: Mutex<Objects<Cq>>,
-    qps: Mutex<Objects<Qp>>,
-    srqs: Mutex<Objects<Srq>>,
+    cqs: Mutex<Objects<ibv_cq>>,
+    qps: Mutex<Objects<ibv_qp>>,
+    srqs: Mutex<Objects<ibv_srq>>,
 }
 
 /// An object and the number of its events that the application has received.
@@ -28,15 +28,15 @@ pub struct Entry<T> {
 pub struct Objects<T>(HashMap<u64, Entry<T>>);
 
 impl Registry {
-    pub fn cqs(&self) -> MutexGuard<'_, Objects<Cq>> {
+    pub fn cqs(&self) -> MutexGuard<'_, Objects<ibv_cq>> {
         self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn qps(&self) -> MutexGuard<'_, Objects<Qp>> {
+    pub fn qps(&self) -> MutexGuard<'_, Objects<ibv_qp>> {
         self.qps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn srqs(&self) -> MutexGuard<'_, Objects<Srq>> {
+    pub fn srqs(&self) -> MutexGuard<'_, Objects<ibv_srq>> {
         self.srqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -44,6 +44,12 @@ impl Registry {
 /// A number for a new object, unique in this process.
 pub fn new_cookie() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A new number for `handle` members, unique in this process.
+pub fn new_handle() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -82,7 +88,7 @@ impl<T> Default for Objects<T> {
     }
 }
 
-// SAFETY: this type only stores the addresses; the objects `Cq`, `Qp` and `Srq` may be used from any thread.
+// SAFETY: this type only stores the addresses; the objects (CQs, QPs and SRQs) may be used from any thread.
 unsafe impl<T> Send for Objects<T> {}
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use crate::ffi::{EINVAL, EIO, guard, set_errno};
+use crate::pd;
 use crate::pd_mr::{self, Mr};
 use std::ffi::{c_int, c_void};
 use weir_device::{Errno, Rereg, headroom};
@@ -69,7 +70,7 @@ unsafe fn change(
     unsafe {
         let rereg = Rereg {
             translation: moved.then_some((addr as u64, length as u64)),
-            pd: new_pd.then(|| pd_mr::own(pd).device.clone()),
+            pd: new_pd.then(|| pd::own(pd).device.clone()),
             access: flags.map(|flags| flags.access),
             on_demand: flags.map(|flags| flags.on_demand),
         };

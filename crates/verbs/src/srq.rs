@@ -4,9 +4,9 @@ use crate::abi::*;
 use crate::cq::acknowledge;
 use crate::domain::{self, Resource};
 use crate::ffi::{EINVAL, EIO, EOPNOTSUPP, allocating, guard_hot, object, status, zeroed};
-use crate::pd_mr::{self, new_handle};
+use crate::pd;
 use crate::post::sge_list;
-use crate::registry::{Registry, new_cookie};
+use crate::registry::{Registry, new_cookie, new_handle};
 use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -232,7 +232,7 @@ unsafe fn create(
     let is_xrc = xrc.is_some();
     // SAFETY: guaranteed by the caller.
     let (device, registry) =
-        unsafe { (pd_mr::own(pd).device.create_srq(&create, xrc)?, context::own_checked(context)?.registry.clone()) };
+        unsafe { (pd::own(pd).device.create_srq(&create, xrc)?, context::own_checked(context)?.registry.clone()) };
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_srq = unsafe { zeroed() };
     (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
@@ -251,6 +251,6 @@ unsafe fn create(
         libc::pthread_mutex_init(&raw mut (*srq).ibv.mutex, std::ptr::null());
         libc::pthread_cond_init(&raw mut (*srq).ibv.cond, std::ptr::null());
     }
-    registry.srqs().insert(cookie, NonNull::new(srq).ok_or(EINVAL)?);
+    registry.srqs().insert(cookie, NonNull::new(srq.cast()).ok_or(EINVAL)?);
     Ok(srq.cast())
 }

@@ -58,11 +58,6 @@ impl OnDemand {
         Some(OnDemand { key, addr, len, writable, table, changes, counters, resolver })
     }
 
-    /// Whether it covers the whole address space.
-    pub fn is_implicit(&self) -> bool {
-        self.len == u64::MAX
-    }
-
     /// The addresses that it covers, as whole pages.
     pub fn addresses(&self) -> Range<u64> {
         let pages = self.pages();

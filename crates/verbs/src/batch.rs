@@ -1,0 +1,188 @@
+//! A batch of work requests that a program builds call by call, outside of the send queue.
+
+use crate::gate::Gate;
+use std::ffi::c_int;
+use std::ops::Range;
+use weir_device::Errno;
+use weir_transport::{Data, SendFlags, SendOp, SendWr, Sge, Target};
+
+/// The batch that is being built for a QP.
+pub type Builder = Gate<Batch>;
+
+/// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
+#[derive(Default)]
+pub struct Batch {
+    /// The first error; 0 if there was none.
+    error: c_int,
+    wrs: Vec<Staged>,
+    sges: Vec<Sge>,
+    inline: Vec<u8>,
+}
+
+struct Staged {
+    wr_id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    data: Stored,
+    to: Target,
+}
+
+/// Where a work request's data lies in its batch.
+enum Stored {
+    Gather(Range<usize>),
+    Inline(Range<usize>),
+}
+
+impl Batch {
+    pub fn clear(&mut self) {
+        self.error = 0;
+        self.wrs.clear();
+        self.sges.clear();
+        self.inline.clear();
+    }
+
+    pub fn fail(&mut self, error: c_int) {
+        if self.error == 0 {
+            self.error = error;
+        }
+    }
+
+    /// Adds a work request without data. ENOMEM for more requests than the send queue can hold.
+    pub fn begin(&mut self, wr_id: u64, flags: u32, op: SendOp, max: u32) {
+        if self.wrs.len() >= max as usize {
+            return self.fail(libc::ENOMEM);
+        }
+        // The setter decides whether the data is inline.
+        let flags = SendFlags::from_bits_truncate(flags) - SendFlags::INLINE;
+        self.wrs.push(Staged { wr_id, op, flags, data: Stored::Gather(0..0), to: Target::Peer });
+    }
+
+    /// Sets the target of the newest work request. Whether the QP needs this target is checked when the request is
+    /// posted.
+    pub fn address(&mut self, to: Target) {
+        match self.wrs.last_mut() {
+            Some(wr) => wr.to = to,
+            None => self.fail(libc::EINVAL),
+        }
+    }
+
+    /// Sets the SGEs of the newest work request. ENOMEM for more SGEs than the QP was created for; EINVAL if there is
+    /// no request.
+    pub fn gather(&mut self, sges: &[Sge], max: u32) {
+        if sges.len() > max as usize {
+            return self.fail(libc::ENOMEM);
+        }
+        let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
+        let start = self.sges.len();
+        self.sges.extend_from_slice(sges);
+        wr.flags.remove(SendFlags::INLINE);
+        wr.data = Stored::Gather(start..self.sges.len());
+    }
+
+    /// Sets the data of the newest work request and copies it now. ENOMEM for more bytes than the QP was created for.
+    ///
+    /// # Safety
+    /// Each segment is readable for its length.
+    pub unsafe fn copy(&mut self, segments: impl Iterator<Item = (*const u8, usize)> + Clone, max: usize) {
+        let length = segments.clone().fold(0usize, |sum, (_, length)| sum.saturating_add(length));
+        if length > max {
+            return self.fail(libc::ENOMEM);
+        }
+        let Some(wr) = self.wrs.last_mut() else { return self.fail(libc::EINVAL) };
+        let start = self.inline.len();
+        self.inline.reserve(length);
+        for (from, length) in segments.filter(|(_, length)| *length > 0) {
+            let end = self.inline.len();
+            // SAFETY: the caller guarantees that it is readable; the reserved space holds the sum of all lengths.
+            unsafe {
+                self.inline.as_mut_ptr().add(end).copy_from_nonoverlapping(from, length);
+                self.inline.set_len(end + length);
+            }
+        }
+        wr.flags.insert(SendFlags::INLINE);
+        wr.data = Stored::Inline(start..self.inline.len());
+    }
+
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = (SendWr<'_>, Target)> {
+        self.wrs.iter().map(|wr| {
+            let data = match &wr.data {
+                Stored::Gather(range) => Data::Gather(&self.sges[range.clone()]),
+                Stored::Inline(range) => Data::Inline(&self.inline[range.clone()]),
+            };
+            (SendWr { wr_id: wr.wr_id, op: wr.op, flags: wr.flags, data }, wr.to)
+        })
+    }
+
+    pub fn post(&self, qp: &weir_device::Qp) -> c_int {
+        if self.error != 0 || self.wrs.is_empty() {
+            return self.error;
+        }
+        match qp.post_sends(self.requests()) {
+            Ok(()) => {
+                qp.doorbell();
+                0
+            }
+            Err(error) => Errno::from(error).0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::*;
+
+    fn write() -> SendOp {
+        SendOp::Write { remote_addr: 1, rkey: 2 }
+    }
+
+    #[test]
+    fn each_work_request_has_its_own_data() {
+        let mut batch = Batch::default();
+        let sge = |length| Sge { addr: 1, length, lkey: 2 };
+        batch.begin(7, IBV_SEND_SIGNALED | IBV_SEND_INLINE, SendOp::Send, 8);
+        batch.gather(&[sge(3), sge(4)], 2);
+        batch.begin(8, 0, write(), 8);
+        let (a, b) = (*b"in", *b"line");
+        // SAFETY: arrays of this test.
+        unsafe { batch.copy([(a.as_ptr(), 2), (std::ptr::null(), 0), (b.as_ptr(), 4)].into_iter(), 6) };
+        batch.begin(9, IBV_SEND_FENCE, write(), 8);
+        let wrs: Vec<_> = batch.requests().map(|(wr, _)| wr).collect();
+        assert_eq!(wrs.iter().map(|wr| wr.wr_id).collect::<Vec<_>>(), [7, 8, 9]);
+        assert!(matches!(wrs[0].data, Data::Gather([x, y]) if (x.length, y.length) == (3, 4)));
+        assert_eq!(wrs[0].flags, SendFlags::SIGNALED);
+        assert!(matches!(wrs[1].data, Data::Inline(b"inline")));
+        assert!(matches!(wrs[2].data, Data::Gather([])));
+        assert_eq!(batch.error, 0);
+    }
+
+    #[test]
+    fn a_target_belongs_to_the_newest_work_request() {
+        let mut batch = Batch::default();
+        batch.begin(1, 0, SendOp::Send, 8);
+        batch.begin(2, 0, SendOp::Send, 8);
+        batch.address(Target::Srq(5));
+        assert_eq!(batch.requests().map(|(_, to)| to).collect::<Vec<_>>(), [Target::Peer, Target::Srq(5)]);
+        batch.clear();
+        batch.address(Target::Srq(5));
+        assert_eq!(batch.error, libc::EINVAL);
+    }
+
+    #[test]
+    fn the_first_error_is_kept_until_the_batch_is_cleared() {
+        let mut batch = Batch::default();
+        batch.gather(&[], 1);
+        assert_eq!(batch.error, libc::EINVAL);
+        batch.begin(1, 0, write(), 0);
+        assert_eq!(batch.error, libc::EINVAL);
+        batch.clear();
+        batch.begin(1, 0, write(), 1);
+        batch.gather(&[Sge::default(); 2], 1);
+        assert_eq!(batch.error, libc::ENOMEM);
+        batch.clear();
+        batch.begin(1, 0, write(), 1);
+        // SAFETY: an array of this test.
+        unsafe { batch.copy(std::iter::once((b"four".as_ptr(), 4)), 3) };
+        assert_eq!(batch.error, libc::ENOMEM);
+    }
+}
