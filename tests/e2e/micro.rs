@@ -73,7 +73,7 @@ fn exit_codes(bed: &Bed) -> Result<()> {
     };
     for (words, message) in [
         ("--size 0 127.0.0.1", "--size"),
-        ("--interval 3h 127.0.0.1", "`3h` is no time"),
+        ("--interval 3h 127.0.0.1", "`3h` is not a time"),
         ("--operation reed 127.0.0.1", "`reed`"),
         ("one two", "one host"),
     ] {

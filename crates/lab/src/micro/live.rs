@@ -125,7 +125,7 @@ impl Live {
         // 1: an operation failed; 3: the time limit was reached. Both are outcomes.
         if !matches!(ended.client.status.code(), Some(0 | 1 | 3)) {
             let (client, server) = (ended.client.last_lines(), ended.server.last_lines());
-            bail!("{}", if client.contains("is gone") { server } else { client });
+            bail!("{}", if client.contains("has closed the connection") { server } else { client });
         }
         serde_json::from_str(&ended.client.stdout).with_context(|| ended.client.printed())
     }
