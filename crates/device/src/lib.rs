@@ -5,76 +5,51 @@
 //! Cookies are numbers of the caller (usually a pointer) that come back with events.
 
 mod adapter;
-mod address;
-mod advise;
-mod cancel;
-mod carrier;
-mod channel;
-mod clock;
 mod config;
-mod context;
-mod cq;
-mod dm;
 mod engine;
-mod errno;
 mod features;
-mod fork;
-mod handover;
-pub mod headroom;
-mod hello;
-mod interfaces;
 mod limits;
 mod memory;
-mod moderation;
-mod mr;
-mod mw;
-mod netlink;
-mod notify;
+mod objects;
 mod os;
 mod pace;
 pub mod paging;
-mod per_process;
-mod proof;
-mod qp;
 mod relay;
-mod room;
-mod route;
-mod send_errors;
 mod shared;
 mod slot;
-mod srq;
 pub mod stat;
 mod sync;
-mod trust;
 pub mod userfault;
-mod watch;
 
 pub use adapter::ending;
-pub use address::AddressHandle;
-pub use cancel::Uncancelled;
-pub use channel::CompChannel;
-pub use context::{Context, Pd, PortInfo};
-pub use cq::{Cq, CqCreate};
-pub use dm::Dm;
-pub use errno::Errno;
 pub use features::{Feature, features};
-pub use fork::OwnerProcess;
-pub use interfaces::{DeviceInfo, devices, unusable_interfaces};
 pub use limits::DeviceLimits;
 pub use memory::window::WindowType;
-pub use mr::{Mr, Rereg};
-pub use mw::Mw;
+pub use objects::address::AddressHandle;
+pub use objects::channel::CompChannel;
+pub use objects::context::{Context, PortInfo};
+pub use objects::cq::{Cq, CqCreate};
+pub use objects::dm::Dm;
+pub use objects::mr::{Mr, Rereg};
+pub use objects::mw::Mw;
+pub use objects::pd::Pd;
+pub use objects::qp::{Qp, QpCreate, Receives};
+pub use objects::srq::{Srq, SrqCreate};
+pub use objects::xrcd::Xrcd;
+pub use os::cancel::Uncancelled;
+pub use os::errno::Errno;
+pub use os::headroom;
+pub use os::interfaces::{DeviceInfo, devices, unusable_interfaces};
 pub use os::panics::{is_known, panicked, watched};
+pub use os::per_process::{OnceInherited, PerProcess};
+pub use os::process::OwnerProcess;
+pub use os::room::with_room;
 pub use paging::Advice;
-pub use per_process::{OnceInherited, PerProcess};
-pub use qp::{Qp, QpCreate, Receives};
-pub use room::with_room;
-pub use srq::{Srq, SrqCreate, Xrcd};
 
 /// What the interposed functions that change signal handlers and signal masks call.
 pub mod signals {
-    pub use crate::memory::handlers::change;
-    pub use crate::memory::mask::{changes, watch};
+    pub use crate::os::handlers::change;
+    pub use crate::os::mask::{changes, watch};
 }
 
 /// An asynchronous event and the cookie of what it concerns.

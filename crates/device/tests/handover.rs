@@ -6,7 +6,7 @@ mod sync {
     pub use loom::sync::{Condvar, Mutex, MutexGuard};
 }
 
-#[path = "../src/handover.rs"]
+#[path = "../src/shared/handover.rs"]
 mod handover;
 
 use handover::{Bell, Doorbells, Handover};

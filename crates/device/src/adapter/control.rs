@@ -1,10 +1,11 @@
 //! What the control path does to QPs in the engine: it waits for the engine.
 
+use crate::Errno;
 use crate::adapter::Adapter;
-use crate::engine::parked::Parked;
-use crate::route::Route;
+use crate::engine::peers::parked::Parked;
+use crate::os::clock;
 use crate::shared::qp::QpShared;
-use crate::{Errno, clock};
+use crate::shared::route::Route;
 use std::net::IpAddr;
 use std::sync::Arc;
 use weir_transport::Psn;

@@ -6,8 +6,8 @@
 //! does the work, and the caller waits for a limited time.
 
 use crate::adapter::registry;
-use crate::cancel::Uncancelled;
-use crate::clock;
+use crate::os::cancel::Uncancelled;
+use crate::os::clock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! What the engine's thread does for the engine outside of it, because it allocates or takes long.
 
 use crate::adapter::Adapter;
-use crate::clock;
 use crate::engine::peers::room::Lists;
+use crate::os::clock;
 use crate::pace::Errands;
-use crate::trust::PortOwners;
+use crate::relay::trust::PortOwners;
 
 impl Adapter {
     /// Does what turns have asked for.

@@ -2,9 +2,9 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
+use crate::os::room::Grow;
 use crate::paging::held::HeldPackets;
 use crate::paging::{Owner, Resolver};
-use crate::room::Grow;
 use crate::shared::reads::{Reads, ScheduleResolved};
 use std::sync::{Arc, Weak};
 use std::time::Duration;

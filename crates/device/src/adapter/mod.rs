@@ -12,12 +12,13 @@ mod open;
 mod registry;
 mod thread;
 
-use crate::clock;
 use crate::engine::{Engine, Turn};
-use crate::fork::{DescriptorGuard, Owned};
-use crate::handover::Handover;
+use crate::os::clock;
+use crate::os::fork::DescriptorGuard;
 use crate::os::inside::is_inside;
 use crate::os::panics::Failed;
+use crate::os::process::Owned;
+use crate::shared::handover::Handover;
 use crate::shared::qp::QpShared;
 use crate::shared::reads::Reads;
 use crate::shared::state::AdapterState;

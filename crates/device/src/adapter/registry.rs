@@ -2,7 +2,7 @@
 
 use crate::adapter::Adapter;
 use crate::os::inside::is_inside;
-use crate::per_process::PerProcess;
+use crate::os::per_process::PerProcess;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The adapters that are open, or were.

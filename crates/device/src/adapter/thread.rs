@@ -1,12 +1,13 @@
 //! The engine's thread: moves packets while no program polls.
 
+use crate::Errno;
 use crate::adapter::Adapter;
 use crate::engine::Turn;
-use crate::memory::mask;
+use crate::os::clock;
+use crate::os::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
 use crate::pace::{Errands, Pace};
-use crate::{Errno, clock};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 

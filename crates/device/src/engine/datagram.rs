@@ -1,9 +1,9 @@
 //! Datagrams (UD): one QP sends to many peers, and receives from any peer.
 
 use crate::engine::host::QpHost;
-use crate::engine::parked::{DATAGRAMS, Parked};
-use crate::engine::peer::{PeerId, State};
 use crate::engine::peers::Peers;
+use crate::engine::peers::parked::{DATAGRAMS, Parked};
+use crate::engine::peers::peer::{PeerId, State};
 use crate::engine::staging::{Lost, Staging};
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
@@ -11,7 +11,7 @@ use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::pace::Errands;
 use crate::paging::QpFaults;
-use crate::route::Route;
+use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

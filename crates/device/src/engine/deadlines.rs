@@ -3,10 +3,10 @@
 //! This process may have been off its core for longer than its timeouts. Packets that it waited for are then in its
 //! sockets, so these are emptied before any peer is found to have been silent.
 
-use crate::clock;
 use crate::engine::Engine;
 use crate::engine::faulted::PAGES;
 use crate::engine::host::QpHost;
+use crate::os::clock;
 use crate::shared::state::AdapterState;
 use weir_link::SILENT_CALLS;
 use weir_transport::{Instant, Side};

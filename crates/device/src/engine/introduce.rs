@@ -1,16 +1,16 @@
 //! Hellos: when they are sent and answered, and the proofs of QPs in them.
 //!
-//! A connected QP asks the process at its peer's slot for a proof ([`crate::proof`]), and sends requests there only
+//! A connected QP asks the process at its peer's slot for a proof ([`crate::engine::peers::proof`]), and sends requests there only
 //! when it has the proof. A peer that does not prove itself in time is treated as a foreign adapter at port 4791, and
 //! still becomes a Weir process if it proves itself later.
 
-use crate::engine::connection::{Connection, Link};
-use crate::engine::peer::PeerId;
-use crate::engine::peers::Note;
+use crate::engine::peers::connection::{Connection, Link};
+use crate::engine::peers::hello::{Hello, MAX_LEN, MAX_PROOFS};
+use crate::engine::peers::hellos::Note;
+use crate::engine::peers::peer::PeerId;
+use crate::engine::peers::proof::{PROOF_LEN, Proof};
 use crate::engine::{Engine, OUTBOX_GROUPS};
-use crate::hello::{Hello, MAX_LEN, MAX_PROOFS};
-use crate::proof::{PROOF_LEN, Proof};
-use crate::route::{Route, needs_scope};
+use crate::shared::route::{Route, needs_scope};
 use weir_link::{Arrival, Group};
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;

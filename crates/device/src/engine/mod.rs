@@ -1,50 +1,50 @@
 //! The engine: moves packets between the QPs of a device and its carrier. The thread that holds it drives it, one turn
 //! at a time: doorbells, arrivals, deadlines, departures.
 
-mod connection;
+mod carrier;
 mod datagram;
 mod deadlines;
 mod done;
 mod endings;
 mod failed;
 mod faulted;
-mod flow;
-mod foreign;
+mod groups;
 pub mod host;
 mod introduce;
-pub mod multicast;
+mod multicast;
 mod order;
 mod overflow;
-pub mod parked;
-mod peer;
 pub mod peers;
-pub mod quirks;
+mod port_sharing;
+mod quirks;
 mod receive;
+mod release;
 mod staging;
 mod table;
 mod timers;
 mod transmit;
-mod unbound_peers;
 mod waiting;
 
+use crate::Errno;
 use crate::config::{Config, Icrc};
-use crate::hello::{self, Hello};
-use crate::interfaces::DeviceInfo;
+use crate::engine::peers::hello::{self, Hello};
+use crate::engine::peers::proof::Secret;
 use crate::memory::keys::Cached;
+use crate::os::clock;
+use crate::os::interfaces::DeviceInfo;
 use crate::paging::held::HeldPackets;
-use crate::proof::Secret;
-use crate::route::Route;
 use crate::shared::qp::QpShared;
+use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
 use crate::slot::{self, FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
-use crate::{Errno, carrier, clock};
-use connection::Link;
 use done::Done;
-use foreign::Foreign;
-use multicast::Groups;
-use parked::Parked;
+use groups::Groups;
 use peers::Peers;
+use peers::connection::Link;
+use peers::foreign::Foreign;
+use peers::parked::Parked;
+use peers::peer::PeerId;
 use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -107,7 +107,7 @@ pub struct Engine {
     lazy: Vec<u16>,
     rung: Vec<u32>,
     /// Peers that got datagrams of the QP that is worked on.
-    served: Vec<peer::PeerId>,
+    served: Vec<PeerId>,
     cached: Cached,
     payload_cached: Cached,
     /// Datagrams that wait for their peers' hellos; made when a QP that sends datagrams is ready.
@@ -494,7 +494,7 @@ impl Engine {
     }
 
     /// QPs that waited for a peer's hello or window try again.
-    fn wake_waiting(&mut self, peer: Option<peer::PeerId>) {
+    fn wake_waiting(&mut self, peer: Option<PeerId>) {
         let Some(peer) = peer else { return };
         if self.parked.is_some() {
             self.release(peer, clock::now());
@@ -503,7 +503,7 @@ impl Engine {
     }
 }
 
-fn entry_peer(table: &Table, index: u16) -> Option<peer::PeerId> {
+fn entry_peer(table: &Table, index: u16) -> Option<PeerId> {
     table.get(index).and_then(|entry| entry.peer)
 }
 

@@ -4,42 +4,17 @@
 use crate::Errno;
 use crate::engine::Engine;
 use crate::engine::datagram::network_header;
+use crate::engine::groups::Group;
 use crate::engine::host::QpHost;
 use crate::limits::LIMITS;
 use crate::shared::state::AdapterState;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use weir_link::Arrival;
 use weir_transport::{Handled, Instant, Side};
 use weir_wire::{Packet, ROCE_PORT};
 
 /// The destination QP of a packet to a group (IBTA 10.5.2).
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
-
-/// The groups that QPs are attached to.
-#[derive(Default)]
-pub struct Groups(Vec<Group>);
-
-struct Group {
-    address: IpAddr,
-    membership: RawFd,
-    /// Indices of QPs, each once.
-    members: Vec<u16>,
-}
-
-impl Groups {
-    fn find(&mut self, address: IpAddr) -> Option<&mut Group> {
-        self.0.iter_mut().find(|group| group.address == address)
-    }
-
-    fn member(&self, address: IpAddr, position: usize) -> Option<u16> {
-        self.0.iter().find(|group| group.address == address)?.members.get(position).copied()
-    }
-
-    fn has_member(&self, index: u16) -> bool {
-        self.0.iter().any(|group| group.members.contains(&index))
-    }
-}
 
 impl Engine {
     /// Attaches a QP to a group, if it is not attached yet. ENOMEM beyond `LIMITS.max_groups`; EADDRINUSE where another

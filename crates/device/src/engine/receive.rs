@@ -1,11 +1,11 @@
 //! Arrivals: the QP of each packet, the checks of address and ICRC, and the call of the protocol.
 
-use crate::engine::connection::Link;
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
 use crate::engine::multicast::MULTICAST_QPN;
+use crate::engine::peers::connection::Link;
+use crate::engine::peers::hello::MAGIC;
 use crate::engine::{Engine, index_in};
-use crate::hello::MAGIC;
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
 use crate::stat::sheet;

@@ -6,7 +6,7 @@ use crate::memory::access::{Extent, Granted, Memory, extents};
 use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
 use crate::paging::QpFaults;
-use crate::route::Route;
+use crate::shared::route::Route;
 use crate::stat::sheet;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The QPs of an engine by number.
 
 use crate::Errno;
-use crate::engine::connection::Connection;
 use crate::engine::order::{Keys, NUMBERS, Order};
-use crate::engine::peer::PeerId;
+use crate::engine::peers::connection::Connection;
+use crate::engine::peers::peer::PeerId;
 use crate::engine::waiting::Waiting;
 use crate::limits::LIMITS;
 use crate::paging::held::Held;

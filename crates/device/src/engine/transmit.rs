@@ -1,8 +1,8 @@
 //! Departures: the ready QPs take turns until they have sent everything or their peers' windows are full.
 
-use crate::engine::connection::Link;
 use crate::engine::host::QpHost;
-use crate::engine::peer::Peer;
+use crate::engine::peers::connection::Link;
+use crate::engine::peers::peer::Peer;
 use crate::engine::staging::Staging;
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};

@@ -2,7 +2,7 @@
 //! list takes no memory, however many QPs wait: a QP is in one list at most.
 
 use crate::engine::Engine;
-use crate::engine::peer::PeerId;
+use crate::engine::peers::peer::PeerId;
 use crate::engine::table::Table;
 
 /// QPs in the order in which they began to wait.
@@ -104,7 +104,7 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::QpCreate;
-    use crate::context::Context;
+    use crate::objects::context::Context;
     use weir_transport::{QpCaps, Service};
 
     #[test]

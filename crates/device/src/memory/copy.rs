@@ -9,7 +9,7 @@
 //! more, the bytes before them are written by `rep movsb`, in any order. Programs that spin on the end of a WRITE
 //! (perftest's `ib_write_lat`, MPI, NCCL) depend on that. Aligned 8-byte words are written by single stores.
 
-use crate::memory::{handlers, mask};
+use crate::os::{handlers, mask};
 use std::arch::global_asm;
 
 /// The memory is not mapped, or does not permit the access.

@@ -3,7 +3,7 @@
 //! Nothing is allocated or freed while the counts are locked: memory hooks of the program call back into
 //! `ibv_dereg_mr` from within malloc and free. So the caller provides the nodes of the tree.
 
-use crate::per_process::PerProcess;
+use crate::os::per_process::PerProcess;
 use intrusive_collections::{Bound, KeyAdapter, RBTree, RBTreeLink, intrusive_adapter};
 use std::cell::Cell;
 use std::sync::Mutex;

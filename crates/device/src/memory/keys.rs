@@ -3,7 +3,7 @@
 use crate::Errno;
 use crate::memory::region::Region;
 use crate::memory::window::Window;
-use crate::room::with_room;
+use crate::os::room::with_room;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};

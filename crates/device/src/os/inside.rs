@@ -1,7 +1,7 @@
 //! Whether this thread holds an engine. A memory hook of the program may call back into the library then.
 
-use crate::cancel::Uncancelled;
-use crate::memory::mask;
+use crate::os::cancel::Uncancelled;
+use crate::os::mask;
 use std::cell::Cell;
 
 thread_local! {

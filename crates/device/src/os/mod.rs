@@ -1,5 +1,19 @@
 //! The operating system and the process that an adapter is in.
 
+pub mod cancel;
+pub mod clock;
+pub mod errno;
+pub mod fork;
+pub mod handlers;
+pub mod headroom;
 pub mod inside;
+pub mod interfaces;
+pub mod mask;
+pub mod netlink;
+pub mod notify;
 pub mod panics;
+pub mod per_process;
+pub mod process;
+pub mod room;
 pub mod threads;
+pub mod watch;

@@ -7,9 +7,10 @@
 mod polling;
 mod yield_backoff;
 
+use crate::Errno;
+use crate::os::clock;
 use crate::pace::polling::{Polling, TICK};
 use crate::pace::yield_backoff::YieldBackoff;
-use crate::{Errno, clock};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};

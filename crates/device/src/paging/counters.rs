@@ -1,6 +1,6 @@
 //! Counters of on-demand paging: per memory region, per device, and for the whole process.
 
-use crate::per_process::PerProcess;
+use crate::os::per_process::PerProcess;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

@@ -5,10 +5,10 @@
 //! Nothing here allocates or frees, except entering and leaving of regions, and these under no lock.
 
 use crate::Errno;
+use crate::os::room::with_room;
 use crate::paging::owner::Owner;
 use crate::paging::region::OnDemand;
 use crate::paging::table::pages_of;
-use crate::room::with_room;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -8,11 +8,11 @@
 //! called from within allocators.
 
 use crate::Errno;
+use crate::os::per_process::PerProcess;
 use crate::paging::exclusion::Exclusion;
 pub use crate::paging::exclusion::Guard;
 pub(crate) use crate::paging::exclusion::Populate;
 use crate::paging::region::OnDemand;
-use crate::per_process::PerProcess;
 use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

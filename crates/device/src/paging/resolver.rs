@@ -14,10 +14,10 @@ mod late;
 mod worker;
 
 use crate::Errno;
+use crate::os::room::with_room;
 use crate::paging::faults::FaultOrigin;
 use crate::paging::owner::Owner;
 use crate::paging::region::{OnDemand, Populator};
-use crate::room::with_room;
 use jobs::{Stage, State, WAKES, Waiter, Woken, take_waiters};
 use late::Late;
 use std::ops::Range;

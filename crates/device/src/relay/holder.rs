@@ -3,7 +3,7 @@
 use super::message;
 use super::stock::{Queue, Stock};
 use super::sys;
-use crate::fork;
+use crate::os::fork;
 use crate::slot;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use weir_link::Arrival;
 use weir_transport::Instant;
 
 /// The name is exclusive, but any local user may be the first to claim it. So packets that are handed over count as
-/// those of a foreign adapter, never of a Weir peer, and only from a user that [`Trust`](crate::trust::Trust)
+/// those of a foreign adapter, never of a Weir peer, and only from a user that [`Trust`](crate::relay::trust::Trust)
 /// believes.
 const NAME: &str = "weir/roce";
 
@@ -243,7 +243,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use crate::os::clock;
     use crate::relay::incoming::{Incoming, Received};
     use crate::relay::stock::MESSAGES;
     use weir_wire::ROCE_PORT;
@@ -270,7 +270,7 @@ mod tests {
     fn take(incoming: &mut Incoming) -> Vec<Vec<u8>> {
         while incoming.accept(clock::now()).is_ok_and(|link| link.is_some()) {}
         let mut buffer = vec![0; 1 << 16];
-        match incoming.receive(&mut buffer, crate::clock::now()) {
+        match incoming.receive(&mut buffer, crate::os::clock::now()) {
             Received::Message { len, .. } => {
                 message::packets(&buffer[..len]).map(|p| buffer[p.start..][..p.len].to_vec()).collect()
             }

@@ -4,8 +4,8 @@
 //! theirs: connections are read in turn.
 
 use super::sys;
-use crate::fork;
-use crate::trust::{PortOwners, Trust};
+use crate::os::fork;
+use crate::relay::trust::{PortOwners, Trust};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -175,7 +175,7 @@ const FORGERIES: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use crate::os::clock;
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
     use std::io::IoSlice;
 

@@ -10,3 +10,4 @@ pub mod incoming;
 pub mod message;
 mod stock;
 mod sys;
+pub mod trust;

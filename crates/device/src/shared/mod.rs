@@ -1,9 +1,14 @@
 //! What the handles of objects and the engine share. Nothing here refers to a handle, to a context or to the engine:
 //! handles keep these alive, and the engine refers to nothing else of the objects.
 
+pub mod addresses;
 pub mod condition;
 pub mod cq;
+pub mod handover;
+pub mod moderation;
 pub mod qp;
 pub mod reads;
+pub mod route;
+pub mod send_errors;
 pub mod srq;
 pub mod state;

@@ -1,10 +1,10 @@
 //! A QP as the engine sees it: its protocol, its CQs, its source of receives, its doorbell.
 
 use crate::AsyncEvent;
-use crate::handover::Bell;
-use crate::notify::Notify;
+use crate::os::notify::Notify;
 use crate::paging::QpFaults;
 use crate::shared::cq::{CqShared, RetiredWqes};
+use crate::shared::handover::Bell;
 use crate::shared::reads::Reads;
 use crate::shared::srq::{Domain, SrqShared};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! The ring of an SRQ, and the SRQs of an XRC domain.
 
-use crate::notify::Notify;
-use crate::room::{Grow, with_room};
+use crate::os::notify::Notify;
+use crate::os::room::{Grow, with_room};
 use crate::shared::cq::CqShared;
 use crate::{AsyncEvent, Errno};
 use std::collections::HashMap;

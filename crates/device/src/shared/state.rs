@@ -1,21 +1,22 @@
 //! What the engine and the objects both see of an adapter: all of it except the engine itself.
 
 use crate::Errno;
-use crate::address::Addresses;
 use crate::config::Config;
-use crate::fork::{self, Owned, OwnerProcess};
-use crate::handover::Doorbells;
-use crate::interfaces::DeviceInfo;
 use crate::memory::device_memory::Budget;
 use crate::memory::keys::Regions;
+use crate::os::fork;
+use crate::os::interfaces::DeviceInfo;
+use crate::os::process::{Owned, OwnerProcess};
+use crate::os::watch::Watch;
 use crate::pace::Pace;
 use crate::paging::Resolver;
-use crate::route::Route;
-use crate::send_errors::SendErrorLog;
+use crate::shared::addresses::Addresses;
 use crate::shared::condition::Condition;
 use crate::shared::cq::AllCqs;
+use crate::shared::handover::Doorbells;
+use crate::shared::route::Route;
+use crate::shared::send_errors::SendErrorLog;
 use crate::stat::sheet;
-use crate::watch::Watch;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -3,13 +3,14 @@
 //! If no folder can be created, everything is counted in private memory.
 
 use crate::Errno;
-use crate::cancel::Uncancelled;
-use crate::fork;
+use crate::os::cancel::Uncancelled;
+use crate::os::fork;
 use crate::os::panics::catch_panic;
+use crate::os::per_process::{OnceInherited, PerProcess};
+use crate::os::process;
 use crate::os::threads::with_signals_blocked;
 use crate::paging::counters::{self, Values};
 use crate::paging::invalidate;
-use crate::per_process::{OnceInherited, PerProcess};
 use crate::stat::sheet::{self, MAGIC, Region, Sheet, Word};
 use crate::stat::{folder, vendor};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -57,7 +58,7 @@ pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
 /// This process has on-demand regions: starts a thread that publishes their counters.
 pub fn paging() {
     static STARTED_IN: AtomicU32 = AtomicU32::new(u32::MAX);
-    let generation = fork::generation();
+    let generation = process::generation();
     if STARTED_IN.swap(generation, Ordering::AcqRel) != generation {
         let thread = || std::thread::Builder::new().name("weir-stat".into()).stack_size(128 << 10).spawn(keep_current);
         if let Err(error) = with_signals_blocked(thread) {

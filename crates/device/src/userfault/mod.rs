@@ -13,7 +13,8 @@ pub(crate) use process::{cover_again, forget_in_child, install};
 pub use process::{regions_are_ours, release, yield_to_program};
 pub use sys::{Opened, UFFDIO_REGISTER};
 
-use crate::{Errno, fork};
+use crate::Errno;
+use crate::os::fork;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,10 +1,10 @@
 //! Deliberate panics: in a carrier, under the engine, under locks.
 
 use super::*;
-use crate::context::Context;
-use crate::cq::Cq;
+use crate::objects::context::Context;
+use crate::objects::cq::Cq;
+use crate::objects::qp::{Qp, QpCreate};
 use crate::os::panics::is_known;
-use crate::qp::{Qp, QpCreate};
 use crate::{CompChannel, Errno, Pd};
 use std::io;
 use std::os::fd::RawFd;

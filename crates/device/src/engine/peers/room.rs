@@ -4,10 +4,10 @@
 
 use super::{EntryId, Peers};
 use crate::Errno;
-use crate::engine::peer::{Peer, PeerId};
-use crate::engine::unbound_peers::MAX_UNBOUND_PEERS;
-use crate::proof::PeerKey as Key;
-use crate::room::Grow;
+use crate::engine::peers::peer::{Peer, PeerId};
+use crate::engine::peers::proof::PeerKey as Key;
+use crate::engine::peers::unbound_peers::MAX_UNBOUND_PEERS;
+use crate::os::room::Grow;
 use std::collections::HashMap;
 
 /// New peers for which there is room after the lists have grown.

@@ -1,7 +1,9 @@
 //! Which processes are known, what is believed of their hellos, and which windows they get.
 
+use super::hellos::ROUNDS;
+use super::proof::alive;
 use super::*;
-use crate::engine::unbound_peers::MAX_UNBOUND_PEERS;
+use crate::engine::peers::unbound_peers::MAX_UNBOUND_PEERS;
 
 const PORT: u16 = FIRST_PORT + 5;
 const QPN: u32 = 5 << 14 | 77;

@@ -1,7 +1,7 @@
 //! The queue of a resolver: pages to populate, and the QP sides that wait for them.
 
 use super::late::{Deferral, Late};
-use crate::clock;
+use crate::os::clock;
 use crate::paging::faults::QpFaults;
 use crate::paging::region::OnDemand;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! How long the faults of an adapter take, and how far a deferred job is.
 
-use crate::clock;
+use crate::os::clock;
 use weir_transport::{Chance, Delay, Instant, PageFaults, Profile, Side};
 
 /// State of the deferral of faults.

@@ -3,7 +3,7 @@
 use super::Resolver;
 use super::jobs::{Stage, Waiter, Woken, take_waiters};
 use crate::Errno;
-use crate::memory::mask;
+use crate::os::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
 use crate::paging::populate::{PopulateError, fetch, populate_and_enter};

@@ -1,8 +1,8 @@
 //! `ibv_advise_mr`: checks the advice, and has its pages prefetched.
 
 use crate::Errno;
-use crate::context::Pd;
 use crate::memory::region::Kind;
+use crate::objects::pd::Pd;
 use crate::paging::prefetch::{enter_present, fetch};
 use crate::paging::{Advice, OnDemand};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Log messages about failed sends: what was lost, why, and what to do. The carrier reports each kind once a minute.
 //! The engine's thread writes the log, so that a slow terminal delays no program.
 
-use crate::interfaces::{DeviceInfo, interface_mtu};
+use crate::os::interfaces::{DeviceInfo, interface_mtu};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;

@@ -5,7 +5,7 @@
 //! addresses change nothing. An answer also carries a [`Proof`] for each QP that its sender has towards the asker.
 
 use crate::Errno;
-use crate::proof::{PROOF_LEN, Proof, checksum};
+use crate::engine::peers::proof::{PROOF_LEN, Proof, checksum};
 use std::time::Duration;
 
 /// First bytes of a hello. As a BTH opcode, `W` belongs to the RD service, which no adapter implements.
@@ -161,7 +161,7 @@ mod tests {
 
     /// The next number of a pseudo-random sequence.
     fn next(state: &mut u64) -> u64 {
-        *state = crate::proof::alive(*state, 1);
+        *state = crate::engine::peers::proof::alive(*state, 1);
         *state
     }
 }

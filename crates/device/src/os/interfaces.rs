@@ -2,7 +2,7 @@
 
 use crate::Errno;
 use crate::config::{self, Config};
-use crate::netlink::{Link, Netlink};
+use crate::os::netlink::{Link, Netlink};
 use std::net::IpAddr;
 use weir_link::DisabledFeatures;
 use weir_transport::Mtu;

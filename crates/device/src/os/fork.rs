@@ -1,20 +1,16 @@
 //! A forked child has its parent's memory but not its adapter: the child closes the descriptors, and every call on an
-//! object of the parent fails before it touches a lock of the parent. [`crate::per_process`] handles state that
+//! object of the parent fails before it touches a lock of the parent. [`crate::os::per_process`] handles state that
 //! belongs to no object.
 
-use crate::Errno;
-use crate::memory::handlers;
+use crate::os::handlers;
+use crate::os::per_process::OnceInherited;
+use crate::os::process;
 use crate::paging::invalidate;
-use crate::per_process::OnceInherited;
 use crate::userfault;
 use std::cell::Cell;
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// Descriptors of open adapters, a bit for each number. Of fixed size, because the child of a fork may not allocate, and
 /// for all numbers that a process can have unless fs.nr_open is raised. Pages of it that hold no bit take no memory.
@@ -23,72 +19,6 @@ static DESCRIPTORS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(
 const MAX_DESCRIPTORS: usize = 1 << 20;
 /// No descriptor with a number above this was ever registered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts the forks between the first process and this process.
-pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
-}
-
-/// The process that an object belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerProcess(u32);
-
-impl OwnerProcess {
-    /// This process.
-    #[inline]
-    pub fn current() -> OwnerProcess {
-        OwnerProcess(generation())
-    }
-
-    /// Whether this process is a forked child of that process. Locks of the parent's objects may stay held for ever
-    /// in the child.
-    #[inline]
-    pub fn is_inherited(self) -> bool {
-        self.0 != generation()
-    }
-
-    /// EIO in a forked child of that process.
-    #[inline]
-    pub fn check(self) -> Result<(), Errno> {
-        if self.is_inherited() { Err(Errno(libc::EIO)) } else { Ok(()) }
-    }
-}
-
-/// A value with descriptors that a child closes, or with state that a child does not have: dropped only by the
-/// process that created it. In a child, the descriptor numbers may already belong to files of the program.
-pub struct Owned<T> {
-    owner_process: OwnerProcess,
-    inner: ManuallyDrop<T>,
-}
-
-impl<T> Owned<T> {
-    /// A value of this process.
-    pub fn new(inner: T) -> Self {
-        Owned { owner_process: OwnerProcess::current(), inner: ManuallyDrop::new(inner) }
-    }
-}
-
-impl<T> Deref for Owned<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for Owned<T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
-impl<T> Drop for Owned<T> {
-    fn drop(&mut self) {
-        if !self.owner_process.is_inherited() {
-            // SAFETY: dropped once, and nothing accesses it afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.inner) };
-        }
-    }
-}
 
 /// Installs the fork handlers, which increment the generation in a child. Runs once per process.
 pub fn install_handlers() {
@@ -203,7 +133,7 @@ fn bit_of(descriptor: RawFd) -> Option<(&'static AtomicU64, u64)> {
 extern "C" fn in_child() {
     FORKING.store(0, Ordering::SeqCst);
     CHANGING.store(u32::from(DEPTH.get() > 0), Ordering::SeqCst);
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    process::count_fork();
     invalidate::forget_in_child();
     userfault::forget_in_child();
     handlers::inherited();

@@ -2,7 +2,7 @@
 //! passed since the first of them.
 
 use crate::Errno;
-use crate::room::with_room;
+use crate::os::room::with_room;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 

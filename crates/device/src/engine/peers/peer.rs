@@ -1,10 +1,10 @@
 //! A peer, which is a Weir process or a foreign adapter: its state, and what is under way to it.
 
-use crate::engine::connection::TRIES;
-use crate::engine::flow::Flow;
+use crate::engine::peers::connection::TRIES;
+use crate::engine::peers::flow::Flow;
+use crate::engine::peers::proof::PeerKey;
 use crate::engine::waiting::WaitList;
-use crate::proof::PeerKey;
-use crate::route::Route;
+use crate::shared::route::Route;
 use std::net::SocketAddr;
 use std::time::Duration;
 use weir_transport::Instant;

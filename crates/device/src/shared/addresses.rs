@@ -1,45 +1,9 @@
-//! Address handles: destinations of datagrams, resolved once at creation.
+//! The routes of address handles.
 
 use crate::Errno;
-use crate::context::Pd;
-use crate::room::with_room;
-use crate::route::Route;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use weir_transport::AddressVector;
-
-/// A destination of datagrams, resolved when it is created.
-pub struct AddressHandle {
-    pd: Arc<Pd>,
-    number: u32,
-}
-
-impl Pd {
-    /// Creates an address handle. EINVAL without a GRH, if a GID does not exist, or if the two GIDs do not match.
-    pub fn create_ah(self: &Arc<Self>, av: &AddressVector) -> Result<AddressHandle, Errno> {
-        let adapter = &self.context.adapter;
-        adapter.check()?;
-        let number = adapter.addresses.insert(adapter.route(av)?)?;
-        self.attach();
-        Ok(AddressHandle { pd: self.clone(), number })
-    }
-}
-
-impl AddressHandle {
-    /// The number that [`weir_transport::Datagram::address`] takes.
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-impl Drop for AddressHandle {
-    fn drop(&mut self) {
-        let adapter = &self.pd.context.adapter;
-        if adapter.is_ours() {
-            adapter.addresses.remove(self.number);
-            self.pd.detach();
-        }
-    }
-}
+use crate::os::room::with_room;
+use crate::shared::route::Route;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// The routes of all address handles of an adapter, by number.
 #[derive(Default)]
@@ -51,7 +15,8 @@ impl Addresses {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn insert(&self, route: Route) -> Result<u32, Errno> {
+    /// Adds a route; its number. ENOMEM without memory.
+    pub fn insert(&self, route: Route) -> Result<u32, Errno> {
         let write = || self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut routes = with_room(1, write, |routes| routes)?;
         Ok(match routes.iter().position(Option::is_none) {
@@ -66,7 +31,8 @@ impl Addresses {
         })
     }
 
-    fn remove(&self, number: u32) {
+    /// Removes a route.
+    pub fn remove(&self, number: u32) {
         if let Some(entry) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
             *entry = None;
         }

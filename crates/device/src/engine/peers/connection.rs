@@ -1,6 +1,6 @@
 //! The connection of a QP: the destination of its packets, and the proof that the right process is there.
 
-use crate::proof::{Demand, PairKey, Proof};
+use crate::engine::peers::proof::{Demand, PairKey, Proof};
 use crate::slot::{is_used, slot_of};
 use std::time::Duration;
 use weir_transport::{Instant, Psn};

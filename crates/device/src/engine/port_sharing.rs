@@ -1,23 +1,21 @@
 //! Port 4791, to which foreign adapters send: one process of a network namespace holds it and hands packets over to
 //! the others.
 
+use crate::engine::peers::foreign::RETRY;
 use crate::engine::{Engine, Turn};
 use crate::pace::Errands;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
 use crate::relay::message;
+use crate::relay::trust::PortOwners;
 use crate::shared::state::AdapterState;
-use crate::slot::{is_used, slot_of};
-use crate::trust::PortOwners;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
-use weir_link::{Arrival, Inbox};
+use weir_link::Inbox;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// How often a process with foreign peers tries to become the holder, because the present holder may end.
-const RETRY: Duration = Duration::from_millis(50);
 /// Handed over messages that one turn takes.
 const MESSAGES: usize = 8;
 /// For this long after a handed over packet, each turn looks for more.
@@ -26,82 +24,6 @@ const LATELY: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 16;
 /// How long no connection is accepted when the process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// This process's part in sharing port 4791.
-#[derive(Default)]
-pub struct Foreign {
-    holder: Option<Holder>,
-    next_try: Option<Instant>,
-    /// A QP of this process has a foreign peer.
-    peers: bool,
-    /// When packets were last handed over to this process.
-    last_handed_over: Option<Instant>,
-    looks: u32,
-    /// When connections are accepted again.
-    resume: Option<Instant>,
-    reported: bool,
-}
-
-impl Foreign {
-    /// There is a foreign peer: some process must listen.
-    pub fn note_foreign_peer(&mut self, now: Instant) {
-        self.peers = true;
-        self.schedule_listening(now);
-    }
-
-    /// A UD QP may get packets of foreign adapters: some process should listen.
-    pub fn schedule_listening(&mut self, now: Instant) {
-        if self.holder.is_none() && self.next_try.is_none() {
-            self.next_try = Some(now);
-        }
-    }
-
-    /// The next try or flush (nanoseconds).
-    pub fn next(&self) -> Option<u64> {
-        let flush = self.holder.as_ref().and_then(Holder::next);
-        let due = [self.next_try, self.resume].into_iter().flatten().map(|instant| instant.0);
-        due.chain(flush).min()
-    }
-
-    /// Queues a packet for the slot that it is for; the next [`flush`](Self::flush) sends it.
-    pub fn hand_over(&mut self, dest: u32, arrival: &Arrival, packet: &[u8]) {
-        let slot = slot_of(dest);
-        if let Some(holder) = &mut self.holder
-            && is_used(slot)
-        {
-            holder.hand_over(slot, arrival, packet);
-        }
-    }
-
-    /// Sends the queued packets.
-    #[inline]
-    pub fn flush(&mut self, now: Instant) {
-        if let Some(holder) = &mut self.holder {
-            holder.flush(now);
-        }
-    }
-
-    /// Logs once why no packet of a foreign adapter gets here; for a process without foreign peers, at the debug level
-    /// only.
-    fn report_listen_error(&mut self, device: &str, error: &io::Error) {
-        let matters = self.peers || self.next_try.is_some();
-        if !matters || std::mem::replace(&mut self.reported, true) {
-            tracing::debug!("{device}: cannot listen on UDP port {ROCE_PORT}: {error}");
-        } else if error.kind() == io::ErrorKind::AddrInUse {
-            tracing::warn!(
-                "{device}: another program has UDP port {ROCE_PORT}, perhaps the kernel's Soft-RoCE: no packet of a \
-                 foreign adapter gets to this process, while Weir peers are not affected. End that program (`ss -ulpn \
-                 sport = :{ROCE_PORT}` shows it) or remove the rxe device (`rdma link`); the port is tried again every \
-                 {RETRY:?}"
-            );
-        } else {
-            tracing::warn!(
-                "{device}: cannot listen on UDP port {ROCE_PORT}, where foreign adapters send to: {error}. It is tried \
-                 again every {RETRY:?}"
-            );
-        }
-    }
-}
 
 impl Engine {
     /// A UD QP is ready to receive from any adapter.
@@ -256,12 +178,13 @@ fn end(adapter: &AdapterState, link: Link) {
 mod tests {
     use super::*;
     use crate::adapter::Adapter;
-    use crate::clock;
+    use crate::engine::peers::foreign::Foreign;
+    use crate::os::clock;
     use crate::slot::Slot;
     use crate::stat::publish;
     use std::io;
     use std::os::fd::RawFd;
-    use weir_link::{Carrier, Inbox, Outbox};
+    use weir_link::{Arrival, Carrier, Outbox};
 
     /// A carrier that always has more than one turn takes.
     struct Busy;
@@ -297,7 +220,7 @@ mod tests {
         engine.carrier = Box::new(Busy);
         let holder = Holder::claim_name(&format!("weir/test/{}", std::process::id())).unwrap();
         engine.foreign.note_foreign_peer(clock::now());
-        assert_eq!(slot_of(qpn), number);
+        assert_eq!(crate::slot::slot_of(qpn), number);
         let mut other = Foreign { holder: Some(holder), ..Foreign::default() };
         let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);
         for _ in 0..5 {

@@ -5,8 +5,8 @@
 //! were sent. When the program changes its action later (`change`), the change is recorded and Weir's handler stays
 //! installed.
 
-use crate::memory::mask;
-use crate::per_process::OnceInherited;
+use crate::os::mask;
+use crate::os::per_process::OnceInherited;
 use libc::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};

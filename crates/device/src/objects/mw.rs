@@ -1,8 +1,8 @@
 //! Memory windows of the verbs: allocated and deallocated here, bound by work requests.
 
 use crate::Errno;
-use crate::context::Pd;
 use crate::memory::window::WindowType;
+use crate::objects::pd::Pd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,7 +1,7 @@
 //! Routes of QPs' packets: from a GID index and a GID to addresses.
 
 use crate::Errno;
-use crate::interfaces::DeviceInfo;
+use crate::os::interfaces::DeviceInfo;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use weir_transport::AddressVector;
 

@@ -1,7 +1,7 @@
 //! Completion channels.
 
 use crate::Errno;
-use crate::notify::Notify;
+use crate::os::notify::Notify;
 use std::os::fd::RawFd;
 
 /// A completion channel.

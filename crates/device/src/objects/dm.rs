@@ -2,8 +2,8 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
-use crate::context::Context;
 use crate::memory::device_memory::DeviceMemory;
+use crate::objects::context::Context;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,50 +1,13 @@
-//! Datagrams to processes that have not answered a hello yet. They are copied here, so that what is posted after them
-//! to other processes does not wait for that answer.
+//! The release of parked datagrams: their peer has answered a hello, or counts as foreign.
 
-use crate::engine::Engine;
-use crate::engine::peer::{PeerId, State};
-use crate::engine::{OUTBOX_GROUPS, own_port};
+use crate::engine::peers::parked::Parked;
+use crate::engine::peers::peer::{PeerId, State};
+use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use std::net::IpAddr;
 use weir_link::{Group, Outbox};
 use weir_transport::{Instant, PACKET_COST};
 use weir_wire::ip::Envelope;
 use weir_wire::{ICRC_LEN, icrc};
-
-/// Bytes of all parked datagrams together.
-const BYTES: usize = 256 << 10;
-/// The most parked datagrams, for all peers together and for one peer.
-pub const DATAGRAMS: usize = 512;
-const DATAGRAMS_OF_ONE: usize = 64;
-
-/// Parked datagrams, in the order of their posting.
-pub struct Parked {
-    /// Each group is one datagram, without ICRC. Released datagrams have length 0.
-    pub outbox: Outbox,
-    /// The peer that each group waits for.
-    peers: Vec<PeerId>,
-}
-
-impl Parked {
-    pub fn new() -> Parked {
-        Parked { outbox: Outbox::new(BYTES, DATAGRAMS), peers: Vec::with_capacity(DATAGRAMS) }
-    }
-
-    /// Whether another datagram may wait for a peer.
-    pub fn admits(&self, peer: PeerId) -> bool {
-        self.peers.iter().filter(|other| **other == peer).count() < DATAGRAMS_OF_ONE
-    }
-
-    /// The last datagram in the outbox waits for this peer.
-    pub fn enter(&mut self, peer: PeerId) {
-        self.peers.push(peer);
-        debug_assert_eq!(self.peers.len(), self.outbox.groups.len());
-    }
-
-    #[cfg(test)]
-    fn waiting(&self) -> usize {
-        self.outbox.groups.iter().filter(|group| group.len > 0).count()
-    }
-}
 
 impl Engine {
     /// Called when there is a QP that sends datagrams.

@@ -1,8 +1,8 @@
 //! Completion queues.
 
 use crate::Errno;
-use crate::channel::CompChannel;
-use crate::context::Context;
+use crate::objects::channel::CompChannel;
+use crate::objects::context::Context;
 use crate::shared::cq::{CqShared, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,6 +28,24 @@ pub struct Cq {
     context: Arc<Context>,
     users: AtomicU32,
     pub(crate) shared: Arc<CqShared>,
+}
+
+impl Context {
+    /// Creates a completion queue of `cqe` ≥ 1 entries; `cookie` comes back with completion events.
+    pub fn create_cq(
+        self: &Arc<Self>,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+        cookie: u64,
+    ) -> Result<Arc<Cq>, Errno> {
+        self.create_cq_with(CqCreate { cqe, channel, cookie, ..CqCreate::default() })
+    }
+
+    /// Creates a completion queue with all options.
+    pub fn create_cq_with(self: &Arc<Self>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
+        self.adapter.check()?;
+        Cq::new(self, create)
+    }
 }
 
 impl Cq {

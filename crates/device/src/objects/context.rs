@@ -1,18 +1,16 @@
-//! Opened devices and protection domains.
+//! Opened devices.
 
 use crate::adapter::Adapter;
-use crate::channel::CompChannel;
-use crate::cq::{Cq, CqCreate};
-use crate::interfaces::{self, DeviceInfo};
 use crate::limits::{DeviceLimits, LIMITS};
-use crate::netlink::Netlink;
-use crate::notify::Notify;
-use crate::qp::{Qp, QpCreate, Receives};
-use crate::{AsyncEvent, Errno, clock};
+use crate::objects::channel::CompChannel;
+use crate::os::clock;
+use crate::os::interfaces::{self, DeviceInfo};
+use crate::os::netlink::Netlink;
+use crate::os::notify::Notify;
+use crate::{AsyncEvent, Errno};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use weir_transport::{Mtu, Profile};
 
 /// State of the only port of a device.
@@ -99,31 +97,9 @@ impl Context {
         self.adapter.watch.device()
     }
 
-    /// Allocates a protection domain.
-    pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, Errno> {
-        let number = self.adapter.new_pd();
-        Ok(Arc::new(Pd { context: self.clone(), number, users: Arc::default(), base: None }))
-    }
-
     /// Creates a completion channel.
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<CompChannel>, Errno> {
         CompChannel::new().map(Arc::new)
-    }
-
-    /// Creates a completion queue of `cqe` ≥ 1 entries; `cookie` comes back with completion events.
-    pub fn create_cq(
-        self: &Arc<Self>,
-        cqe: u32,
-        channel: Option<Arc<CompChannel>>,
-        cookie: u64,
-    ) -> Result<Arc<Cq>, Errno> {
-        self.create_cq_with(CqCreate { cqe, channel, cookie, ..CqCreate::default() })
-    }
-
-    /// Creates a completion queue with all options.
-    pub fn create_cq_with(self: &Arc<Self>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
-        self.adapter.check()?;
-        Cq::new(self, create)
     }
 
     /// The descriptor that is readable while an asynchronous event is pending.
@@ -140,75 +116,5 @@ impl Context {
     /// `None`: the object of the event is gone.
     pub fn pop_async_event(&self) -> Option<AsyncEvent> {
         self.events.pop()
-    }
-}
-
-/// A protection domain.
-pub struct Pd {
-    pub(crate) context: Arc<Context>,
-    pub(crate) number: u32,
-    /// Objects created in this domain; a domain and its imports share one count.
-    users: Arc<AtomicU32>,
-    /// The domain that a parent domain is based on.
-    base: Option<Arc<Pd>>,
-}
-
-impl Pd {
-    /// Creates a queue pair in RESET. EINVAL beyond the limits, EOPNOTSUPP for a service that is not supported.
-    pub fn create_qp(
-        self: &Arc<Self>,
-        create: &QpCreate,
-        send_cq: &Arc<Cq>,
-        recv_cq: &Arc<Cq>,
-    ) -> Result<Arc<Qp>, Errno> {
-        self.context.adapter.check()?;
-        Qp::create(self, create, send_cq, recv_cq, Receives::Own)
-    }
-
-    /// Creates a QP with an SRQ, or an XRC QP.
-    pub fn create_qp_with(
-        self: &Arc<Self>,
-        create: &QpCreate,
-        send_cq: &Arc<Cq>,
-        recv_cq: &Arc<Cq>,
-        receives: Receives,
-    ) -> Result<Arc<Qp>, Errno> {
-        self.context.adapter.check()?;
-        Qp::create(self, create, send_cq, recv_cq, receives)
-    }
-
-    /// Creates a parent domain: the same domain, with its own count of objects.
-    pub fn parent_domain(self: &Arc<Self>) -> Arc<Pd> {
-        self.attach();
-        let (context, number) = (self.context.clone(), self.number);
-        Arc::new(Pd { context, number, users: Arc::default(), base: Some(self.clone()) })
-    }
-
-    /// Imports the domain into another context of the device; EINVAL for a context of another device.
-    pub fn import(&self, context: &Arc<Context>) -> Result<Arc<Pd>, Errno> {
-        if !Arc::ptr_eq(&self.context.adapter, &context.adapter) {
-            return Err(Errno(libc::EINVAL));
-        }
-        let (number, users) = (self.number, self.users.clone());
-        Ok(Arc::new(Pd { context: context.clone(), number, users, base: None }))
-    }
-
-    /// Deallocates the domain. EBUSY while an object of it exists. Call it once only.
-    pub fn dealloc(&self) -> Result<(), Errno> {
-        if self.users.load(Ordering::Acquire) > 0 {
-            return Err(Errno(libc::EBUSY));
-        }
-        if let Some(base) = &self.base {
-            base.detach();
-        }
-        Ok(())
-    }
-
-    pub(crate) fn attach(&self) {
-        self.users.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn detach(&self) {
-        self.users.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,15 +1,14 @@
-//! Shared receive queues, and the XRC domains that make them accessible to peers.
+//! Shared receive queues.
 
 use crate::Errno;
-use crate::context::{Context, Pd};
-use crate::cq::Cq;
 use crate::limits::LIMITS;
-use crate::qp::{Qp, QpCreate, Receives};
-use crate::shared::srq::{Domain, SrqShared};
-use std::collections::HashMap;
+use crate::objects::cq::Cq;
+use crate::objects::pd::Pd;
+use crate::objects::xrcd::Xrcd;
+use crate::shared::srq::SrqShared;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use weir_transport::{PostError, QpCaps, RecvWr, Service};
+use weir_transport::{PostError, RecvWr};
 
 /// Attributes of a new SRQ.
 #[derive(Clone, Copy, Debug)]
@@ -31,16 +30,6 @@ pub struct Srq {
     ended: AtomicBool,
 }
 
-/// An XRC domain: the peers of its target QPs may name its SRQs.
-pub struct Xrcd {
-    pub(crate) pd: Arc<Pd>,
-    pub(crate) cq: Arc<Cq>,
-    pub(crate) domain: Arc<Domain>,
-    /// Its target QPs by number.
-    targets: Mutex<HashMap<u32, Weak<Qp>>>,
-    users: AtomicU32,
-}
-
 impl Pd {
     /// Creates a shared receive queue; an XRC SRQ if a domain and a CQ are given.
     pub fn create_srq(
@@ -54,8 +43,7 @@ impl Pd {
         let shared = SrqShared::new(self.number, sizes, cq, create.cookie, self.context.events.clone())?;
         let shared = Arc::new(shared);
         if let Some((xrcd, cq)) = &xrc {
-            xrcd.domain.insert(shared.clone())?;
-            xrcd.users.fetch_add(1, Ordering::AcqRel);
+            xrcd.add_srq(shared.clone())?;
             cq.attach();
         }
         self.attach();
@@ -103,7 +91,7 @@ impl Srq {
                 // An engine turn may have looked the SRQ up before its removal: wait for it.
                 self.pd.context.adapter.quiesce();
                 cq.detach();
-                xrcd.users.fetch_sub(1, Ordering::AcqRel);
+                xrcd.forget_srq();
             }
             self.shared.drop_events();
             self.pd.detach();
@@ -123,43 +111,6 @@ impl Srq {
 impl Drop for Srq {
     fn drop(&mut self) {
         let _ = self.destroy();
-    }
-}
-
-impl Xrcd {
-    /// Opens a new domain.
-    pub fn open(context: &Arc<Context>) -> Result<Arc<Xrcd>, Errno> {
-        let (pd, cq) = (context.alloc_pd()?, context.create_cq(1, None, 0)?);
-        Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), targets: Mutex::default(), users: AtomicU32::new(0) }))
-    }
-
-    /// Creates a target QP in the domain: the QP has no protection domain and no CQ of its own.
-    pub fn create_target(self: &Arc<Self>, cookie: u64) -> Result<Arc<Qp>, Errno> {
-        let caps = QpCaps { max_send_sge: 1, ..QpCaps::default() };
-        let create = QpCreate { service: Service::Xrc, caps, sq_sig_all: false, cookie };
-        self.pd.create_qp_with(&create, &self.cq, &self.cq, Receives::Domain(self.clone()))
-    }
-
-    /// Whether SRQs or QPs use the domain.
-    pub fn is_used(&self) -> bool {
-        self.users.load(Ordering::Acquire) > 0
-    }
-
-    /// The target QP of this number. EINVAL if there is none.
-    pub fn target(&self, qp_num: u32) -> Result<Arc<Qp>, Errno> {
-        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.get(&qp_num).and_then(Weak::upgrade).ok_or(Errno(libc::EINVAL))
-    }
-
-    pub(crate) fn enter(&self, qp: &Arc<Qp>) {
-        self.users.fetch_add(1, Ordering::AcqRel);
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.insert(qp.num(), Arc::downgrade(qp));
-    }
-
-    pub(crate) fn leave(&self, qp_num: u32) {
-        self.users.fetch_sub(1, Ordering::AcqRel);
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&qp_num);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A queue of events behind a descriptor that an application may read, poll and set non-blocking.
 
 use crate::Errno;
-use crate::room::with_room;
+use crate::os::room::with_room;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -2,8 +2,8 @@
 
 use crate::Errno;
 use crate::config::Config;
-use crate::interfaces::DeviceInfo;
-use crate::per_process::PerProcess;
+use crate::os::interfaces::DeviceInfo;
+use crate::os::per_process::PerProcess;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -1,14 +1,16 @@
 //! Queue pairs of the verbs: creation, posting, modification, destruction.
 
-use crate::context::Pd;
-use crate::cq::Cq;
 use crate::engine::host::QpHost;
-use crate::interfaces::HEADERS;
 use crate::limits::LIMITS;
 use crate::memory::keys::Cached;
+use crate::objects::cq::Cq;
+use crate::objects::pd::Pd;
+use crate::objects::srq::Srq;
+use crate::objects::xrcd::Xrcd;
+use crate::os::clock;
+use crate::os::interfaces::HEADERS;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
-use crate::srq::{Srq, Xrcd};
-use crate::{AsyncEvent, Errno, clock};
+use crate::{AsyncEvent, Errno};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,8 +65,33 @@ pub struct Qp {
     handles: AtomicU32,
 }
 
+impl Pd {
+    /// Creates a queue pair in RESET. EINVAL beyond the limits, EOPNOTSUPP for a service that is not supported.
+    pub fn create_qp(
+        self: &Arc<Self>,
+        create: &QpCreate,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+    ) -> Result<Arc<Qp>, Errno> {
+        self.context.adapter.check()?;
+        Qp::create(self, create, send_cq, recv_cq, Receives::Own)
+    }
+
+    /// Creates a QP with an SRQ, or an XRC QP.
+    pub fn create_qp_with(
+        self: &Arc<Self>,
+        create: &QpCreate,
+        send_cq: &Arc<Cq>,
+        recv_cq: &Arc<Cq>,
+        receives: Receives,
+    ) -> Result<Arc<Qp>, Errno> {
+        self.context.adapter.check()?;
+        Qp::create(self, create, send_cq, recv_cq, receives)
+    }
+}
+
 impl Qp {
-    pub(crate) fn create(
+    fn create(
         pd: &Arc<Pd>,
         create: &QpCreate,
         send_cq: &Arc<Cq>,

@@ -2,11 +2,11 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
-use crate::context::Pd;
-use crate::dm::Dm;
-use crate::fork::Owned;
 use crate::memory::pin::{self, Pinned};
 use crate::memory::region::{Kind, Region};
+use crate::objects::dm::Dm;
+use crate::objects::pd::Pd;
+use crate::os::process::Owned;
 use crate::paging::Registered;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_transport::Access;

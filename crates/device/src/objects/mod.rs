@@ -1,0 +1,14 @@
+//! The objects of the verbs: what programs create, use and destroy.
+
+pub mod address;
+mod advise;
+pub mod channel;
+pub mod context;
+pub mod cq;
+pub mod dm;
+pub mod mr;
+pub mod mw;
+pub mod pd;
+pub mod qp;
+pub mod srq;
+pub mod xrcd;

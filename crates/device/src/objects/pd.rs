@@ -1,0 +1,61 @@
+//! Protection domains.
+
+use crate::Errno;
+use crate::objects::context::Context;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A protection domain.
+pub struct Pd {
+    pub(crate) context: Arc<Context>,
+    pub(crate) number: u32,
+    /// Objects created in this domain; a domain and its imports share one count.
+    users: Arc<AtomicU32>,
+    /// The domain that a parent domain is based on.
+    base: Option<Arc<Pd>>,
+}
+
+impl Context {
+    /// Allocates a protection domain.
+    pub fn alloc_pd(self: &Arc<Self>) -> Result<Arc<Pd>, Errno> {
+        let number = self.adapter.new_pd();
+        Ok(Arc::new(Pd { context: self.clone(), number, users: Arc::default(), base: None }))
+    }
+}
+
+impl Pd {
+    /// Creates a parent domain: the same domain, with its own count of objects.
+    pub fn parent_domain(self: &Arc<Self>) -> Arc<Pd> {
+        self.attach();
+        let (context, number) = (self.context.clone(), self.number);
+        Arc::new(Pd { context, number, users: Arc::default(), base: Some(self.clone()) })
+    }
+
+    /// Imports the domain into another context of the device; EINVAL for a context of another device.
+    pub fn import(&self, context: &Arc<Context>) -> Result<Arc<Pd>, Errno> {
+        if !Arc::ptr_eq(&self.context.adapter, &context.adapter) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let (number, users) = (self.number, self.users.clone());
+        Ok(Arc::new(Pd { context: context.clone(), number, users, base: None }))
+    }
+
+    /// Deallocates the domain. EBUSY while an object of it exists. Call it once only.
+    pub fn dealloc(&self) -> Result<(), Errno> {
+        if self.users.load(Ordering::Acquire) > 0 {
+            return Err(Errno(libc::EBUSY));
+        }
+        if let Some(base) = &self.base {
+            base.detach();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn detach(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,71 @@
+//! XRC domains, which make SRQs accessible to peers.
+
+use crate::Errno;
+use crate::objects::context::Context;
+use crate::objects::cq::Cq;
+use crate::objects::pd::Pd;
+use crate::objects::qp::{Qp, QpCreate, Receives};
+use crate::shared::srq::{Domain, SrqShared};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use weir_transport::{QpCaps, Service};
+
+/// An XRC domain: the peers of its target QPs may name its SRQs.
+pub struct Xrcd {
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) cq: Arc<Cq>,
+    pub(crate) domain: Arc<Domain>,
+    /// Its target QPs by number.
+    targets: Mutex<HashMap<u32, Weak<Qp>>>,
+    users: AtomicU32,
+}
+
+impl Xrcd {
+    /// Opens a new domain.
+    pub fn open(context: &Arc<Context>) -> Result<Arc<Xrcd>, Errno> {
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(1, None, 0)?);
+        Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), targets: Mutex::default(), users: AtomicU32::new(0) }))
+    }
+
+    /// Creates a target QP in the domain: the QP has no protection domain and no CQ of its own.
+    pub fn create_target(self: &Arc<Self>, cookie: u64) -> Result<Arc<Qp>, Errno> {
+        let caps = QpCaps { max_send_sge: 1, ..QpCaps::default() };
+        let create = QpCreate { service: Service::Xrc, caps, sq_sig_all: false, cookie };
+        self.pd.create_qp_with(&create, &self.cq, &self.cq, Receives::Domain(self.clone()))
+    }
+
+    /// Whether SRQs or QPs use the domain.
+    pub fn is_used(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
+    /// The target QP of this number. EINVAL if there is none.
+    pub fn target(&self, qp_num: u32) -> Result<Arc<Qp>, Errno> {
+        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.get(&qp_num).and_then(Weak::upgrade).ok_or(Errno(libc::EINVAL))
+    }
+
+    pub(crate) fn enter(&self, qp: &Arc<Qp>) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.insert(qp.num(), Arc::downgrade(qp));
+    }
+
+    pub(crate) fn leave(&self, qp_num: u32) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&qp_num);
+    }
+
+    /// Adds an SRQ. ENOMEM without memory.
+    pub(crate) fn add_srq(&self, srq: Arc<SrqShared>) -> Result<(), Errno> {
+        self.domain.insert(srq)?;
+        self.users.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// An SRQ that was removed from the domain is destroyed.
+    pub(crate) fn forget_srq(&self) {
+        self.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}

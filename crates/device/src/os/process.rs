@@ -1,0 +1,79 @@
+//! Which process an object belongs to: that which created it, or a forked child of it.
+
+use crate::Errno;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// Counts the forks between the first process and this process.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// This process is a new child. Called in the child of a fork, before any other thread exists.
+pub fn count_fork() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The process that an object belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerProcess(u32);
+
+impl OwnerProcess {
+    /// This process.
+    #[inline]
+    pub fn current() -> OwnerProcess {
+        OwnerProcess(generation())
+    }
+
+    /// Whether this process is a forked child of that process. Locks of the parent's objects may stay held for ever
+    /// in the child.
+    #[inline]
+    pub fn is_inherited(self) -> bool {
+        self.0 != generation()
+    }
+
+    /// EIO in a forked child of that process.
+    #[inline]
+    pub fn check(self) -> Result<(), Errno> {
+        if self.is_inherited() { Err(Errno(libc::EIO)) } else { Ok(()) }
+    }
+}
+
+/// A value with descriptors that a child closes, or with state that a child does not have: dropped only by the
+/// process that created it. In a child, the descriptor numbers may already belong to files of the program.
+pub struct Owned<T> {
+    owner_process: OwnerProcess,
+    inner: ManuallyDrop<T>,
+}
+
+impl<T> Owned<T> {
+    /// A value of this process.
+    pub fn new(inner: T) -> Self {
+        Owned { owner_process: OwnerProcess::current(), inner: ManuallyDrop::new(inner) }
+    }
+}
+
+impl<T> Deref for Owned<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Owned<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if !self.owner_process.is_inherited() {
+            // SAFETY: dropped once, and nothing accesses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+        }
+    }
+}
