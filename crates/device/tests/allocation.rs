@@ -187,6 +187,44 @@ fn many_qps_that_wait_for_one_peer() {
     assert_eq!(counted, 0);
 }
 
+#[test]
+fn events_of_many_armed_completion_queues() {
+    const QPS: usize = 40;
+    let _serial = one_at_a_time();
+    let [here, there] = two_sides();
+    let channel = here.context.create_channel().unwrap();
+    let cqs: Vec<Arc<Cq>> =
+        (0..QPS as u64).map(|cookie| here.context.create_cq(16, Some(channel.clone()), cookie).unwrap()).collect();
+    let rest = QpAttr { timeout: 14, max_rd_atomic: 1, max_dest_rd_atomic: 1, ..QpAttr::default() };
+    let pairs: Vec<[Arc<Qp>; 2]> = cqs
+        .iter()
+        .map(|cq| {
+            let qp = here.pd.create_qp(&create(Service::Rc), cq, cq).unwrap();
+            let peer = there.pd.create_qp(&create(Service::Rc), &there.cq, &there.cq).unwrap();
+            common::connect_with(&here.context, &qp, peer.num(), &rest);
+            common::connect_with(&there.context, &peer, qp.num(), &rest);
+            [qp, peer]
+        })
+        .collect();
+    let (local, remote) = (Memory::pinned(&here, 1), Memory::pinned(&there, 1));
+    let sge = [local.sge(0, 64)];
+    let mut events = 0;
+    let counted = allocations(|| {
+        for (cq, [qp, _]) in cqs.iter().zip(&pairs) {
+            cq.arm(false).unwrap();
+            post(qp, SendOp::Write { remote_addr: remote.addr, rkey: remote.mr.rkey() }, &sge, Target::Peer);
+        }
+        let mut ended = 0;
+        wait_until(|| {
+            take(&there.cq);
+            ended += cqs.iter().map(|cq| take(cq)).sum::<usize>();
+            ended == QPS
+        });
+        events = std::iter::from_fn(|| channel.pop_event()).count();
+    });
+    assert_eq!((counted, events), (0, QPS));
+}
+
 /// A UD QP that is ready to send and to receive.
 fn datagram_qp(side: &Side) -> Arc<Qp> {
     use AttrMask as M;

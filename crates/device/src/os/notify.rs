@@ -12,6 +12,9 @@ pub struct Notify<T> {
     events: Mutex<VecDeque<T>>,
 }
 
+/// Unread events for which there is room from the beginning: the engine raises events in its turns.
+const ROOM: usize = 256;
+
 impl<T> Notify<T> {
     /// An empty queue. Error: EMFILE.
     pub fn new() -> Result<Self, Errno> {
@@ -23,7 +26,7 @@ impl<T> Notify<T> {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        Ok(Notify { fd, events: Mutex::new(VecDeque::with_capacity(16)) })
+        Ok(Notify { fd, events: Mutex::new(VecDeque::with_capacity(ROOM)) })
     }
 
     /// The descriptor that is readable while there are events.
