@@ -1,6 +1,7 @@
 //! Whether this thread holds an engine. A memory hook of the program may call back into the library then.
 
 use crate::os::cancel::Uncancelled;
+use crate::os::locks::{Held, rank};
 use crate::os::mask;
 use std::cell::Cell;
 
@@ -24,6 +25,8 @@ pub fn inside<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     let _uncancelled = Uncancelled::new();
+    // A memory hook may take a turn of another adapter within a turn of this one.
+    let _held = (!is_inside()).then(Held::<{ rank::ENGINE }>::begin);
     INSIDE.set(true);
     mask::turn_begins();
     let _outside = Outside;

@@ -8,6 +8,7 @@ pub mod handlers;
 pub mod headroom;
 pub mod inside;
 pub mod interfaces;
+pub mod locks;
 pub mod mask;
 pub mod netlink;
 pub mod notify;

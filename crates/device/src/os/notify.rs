@@ -1,15 +1,15 @@
 //! A queue of events behind a descriptor that an application may read, poll and set non-blocking.
 
 use crate::Errno;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::room::with_room;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A queue of events, and an eventfd that counts them.
 pub struct Notify<T> {
     fd: OwnedFd,
-    events: Mutex<VecDeque<T>>,
+    events: RankedMutex<VecDeque<T>, { rank::EVENTS }>,
 }
 
 /// Unread events for which there is room from the beginning: the engine raises events in its turns.
@@ -26,7 +26,7 @@ impl<T> Notify<T> {
             }
             OwnedFd::from_raw_fd(fd)
         };
-        Ok(Notify { fd, events: Mutex::new(VecDeque::with_capacity(ROOM)) })
+        Ok(Notify { fd, events: RankedMutex::new(VecDeque::with_capacity(ROOM)) })
     }
 
     /// The descriptor that is readable while there are events.
@@ -67,8 +67,8 @@ impl<T> Notify<T> {
         self.events().pop_front()
     }
 
-    fn events(&self) -> MutexGuard<'_, VecDeque<T>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn events(&self) -> RankedGuard<'_, VecDeque<T>, { rank::EVENTS }> {
+        self.events.lock()
     }
 
     /// Drops the events for which `unwanted` is true.

@@ -2,20 +2,21 @@
 
 use crate::objects::channel::CompChannel;
 use crate::os::clock;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::os::room::Grow;
 use crate::shared::moderation::{Moderated, Moderation, Verdict};
 use crate::{AsyncEvent, Errno};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use weir_transport::{Completion, Queue, Status};
 
 /// The part of a CQ that the application's threads and the engine share.
 pub(crate) struct CqShared {
     options: Options,
     overflown: AtomicBool,
-    ring: Mutex<Ring>,
+    ring: RankedMutex<Ring, { rank::CQ_RING }>,
     /// Whether the ring has entries, so that an empty poll takes no lock.
     filled: AtomicBool,
     /// The asynchronous events of its context.
@@ -102,7 +103,7 @@ impl CqShared {
         Ok(Arc::new_cyclic(|me| CqShared {
             options,
             overflown: AtomicBool::new(false),
-            ring: Mutex::new(ring),
+            ring: RankedMutex::new(ring),
             filled: AtomicBool::new(false),
             events,
             all,
@@ -228,7 +229,7 @@ impl CqShared {
         }
     }
 
-    fn fire(&self, mut ring: MutexGuard<'_, Ring>) {
+    fn fire(&self, mut ring: RankedGuard<'_, Ring, { rank::CQ_RING }>) {
         ring.armed = Armed::No;
         ring.moderation.end();
         drop(ring);
@@ -257,8 +258,8 @@ impl CqShared {
         }
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ring(&self) -> RankedGuard<'_, Ring, { rank::CQ_RING }> {
+        self.ring.lock()
     }
 }
 

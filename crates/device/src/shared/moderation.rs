@@ -2,9 +2,10 @@
 //! passed since the first of them.
 
 use crate::Errno;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::room::with_room;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// A CQ's moderation setting, and the completions since it was armed.
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ impl Moderation {
 pub struct Moderated<C> {
     /// The earliest deadline, nanoseconds; `u64::MAX` if there is none.
     next: AtomicU64,
-    waiting: Mutex<Vec<(u64, Weak<C>)>>,
+    waiting: RankedMutex<Vec<(u64, Weak<C>)>, { rank::MODERATED }>,
 }
 
 impl<C> Moderated<C> {
@@ -111,8 +112,8 @@ impl<C> Moderated<C> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u64, Weak<C>)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> RankedGuard<'_, Vec<(u64, Weak<C>)>, { rank::MODERATED }> {
+        self.waiting.lock()
     }
 
     fn take(&self, now: u64) -> Option<Weak<C>> {
@@ -126,7 +127,7 @@ impl<C> Moderated<C> {
 
 impl<C> Default for Moderated<C> {
     fn default() -> Self {
-        Moderated { next: AtomicU64::new(u64::MAX), waiting: Mutex::default() }
+        Moderated { next: AtomicU64::new(u64::MAX), waiting: RankedMutex::new(Vec::new()) }
     }
 }
 

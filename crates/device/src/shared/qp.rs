@@ -1,24 +1,26 @@
 //! A QP as the engine sees it: its protocol, its CQs, its source of receives, its doorbell.
 
 use crate::AsyncEvent;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::paging::QpFaults;
 use crate::shared::cq::{CqShared, RetiredWqes};
 use crate::shared::handover::Bell;
 use crate::shared::reads::Reads;
 use crate::shared::srq::{Domain, SrqShared};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_transport::{Completion, Queue, Service, Sge};
 
-/// The part of a QP that the application's threads and the engine share. Lock order: engine, `protocol`, CQ.
+/// The part of a QP that the application's threads and the engine share.
+/// See [`rank`] for the order of its locks.
 pub(crate) struct QpShared {
     pub num: u32,
     /// Protection domain; for an XRC target, that of the SRQ of the current message.
     pd: AtomicU32,
     pub cookie: u64,
     pub service: Service,
-    protocol: Mutex<weir_transport::Qp>,
+    protocol: RankedMutex<weir_transport::Qp, { rank::PROTOCOL }>,
     pub send_cq: Arc<CqShared>,
     pub recv_cq: Arc<CqShared>,
     pub retired: Arc<RetiredWqes>,
@@ -38,7 +40,7 @@ pub(crate) struct QpShared {
     /// The limit of outstanding READs over all QPs, if the profile limits them.
     pub reads: Option<Arc<Reads>>,
     /// XRC: the SRQ that the last message named.
-    named: Mutex<Option<Arc<SrqShared>>>,
+    named: RankedMutex<Option<Arc<SrqShared>>, { rank::NAMED_SRQ }>,
     pub posted: Posted,
 }
 
@@ -87,7 +89,7 @@ impl QpShared {
             pd: AtomicU32::new(parts.pd),
             cookie: parts.cookie,
             service: parts.service,
-            protocol: Mutex::new(parts.protocol),
+            protocol: RankedMutex::new(parts.protocol),
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
             retired: Arc::default(),
@@ -100,14 +102,14 @@ impl QpShared {
             flush_due: AtomicBool::new(false),
             receives: parts.receives,
             reads: parts.reads,
-            named: Mutex::default(),
+            named: RankedMutex::new(None),
             posted: Posted::default(),
         }
     }
 
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, weir_transport::Qp> {
-        self.protocol.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> RankedGuard<'_, weir_transport::Qp, { rank::PROTOCOL }> {
+        self.protocol.lock()
     }
 
     /// Its protection domain.
@@ -190,7 +192,7 @@ impl QpShared {
         self.recv_cq.purge(self.num);
     }
 
-    fn named(&self) -> MutexGuard<'_, Option<Arc<SrqShared>>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    fn named(&self) -> RankedGuard<'_, Option<Arc<SrqShared>>, { rank::NAMED_SRQ }> {
+        self.named.lock()
     }
 }

@@ -1,12 +1,13 @@
 //! The limit of outstanding READs over all QPs, of a profile that has one.
 
-use std::sync::{Mutex, MutexGuard, Weak};
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
+use std::sync::Weak;
 use weir_transport::{Outstanding, Profile};
 
 /// A limit of the READs and atomics of all QPs together. The holder of the engine takes credits; ending a QP returns
 /// them.
 pub struct Reads {
-    credits: Mutex<Outstanding>,
+    credits: RankedMutex<Outstanding, { rank::READS }>,
     engine: Weak<dyn ScheduleResolved>,
 }
 
@@ -20,7 +21,7 @@ impl Reads {
     /// `None` where the profile has no such limit.
     pub fn new(profile: &Profile, engine: Weak<dyn ScheduleResolved>) -> Option<Reads> {
         let limit = profile.outstanding_reads?;
-        Some(Reads { credits: Mutex::new(Outstanding::new(Some(limit))), engine })
+        Some(Reads { credits: RankedMutex::new(Outstanding::new(Some(limit))), engine })
     }
 
     /// Takes one READ credit, if there is one.
@@ -37,7 +38,7 @@ impl Reads {
         }
     }
 
-    fn credits(&self) -> MutexGuard<'_, Outstanding> {
-        self.credits.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn credits(&self) -> RankedGuard<'_, Outstanding, { rank::READS }> {
+        self.credits.lock()
     }
 }

@@ -1,12 +1,13 @@
 //! The ring of an SRQ, and the SRQs of an XRC domain.
 
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::os::room::{Grow, with_room};
 use crate::shared::cq::CqShared;
 use crate::{AsyncEvent, Errno};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use weir_transport::{PostError, RecvWr, Sge};
 
 /// The part of an SRQ that the application's threads and the engine share.
@@ -17,7 +18,7 @@ pub(crate) struct SrqShared {
     pub cq: Option<Arc<CqShared>>,
     cookie: u64,
     events: Arc<Notify<AsyncEvent>>,
-    ring: Mutex<Ring>,
+    ring: RankedMutex<Ring, { rank::SRQ_RING }>,
 }
 
 struct Ring {
@@ -50,7 +51,7 @@ impl SrqShared {
         cookie: u64,
         events: Arc<Notify<AsyncEvent>>,
     ) -> Result<SrqShared, Errno> {
-        let ring = Mutex::new(Ring::new(max_wr, max_sge, 0)?);
+        let ring = RankedMutex::new(Ring::new(max_wr, max_sge, 0)?);
         Ok(SrqShared { number: next_number(), pd, cq, cookie, events, ring })
     }
 
@@ -119,8 +120,8 @@ impl SrqShared {
         self.events.push(AsyncEvent::SrqLimit { cookie: self.cookie });
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ring(&self) -> RankedGuard<'_, Ring, { rank::SRQ_RING }> {
+        self.ring.lock()
     }
 }
 
