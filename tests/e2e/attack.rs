@@ -137,7 +137,7 @@ fn forged_hellos(bed: &Bed) -> Result<()> {
 /// Bytes that the client's interface has sent.
 fn sent_bytes(bed: &Bed) -> Result<u64> {
     let table = bed.stage.enter(Side::B, || std::fs::read_to_string("/proc/thread-self/net/dev"))??;
-    let name = format!("{}:", bed.stage.interface(Side::B));
+    let name = format!("{}:", bed.stage.interface());
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&*name)).context("no interface")?;
     // After eight receive counters.
     line.split_whitespace().nth(8).and_then(|bytes| bytes.parse().ok()).context("no transmit counter")
@@ -197,7 +197,7 @@ fn dead_peer(bed: &Bed, options: &[&str], case: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("e2e/dead_peer.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
-    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into(), case.into()];
+    let words = [program.into_os_string(), bed.stage.device().into(), gid.to_string().into(), case.into()];
     let ended = Child::spawn(&mut bed.weir(Side::A, options, words), "dead_peer.c")?
         .wait(Duration::from_secs(90))?
         .success()?;

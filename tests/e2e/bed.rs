@@ -109,18 +109,16 @@ impl Bed {
     /// As [`Bed::pair`], with separate options for the server and the client.
     fn pair_with(&self, options: [&[&str]; 2], line: &str, timeout: Duration) -> Result<Outcome> {
         let port = self.stage.free_port(Side::A)?;
-        let words = |side: Side| {
-            let line = line.replace("{dev}", &self.stage.device(side)).replace("{port}", &port.to_string());
-            line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-        };
-        let mut client = self.weir(Side::B, options[1], words(Side::B));
+        let line = line.replace("{dev}", &self.stage.device()).replace("{port}", &port.to_string());
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut client = self.weir(Side::B, options[1], &words);
         client.arg(self.stage.address(Side::A).to_string());
-        pair::run(&mut self.weir(Side::A, options[0], words(Side::A)), &mut client, port, timeout)?.success()
+        pair::run(&mut self.weir(Side::A, options[0], &words), &mut client, port, timeout)?.success()
     }
 
     /// The GID index of one address of a side.
     pub fn gid_index(&self, side: Side, address: IpAddr) -> Result<u64> {
-        let name = self.stage.device(side);
+        let name = self.stage.device();
         let devices = self.devices(side)?;
         let device = devices.as_array().into_iter().flatten().find(|device| device["name"] == name.as_str());
         let gids = device.with_context(|| format!("no {name} in {devices}"))?["gids"].as_array();

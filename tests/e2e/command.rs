@@ -186,7 +186,7 @@ fn devices(bed: &Bed) -> Result<()> {
 fn devices_of_a_namespace(bed: &Bed) -> Result<()> {
     let devices = bed.devices(Side::B)?;
     let names: Vec<_> = devices.as_array().into_iter().flatten().map(|device| device["name"].clone()).collect();
-    ensure!(names == [bed.stage.device(Side::B).as_str(), "weir_lo"], "{names:?}");
+    ensure!(names == [bed.stage.device().as_str(), "weir_lo"], "{names:?}");
     ensure!(devices[0]["mtu"] == 9000, "{devices}");
     bed.gid_index(Side::B, bed.stage.address(Side::B))?;
     bed.gid_index(Side::B, bed.stage.address6(Side::B).into())?;

@@ -16,7 +16,7 @@ fn ends(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = fork::compile("e2e/ending.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
-    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into()];
+    let words = [program.into_os_string(), bed.stage.device().into(), gid.to_string().into()];
     let child = Child::spawn(&mut bed.weir(Side::A, &[], words), "ending.c")?;
     let ended = child.wait(Duration::from_secs(300))?.success()?;
     ensure!(ended.stdout == "ok\n", "{}", ended.printed());

@@ -167,7 +167,7 @@ impl Server {
         let address = |side| if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
         let port = bed.stage.free_port(Side::A)?;
         let gid = bed.gid_index(Side::A, address(Side::A))?;
-        let device = bed.stage.device(Side::A);
+        let device = bed.stage.device();
         let line = format!("{program} -d {device} -g {gid} -p {port} -n {MESSAGES}");
         let words = line.split_whitespace().chain(arguments.iter().copied());
         let mut child = Child::spawn(&mut bed.weir(Side::A, options, words), line.as_str())?;

@@ -24,7 +24,7 @@ fn forks(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("e2e/fork.c", folder.path())?;
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
-    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), gid.to_string().into()];
+    let words = [program.into_os_string(), bed.stage.device().into(), gid.to_string().into()];
     let ended = Child::spawn(&mut bed.weir(Side::A, &[], words), "fork.c")?.wait(Duration::from_secs(60))?.success()?;
     ensure!(ended.stdout == "ok\n", "{}", ended.printed());
     Ok(())
@@ -33,7 +33,7 @@ fn forks(bed: &Bed) -> Result<()> {
 fn forks_while_busy(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("e2e/fork_busy.c", folder.path())?;
-    let words = [program.into_os_string(), bed.stage.device(Side::A).into(), "200".into()];
+    let words = [program.into_os_string(), bed.stage.device().into(), "200".into()];
     let mut command = bed.weir(Side::A, &[], words);
     // Each child creates its own folder there.
     command.env("WEIR_RUN_DIR", folder.path().join("run"));

@@ -27,7 +27,7 @@ fn idle(bed: &Bed, program: &str) -> Result<()> {
     let command = |side: Side| {
         // After its messages the program sleeps with its QPs still connected.
         let wait = (SETTLE + WATCH + Duration::from_secs(2)).as_secs();
-        let line = format!("{program} -F -d {} -p {port} -n 5 --wait_destroy={wait}", bed.stage.device(side));
+        let line = format!("{program} -F -d {} -p {port} -n 5 --wait_destroy={wait}", bed.stage.device());
         bed.weir(side, &[], line.split_whitespace())
     };
     let mut server = Child::spawn(&mut command(Side::A), "server")?;

@@ -40,7 +40,7 @@ fn run(bed: &Bed, line: &str, options: &[&str]) -> Result<()> {
     let mut command = bed.weir(Side::A, options, [program]);
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
     command.args(line.split_whitespace()).args(["-n", &rounds]);
-    command.args(["-d", &bed.stage.device(Side::A), "-g", &gid.to_string()]);
+    command.args(["-d", &bed.stage.device(), "-g", &gid.to_string()]);
     command.env("WEIR_RUN_DIR", folder.path().join("run"));
     // The program has its own, shorter time limit, and prints the reason.
     let patience = Duration::from_secs(120 + rounds.parse::<u64>()? / 200);

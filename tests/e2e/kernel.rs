@@ -53,7 +53,7 @@ fn perftest_without(bed: &Bed) -> Result<()> {
 fn perftest_on_an_old_kernel(bed: &Bed) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| {
-        let line = PERFTEST.replace("{dev}", &bed.stage.device(side)).replace("{port}", &port.to_string());
+        let line = PERFTEST.replace("{dev}", &bed.stage.device()).replace("{port}", &port.to_string());
         let mut command = bed.weir(side, &["--patience", "5"], line.split_whitespace());
         old_kernel::run_on_old_kernel(&mut command, false);
         command
@@ -94,7 +94,7 @@ fn shrunken_mtu(_: &Bed) -> Result<()> {
     // New namespaces, because other trials depend on the MTU of the shared ones.
     let bed = &Bed::new(Topology::Veth)?;
     let (_server, client) = running_pair(bed, &["--log", "warn"], "ib_write_bw -m 4096", 14)?;
-    let interface = bed.stage.interface(Side::B);
+    let interface = bed.stage.interface();
     let mut shrink = bed.stage.command(Side::B, "ip");
     shrink.args(["link", "set", "dev", interface, "mtu", "1500"]);
     Child::spawn(&mut shrink, "ip link set mtu")?.wait(Duration::from_secs(10))?.success()?;
@@ -104,7 +104,7 @@ fn shrunken_mtu(_: &Bed) -> Result<()> {
     let lost: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("are lost")).collect();
     let [line] = lost[..] else { anyhow::bail!("{} log lines about lost packets, not one\n{text}", lost.len()) };
     let to = bed.stage.address(Side::A).to_string();
-    for part in ["WARN", &bed.stage.device(Side::B), &to, "interface eth0 has an MTU of 1500", "path MTU of 1024"] {
+    for part in ["WARN", &bed.stage.device(), &to, "interface eth0 has an MTU of 1500", "path MTU of 1024"] {
         ensure!(line.contains(part), "`{part}` is missing from the log line\n{text}");
     }
     Ok(())

@@ -76,7 +76,7 @@ fn tries(timeout: u32, factor: u32) -> Duration {
 pub fn running_pair(bed: &Bed, weir: &[&str], program: &str, timeout: u32) -> Result<(Child, Child)> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| {
-        let device = bed.stage.device(side);
+        let device = bed.stage.device();
         let line = format!("{program} -F -d {device} -p {port} -u {timeout} -s 65536 -n 10000000");
         bed.weir(side, weir, line.split_whitespace())
     };

@@ -157,6 +157,6 @@ fn start(bed: &Bed, side: Side, program: &Path, words: &[&str], group: &str) -> 
     let address = if v6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
     let gid = bed.gid_index(side, address)?.to_string();
     let mut command = bed.weir(side, &[], [program]);
-    command.args([words[0], &bed.stage.device(side), &gid, group]).args(&words[1..]);
+    command.args([words[0], &bed.stage.device(), &gid, group]).args(&words[1..]);
     Child::spawn(&mut command, format!("multicast {}", words[0]))
 }

@@ -29,7 +29,7 @@ fn pingpong(topology: Topology, options: &'static str, ipv6: bool) -> Trial {
         let command = |side: Side| -> Result<std::process::Command> {
             let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
             let gid = bed.gid_index(side, address)?;
-            let line = format!("ibv_rc_pingpong -d {} -g {gid} -p {port} {options}", bed.stage.device(side));
+            let line = format!("ibv_rc_pingpong -d {} -g {gid} -p {port} {options}", bed.stage.device());
             Ok(bed.weir(side, &[], line.split_whitespace()))
         };
         let mut client = command(Side::B)?;

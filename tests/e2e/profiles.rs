@@ -139,7 +139,7 @@ fn no_profile(bed: &Bed) -> Result<()> {
 fn own_file(bed: &Bed) -> Result<()> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("mine.toml"), "about = \"mine\"\n[adapter]\non_demand = false\n")?;
-    let device = bed.stage.device(Side::A);
+    let device = bed.stage.device();
     let look = format!("cd / && ibv_devinfo -v -d {device}");
     for profile in ["mine.toml", "./mine.toml"] {
         let ended = weir(bed, folder.path(), &["--profile", profile], &["sh", "-c", &look])?.success()?;

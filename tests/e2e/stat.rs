@@ -51,7 +51,7 @@ fn json(words: &[&str]) -> Result<Value> {
 /// A server that has opened its device and waits for its client.
 fn server(bed: &Bed) -> Result<(Child, u16)> {
     let port = bed.stage.free_port(Side::A)?;
-    let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3", bed.stage.device(Side::A));
+    let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3", bed.stage.device());
     let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line.split(' ')), "server")?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
     Ok((server, port))
@@ -72,8 +72,7 @@ fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<
 
 fn traffic(bed: &Bed) -> Result<()> {
     let (server, port) = server(bed)?;
-    let line =
-        format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
+    let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(), bed.stage.address(Side::A));
     let client = Child::spawn(&mut bed.weir(Side::B, &[], line.split(' ')), "client")?;
     let pid = client.pid().to_string();
     let sent = |process: &Value| process["devices"][0]["bytes_sent"].as_u64();
@@ -87,7 +86,7 @@ fn traffic(bed: &Bed) -> Result<()> {
     })?;
     let device = &first["devices"][0];
     ensure!(first["pid"] == client.pid() && first["program"] == "ib_write_bw", "{first}");
-    ensure!(device["name"] == bed.stage.device(Side::B).as_str() && device["qps"] == 1, "{first}");
+    ensure!(device["name"] == bed.stage.device().as_str() && device["qps"] == 1, "{first}");
     let packets = device["packets_sent"].as_u64().unwrap_or(0);
     // All packets but the hellos carry 4 KiB.
     ensure!(packets > 250 && sent(&first).unwrap_or(0) / packets > 3000, "{first}");
@@ -97,7 +96,7 @@ fn traffic(bed: &Bed) -> Result<()> {
     let other = json(&[&server.pid().to_string()])?;
     ensure!(other["devices"][0]["bytes_received"].as_u64() > Some(1 << 20), "{other}");
     let table = stat(&[&pid])?.success()?.stdout;
-    ensure!(table.contains("packets sent") && table.contains(&bed.stage.device(Side::B)), "{table}");
+    ensure!(table.contains("packets sent") && table.contains(&bed.stage.device()), "{table}");
 
     let folder = PathBuf::from(first["folder"].as_str().context("no folder")?);
     let verbs = folder.join("class/infiniband_verbs").join(device["uverbs"].as_str().context("no uverbs")?);
@@ -112,8 +111,7 @@ fn traffic(bed: &Bed) -> Result<()> {
 
 fn losses(bed: &Bed) -> Result<()> {
     let (server, port) = server(bed)?;
-    let line =
-        format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(Side::B), bed.stage.address(Side::A));
+    let line = format!("ib_write_bw -F -d {} -p {port} -u 18 -D 3 {}", bed.stage.device(), bed.stage.address(Side::A));
     let client = Child::spawn(&mut bed.weir(Side::B, &["--faults", "loss=0.01,seed=7"], line.split(' ')), "client")?;
     let pid = client.pid().to_string();
     let found = until("sequence NAKs", || {
@@ -131,10 +129,10 @@ fn losses(bed: &Bed) -> Result<()> {
 
 fn page_faults(bed: &Bed) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
-    let line = |side: Side| format!("ib_write_bw -F --odp -d {} -p {port} -u 18 -D 3", bed.stage.device(side));
-    let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line(Side::A).split(' ')), "server")?;
+    let line = format!("ib_write_bw -F --odp -d {} -p {port} -u 18 -D 3", bed.stage.device());
+    let mut server = Child::spawn(&mut bed.weir(Side::A, &[], line.split(' ')), "server")?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(10))?;
-    let mut client = bed.weir(Side::B, &[], line(Side::B).split(' '));
+    let mut client = bed.weir(Side::B, &[], line.split(' '));
     let client = Child::spawn(client.arg(bed.stage.address(Side::A).to_string()), "client")?;
     for child in [&server, &client] {
         let pid = child.pid().to_string();

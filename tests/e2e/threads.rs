@@ -38,7 +38,7 @@ fn run(bed: &Bed, line: &str, end: &str) -> Result<()> {
     let mut command = bed.weir(Side::A, &[], [program]);
     let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?;
     command.args(line.replace("ROUNDS", &rounds).split_whitespace());
-    command.args(["-d", &bed.stage.device(Side::A), "-g", &gid.to_string()]);
+    command.args(["-d", &bed.stage.device(), "-g", &gid.to_string()]);
     // The program has its own, shorter time limit, and prints the reason.
     let patience = Duration::from_secs(310 + rounds.parse::<u64>()? / 1000);
     let ended = Child::spawn(&mut command, line)?.wait(patience)?.success()?;

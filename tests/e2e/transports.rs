@@ -84,15 +84,13 @@ fn one_perftest(bed: &Bed, program: &str, options: &str) -> Result<()> {
 }
 
 fn pingpong(bed: &Bed, program: &str, options: &str) -> Result<()> {
-    both(bed, |side, gid, port| format!("{program} -d {} -g {gid} -p {port} {options}", bed.stage.device(side)))
+    both(bed, |gid, port| format!("{program} -d {} -g {gid} -p {port} {options}", bed.stage.device()))
 }
 
 fn python(bed: &Bed, transport: &str) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/two_processes.py");
     // pyverbs is built for the interpreter of the distribution.
-    both(bed, |side, gid, port| {
-        format!("/usr/bin/python3 {script} {} {gid} {port} {transport}", bed.stage.device(side))
-    })
+    both(bed, |gid, port| format!("/usr/bin/python3 {script} {} {gid} {port} {transport}", bed.stage.device()))
 }
 
 /// `unreliable.c` checks the messages that arrive; this checks how many arrive.
@@ -103,7 +101,7 @@ fn unreliable(bed: &Bed, how: &[&str], packets: i32, faults: &str, hit: f64) -> 
     let faults = format!("{faults},seed=3");
     let mut command = bed.weir(Side::A, &["--faults", &faults], [program]);
     let (transport, rest) = how.split_first().context("no transport")?;
-    command.args([transport, &*bed.stage.device(Side::A), &*gid]).args(rest);
+    command.args([transport, &*bed.stage.device(), &*gid]).args(rest);
     let ended = Child::spawn(&mut command, "unreliable")?.wait(Duration::from_secs(70))?.success()?;
     let numbers: Vec<f64> = ended.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [sent, arrived] = numbers[..] else { bail!("{}", ended.printed()) };
@@ -115,11 +113,11 @@ fn unreliable(bed: &Bed, how: &[&str], packets: i32, faults: &str, hit: f64) -> 
 }
 
 /// A server on A, and a client on B with the server's address as last argument. Both must exit with status 0.
-fn both(bed: &Bed, line: impl Fn(Side, u64, u16) -> String) -> Result<()> {
+fn both(bed: &Bed, line: impl Fn(u64, u16) -> String) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| -> Result<std::process::Command> {
         let gid = bed.gid_index(side, bed.stage.address(side)).context("no GID")?;
-        Ok(bed.weir(side, &[], line(side, gid, port).split_whitespace()))
+        Ok(bed.weir(side, &[], line(gid, port).split_whitespace()))
     };
     let mut client = command(Side::B)?;
     client.arg(bed.stage.address(Side::A).to_string());

@@ -41,7 +41,7 @@ fn users(bed: &Bed, server: u32, client: u32) -> Result<()> {
         command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()]);
         // A change of user clears the parent-death signal that the stage has set.
         command.args(["--pdeathsig", "KILL"]).arg(copy.path().join("weir")).args(["run", "--"]);
-        let line = format!("ib_write_bw -F -d {} -p {port} -n 1000", bed.stage.device(side));
+        let line = format!("ib_write_bw -F -d {} -p {port} -n 1000", bed.stage.device());
         command.args(line.split_whitespace());
         command
     };

@@ -65,7 +65,7 @@ pub fn verify_with(
         weir.extend(lossy.then_some(["--log".into(), "info".into()]).into_iter().flatten());
         let weir: Vec<&str> = weir.iter().map(String::as_str).collect();
         let mut command = bed.weir(side, &weir, [&program]);
-        let line = format!("-d {} -g {gid} -p {port} {options}", bed.stage.device(side));
+        let line = format!("-d {} -g {gid} -p {port} {options}", bed.stage.device());
         command.args(line.split_whitespace());
         prepare(&mut command);
         Ok(command)

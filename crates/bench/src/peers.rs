@@ -34,7 +34,7 @@ pub fn ucx(stage: &Stage, test: &str, size: usize, iterations: u64) -> Result<Uc
     let (program, port) = (locate("ucx_perftest")?, stage.free_port(Side::A)?);
     let command = |side| {
         let mut command = stage.command(side, &program);
-        let interface = stage.interface(Side::A);
+        let interface = stage.interface();
         command.envs([("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", interface), ("UCX_LOG_LEVEL", "error")]);
         command.args(["-p", &port.to_string()]);
         command

@@ -60,7 +60,7 @@ pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -
         let icrc = if icrc == Icrc::Always { "always" } else { "auto" };
         command.args(["run", "--icrc", icrc, "--"]).arg(locate(program)?);
         // -F: no warning about changing CPU frequencies.
-        command.args(["-F", "-d", &stage.device(side)]).args(arguments);
+        command.args(["-F", "-d", &stage.device()]).args(arguments);
         Ok(command)
     };
     let port = stage.free_port(Side::A)?;

@@ -136,11 +136,6 @@ impl<W: Write> Writer<W> {
         !self.buffer.is_empty()
     }
 
-    /// The underlying writer.
-    pub fn get_ref(&self) -> &W {
-        &self.out
-    }
-
     fn block(&mut self, kind: u32, fill: impl FnOnce(&mut Vec<u8>)) {
         let start = self.buffer.len();
         self.buffer.extend(kind.to_le_bytes());

@@ -131,14 +131,14 @@ impl Stage {
         }
     }
 
-    /// This side's network interface.
-    pub fn interface(&self, _side: Side) -> &'static str {
+    /// The network interface, which has the same name on both sides.
+    pub fn interface(&self) -> &'static str {
         if self.namespaces.is_some() { INTERFACE } else { "lo" }
     }
 
-    /// The name of this side's Weir device, which includes the name of the interface.
-    pub fn device(&self, side: Side) -> String {
-        format!("weir_{}", self.interface(side))
+    /// The name of the Weir device of both sides, which includes the name of the interface.
+    pub fn device(&self) -> String {
+        format!("weir_{}", self.interface())
     }
 
     /// The core that this side's programs are pinned to.

@@ -136,9 +136,6 @@ const EXTENSIONS_LEN: [u8; 256] = {
 };
 
 impl Opcode {
-    /// Congestion notification packet (IBTA annex A17).
-    pub const CNP: Opcode = Opcode(0x81);
-
     /// Combines a service and an operation.
     #[inline]
     pub const fn new(service: Service, operation: Operation) -> Self {
@@ -300,7 +297,7 @@ mod tests {
         assert_eq!(Opcode::new(Service::Ud, O::WriteOnly).operation(), None);
         assert_eq!(Opcode::new(Service::Uc, O::ReadRequest).operation(), None);
         assert_eq!(Opcode::new(Service::Uc, O::WriteOnly).operation(), Some(O::WriteOnly));
-        assert_eq!(Opcode::CNP.operation(), None);
+        assert_eq!(Opcode(0x81).operation(), None, "a congestion notification packet");
         assert_eq!(Opcode::new(Service::Rd, O::SendOnly).operation(), None);
     }
 }

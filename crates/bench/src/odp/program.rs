@@ -108,7 +108,7 @@ pub fn start(stage: &Stage, arguments: &str, mut prepare: impl FnMut(Side, &mut 
     let port = stage.free_port(Side::A)?;
     let mut command = |side: Side| -> Result<Command> {
         let mut command = stage.command(side, std::env::current_exe()?);
-        command.args(["run", "--"]).arg(&program).args(["-d", &stage.device(side), "-p", &port.to_string()]);
+        command.args(["run", "--"]).arg(&program).args(["-d", &stage.device(), "-p", &port.to_string()]);
         command.args(arguments.split_whitespace());
         prepare(side, &mut command);
         Ok(command)

@@ -78,7 +78,7 @@ impl Bench {
             let mut command = self.stage.command(side, &program);
             command.envs(self.variables.iter().map(|(name, value)| (name, value)));
             // -F: no warning about changing CPU frequencies.
-            command.args(["-F", "-d", &self.stage.device(side), "-p", &port.to_string()]);
+            command.args(["-F", "-d", &self.stage.device(), "-p", &port.to_string()]);
             command.args(["-s", &step.size.to_string(), "-n", &step.iterations.to_string()]);
             command
         };

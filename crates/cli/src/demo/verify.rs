@@ -30,7 +30,7 @@ pub(super) fn run(bench: &Bench) -> Result<Verified> {
     let command = |side: Side| {
         let mut command = bench.stage.command(side, &program);
         command.envs(bench.variables.iter().map(|(name, value)| (name, value)));
-        command.args(["-d", &bench.stage.device(side), "-p", &port.to_string()]);
+        command.args(["-d", &bench.stage.device(), "-p", &port.to_string()]);
         command
     };
     let mut client = command(Side::B);

@@ -112,7 +112,7 @@ impl Live {
             }
             command.env("WEIR_LIB_DIR", &self.library);
             command.args(["run", "--profile", profile, "--capture"]).arg(captures[side as usize]).arg("--");
-            command.arg(self.program()).args(["--device", &self.stage.device(side), "--port", &port.to_string()]);
+            command.arg(self.program()).args(["--device", &self.stage.device(), "--port", &port.to_string()]);
             command.args(["--timeout", &seconds]);
             command
         };

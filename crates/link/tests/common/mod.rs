@@ -1,7 +1,6 @@
 //! A carrier that stores what is sent and delivers predefined arrivals.
 
-// Not every test program uses all of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
