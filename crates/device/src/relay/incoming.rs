@@ -18,7 +18,7 @@ const LINKS: usize = 4;
 pub struct Incoming {
     listener: OwnedFd,
     links: Vec<Link>,
-    /// A connection of a user of whom it is not known yet whether it is believed; others wait behind it.
+    /// A connection of a user that the process does not know yet whether to believe. Others wait behind it.
     undecided: Option<Link>,
     trust: Trust,
 }

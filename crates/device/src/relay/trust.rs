@@ -71,7 +71,7 @@ impl Trust {
         self.read = Some(now);
     }
 
-    /// Whether a process of a user may connect at all. Only for users of whom that is [known](Self::knows).
+    /// Whether a process of a user may connect at all. Only for users for which that is [known](Self::knows).
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
         let may = self.is_own_or_root(user) || self.has_port(user, false) || self.has_port(user, true);
         if !may {
@@ -80,8 +80,8 @@ impl Trust {
         may
     }
 
-    /// Whether packets from `from` are believed if `user` hands them over. Only for users of whom that is
-    /// [known](Self::knows).
+    /// Whether packets from `from` are believed if `user` hands them over. Only for users for which that
+    /// is [known](Self::knows).
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
         let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6());
         if !believed {
