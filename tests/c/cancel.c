@@ -14,6 +14,7 @@
 #include "threads_rig.h"
 #include <sys/uio.h>
 #include "cancel_points.h"
+#include "check.h"
 
 enum { DEPTH = 16, LONGEST_US = 300 };
 
@@ -24,22 +25,6 @@ static struct {
 	union ibv_gid gid;
 	char memory[4096];
 } my;
-
-static int passed, failed;
-
-__attribute__((format(printf, 2, 3))) static int check(int right, const char *format, ...)
-{
-	va_list args;
-
-	right ? passed++ : failed++;
-	if (right)
-		return 1;
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf(" (errno %d, %s)\n", errno, strerror(errno));
-	return 0;
-}
 
 /* A QP that is connected to itself, with its own CQ and channel. */
 struct loop {

@@ -5,6 +5,7 @@
  *
  * Prints failures and a last line "N passed, M failed". */
 #include "threads_rig.h"
+#include "check.h"
 
 enum { LENGTH = 512, SLOTS = 128, GRH = 40, QKEY = 0x33333333 };
 
@@ -16,22 +17,6 @@ static struct {
 	union ibv_gid gid;
 	uint8_t *at;
 } my;
-
-static int passed, failed;
-
-__attribute__((format(printf, 2, 3))) static int check(int right, const char *format, ...)
-{
-	va_list args;
-
-	right ? passed++ : failed++;
-	if (right)
-		return 1;
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf(" (errno %d, %s)\n", errno, strerror(errno));
-	return 0;
-}
 
 static struct ibv_cq *new_cq(struct ibv_context *context, int cqe)
 {

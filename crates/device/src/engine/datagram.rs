@@ -16,7 +16,7 @@ use crate::shared::state::AdapterState;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_link::{Arrival, Outbox};
-use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Refused, Side};
+use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Refused};
 use weir_wire::ROCE_PORT;
 
 /// Stages the datagrams of one QP, each for its own peer.
@@ -46,13 +46,7 @@ impl Engine {
         let routes = adapter.addresses.read();
         let mut served = std::mem::take(&mut self.served);
         let mut protocol = shared.lock();
-        let mut host = QpHost {
-            shared: &shared,
-            regions: &adapter.regions,
-            cached: &mut self.cached,
-            done: Some(&mut self.done),
-            side: Side::Requester,
-        };
+        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.done);
         let mut staged = Staged {
             outbox: &mut self.outbox,
             segments: self.carrier.max_segments(),

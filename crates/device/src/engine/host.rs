@@ -22,6 +22,19 @@ pub struct QpHost<'a> {
     pub side: Side,
 }
 
+impl<'a> QpHost<'a> {
+    /// For the requester of a QP, in a turn.
+    #[inline]
+    pub fn requester(
+        shared: &'a Arc<QpShared>,
+        regions: &'a Regions,
+        cached: &'a mut Cached,
+        done: &'a mut Done,
+    ) -> QpHost<'a> {
+        QpHost { shared, regions, cached, done: Some(done), side: Side::Requester }
+    }
+}
+
 impl QpHost<'_> {
     /// The side that a packet is for: responses are for the requester.
     pub fn side_of(opcode: Opcode) -> Side {

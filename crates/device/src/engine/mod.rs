@@ -1,7 +1,9 @@
 //! The engine: moves packets between the QPs of a device and its carrier. The thread that holds it drives it, one turn
 //! at a time: doorbells, arrivals, deadlines, departures.
 
+mod bookkeeping;
 mod carrier;
+mod control;
 mod datagram;
 mod deadlines;
 mod done;
@@ -33,27 +35,23 @@ use crate::memory::keys::Cached;
 use crate::os::clock;
 use crate::os::interfaces::DeviceInfo;
 use crate::paging::held::HeldPackets;
-use crate::shared::qp::QpShared;
-use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
-use crate::slot::{self, FIRST_PORT, INDEX_BITS, Slot, slot_of};
+use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use done::Done;
 use groups::Groups;
 use peers::Peers;
-use peers::connection::Link;
 use peers::foreign::Foreign;
 use peers::parked::Parked;
 use peers::peer::PeerId;
 use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
-use table::{Opened, Table};
+use table::Table;
 use timers::Timers;
-use waiting::{WaitList, WaitReason};
+use waiting::WaitList;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{FaultNotifier, Instant, Profile, Psn, Side};
+use weir_transport::{FaultNotifier, Profile, Side};
 
 /// What a turn does besides doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -203,128 +201,9 @@ impl Engine {
         self.carrier.close();
     }
 
-    /// Adds a QP under a new number. ENOMEM if the table is full.
-    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<QpShared>, Errno>) -> Result<Arc<QpShared>, Errno> {
-        if let Some(oldest) = self.table.retired_to_evict() {
-            self.evict_retired(oldest);
-        }
-        let shared = self.table.insert(make)?;
-        let count = self.table.len();
-        self.shown.qps.set(count as u64);
-        self.timers.reserve(count + 1);
-        self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
-        self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
-        self.rung.reserve(count);
-        Ok(shared)
-    }
-
-    /// The number of peers for which there must be room, if there is too little of it.
-    pub fn wanted_peer_room(&self) -> Option<usize> {
-        self.peers.wanted_room()
-    }
-
-    /// Gets the lists that [`wanted_peer_room`](Self::wanted_peer_room) asked for, and returns the old ones in them.
-    /// `None`: there is no memory.
-    pub fn provide_peer_room(&mut self, adapter: &AdapterState, larger: Option<&mut peers::room::Lists>) {
-        self.peers.exchange_lists(larger);
-        self.room_asked = false;
-        self.wake(WaitReason::Room);
-        self.turn(adapter, Turn::SEND);
-    }
-
     /// Number of QPs.
     pub fn qps(&self) -> usize {
         self.table.len()
-    }
-
-    /// Removes a QP. It acknowledges duplicates for 300 ms more: the peer may have missed its last ACK.
-    pub fn remove_qp(&mut self, adapter: &AdapterState, num: u32, opened: Opened) {
-        let Some(index) = self.table.index(num) else { return };
-        if !adapter.condition.works() {
-            self.stop_waiting(index);
-            self.table.remove(index);
-            return;
-        }
-        self.table.retire(index, clock::now(), opened);
-        self.ready(index);
-        if let Some(entry) = self.table.get_mut(index) {
-            let mut protocol = entry.shared.lock();
-            // Its requests end here; the turn below removes them from its peer's account.
-            let credits = protocol.abandon();
-            if let Some(reads) = &entry.shared.reads {
-                reads.give_back(credits);
-            }
-        }
-        self.forget_fault_notification(num);
-        self.turn(adapter, Turn::SEND);
-        self.table_timer(index);
-    }
-
-    /// Binds a QP to a route. With `rq_psn`, a new connection begins, and the first packet from the peer carries this
-    /// PSN.
-    pub fn connect(
-        &mut self,
-        adapter: &AdapterState,
-        num: u32,
-        route: Route,
-        dest: u32,
-        rq_psn: Option<Psn>,
-        now: Instant,
-    ) {
-        let Some(index) = self.table.index(num) else { return };
-        let key = (route.local, route.remote, FIRST_PORT + slot_of(dest));
-        if rq_psn.is_none() && entry_peer(&self.table, index).is_some_and(|peer| self.peers.get(peer).key() == key) {
-            // Only the way to the same peer was set again: the connection stays.
-            return;
-        }
-        self.disconnect(num);
-        let peer = self.peers.bind(route, dest, index, now);
-        let Some(entry) = self.table.get_mut(index) else { return };
-        entry.peer = Some(peer);
-        if let Some(psn) = rq_psn {
-            entry.connection.count += 1;
-            entry.connection.begin(dest, psn, self.peers.tag(num, entry.connection.count));
-        }
-        if slot::is_used(slot_of(dest)) {
-            entry.connection.ask(now);
-            self.peers.ask_soon(peer, now);
-        } else {
-            // No Weir process has QPNs of this slot.
-            entry.connection.link = Link::Foreign;
-            self.foreign.note_foreign_peer(now);
-        }
-        if self.peers.get(peer).weir().is_none() {
-            // The peer may be a foreign adapter, which may send at once.
-            self.expect_foreign(adapter);
-        }
-        self.ready(index);
-        self.turn(adapter, Turn::SEND);
-    }
-
-    /// A connected QP will send, and `psn` is its first PSN: with that, too, its peer can prove itself.
-    pub fn send_from(&mut self, adapter: &AdapterState, num: u32, psn: Psn, now: Instant) {
-        let Some(index) = self.table.index(num) else { return };
-        let Some(entry) = self.table.get_mut(index) else { return };
-        entry.connection.send_from(psn);
-        if let Some(peer) = entry.peer
-            && entry.connection.wants_proof()
-        {
-            // The time limit of the proof starts again, however long the QP was in RTR: nothing has been sent yet.
-            entry.connection.ask(now);
-            self.peers.ask_soon(peer, now);
-        }
-        self.turn(adapter, Turn::SEND);
-    }
-
-    /// Unbinds a QP from its route.
-    pub fn disconnect(&mut self, num: u32) {
-        let Some(index) = self.table.index(num) else { return };
-        self.drop_held(index);
-        self.forget_fault_notification(num);
-        self.release_in_flight(index);
-        if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.peer.take()) {
-            self.peers.unbind(peer, index, clock::now());
-        }
     }
 
     /// One turn. Whether there was work.
@@ -414,92 +293,6 @@ impl Engine {
             entry.ready = true;
             self.ready.push_back(index);
         }
-    }
-
-    /// Updates the bookkeeping after a QP was worked on: counters, bytes in flight, deadline, ready list.
-    fn after(&mut self, index: u16, protocol: &mut weir_transport::Qp) {
-        let Some(entry) = self.table.get_mut(index) else { return };
-        let flight = protocol.in_flight();
-        let before = std::mem::replace(&mut entry.counted, flight);
-        let retransmissions = protocol.retransmissions();
-        if retransmissions != entry.retransmissions {
-            let before = std::mem::replace(&mut entry.retransmissions, retransmissions);
-            self.shown.traffic.retransmissions(before, retransmissions);
-            if retransmissions.ack_timeouts != before.ack_timeouts {
-                self.missed_ack(index);
-            }
-        }
-        let Some(entry) = self.table.get_mut(index) else { return };
-        entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, std::sync::atomic::Ordering::Relaxed);
-        if protocol.has_waiting_ack() && !entry.lazy {
-            entry.lazy = true;
-            self.lazy.push(index);
-        }
-        if let Some(due) = protocol.poll_timeout()
-            && due.0 < entry.deadline
-        {
-            entry.deadline = due.0;
-            self.timers.set(due.0, index);
-        }
-        // Only requests wait for a window or a hello; responses are sent nevertheless.
-        let wants = if entry.waiting.is_some() { protocol.wants_respond() } else { protocol.wants_transmit() };
-        let peer = entry.peer;
-        if let Some(ending) = protocol.take_ending() {
-            let to = peer.map(|peer| self.peers.get(peer).route.remote);
-            endings::log_ending(&protocol.attr(), entry.shared.num, to, &ending);
-        }
-        if wants {
-            self.ready(index);
-        }
-        if let Some(peer) = peer
-            && flight != before
-        {
-            let peer = self.peers.get_mut(peer);
-            peer.in_flight = peer.in_flight + flight.request_bytes - before.request_bytes;
-            peer.reading = peer.reading + flight.read_bytes - before.read_bytes;
-            let freed = flight.request_bytes < before.request_bytes || flight.read_bytes < before.read_bytes;
-            if freed && !peer.waiting.is_empty() {
-                self.wake_waiting(entry_peer(&self.table, index));
-            }
-        }
-    }
-
-    /// A QP has missed an ACK. Where packets carry an ICRC, an ACK does not show which process sent it: the peer has
-    /// to show that it is still the process that proved itself.
-    #[cold]
-    fn missed_ack(&mut self, index: u16) {
-        let Some(entry) = self.table.get(index) else { return };
-        let Some(peer) = entry.peer else { return };
-        let at = self.peers.get(peer);
-        match entry.connection.link {
-            Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.suspect(peer, clock::now()),
-            // It may be a Weir process that started late.
-            Link::Foreign if entry.connection.wants_proof() && at.next_attempt.is_none() => {
-                self.peers.ask_soon(peer, clock::now());
-            }
-            _ => {}
-        }
-    }
-
-    /// Removes a QP's bytes in flight from its peer's account.
-    fn release_in_flight(&mut self, index: u16) {
-        let Some(entry) = self.table.get_mut(index) else { return };
-        let counted = std::mem::take(&mut entry.counted);
-        if let Some(peer) = entry.peer {
-            let account = self.peers.get_mut(peer);
-            account.in_flight -= counted.request_bytes;
-            account.reading -= counted.read_bytes;
-            self.wake_waiting(Some(peer));
-        }
-    }
-
-    /// QPs that waited for a peer's hello or window try again.
-    fn wake_waiting(&mut self, peer: Option<PeerId>) {
-        let Some(peer) = peer else { return };
-        if self.parked.is_some() {
-            self.release(peer, clock::now());
-        }
-        self.wake(WaitReason::Peer(peer));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
 use crate::pace::Errands;
 use crate::shared::state::AdapterState;
-use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service, Side};
+use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service};
 
 /// Bursts in one turn, so that arrivals are not starved.
 const FLUSHES: usize = 8;
@@ -100,13 +100,7 @@ impl Engine {
             _ => protocol.set_acks_first(true),
         }
         let limits = Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) };
-        let mut host = QpHost {
-            shared: &shared,
-            regions: &adapter.regions,
-            cached: &mut self.cached,
-            done: Some(&mut self.done),
-            side: Side::Requester,
-        };
+        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.done);
         let mut staging = Staging {
             outbox: &mut self.outbox,
             groups: OUTBOX_GROUPS,
@@ -156,13 +150,7 @@ impl Engine {
             }
         }
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
-        let mut host = QpHost {
-            shared: &shared,
-            regions: &adapter.regions,
-            cached: &mut self.cached,
-            done: Some(&mut self.done),
-            side: Side::Requester,
-        };
+        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.done);
         protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut DiscardEgress);
         self.after(index, protocol);
     }

@@ -1,7 +1,6 @@
 //! QPs that wait for a peer, or for room for a new peer. The links of these lists are in the QPs' entries, so that a
 //! list takes no memory, however many QPs wait: a QP is in one list at most.
 
-use crate::engine::Engine;
 use crate::engine::peers::peer::PeerId;
 use crate::engine::table::Table;
 
@@ -24,7 +23,7 @@ pub enum WaitReason {
 /// A QP's membership in a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    reason: WaitReason,
+    pub reason: WaitReason,
     /// The index of the next QP of the list.
     next: Option<u16>,
 }
@@ -36,7 +35,7 @@ impl WaitList {
     }
 
     /// Appends a QP that is in no list.
-    fn push(&mut self, table: &mut Table, index: u16, reason: WaitReason) {
+    pub fn push(&mut self, table: &mut Table, index: u16, reason: WaitReason) {
         let Some(entry) = table.get_mut(index) else { return };
         entry.waiting = Some(Waiting { reason, next: None });
         let Some((first, last)) = self.ends.replace((index, index)) else { return };
@@ -47,7 +46,7 @@ impl WaitList {
     }
 
     /// Removes the first QP.
-    fn pop(&mut self, table: &mut Table) -> Option<u16> {
+    pub fn pop(&mut self, table: &mut Table) -> Option<u16> {
         let (first, last) = self.ends.take()?;
         let waiting = table.get_mut(first).and_then(|entry| entry.waiting.take());
         self.ends = waiting.and_then(|waiting| waiting.next).map(|next| (next, last));
@@ -55,7 +54,7 @@ impl WaitList {
     }
 
     /// Removes a QP, wherever in the list it is.
-    fn remove(&mut self, table: &mut Table, index: u16) {
+    pub fn remove(&mut self, table: &mut Table, index: u16) {
         let reason = table.get(index).and_then(|entry| entry.waiting).map(|waiting| waiting.reason);
         let mut all = std::mem::take(self);
         while let Some(other) = all.pop(table) {
@@ -63,40 +62,6 @@ impl WaitList {
                 self.push(table, other, reason);
             }
         }
-    }
-}
-
-impl Engine {
-    /// A QP waits, unless it waits already.
-    pub(super) fn wait_for(&mut self, reason: WaitReason, index: u16) {
-        if self.table.get(index).is_some_and(|entry| entry.waiting.is_none()) {
-            let list = match reason {
-                WaitReason::Peer(peer) => &mut self.peers.get_mut(peer).waiting,
-                WaitReason::Room => &mut self.wait_for_room,
-            };
-            list.push(&mut self.table, index, reason);
-        }
-    }
-
-    /// QPs that waited for this try again.
-    pub(super) fn wake(&mut self, reason: WaitReason) {
-        let mut list = match reason {
-            WaitReason::Peer(peer) => std::mem::take(&mut self.peers.get_mut(peer).waiting),
-            WaitReason::Room => std::mem::take(&mut self.wait_for_room),
-        };
-        while let Some(index) = list.pop(&mut self.table) {
-            self.ready(index);
-        }
-    }
-
-    /// A QP is about to be removed from the table.
-    pub(super) fn stop_waiting(&mut self, index: u16) {
-        let Some(waiting) = self.table.get(index).and_then(|entry| entry.waiting) else { return };
-        let list = match waiting.reason {
-            WaitReason::Peer(peer) => &mut self.peers.get_mut(peer).waiting,
-            WaitReason::Room => &mut self.wait_for_room,
-        };
-        list.remove(&mut self.table, index);
     }
 }
 

@@ -1,0 +1,126 @@
+//! Bookkeeping of QPs and their peers: what is in flight, which QPs wait, and which try again.
+
+use super::{Engine, endings, entry_peer};
+use crate::engine::peers::Peers;
+use crate::engine::peers::connection::Link;
+use crate::engine::peers::peer::PeerId;
+use crate::engine::waiting::{WaitList, WaitReason};
+use crate::os::clock;
+use std::sync::atomic::Ordering;
+
+impl Engine {
+    /// Updates the bookkeeping after a QP was worked on: counters, bytes in flight, deadline, ready list.
+    pub(super) fn after(&mut self, index: u16, protocol: &mut weir_transport::Qp) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        let flight = protocol.in_flight();
+        let before = std::mem::replace(&mut entry.counted, flight);
+        let retransmissions = protocol.retransmissions();
+        if retransmissions != entry.retransmissions {
+            let before = std::mem::replace(&mut entry.retransmissions, retransmissions);
+            self.shown.traffic.retransmissions(before, retransmissions);
+            if retransmissions.ack_timeouts != before.ack_timeouts {
+                self.missed_ack(index);
+            }
+        }
+        let Some(entry) = self.table.get_mut(index) else { return };
+        entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, Ordering::Relaxed);
+        if protocol.has_waiting_ack() && !entry.lazy {
+            entry.lazy = true;
+            self.lazy.push(index);
+        }
+        if let Some(due) = protocol.poll_timeout()
+            && due.0 < entry.deadline
+        {
+            entry.deadline = due.0;
+            self.timers.set(due.0, index);
+        }
+        // Only requests wait for a window or a hello; responses are sent nevertheless.
+        let wants = if entry.waiting.is_some() { protocol.wants_respond() } else { protocol.wants_transmit() };
+        let peer = entry.peer;
+        if let Some(ending) = protocol.take_ending() {
+            let to = peer.map(|peer| self.peers.get(peer).route.remote);
+            endings::log_ending(&protocol.attr(), entry.shared.num, to, &ending);
+        }
+        if wants {
+            self.ready(index);
+        }
+        if let Some(peer) = peer
+            && flight != before
+        {
+            let peer = self.peers.get_mut(peer);
+            peer.in_flight = peer.in_flight + flight.request_bytes - before.request_bytes;
+            peer.reading = peer.reading + flight.read_bytes - before.read_bytes;
+            let freed = flight.request_bytes < before.request_bytes || flight.read_bytes < before.read_bytes;
+            if freed && !peer.waiting.is_empty() {
+                self.wake_waiting(entry_peer(&self.table, index));
+            }
+        }
+    }
+
+    /// A QP has missed an ACK. Where packets carry an ICRC, an ACK does not show which process sent it: the peer has
+    /// to show that it is still the process that proved itself.
+    #[cold]
+    pub(super) fn missed_ack(&mut self, index: u16) {
+        let Some(entry) = self.table.get(index) else { return };
+        let Some(peer) = entry.peer else { return };
+        let at = self.peers.get(peer);
+        match entry.connection.link {
+            Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.suspect(peer, clock::now()),
+            // It may be a Weir process that started late.
+            Link::Foreign if entry.connection.wants_proof() && at.next_attempt.is_none() => {
+                self.peers.ask_soon(peer, clock::now());
+            }
+            _ => {}
+        }
+    }
+
+    /// Removes a QP's bytes in flight from its peer's account.
+    pub(super) fn release_in_flight(&mut self, index: u16) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        let counted = std::mem::take(&mut entry.counted);
+        if let Some(peer) = entry.peer {
+            let account = self.peers.get_mut(peer);
+            account.in_flight -= counted.request_bytes;
+            account.reading -= counted.read_bytes;
+            self.wake_waiting(Some(peer));
+        }
+    }
+
+    /// QPs that waited for a peer's hello or window try again.
+    pub(super) fn wake_waiting(&mut self, peer: Option<PeerId>) {
+        let Some(peer) = peer else { return };
+        if self.parked.is_some() {
+            self.release(peer, clock::now());
+        }
+        self.wake(WaitReason::Peer(peer));
+    }
+
+    /// A QP waits, unless it waits already.
+    pub(super) fn wait_for(&mut self, reason: WaitReason, index: u16) {
+        if self.table.get(index).is_some_and(|entry| entry.waiting.is_none()) {
+            wait_list(&mut self.peers, &mut self.wait_for_room, reason).push(&mut self.table, index, reason);
+        }
+    }
+
+    /// QPs that waited for this try again.
+    pub(super) fn wake(&mut self, reason: WaitReason) {
+        let mut list = std::mem::take(wait_list(&mut self.peers, &mut self.wait_for_room, reason));
+        while let Some(index) = list.pop(&mut self.table) {
+            self.ready(index);
+        }
+    }
+
+    /// A QP is about to be removed from the table.
+    pub(super) fn stop_waiting(&mut self, index: u16) {
+        let Some(waiting) = self.table.get(index).and_then(|entry| entry.waiting) else { return };
+        wait_list(&mut self.peers, &mut self.wait_for_room, waiting.reason).remove(&mut self.table, index);
+    }
+}
+
+/// The QPs that wait for this.
+fn wait_list<'a>(peers: &'a mut Peers, room: &'a mut WaitList, reason: WaitReason) -> &'a mut WaitList {
+    match reason {
+        WaitReason::Peer(peer) => &mut peers.get_mut(peer).waiting,
+        WaitReason::Room => room,
+    }
+}

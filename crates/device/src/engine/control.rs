@@ -1,0 +1,136 @@
+//! Control calls: QPs are added, bound to their routes and removed, and room for peers grows.
+
+use super::{Engine, Turn, entry_peer};
+use crate::Errno;
+use crate::engine::peers::connection::Link;
+use crate::engine::peers::room::Lists;
+use crate::engine::table::Opened;
+use crate::engine::waiting::WaitReason;
+use crate::os::clock;
+use crate::shared::qp::QpShared;
+use crate::shared::route::Route;
+use crate::shared::state::AdapterState;
+use crate::slot::{self, FIRST_PORT, slot_of};
+use std::sync::Arc;
+use weir_transport::{Instant, Psn};
+
+impl Engine {
+    /// Adds a QP under a new number. ENOMEM if the table is full.
+    pub fn add_qp(&mut self, make: impl FnOnce(u32) -> Result<Arc<QpShared>, Errno>) -> Result<Arc<QpShared>, Errno> {
+        if let Some(oldest) = self.table.retired_to_evict() {
+            self.evict_retired(oldest);
+        }
+        let shared = self.table.insert(make)?;
+        let count = self.table.len();
+        self.shown.qps.set(count as u64);
+        self.timers.reserve(count + 1);
+        self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
+        self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
+        self.rung.reserve(count);
+        Ok(shared)
+    }
+
+    /// The number of peers for which there must be room, if there is too little of it.
+    pub fn wanted_peer_room(&self) -> Option<usize> {
+        self.peers.wanted_room()
+    }
+
+    /// Gets the lists that [`wanted_peer_room`](Self::wanted_peer_room) asked for, and returns the old ones in them.
+    /// `None`: there is no memory.
+    pub fn provide_peer_room(&mut self, adapter: &AdapterState, larger: Option<&mut Lists>) {
+        self.peers.exchange_lists(larger);
+        self.room_asked = false;
+        self.wake(WaitReason::Room);
+        self.turn(adapter, Turn::SEND);
+    }
+
+    /// Removes a QP. It acknowledges duplicates for 300 ms more: the peer may have missed its last ACK.
+    pub fn remove_qp(&mut self, adapter: &AdapterState, num: u32, opened: Opened) {
+        let Some(index) = self.table.index(num) else { return };
+        if !adapter.condition.works() {
+            self.stop_waiting(index);
+            self.table.remove(index);
+            return;
+        }
+        self.table.retire(index, clock::now(), opened);
+        self.ready(index);
+        if let Some(entry) = self.table.get_mut(index) {
+            let mut protocol = entry.shared.lock();
+            // Its requests end here; the turn below removes them from its peer's account.
+            let credits = protocol.abandon();
+            if let Some(reads) = &entry.shared.reads {
+                reads.give_back(credits);
+            }
+        }
+        self.forget_fault_notification(num);
+        self.turn(adapter, Turn::SEND);
+        self.table_timer(index);
+    }
+
+    /// Binds a QP to a route. With `rq_psn`, a new connection begins, and the first packet from the peer carries this
+    /// PSN.
+    pub fn connect(
+        &mut self,
+        adapter: &AdapterState,
+        num: u32,
+        route: Route,
+        dest: u32,
+        rq_psn: Option<Psn>,
+        now: Instant,
+    ) {
+        let Some(index) = self.table.index(num) else { return };
+        let key = (route.local, route.remote, FIRST_PORT + slot_of(dest));
+        if rq_psn.is_none() && entry_peer(&self.table, index).is_some_and(|peer| self.peers.get(peer).key() == key) {
+            // Only the way to the same peer was set again: the connection stays.
+            return;
+        }
+        self.disconnect(num);
+        let peer = self.peers.bind(route, dest, index, now);
+        let Some(entry) = self.table.get_mut(index) else { return };
+        entry.peer = Some(peer);
+        if let Some(psn) = rq_psn {
+            entry.connection.count += 1;
+            entry.connection.begin(dest, psn, self.peers.tag(num, entry.connection.count));
+        }
+        if slot::is_used(slot_of(dest)) {
+            entry.connection.ask(now);
+            self.peers.ask_soon(peer, now);
+        } else {
+            // No Weir process has QPNs of this slot.
+            entry.connection.link = Link::Foreign;
+            self.foreign.note_foreign_peer(now);
+        }
+        if self.peers.get(peer).weir().is_none() {
+            // The peer may be a foreign adapter, which may send at once.
+            self.expect_foreign(adapter);
+        }
+        self.ready(index);
+        self.turn(adapter, Turn::SEND);
+    }
+
+    /// A connected QP will send, and `psn` is its first PSN: with that, too, its peer can prove itself.
+    pub fn send_from(&mut self, adapter: &AdapterState, num: u32, psn: Psn, now: Instant) {
+        let Some(index) = self.table.index(num) else { return };
+        let Some(entry) = self.table.get_mut(index) else { return };
+        entry.connection.send_from(psn);
+        if let Some(peer) = entry.peer
+            && entry.connection.wants_proof()
+        {
+            // The time limit of the proof starts again, however long the QP was in RTR: nothing has been sent yet.
+            entry.connection.ask(now);
+            self.peers.ask_soon(peer, now);
+        }
+        self.turn(adapter, Turn::SEND);
+    }
+
+    /// Unbinds a QP from its route.
+    pub fn disconnect(&mut self, num: u32) {
+        let Some(index) = self.table.index(num) else { return };
+        self.drop_held(index);
+        self.forget_fault_notification(num);
+        self.release_in_flight(index);
+        if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.peer.take()) {
+            self.peers.unbind(peer, index, clock::now());
+        }
+    }
+}
