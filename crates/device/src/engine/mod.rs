@@ -117,7 +117,7 @@ pub struct Engine {
     /// Completions of this turn.
     done: Done,
     /// The fault notifier, where the profile has packet flood.
-    announcer: Option<Box<FaultNotifier>>,
+    fault_notifier: Option<Box<FaultNotifier>>,
     /// Records packets that the adapter itself loses.
     lost: Lost,
     /// Long payload without ICRC is sent from application memory in place.
@@ -163,7 +163,7 @@ impl Engine {
             empty_receives: 0,
             next_due: 0,
             shown,
-            announcer: quirks::announcer(profile),
+            fault_notifier: quirks::fault_notifier(profile),
             lost: Lost { shown, captured: carrier.records_fates() },
             carrier,
             outbox: Outbox::with_iovecs(OUTBOX_BYTES, OUTBOX_GROUPS, OUTBOX_IOVECS),

@@ -11,7 +11,7 @@ pub(super) fn makes_peers_repeat(profile: &Profile) -> bool {
 }
 
 /// The fault notifier, where the profile has packet flood.
-pub(super) fn announcer(profile: &Profile) -> Option<Box<FaultNotifier>> {
+pub(super) fn fault_notifier(profile: &Profile) -> Option<Box<FaultNotifier>> {
     profile.flood.map(|flood| Box::new(FaultNotifier::new(Some(flood))))
 }
 
@@ -23,31 +23,31 @@ impl Engine {
         now: Instant,
         resolved: &mut Vec<(u32, Side)>,
     ) -> Option<u64> {
-        let mut announcer = self.announcer.take()?;
+        let mut fault_notifier = self.fault_notifier.take()?;
         adapter.take_faulting_requesters(|num| {
             let entry = self.table.index(num).and_then(|index| self.table.get(index));
             if let Some(reads) = entry.and_then(|entry| entry.shared.lock().unnotified_reads()) {
-                announcer.waits(num, reads);
+                fault_notifier.waits(num, reads);
             }
         });
         resolved.retain(|(num, side)| {
             if *side == Side::Requester {
-                announcer.resolved(now, *num);
+                fault_notifier.resolved(now, *num);
             }
             *side != Side::Requester
         });
-        while let Some(num) = announcer.poll(now) {
+        while let Some(num) = fault_notifier.poll(now) {
             resolved.push((num, Side::Requester));
         }
-        let next = announcer.next();
-        self.announcer = Some(announcer);
+        let next = fault_notifier.next();
+        self.fault_notifier = Some(fault_notifier);
         next.map(|next| next.0)
     }
 
     /// A QP was removed or reconnected.
     pub(super) fn forget_fault_notification(&mut self, num: u32) {
-        if let Some(announcer) = &mut self.announcer {
-            announcer.forget(num);
+        if let Some(fault_notifier) = &mut self.fault_notifier {
+            fault_notifier.forget(num);
         }
     }
 
