@@ -30,8 +30,8 @@ impl Adapter {
 
     /// Reads which users have port 4791.
     fn read_port_owners(&self) {
-        let now = clock::now();
+        let began = clock::now();
         let mut owners = PortOwners::read();
-        self.with_engine(|engine| engine.renew_port_owners(self, &mut owners, now));
+        self.with_engine(|engine| engine.renew_port_owners(self, &mut owners, began));
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::engine::peers::foreign::RETRY;
 use crate::engine::{Engine, Turn};
+use crate::os::clock;
 use crate::pace::Errands;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
@@ -96,9 +97,10 @@ impl Engine {
         count
     }
 
-    /// The engine's thread has read the owners of port 4791 after `now`: connections and messages wait for that.
-    pub fn renew_port_owners(&mut self, adapter: &AdapterState, owners: &mut PortOwners, now: Instant) {
-        self.slot.incoming.renew_owners(owners, now);
+    /// The engine's thread has read the owners of port 4791, from `began` on: connections and messages wait for that.
+    pub fn renew_port_owners(&mut self, adapter: &AdapterState, owners: &mut PortOwners, began: Instant) {
+        let now = clock::now();
+        self.slot.incoming.renew_owners(owners, began, now);
         self.accept_holder(adapter, now);
         self.receive_handed_over(adapter, now);
         self.turn(adapter, Turn::SEND);
@@ -179,7 +181,6 @@ mod tests {
     use super::*;
     use crate::adapter::Adapter;
     use crate::engine::peers::foreign::Foreign;
-    use crate::os::clock;
     use crate::slot::Slot;
     use crate::stat::publish;
     use std::io;

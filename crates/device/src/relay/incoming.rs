@@ -1,10 +1,10 @@
 //! The receiving side: a slot's socket, and connections from the process that holds port 4791.
 //!
-//! Any user may connect. A connection of a user that is not believed is closed at once, and does not keep others from
-//! theirs: connections are read in turn.
+//! Any user may connect. A connection of a user that is not believed is closed, and does not keep others from theirs:
+//! while it waits for the decision, later connections of other users are accepted, and connections are read in turn.
 
 use super::sys;
-use crate::os::fork;
+use crate::os::{clock, fork};
 use crate::relay::trust::{PortOwners, Trust};
 use std::io;
 use std::net::IpAddr;
@@ -13,13 +13,15 @@ use weir_transport::Instant;
 
 /// The most connections: of the holder, of the previous holder, and of a process that only pretends to be the holder.
 const LINKS: usize = 4;
+/// The most connections that wait for the decision whether their users are believed.
+const UNDECIDED: usize = 4;
 
 /// The socket of a name, and its connections.
 pub struct Incoming {
     listener: OwnedFd,
     links: Vec<Link>,
-    /// A connection of a user that the process does not know yet whether to believe. Others wait behind it.
-    undecided: Option<Link>,
+    /// Connections of users that the process does not know yet whether to believe, one of each user.
+    undecided: Vec<Link>,
     trust: Trust,
 }
 
@@ -27,6 +29,8 @@ pub struct Incoming {
 pub struct Link {
     socket: OwnedFd,
     user: u32,
+    /// Since when it waits for the decision whether its user is believed.
+    waits: Option<Instant>,
 }
 
 impl AsRawFd for Link {
@@ -59,7 +63,7 @@ impl Incoming {
         Ok(Incoming {
             listener: sys::claim(name)?,
             links: Vec::with_capacity(LINKS),
-            undecided: None,
+            undecided: Vec::with_capacity(UNDECIDED),
             trust: Trust::new(),
         })
     }
@@ -72,33 +76,54 @@ impl Incoming {
     /// Accepts a connection, if there is one of a user that is believed. Error: the process has no descriptor left.
     pub fn accept(&mut self, now: Instant) -> io::Result<Option<Accepted>> {
         for _ in 0..FORGERIES {
-            let Some(Link { socket, user }) = self.take_connection()? else { return Ok(None) };
-            if !self.trust.knows(user, now) {
-                fork::register(&[socket.as_raw_fd()]);
-                self.undecided = Some(Link { socket, user });
-                return Ok(None);
-            }
-            if !self.trust.may_connect(user, now) {
+            let link = match self.take_decided(now) {
+                Some(link) => link,
+                None if self.undecided.len() == UNDECIDED => return Ok(None),
+                None => {
+                    let Some(link) = self.take_new()? else { return Ok(None) };
+                    if !self.trust.knows(link.user, clock::now(), now) {
+                        self.put_off(link);
+                        continue;
+                    }
+                    link
+                }
+            };
+            if !self.trust.may_connect(link.user, now) {
                 continue;
             }
             let ended = (self.links.len() == LINKS).then(|| {
                 // The first was read longest ago.
-                let of_user = self.links.iter().position(|link| link.user == user);
+                let of_user = self.links.iter().position(|other| other.user == link.user);
                 self.links.remove(of_user.unwrap_or(0))
             });
-            let new = socket.as_raw_fd();
-            self.links.push(Link { socket, user });
+            let new = link.as_raw_fd();
+            self.links.push(link);
             return Ok(Some(Accepted { new, ended }));
         }
         Ok(None)
     }
 
-    /// The next connection: the undecided one, or a new one.
-    fn take_connection(&mut self) -> io::Result<Option<Link>> {
-        if let Some(link) = self.undecided.take() {
-            fork::forget(&[link.as_raw_fd()]);
-            return Ok(Some(link));
+    /// A connection waits until the owners of port 4791 are read. It takes the place of an earlier one of its user, so
+    /// that no user keeps others waiting.
+    fn put_off(&mut self, link: Link) {
+        if let Some(at) = self.undecided.iter().position(|other| other.user == link.user) {
+            fork::forget(&[self.undecided.remove(at).as_raw_fd()]);
         }
+        fork::register(&[link.as_raw_fd()]);
+        self.undecided.push(Link { waits: Some(clock::now()), ..link });
+    }
+
+    /// A connection that waited for the owners of port 4791, if it is known by now whether its user is believed.
+    fn take_decided(&mut self, now: Instant) -> Option<Link> {
+        let trust = &mut self.trust;
+        let at = self.undecided.iter().position(|link| trust.knows(link.user, link.waits.unwrap_or(now), now))?;
+        let link = self.undecided.remove(at);
+        fork::forget(&[link.as_raw_fd()]);
+        Some(Link { waits: None, ..link })
+    }
+
+    /// A new connection.
+    fn take_new(&mut self) -> io::Result<Option<Link>> {
         loop {
             let socket = match sys::accept(&self.listener) {
                 Ok(socket) => socket,
@@ -109,7 +134,7 @@ impl Incoming {
                 },
             };
             if let Ok(user) = sys::user(&socket) {
-                return Ok(Some(Link { socket, user }));
+                return Ok(Some(Link { socket, user, waits: None }));
             }
         }
     }
@@ -119,18 +144,21 @@ impl Incoming {
         self.trust.take_wanted()
     }
 
-    /// Takes the owners of port 4791, which were read after `now`. Returns the earlier ones in `owners`.
-    pub fn renew_owners(&mut self, owners: &mut PortOwners, now: Instant) {
-        self.trust.renew(owners, now);
+    /// Takes the owners of port 4791; reading them began at `began` and has ended. Returns the earlier ones in
+    /// `owners`.
+    pub fn renew_owners(&mut self, owners: &mut PortOwners, began: Instant, now: Instant) {
+        self.trust.renew(owners, began, now);
     }
 
     /// Receives a message. The caller must check for each packet in it whether its user is still believed.
     pub fn receive(&mut self, buffer: &mut [u8], now: Instant) -> Received {
         for at in 0..self.links.len() {
-            let link = &self.links[at];
-            if !self.trust.knows(link.user, now) {
+            let link = &mut self.links[at];
+            let since = *link.waits.get_or_insert(now);
+            if !self.trust.knows(link.user, since, now) {
                 continue;
             }
+            link.waits = None;
             match sys::receive(&link.socket, buffer) {
                 // The holder sends no message without a packet, so the connection has ended.
                 Ok(0) => return Received::Ended(self.links.remove(at)),
@@ -163,7 +191,7 @@ impl AsRawFd for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some(link) = &self.undecided {
+        for link in &self.undecided {
             fork::forget(&[link.as_raw_fd()]);
         }
     }
@@ -175,7 +203,6 @@ const FORGERIES: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::clock;
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
     use std::io::IoSlice;
 
@@ -307,7 +334,8 @@ mod tests {
                 assert_eq!(incoming.take_owners_wanted(), user != 0);
                 assert!(user == 0 || !accepted, "it waits until the owners are known");
                 if user != 0 {
-                    incoming.renew_owners(&mut PortOwners::read(), clock::now());
+                    let began = clock::now();
+                    incoming.renew_owners(&mut PortOwners::read(), began, clock::now());
                     accepted = incoming.accept(clock::now()).unwrap().is_some();
                 }
                 accepted && incoming.believes(user, from, clock::now())
@@ -339,18 +367,20 @@ mod tests {
             assert!(flood.len() < 1000, "the number of connections is limited");
             assert!(incoming.accept(clock::now()).unwrap().is_none(), "none of them, and not all in one call");
             let holder = sys::connect(&name).unwrap();
-            let mut look = || {
-                if incoming.take_owners_wanted() {
-                    incoming.renew_owners(&mut PortOwners::read(), clock::now());
-                }
-                incoming.accept(clock::now()).unwrap()
-            };
+            // The owners are not read meanwhile: the flood's connections wait for that, and the holder's does not.
+            let mut look = || incoming.accept(clock::now()).unwrap();
             let looks = (0..flood.len()).take_while(|_| look().is_none()).count();
             assert!(looks <= flood.len() / FORGERIES, "{looks}");
             sys::send(&holder, b"message").unwrap();
             assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7));
-            let refused = sys::send(&flood[0], b"message").unwrap_err();
-            assert_eq!(refused.kind(), io::ErrorKind::BrokenPipe);
+            assert!(incoming.take_owners_wanted());
+            assert_eq!(incoming.undecided.len(), 1, "a connection takes the place of its user's earlier one");
+            let began = clock::now();
+            incoming.renew_owners(&mut PortOwners::read(), began, clock::now());
+            assert!(incoming.accept(clock::now()).unwrap().is_none());
+            for refused in &flood {
+                assert_eq!(sys::send(refused, b"message").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+            }
         };
         std::thread::spawn(test).join().unwrap();
     }

@@ -15,8 +15,8 @@ use weir_wire::ROCE_PORT;
 pub struct Trust {
     own: u32,
     owners: PortOwners,
-    /// When the owners were read.
-    read: Option<Instant>,
+    /// When the last reading of the owners began and ended.
+    read: Option<(Instant, Instant)>,
     /// The owners must be read.
     wanted: bool,
     reported: Option<Instant>,
@@ -48,14 +48,18 @@ impl Trust {
         Trust { own, owners: PortOwners::default(), read: None, wanted: false, reported: None }
     }
 
-    /// Whether it is known now what to believe of a user. If it is not, the owners of the port must be read.
-    pub fn knows(&mut self, user: u32, now: Instant) -> bool {
+    /// Whether it is known now what to believe of a user, because of a connection or message that waits since `since`.
+    /// If it is not, the owners of the port must be read. A reading that began after `since` decides however long it
+    /// took: on a busy machine, a reading may take longer than its result is valid.
+    pub fn knows(&mut self, user: u32, since: Instant, now: Instant) -> bool {
         if self.is_own_or_root(user) {
             return true;
         }
-        let found = self.owners.v4.contains(&user) || self.owners.v6.contains(&user);
-        let holds = if found { VALID_FOR } else { REREAD_AFTER };
-        let knows = self.read.is_some_and(|read| now - read < holds);
+        let found = self.has_port(user, false) || self.has_port(user, true);
+        let knows = self.read.is_some_and(|(began, ended)| {
+            let valid = if found { now - ended < VALID_FOR } else { now - began < REREAD_AFTER };
+            valid || began >= since
+        });
         self.wanted |= !knows;
         knows
     }
@@ -65,10 +69,10 @@ impl Trust {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Takes the owners, which were read after `now`. Returns the earlier ones in `owners`.
-    pub fn renew(&mut self, owners: &mut PortOwners, now: Instant) {
+    /// Takes the owners; reading them began at `began` and has ended. Returns the earlier owners in `owners`.
+    pub fn renew(&mut self, owners: &mut PortOwners, began: Instant, now: Instant) {
         std::mem::swap(&mut self.owners, owners);
-        self.read = Some(now);
+        self.read = Some((began, now));
     }
 
     /// Whether a process of a user may connect at all. Only for users for which that is [known](Self::knows).
@@ -132,6 +136,46 @@ fn owners(table: &str, port: u16) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const USER: u32 = 12_345;
+
+    fn of_another_user() -> Trust {
+        Trust { own: USER + 1, ..Trust::new() }
+    }
+
+    fn at(milliseconds: u64) -> Instant {
+        Instant(milliseconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_slow_reading_decides_what_waited_before_it_began() {
+        for owners in [Vec::new(), vec![USER]] {
+            let (mut trust, may) = (of_another_user(), !owners.is_empty());
+            assert!(!trust.knows(USER, at(1), at(1)));
+            assert!(trust.take_wanted() && !trust.take_wanted());
+            trust.renew(&mut PortOwners { v4: owners, v6: Vec::new() }, at(2), at(9_000));
+            assert!(trust.knows(USER, at(1), at(9_001)), "a connection from before the reading");
+            assert_eq!(trust.may_connect(USER, at(9_001)), may);
+            // That the user lacks the port is no evidence for a connection that came during the reading: the user may
+            // have got the port meanwhile.
+            assert_eq!(trust.knows(USER, at(3), at(9_001)), may, "a connection from after its begin");
+            assert_eq!(trust.take_wanted(), !may);
+        }
+    }
+
+    #[test]
+    fn what_was_read_is_valid_for_a_while() {
+        for (owners, valid) in [(Vec::new(), REREAD_AFTER), (vec![USER], VALID_FOR)] {
+            let mut trust = of_another_user();
+            trust.renew(&mut PortOwners { v4: Vec::new(), v6: owners }, at(1), at(1));
+            let end = at(1) + valid;
+            let before = Instant(end.0 - 1);
+            assert!(trust.knows(USER, before, before) && !trust.take_wanted());
+            assert!(!trust.knows(USER, end, end) && trust.take_wanted());
+        }
+        let mut trust = of_another_user();
+        assert!(trust.knows(0, at(1), at(1)) && trust.knows(USER + 1, at(1), at(1)), "root and the own user");
+    }
 
     #[test]
     fn owners_of_a_port() {
