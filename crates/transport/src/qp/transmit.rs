@@ -65,11 +65,7 @@ impl Qp {
             return self.send_unreliable(now, host, egress);
         }
         loop {
-            let polled = if self.requester.is_dammed(now) {
-                self.requester.poll_dammed(now, limits, &self.config, &self.send_queue, host, egress)
-            } else {
-                self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress)
-            };
+            let polled = self.requester.poll(now, limits, &self.config, &self.send_queue, host, egress);
             let retired = self.requester.retire_local(&mut self.send_queue, &self.config, host);
             match polled {
                 Ok((progress, sent)) => {

@@ -12,27 +12,100 @@
 //! Hypothesis: when the pending period ends, the adapter takes up the requests posted during it together with the
 //! retransmission, and counts packets as sent that never leave. Requests that `max_rd_atomic` or a fence keeps out of
 //! that burst are taken up later and are not lost: 8192 READs on one QP succeed (T fig 5.7).
+//!
+//! The requester has a [`Damming`] and consults it at three points. `Requester::go_back_after`: a pending period
+//! begins. `Requester::go_back`: any other retransmission ends the damming. `Requester::poll`: the period is over, and
+//! `poll_dammed` sends the burst.
 
-use crate::{Egress, Outgoing, Refused};
+use crate::config::Config;
+use crate::limits::{InFlight, Limits, Progress};
+use crate::requester::{Failure, Requester};
+use crate::send_queue::SendQueue;
+use crate::{Egress, Host, Instant, Outgoing, QpState, Refused};
+
+/// The damming of one requester: none, or work requests that are lost when the pending period ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Damming(Option<Dam>);
 
 /// The work requests that were posted during a pending period: their first packets will be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dam {
+#[derive(Clone, Copy, Debug)]
+struct Dam {
     /// Index of the first of them.
-    pub from: u32,
+    from: u32,
     /// The index after the last of them, set when the period is over.
-    pub to: Option<u32>,
-}
-
-impl Dam {
-    /// A pending period begins: `from` is the index of the next work request that is posted.
-    pub fn begin(from: u32) -> Dam {
-        Dam { from, to: None }
-    }
+    to: Option<u32>,
 }
 
 /// An egress that loses every packet.
-pub(crate) struct Lost<'e, E>(pub &'e mut E);
+struct Lost<'e, E>(&'e mut E);
+
+impl Damming {
+    /// A pending period begins; the send queue ends at `tail`. Has no effect if the profile does not have the flaw.
+    #[cold]
+    pub fn begin(&mut self, tail: u32, config: &Config) {
+        if config.profile.damming {
+            self.0 = Some(Dam { from: tail, to: None });
+        }
+    }
+
+    /// Whether a pending period has ended, and the requester must poll by `poll_dammed`. `pending` is the time at
+    /// which the current pending period ends.
+    #[inline(always)]
+    pub fn applies(&self, pending: Option<Instant>, now: Instant) -> bool {
+        self.0.is_some() && pending.is_none_or(|end| end <= now)
+    }
+}
+
+impl Requester {
+    /// Sends as `poll` does, but loses the work requests that were posted during the pending period.
+    #[cold]
+    #[inline(never)]
+    pub fn poll_dammed<H: Host, E: Egress>(
+        &mut self,
+        now: Instant,
+        limits: Limits,
+        config: &Config,
+        queue: &SendQueue,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Result<(Progress, u32), Failure> {
+        let before = self.in_flight();
+        let mut count = 0;
+        // In SQD, work requests posted meanwhile are not begun (IBTA 10.3.1.6), so none of them is in the burst.
+        if let Some(Dam { from, to }) = self.damming.0
+            && config.state != QpState::Sqd
+        {
+            let to = to.unwrap_or(queue.tail());
+            let mut progress;
+            (progress, count) = self.poll_until(from, now, limits, config, queue, host, egress)?;
+            self.damming.0 = Some(Dam { from, to: Some(to) });
+            if progress == Progress::Idle && self.next_wr() == from {
+                let left = left(limits, before, self.in_flight());
+                let lost;
+                (progress, lost) = self.poll_until(to, now, left, config, queue, host, &mut Lost(egress))?;
+                count += lost;
+                self.damming.0 = Some(Dam { from: self.next_wr(), to: Some(to) });
+            }
+            if progress != Progress::Idle {
+                return Ok((progress, count));
+            }
+        }
+        // Work requests that did not fit into this burst, or were posted later, are sent normally.
+        self.damming = Damming::default();
+        let left = left(limits, before, self.in_flight());
+        let end = self.end(queue, config);
+        let (progress, more) = self.poll_until(end, now, left, config, queue, host, egress)?;
+        Ok((progress, count + more))
+    }
+}
+
+/// The rest of the limits, which applied when `before` was in flight.
+fn left(limits: Limits, before: InFlight, now: InFlight) -> Limits {
+    Limits {
+        request_bytes: limits.request_bytes.saturating_add(before.request_bytes).saturating_sub(now.request_bytes),
+        read_bytes: limits.read_bytes.saturating_add(before.read_bytes).saturating_sub(now.read_bytes),
+    }
+}
 
 impl<E: Egress> Egress for Lost<'_, E> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {

@@ -7,9 +7,9 @@
 //! | flaw | where |
 //! | --- | --- |
 //! | random timeouts and waits | `chance` |
-//! | packet damming | `damming` |
-//! | packet flood | `flood` |
-//! | a limit to outstanding READs across QPs | `outstanding` |
+//! | packet damming | `damming`; `requester::retry`: `go_back`, `go_back_after`, `requester::poll`: `poll` |
+//! | packet flood | `flood`; `requester::page_fault`: `unnotified_reads`, `completer`: `scatter` |
+//! | a limit to outstanding READs across QPs | `outstanding`; `requester::read_credits` |
 //! | RNR NAKs that leave late (T fig 4.2 to 4.4) | `responder::ack`: `Owed::Later` |
 //! | duplicate READs get a late response (T fig 4.2, 5.3) | `responder`: `delay_response` |
 //! | dropped responses, READs retransmitted at intervals (T 4.2) | `requester::page_fault`, `completer`: `touch` |
@@ -22,6 +22,6 @@ mod outstanding;
 pub use chance::Chance;
 #[cfg(feature = "testing")]
 pub(crate) use chance::split_mix;
-pub(crate) use damming::{Dam, Lost};
+pub(crate) use damming::Damming;
 pub use flood::FaultNotifier;
 pub use outstanding::Outstanding;

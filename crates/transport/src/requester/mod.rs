@@ -5,7 +5,6 @@
 
 mod acknowledge;
 mod credits;
-mod dammed;
 mod local;
 mod page_fault;
 mod poll;
@@ -17,7 +16,7 @@ mod unreliable;
 
 use crate::config::Config;
 use crate::limits::InFlight;
-use crate::quirk::{Chance, Dam};
+use crate::quirk::{Chance, Damming};
 use crate::{Instant, Side, Status};
 use credits::Credits;
 use page_fault::Hold;
@@ -98,8 +97,8 @@ pub(crate) struct Requester {
     rnr_deadline: Option<Instant>,
     /// READs that were outstanding when a response was dropped for a missing page, until the page is reported present.
     unnotified: Option<NonZeroU32>,
-    /// The work requests posted during a pending period.
-    dam: Option<Dam>,
+    /// The work requests that packet damming will lose.
+    pub damming: Damming,
     read_credits: ReadCredits,
 }
 
@@ -142,12 +141,16 @@ impl Requester {
         self.hold = Hold::No;
         self.ack_deadline = None;
         self.rnr_deadline = None;
-        self.dam = None;
         self.state = RequesterState::Halted;
     }
 
     pub fn retransmissions(&self) -> Retransmissions {
         self.retransmissions
+    }
+
+    /// Number of the work request to send next.
+    pub fn next_wr(&self) -> u32 {
+        self.next.wr
     }
 
     pub fn in_flight(&self) -> InFlight {

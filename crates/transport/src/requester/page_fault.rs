@@ -100,10 +100,7 @@ impl Requester {
         if self.rnr_deadline.is_some() {
             return;
         }
-        self.restart_retries(config);
-        self.go_back();
-        self.begin_damming_period(tail, config);
-        self.rnr_deadline = Some(now + time);
+        self.go_back_after(now, time, tail, config);
         self.state = RequesterState::PageFault;
     }
 

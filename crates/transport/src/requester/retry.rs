@@ -4,6 +4,7 @@ use super::page_fault::Hold;
 use super::{Failure, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
+use crate::quirk::Damming;
 use crate::{Instant, Status};
 use std::time::Duration;
 use weir_wire::RnrTimer;
@@ -45,8 +46,17 @@ impl Requester {
         self.ack_deadline = None;
         self.hold = Hold::No;
         self.forget_probe();
-        self.dam = None;
+        self.damming = Damming::default();
         self.repeating = Some(self.una.seq);
+    }
+
+    /// A pending period: the peer responded, but its response cannot be used. Goes back, and sends again after `wait`.
+    /// The send queue ends at `tail`.
+    pub(super) fn go_back_after(&mut self, now: Instant, wait: Duration, tail: u32, config: &Config) {
+        self.restart_retries(config);
+        self.go_back();
+        self.damming.begin(tail, config);
+        self.rnr_deadline = Some(now + wait);
     }
 
     /// The ACK timeout of the oldest request expired. The QP fails after `retry_cnt` + 1 expirations in a row
@@ -115,11 +125,8 @@ impl Requester {
                 left.ok_or(Failure { status: Status::RnrRetryExceeded, vendor: vendor::RNR_NAK })?;
         }
         self.retransmissions.rnr_naks = self.retransmissions.rnr_naks.wrapping_add(1);
-        self.restart_retries(config);
-        self.go_back();
-        self.begin_damming_period(tail, config);
         let factor = config.profile.rnr_wait.factor.at(self.chance.share());
-        self.rnr_deadline = Some(now + timer.delay().mul_f64(factor));
+        self.go_back_after(now, timer.delay().mul_f64(factor), tail, config);
         self.state = RequesterState::WaitReceiver;
         Ok(())
     }
