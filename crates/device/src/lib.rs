@@ -7,6 +7,7 @@
 mod adapter;
 mod config;
 mod engine;
+mod events;
 mod features;
 mod limits;
 mod memory;
@@ -22,6 +23,7 @@ mod sync;
 pub mod userfault;
 
 pub use adapter::ending;
+pub use events::{AsyncEvent, PortEvent};
 pub use features::{Feature, features};
 pub use limits::DeviceLimits;
 pub use memory::window::WindowType;
@@ -50,30 +52,4 @@ pub use paging::Advice;
 pub mod signals {
     pub use crate::os::handlers::change;
     pub use crate::os::mask::{changes, watch};
-}
-
-/// An asynchronous event and the cookie of what it concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AsyncEvent {
-    /// An event of a QP.
-    Qp { cookie: u64, event: weir_transport::QpEvent },
-    /// A CQ has overflowed.
-    CqError { cookie: u64 },
-    /// An SRQ has fewer work requests than its limit.
-    SrqLimit { cookie: u64 },
-    /// An event of the port.
-    Port(PortEvent),
-    /// The interface behind the device is gone, or the adapter has failed because of a bug in Weir.
-    DeviceFatal,
-}
-
-/// How the port changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortEvent {
-    /// The interface is up and has an address.
-    Active,
-    /// The interface is down or has no address.
-    Error,
-    /// The GID table changed.
-    GidChange,
 }

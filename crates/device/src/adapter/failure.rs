@@ -9,9 +9,9 @@
 //! released. A panic elsewhere marks the adapter as failed ([`Adapter::mark_failed`]): it fails in the current or next
 //! turn.
 
-use crate::AsyncEvent;
 use crate::adapter::{Adapter, registry};
 use crate::engine::Engine;
+use crate::events::AsyncEvent;
 use crate::os::inside::inside;
 use crate::os::panics::{Failed, catch_panic};
 use std::panic::{AssertUnwindSafe, catch_unwind};

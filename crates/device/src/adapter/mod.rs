@@ -8,13 +8,14 @@ pub mod ending;
 mod errands;
 mod failure;
 mod faults;
+pub(crate) mod fork;
 mod open;
 mod registry;
 mod thread;
 
 use crate::engine::{Engine, Turn};
 use crate::os::clock;
-use crate::os::fork::DescriptorGuard;
+use crate::os::descriptors::DescriptorGuard;
 use crate::os::inside::is_inside;
 use crate::os::panics::Failed;
 use crate::os::process::Owned;

@@ -1,12 +1,13 @@
 //! Opening and closing an adapter.
 
+use crate::adapter::fork;
 use crate::adapter::registry::OPEN;
 use crate::adapter::{Adapter, ending, failure, thread};
 use crate::config::{Config, Userfaultfd};
 use crate::engine::{Engine, Turn};
 use crate::limits::LIMITS;
 use crate::memory::{copy, populate};
-use crate::os::fork::{self, DescriptorGuard};
+use crate::os::descriptors::{self, DescriptorGuard};
 use crate::os::inside::is_inside;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::netlink::Netlink;
@@ -52,7 +53,7 @@ impl Adapter {
         };
         let adapter = Arc::new(Self::start(device, netlink, profile)?);
         thread::start(&adapter)?;
-        fork::register(&adapter.descriptors());
+        descriptors::register(&adapter.descriptors());
         ending::begin();
         open.push(Arc::downgrade(&adapter));
         Ok(adapter)
@@ -98,7 +99,7 @@ impl Drop for Adapter {
             if let Some(resolver) = self.resolver.get() {
                 resolver.end();
             }
-            fork::forget(&self.descriptors());
+            descriptors::forget(&self.descriptors());
             self.shown.state.set(sheet::state::CLOSED);
             self.pace.end();
         }

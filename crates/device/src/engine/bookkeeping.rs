@@ -3,7 +3,7 @@
 use super::{Engine, endings, entry_peer};
 use crate::engine::peers::Peers;
 use crate::engine::peers::connection::Link;
-use crate::engine::peers::peer::PeerId;
+use crate::engine::peers::identity::PeerId;
 use crate::engine::waiting::{WaitList, WaitReason};
 use crate::os::clock;
 use std::sync::atomic::Ordering;

@@ -2,8 +2,9 @@
 
 use crate::engine::host::QpHost;
 use crate::engine::peers::Peers;
+use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::parked::{DATAGRAMS, Parked};
-use crate::engine::peers::peer::{PeerId, State};
+use crate::engine::peers::peer::State;
 use crate::engine::staging::{Lost, Staging};
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};

@@ -1,7 +1,7 @@
 //! A QP's access to the adapter: memory within its protection domain, its CQs, its events.
 
-use crate::AsyncEvent;
 use crate::engine::done::Done;
+use crate::events::AsyncEvent;
 use crate::memory::access::{Extent, Memory, extents};
 use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;

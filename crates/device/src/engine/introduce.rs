@@ -7,7 +7,7 @@
 use crate::engine::peers::connection::{Connection, Link};
 use crate::engine::peers::hello::{Hello, MAX_LEN, MAX_PROOFS};
 use crate::engine::peers::hellos::Note;
-use crate::engine::peers::peer::PeerId;
+use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::proof::{PROOF_LEN, Proof};
 use crate::engine::{Engine, OUTBOX_GROUPS};
 use crate::shared::route::{Route, needs_scope};

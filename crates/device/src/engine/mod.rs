@@ -42,8 +42,8 @@ use done::Done;
 use groups::Groups;
 use peers::Peers;
 use peers::foreign::Foreign;
+use peers::identity::PeerId;
 use peers::parked::Parked;
-use peers::peer::PeerId;
 use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -51,7 +51,7 @@ use table::Table;
 use timers::Timers;
 use waiting::WaitList;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{FaultNotifier, Profile, Side};
+use weir_transport::{FaultNotifier, Profile, ResponderFaults, Side};
 
 /// What a turn does besides doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,8 @@ impl Engine {
         };
         let secret = Secret::new().map_err(|_| Errno(libc::EAGAIN))?;
         let mut peers = Peers::new(secret, own, ports.receive_buffer())?;
-        if quirks::makes_peers_repeat(profile) {
+        // Page faults may make peers repeat all that they have under way.
+        if profile.page_faults.responder != ResponderFaults::Wait {
             peers.widen();
         }
         let carrier = carrier::wrap(ports, device, config)?;
@@ -163,7 +164,7 @@ impl Engine {
             empty_receives: 0,
             next_due: 0,
             shown,
-            fault_notifier: quirks::fault_notifier(profile),
+            fault_notifier: profile.flood.map(|flood| Box::new(FaultNotifier::new(Some(flood)))),
             lost: Lost { shown, captured: carrier.records_fates() },
             carrier,
             outbox: Outbox::with_iovecs(OUTBOX_BYTES, OUTBOX_GROUPS, OUTBOX_IOVECS),

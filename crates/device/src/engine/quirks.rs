@@ -3,17 +3,7 @@
 
 use crate::engine::Engine;
 use crate::shared::state::AdapterState;
-use weir_transport::{FaultNotifier, Instant, Profile, ResponderFaults, Side};
-
-/// Whether page faults may make peers repeat all that they have under way.
-pub(super) fn makes_peers_repeat(profile: &Profile) -> bool {
-    profile.page_faults.responder != ResponderFaults::Wait
-}
-
-/// The fault notifier, where the profile has packet flood.
-pub(super) fn fault_notifier(profile: &Profile) -> Option<Box<FaultNotifier>> {
-    profile.flood.map(|flood| Box::new(FaultNotifier::new(Some(flood))))
-}
+use weir_transport::{Instant, Side};
 
 impl Engine {
     /// Leaves in `resolved` the sides that are notified now: requesters may be notified later. When to look again.

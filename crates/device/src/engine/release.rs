@@ -1,7 +1,8 @@
 //! The release of parked datagrams: their peer has answered a hello, or counts as foreign.
 
+use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::parked::Parked;
-use crate::engine::peers::peer::{PeerId, State};
+use crate::engine::peers::peer::State;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use std::net::IpAddr;
 use weir_link::{Group, Outbox};

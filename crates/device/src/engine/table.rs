@@ -3,8 +3,8 @@
 use crate::Errno;
 use crate::engine::order::{Keys, NUMBERS, Order};
 use crate::engine::peers::connection::Connection;
-use crate::engine::peers::peer::PeerId;
-use crate::engine::waiting::Waiting;
+use crate::engine::peers::identity::PeerId;
+use crate::engine::waiting::{Links, Waiting};
 use crate::limits::LIMITS;
 use crate::paging::held::Held;
 use crate::shared::qp::QpShared;
@@ -170,6 +170,12 @@ impl Table {
             self.count -= 1;
             self.retired_count -= usize::from(entry.retired.is_some());
         }
+    }
+}
+
+impl Links for Table {
+    fn link(&mut self, index: u16) -> Option<&mut Option<Waiting>> {
+        self.get_mut(index).map(|entry| &mut entry.waiting)
     }
 }
 

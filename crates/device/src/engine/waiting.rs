@@ -1,8 +1,7 @@
 //! QPs that wait for a peer, or for room for a new peer. The links of these lists are in the QPs' entries, so that a
 //! list takes no memory, however many QPs wait: a QP is in one list at most.
 
-use crate::engine::peers::peer::PeerId;
-use crate::engine::table::Table;
+use crate::engine::peers::identity::PeerId;
 
 /// QPs in the order in which they began to wait.
 #[derive(Debug, Default)]
@@ -28,6 +27,12 @@ pub struct Waiting {
     next: Option<u16>,
 }
 
+/// Where the links of the lists are.
+pub trait Links {
+    /// A QP's membership in a list; `None` if there is no such QP.
+    fn link(&mut self, index: u16) -> Option<&mut Option<Waiting>>;
+}
+
 impl WaitList {
     /// Whether no QP waits.
     pub fn is_empty(&self) -> bool {
@@ -35,31 +40,31 @@ impl WaitList {
     }
 
     /// Appends a QP that is in no list.
-    pub fn push(&mut self, table: &mut Table, index: u16, reason: WaitReason) {
-        let Some(entry) = table.get_mut(index) else { return };
-        entry.waiting = Some(Waiting { reason, next: None });
+    pub fn push(&mut self, links: &mut impl Links, index: u16, reason: WaitReason) {
+        let Some(link) = links.link(index) else { return };
+        *link = Some(Waiting { reason, next: None });
         let Some((first, last)) = self.ends.replace((index, index)) else { return };
         self.ends = Some((first, index));
-        if let Some(waiting) = table.get_mut(last).and_then(|entry| entry.waiting.as_mut()) {
+        if let Some(waiting) = links.link(last).and_then(Option::as_mut) {
             waiting.next = Some(index);
         }
     }
 
     /// Removes the first QP.
-    pub fn pop(&mut self, table: &mut Table) -> Option<u16> {
+    pub fn pop(&mut self, links: &mut impl Links) -> Option<u16> {
         let (first, last) = self.ends.take()?;
-        let waiting = table.get_mut(first).and_then(|entry| entry.waiting.take());
+        let waiting = links.link(first).and_then(Option::take);
         self.ends = waiting.and_then(|waiting| waiting.next).map(|next| (next, last));
         Some(first)
     }
 
     /// Removes a QP, wherever in the list it is.
-    pub fn remove(&mut self, table: &mut Table, index: u16) {
-        let reason = table.get(index).and_then(|entry| entry.waiting).map(|waiting| waiting.reason);
+    pub fn remove(&mut self, links: &mut impl Links, index: u16) {
+        let reason = links.link(index).and_then(|link| *link).map(|waiting| waiting.reason);
         let mut all = std::mem::take(self);
-        while let Some(other) = all.pop(table) {
+        while let Some(other) = all.pop(links) {
             if let Some(reason) = reason.filter(|_| other != index) {
-                self.push(table, other, reason);
+                self.push(links, other, reason);
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Opened devices.
 
+use crate::Errno;
 use crate::adapter::Adapter;
+use crate::events::AsyncEvent;
 use crate::limits::{DeviceLimits, LIMITS};
 use crate::objects::channel::CompChannel;
 use crate::os::clock;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::netlink::Netlink;
 use crate::os::notify::Notify;
-use crate::{AsyncEvent, Errno};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;

@@ -11,4 +11,5 @@ pub mod mw;
 pub mod pd;
 pub mod qp;
 pub mod srq;
+mod xrc_target;
 pub mod xrcd;

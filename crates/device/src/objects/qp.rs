@@ -1,16 +1,17 @@
 //! Queue pairs of the verbs: creation, posting, modification, destruction.
 
+use crate::Errno;
 use crate::engine::host::QpHost;
+use crate::events::AsyncEvent;
 use crate::limits::LIMITS;
 use crate::memory::keys::Cached;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::srq::Srq;
-use crate::objects::xrcd::Xrcd;
+use crate::objects::xrcd::{TargetQp, Xrcd};
 use crate::os::clock;
 use crate::os::interfaces::HEADERS;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
-use crate::{AsyncEvent, Errno};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -142,7 +143,10 @@ impl Qp {
         match &qp.receives {
             Receives::Own => {}
             Receives::Shared(srq) => srq.attach(),
-            Receives::Domain(xrcd) => xrcd.enter(&qp),
+            Receives::Domain(xrcd) => {
+                let target: Arc<TargetQp> = qp.clone();
+                xrcd.enter(qp.num(), Arc::downgrade(&target));
+            }
         }
         Ok(qp)
     }

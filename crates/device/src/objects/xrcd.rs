@@ -4,12 +4,14 @@ use crate::Errno;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
-use crate::objects::qp::{Qp, QpCreate, Receives};
 use crate::shared::srq::{Domain, SrqShared};
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use weir_transport::{QpCaps, Service};
+
+/// A target QP; the domain does not look into it.
+pub(crate) type TargetQp = dyn Any + Send + Sync;
 
 /// An XRC domain: the peers of its target QPs may name its SRQs.
 pub struct Xrcd {
@@ -17,7 +19,7 @@ pub struct Xrcd {
     pub(crate) cq: Arc<Cq>,
     pub(crate) domain: Arc<Domain>,
     /// Its target QPs by number.
-    targets: Mutex<HashMap<u32, Weak<Qp>>>,
+    targets: Mutex<HashMap<u32, Weak<TargetQp>>>,
     users: AtomicU32,
 }
 
@@ -28,28 +30,20 @@ impl Xrcd {
         Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), targets: Mutex::default(), users: AtomicU32::new(0) }))
     }
 
-    /// Creates a target QP in the domain: the QP has no protection domain and no CQ of its own.
-    pub fn create_target(self: &Arc<Self>, cookie: u64) -> Result<Arc<Qp>, Errno> {
-        let caps = QpCaps { max_send_sge: 1, ..QpCaps::default() };
-        let create = QpCreate { service: Service::Xrc, caps, sq_sig_all: false, cookie };
-        self.pd.create_qp_with(&create, &self.cq, &self.cq, Receives::Domain(self.clone()))
-    }
-
     /// Whether SRQs or QPs use the domain.
     pub fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }
 
-    /// The target QP of this number. EINVAL if there is none.
-    pub fn target(&self, qp_num: u32) -> Result<Arc<Qp>, Errno> {
-        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.get(&qp_num).and_then(Weak::upgrade).ok_or(Errno(libc::EINVAL))
+    /// The target QP of this number, if there is one.
+    pub(crate) fn find(&self, qp_num: u32) -> Option<Arc<TargetQp>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&qp_num)?.upgrade()
     }
 
-    pub(crate) fn enter(&self, qp: &Arc<Qp>) {
+    pub(crate) fn enter(&self, qp_num: u32, qp: Weak<TargetQp>) {
         self.users.fetch_add(1, Ordering::AcqRel);
         let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.insert(qp.num(), Arc::downgrade(qp));
+        targets.insert(qp_num, qp);
     }
 
     pub(crate) fn leave(&self, qp_num: u32) {

@@ -2,8 +2,8 @@
 
 pub mod cancel;
 pub mod clock;
+pub mod descriptors;
 pub mod errno;
-pub mod fork;
 pub mod handlers;
 pub mod headroom;
 pub mod inside;

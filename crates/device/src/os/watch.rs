@@ -2,10 +2,11 @@
 //!
 //! Queries use a descriptor that stays open. If the kernel does not respond, the last known state is used.
 
+use crate::Errno;
+use crate::events::{AsyncEvent, PortEvent};
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::netlink::Netlink;
 use crate::os::notify::Notify;
-use crate::{AsyncEvent, Errno, PortEvent};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};

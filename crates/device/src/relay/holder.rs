@@ -3,7 +3,7 @@
 use super::message;
 use super::stock::{Queue, Stock};
 use super::sys;
-use crate::os::fork;
+use crate::os::descriptors;
 use crate::slot;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -59,7 +59,7 @@ impl Socket {
     /// Connects to a slot; returns the user of the process that has the slot, too.
     fn connect(slot: u16) -> io::Result<(Socket, u32)> {
         let socket = sys::connect(&slot::name(slot))?;
-        fork::register(&[socket.as_raw_fd()]);
+        descriptors::register(&[socket.as_raw_fd()]);
         let socket = Socket(socket);
         let user = sys::user(&socket.0)?;
         Ok((socket, user))
@@ -68,7 +68,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        fork::forget(&[self.0.as_raw_fd()]);
+        descriptors::forget(&[self.0.as_raw_fd()]);
     }
 }
 

@@ -4,7 +4,7 @@
 //! while it waits for the decision, later connections of other users are accepted, and connections are read in turn.
 
 use super::sys;
-use crate::os::{clock, fork};
+use crate::os::{clock, descriptors};
 use crate::relay::trust::{PortOwners, Trust};
 use std::io;
 use std::net::IpAddr;
@@ -107,9 +107,9 @@ impl Incoming {
     /// that no user keeps others waiting.
     fn put_off(&mut self, link: Link) {
         if let Some(at) = self.undecided.iter().position(|other| other.user == link.user) {
-            fork::forget(&[self.undecided.remove(at).as_raw_fd()]);
+            descriptors::forget(&[self.undecided.remove(at).as_raw_fd()]);
         }
-        fork::register(&[link.as_raw_fd()]);
+        descriptors::register(&[link.as_raw_fd()]);
         self.undecided.push(Link { waits: Some(clock::now()), ..link });
     }
 
@@ -118,7 +118,7 @@ impl Incoming {
         let trust = &mut self.trust;
         let at = self.undecided.iter().position(|link| trust.knows(link.user, link.waits.unwrap_or(now), now))?;
         let link = self.undecided.remove(at);
-        fork::forget(&[link.as_raw_fd()]);
+        descriptors::forget(&[link.as_raw_fd()]);
         Some(Link { waits: None, ..link })
     }
 
@@ -192,7 +192,7 @@ impl AsRawFd for Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         for link in &self.undecided {
-            fork::forget(&[link.as_raw_fd()]);
+            descriptors::forget(&[link.as_raw_fd()]);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The ring of a CQ: completions enter it, polls take them, and it raises the events that the program asked for.
 
+use crate::Errno;
+use crate::events::AsyncEvent;
 use crate::objects::channel::CompChannel;
 use crate::os::clock;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::os::room::Grow;
 use crate::shared::moderation::{Moderated, Moderation, Verdict};
-use crate::{AsyncEvent, Errno};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};

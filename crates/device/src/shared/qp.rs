@@ -1,6 +1,6 @@
 //! A QP as the engine sees it: its protocol, its CQs, its source of receives, its doorbell.
 
-use crate::AsyncEvent;
+use crate::events::AsyncEvent;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::paging::QpFaults;

@@ -1,10 +1,11 @@
 //! The ring of an SRQ, and the SRQs of an XRC domain.
 
+use crate::Errno;
+use crate::events::AsyncEvent;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::os::room::{Grow, with_room};
 use crate::shared::cq::CqShared;
-use crate::{AsyncEvent, Errno};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

@@ -4,7 +4,7 @@ use crate::Errno;
 use crate::config::Config;
 use crate::memory::device_memory::Budget;
 use crate::memory::keys::Regions;
-use crate::os::fork;
+use crate::os::descriptors;
 use crate::os::interfaces::DeviceInfo;
 use crate::os::process::{Owned, OwnerProcess};
 use crate::os::watch::Watch;
@@ -104,14 +104,14 @@ impl AdapterState {
     /// Adds sockets that a forked child must close too.
     pub fn add_sockets(&self, sockets: &[RawFd]) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).extend(sockets);
-        fork::register(sockets);
+        descriptors::register(sockets);
     }
 
     /// Removes a socket that is about to be closed.
     pub fn forget_socket(&self, socket: RawFd) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != socket);
         self.pace.forget(socket);
-        fork::forget(&[socket]);
+        descriptors::forget(&[socket]);
     }
 
     /// EIO if the adapter has failed, and in a forked child, which must not use its parent's adapter.

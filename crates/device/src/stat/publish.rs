@@ -4,7 +4,7 @@
 
 use crate::Errno;
 use crate::os::cancel::Uncancelled;
-use crate::os::fork;
+use crate::os::descriptors;
 use crate::os::panics::catch_panic;
 use crate::os::per_process::{OnceInherited, PerProcess};
 use crate::os::process;
@@ -194,7 +194,7 @@ fn make(run: &Path) -> io::Result<(&'static Sheet, PathBuf)> {
         fill_header(sheet);
         let folder = rename_folder(&making, run, pid)?;
         // The lock is held until the process ends; a forked child closes the descriptor.
-        fork::register(&[file.as_raw_fd()]);
+        descriptors::register(&[file.as_raw_fd()]);
         let _ = file.into_raw_fd();
         Ok((sheet, folder))
     })();

@@ -14,7 +14,7 @@ pub use process::{regions_are_ours, release, yield_to_program};
 pub use sys::{Opened, UFFDIO_REGISTER};
 
 use crate::Errno;
-use crate::os::fork;
+use crate::os::descriptors;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,9 +48,9 @@ impl UnmapEvents {
     pub fn start(listener: &'static dyn Listener) -> Result<UnmapEvents, Errno> {
         let (userfault, opened) = Userfaultfd::open()?;
         let userfault = Arc::new(userfault);
-        fork::register(&[userfault.raw()]);
+        descriptors::register(&[userfault.raw()]);
         if let Err(error) = monitor::start(userfault.clone(), listener) {
-            fork::forget(&[userfault.raw()]);
+            descriptors::forget(&[userfault.raw()]);
             return Err(error);
         }
         let program_ranges = Mutex::new(ProgramRanges { ranges: [(0, 0); 32], count: 0 });

@@ -5,10 +5,11 @@
 
 use crate::engine::peers::connection::TRIES;
 use crate::engine::peers::hello::{Hello, MAX_PROOFS};
-use crate::engine::peers::peer::{PeerId, State, Weir};
-use crate::engine::peers::proof::{PeerKey as Key, alive};
+use crate::engine::peers::identity::{EntryId, PeerId, PeerKey as Key};
+use crate::engine::peers::peer::{State, Weir};
+use crate::engine::peers::proof::alive;
 use crate::engine::peers::unbound_peers::UnboundPeer;
-use crate::engine::peers::{EntryId, Peers, SHARE, share};
+use crate::engine::peers::{Peers, SHARE, share};
 use crate::shared::route::Route;
 use crate::slot::{INDEX_BITS, is_slot_port};
 use std::net::SocketAddr;

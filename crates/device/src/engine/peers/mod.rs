@@ -6,6 +6,7 @@ pub mod flow;
 pub mod foreign;
 pub mod hello;
 pub mod hellos;
+pub mod identity;
 pub mod parked;
 pub mod peer;
 pub mod proof;
@@ -15,7 +16,8 @@ pub mod unbound_peers;
 use crate::Errno;
 use crate::engine::peers::flow::Flow;
 use crate::engine::peers::hello::Hello;
-use crate::engine::peers::peer::{Peer, PeerId, State, Weir};
+use crate::engine::peers::identity::{EntryId, PeerId};
+use crate::engine::peers::peer::{Peer, State, Weir};
 use crate::engine::peers::proof::Secret;
 use crate::engine::peers::unbound_peers::{RECENT_HELLO, UnboundPeer, UnboundPeers};
 use crate::engine::waiting::WaitList;
@@ -59,13 +61,6 @@ pub struct Peers {
     known: usize,
 }
 
-/// The entry of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EntryId {
-    Peer(PeerId),
-    Unbound(usize),
-}
-
 /// The smallest and the largest window of one peer: one burst; what stays in the cache.
 const SHARE: std::ops::RangeInclusive<usize> = (64 << 10)..=(512 << 10);
 
@@ -93,6 +88,33 @@ impl Peers {
     pub fn widen(&mut self) {
         self.most = self.budget.max(*SHARE.end());
         self.share = share(self.budget, 1, self.most);
+    }
+
+    /// The limit that larger lists must have. `None`: there is enough room.
+    pub fn wanted_room(&self) -> Option<usize> {
+        self.lists.wanted()
+    }
+
+    /// Exchanges the lists for larger ones. `None`: there is no memory for them, and datagrams to peers without an
+    /// entry are lost until there is some.
+    pub fn exchange_lists(&mut self, larger: Option<&mut Lists>) {
+        self.out_of_memory = larger.is_none();
+        if let Some(larger) = larger {
+            self.lists.move_to(larger);
+        }
+    }
+
+    /// Whether there was no memory for larger lists.
+    pub fn is_out_of_memory(&self) -> bool {
+        self.out_of_memory
+    }
+
+    /// Makes room for one more peer, in a control call.
+    fn make_room(&mut self) {
+        if !self.lists.has_room() {
+            let larger = Lists::new(self.lists.count() + SPARE);
+            self.lists.move_to(&mut larger.expect("a few kilobytes, as for the QP that is bound"));
+        }
     }
 
     pub fn get(&self, id: PeerId) -> &Peer {

@@ -1,7 +1,7 @@
 //! Datagrams to processes that have not answered a hello yet. They are copied here, so that what is posted after them
 //! to other processes does not wait for that answer.
 
-use crate::engine::peers::peer::PeerId;
+use crate::engine::peers::identity::PeerId;
 use weir_link::Outbox;
 
 /// Bytes of all parked datagrams together.

@@ -2,16 +2,13 @@
 
 use crate::engine::peers::connection::TRIES;
 use crate::engine::peers::flow::Flow;
-use crate::engine::peers::proof::PeerKey;
+use crate::engine::peers::identity::PeerKey;
 use crate::engine::waiting::WaitList;
 use crate::shared::route::Route;
 use std::net::SocketAddr;
 use std::time::Duration;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
-
-/// Index of a peer.
-pub type PeerId = usize;
 
 /// A Weir process at the other end, or a foreign adapter.
 pub struct Peer {

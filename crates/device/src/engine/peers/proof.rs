@@ -9,13 +9,11 @@
 //! A hello itself contains no QPNs and PSNs, so that a program that answers at the port of a foreign peer has to guess
 //! them. SECURITY.md says what protection that gives.
 
+use crate::engine::peers::identity::PeerKey;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24To128};
 use std::hash::Hasher;
 use std::net::IpAddr;
-
-/// The local address, the remote address and the remote slot's port.
-pub type PeerKey = (IpAddr, IpAddr, u16);
 
 /// Bytes of a proof: an ID of its QP, and the sealed demand.
 pub const PROOF_LEN: usize = ID + SEALED;

@@ -2,10 +2,9 @@
 //! always room for some new peers, and the engine's thread makes more outside of the engine when that room shrinks.
 //! Datagrams to further new peers wait until it has done so.
 
-use super::{EntryId, Peers};
 use crate::Errno;
-use crate::engine::peers::peer::{Peer, PeerId};
-use crate::engine::peers::proof::PeerKey as Key;
+use crate::engine::peers::identity::{EntryId, PeerId, PeerKey as Key};
+use crate::engine::peers::peer::Peer;
 use crate::engine::peers::unbound_peers::MAX_UNBOUND_PEERS;
 use crate::os::room::Grow;
 use std::collections::HashMap;
@@ -46,46 +45,17 @@ impl Lists {
     }
 
     /// The limit of larger lists, if there is little room.
-    fn wanted(&self) -> Option<usize> {
+    pub(super) fn wanted(&self) -> Option<usize> {
         (self.limit - self.count() < LOW).then(|| (2 * self.count()).max(self.count() + SPARE))
     }
 
     /// Exchanges these lists for larger ones.
-    fn move_to(&mut self, larger: &mut Lists) {
+    pub(super) fn move_to(&mut self, larger: &mut Lists) {
         if self.limit < larger.limit {
             self.peers.move_to(&mut larger.peers);
             self.vacant.move_to(&mut larger.vacant);
             self.by_key.move_to(&mut larger.by_key);
             std::mem::swap(self, larger);
-        }
-    }
-}
-
-impl Peers {
-    /// The limit that larger lists must have. `None`: there is enough room.
-    pub fn wanted_room(&self) -> Option<usize> {
-        self.lists.wanted()
-    }
-
-    /// Exchanges the lists for larger ones. `None`: there is no memory for them, and datagrams to peers without an
-    /// entry are lost until there is some.
-    pub fn exchange_lists(&mut self, larger: Option<&mut Lists>) {
-        self.out_of_memory = larger.is_none();
-        if let Some(larger) = larger {
-            self.lists.move_to(larger);
-        }
-    }
-
-    /// Whether there was no memory for larger lists.
-    pub fn is_out_of_memory(&self) -> bool {
-        self.out_of_memory
-    }
-
-    /// Makes room for one more peer, in a control call.
-    pub(super) fn make_room(&mut self) {
-        if !self.lists.has_room() {
-            let larger = Lists::new(self.lists.count() + SPARE);
-            self.lists.move_to(&mut larger.expect("a few kilobytes, as for the QP that is bound"));
         }
     }
 }

@@ -2,8 +2,8 @@
 //! earlier than our QP, a sender of datagrams, or a peer that has lost its last QP here. It may also be a made-up
 //! address in a flood of hellos, so the number of entries is limited.
 
+use crate::engine::peers::identity::PeerKey as Key;
 use crate::engine::peers::peer::Weir;
-use crate::engine::peers::proof::PeerKey as Key;
 use std::time::Duration;
 use weir_transport::Instant;
 

@@ -1,12 +1,5 @@
-//! A forked child has its parent's memory but not its adapter: the child closes the descriptors, and every call on an
-//! object of the parent fails before it touches a lock of the parent. [`crate::os::per_process`] handles state that
-//! belongs to no object.
+//! The descriptors that a forked child closes, so that slots and ports are free when this process ends.
 
-use crate::os::handlers;
-use crate::os::per_process::OnceInherited;
-use crate::os::process;
-use crate::paging::invalidate;
-use crate::userfault;
 use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -19,25 +12,6 @@ static DESCRIPTORS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(
 const MAX_DESCRIPTORS: usize = 1 << 20;
 /// No descriptor with a number above this was ever registered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-
-/// Installs the fork handlers, which increment the generation in a child. Runs once per process.
-pub fn install_handlers() {
-    static ONCE: OnceInherited = OnceInherited::new();
-    // SAFETY: the handlers use only atomics, yield and close.
-    ONCE.call_once(|| unsafe {
-        libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child));
-    });
-}
-
-/// Installs the handlers when the code is loaded. No thread is inside a call of the library yet, so that no fork can
-/// interrupt a call before the handlers exist.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static INSTALL: extern "C" fn() = install_at_load;
-
-extern "C" fn install_at_load() {
-    install_handlers();
-}
 
 /// While a thread holds it, a fork waits up to 50 ms: some open descriptors are not registered yet, or some
 /// registered descriptors are already closed. A child would keep the former, and close files that reuse the numbers
@@ -86,7 +60,8 @@ impl Drop for DescriptorGuard {
     }
 }
 
-extern "C" fn before() {
+/// A fork begins: waits until no thread of the program opens or closes descriptors, up to 50 ms.
+pub fn before_fork() {
     FORKING.fetch_add(1, Ordering::SeqCst);
     // A memory hook of the program may fork while this thread holds a [`DescriptorGuard`], which the fork must not wait
     // for.
@@ -97,7 +72,8 @@ extern "C" fn before() {
     }
 }
 
-extern "C" fn in_parent() {
+/// A fork has ended in the parent.
+pub fn after_fork() {
     FORKING.fetch_sub(1, Ordering::SeqCst);
 }
 
@@ -130,13 +106,10 @@ fn bit_of(descriptor: RawFd) -> Option<(&'static AtomicU64, u64)> {
     Some((DESCRIPTORS.get(number / 64)?, 1 << (number % 64)))
 }
 
-extern "C" fn in_child() {
+/// Closes all of them in the child of a fork. Uses atomics and close only.
+pub fn close_in_child() {
     FORKING.store(0, Ordering::SeqCst);
     CHANGING.store(u32::from(DEPTH.get() > 0), Ordering::SeqCst);
-    process::count_fork();
-    invalidate::forget_in_child();
-    userfault::forget_in_child();
-    handlers::inherited();
     for (at, word) in DESCRIPTORS.iter().enumerate().take(HIGHEST.load(Ordering::Acquire) / 64 + 1) {
         let mut bits = word.swap(0, Ordering::AcqRel);
         while bits != 0 {
@@ -151,6 +124,7 @@ extern "C" fn in_child() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::fork::install_handlers;
 
     fn is_open(descriptor: RawFd) -> bool {
         // SAFETY: asks for flags.
