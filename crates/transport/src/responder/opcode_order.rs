@@ -1,4 +1,4 @@
-//! Which request may follow which, and the access flags that each requires (IBTA 9.7.4.1.2, table 37, C9-61).
+//! Which request may follow which, and the access flags that each requires (IBTA 9.7.4.1.2, table 37).
 
 use crate::Access;
 use weir_wire::{Operation, Operation as O};

@@ -39,7 +39,7 @@ impl PsnPosition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sequence {
     Expected,
-    /// A duplicate: within the 2^23 PSNs before the expected one (IBTA C9-57).
+    /// A duplicate: within the 2^23 PSNs before the expected one (IBTA 9.7.4.1.1).
     Duplicate,
     /// An earlier packet is missing.
     Gap,
