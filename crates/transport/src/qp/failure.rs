@@ -20,7 +20,7 @@ impl Qp {
     }
 
     /// As `enter_error_state`, but touches the two queues only: the rest of the QP's state may be inconsistent.
-    /// All work requests complete as flushed (IBTA 10.3.1.7).
+    /// All work requests complete as flushed (IBTA 10.3.1).
     pub fn flush_queues<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Reset {
             return;
@@ -32,7 +32,7 @@ impl Qp {
         }
     }
 
-    /// The oldest send work request failed: it completes with an error, the QP goes to ERROR (IBTA 10.3.1.7, 9.9.2).
+    /// The oldest send work request failed: it completes with an error, the QP goes to ERROR (IBTA 10.3.1, 9.9.2).
     pub(super) fn fail<H: Host>(&mut self, failure: Failure, host: &mut H) {
         if !self.send_queue.is_empty() {
             self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
@@ -67,7 +67,7 @@ impl Qp {
         self.responder.halt(fatal.map(|fatal| fatal.nak));
     }
 
-    /// Completes all work requests as flushed (IBTA 10.3.1.7).
+    /// Completes all work requests as flushed (IBTA 10.3.1).
     pub(super) fn flush<H: Host>(&mut self, host: &mut H) {
         self.requester.give_back_read_credits(host);
         self.flush_sends(host);
@@ -79,7 +79,7 @@ impl Qp {
         }
     }
 
-    /// Completes all sends as flushed (IBTA 10.3.1.7).
+    /// Completes all sends as flushed (IBTA 10.3.1).
     pub(super) fn flush_sends<H: Host>(&mut self, host: &mut H) {
         while !self.send_queue.is_empty() {
             self.send_queue.retire(host, &self.config, Status::WrFlushed, 0);

@@ -56,7 +56,7 @@ impl Qp {
         Ok(())
     }
 
-    /// SQD: raises an event once when every begun work request is acknowledged (IBTA 10.3.1.6).
+    /// SQD: raises an event once when every begun work request is acknowledged (IBTA 10.3.1).
     pub(super) fn check_drained<H: Host>(&mut self, host: &mut H) {
         if self.config.state == QpState::Sqd && self.draining && self.requester.is_drained() {
             self.draining = false;

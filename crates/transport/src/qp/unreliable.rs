@@ -87,7 +87,7 @@ impl Qp {
     }
 
     /// A send failed locally: it completes with that error, later sends are flushed, and the send queue stops until a
-    /// modify to RTS. Receiving continues meanwhile (IBTA 10.3.1.7).
+    /// modify to RTS. Receiving continues meanwhile (IBTA 10.3.1).
     fn fail_send<H: Host>(&mut self, failure: Failure, host: &mut H) {
         self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
         self.config.state = QpState::Sqe;

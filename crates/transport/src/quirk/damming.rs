@@ -71,7 +71,7 @@ impl Requester {
     ) -> Result<(Progress, u32), Failure> {
         let before = self.in_flight();
         let mut count = 0;
-        // In SQD, work requests posted meanwhile are not begun (IBTA 10.3.1.6), so none of them is in the burst.
+        // In SQD, work requests posted meanwhile are not begun (IBTA 10.3.1), so none of them is in the burst.
         if let Some(Dam { from, to }) = self.damming.0
             && config.state != QpState::Sqd
         {

@@ -135,7 +135,7 @@ impl Requester {
         self.ack_timeout = config.ack_timeout(&mut self.chance);
     }
 
-    /// Stops: the QP is in the error state (IBTA 10.3.1.7).
+    /// Stops: the QP is in the error state (IBTA 10.3.1).
     pub fn halt(&mut self) {
         self.next = self.una;
         self.hold = Hold::No;
@@ -191,7 +191,7 @@ impl Requester {
         Ok(())
     }
 
-    /// SQD: everything that was begun is acknowledged (IBTA 10.3.1.6).
+    /// SQD: everything that was begun is acknowledged (IBTA 10.3.1).
     pub fn is_drained(&self) -> bool {
         self.una.wr == self.begun
     }

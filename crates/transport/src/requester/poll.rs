@@ -229,7 +229,7 @@ impl Requester {
     /// The first work request that must not be sent.
     #[inline]
     pub fn end(&self, queue: &SendQueue, config: &Config) -> u32 {
-        // In SQD only work requests that were begun are finished (IBTA 10.3.1.6).
+        // In SQD only work requests that were begun are finished (IBTA 10.3.1).
         if config.state == QpState::Sqd { self.begun } else { queue.tail() }
     }
 }

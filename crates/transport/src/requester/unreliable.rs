@@ -21,7 +21,7 @@ impl Requester {
         waited
     }
 
-    /// Continues after an error has emptied the send queue: SQE to RTS (IBTA 10.3.1.7).
+    /// Continues after an error has emptied the send queue: SQE to RTS (IBTA 10.3.1).
     pub fn resume(&mut self, queue: &SendQueue) {
         self.next.skip_to(queue.tail());
         self.una = self.next;
