@@ -16,6 +16,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "setup.h"
+
 static int passed, failed;
 static struct ibv_context *context;
 static struct ibv_pd *pd;
@@ -129,16 +131,11 @@ static void completion_queues(void)
 
 int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), **device;
-
-	for (device = list; device && *device && argc > 1 && strcmp(ibv_get_device_name(*device), argv[1]);)
-		device++;
-	context = device && *device ? ibv_open_device(*device) : NULL;
+	context = device_open(argc > 1 ? argv[1] : NULL);
 	if (!context) {
 		fprintf(stderr, "no such device\n");
 		return 1;
 	}
-	ibv_free_device_list(list);
 	pd = ibv_alloc_pd(context);
 	cq = ibv_create_cq(context, 16, NULL, NULL, 0);
 	devices();

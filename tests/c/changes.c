@@ -24,6 +24,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include "setup.h"
+
 #define PAGE 4096l
 #define PAGES 8l
 #define LEN (PAGES * PAGE)
@@ -329,20 +331,16 @@ static void forked(void)
 int changes(int argc, char **argv)
 {
 	const char *wanted = argc == 3 && !strcmp(argv[1], "-d") ? argv[2] : NULL, *ways = getenv("CHANGES_SEEN");
-	struct ibv_device **list = ibv_get_device_list(NULL);
 
 	if (ways) {
 		functions = !!strstr(ways, "functions");
 		events = !!strstr(ways, "events");
 	}
-	for (int i = 0; list && list[i] && !context; i++)
-		if (!wanted || !strcmp(wanted, ibv_get_device_name(list[i])))
-			context = ibv_open_device(list[i]);
+	context = device_open(wanted);
 	if (!context || !(pd = ibv_alloc_pd(context)) || !getenv("WEIR_RUN_DIR")) {
 		fprintf(stderr, "no device, or no WEIR_RUN_DIR: %s\n", strerror(errno));
 		return 1;
 	}
-	ibv_free_device_list(list);
 	/* Counters are published more often while there is an on-demand region. */
 	static uint8_t always[PAGE];
 	if (!ibv_reg_mr(pd, always, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND)) {

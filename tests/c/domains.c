@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "setup.h"
+
 #define SIZE 8192
 
 static int passed, failed;
@@ -167,11 +169,7 @@ static void refusals(void)
 
 int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (int i = 0; list && list[i] && !context; i++)
-		if (argc < 2 || !strcmp(argv[1], ibv_get_device_name(list[i])))
-			context = ibv_open_device(list[i]);
+	context = device_open(argc > 1 ? argv[1] : NULL);
 	pd = context ? ibv_alloc_pd(context) : NULL;
 	memory = aligned_alloc(4096, SIZE);
 	if (!pd || !memory) {

@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "setup.h"
+
 #define SIZE 65536
 #define DEPTH 8
 #define ALL_OPS \
@@ -106,35 +108,23 @@ static void end_open(struct end *end, int cqe, uint32_t flags)
 	end->qpx = ibv_qp_to_qp_ex(end->qp);
 }
 
+static struct ibv_qp_attr attr_of(struct end *peer)
+{
+	struct ibv_qp_attr attr = rc_attr(peer->qp->qp_num, &gid, gid_index);
+
+	attr.min_rnr_timer = 1;
+	return attr;
+}
+
 static void to_rtr(struct end *end, struct end *peer)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
-	};
-	int error = ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				  IBV_QP_ACCESS_FLAGS);
-
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer->qp->qp_num,
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 1,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
-	};
-	error |= ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-			       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (error)
+	if (rc_to_init(end->qp, attr_of(peer)) || rc_to_rtr(end->qp, attr_of(peer)))
 		die("cannot connect");
 }
 
-static void to_rts(struct end *end)
+static void to_rts(struct end *end, struct end *peer)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 4,
-	};
-
-	if (ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
+	if (rc_to_rts(end->qp, attr_of(peer)))
 		die("cannot connect");
 }
 
@@ -144,8 +134,8 @@ static void pair_open(struct end *a, struct end *b, int cqe, uint32_t flags)
 	end_open(b, cqe, flags);
 	to_rtr(a, b);
 	to_rtr(b, a);
-	to_rts(a);
-	to_rts(b);
+	to_rts(a, b);
+	to_rts(b, a);
 }
 
 static void end_close(struct end *end)
@@ -506,11 +496,11 @@ static void states(void)
 	end_open(&b, 64, 0);
 	to_rtr(&a, &b);
 	to_rtr(&b, &a);
-	to_rts(&a);
+	to_rts(&a, &b);
 	write_one(&a, &b, 1);
 	expect(&a, 1, IBV_WC_SUCCESS);
 	async(b.qp, IBV_EVENT_COMM_EST);
-	to_rts(&b);
+	to_rts(&b, &a);
 
 	for (int i = 2; i < 6; i++)
 		write_one(&a, &b, i);
@@ -699,14 +689,9 @@ static void refusals(void)
 
 int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (int i = 0; list && list[i] && !context; i++)
-		if (argc < 2 || !strcmp(argv[1], ibv_get_device_name(list[i])))
-			context = ibv_open_device(list[i]);
+	context = device_open(argc > 1 ? argv[1] : NULL);
 	if (!context || !(pd = ibv_alloc_pd(context)))
 		die("no device");
-	ibv_free_device_list(list);
 	if (argc > 2)
 		gid_index = atoi(argv[2]);
 	if (ibv_query_gid(context, 1, gid_index, &gid))

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "setup.h"
+
 /* Four pages, four packets. */
 #define LEN 16384
 #define SECONDS 30
@@ -130,43 +132,30 @@ static inline void connect_to(const struct side *own, const struct side *other)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
 	struct ibv_wc wc;
-	int access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	int error;
 
 	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE))
 		die("to RESET");
 	while (ibv_poll_cq(cq, 1, &wc) > 0)
 		;
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access };
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
-		die("to INIT");
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = other->qpn, .rq_psn = other->psn,
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 1,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = other->gid, .sgid_index = opt.gid, .hop_limit = 64 } },
-	};
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
-		die("to RTR");
+	attr = rc_attr(other->qpn, &other->gid, opt.gid);
+	attr.path_mtu = IBV_MTU_4096;
+	attr.min_rnr_timer = 1;
+	attr.rq_psn = other->psn;
+	attr.sq_psn = own->psn;
 	/* Half a second, for a busy machine; less with raw calls, because packets are often lost then. */
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = opt.raw ? 14 : 17, .retry_cnt = 7, .rnr_retry = 7,
-				     .sq_psn = own->psn, .max_rd_atomic = 4 };
-	if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC))
-		die("to RTS");
+	attr.timeout = opt.raw ? 14 : 17;
+	if ((error = rc_connect(qp, attr)))
+		die("cannot connect: %s", strerror(error));
 }
 
 static inline void open_side(struct side *own)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .cap = { 16, 16, 4, 4, 0 } };
 
-	for (int i = 0; list && list[i] && !context; i++)
-		if (!opt.device || !strcmp(opt.device, ibv_get_device_name(list[i])))
-			context = ibv_open_device(list[i]);
+	context = device_open(opt.device);
 	if (!context || !(pd = ibv_alloc_pd(context)) || ibv_query_gid(context, 1, opt.gid, &own_gid))
 		die("cannot open %s: %s", opt.device ? opt.device : "any device", strerror(errno));
-	ibv_free_device_list(list);
 	init.send_cq = init.recv_cq = cq = ibv_create_cq(context, 64, NULL, NULL, 0);
 	if (!cq || !(qp = ibv_create_qp(pd, &init)))
 		die("no QP: %s", strerror(errno));

@@ -19,6 +19,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "fatal.h"
+#include "setup.h"
+
 enum { SIZE = 4096, MANY = 150, MIB = 1 << 20 };
 
 static int passed, failed;
@@ -33,14 +36,6 @@ static int check(int condition, const char *what, int detail)
 	}
 	return condition;
 }
-
-#define NEED(condition)                                                                \
-	do {                                                                           \
-		if (!(condition)) {                                                    \
-			printf("%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-			exit(1);                                                       \
-		}                                                                      \
-	} while (0)
 
 static const char *device;
 static int gid_index;
@@ -115,7 +110,7 @@ static void *make_large_srq(void) { return make_srq_of(32768, 32); }
 static void *make_ah(void)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1 };
-	NEED(!ibv_query_gid(context, 1, gid_index, &attr.grh.dgid));
+	CHECK(!ibv_query_gid(context, 1, gid_index, &attr.grh.dgid));
 	attr.grh.sgid_index = gid_index;
 	return ibv_create_ah(pd, &attr);
 }
@@ -165,7 +160,7 @@ static size_t mapped(void)
 	/* Read without stdio, which may have no memory for its buffers. */
 	char text[64] = { 0 };
 	int file = open("/proc/self/statm", O_RDONLY);
-	NEED(file >= 0 && read(file, text, sizeof(text) - 1) > 0);
+	CHECK(file >= 0 && read(file, text, sizeof(text) - 1) > 0);
 	close(file);
 	return strtoul(text, NULL, 10) * 4096;
 }
@@ -175,9 +170,9 @@ static void allow(size_t more)
 {
 	struct rlimit limit = { RLIM_INFINITY, RLIM_INFINITY };
 
-	NEED(!getrlimit(RLIMIT_AS, &limit));
+	CHECK(!getrlimit(RLIMIT_AS, &limit));
 	limit.rlim_cur = more == SIZE_MAX ? limit.rlim_max : mapped() + more;
-	NEED(!setrlimit(RLIMIT_AS, &limit));
+	CHECK(!setrlimit(RLIMIT_AS, &limit));
 }
 
 /* Creates objects of all kinds in turn until no more can be created. Returns their number. */
@@ -219,25 +214,10 @@ static void end_all(void)
 
 static void connect_qp(struct ibv_qp *qp, uint32_t to)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
 	union ibv_gid gid;
 
-	NEED(!ibv_query_gid(context, 1, gid_index, &gid));
-	NEED(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = to, .max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
-	};
-	NEED(!ibv_modify_qp(qp, &attr,
-			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	NEED(!ibv_modify_qp(qp, &attr,
-			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				    IBV_QP_MAX_QP_RD_ATOMIC));
+	CHECK(!ibv_query_gid(context, 1, gid_index, &gid));
+	CHECK(!rc_connect(qp, rc_attr(to, &gid, gid_index)));
 }
 
 /* A WRITE from one half of the memory to the other. */
@@ -252,7 +232,7 @@ static int transfer(struct ibv_qp *qp)
 	memset(memory, ++value, SIZE / 2);
 	wr.wr.rdma.remote_addr = (uintptr_t)memory + SIZE / 2;
 	wr.wr.rdma.rkey = mr->rkey;
-	NEED(!ibv_post_send(qp, &wr, &bad));
+	CHECK(!ibv_post_send(qp, &wr, &bad));
 	while (!ibv_poll_cq(cq, 1, &wc))
 		;
 	return wc.status == IBV_WC_SUCCESS && memory[SIZE - 1] == value;
@@ -263,7 +243,7 @@ static void transfer_anew(void)
 {
 	struct ibv_qp *pair[2] = { make_qp(), make_qp() };
 
-	NEED(pair[0] && pair[1]);
+	CHECK(pair[0] && pair[1]);
 	connect_qp(pair[0], pair[1]->qp_num);
 	connect_qp(pair[1], pair[0]->qp_num);
 	check(transfer(pair[0]), "a transfer of new QPs", -1);
@@ -278,14 +258,14 @@ static int opened(size_t more)
 	int status;
 	pid_t child = fork();
 
-	NEED(child >= 0);
+	CHECK(child >= 0);
 	if (!child) {
 		allow(more);
 		errno = 0;
 		struct ibv_context *new = ibv_open_device(found);
 		_exit(new ? 0 : errno == ENOMEM || errno == EAGAIN ? 1 : 2);
 	}
-	NEED(waitpid(child, &status, 0) == child);
+	CHECK(waitpid(child, &status, 0) == child);
 	check(WIFEXITED(status) && WEXITSTATUS(status) < 2, "opening a device ends without a crash", status);
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
@@ -331,7 +311,7 @@ int main(int argc, char **argv)
 	for (int i = 0; list && list[i]; i++)
 		if (!strcmp(ibv_get_device_name(list[i]), device))
 			found = list[i];
-	NEED(found);
+	CHECK(found);
 	for (size_t s = 0; s < sizeof(openings) / sizeof(*openings); s++) {
 		int ended = opened(openings[s] * MIB);
 		check(s || !ended, "opening a device fails without memory", -1);
@@ -339,17 +319,17 @@ int main(int argc, char **argv)
 	}
 	check(all_opened, "opening a device succeeds with a gigabyte", -1);
 
-	NEED(context = ibv_open_device(found));
-	NEED(!ibv_query_device_ex(context, NULL, &attr));
+	CHECK(context = ibv_open_device(found));
+	CHECK(!ibv_query_device_ex(context, NULL, &attr));
 	demand = attr.odp_caps.general_caps != 0;
-	NEED((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 64, NULL, NULL, 0)));
-	NEED(memory = aligned_alloc(SIZE, SIZE));
-	NEED(mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
-	NEED((pair[0] = make_qp()) && (pair[1] = make_qp()));
+	CHECK((pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 64, NULL, NULL, 0)));
+	CHECK(memory = aligned_alloc(SIZE, SIZE));
+	CHECK(mr = ibv_reg_mr(pd, memory, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	CHECK((pair[0] = make_qp()) && (pair[1] = make_qp()));
 	connect_qp(pair[0], pair[1]->qp_num);
 	connect_qp(pair[1], pair[0]->qp_num);
 	check(transfer(pair[0]), "a transfer", -1);
-	NEED((resized = ibv_create_cq(context, 10, NULL, NULL, 0)) && (srq = make_srq_of(10, 32)));
+	CHECK((resized = ibv_create_cq(context, 10, NULL, NULL, 0)) && (srq = make_srq_of(10, 32)));
 
 	for (size_t s = 0; s < sizeof(steps) / sizeof(*steps); s++) {
 		struct ibv_srq_attr larger = { .max_wr = 32768 };
@@ -375,7 +355,7 @@ int main(int argc, char **argv)
 	for (int round = 0; round < 5; round++) {
 		allow(20 * MIB);
 		atomic_store(&exhausting, 1);
-		NEED(!pthread_create(&other, NULL, exhaust_memory, NULL));
+		CHECK(!pthread_create(&other, NULL, exhaust_memory, NULL));
 		for (int again = 0; again < 20; again++) {
 			make_all();
 			end_all();

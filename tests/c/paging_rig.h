@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "setup.h"
+
 #define PAGE 4096
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define DEMAND (ALL | IBV_ACCESS_ON_DEMAND)
@@ -69,13 +71,8 @@ static bool is_pattern(const uint8_t *at, size_t len, unsigned tag)
 
 static void open_device(const char *name, int gid)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-
-	for (int i = 0; list && list[i] && !context; i++)
-		if (!strcmp(name, ibv_get_device_name(list[i])))
-			context = ibv_open_device(list[i]);
+	context = device_open(name);
 	need(context != NULL, name);
-	ibv_free_device_list(list);
 	gid_index = gid;
 	pd = ibv_alloc_pd(context);
 	plain = mmap(NULL, PLAIN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -92,28 +89,13 @@ struct pair {
 
 static void connect_to(struct ibv_qp *qp, uint32_t dest)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ALL };
+	union ibv_gid gid;
+	struct ibv_qp_attr attr;
 
-	need(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = IBV_MTU_1024;
-	attr.dest_qp_num = dest;
-	attr.max_dest_rd_atomic = 4;
-	attr.min_rnr_timer = 12;
-	attr.ah_attr.port_num = 1;
-	attr.ah_attr.is_global = 1;
-	attr.ah_attr.grh.hop_limit = 1;
-	attr.ah_attr.grh.sgid_index = gid_index;
-	need(!ibv_query_gid(context, 1, gid_index, &attr.ah_attr.grh.dgid), "ibv_query_gid");
-	need(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	attr.qp_state = IBV_QPS_RTS;
+	need(!ibv_query_gid(context, 1, gid_index, &gid), "ibv_query_gid");
+	attr = rc_attr(dest, &gid, gid_index);
 	attr.timeout = 17;
-	attr.retry_cnt = 7;
-	attr.rnr_retry = 7;
-	attr.max_rd_atomic = 4;
-	need(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+	need(!rc_connect(qp, attr), "connecting a QP");
 }
 
 static struct pair pair_open(void)

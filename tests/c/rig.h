@@ -2,6 +2,7 @@
 #ifndef RIG_H
 #define RIG_H
 
+#include "setup.h"
 #include "side.h"
 
 #include <fcntl.h>
@@ -103,15 +104,11 @@ static inline int find_gid(void)
 static inline void rig_open(void)
 {
 	struct far mine;
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-	for (int i = 0; list && list[i] && !rig.context; i++)
-		if (!opt.device || !strcmp(opt.device, ibv_get_device_name(list[i])))
-			rig.context = ibv_open_device(list[i]);
+	rig.context = device_open(opt.device);
 	if (!rig.context)
 		die("cannot open %s: %s", opt.device ? opt.device : "any device", strerror(errno));
-	ibv_free_device_list(list);
 	rig.pd = ibv_alloc_pd(rig.context);
 	if (!rig.pd || ibv_query_device(rig.context, &rig.attr) || ibv_query_port(rig.context, opt.ib_port, &rig.port))
 		die("cannot use the device: %s", strerror(errno));
@@ -155,10 +152,10 @@ static inline void rig_close(void)
 
 static inline int to_init(struct ibv_qp *qp)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = opt.ib_port };
+	struct ibv_qp_attr attr = rc_attr(0, &rig.gid, rig.gid_index);
 
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	attr.port_num = opt.ib_port;
+	return rc_to_init(qp, attr);
 }
 
 /* The XRC target, and the SRQ that its receives come from. */
@@ -211,39 +208,25 @@ struct info {
 static inline void connect_to(struct ibv_qp *qp, uint32_t to, const struct info mine, const struct info theirs,
 			      const struct conn_options *options)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR };
+	struct ibv_qp_attr attr = rc_attr(to, &theirs.gid, rig.gid_index >= 0 ? rig.gid_index : 0);
 	int error, most = options->rd_atomic ? options->rd_atomic : 16;
 	int depth = rig.attr.max_qp_init_rd_atom < most ? rig.attr.max_qp_init_rd_atom : most;
 
-	if ((error = to_init(qp)))
-		die("to INIT: %s", strerror(error));
+	attr.port_num = attr.ah_attr.port_num = opt.ib_port;
 	attr.path_mtu = mine.mtu < theirs.mtu ? mine.mtu : theirs.mtu;
-	attr.dest_qp_num = to;
 	attr.rq_psn = theirs.psn;
+	attr.sq_psn = mine.psn;
 	attr.max_dest_rd_atomic = rig.attr.max_qp_rd_atom < most ? rig.attr.max_qp_rd_atom : most;
-	attr.min_rnr_timer = options->rnr_timer ? options->rnr_timer - 1 : 12;
-	attr.ah_attr.port_num = opt.ib_port;
+	attr.max_rd_atomic = (int)rig.far.rd_atomic < depth ? (int)rig.far.rd_atomic : depth;
 	attr.ah_attr.dlid = theirs.lid;
 	attr.ah_attr.is_global = rig.gid_index >= 0;
-	attr.ah_attr.grh.dgid = theirs.gid;
-	attr.ah_attr.grh.sgid_index = rig.gid_index >= 0 ? rig.gid_index : 0;
-	attr.ah_attr.grh.hop_limit = 64;
-	error = ibv_modify_qp(qp, &attr,
-			      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (error)
-		die("to RTR: %s", strerror(error));
-	attr.qp_state = IBV_QPS_RTS;
-	attr.sq_psn = mine.psn;
 	attr.timeout = options->timeout;
 	attr.retry_cnt = options->retry_cnt;
 	attr.rnr_retry = options->rnr_retry;
-	attr.max_rd_atomic = (int)rig.far.rd_atomic < depth ? (int)rig.far.rd_atomic : depth;
-	error = ibv_modify_qp(qp, &attr,
-			      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				      IBV_QP_MAX_QP_RD_ATOMIC);
-	if (error)
-		die("to RTS: %s", strerror(error));
+	if (options->rnr_timer)
+		attr.min_rnr_timer = options->rnr_timer - 1;
+	if ((error = rc_connect(qp, attr)))
+		die("cannot connect: %s", strerror(error));
 }
 
 static inline void conn_open(struct conn *c, const struct conn_options *options)

@@ -20,19 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fatal.h"
+#include "setup.h"
+
 enum { SIZE = 1 << 16, SECONDS = 20, STACK = 1 << 16 };
 
 static const char *device;
 static int gid_index;
-
-#define CHECK(condition)                                                                          \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			printf("%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno);  \
-			fflush(stdout);                                                           \
-			_exit(1);                                                                 \
-		}                                                                                 \
-	} while (0)
 
 /* The device with a PD and a CQ for all QPs. */
 static struct ibv_context *context;
@@ -41,13 +35,7 @@ static struct ibv_cq *cq;
 
 static void open_device(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), device))
-			context = ibv_open_device(list[i]);
-	CHECK(context);
-	ibv_free_device_list(list);
+	CHECK(context = device_open(device));
 	CHECK(pd = ibv_alloc_pd(context));
 	CHECK(cq = ibv_create_cq(context, 64, NULL, NULL, 0));
 }
@@ -63,25 +51,8 @@ static void make_pair(struct ibv_qp *pair[2])
 		};
 		CHECK(pair[i] = ibv_create_qp(pd, &init));
 	}
-	for (int i = 0; i < 2; i++) {
-		struct ibv_qp_attr attr = {
-			.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-			.path_mtu = IBV_MTU_1024, .dest_qp_num = pair[!i]->qp_num, .max_dest_rd_atomic = 1,
-			.min_rnr_timer = 12, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1,
-			.ah_attr = { .is_global = 1, .port_num = 1,
-				     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
-		};
-		CHECK(!ibv_modify_qp(pair[i], &attr,
-				     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-		attr.qp_state = IBV_QPS_RTR;
-		CHECK(!ibv_modify_qp(pair[i], &attr,
-				     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-		attr.qp_state = IBV_QPS_RTS;
-		CHECK(!ibv_modify_qp(pair[i], &attr,
-				     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
-	}
+	for (int i = 0; i < 2; i++)
+		CHECK(!rc_connect(pair[i], rc_attr(pair[!i]->qp_num, &gid, gid_index)));
 }
 
 static void *map(void)

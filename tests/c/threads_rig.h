@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "setup.h"
+
 enum { MAX_THREADS = 64 };
 
 static struct {
@@ -79,14 +81,8 @@ static inline void watch(int seconds)
 
 static inline struct ibv_context *open_device(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
+	struct ibv_context *context = device_open(opt.device);
 
-	for (int i = 0; list && list[i] && !context; i++)
-		if (!opt.device || !strcmp(ibv_get_device_name(list[i]), opt.device))
-			context = ibv_open_device(list[i]);
-	if (list)
-		ibv_free_device_list(list);
 	if (!context)
 		die("cannot open %s: %s", opt.device ? opt.device : "any device", strerror(errno));
 	return context;
@@ -106,35 +102,10 @@ static inline struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_cq *send, s
 /* Moves a QP from RESET to RTS, connected to another QP. Returns the error of ibv_modify_qp. */
 static inline int connect_qp(struct ibv_qp *qp, uint32_t to, const union ibv_gid *gid)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
-	int error;
+	struct ibv_qp_attr attr = rc_attr(to, gid, opt.gid);
 
-	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	error = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	attr.qp_state = IBV_QPS_RTR;
-	attr.path_mtu = IBV_MTU_1024;
-	attr.dest_qp_num = to;
-	attr.max_dest_rd_atomic = 4;
 	attr.min_rnr_timer = 1;
-	attr.ah_attr.port_num = 1;
-	attr.ah_attr.is_global = 1;
-	attr.ah_attr.grh.dgid = *gid;
-	attr.ah_attr.grh.sgid_index = opt.gid;
-	attr.ah_attr.grh.hop_limit = 1;
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-				      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	attr.qp_state = IBV_QPS_RTS;
-	attr.timeout = 14;
-	attr.retry_cnt = 7;
-	attr.rnr_retry = 7;
-	attr.max_rd_atomic = 4;
-	if (!error)
-		error = ibv_modify_qp(qp, &attr,
-				      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-	return error;
+	return rc_connect(qp, attr);
 }
 
 static inline int to_state(struct ibv_qp *qp, enum ibv_qp_state state)

@@ -21,15 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 4096, SLOT_SHIFT = 14, FIRST_PORT = 20480 };
+#include "../c/fatal.h"
+#include "../c/setup.h"
 
-#define CHECK(condition)                                                                          \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-			exit(1);                                                                  \
-		}                                                                                 \
-	} while (0)
+enum { SIZE = 4096, SLOT_SHIFT = 14, FIRST_PORT = 20480 };
 
 static const char *device;
 static int gid_index;
@@ -61,13 +56,7 @@ struct child {
 static struct side open_side(void)
 {
 	struct side side = { 0 };
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), device))
-			side.context = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	CHECK(side.context);
+	CHECK(side.context = device_open(device));
 	CHECK(!ibv_query_gid(side.context, 1, gid_index, &side.gid));
 	CHECK(side.pd = ibv_alloc_pd(side.context));
 	CHECK(side.cq = ibv_create_cq(side.context, 16, NULL, NULL, 0));
@@ -91,19 +80,11 @@ static struct ibv_qp *make_qp(struct side *side, struct end *own)
 
 static void connect_qp(struct side *side, struct ibv_qp *qp, const struct end *own, const struct end *far)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = far->qpn, .rq_psn = far->psn,
-		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = side->gid, .sgid_index = gid_index, .hop_limit = 1 } },
-	};
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = timeout_code, .retry_cnt = 7, .rnr_retry = 7,
-				     .sq_psn = own->psn, .max_rd_atomic = 1 };
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	struct ibv_qp_attr attr = rc_attr(far->qpn, &side->gid, gid_index);
+	attr.rq_psn = far->psn;
+	attr.sq_psn = own->psn;
+	attr.timeout = timeout_code;
+	CHECK(!rc_connect(qp, attr));
 }
 
 /* Posts a WRITE of three packets to the other end. */

@@ -22,6 +22,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../c/fatal.h"
+#include "../c/setup.h"
+
 enum { SIZE = 4096, WRITTEN = 1024, LEN = 64, HABIT = 20, DEPTH = 64, ROUNDS = 3 };
 
 /* How the receiver waits. */
@@ -40,14 +43,6 @@ static volatile uint8_t *memory;
 
 struct info { uint32_t qpn, rkey; uint64_t addr; union ibv_gid gid; };
 static struct info far;
-
-#define CHECK(condition)                                                                          \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-			exit(1);                                                                  \
-		}                                                                                 \
-	} while (0)
 
 static void end_by_underscore_exit(void) { _exit(0); }
 static void end_by_big_exit(void) { _Exit(0); }
@@ -114,19 +109,16 @@ static void barrier(void)
 
 static void connect_qp(void)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC, .sq_sig_all = 1,
 		.cap = { .max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 1, .max_recv_sge = 1 },
 	};
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	struct ibv_qp_attr attr;
 	struct ibv_pd *pd;
 	struct info mine;
 
-	for (int i = 0; list && list[i] && !context; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), device))
-			context = ibv_open_device(list[i]);
-	CHECK(context && (pd = ibv_alloc_pd(context)) && (channel = ibv_create_comp_channel(context)));
+	CHECK((context = device_open(device)) && (pd = ibv_alloc_pd(context)));
+	CHECK(channel = ibv_create_comp_channel(context));
 	CHECK(cq = ibv_create_cq(context, 4 * DEPTH, NULL, channel, 0));
 	init.send_cq = init.recv_cq = cq;
 	CHECK(qp = ibv_create_qp(pd, &init));
@@ -136,23 +128,12 @@ static void connect_qp(void)
 	mine = (struct info){ .qpn = qp->qp_num, .rkey = mr->rkey, .addr = (uintptr_t)memory };
 	CHECK(!ibv_query_gid(context, 1, gid_index, &mine.gid));
 	exchange(&mine, &far);
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = far.qpn, .max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = far.gid, .sgid_index = gid_index, .hop_limit = 64 } },
-	};
-	CHECK(!ibv_modify_qp(qp, &attr,
-			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	alarm(20);
+	attr = rc_attr(far.qpn, &far.gid, gid_index);
 	/* Three tries of at least 537 ms each: the receiver may be off its core for a while. */
-	attr = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 17, .retry_cnt = 2, .rnr_retry = 7,
-				     .max_rd_atomic = 1 };
-	CHECK(!ibv_modify_qp(qp, &attr,
-			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				     IBV_QP_MAX_QP_RD_ATOMIC));
+	attr.timeout = 17;
+	attr.retry_cnt = 2;
+	alarm(20);
+	CHECK(!rc_connect(qp, attr));
 }
 
 static void post_recv(void)

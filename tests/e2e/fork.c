@@ -15,6 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../c/fatal.h"
+#include "../c/setup.h"
+
 enum { SIZE = 1 << 20, SECONDS = 10 };
 
 static struct ibv_context *context;
@@ -24,24 +27,9 @@ static struct ibv_mr *source_mr, *target_mr;
 static struct ibv_qp *qps[2];
 static uint8_t *source, *target;
 
-#define CHECK(condition)                                                                          \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-			_exit(1);                                                                 \
-		}                                                                                 \
-	} while (0)
-
 static void open_device(const char *name)
 {
-	int count;
-	struct ibv_device **list = ibv_get_device_list(&count);
-	CHECK(list);
-	for (int i = 0; i < count; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			context = ibv_open_device(list[i]);
-	CHECK(context);
-	ibv_free_device_list(list);
+	CHECK(context = device_open(name));
 	CHECK(pd = ibv_alloc_pd(context));
 	CHECK(cq = ibv_create_cq(context, 64, NULL, NULL, 0));
 	CHECK(source = aligned_alloc(4096, SIZE));
@@ -60,31 +48,9 @@ static void connect_qps(int gid_index)
 			.cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 },
 		};
 		CHECK(qps[i] = ibv_create_qp(pd, &init));
-		struct ibv_qp_attr attr = {
-			.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
-		};
-		CHECK(!ibv_modify_qp(qps[i], &attr,
-				     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	}
-	for (int i = 0; i < 2; i++) {
-		struct ibv_qp_attr attr = {
-			.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qps[!i]->qp_num,
-			.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-			.ah_attr = { .is_global = 1, .port_num = 1,
-				     .grh = { .dgid = gid, .sgid_index = gid_index, .hop_limit = 64 } },
-		};
-		CHECK(!ibv_modify_qp(qps[i], &attr,
-				     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	}
-	for (int i = 0; i < 2; i++) {
-		struct ibv_qp_attr attr = {
-			.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1,
-		};
-		CHECK(!ibv_modify_qp(qps[i], &attr,
-				     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
-	}
+	for (int i = 0; i < 2; i++)
+		CHECK(!rc_connect(qps[i], rc_attr(qps[!i]->qp_num, &gid, gid_index)));
 }
 
 /* Posts a WRITE of the whole buffer; returns the result of ibv_post_send. */

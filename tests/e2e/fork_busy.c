@@ -18,15 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 1 << 16, SECONDS_OF_A_CHILD = 20, WORKERS = 6 };
+#include "../c/fatal.h"
+#include "../c/setup.h"
 
-#define CHECK(condition)                                                                          \
-	do {                                                                                      \
-		if (!(condition)) {                                                               \
-			fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #condition, errno); \
-			_exit(1);                                                                 \
-		}                                                                                 \
-	} while (0)
+enum { SIZE = 1 << 16, SECONDS_OF_A_CHILD = 20, WORKERS = 6 };
 
 static const char *name;
 static struct ibv_context *context;
@@ -36,19 +31,6 @@ static struct ibv_mr *mr, *paged;
 static struct ibv_qp *qp;
 static char *memory;
 static atomic_bool over;
-
-static struct ibv_context *open_device(void)
-{
-	struct ibv_context *opened = NULL;
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	CHECK(list);
-	for (int i = 0; list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			opened = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	CHECK(opened);
-	return opened;
-}
 
 static struct ibv_qp *make_qp(struct ibv_pd *of, struct ibv_cq *to)
 {
@@ -92,7 +74,8 @@ static void *opens(void *unused)
 {
 	(void)unused;
 	while (!over) {
-		struct ibv_context *here = open_device();
+		struct ibv_context *here = device_open(name);
+		CHECK(here);
 		struct ibv_pd *its = ibv_alloc_pd(here);
 		CHECK(its);
 		CHECK(!ibv_dealloc_pd(its));
@@ -169,7 +152,7 @@ static void child(void)
 	CHECK(!ibv_dealloc_pd(pd));
 	CHECK(!ibv_close_device(context));
 
-	context = open_device();
+	CHECK(context = device_open(name));
 	CHECK(!ibv_query_port(context, 1, &port) && port.state == IBV_PORT_ACTIVE);
 	CHECK(pd = ibv_alloc_pd(context));
 	CHECK(cq = ibv_create_cq(context, 4, NULL, NULL, 0));
@@ -194,7 +177,7 @@ int main(int argc, char **argv)
 
 	CHECK(argc == 3);
 	name = argv[1];
-	context = open_device();
+	CHECK(context = device_open(name));
 	CHECK(pd = ibv_alloc_pd(context));
 	CHECK(cq = ibv_create_cq(context, 16, NULL, NULL, 0));
 	CHECK(memory = aligned_alloc(4096, SIZE));
