@@ -3,7 +3,72 @@
 mod sync {
     pub use loom::cell::UnsafeCell;
     pub use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-    pub use loom::sync::{Condvar, Mutex, MutexGuard};
+
+    pub use crate::ranked::{RankedCondvar, RankedGuard, RankedMutex, rank};
+}
+
+/// The interface of `os/locks.rs` on loom's primitives. There is no account of the order: loom reports a deadlock.
+mod ranked {
+    use loom::sync::{Condvar, Mutex, MutexGuard};
+    use std::ops::{Deref, DerefMut};
+    use std::time::Duration;
+
+    pub mod rank {
+        pub const LEAF: u8 = 0;
+        pub const SLEEPERS: u8 = 1;
+    }
+
+    pub struct RankedMutex<T, const RANK: u8>(Mutex<T>);
+
+    pub struct RankedGuard<'a, T, const RANK: u8>(MutexGuard<'a, T>);
+
+    pub struct RankedCondvar(Condvar);
+
+    impl<T, const RANK: u8> RankedMutex<T, RANK> {
+        pub fn new(value: T) -> Self {
+            RankedMutex(Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
+            RankedGuard(self.0.lock().unwrap())
+        }
+    }
+
+    impl RankedCondvar {
+        pub fn new() -> Self {
+            RankedCondvar(Condvar::new())
+        }
+
+        pub fn wait<'a, T, const RANK: u8>(&self, guard: RankedGuard<'a, T, RANK>) -> RankedGuard<'a, T, RANK> {
+            RankedGuard(self.0.wait(guard.0).unwrap())
+        }
+
+        pub fn wait_timeout<'a, T, const RANK: u8>(
+            &self,
+            guard: RankedGuard<'a, T, RANK>,
+            patience: Duration,
+        ) -> RankedGuard<'a, T, RANK> {
+            RankedGuard(self.0.wait_timeout(guard.0, patience).unwrap().0)
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+
+    impl<T, const RANK: u8> Deref for RankedGuard<'_, T, RANK> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
+
+    impl<T, const RANK: u8> DerefMut for RankedGuard<'_, T, RANK> {
+        fn deref_mut(&mut self) -> &mut T {
+            &mut self.0
+        }
+    }
 }
 
 #[path = "../src/shared/handover.rs"]

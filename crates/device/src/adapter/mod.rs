@@ -17,6 +17,7 @@ use crate::engine::{Engine, Turn};
 use crate::os::clock;
 use crate::os::descriptors::DescriptorGuard;
 use crate::os::inside::is_inside;
+use crate::os::locks::{Held, rank};
 use crate::os::panics::Failed;
 use crate::os::process::Owned;
 use crate::shared::handover::Handover;
@@ -146,6 +147,7 @@ impl Adapter {
 
     /// Waits for the engine; control paths only. A panic in `work` is passed on after the engine is released.
     pub fn with_engine<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
+        Held::<{ rank::ENGINE }>::check();
         let done = self.engine.wait(|engine| self.guarded(engine, work), |engine| self.another_turn(engine));
         done.unwrap_or_else(|failed: Failed| std::panic::resume_unwind(Box::new(failed)))
     }

@@ -21,7 +21,7 @@ use crate::shared::state::{AdapterState, Parts};
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
 use crate::{Errno, userfault};
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use weir_link::DisabledFeatures;
 use weir_transport::{PageFaults, Profile, RequesterFaults, ResponderFaults};
 
@@ -31,7 +31,7 @@ const MISSES: u32 = 2048;
 impl Adapter {
     /// The adapter of a device, made if this process has none. A device may have several, each with its own profile.
     pub fn open(name: &str, profile: Option<&Profile>) -> Result<Arc<Adapter>, Errno> {
-        let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = OPEN.get().lock();
         open.retain(|adapter| adapter.strong_count() > 0);
         let here = open.iter().filter_map(Weak::upgrade);
         let same = |adapter: &Adapter| {
@@ -117,12 +117,7 @@ fn keeps_times(profile: &Profile) -> bool {
 fn at_exit() {
     static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn flush() {
-        let Some(open) = OPEN.existing() else { return };
-        let open = match open.try_lock() {
-            Ok(open) => open.clone(),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(open) = OPEN.existing().and_then(|open| open.try_lock().map(|open| open.clone())) else { return };
         for adapter in open.iter().filter_map(Weak::upgrade) {
             if adapter.is_ours() && !is_inside() {
                 // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.

@@ -2,15 +2,16 @@
 
 use crate::adapter::Adapter;
 use crate::os::inside::is_inside;
+use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The adapters that are open, or were.
-pub static OPEN: PerProcess<Mutex<Vec<Weak<Adapter>>>> = PerProcess::new();
+pub static OPEN: PerProcess<RankedMutex<Vec<Weak<Adapter>>, { rank::ADAPTERS }>> = PerProcess::new();
 
 /// All adapters that this process made.
 pub fn all() -> Vec<Arc<Adapter>> {
-    let open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let open = OPEN.get().lock();
     open.iter().filter_map(Weak::upgrade).filter(|adapter| adapter.is_ours()).collect()
 }
 
@@ -19,7 +20,7 @@ pub fn each_open(work: impl Fn(&Adapter)) {
     if is_inside() {
         return;
     }
-    if let Some(Ok(open)) = OPEN.existing().map(|open| open.try_lock()) {
+    if let Some(open) = OPEN.existing().and_then(|open| open.try_lock()) {
         open.iter()
             .filter_map(Weak::upgrade)
             .filter(|adapter| adapter.check().is_ok())

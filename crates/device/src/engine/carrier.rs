@@ -3,10 +3,10 @@
 use crate::Errno;
 use crate::config::Config;
 use crate::os::interfaces::DeviceInfo;
+use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use weir_link::capture::{Capture, CaptureOptions};
 use weir_link::faults::Faults;
 use weir_link::{Carrier, Ports};
@@ -56,7 +56,7 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
 /// device, the pid and the interface are inserted before its extension.
 fn unused(path: &Path, interface: &str) -> PathBuf {
     /// The lock on a file lasts until the process ends.
-    static CLAIMED: PerProcess<Mutex<Vec<File>>> = PerProcess::new();
+    static CLAIMED: PerProcess<RankedMutex<Vec<File>, { rank::CAPTURES }>> = PerProcess::new();
     let pid = std::process::id();
     let path = PathBuf::from(path.to_string_lossy().replace("%p", &pid.to_string()));
     let claim = OpenOptions::new().create(true).append(true).open(&path).and_then(|file| match file.try_lock() {
@@ -65,7 +65,7 @@ fn unused(path: &Path, interface: &str) -> PathBuf {
         Err(TryLockError::Error(error)) => Err(error),
     });
     match claim {
-        Ok(Some(file)) => CLAIMED.get().lock().unwrap_or_else(PoisonError::into_inner).push(file),
+        Ok(Some(file)) => CLAIMED.get().lock().push(file),
         Ok(None) => {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
             let ending = path.extension().unwrap_or("pcapng".as_ref()).to_string_lossy();

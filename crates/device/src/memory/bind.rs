@@ -65,17 +65,26 @@ impl Regions {
             }
             _ => None,
         };
-        let found: Vec<Window> = {
+        // A few at a time, because nothing may be allocated under the lock.
+        const AT_ONCE: usize = 64;
+        let mut found = [None; AT_ONCE];
+        loop {
+            let mut count = 0;
             let table = self.read();
-            if table.windows == 0 { Vec::new() } else { table.entries.values().filter_map(of_it).collect() }
-        };
-        if found.is_empty() {
-            return;
-        }
-        let mut table = self.write();
-        for window in found {
-            table.unbound(&window);
-            table.entries.insert(window.key >> 8, Entry::Window(Window { open: None, ..window }));
+            let windows = table.entries.values().filter_map(of_it).take(if table.windows == 0 { 0 } else { AT_ONCE });
+            for (entry, window) in found.iter_mut().zip(windows) {
+                *entry = Some(window);
+                count += 1;
+            }
+            drop(table);
+            if count == 0 {
+                return;
+            }
+            let mut table = self.write();
+            for window in found[..count].iter().flatten() {
+                table.unbound(window);
+                table.entries.insert(window.key >> 8, Entry::Window(Window { open: None, ..*window }));
+            }
         }
     }
 }

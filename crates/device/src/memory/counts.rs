@@ -3,13 +3,13 @@
 //! Nothing is allocated or freed while the counts are locked: memory hooks of the program call back into
 //! `ibv_dereg_mr` from within malloc and free. So the caller provides the nodes of the tree.
 
+use crate::os::locks::LeafMutex;
 use crate::os::per_process::PerProcess;
 use intrusive_collections::{Bound, KeyAdapter, RBTree, RBTreeLink, intrusive_adapter};
 use std::cell::Cell;
-use std::sync::Mutex;
 
 /// The counts of this process. A forked child inherits no locked pages.
-pub static COUNTS: PerProcess<Mutex<Counts>> = PerProcess::new();
+pub static COUNTS: PerProcess<LeafMutex<Counts>> = PerProcess::new();
 
 /// Page ranges as a tree of edges. The count of an edge applies up to the next edge.
 #[derive(Default)]

@@ -3,11 +3,11 @@
 use crate::Errno;
 use crate::memory::region::Region;
 use crate::memory::window::Window;
+use crate::os::locks::{RankedReadGuard, RankedRwLock, RankedWriteGuard, rank};
 use crate::os::room::with_room;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use weir_transport::Denied;
 
 /// Maximum number of regions of an adapter, and separately of windows.
@@ -17,7 +17,7 @@ pub const MAX_KEYS_OF_A_KIND: usize = 1 << 20;
 /// it was given.
 #[derive(Default)]
 pub struct Regions {
-    table: RwLock<Table>,
+    table: RankedRwLock<Table, { rank::LEAF }>,
     version: AtomicU64,
 }
 
@@ -142,13 +142,13 @@ impl Regions {
         Some(window)
     }
 
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn read(&self) -> RankedReadGuard<'_, Table, { rank::LEAF }> {
+        self.table.read()
     }
 
     /// Locks the table for writing and invalidates all cached regions.
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        let table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn write(&self) -> RankedWriteGuard<'_, Table, { rank::LEAF }> {
+        let table = self.table.write();
         // A reader that loads the new version waits for the lock. A caller that must exclude users of a region that
         // was cached before waits for the engine itself.
         self.version.fetch_add(1, Ordering::Release);

@@ -7,7 +7,6 @@ use crate::Errno;
 use crate::config::Memlock;
 use crate::memory::counts::{COUNTS, Spare};
 use crate::memory::populate::populate;
-use std::sync::PoisonError;
 
 /// Populates and locks `len` bytes at `addr`. Errors: EFAULT if they are not mapped with the needed access; ENOMEM
 /// beyond the limit if `memlock` is strict.
@@ -17,7 +16,7 @@ pub fn pin(addr: u64, len: u64, write: bool, memlock: Memlock) -> Result<Pinned,
         return Err(Errno(libc::EFAULT));
     }
     let mut spare = Spare::new();
-    let mut counts = COUNTS.get().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut counts = COUNTS.get().lock();
     // SAFETY: locking pages does not change their contents or mapping.
     let locked = start < end && unsafe { libc::mlock(start as *const libc::c_void, (end - start) as usize) } == 0;
     if locked {
@@ -41,7 +40,7 @@ pub struct Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(mut spare) = self.spare.take() {
-            let mut counts = COUNTS.get().lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = COUNTS.get().lock();
             counts.remove(self.start, self.end, &mut spare, |start, end| {
                 // SAFETY: unlocking pages, mapped or not, touches no memory.
                 unsafe { libc::munlock(start as *const libc::c_void, (end - start) as usize) };

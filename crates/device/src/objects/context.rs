@@ -48,7 +48,7 @@ impl Context {
 
     fn of(adapter: Arc<Adapter>) -> Result<Arc<Context>, Errno> {
         let context = Context { adapter, events: Arc::new(Notify::new()?) };
-        context.adapter.watch.add_listener(&context.events);
+        context.adapter.watch.add_listener(&context.events)?;
         Ok(Arc::new(context))
     }
 

@@ -6,16 +6,17 @@ use crate::memory::pin::{self, Pinned};
 use crate::memory::region::{Kind, Region};
 use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::process::Owned;
 use crate::paging::Registered;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use weir_transport::Access;
 
 /// A memory region.
 pub struct Mr {
     adapter: Arc<Adapter>,
     key: u32,
-    state: Mutex<State>,
+    state: RankedMutex<State, { rank::REGION }>,
 }
 
 struct State {
@@ -116,7 +117,7 @@ impl Mr {
             registered.name(key);
         }
         let state = State { pd: pd.clone(), region, backing: Owned::new(backing) };
-        Ok(Arc::new(Mr { adapter, key, state: Mutex::new(state) }))
+        Ok(Arc::new(Mr { adapter, key, state: RankedMutex::new(state) }))
     }
 
     /// Local key.
@@ -182,12 +183,13 @@ impl Mr {
     }
 
     /// Deregisters the region. EBUSY while windows are bound to it. When it returns, no access to the region is under
-    /// way. Does nothing in a forked child.
+    /// way. Does nothing in a forked child. A memory hook of the program may call it within any allocation of Weir, also
+    /// while this thread reregisters another region or is inside an engine.
     pub fn dereg(&self) -> Result<(), Errno> {
         if !self.adapter.is_ours() {
             return Ok(());
         }
-        let mut state = self.state();
+        let mut state = self.state.lock_in_hook();
         if matches!(*state.backing, Backing::Gone) {
             return Ok(());
         }
@@ -204,8 +206,8 @@ impl Mr {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RankedGuard<'_, State, { rank::REGION }> {
+        self.state.lock()
     }
 }
 

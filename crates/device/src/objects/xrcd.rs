@@ -4,11 +4,12 @@ use crate::Errno;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
+use crate::os::locks::{RankedMutex, rank};
 use crate::shared::srq::{Domain, SrqShared};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// A target QP; the domain does not look into it.
 pub(crate) type TargetQp = dyn Any + Send + Sync;
@@ -19,7 +20,7 @@ pub struct Xrcd {
     pub(crate) cq: Arc<Cq>,
     pub(crate) domain: Arc<Domain>,
     /// Its target QPs by number.
-    targets: Mutex<HashMap<u32, Weak<TargetQp>>>,
+    targets: RankedMutex<HashMap<u32, Weak<TargetQp>>, { rank::XRC_TARGETS }>,
     users: AtomicU32,
 }
 
@@ -27,7 +28,7 @@ impl Xrcd {
     /// Opens a new domain.
     pub fn open(context: &Arc<Context>) -> Result<Arc<Xrcd>, Errno> {
         let (pd, cq) = (context.alloc_pd()?, context.create_cq(1, None, 0)?);
-        Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), targets: Mutex::default(), users: AtomicU32::new(0) }))
+        Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), targets: RankedMutex::default(), users: AtomicU32::new(0) }))
     }
 
     /// Whether SRQs or QPs use the domain.
@@ -37,18 +38,18 @@ impl Xrcd {
 
     /// The target QP of this number, if there is one.
     pub(crate) fn find(&self, qp_num: u32) -> Option<Arc<TargetQp>> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&qp_num)?.upgrade()
+        self.targets.lock().get(&qp_num)?.upgrade()
     }
 
     pub(crate) fn enter(&self, qp_num: u32, qp: Weak<TargetQp>) {
         self.users.fetch_add(1, Ordering::AcqRel);
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut targets = self.targets.lock();
         targets.insert(qp_num, qp);
     }
 
     pub(crate) fn leave(&self, qp_num: u32) {
         self.users.fetch_sub(1, Ordering::AcqRel);
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&qp_num);
+        self.targets.lock().remove(&qp_num);
     }
 
     /// Adds an SRQ. ENOMEM without memory.

@@ -25,8 +25,11 @@ pub fn inside<T>(work: impl FnOnce() -> T) -> T {
         }
     }
     let _uncancelled = Uncancelled::new();
-    // A memory hook may take a turn of another adapter within a turn of this one.
-    let _held = (!is_inside()).then(Held::<{ rank::ENGINE }>::begin);
+    if is_inside() {
+        // A memory hook takes a turn of another adapter within a turn of this one, which goes on afterwards.
+        return work();
+    }
+    let _held = Held::<{ rank::ENGINE }>::begin();
     INSIDE.set(true);
     mask::turn_begins();
     let _outside = Outside;

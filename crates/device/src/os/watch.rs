@@ -5,12 +5,14 @@
 use crate::Errno;
 use crate::events::{AsyncEvent, PortEvent};
 use crate::os::interfaces::{self, DeviceInfo};
+use crate::os::locks::{LeafMutex, RankedMutex, rank};
 use crate::os::netlink::Netlink;
 use crate::os::notify::Notify;
+use crate::os::room::with_room;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The last known state of a device's interface, and the event queues to notify.
 pub struct Watch {
@@ -19,11 +21,12 @@ pub struct Watch {
     ifindex: u32,
     /// None where a sandbox forbids it: queries still return the port's current state, but there are no events.
     socket: Option<OwnedFd>,
-    query: Mutex<Query>,
-    seen: Mutex<Seen>,
+    query: RankedMutex<Query, { rank::INTERFACE }>,
+    seen: LeafMutex<Arc<Seen>>,
     /// Last known speed, Mbit/s.
     speed: AtomicU32,
-    listeners: Mutex<Vec<Weak<Notify<AsyncEvent>>>>,
+    /// Entries stay where they are; [`Watch::add_listener`] replaces those that have ended.
+    listeners: LeafMutex<Vec<Weak<Notify<AsyncEvent>>>>,
 }
 
 /// The socket for queries, and the last result.
@@ -53,24 +56,24 @@ impl Watch {
             ifname: device.ifname.clone(),
             ifindex: device.ifindex,
             socket,
-            query: Mutex::new(Query { netlink, last: Some(device.clone()) }),
-            seen: Mutex::new(Seen { exists: true, up: device.up, gids: device.gids.clone() }),
+            query: RankedMutex::new(Query { netlink, last: Some(device.clone()) }),
+            seen: LeafMutex::new(Arc::new(Seen { exists: true, up: device.up, gids: device.gids.clone() })),
             speed: AtomicU32::new(device.speed_mbps().unwrap_or(0)),
-            listeners: Mutex::default(),
+            listeners: LeafMutex::default(),
         };
         // The interface may have changed before the subscription.
         let now = watch.state();
         if !now.up {
             tracing::warn!("{}: {}", watch.name, interfaces::down(&watch.ifname));
         }
-        *watch.seen() = now;
+        watch.replace_seen(now);
         Ok(watch)
     }
 
     /// The current state of the device; its last known state if the query fails. `None` if no interface with its name
     /// has an address.
     pub fn device(&self) -> Option<DeviceInfo> {
-        let mut query = self.query.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut query = self.query.lock();
         match interfaces::device(&mut query.netlink, &self.name) {
             Ok(now) => query.last = now,
             Err(error) => {
@@ -91,7 +94,7 @@ impl Watch {
 
     /// All descriptors of the watch.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let query = self.query.lock().unwrap_or_else(PoisonError::into_inner).netlink.descriptor();
+        let query = self.query.lock().netlink.descriptor();
         self.descriptor().into_iter().chain([query]).collect()
     }
 
@@ -100,16 +103,26 @@ impl Watch {
         self.socket.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Adds a queue of events, for as long as `events` lives.
-    pub fn add_listener(&self, events: &Arc<Notify<AsyncEvent>>) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(Arc::downgrade(events));
+    /// Adds a queue of events, for as long as `events` lives. ENOMEM without memory.
+    pub fn add_listener(&self, events: &Arc<Notify<AsyncEvent>>) -> Result<(), Errno> {
+        let mut listener = Arc::downgrade(events);
+        let mut listeners = with_room(1, || self.listeners.lock(), |listeners| listeners)?;
+        match listeners.iter_mut().find(|listener| listener.strong_count() == 0) {
+            Some(ended) => std::mem::swap(ended, &mut listener),
+            None => {
+                listeners.push(listener);
+                return Ok(());
+            }
+        }
+        drop(listeners);
+        // The replaced entry is freed after the lock is released.
+        drop(listener);
+        Ok(())
     }
 
     /// Whether the last known state of the interface has this address.
     pub fn has(&self, address: IpAddr) -> bool {
-        self.seen().gids.contains(&Some(address))
+        self.seen.lock().gids.contains(&Some(address))
     }
 
     /// Reads the kernel's notifications, logs losses and raises the events of the changes.
@@ -118,7 +131,7 @@ impl Watch {
             return;
         }
         let now = self.state();
-        let before = std::mem::replace(&mut *self.seen(), now.clone());
+        let before = self.replace_seen(now.clone());
         for line in losses(&self.ifname, &before, &now) {
             tracing::warn!("{}: {line}", self.name);
         }
@@ -129,18 +142,26 @@ impl Watch {
 
     /// Raises an event in all contexts.
     pub fn raise_in_all_contexts(&self, event: AsyncEvent) {
-        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().filter_map(Weak::upgrade).for_each(|listener| listener.push(event));
+        // Events are pushed, and references dropped, without the lock.
+        let listener = |at: usize| self.listeners.lock().get(at).map(Weak::upgrade);
+        (0..).map_while(listener).flatten().for_each(|listener| listener.push(event));
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Replaces the last known state and returns it. No state is freed under the lock, which the engine takes.
+    fn replace_seen(&self, now: Seen) -> Arc<Seen> {
+        let now = Arc::new(now);
+        std::mem::replace(&mut *self.seen.lock(), now)
+    }
+
+    fn last_seen(&self) -> Seen {
+        let seen = self.seen.lock().clone();
+        Seen::clone(&seen)
     }
 
     /// The current state; the last known state if the kernel does not respond.
     fn state(&self) -> Seen {
-        let links = self.query.lock().unwrap_or_else(PoisonError::into_inner).netlink.links();
-        let Ok(links) = links else { return self.seen().clone() };
+        let links = self.query.lock().netlink.links();
+        let Ok(links) = links else { return self.last_seen() };
         // Another interface may have the same name now.
         let exists = links.iter().any(|link| link.name == self.ifname && link.index == self.ifindex);
         match self.device().filter(|_| exists) {
@@ -246,7 +267,7 @@ mod tests {
             let device = interfaces::device(&mut netlink, "weir_lo").unwrap().expect("it is up");
             let watch = Watch::new(&device, netlink).unwrap();
             let events = Arc::new(Notify::new().unwrap());
-            watch.add_listener(&events);
+            watch.add_listener(&events).unwrap();
             let events_after = |command: &str| {
                 ip(command);
                 watch.process_notifications();

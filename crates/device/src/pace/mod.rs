@@ -9,12 +9,12 @@ mod yield_backoff;
 
 use crate::Errno;
 use crate::os::clock;
+use crate::os::locks::LeafMutex;
 use crate::pace::polling::{Polling, TICK};
 use crate::pace::yield_backoff::YieldBackoff;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Polls between two offers of a poller's core to other threads: some 50 µs.
 const POLLS_PER_YIELD: u32 = 64;
@@ -24,7 +24,7 @@ pub struct Pace {
     epoll: OwnedFd,
     kick: OwnedFd,
     timer: OwnedFd,
-    packets: Mutex<Packets>,
+    packets: LeafMutex<Packets>,
     polling: Polling,
     yield_backoff: YieldBackoff,
     /// When the timer fires (nanoseconds); `u64::MAX` if it is not armed.
@@ -92,7 +92,7 @@ impl Pace {
             epoll,
             kick,
             timer,
-            packets: Mutex::new(Packets {
+            packets: LeafMutex::new(Packets {
                 descriptors: Vec::with_capacity(packets.len() + MORE_SOCKETS),
                 watched: true,
             }),
@@ -124,7 +124,7 @@ impl Pace {
 
     /// Watches a further descriptor for arrivals.
     pub fn watch(&self, descriptor: RawFd) -> io::Result<()> {
-        let mut packets = self.packets();
+        let mut packets = self.packets.lock();
         if packets.watched {
             self.add(descriptor, TOKEN_PACKETS)?;
         }
@@ -134,7 +134,7 @@ impl Pace {
 
     /// Stops watching a descriptor, which is about to be closed.
     pub fn forget(&self, descriptor: RawFd) {
-        let mut packets = self.packets();
+        let mut packets = self.packets.lock();
         packets.descriptors.retain(|other| *other != descriptor);
         if packets.watched {
             self.remove(descriptor);
@@ -143,22 +143,23 @@ impl Pace {
 
     /// Adds the descriptors of `packets` to the epoll set, or removes them.
     fn watch_packets(&self, watched: bool) {
-        let mut packets = self.packets();
+        let mut packets = self.packets.lock();
         if packets.watched == watched {
             return;
         }
         packets.watched = watched;
+        let mut failed = None;
         for descriptor in &packets.descriptors {
             if !watched {
                 self.remove(*descriptor);
             } else if let Err(error) = self.add(*descriptor, TOKEN_PACKETS) {
-                tracing::warn!("a socket is not watched for packets: {error}");
+                failed = Some(error);
             }
         }
-    }
-
-    fn packets(&self) -> MutexGuard<'_, Packets> {
-        self.packets.lock().unwrap_or_else(PoisonError::into_inner)
+        drop(packets);
+        if let Some(error) = failed {
+            tracing::warn!("a socket is not watched for packets: {error}");
+        }
     }
 
     fn remove(&self, descriptor: RawFd) {

@@ -1,9 +1,9 @@
 //! Counters of on-demand paging: per memory region, per device, and for the whole process.
 
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Declares the counters once, for the atomics and for their values.
@@ -151,10 +151,12 @@ impl Pair {
     }
 }
 
-static DEVICES: PerProcess<Mutex<Vec<&'static OfDevice>>> = PerProcess::new();
+type Devices = Vec<&'static OfDevice>;
 
-fn registered() -> MutexGuard<'static, Vec<&'static OfDevice>> {
-    DEVICES.get().lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+static DEVICES: PerProcess<RankedMutex<Devices, { rank::PAGING_DEVICES }>> = PerProcess::new();
+
+fn registered() -> RankedGuard<'static, Devices, { rank::PAGING_DEVICES }> {
+    DEVICES.get().lock()
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! Nothing here allocates or frees, except entering and leaving of regions, and these under no lock.
 
 use crate::Errno;
+use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use crate::os::room::with_room;
 use crate::paging::owner::Owner;
 use crate::paging::region::OnDemand;
 use crate::paging::table::pages_of;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Maximum number of invalidations under way, and of populates.
@@ -21,9 +22,9 @@ const ADAPTERS: usize = 64;
 
 /// The on-demand regions of a process, and what is under way in them.
 pub(crate) struct Exclusion {
-    state: Mutex<State>,
+    state: RankedMutex<State, { rank::EXCLUSION }>,
     /// An invalidation or a populate has ended.
-    changed: Condvar,
+    changed: RankedCondvar,
 }
 
 struct State {
@@ -58,15 +59,11 @@ impl Exclusion {
             known: Vec::with_capacity(AT_ONCE),
             last: 0,
         };
-        Exclusion { state: Mutex::new(state), changed: Condvar::new() }
+        Exclusion { state: RankedMutex::new(state), changed: RankedCondvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> RankedGuard<'_, State, { rank::EXCLUSION }> {
+        self.state.lock()
     }
 
     pub fn begin(&'static self, addr: u64, len: u64) -> Option<Guard> {
@@ -74,7 +71,7 @@ impl Exclusion {
         let pages = pages_of(addr, len);
         let mut state = self.lock();
         while state.active.len() == AT_ONCE {
-            state = self.wait(state);
+            state = self.changed.wait(state);
         }
         // The overlapping invalidation has cleared the table, and may still be waiting for accesses to end.
         let overlaps_active = state.active.iter().any(|other| overlap(&other.pages, &pages));
@@ -149,7 +146,7 @@ impl Exclusion {
                 waited = true;
                 region.counters.add(|c| &c.page_contentions, 1);
             }
-            state = self.wait(state);
+            state = self.changed.wait(state);
         }
         state.last += 1;
         let number = state.last;
@@ -274,6 +271,7 @@ mod tests {
     use crate::paging::counters::{self, Pair};
     use crate::paging::resolver::Resolver;
     use crate::paging::table::PAGE;
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicU32;
     use std::thread;
     use std::time::Duration;

@@ -14,6 +14,7 @@ mod late;
 mod worker;
 
 use crate::Errno;
+use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use crate::os::room::with_room;
 use crate::paging::faults::FaultOrigin;
 use crate::paging::owner::Owner;
@@ -21,7 +22,7 @@ use crate::paging::region::{OnDemand, Populator};
 use jobs::{Stage, State, WAKES, Waiter, Woken, take_waiters};
 use late::Late;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use weir_transport::{Profile, Side};
 
 /// Pages populated ahead of the needed ones, at most.
@@ -29,9 +30,9 @@ pub(crate) const AHEAD: u64 = 256;
 
 /// The queue and its threads.
 pub(crate) struct Resolver {
-    state: Mutex<State>,
+    state: RankedMutex<State, { rank::PAGE_FAULTS }>,
     /// There is work, or the threads must end.
-    work: Condvar,
+    work: RankedCondvar,
     owner: Weak<dyn Owner>,
 }
 
@@ -40,7 +41,7 @@ impl Resolver {
     pub fn new(owner: Weak<dyn Owner>, profile: &Profile) -> Arc<Resolver> {
         let late = Late::new(profile);
         let state = State { jobs: Vec::new(), waiters: Vec::new(), threads: 0, idle: 0, last: 0, ended: false, late };
-        Arc::new(Resolver { state: Mutex::new(state), work: Condvar::new(), owner })
+        Arc::new(Resolver { state: RankedMutex::new(state), work: RankedCondvar::new(), owner })
     }
 
     /// Starts the first threads unless they run. EAGAIN if the system refuses to start any.
@@ -80,8 +81,8 @@ impl Resolver {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> RankedGuard<'_, State, { rank::PAGE_FAULTS }> {
+        self.state.lock()
     }
 }
 
@@ -164,6 +165,7 @@ mod tests {
     use crate::paging::counters::{self, Pair};
     use crate::paging::faults::QpFaults;
     use crate::paging::table::PAGE;
+    use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 

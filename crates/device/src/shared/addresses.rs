@@ -1,24 +1,23 @@
 //! The routes of address handles.
 
 use crate::Errno;
+use crate::os::locks::{RankedReadGuard, RankedRwLock, rank};
 use crate::os::room::with_room;
 use crate::shared::route::Route;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// The routes of all address handles of an adapter, by number.
 #[derive(Default)]
-pub struct Addresses(RwLock<Vec<Option<Route>>>);
+pub struct Addresses(RankedRwLock<Vec<Option<Route>>, { rank::ADDRESSES }>);
 
 impl Addresses {
     /// All routes; threads that create or destroy an address handle wait meanwhile.
-    pub fn read(&self) -> RwLockReadGuard<'_, Vec<Option<Route>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn read(&self) -> RankedReadGuard<'_, Vec<Option<Route>>, { rank::ADDRESSES }> {
+        self.0.read()
     }
 
     /// Adds a route; its number. ENOMEM without memory.
     pub fn insert(&self, route: Route) -> Result<u32, Errno> {
-        let write = || self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let mut routes = with_room(1, write, |routes| routes)?;
+        let mut routes = with_room(1, || self.0.write(), |routes| routes)?;
         Ok(match routes.iter().position(Option::is_none) {
             Some(free) => {
                 routes[free] = Some(route);
@@ -33,7 +32,7 @@ impl Addresses {
 
     /// Removes a route.
     pub fn remove(&self, number: u32) {
-        if let Some(entry) = self.0.write().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize) {
+        if let Some(entry) = self.0.write().get_mut(number as usize) {
             *entry = None;
         }
     }

@@ -4,8 +4,8 @@
 //! The whole state is one atomic word, so that the leaving holder sees every request that was made before, on any
 //! processor. An uncontended turn costs two changes of that word. Model-checked in `tests/handover.rs`.
 
-use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell};
-use std::sync::PoisonError;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, Ordering, UnsafeCell};
+use crate::sync::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use std::time::{Duration, Instant};
 
 /// A value that at most one thread at a time holds.
@@ -16,8 +16,8 @@ pub struct Handover<T> {
     /// A thread that polls repeatedly sleeps after this many failed attempts.
     patient: u32,
     /// Locked from before a thread sets `AWAITED` until it sleeps, and by the holder while it hands over to sleepers.
-    asleep: Mutex<Asleep>,
-    free: Condvar,
+    asleep: RankedMutex<Asleep, { rank::SLEEPERS }>,
+    free: RankedCondvar,
     inner: UnsafeCell<T>,
 }
 
@@ -43,13 +43,13 @@ unsafe impl<T: Send> Sync for Handover<T> {}
 impl<T> Handover<T> {
     /// A free one. Threads that poll repeatedly sleep after `patient` failed attempts in one turn of the holder.
     pub fn new(inner: T, patient: u32) -> Self {
-        let asleep = Mutex::new(Asleep { count: 0, overtaken: false, passed: false });
+        let asleep = RankedMutex::new(Asleep { count: 0, overtaken: false, passed: false });
         Handover {
             state: AtomicU8::new(0),
             missed: AtomicU32::new(0),
             patient,
             asleep,
-            free: Condvar::new(),
+            free: RankedCondvar::new(),
             inner: UnsafeCell::new(inner),
         }
     }
@@ -117,7 +117,7 @@ impl<T> Handover<T> {
         let mut asleep = self.begin_sleep();
         let mut woken = false;
         while !self.take(&mut asleep, woken) {
-            asleep = self.free.wait(asleep).unwrap_or_else(PoisonError::into_inner);
+            asleep = self.free.wait(asleep);
             woken = true;
         }
         self.end_sleep(&mut asleep);
@@ -137,15 +137,15 @@ impl<T> Handover<T> {
             if left.is_zero() {
                 break false;
             }
-            asleep = self.free.wait_timeout(asleep, left).unwrap_or_else(PoisonError::into_inner).0;
+            asleep = self.free.wait_timeout(asleep, left);
             woken = true;
         };
         self.end_sleep(&mut asleep);
         taken
     }
 
-    fn begin_sleep(&self) -> MutexGuard<'_, Asleep> {
-        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+    fn begin_sleep(&self) -> RankedGuard<'_, Asleep, { rank::SLEEPERS }> {
+        let mut asleep = self.asleep.lock();
         asleep.count += 1;
         asleep
     }
@@ -204,7 +204,7 @@ impl<T> Handover<T> {
     /// False if no thread sleeps any more.
     #[cold]
     fn leave_to_sleepers(&self) -> bool {
-        let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asleep = self.asleep.lock();
         if asleep.count == 0 {
             return false;
         }
@@ -234,7 +234,7 @@ impl<T> Drop for Held<'_, T> {
 pub struct Doorbells {
     /// The list may have entries. `take` checks this first, because usually no QP has rung.
     any: AtomicBool,
-    rung: Mutex<Vec<u32>>,
+    rung: RankedMutex<Vec<u32>, { rank::LEAF }>,
 }
 
 /// A QP's own doorbell.
@@ -242,14 +242,14 @@ pub struct Bell(AtomicBool);
 
 impl Doorbells {
     pub fn new() -> Self {
-        Doorbells { any: AtomicBool::new(false), rung: Mutex::new(Vec::with_capacity(64)) }
+        Doorbells { any: AtomicBool::new(false), rung: RankedMutex::new(Vec::with_capacity(64)) }
     }
 
     /// Rings. What was done before is visible to the thread that answers.
     #[inline]
     pub fn ring(&self, bell: &Bell, number: u32) {
         if !bell.0.swap(true, Ordering::AcqRel) {
-            let mut rung = self.lock();
+            let mut rung = self.rung.lock();
             rung.push(number);
             self.any.store(true, Ordering::Release);
         }
@@ -260,7 +260,7 @@ impl Doorbells {
     #[inline]
     pub fn take(&self, into: &mut Vec<u32>) {
         if self.any.load(Ordering::Acquire) {
-            let mut rung = self.lock();
+            let mut rung = self.rung.lock();
             self.any.store(false, Ordering::Relaxed);
             std::mem::swap(&mut *rung, into);
         }
@@ -269,18 +269,13 @@ impl Doorbells {
     /// Makes room for `count` numbers, so that ringing does not allocate. This does not allocate under the lock
     /// either: a memory hook of the program may wait for the engine, and its holder for the lock.
     pub fn reserve(&self, count: usize) {
-        if self.lock().capacity() < count {
+        if self.rung.lock().capacity() < count {
             let mut larger = Vec::with_capacity(2 * count);
-            let mut rung = self.lock();
+            let mut rung = self.rung.lock();
             larger.append(&mut rung);
             std::mem::swap(&mut *rung, &mut larger);
             drop(rung);
         }
-    }
-
-    #[inline]
-    fn lock(&self) -> impl std::ops::DerefMut<Target = Vec<u32>> + '_ {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

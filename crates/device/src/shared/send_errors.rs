@@ -2,15 +2,15 @@
 //! The engine's thread writes the log, so that a slow terminal delays no program.
 
 use crate::os::interfaces::{DeviceInfo, interface_mtu};
+use crate::os::locks::LeafMutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard};
 use weir_link::{DisabledFeatures, SendError, SendErrorKind};
 
 /// Send errors that wait for the log. Those beyond `MAX_ERRORS` are not reported.
 #[derive(Default)]
-pub struct SendErrorLog(Mutex<[Option<SendError>; MAX_ERRORS]>);
+pub struct SendErrorLog(LeafMutex<[Option<SendError>; MAX_ERRORS]>);
 
 const MAX_ERRORS: usize = 8;
 /// Longest headers before a UDP payload, for messages: IPv4 or IPv6, and UDP.
@@ -21,14 +21,14 @@ const RDMA_HEADERS: usize = 36;
 impl SendErrorLog {
     /// Keeps an error for the log. Allocates nothing.
     pub fn note(&self, error: SendError) {
-        if let Some(entry) = self.lock().iter_mut().find(|entry| entry.is_none()) {
+        if let Some(entry) = self.0.lock().iter_mut().find(|entry| entry.is_none()) {
             *entry = Some(error);
         }
     }
 
     /// Writes the noted errors to the log.
     pub fn write_log(&self, device: &DeviceInfo, disabled: DisabledFeatures) {
-        let errors = std::mem::take(&mut *self.lock());
+        let errors = std::mem::take(&mut *self.0.lock());
         for error in errors.iter().flatten() {
             let text = text(error, device, &|error| carried(error, device));
             if error.kind == SendErrorKind::Segments && disabled.contains(DisabledFeatures::UDP_SEGMENT) {
@@ -37,10 +37,6 @@ impl SendErrorLog {
                 tracing::warn!("{text}");
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, [Option<SendError>; MAX_ERRORS]> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

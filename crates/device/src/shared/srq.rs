@@ -2,13 +2,13 @@
 
 use crate::Errno;
 use crate::events::AsyncEvent;
-use crate::os::locks::{RankedGuard, RankedMutex, rank};
+use crate::os::locks::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use crate::os::notify::Notify;
 use crate::os::room::{Grow, with_room};
 use crate::shared::cq::CqShared;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use weir_transport::{PostError, RecvWr, Sge};
 
 /// The part of an SRQ that the application's threads and the engine share.
@@ -41,7 +41,7 @@ struct Slot {
 
 /// The SRQs of an XRC domain, by number.
 #[derive(Default)]
-pub(crate) struct Domain(RwLock<HashMap<u32, Arc<SrqShared>>>);
+pub(crate) struct Domain(RankedRwLock<HashMap<u32, Arc<SrqShared>>, { rank::LEAF }>);
 
 impl SrqShared {
     /// An empty SRQ. ENOMEM without memory.
@@ -192,24 +192,20 @@ impl Ring {
 impl Domain {
     /// The SRQ of this number.
     pub fn find(&self, number: u32) -> Option<Arc<SrqShared>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+        self.0.read().get(&number).cloned()
     }
 
     /// Adds an SRQ. ENOMEM without memory.
     pub fn insert(&self, srq: Arc<SrqShared>) -> Result<(), Errno> {
-        let mut srqs = with_room(1, || self.write(), |srqs| srqs)?;
+        let mut srqs = with_room(1, || self.0.write(), |srqs| srqs)?;
         srqs.insert(srq.number, srq);
         Ok(())
     }
 
     /// Removes an SRQ. It is dropped after the lock is released.
     pub fn remove(&self, number: u32) {
-        let named = self.write().remove(&number);
+        let named = self.0.write().remove(&number);
         drop(named);
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<u32, Arc<SrqShared>>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

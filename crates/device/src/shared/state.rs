@@ -6,6 +6,7 @@ use crate::memory::device_memory::Budget;
 use crate::memory::keys::Regions;
 use crate::os::descriptors;
 use crate::os::interfaces::DeviceInfo;
+use crate::os::locks::{LeafGuard, LeafMutex};
 use crate::os::process::{Owned, OwnerProcess};
 use crate::os::watch::Watch;
 use crate::pace::Pace;
@@ -19,7 +20,7 @@ use crate::shared::send_errors::SendErrorLog;
 use crate::stat::sheet;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use weir_transport::{AddressVector, Profile, Side};
 
 /// An adapter without its engine.
@@ -37,13 +38,13 @@ pub(crate) struct AdapterState {
     pub send_errors: SendErrorLog,
     pub pace: Arc<Owned<Pace>>,
     /// Descriptors of the slot and the ports. A forked child closes them.
-    sockets: Mutex<Vec<RawFd>>,
+    sockets: LeafMutex<Vec<RawFd>>,
     /// What all its CQs share.
     pub cqs: Arc<AllCqs>,
     /// Resolves page faults; set when there is an on-demand region.
     pub resolver: OnceLock<Arc<Resolver>>,
     /// Sides of QPs with resolved pages, for the engine's next turn.
-    resolved: Mutex<Vec<(u32, Side)>>,
+    resolved: LeafMutex<Vec<(u32, Side)>>,
     any_resolved: AtomicBool,
     /// QPs with new work, each once.
     pub doorbells: Doorbells,
@@ -81,10 +82,10 @@ impl AdapterState {
             device_memory: Budget::new(parts.device_memory),
             send_errors: SendErrorLog::default(),
             pace: parts.pace,
-            sockets: Mutex::new(parts.sockets),
+            sockets: LeafMutex::new(parts.sockets),
             cqs: Arc::default(),
             resolver: OnceLock::new(),
-            resolved: Mutex::new(Vec::with_capacity(64)),
+            resolved: LeafMutex::new(Vec::with_capacity(64)),
             any_resolved: AtomicBool::new(false),
             doorbells: Doorbells::new(),
             pds: AtomicU32::new(1),
@@ -97,19 +98,22 @@ impl AdapterState {
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.pace.descriptors();
         descriptors.extend(self.watch.descriptors());
-        descriptors.extend(self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter());
+        // Reserved before the lock is taken. The engine adds no more sockets than these without growth of its list.
+        descriptors.reserve(self.sockets.lock().capacity());
+        let room = descriptors.capacity() - descriptors.len();
+        descriptors.extend(self.sockets.lock().iter().take(room));
         descriptors
     }
 
     /// Adds sockets that a forked child must close too.
     pub fn add_sockets(&self, sockets: &[RawFd]) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).extend(sockets);
+        self.sockets.lock().extend(sockets);
         descriptors::register(sockets);
     }
 
     /// Removes a socket that is about to be closed.
     pub fn forget_socket(&self, socket: RawFd) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| *other != socket);
+        self.sockets.lock().retain(|other| *other != socket);
         self.pace.forget(socket);
         descriptors::forget(&[socket]);
     }
@@ -179,7 +183,7 @@ impl AdapterState {
     }
 
     /// The sides of QPs with resolved pages that the engine has not taken yet.
-    pub fn resolved(&self) -> MutexGuard<'_, Vec<(u32, Side)>> {
-        self.resolved.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn resolved(&self) -> LeafGuard<'_, Vec<(u32, Side)>> {
+        self.resolved.lock()
     }
 }

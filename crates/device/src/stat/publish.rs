@@ -5,6 +5,7 @@
 use crate::Errno;
 use crate::os::cancel::Uncancelled;
 use crate::os::descriptors;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::panics::catch_panic;
 use crate::os::per_process::{OnceInherited, PerProcess};
 use crate::os::process;
@@ -19,7 +20,6 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, SystemTime};
 
 /// The interval at which the counters of paging are copied, once there has been an on-demand region.
@@ -33,10 +33,10 @@ struct Own {
 }
 
 /// A forked child creates its own.
-static OWN: PerProcess<Mutex<Option<Own>>> = PerProcess::new();
+static OWN: PerProcess<RankedMutex<Option<Own>, { rank::STATISTICS }>> = PerProcess::new();
 
-fn own() -> MutexGuard<'static, Option<Own>> {
-    OWN.get().lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+fn own() -> RankedGuard<'static, Option<Own>, { rank::STATISTICS }> {
+    OWN.get().lock()
 }
 
 /// The entry of a device that is being opened, number `index` of the devices that programs see. Errors: EMFILE,
@@ -269,15 +269,14 @@ fn remove_at_exit() {
         static DONE: AtomicBool = AtomicBool::new(false);
         // The thread may hold the lock for a moment. A thread that was killed with the lock is not waited for.
         let Some(mutex) = OWN.existing() else { return };
-        let mut tries = (0..50).map_while(|_| match mutex.try_lock() {
-            Ok(own) => Some(Some(own)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(Some(poisoned.into_inner())),
-            Err(TryLockError::WouldBlock) => {
+        let attempt = |_| {
+            let own = mutex.try_lock();
+            if own.is_none() {
                 std::thread::sleep(Duration::from_millis(2));
-                Some(None)
             }
-        });
-        let Some(own) = tries.find_map(|own| own) else { return };
+            own
+        };
+        let Some(own) = (0..50).find_map(attempt) else { return };
         // A child of vfork that calls exit runs this, too.
         if let Some(own) = own.as_ref().filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
             && let Some(folder) = &own.folder

@@ -15,9 +15,10 @@ pub use sys::{Opened, UFFDIO_REGISTER};
 
 use crate::Errno;
 use crate::os::descriptors;
+use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use sys::Userfaultfd;
 
 /// The way in which a userfaultfd with the needed events can be opened.
@@ -30,7 +31,7 @@ pub struct UnmapEvents {
     userfault: Arc<Userfaultfd>,
     opened: Opened,
     /// Memory that the program's own userfaultfd covers or covered: a mapping can have a single userfaultfd.
-    program_ranges: Mutex<ProgramRanges>,
+    program_ranges: RankedMutex<ProgramRanges, { rank::PROGRAM_RANGES }>,
     /// Some covered memory was unmapped: what is mapped there now may not be covered.
     stale: AtomicBool,
 }
@@ -53,7 +54,7 @@ impl UnmapEvents {
             descriptors::forget(&[userfault.raw()]);
             return Err(error);
         }
-        let program_ranges = Mutex::new(ProgramRanges { ranges: [(0, 0); 32], count: 0 });
+        let program_ranges = RankedMutex::new(ProgramRanges { ranges: [(0, 0); 32], count: 0 });
         Ok(UnmapEvents { userfault, opened, program_ranges, stale: AtomicBool::new(false) })
     }
 
@@ -103,8 +104,8 @@ impl UnmapEvents {
         program_ranges.add(addresses);
     }
 
-    fn program_ranges(&self) -> MutexGuard<'_, ProgramRanges> {
-        self.program_ranges.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn program_ranges(&self) -> RankedGuard<'_, ProgramRanges, { rank::PROGRAM_RANGES }> {
+        self.program_ranges.lock()
     }
 }
 
@@ -137,6 +138,7 @@ impl ProgramRanges {
 mod tests {
     use super::*;
     use libc::{MADV_DONTNEED, SYS_madvise, SYS_mremap, SYS_munmap};
+    use std::sync::Mutex;
     use std::time::{Duration, Instant};
 
     const PAGE: u64 = 4096;

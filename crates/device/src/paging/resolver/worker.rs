@@ -46,7 +46,7 @@ impl Resolver {
         let mut state = self.lock();
         while !state.ended {
             let Some(job) = state.jobs.iter_mut().find(|job| job.stage == Stage::Waiting) else {
-                state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+                state = self.work.wait(state);
                 continue;
             };
             job.stage = Stage::Running;
