@@ -9,9 +9,12 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use weir_device::{AddressHandle, Context, CqCreate, Mr, Pd, Qp, Receives, Rereg, Srq, SrqCreate, Xrcd};
+use weir_device::{
+    AddressHandle, Context, CqCreate, Mr, Mw, Pd, Qp, Receives, Rereg, Srq, SrqCreate, WindowType, Xrcd,
+};
 use weir_transport::{
-    Access, AttrMask, Data, Datagram, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Target,
+    Access, AttrMask, Bind, Data, Datagram, Profile, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge,
+    Status, Target,
 };
 
 struct Hooked;
@@ -99,6 +102,7 @@ fn everything(reporter: &mpsc::Sender<String>) {
     let addr = memory.as_ptr().addr() as u64;
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let mr = pd.reg_mr(addr, 4096, addr, access).unwrap();
+    let windowed = pd.reg_mr(addr, 4096, addr, access | Access::MW_BIND).unwrap();
     let traffic = Traffic::new(&context, &pd, &mr, addr);
     let busy = AtomicBool::new(true);
     std::thread::scope(|scope| {
@@ -131,6 +135,25 @@ fn everything(reporter: &mpsc::Sender<String>) {
             ring(&a.qp, QpState::Error).unwrap();
             ring(&b.qp, QpState::Reset).unwrap();
         });
+        each("a queue pair with windows", &mut || {
+            let [a, b] = pair(&pd, &context);
+            let windows = [(); 3].map(|()| pd.alloc_mw(WindowType::Two).unwrap());
+            for window in &windows {
+                bind(&a, &windowed, window, addr);
+            }
+            a.qp.destroy().unwrap();
+            b.qp.destroy().unwrap();
+        });
+        each("regions on demand", &mut || {
+            let mr = pd.reg_on_demand_mr(addr, 16384, addr, access, false).unwrap();
+            mr.rereg(&Rereg { translation: Some((addr, 100)), ..Rereg::default() }).unwrap();
+            mr.dereg().unwrap();
+        });
+        each("another adapter of the device", &mut || {
+            let profile = Profile { name: "hooks".into(), ..Profile::ideal() };
+            drop(Context::open_as("weir_lo", &profile).unwrap());
+        });
+        each("another context", &mut || drop(open()));
         each("XRC", &mut || {
             let xrcd = Xrcd::open(&context).unwrap();
             let cq = context.create_cq(10, None, 0).unwrap();
@@ -145,6 +168,20 @@ fn everything(reporter: &mpsc::Sender<String>) {
         busy.store(false, Ordering::Relaxed);
         reporter.send("all".into()).unwrap();
     });
+}
+
+/// Binds a window for a QP, and waits for that.
+fn bind(end: &End, mr: &Mr, window: &Mw, addr: u64) {
+    let (window_rkey, new_rkey) = (window.rkey(), window.rkey() ^ 1);
+    let bind = Bind { window_rkey, new_rkey, mr_lkey: mr.lkey(), addr, len: 64, access: Access::REMOTE_WRITE };
+    let (op, data) = (SendOp::BindWindow(bind), Data::Gather(&[]));
+    end.qp.post_send(&SendWr { wr_id: 0, op, flags: SendFlags::SIGNALED, data }).unwrap();
+    end.qp.doorbell();
+    let mut status = None;
+    while status.is_none() {
+        end.cq.poll(1, |completion| status = Some(completion.status)).unwrap();
+    }
+    assert_eq!(status, Some(Status::Success));
 }
 
 /// SENDs into a shared queue, and datagrams.

@@ -98,8 +98,9 @@ impl AdapterState {
     pub fn descriptors(&self) -> Vec<RawFd> {
         let mut descriptors = self.pace.descriptors();
         descriptors.extend(self.watch.descriptors());
-        // Reserved before the lock is taken. The engine adds no more sockets than these without growth of its list.
-        descriptors.reserve(self.sockets.lock().capacity());
+        // Allocated without the lock, which the engine takes. Its list has room for more than it gets.
+        let count = self.sockets.lock().capacity();
+        descriptors.reserve(count);
         let room = descriptors.capacity() - descriptors.len();
         descriptors.extend(self.sockets.lock().iter().take(room));
         descriptors
