@@ -72,7 +72,8 @@ fn features(bed: &Bed) -> Result<()> {
         Child::spawn(&mut command, "weir devices")?.wait(Duration::from_secs(10))
     };
     let ended = devices("udp-gro,madv-populate")?.success()?;
-    for line in ["not udp-gro (WEIR_WITHOUT): ", "not udp-segment (it goes with udp-gro): ", "not madv-populate (WEIR_"]
+    for line in
+        ["not udp-gro (WEIR_WITHOUT): ", "not udp-segment (udp-gro is switched off: ", "not madv-populate (WEIR_"]
     {
         ensure!(ended.stdout.contains(line), "`{line}` is missing\n{}", ended.printed());
     }

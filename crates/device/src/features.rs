@@ -28,7 +28,7 @@ pub fn features() -> Result<Vec<Feature>, String> {
         } else if feature == DisabledFeatures::USERFAULTFD && no_userfaultfd {
             Some("WEIR_USERFAULTFD".to_owned())
         } else if feature == DisabledFeatures::UDP_SEGMENT && disabled.contains(DisabledFeatures::UDP_GRO) {
-            Some("it goes with udp-gro".to_owned())
+            Some("udp-gro is switched off: the peer might get segments uncut".to_owned())
         } else {
             refusal(feature).map(|error| error.to_string())
         };
@@ -52,8 +52,8 @@ fn refusal(feature: DisabledFeatures) -> Option<io::Error> {
 
 fn fallback(feature: DisabledFeatures) -> &'static str {
     match feature {
-        DisabledFeatures::UDP_SEGMENT => "each packet leaves alone",
-        DisabledFeatures::UDP_GRO => "each packet arrives and leaves alone",
+        DisabledFeatures::UDP_SEGMENT => "each packet is sent by itself",
+        DisabledFeatures::UDP_GRO => "each packet is received and sent by itself",
         DisabledFeatures::IPV6 => "only IPv4",
         DisabledFeatures::USERFAULTFD => "free() and raw system calls on on-demand memory are not seen",
         _ => "pages are touched one by one",

@@ -22,13 +22,13 @@ pub fn slot_of(qpn: u32) -> u16 {
     (qpn >> INDEX_BITS) as u16
 }
 
-/// Whether a process can have this slot. QPNs 0, 1 (GSI) and 0xffffff are reserved, so the first and the last slot
-/// stay free. QPNs of other adapters often lie there.
+/// Returns whether a process can have this slot. QPNs 0, 1 (GSI) and 0xffffff are reserved, so the first and the last
+/// slot stay free. QPNs of other adapters often lie there.
 pub fn is_used(slot: u16) -> bool {
     slot != 0 && slot < SLOTS - 1
 }
 
-/// Whether a UDP port is that of a slot.
+/// Returns whether a UDP port is that of a slot.
 pub fn is_slot_port(port: u16) -> bool {
     port.checked_sub(FIRST_PORT).is_some_and(is_used)
 }

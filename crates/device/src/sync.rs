@@ -8,6 +8,7 @@ pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
+    /// A cell with this value.
     pub fn new(value: T) -> Self {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }

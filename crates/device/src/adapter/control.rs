@@ -79,7 +79,7 @@ impl Adapter {
         self.with_engine(|engine| engine.detach(self, shared.num, group))
     }
 
-    /// Whether a QP is attached to a multicast group.
+    /// Returns whether a QP is attached to a multicast group.
     pub fn is_attached(&self, shared: &QpShared) -> bool {
         self.is_ours() && self.with_engine(|engine| engine.is_attached(shared.num))
     }

@@ -73,8 +73,8 @@ impl Adapter {
         }
     }
 
-    /// An empty CQ was polled: takes one turn. Whether there was work; `None` if another thread holds the engine or
-    /// the adapter does not work. After many such polls in one turn of the holder, sleeps up to `ASLEEP`.
+    /// An empty CQ was polled: takes one turn. Returns whether there was work; `None` if another thread holds the
+    /// engine or the adapter does not work. After many such polls in one turn of the holder, sleeps up to `ASLEEP`.
     pub fn drive_for_poll(&self) -> Option<bool> {
         if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
     }

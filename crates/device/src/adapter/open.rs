@@ -106,7 +106,7 @@ impl Drop for Adapter {
     }
 }
 
-/// Whether a profile has times of some hundred microseconds on the wire: too short for a thread that ticks.
+/// Returns whether a profile has times of some hundred microseconds on the wire: too short for a thread that ticks.
 fn keeps_times(profile: &Profile) -> bool {
     let PageFaults { requester, responder, .. } = profile.page_faults;
     requester != RequesterFaults::Wait || responder != ResponderFaults::Wait

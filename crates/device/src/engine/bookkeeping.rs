@@ -74,14 +74,14 @@ impl Engine {
         }
     }
 
-    /// Removes a QP's bytes in flight from its peer's account.
+    /// Removes a QP's bytes in flight from its peer's window.
     pub(super) fn release_in_flight(&mut self, index: u16) {
         let Some(entry) = self.table.get_mut(index) else { return };
         let counted = std::mem::take(&mut entry.counted);
         if let Some(peer) = entry.peer {
-            let account = self.peers.get_mut(peer);
-            account.in_flight -= counted.request_bytes;
-            account.reading -= counted.read_bytes;
+            let bound = self.peers.get_mut(peer);
+            bound.in_flight -= counted.request_bytes;
+            bound.reading -= counted.read_bytes;
             self.wake_waiting(Some(peer));
         }
     }

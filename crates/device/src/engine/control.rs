@@ -56,7 +56,7 @@ impl Engine {
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();
-            // Its requests end here; the turn below removes them from its peer's account.
+            // Its requests end here; the turn below removes them from its peer's window.
             let credits = protocol.abandon();
             if let Some(reads) = &entry.shared.reads {
                 reads.give_back(credits);

@@ -40,7 +40,7 @@ impl Engine {
         now
     }
 
-    /// Does what was due before late pages came: an RNR NAK that was due before them leaves before them.
+    /// Handles deadlines that are earlier than the resolution of late pages, so that an earlier RNR NAK leaves first.
     #[cold]
     #[inline(never)]
     pub(super) fn handle_earlier(&mut self, adapter: &AdapterState, now: Instant) {

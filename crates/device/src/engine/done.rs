@@ -25,6 +25,7 @@ const ITEMS: usize = 512;
 const RUNS: usize = 64;
 
 impl Done {
+    /// No completions. The lists never grow.
     pub fn new() -> Done {
         Done { items: Vec::with_capacity(ITEMS), runs: Vec::with_capacity(RUNS) }
     }

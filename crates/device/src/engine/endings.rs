@@ -72,8 +72,8 @@ fn advice(ending: &Ending) -> &'static str {
         }
         Status::RemoteOperation => "memory of a region or a receive is unmapped, or the lkey of a receive is wrong",
         Status::LocalProtection => {
-            "memory of the work request is not registered as it is used. Look at lkey, address, length and access flags, \
-             and whether the memory is still mapped"
+            "memory of the work request is not registered as it is used. Look at lkey, address, length and access \
+             flags, and whether the memory is still mapped"
         }
         Status::LocalQpOperation => "the QP does not allow it. READs and atomics need max_rd_atomic above 0",
         Status::BadResponse => "the response does not fit the request: the peer violates the protocol",

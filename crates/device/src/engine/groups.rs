@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 #[derive(Default)]
 pub struct Groups(pub Vec<Group>);
 
-/// A group.
+/// A multicast group, by its address.
 pub struct Group {
     pub address: IpAddr,
     /// The socket that has joined it.
@@ -27,7 +27,7 @@ impl Groups {
         self.0.iter().find(|group| group.address == address)?.members.get(position).copied()
     }
 
-    /// Whether a QP is attached to any group.
+    /// Returns whether a QP is attached to any group.
     pub fn has_member(&self, index: u16) -> bool {
         self.0.iter().any(|group| group.members.contains(&index))
     }

@@ -1,8 +1,8 @@
 //! Hellos: when they are sent and answered, and the proofs of QPs in them.
 //!
-//! A connected QP asks the process at its peer's slot for a proof ([`crate::engine::peers::proof`]), and sends requests there only
-//! when it has the proof. A peer that does not prove itself in time is treated as a foreign adapter at port 4791, and
-//! still becomes a Weir process if it proves itself later.
+//! A connected QP asks the process at its peer's slot for a proof ([`crate::engine::peers::proof`]), and sends requests
+//! there only when it has the proof. A peer that does not prove itself in time is treated as a foreign adapter at port
+//! 4791, and still becomes a Weir process if it proves itself later.
 
 use crate::engine::peers::connection::{Connection, Link};
 use crate::engine::peers::hello::{Hello, MAX_LEN, MAX_PROOFS};
@@ -99,15 +99,15 @@ impl Engine {
         }
     }
 
-    /// Counts a hello to a QP's peer. Whether the peer is treated as foreign because of it.
+    /// Counts a hello to a QP's peer. Returns whether the peer is treated as foreign because of it.
     fn count_try(&mut self, peer: PeerId, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
         let peer = self.peers.get(peer);
         let foreign = entry.connection.asked(now, peer.weir().is_some());
         if foreign && peer.weir().is_some() {
             tracing::warn!(
-                "QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to port \
-                 {ROCE_PORT}, as to a foreign adapter",
+                "QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to \
+                 port {ROCE_PORT}, as to a foreign adapter",
                 entry.shared.num,
                 peer.to(false),
             );
@@ -115,7 +115,7 @@ impl Engine {
         foreign
     }
 
-    /// Checks the proofs of an answer. Whether they proved a QP.
+    /// Checks the proofs of an answer. Returns whether they proved the ownership of a QP.
     fn verify(&mut self, id: PeerId, proofs: impl Iterator<Item = Proof> + Clone) -> bool {
         let (nonce, mut progress) = (self.peers.nonce(id), false);
         for at in 0..self.peers.get(id).members.len() {
@@ -156,7 +156,8 @@ impl Engine {
         count
     }
 
-    /// Whether a QP still waits for a proof of this peer, and whether the peer may still be in an earlier connection.
+    /// Returns whether a QP still waits for a proof of this peer, and whether the peer may still be in an earlier
+    /// connection.
     fn proof_state(&self, id: PeerId) -> (bool, bool) {
         let connections =
             || self.peers.get(id).members.iter().filter_map(|index| Some(&self.table.get(*index)?.connection));

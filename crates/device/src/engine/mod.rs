@@ -207,7 +207,7 @@ impl Engine {
         self.table.len()
     }
 
-    /// One turn. Whether there was work.
+    /// Takes one turn. Returns whether there was work.
     pub fn turn(&mut self, adapter: &AdapterState, turn: Turn) -> bool {
         if !adapter.condition.works() {
             return false;

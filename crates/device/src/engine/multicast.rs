@@ -52,7 +52,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a QP is attached to a group.
+    /// Returns whether a QP is attached to a group.
     pub fn is_attached(&self, num: u32) -> bool {
         self.table.index(num).is_some_and(|index| self.groups.has_member(index))
     }
@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Whether the QP itself has sent the packet: its QPN is unique in this network namespace.
+    /// Returns whether the QP itself has sent the packet: its QPN is unique in this network namespace.
     fn is_own(&self, adapter: &AdapterState, packet: &Packet<'_>, arrival: &Arrival, num: u32) -> bool {
         packet.headers.get::<weir_wire::Deth>().is_some_and(|deth| deth.src_qp.get() & 0xff_ffff == num)
             && arrival.from.port() == super::own_port(&self.slot)

@@ -33,7 +33,7 @@ impl Engine {
         self.foreign_turn(adapter, now);
     }
 
-    /// The state of a peer is not known yet. A foreign adapter may send before it is recognized as one, and a closed
+    /// The state of a peer is not decided yet. A foreign adapter may send before it is recognized as one, and a closed
     /// port would end its attempts by an ICMP error. There is only one try, so that a process with Weir peers only
     /// never wakes up for the port.
     pub(super) fn expect_foreign(&mut self, adapter: &AdapterState) {
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// Whether another process that holds the port may hand packets over.
+    /// Returns whether another process that holds the port may hand packets over.
     pub(super) fn expects_handed_over(&self, now: Instant) -> bool {
         let lately = self.foreign.last_handed_over.is_some_and(|last| now - last < LATELY);
         lately || self.foreign.peers && self.foreign.holder.is_none()
@@ -137,7 +137,7 @@ impl Engine {
         self.inbox = inbox;
     }
 
-    /// Accepts a connection of the holder. Whether there was one.
+    /// Accepts a connection of the holder. Returns whether there was one.
     fn accept_holder(&mut self, adapter: &AdapterState, now: Instant) -> bool {
         if self.foreign.resume.is_some() {
             return false;

@@ -6,7 +6,8 @@ use crate::shared::state::AdapterState;
 use weir_transport::{Instant, Side};
 
 impl Engine {
-    /// Leaves in `resolved` the sides that are notified now: requesters may be notified later. When to look again.
+    /// Leaves in `resolved` the sides that are notified now: requesters may be notified later. Returns the time at
+    /// which to look again (nanoseconds).
     pub(super) fn notify_due(
         &mut self,
         adapter: &AdapterState,

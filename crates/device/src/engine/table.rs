@@ -35,7 +35,7 @@ pub struct Entry {
     pub peer: Option<PeerId>,
     /// Its connection, with the proof of its peer.
     pub connection: Connection,
-    /// Its bytes in flight that are on its peer's account.
+    /// Its bytes in flight that count against its peer's window.
     pub counted: InFlight,
     /// Its retransmission counters that are counted already.
     pub retransmissions: Retransmissions,
@@ -137,10 +137,12 @@ impl Table {
         self.get(index).filter(|entry| entry.shared.num == num).map(|_| index)
     }
 
+    /// The entry of an index; `None` if no QP has it.
     pub fn get(&self, index: u16) -> Option<&Entry> {
         self.entries.get(usize::from(index))?.as_deref()
     }
 
+    /// As [`get`](Self::get), mutable.
     pub fn get_mut(&mut self, index: u16) -> Option<&mut Entry> {
         self.entries.get_mut(usize::from(index))?.as_deref_mut()
     }
@@ -165,6 +167,7 @@ impl Table {
         }
     }
 
+    /// Removes a QP, so that its number is free.
     pub fn remove(&mut self, index: u16) {
         if let Some(entry) = self.entries[usize::from(index)].take() {
             self.count -= 1;

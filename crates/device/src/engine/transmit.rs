@@ -15,7 +15,7 @@ use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Q
 const FLUSHES: usize = 8;
 
 impl Engine {
-    /// Sends what is ready. Whether anything was sent.
+    /// Sends the packets of ready QPs. Returns whether anything was sent.
     pub(super) fn transmit(&mut self, adapter: &AdapterState, now: Instant) -> bool {
         let mut flushes = 0;
         let mut sent = false;
@@ -169,7 +169,7 @@ impl Engine {
     }
 }
 
-/// Whether requests to a peer wait until it has proven that it owns the QP there, or that it is still alive.
+/// Returns whether requests to a peer wait until it has proven that it owns the QP there, or that it is still alive.
 fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
     match link {
         Link::Asking { .. } => true,

@@ -34,7 +34,7 @@ pub trait Links {
 }
 
 impl WaitList {
-    /// Whether no QP waits.
+    /// Returns whether no QP waits.
     pub fn is_empty(&self) -> bool {
         self.ends.is_none()
     }

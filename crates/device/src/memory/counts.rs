@@ -43,6 +43,7 @@ const MADE: usize = 4;
 const ENDED: usize = 4;
 
 impl Spare {
+    /// Enough edges to add a region.
     pub fn new() -> Spare {
         let mut edges = Vec::with_capacity(MADE + ENDED);
         edges.resize_with(MADE, || Box::new(Edge { link: RBTreeLink::new(), at: 0, count: Cell::new(0) }));

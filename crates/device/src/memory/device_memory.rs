@@ -100,7 +100,7 @@ impl DeviceMemory {
         Ok(self.addr + offset)
     }
 
-    /// Whether the `len` bytes at `offset` are within the allocation.
+    /// Returns whether the `len` bytes at `offset` are within the allocation.
     pub fn holds(&self, offset: u64, len: u64) -> bool {
         len <= self.len && offset <= self.len - len
     }

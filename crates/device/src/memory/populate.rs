@@ -18,7 +18,7 @@ pub fn disable_madvise() {
     FORBIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// Whether the kernel supports populating by madvise, and no sandbox forbids it.
+/// Returns whether the kernel supports populating by madvise, and no sandbox forbids it.
 pub fn is_available() -> bool {
     is_known(libc::MADV_POPULATE_READ) && is_known(libc::MADV_POPULATE_WRITE)
 }

@@ -73,7 +73,7 @@ impl Region {
         }
     }
 
-    /// Whether the `len` bytes at `va` are within the region.
+    /// Returns whether the `len` bytes at `va` are within the region.
     pub fn holds(&self, va: u64, len: u64) -> bool {
         va >= self.iova && len <= self.len && va - self.iova <= self.len - len
     }

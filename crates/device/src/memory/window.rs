@@ -60,7 +60,7 @@ impl Window {
         self.open.map(|open| open.mr)
     }
 
-    /// Whether a QP may bind it in its present state.
+    /// Returns whether a QP may bind it in its present state.
     pub(super) fn may_bind(&self, user: User, bind: &Bind) -> bool {
         // C10-72: the window, the region and the QP are in the same PD.
         let same_pd = self.pd == user.pd;

@@ -52,7 +52,7 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    /// Whether the adapter supports on-demand paging.
+    /// Returns whether the adapter supports on-demand paging.
     pub fn has_on_demand(&self) -> bool {
         self.adapter.profile.on_demand
     }

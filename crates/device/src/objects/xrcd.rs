@@ -31,7 +31,7 @@ impl Xrcd {
         Ok(Arc::new(Xrcd { pd, cq, domain: Arc::default(), targets: RankedMutex::default(), users: AtomicU32::new(0) }))
     }
 
-    /// Whether SRQs or QPs use the domain.
+    /// Returns whether SRQs or QPs use the domain.
     pub fn is_used(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }

@@ -5,8 +5,9 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Descriptors of open adapters, a bit for each number. Of fixed size, because the child of a fork may not allocate, and
-/// for all numbers that a process can have unless fs.nr_open is raised. Pages of it that hold no bit take no memory.
+/// Descriptors of open adapters, a bit for each number. Of fixed size, because the child of a fork may not allocate,
+/// and for all numbers that a process can have unless fs.nr_open is raised. Pages of it that hold no bit take no
+/// memory.
 static DESCRIPTORS: [AtomicU64; MAX_DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; MAX_DESCRIPTORS / 64];
 /// The default of fs.nr_open.
 const MAX_DESCRIPTORS: usize = 1 << 20;

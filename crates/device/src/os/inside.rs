@@ -1,4 +1,4 @@
-//! Whether this thread holds an engine. A memory hook of the program may call back into the library then.
+//! Whether this thread holds an engine. A memory hook of the program that runs meanwhile may call the library again.
 
 use crate::os::cancel::Uncancelled;
 use crate::os::locks::{Held, rank};
@@ -9,7 +9,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread holds an engine: what the engine uses must not be freed then.
+/// Returns whether this thread holds an engine: what the engine uses must not be freed then.
 #[inline]
 pub fn is_inside() -> bool {
     INSIDE.get()

@@ -1,7 +1,7 @@
 //! The order in which a thread takes the locks of this crate, checked in debug builds.
 //!
-//! A thread that holds a lock may take only locks of a higher [`rank`]. Otherwise two threads could wait for each other.
-//! Debug builds panic at a wrong order even if no other thread is there; release builds keep no account.
+//! A thread that holds a lock may take only locks of a higher [`rank`]. Otherwise two threads could wait for each
+//! other. Debug builds panic at a wrong order even if no other thread is there; release builds keep no account.
 
 use std::fmt::{self, Debug, Formatter};
 use std::ops::{Deref, DerefMut};
@@ -98,6 +98,7 @@ pub type RankedReadGuard<'a, T, const RANK: u8> = Ranked<RwLockReadGuard<'a, T>,
 pub type RankedWriteGuard<'a, T, const RANK: u8> = Ranked<RwLockWriteGuard<'a, T>, RANK>;
 
 impl<T, const RANK: u8> RankedMutex<T, RANK> {
+    /// An unlocked mutex.
     pub const fn new(value: T) -> Self {
         RankedMutex(Mutex::new(value))
     }
@@ -269,6 +270,7 @@ mod account {
 
 #[cfg(not(debug_assertions))]
 impl<const RANK: u8> Held<RANK> {
+    /// Release builds do not check the order.
     #[inline]
     pub fn begin() -> Self {
         Held {}

@@ -23,7 +23,7 @@ pub fn panicked() {
     }
 }
 
-/// Whether a panic with this payload has already made its adapter fail.
+/// Returns whether a panic with this payload has already made its adapter fail.
 pub fn is_known(payload: &(dyn std::any::Any + Send)) -> bool {
     payload.is::<Failed>()
 }
@@ -37,7 +37,7 @@ pub fn watched(body: impl FnOnce()) {
     }
 }
 
-/// A step of failing; a panic in it does not stop the next step. Whether there was no panic.
+/// A step of failing; a panic in it does not stop the next step. Returns whether there was no panic.
 pub fn catch_panic(step: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(step)).is_ok()
 }

@@ -20,6 +20,7 @@ struct Stamped<T> {
 }
 
 impl<T: Default + Send + Sync> PerProcess<T> {
+    /// No value yet: the first `get` in a process makes it.
     #[allow(clippy::new_without_default)] // For statics: `Default` is not const.
     pub const fn new() -> Self {
         PerProcess { pointer: AtomicPtr::new(std::ptr::null_mut()) }
@@ -74,6 +75,7 @@ impl Default for Running {
 }
 
 impl OnceInherited {
+    /// The action is not done yet.
     #[allow(clippy::new_without_default)] // For statics: `Default` is not const.
     pub const fn new() -> Self {
         OnceInherited { done: AtomicBool::new(false), running: PerProcess::new() }

@@ -28,8 +28,8 @@ impl OwnerProcess {
         OwnerProcess(generation())
     }
 
-    /// Whether this process is a forked child of that process. Locks of the parent's objects may stay held for ever
-    /// in the child.
+    /// Returns whether this process is a forked child of that process. Locks of the parent's objects may stay held for
+    /// ever in the child.
     #[inline]
     pub fn is_inherited(self) -> bool {
         self.0 != generation()

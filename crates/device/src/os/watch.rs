@@ -120,7 +120,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether the last known state of the interface has this address.
+    /// Returns whether the last known state of the interface has this address.
     pub fn has(&self, address: IpAddr) -> bool {
         self.seen.lock().gids.contains(&Some(address))
     }
@@ -171,7 +171,8 @@ impl Watch {
         }
     }
 
-    /// Reads all pending notifications. True if any is about the watched interface, or if some were lost (ENOBUFS).
+    /// Reads all pending notifications. Returns whether any is about the watched interface, or if some were lost
+    /// (ENOBUFS).
     fn concerns_interface(&self) -> bool {
         let Some(socket) = self.descriptor() else { return false };
         let mut ours = false;

@@ -45,6 +45,7 @@ pub struct Pace {
 pub struct Errands(u8);
 
 impl Errands {
+    /// No work.
     pub const NONE: Errands = Errands(0);
     /// Write the log of send errors, which may wait for a terminal.
     pub const SEND_ERRORS: Errands = Errands(1);
@@ -53,6 +54,7 @@ impl Errands {
     /// Read from the kernel which users have port 4791.
     pub const PORT_OWNERS: Errands = Errands(4);
 
+    /// Returns whether any work of `errands` is in this set.
     pub fn contains(self, errands: Errands) -> bool {
         self.0 & errands.0 != 0
     }
@@ -61,8 +63,8 @@ impl Errands {
 /// Descriptors of the sockets that receive packets.
 struct Packets {
     descriptors: Vec<RawFd>,
-    /// They are in the epoll set. While a program polls they are not: each packet would look for a sleeping
-    /// thread.
+    /// They are in the epoll set. While a program polls they are not: in the set, the kernel would look for waiting
+    /// threads at each packet.
     watched: bool,
 }
 
@@ -117,7 +119,7 @@ impl Pace {
         Ok(pace)
     }
 
-    /// Its own descriptors.
+    /// The descriptors that it opened: epoll, eventfd and timer.
     pub fn descriptors(&self) -> Vec<RawFd> {
         [&self.epoll, &self.kick, &self.timer].map(|fd| fd.as_raw_fd()).into()
     }
@@ -176,7 +178,7 @@ impl Pace {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Whether the interface has changed since the last call. The caller must then check it.
+    /// Returns whether the interface has changed since the last call. The caller must then check it.
     pub fn interface_has_changed(&self) -> bool {
         self.interface_changed.swap(false, Ordering::Relaxed)
     }
@@ -187,12 +189,12 @@ impl Pace {
         self.kick();
     }
 
-    /// What the thread was asked for since the last call.
+    /// Returns the work that the thread was asked for since the last call.
     pub fn take_errands(&self) -> Errands {
         Errands(self.errands.swap(0, Ordering::Acquire))
     }
 
-    /// Whether a program polls repeatedly.
+    /// Returns whether a program polls repeatedly.
     #[inline]
     pub fn program_polls(&self) -> bool {
         self.polling.program_polls()
@@ -271,7 +273,7 @@ impl Pace {
         ticket
     }
 
-    /// Whether the flush of a ticket is done.
+    /// Returns whether the flush of a ticket is done.
     pub fn has_flushed(&self, ticket: u32) -> bool {
         self.flushes_done.load(Ordering::SeqCst).wrapping_sub(ticket) as i32 >= 0
     }
@@ -287,13 +289,13 @@ impl Pace {
         self.flushes_done.store(ticket, Ordering::SeqCst);
     }
 
-    /// Whether the thread should end.
+    /// Returns whether the thread should end.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// The thread waits until there is something to do. False: there is nothing to do, because the program still
-    /// polls.
+    /// The thread waits until there is something to do. Returns false if there is nothing to do, because the program
+    /// still polls.
     pub fn wait(&self) -> bool {
         if self.program_polls() {
             self.watch_packets(false);

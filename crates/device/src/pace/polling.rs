@@ -13,9 +13,9 @@ pub const POLLER_AFTER: u32 = 24;
 const PERIOD: u64 = 2 * TICK;
 /// How often the thread checks whether a poller still polls (nanoseconds).
 pub const TICK: u64 = 500_000;
-/// What a poller does at least between two checks, in polls without work.
+/// Weighted polls between two checks below which a program is no longer a poller.
 const STILL_POLLS: u32 = POLLER_AFTER / 2;
-/// A turn with work takes as long as this many without.
+/// A poll with work counts as this many empty polls, because it takes as long.
 const WORTH_OF_WORK: u32 = 8;
 
 const WATCHING: u8 = 0;
@@ -31,7 +31,7 @@ pub struct Polling {
     /// other's counts.
     polls: AtomicU32,
     works: AtomicU32,
-    /// Their worth at the thread's last check.
+    /// The weighted polls at the thread's last check.
     seen: AtomicU32,
     /// The thread never ticks, even if a program polls.
     watchful: bool,
@@ -51,7 +51,7 @@ impl Polling {
         }
     }
 
-    /// Whether a program polls repeatedly.
+    /// Returns whether a program polls repeatedly.
     #[inline]
     pub fn program_polls(&self) -> bool {
         self.mode.load(Ordering::Relaxed) == TICKING
@@ -68,8 +68,8 @@ impl Polling {
         polls
     }
 
-    /// A poll drove the engine and found nothing, at the time `now` (nanoseconds). True: that made the program a
-    /// poller, and the caller must wake the thread.
+    /// A poll drove the engine and found nothing, at the time `now` (nanoseconds). Returns true if that made the
+    /// program a poller; the caller must wake the thread then.
     #[inline]
     pub fn note_empty_poll(&self, now: impl FnOnce() -> u64) -> bool {
         if self.program_polls() || self.empty.fetch_add(1, Ordering::Relaxed) < POLLER_AFTER {
@@ -85,14 +85,15 @@ impl Polling {
         often
     }
 
-    /// A program is about to sleep until an event comes. True: it was a poller, and the caller must wake the thread.
+    /// A program is about to sleep until an event comes. Returns true if it was a poller; the caller must wake the
+    /// thread then.
     pub fn hand_over(&self) -> bool {
         self.empty.store(0, Ordering::Relaxed);
         self.mode.swap(WATCHING, Ordering::SeqCst) == TICKING
     }
 
-    /// The thread checks whether a program still polls, a `TICK` after the switch or the last check. If not, the
-    /// thread watches again.
+    /// The thread checks whether a program still polls, a `TICK` after the switch or the last check. Returns whether it
+    /// does; if not, the thread watches again.
     pub fn still_polled(&self) -> bool {
         let worth = self.worth();
         let since = worth.wrapping_sub(self.seen.swap(worth, Ordering::Relaxed));
@@ -103,6 +104,7 @@ impl Polling {
         false
     }
 
+    /// The number of polls, in which polls with work count `WORTH_OF_WORK` times more. It wraps.
     fn worth(&self) -> u32 {
         let works = self.works.load(Ordering::Relaxed).wrapping_mul(WORTH_OF_WORK);
         works.wrapping_add(self.polls.load(Ordering::Relaxed))

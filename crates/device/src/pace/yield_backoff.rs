@@ -1,10 +1,11 @@
 //! Yield back-off: a spinning thread offers its core to others, because the thread that it waits for may have none. It
-//! stops offering for a while when another thread kept the core: a thread that computes takes a whole time slice at
-//! each offer, and a poller that offered every microsecond would hardly run.
+//! makes no offer for 50 ms after another thread kept the core for more than 1 ms: a thread that computes takes a whole
+//! time slice at each offer, and a poller that offered its core every microsecond would hardly run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Nanoseconds. A thread that answers and waits in turn gives the core back by then; one that takes longer computes.
+/// Nanoseconds. A yield that lasts longer than this means that the other thread computes; a thread in a ping-pong gives
+/// the core back earlier.
 const MAX_YIELD: u64 = 1_000_000;
 /// Nanoseconds without an offer after one that took longer than `MAX_YIELD`: some time slices, which the scheduler
 /// divides fairly.

@@ -134,6 +134,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
+    /// The counters of a new region, and those of its device.
     pub fn new(device: &'static OfDevice) -> Pair {
         Pair { own: Counters::default(), device }
     }

@@ -1,8 +1,8 @@
 //! Invalidations and populates under way exclude each other: a populate waits for the end of an invalidation of its
-//! pages, and an invalidation makes the populates that it overlaps void. One mutex guards
-//! both, and the list of regions.
+//! pages, and an invalidation cancels the populates that it overlaps. One mutex guards both, and the list of regions.
 //!
-//! Nothing here allocates or frees, except entering and leaving of regions, and these under no lock.
+//! Only [`Exclusion::enter`], [`Exclusion::leave`] and [`Exclusion::regions`] allocate or free, and they hold no lock
+//! while they do.
 
 use crate::Errno;
 use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
@@ -33,7 +33,8 @@ struct State {
     active: Vec<Active>,
     /// Populates under way.
     populates: Vec<Populating>,
-    /// Ranges that were being invalidated at the last [`Exclusion::quiesce_all`]: the next event may belong to one of them.
+    /// Ranges that were being invalidated at the last [`Exclusion::quiesce_all`]: the next event may belong to one of
+    /// them.
     known: Vec<Range<u64>>,
     last: u64,
 }
@@ -51,6 +52,7 @@ struct Populating {
 }
 
 impl Exclusion {
+    /// No regions, and nothing under way.
     pub fn new() -> Exclusion {
         let state = State {
             regions: Vec::new(),
@@ -66,6 +68,9 @@ impl Exclusion {
         self.state.lock()
     }
 
+    /// Begins to invalidate `len` bytes at `addr`; `None` if no region overlaps them. Removes the pages from the
+    /// tables, cancels overlapping populates, and returns when no access that began earlier is under way. Waits while
+    /// `AT_ONCE` invalidations are under way.
     pub fn begin(&'static self, addr: u64, len: u64) -> Option<Guard> {
         let began = Instant::now();
         let pages = pages_of(addr, len);
@@ -106,6 +111,8 @@ impl Exclusion {
         Some(Guard { exclusion: self, number })
     }
 
+    /// Invalidates `len` bytes at `addr`, which have changed. Ignored if an invalidation of them is under way, or was
+    /// at the last [`quiesce_all`](Self::quiesce_all): the change belongs to that one.
     pub fn report_change(&'static self, addr: u64, len: u64) {
         let pages = pages_of(addr, len);
         let state = self.lock();
@@ -117,6 +124,7 @@ impl Exclusion {
         }
     }
 
+    /// Returns when no access to any region that began earlier is under way.
     pub fn quiesce_all(&self) {
         let mut owners: [Option<Arc<dyn Owner>>; ADAPTERS] = [const { None }; ADAPTERS];
         let mut state = self.lock();
@@ -138,6 +146,8 @@ impl Exclusion {
         self.changed.notify_all();
     }
 
+    /// Begins to populate page numbers of a region. Waits until no invalidation of these pages is under way, and while
+    /// `AT_ONCE` populates are.
     pub fn populate(&'static self, region: &OnDemand, pages: Range<u64>) -> Populate {
         let mut state = self.lock();
         let mut waited = false;
@@ -154,6 +164,7 @@ impl Exclusion {
         Populate { exclusion: self, number }
     }
 
+    /// Enters a region. ENOMEM if the list cannot grow.
     pub fn enter(&self, region: Arc<OnDemand>) -> Result<(), Errno> {
         with_room(1, || self.lock(), |state| &mut state.regions)?.regions.push(region);
         Ok(())
@@ -181,6 +192,7 @@ impl Exclusion {
         (region.changes.load(Ordering::Relaxed) == changes).then(|| region.table.enter(pages, write))
     }
 
+    /// Removes a region; returns it, so that the caller drops it under no lock. `None` if it was not entered.
     pub fn leave(&self, region: &Arc<OnDemand>) -> Option<Arc<OnDemand>> {
         let mut state = self.lock();
         let at = state.regions.iter().position(|other| Arc::ptr_eq(other, region))?;

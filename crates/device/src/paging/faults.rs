@@ -36,11 +36,12 @@ struct OfSide {
 }
 
 impl QpFaults {
+    /// No side of the QP with number `num` waits.
     pub fn new(num: u32) -> QpFaults {
         QpFaults { num, sides: Default::default() }
     }
 
-    /// Begins a wait; false if this side waits already.
+    /// Begins a wait. Returns false if this side waits already.
     pub fn begin(&self, side: Side) -> bool {
         !self.of(side).waits.swap(true, Ordering::AcqRel)
     }
@@ -54,7 +55,7 @@ impl QpFaults {
         of.waits.store(false, Ordering::Release);
     }
 
-    /// Whether one of these pages could not be populated at the last wait. A failure is returned once.
+    /// Returns whether one of these pages could not be populated at the last wait. A failure is returned once.
     pub fn take_failed(&self, side: Side, pages: &Range<u64>, write: bool) -> bool {
         let of = self.of(side);
         let failed = of.failed.swap(0, Ordering::Relaxed);
@@ -73,7 +74,7 @@ impl QpFaults {
         }
     }
 
-    /// An access to a page that is in the table failed. True if that happened so often that the page counts as
+    /// An access to a page that is in the table failed. Returns whether that happened so often that the page counts as
     /// unmapped.
     pub fn missed(&self, side: Side, page: u64) -> bool {
         let of = self.of(side);

@@ -62,8 +62,8 @@ impl HeldPackets {
         Ok(HeldPackets { bytes, notes: (0..BUFFERS).map(note).collect(), free: Some(0) })
     }
 
-    /// Appends a packet to the queue of a side. False if there is no buffer for it, or if the queue already has it:
-    /// peers repeat unacknowledged packets. Datagrams have no sequence, so their PSNs are not compared.
+    /// Appends a packet to the queue of a side. Returns false if there is no buffer for it, or if the queue already has
+    /// it: peers retransmit unacknowledged packets. Datagrams have no sequence, so their PSNs are not compared.
     pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> bool {
         let queue = &mut held.queues[side as usize];
         let known = queue.ends.is_some_and(|(_, last)| !self.notes[usize::from(last)].psn.before(psn));

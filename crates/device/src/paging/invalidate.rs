@@ -1,11 +1,11 @@
-//! Invalidation: the mapping of memory is about to change, and the adapter must forget the pages.
+//! Invalidation: the mapping of memory is about to change, and the adapter must no longer access the pages.
 //!
 //! A thread that is about to unmap, move or protect memory calls [`begin`], makes the change, and drops the guard.
 //! When `begin` returns, the pages are out of the adapters' tables and no access to them is under way. While the
 //! guard lives, page faults in its range wait; a populate that ran when it began is not entered into a table.
 //!
-//! Nothing here allocates or frees, except entering and leaving of regions, and these under no lock: `begin` is
-//! called from within allocators.
+//! Only [`enter`], [`leave`] and [`regions`] allocate or free, and they hold no lock while they do: `begin` is called
+//! from within allocators.
 
 use crate::Errno;
 use crate::os::per_process::PerProcess;
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Whether there is any on-demand region: one load. `begin` checks it itself.
+/// Returns whether there is any on-demand region: one load. `begin` checks it itself.
 #[inline]
 pub fn needed() -> bool {
     REGIONS.load(Ordering::Acquire) != 0

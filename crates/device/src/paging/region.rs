@@ -29,12 +29,14 @@ pub struct OnDemand {
     pub(crate) resolver: Arc<dyn Populator>,
 }
 
-/// The part of an adapter that populates pages: its resolver. A trait, because the resolver's jobs name regions.
-/// Calls through it meet a page fault, a prefetch or an invalidation, never a packet that has its pages.
+/// The part of an adapter that populates pages: its resolver. A trait, because the resolver's jobs name regions. It is
+/// called at page faults, prefetches and invalidations only, so that packets whose pages are present make no dynamic
+/// call.
 pub(crate) trait Populator: Send + Sync {
     /// Its adapter; `None` if that is gone.
     fn owner(&self) -> Option<Arc<dyn Owner>>;
-    /// A QP side needs `needed`. Populates up to `ahead` pages from there; the owner is told when the QP can continue.
+    /// A QP side needs `needed`. Populates up to `ahead` pages from there; [`Owner::resolved`] is called when the QP
+    /// can continue.
     fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: FaultOrigin<'_>);
     /// The message that met a fault at `page` continues for `ahead` pages: its job may populate them, too.
     fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool);
@@ -123,7 +125,7 @@ impl Paged {
         if region.table.has(addr, len, write) { Ok(()) } else { Err(self.fault(addr, len, left, write, origin)) }
     }
 
-    /// Whether `len` bytes at `addr` can be read without a page fault.
+    /// Returns whether `len` bytes at `addr` can be read without a page fault.
     #[cold]
     pub(crate) fn is_present(self, addr: u64, len: u64) -> bool {
         self.region().table.has(addr, len, false)

@@ -62,7 +62,7 @@ impl Drop for Registered {
     }
 }
 
-/// Whether the mapping that contains `addr` consists of huge pages.
+/// Returns whether the mapping that contains `addr` consists of huge pages.
 fn is_huge(addr: u64) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return false };
     let mut inside = false;

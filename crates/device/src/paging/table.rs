@@ -56,7 +56,7 @@ impl Table {
         self.pages.clone()
     }
 
-    /// Whether `len` bytes at `addr` are present, for writing or for reading. The hot path.
+    /// Returns whether `len` bytes at `addr` are present, for writing or for reading. The hot path.
     #[inline]
     pub fn has(&self, addr: u64, len: u64, write: bool) -> bool {
         let Range { start, end } = pages_of(addr, len);
@@ -85,7 +85,8 @@ impl Table {
         None
     }
 
-    /// Allocates the chunks of these pages, so that entering them does not allocate. False if there is no memory.
+    /// Allocates the chunks of these pages, so that entering them does not allocate. Returns false if there is no
+    /// memory.
     #[must_use]
     pub fn make_room(&self, pages: Range<u64>) -> bool {
         let pages = self.within(pages);

@@ -13,7 +13,7 @@ use weir_transport::Instant;
 
 /// The name is exclusive, but any local user may be the first to claim it. So packets that are handed over count as
 /// those of a foreign adapter, never of a Weir peer, and only from a user that [`Trust`](crate::relay::trust::Trust)
-/// believes.
+/// accepts.
 const NAME: &str = "weir/roce";
 
 /// The most connections, each a descriptor of this process; and the most for the receivers of one user.
@@ -22,7 +22,7 @@ const LINKS_OF_USER: usize = 64;
 /// The first wait before a blocked receiver is tried again; the wait doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(64);
-/// A receiver that has taken nothing for this long loses what waits for it: it is stopped, or hangs.
+/// A receiver that has taken nothing for this long loses the messages that wait for it: it is stopped, or hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The holder of the name, and its connections to other processes.
@@ -231,7 +231,7 @@ impl Link {
         Sent::All
     }
 
-    /// Postpones the next attempt. Whether the receiver is given up for now.
+    /// Postpones the next attempt. Returns whether the receiver is given up for now.
     fn is_stuck(&mut self, now: Instant) -> bool {
         self.retry = Some(now + self.wait);
         self.wait = (2 * self.wait).min(LONGEST_WAIT);

@@ -1,6 +1,6 @@
 //! The receiving side: a slot's socket, and connections from the process that holds port 4791.
 //!
-//! Any user may connect. A connection of a user that is not believed is closed, and does not keep others from theirs:
+//! Any user may connect. A connection of a user that is refused is closed, and does not keep others from theirs:
 //! while it waits for the decision, later connections of other users are accepted, and connections are read in turn.
 
 use super::sys;
@@ -13,23 +13,23 @@ use weir_transport::Instant;
 
 /// The most connections: of the holder, of the previous holder, and of a process that only pretends to be the holder.
 const LINKS: usize = 4;
-/// The most connections that wait for the decision whether their users are believed.
+/// The most connections that wait for the decision whether their users are accepted.
 const UNDECIDED: usize = 4;
 
 /// The socket of a name, and its connections.
 pub struct Incoming {
     listener: OwnedFd,
     links: Vec<Link>,
-    /// Connections of users that the process does not know yet whether to believe, one of each user.
+    /// Connections of users about which the process has not decided, one of each user.
     undecided: Vec<Link>,
     trust: Trust,
 }
 
-/// A connection.
+/// A connection of a process that hands packets over.
 pub struct Link {
     socket: OwnedFd,
     user: u32,
-    /// Since when it waits for the decision whether its user is believed.
+    /// Since when it waits for the decision whether its user is accepted.
     waits: Option<Instant>,
 }
 
@@ -68,12 +68,12 @@ impl Incoming {
         })
     }
 
-    /// Whether there are connections.
+    /// Returns whether there are connections.
     pub fn is_connected(&self) -> bool {
         !self.links.is_empty()
     }
 
-    /// Accepts a connection, if there is one of a user that is believed. Error: the process has no descriptor left.
+    /// Accepts a connection, if there is one of a user that is accepted. Error: the process has no descriptor left.
     pub fn accept(&mut self, now: Instant) -> io::Result<Option<Accepted>> {
         for _ in 0..FORGERIES {
             let link = match self.take_decided(now) {
@@ -113,7 +113,7 @@ impl Incoming {
         self.undecided.push(Link { waits: Some(clock::now()), ..link });
     }
 
-    /// A connection that waited for the owners of port 4791, if it is known by now whether its user is believed.
+    /// A connection that waited for the owners of port 4791, if it is decided by now whether its user is accepted.
     fn take_decided(&mut self, now: Instant) -> Option<Link> {
         let trust = &mut self.trust;
         let at = self.undecided.iter().position(|link| trust.knows(link.user, link.waits.unwrap_or(now), now))?;
@@ -139,7 +139,8 @@ impl Incoming {
         }
     }
 
-    /// Whether the owners of port 4791 must be read, since the last call: a connection or a message waits for that.
+    /// Returns whether the owners of port 4791 must be read, since the last call: a connection or a message waits for
+    /// that.
     pub fn take_owners_wanted(&mut self) -> bool {
         self.trust.take_wanted()
     }
@@ -150,7 +151,7 @@ impl Incoming {
         self.trust.renew(owners, began, now);
     }
 
-    /// Receives a message. The caller must check for each packet in it whether its user is still believed.
+    /// Receives a message. The caller must check for each packet in it whether its user is still accepted.
     pub fn receive(&mut self, buffer: &mut [u8], now: Instant) -> Received {
         for at in 0..self.links.len() {
             let link = &mut self.links[at];
@@ -177,7 +178,7 @@ impl Incoming {
         Received::Nothing
     }
 
-    /// Whether packets from an address are believed if a process of a user hands them over.
+    /// Returns whether packets from an address are believed if a process of a user hands them over.
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
         self.trust.believes(user, from, now)
     }
@@ -350,7 +351,7 @@ mod tests {
         std::thread::spawn(test).join().unwrap();
     }
 
-    /// A flood of connections that are not believed delays the holder's connection, but does not prevent it.
+    /// A flood of connections that are refused delays the holder's connection, but does not prevent it.
     #[test]
     #[ignore = "needs root"]
     fn connections_of_others_are_refused() {

@@ -32,10 +32,12 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// An empty queue.
     pub const fn new() -> Self {
         Queue { first: NONE, last: NONE, count: 0 }
     }
 
+    /// Returns whether the queue has no message.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -51,8 +53,8 @@ impl Stock {
     }
 
     /// Appends to the last message of a queue, or to a new one where that has no room: `write` gets a message and its
-    /// length, and returns its new length. `taken`: the number of messages of the queue's user. Whether there was
-    /// room.
+    /// length, and returns its new length. `taken`: the number of messages of the queue's user. Returns whether there
+    /// was room.
     pub fn write(
         &mut self,
         queue: &mut Queue,

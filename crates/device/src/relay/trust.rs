@@ -1,16 +1,16 @@
 //! Which processes may hand over packets of port 4791.
 //!
 //! The name of the handing-over socket is exclusive, but any user may be the first to take it; the kernel says which
-//! user connected. This process's own user and root are believed: they could do more harm than forging packets.
-//! Another user is believed if it has UDP port 4791: packets of foreign adapters arrive at its process, and no other
-//! process could hand them over.
+//! user connected. Packets of this process's own user and of root are accepted: they could do more harm than forging
+//! packets. Packets of another user are accepted if it has UDP port 4791: packets of foreign adapters arrive at its
+//! process, and no other process could hand them over.
 
 use std::net::IpAddr;
 use std::time::Duration;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// Remembers which users have the port. The kernel's table of sockets is long on some machines: the engine's thread
+/// Caches which users have the port. The kernel's table of sockets is long on some machines: the engine's thread
 /// reads it, outside of the engine, when another user's connection or message needs it.
 pub struct Trust {
     own: u32,
@@ -29,15 +29,15 @@ pub struct PortOwners {
     v6: Vec<u32>,
 }
 
-/// How long it is known that a user has the port: it may pass to another user.
+/// How long a reading that a user has the port is valid: the port may pass to another user.
 const VALID_FOR: Duration = Duration::from_secs(1);
-/// How long it is known that a user does not have the port. The kernel's table is long on some machines, and any user
-/// can cause it to be read.
+/// How long a reading that a user does not have the port is valid. The kernel's table is long on some machines, and any
+/// user can cause it to be read.
 const REREAD_AFTER: Duration = Duration::from_millis(50);
-/// How often a user that is not believed is reported.
+/// How often a user that is refused is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// The overflow UID, which the kernel shows for users without a UID here. Several users may share it, so it is never
-/// believed.
+/// The overflow UID, which the kernel shows for users without a UID here. Several users may share it, so it is
+/// always refused.
 const OVERFLOW_UID: u32 = 65534;
 
 impl Trust {
@@ -48,9 +48,9 @@ impl Trust {
         Trust { own, owners: PortOwners::default(), read: None, wanted: false, reported: None }
     }
 
-    /// Whether it is known now what to believe of a user, because of a connection or message that waits since `since`.
-    /// If it is not, the owners of the port must be read. A reading that began after `since` decides however long it
-    /// took: on a busy machine, a reading may take longer than its result is valid.
+    /// Returns whether it is decided now if a user's packets are accepted; a connection or a message waits for that
+    /// since `since`. If it is not decided, the owners of the port must be read. A reading that began after `since`
+    /// decides however long it took: on a busy machine, a reading may take longer than its result is valid.
     pub fn knows(&mut self, user: u32, since: Instant, now: Instant) -> bool {
         if self.is_own_or_root(user) {
             return true;
@@ -64,7 +64,7 @@ impl Trust {
         knows
     }
 
-    /// Whether the owners of the port must be read, since the last call.
+    /// Returns whether the owners of the port must be read, since the last call.
     pub fn take_wanted(&mut self) -> bool {
         std::mem::take(&mut self.wanted)
     }
@@ -75,7 +75,7 @@ impl Trust {
         self.read = Some((began, now));
     }
 
-    /// Whether a process of a user may connect at all. Only for users for which that is [known](Self::knows).
+    /// Returns whether a process of a user may connect at all. Only for users that are [decided](Self::knows).
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
         let may = self.is_own_or_root(user) || self.has_port(user, false) || self.has_port(user, true);
         if !may {
@@ -84,8 +84,8 @@ impl Trust {
         may
     }
 
-    /// Whether packets from `from` are believed if `user` hands them over. Only for users for which that
-    /// is [known](Self::knows).
+    /// Returns whether packets from `from` are accepted if `user` hands them over. Only for users that are
+    /// [decided](Self::knows).
     pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
         let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6());
         if !believed {

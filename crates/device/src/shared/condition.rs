@@ -16,7 +16,7 @@ impl Condition {
         Condition(AtomicU8::new(WORKS))
     }
 
-    /// Whether it works.
+    /// Returns whether it works.
     #[inline]
     pub fn works(&self) -> bool {
         self.0.load(Ordering::Acquire) == WORKS
@@ -27,13 +27,13 @@ impl Condition {
         let _ = self.0.compare_exchange(WORKS, MARKED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Whether it must fail, and has not failed yet.
+    /// Returns whether it must fail, and has not failed yet.
     #[inline]
     pub fn is_marked_failed(&self) -> bool {
         self.0.load(Ordering::Relaxed) == MARKED
     }
 
-    /// It fails. False if it has failed before.
+    /// Marks the adapter as failed and inoperative. Returns false if it has failed before.
     pub fn fail(&self) -> bool {
         self.0.swap(FAILED, Ordering::AcqRel) != FAILED
     }

@@ -21,27 +21,29 @@ pub struct Handover<T> {
     inner: UnsafeCell<T>,
 }
 
-/// The threads that sleep until it is free.
+/// The threads that sleep until the engine is free.
 struct Asleep {
     count: u32,
-    /// A woken sleeper found it held again, as busy pollers usually win that race: the holder passes it on next time.
+    /// A woken thread found the engine held again, because pollers usually win that race. The next holder hands the
+    /// engine over to a sleeping thread.
     overtaken: bool,
-    /// It stays `HELD` for the sleeper that looks first.
+    /// The engine was handed over: it stays `HELD`, and the first sleeper that wakes is its holder.
     passed: bool,
 }
 
-/// A thread holds it.
+/// A thread holds the engine.
 const HELD: u8 = 1;
 /// A thread wants a turn: the holder takes another turn before it leaves.
 const WANTED: u8 = 2;
-/// A thread sleeps until it is free.
+/// A thread sleeps until the engine is free.
 const AWAITED: u8 = 4;
 
 // SAFETY: only the holder touches `inner`, and there is one holder at a time.
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
-    /// A free one. Threads that poll repeatedly sleep after `patient` failed attempts in one turn of the holder.
+    /// A free `Handover` of `inner`. Threads that poll repeatedly sleep after `patient` failed attempts in one turn of
+    /// the holder.
     pub fn new(inner: T, patient: u32) -> Self {
         let asleep = RankedMutex::new(Asleep { count: 0, overtaken: false, passed: false });
         Handover {
@@ -54,7 +56,7 @@ impl<T> Handover<T> {
         }
     }
 
-    /// Runs `first` unless another thread holds it (`None` then), and `another` for turns wanted meanwhile.
+    /// Runs `first` unless another thread holds the engine (`None` then), and `another` for turns requested meanwhile.
     #[inline]
     pub fn attempt<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> Option<R> {
         let free = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0;
@@ -63,7 +65,7 @@ impl<T> Handover<T> {
 
     /// As [`attempt`](Self::attempt), for threads that poll repeatedly. The holder may need the core of such a thread,
     /// and cannot get it otherwise if that thread has a real-time priority. So after `patient` failed attempts within
-    /// one turn of the holder, the thread sleeps until it is free, for `patience` at most.
+    /// one turn of the holder, the thread sleeps until the engine is free, for `patience` at most.
     #[inline]
     pub fn attempt_or_sleep<R>(
         &self,
@@ -92,7 +94,8 @@ impl<T> Handover<T> {
         }
     }
 
-    /// Runs `first` as soon as no other thread holds it, and `another` for turns wanted meanwhile. Not for the holder.
+    /// Runs `first` as soon as no other thread holds the engine, and `another` for turns requested meanwhile. The
+    /// holder must not call it.
     pub fn wait<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         if self.state.fetch_or(HELD, Ordering::AcqRel) & HELD != 0 {
             self.sleep();
@@ -111,7 +114,7 @@ impl<T> Handover<T> {
         held.then(|| self.work(first, another))
     }
 
-    /// Returns when this thread holds it.
+    /// Returns when this thread holds the engine.
     #[cold]
     fn sleep(&self) {
         let mut asleep = self.begin_sleep();
@@ -123,7 +126,7 @@ impl<T> Handover<T> {
         self.end_sleep(&mut asleep);
     }
 
-    /// Sleeps for `patience` at most. Whether this thread holds it then.
+    /// Sleeps for `patience` at most. Returns whether this thread holds the engine then.
     #[cold]
     fn sleep_within(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
@@ -150,7 +153,8 @@ impl<T> Handover<T> {
         asleep
     }
 
-    /// Takes it if it is free or was passed on; otherwise sets `AWAITED`.
+    /// Takes the engine if it is free or was handed over to the sleepers; otherwise sets `AWAITED`. Returns whether it
+    /// took the engine.
     fn take(&self, asleep: &mut Asleep, woken: bool) -> bool {
         let taken =
             std::mem::take(&mut asleep.passed) || self.state.fetch_or(HELD | AWAITED, Ordering::AcqRel) & HELD == 0;
@@ -158,7 +162,7 @@ impl<T> Handover<T> {
         taken
     }
 
-    /// Called whether it was taken or not: `AWAITED` must not stay set when no thread sleeps.
+    /// Called whether the engine was taken or not: `AWAITED` must not stay set when no thread sleeps.
     fn end_sleep(&self, asleep: &mut Asleep) {
         asleep.count -= 1;
         if asleep.count == 0 {
@@ -167,12 +171,12 @@ impl<T> Handover<T> {
         }
     }
 
-    /// Runs `first`, then `another` until no further turn is wanted.
+    /// Runs `first`, then `another` until no further turn is requested.
     #[inline]
     fn work<R>(&self, first: impl FnOnce(&mut T) -> R, another: impl Fn(&mut T)) -> R {
         let held = Held(self);
         self.missed.store(0, Ordering::Relaxed);
-        // SAFETY: this thread holds it, and lends it for this call only.
+        // SAFETY: this thread holds the engine, and lends `inner` for this call only.
         let result = self.inner.with_mut(|inner| first(unsafe { &mut *inner }));
         while !self.leave() {
             self.missed.store(0, Ordering::Relaxed);
@@ -183,8 +187,9 @@ impl<T> Handover<T> {
         result
     }
 
-    /// Releases it; false if another turn is wanted: then it is still held. Sleepers have precedence over a wanted
-    /// turn: WANTED stays set, and the sleeper that takes it runs that turn when it leaves.
+    /// Releases the engine. Returns false if another turn is requested: the engine is still held then. Sleepers have
+    /// precedence over a requested turn: WANTED stays set, and the sleeper that takes the engine runs that turn when it
+    /// leaves.
     #[inline]
     fn leave(&self) -> bool {
         let mut before = HELD;
@@ -201,7 +206,7 @@ impl<T> Handover<T> {
         }
     }
 
-    /// False if no thread sleeps any more.
+    /// Wakes the sleepers. Returns false if no thread sleeps any more.
     #[cold]
     fn leave_to_sleepers(&self) -> bool {
         let mut asleep = self.asleep.lock();
@@ -219,7 +224,7 @@ impl<T> Handover<T> {
     }
 }
 
-/// Releases it when the holder panics.
+/// Releases the engine when the holder panics.
 struct Held<'a, T>(&'a Handover<T>);
 
 impl<T> Drop for Held<'_, T> {
@@ -241,11 +246,12 @@ pub struct Doorbells {
 pub struct Bell(AtomicBool);
 
 impl Doorbells {
+    /// No QP has rung. There is room for 64 numbers.
     pub fn new() -> Self {
         Doorbells { any: AtomicBool::new(false), rung: RankedMutex::new(Vec::with_capacity(64)) }
     }
 
-    /// Rings. What was done before is visible to the thread that answers.
+    /// Rings. Stores before this call are visible to the thread that takes the doorbell.
     #[inline]
     pub fn ring(&self, bell: &Bell, number: u32) {
         if !bell.0.swap(true, Ordering::AcqRel) {
@@ -255,8 +261,8 @@ impl Doorbells {
         }
     }
 
-    /// Takes all that have rung; the emptied `into` becomes the list, with its capacity. The caller answers each bell
-    /// *before* it looks for the work that it rang for.
+    /// Takes all that have rung; the emptied `into` becomes the list, with its capacity. The caller clears each bell
+    /// *before* it looks for the work that the QP rang for.
     #[inline]
     pub fn take(&self, into: &mut Vec<u32>) {
         if self.any.load(Ordering::Acquire) {
@@ -280,12 +286,13 @@ impl Doorbells {
 }
 
 impl Bell {
+    /// A bell that has not rung.
     pub fn new() -> Self {
         Bell(AtomicBool::new(false))
     }
 
     /// Clears the bell, so that it may ring again. A swap, because a ring that found the bell set did not enter the
-    /// list: the swap makes what was done before that ring visible.
+    /// list: the swap makes the stores before that ring visible.
     #[inline]
     pub fn answer(&self) {
         self.0.swap(false, Ordering::AcqRel);

@@ -52,7 +52,7 @@ impl Moderation {
         }
     }
 
-    /// Sets the deadline of the event to `due` (nanoseconds). True if the CQ must be listed for it.
+    /// Sets the deadline of the event to `due` (nanoseconds). Returns whether the CQ must be listed for it.
     pub fn start(&mut self, due: u64) -> bool {
         self.due = Some(due);
         !std::mem::replace(&mut self.listed, true)
@@ -66,7 +66,7 @@ impl Moderation {
         later
     }
 
-    /// Stops holding an event back. True if an event was held back.
+    /// Stops holding an event back. Returns whether an event was held back.
     pub fn end(&mut self) -> bool {
         self.gathered = 0;
         self.due.take().is_some()

@@ -76,13 +76,14 @@ pub(crate) struct Posted {
 }
 
 impl Posted {
-    /// Whether the queue is full: `max` work requests are posted and not yet polled.
+    /// Returns whether the queue is full: `max` work requests are posted and not yet polled.
     pub fn full(posted: &AtomicU32, retired: &AtomicU32, max: u32) -> bool {
         posted.load(Ordering::Relaxed).wrapping_sub(retired.load(Ordering::Acquire)) >= max
     }
 }
 
 impl QpShared {
+    /// A QP in the RESET state, with nothing posted.
     pub fn new(parts: Parts) -> QpShared {
         QpShared {
             num: parts.num,
@@ -107,6 +108,7 @@ impl QpShared {
         }
     }
 
+    /// Locks the protocol. A thread that holds this lock must not take that of another QP.
     #[inline]
     pub fn lock(&self) -> RankedGuard<'_, weir_transport::Qp, { rank::PROTOCOL }> {
         self.protocol.lock()
@@ -118,7 +120,7 @@ impl QpShared {
         self.pd.load(Ordering::Relaxed)
     }
 
-    /// Whether its own datagrams to a multicast group are not delivered to it.
+    /// Returns whether its own datagrams to a multicast group are not delivered to it.
     pub fn blocks_own_multicast(&self) -> bool {
         self.blocks_own_multicast.load(Ordering::Relaxed)
     }
@@ -150,7 +152,7 @@ impl QpShared {
         Some(pd)
     }
 
-    /// Whether the CQ of its receives depends on the SRQ that the message names.
+    /// Returns whether the CQ of its receives depends on the SRQ that the message names.
     pub fn recv_cq_varies(&self) -> bool {
         matches!(self.receives, ReceiveSource::Domain(_))
     }
@@ -169,7 +171,7 @@ impl QpShared {
         }
     }
 
-    /// Whether a CQ that it completes to has overflowed.
+    /// Returns whether a CQ that it completes to has overflowed.
     pub fn has_overflown(&self) -> bool {
         let of_named = || self.named().as_ref().and_then(|srq| srq.cq.as_ref()).is_some_and(|cq| cq.has_overflown());
         self.send_cq.has_overflown() || self.recv_cq.has_overflown() || of_named()

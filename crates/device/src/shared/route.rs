@@ -53,7 +53,7 @@ impl Route {
     }
 }
 
-/// Whether an address is valid on one interface only.
+/// Returns whether an address is valid on one interface only.
 pub fn needs_scope(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

@@ -125,7 +125,7 @@ impl AdapterState {
         if self.is_ours() && self.condition.works() { Ok(()) } else { Err(Errno(libc::EIO)) }
     }
 
-    /// Whether this process made it.
+    /// Returns whether this process made it.
     #[inline]
     pub fn is_ours(&self) -> bool {
         !self.owner_process.is_inherited()
@@ -136,6 +136,7 @@ impl AdapterState {
         self.shown.traffic.pkey_violations.get()
     }
 
+    /// A number for a new PD.
     pub fn new_pd(&self) -> u32 {
         self.pds.fetch_add(1, Ordering::Relaxed)
     }
@@ -145,13 +146,14 @@ impl AdapterState {
         Route::resolve(&self.device, self.watch.device().as_ref(), av)
     }
 
-    /// Whether pages of a QP have come since the last `take_resolved`.
+    /// Returns whether pages of a QP have come since the last `take_resolved`.
     #[inline]
     pub fn has_resolved(&self) -> bool {
         self.any_resolved.load(Ordering::Acquire)
     }
 
-    /// Takes the sides of QPs with pages resolved by `now` (nanoseconds). When to look again, where pages come late.
+    /// Takes the sides of QPs with pages resolved by `now` (nanoseconds). Returns the time at which to look again,
+    /// where pages come late (nanoseconds).
     pub fn take_resolved(&self, into: &mut Vec<(u32, Side)>, now: u64) -> Option<u64> {
         self.any_resolved.store(false, Ordering::Release);
         std::mem::swap(&mut *self.resolved(), into);
@@ -161,7 +163,7 @@ impl AdapterState {
         self.resolver.get()?.take_due(now, |num, side| into.push((num, side)))
     }
 
-    /// Whether page faults take a time drawn from the profile, rather than as long as populating memory takes.
+    /// Returns whether page faults take a time drawn from the profile, rather than as long as populating memory takes.
     pub fn resolves_late(&self) -> bool {
         !self.profile.page_faults.resolve.high.is_zero()
     }
@@ -173,7 +175,7 @@ impl AdapterState {
         }
     }
 
-    /// Whether there is a limit of the READs of all QPs together.
+    /// Returns whether there is a limit of the READs of all QPs together.
     pub fn limits_reads(&self) -> bool {
         self.profile.outstanding_reads.is_some()
     }

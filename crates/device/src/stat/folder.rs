@@ -68,7 +68,7 @@ fn is_process(name: Option<&OsStr>) -> bool {
     name.and_then(OsStr::to_str).is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Whether the process that owns a sheet is alive.
+/// Returns whether the process that owns a sheet is alive.
 pub fn is_alive(sheet: &File) -> bool {
     // SAFETY: zeros are a valid flock; it is filled in here and by the kernel.
     unsafe {

@@ -119,8 +119,11 @@ pub struct Region {
 
 /// States of a device entry.
 pub mod state {
+    /// No device has used the entry.
     pub const FREE: u64 = 0;
+    /// The device is open.
     pub const OPEN: u64 = 1;
+    /// The device is closed, or its open has not succeeded yet; its counters keep their values.
     pub const CLOSED: u64 = 2;
 }
 
@@ -129,10 +132,12 @@ pub mod state {
 pub struct Word(AtomicU64);
 
 impl Word {
+    /// The value; no order with other loads.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// Stores a value; no order with other stores.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
@@ -159,6 +164,7 @@ impl Word {
 pub struct Text<const N: usize>([AtomicU8; N]);
 
 impl<const N: usize> Text<N> {
+    /// Stores at most `N - 1` bytes of a text, and fills the rest with zeros.
     pub fn set(&self, text: &str) {
         let bytes = text.bytes().take(N - 1).chain(std::iter::repeat(0));
         for (cell, byte) in self.0.iter().zip(bytes) {
@@ -166,6 +172,7 @@ impl<const N: usize> Text<N> {
         }
     }
 
+    /// The text up to the first zero; bytes that are not UTF-8 are replaced.
     pub fn get(&self) -> String {
         let bytes: Vec<u8> = self.0.iter().map(|cell| cell.load(Ordering::Relaxed)).take_while(|b| *b != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -1,8 +1,9 @@
 //! The backstop of invalidation: `userfaultfd` reports when on-demand memory is unmapped, moved or emptied by system
 //! calls that Weir does not interpose: raw ones, and those of the C library itself when it releases freed memory.
 //!
-//! Memory is registered in write-protect mode but never protected: there are events, but no faults. ARCHITECTURE.md
-//! lists the changes that it does not report. Where it is forbidden, only the interposed functions invalidate.
+//! Memory is registered in write-protect mode but never protected: there are events, but no faults. docs/memory.md
+//! ("Which changes are seen") lists the changes that it does not report. Where it is forbidden, only the interposed
+//! functions invalidate.
 
 mod monitor;
 mod process;

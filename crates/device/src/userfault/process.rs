@@ -12,7 +12,7 @@ pub(crate) fn install(wanted: bool) {
     invalidate::set_watcher(if wanted { &WANTED } else { &NOT_WANTED });
 }
 
-/// Whether the current on-demand regions were registered by this process, and not by the parent that forked it.
+/// Returns whether the current on-demand regions were registered by this process, and not by the parent that forked it.
 pub fn regions_are_ours() -> bool {
     // SAFETY: getpid has no preconditions.
     OWNER.load(Ordering::Relaxed) == unsafe { libc::getpid() }

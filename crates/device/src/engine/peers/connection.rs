@@ -28,7 +28,8 @@ pub struct Connection {
     pub link: Link,
     /// The tag that packets to this QP carry in place of an omitted ICRC.
     pub tag: u32,
-    /// A packet came that only the proven peer sends: it has our proof, and no more proofs of this QP are sent.
+    /// A packet came that only the proven peer sends: it has this process's proof, and no more proofs of this QP are
+    /// sent.
     confirmed: bool,
     /// A packet of a foreign adapter came: the peer stays foreign, and no proof changes that.
     stays_foreign: bool,
@@ -41,7 +42,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Of the QP `own`, which is not connected yet.
+    /// The connection of the QP `own`, which is not connected yet.
     pub fn new(own: u32) -> Connection {
         let link = Link::Foreign;
         Connection {
@@ -74,7 +75,7 @@ impl Connection {
     pub fn note_packet(&mut self, by_slots: bool, from_slot: bool, tagged: bool) {
         match self.link {
             _ if self.confirmed => {}
-            // The peer sends by slot ports only when it has our proof.
+            // The peer sends by slot ports only when it has this process's proof.
             Link::Weir(_) => self.confirmed |= by_slots,
             _ if tagged => self.confirmed = true,
             // A Weir process always sends from its slot's port.
@@ -83,7 +84,7 @@ impl Connection {
         }
     }
 
-    /// Whether a proof of the peer would change anything.
+    /// Returns whether a proof of the peer would change the link.
     pub fn wants_proof(&self) -> bool {
         match self.link {
             Link::Asking { .. } => true,
@@ -92,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer may still be in an earlier connection and hold the proof of that one.
+    /// Returns whether the peer may still be in an earlier connection and hold the proof of that one.
     pub fn is_unconfirmed(&self) -> bool {
         !self.confirmed
     }
@@ -102,13 +103,13 @@ impl Connection {
         self.first_psns[1] = Some(sq_psn);
     }
 
-    /// The proof that this process owns the QP, for an asker's nonce. `None` once the peer is known to have it, and
-    /// before a PSN is known.
+    /// The proof that this process owns the QP, for an asker's nonce. `None` when the peer has shown that it has the
+    /// proof, and before a PSN is set.
     pub fn prove(&self, nonce: u64, incarnation: u64) -> Option<Proof> {
         if self.confirmed || self.stays_foreign {
             return None;
         }
-        // A connected peer knows the first PSN from here; it knows the other one only if it sends itself.
+        // A connected peer has the first PSN from here; it has the other PSN only if it sends itself.
         let [incoming, outgoing] = self.keys();
         let key = outgoing.or(incoming)?;
         Some(key.prove(self.own, nonce, Demand { tag: self.tag, incarnation }))
@@ -119,7 +120,8 @@ impl Connection {
         self.keys().into_iter().flatten().find_map(|key| key.find(self.dest, nonce, proofs.clone()))
     }
 
-    /// A hello was sent; `answers`: a process answers, but has proven nothing. Whether that makes the peer foreign.
+    /// A hello was sent; `answers`: a process answers, but has proven nothing. Returns whether that makes the peer
+    /// foreign.
     pub fn asked(&mut self, now: Instant, answers: bool) -> bool {
         let Link::Asking { since, tries } = &mut self.link else { return false };
         *tries += 1;

@@ -71,7 +71,7 @@ impl Flow {
         Some(mark.number)
     }
 
-    /// Handles an answer. Whether it is the expected one.
+    /// Handles an answer. Returns whether it is the expected one.
     pub fn answered(&mut self, number: u32) -> bool {
         let Some(mark) = self.mark.filter(|mark| mark.number == number) else { return false };
         self.taken = mark.sent;

@@ -1,7 +1,7 @@
 //! Hellos: the control messages between two Weir processes, from slot port to slot port.
 //!
-//! A hello may *ask* (it carries a nonce) and may *answer* (it repeats the other side's nonce). What a hello says
-//! about its sender is believed only if it answers: a sender that never saw the nonce cannot answer, so forged source
+//! A hello may *ask* (it carries a nonce) and may *answer* (it repeats the other side's nonce). The parameters
+//! in a hello are used only if it answers: a sender that did not receive the nonce cannot answer, so forged source
 //! addresses change nothing. An answer also carries a [`Proof`] for each QP that its sender has towards the asker.
 
 use crate::Errno;
@@ -21,7 +21,7 @@ pub const MAX_PROOFS: usize = 48;
 /// The longest hello, bytes.
 pub const MAX_LEN: usize = HEAD + MAX_PROOFS * PROOF_LEN + TAIL;
 
-/// What a process says about itself.
+/// The parameters of a process, without the proofs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The nonce that the answer must repeat; 0: no answer is requested.

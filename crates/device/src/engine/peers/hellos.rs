@@ -1,6 +1,6 @@
-//! The exchange of hellos with peers: when they are sent, and what is believed of them.
+//! The exchange of hellos with peers: when they are sent, and which of their parameters are used.
 //!
-//! What a process says about itself is believed only in an answer to our nonce. Each QP's ownership is proven
+//! The parameters in a hello are used only if it answers this process's nonce. Each QP's ownership is proven
 //! separately: see [`crate::engine::introduce`].
 
 use crate::engine::peers::connection::TRIES;
@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use weir_transport::Instant;
 
-/// Waits before hellos are repeated. After the sixth the peer is treated as foreign; the others are for a process that
-/// was stopped or very busy.
+/// Waits before hellos are sent again. After the sixth the peer is treated as foreign; the others are for a process
+/// that was stopped or very busy.
 const ATTEMPTS: [Duration; 10] = [
     Duration::from_millis(1),
     Duration::from_millis(2),
@@ -43,9 +43,9 @@ pub struct Note {
 
 /// The result of a hello.
 pub struct HelloOutcome {
-    /// The sender's entry, if QPs or datagrams here go to it.
+    /// The sender's entry, if QPs or datagrams of this process go to it.
     pub peer: Option<PeerId>,
-    /// It answers our nonce.
+    /// It answers this process's nonce.
     pub answers: bool,
     /// The answer to send.
     pub reply: Option<Note>,
@@ -59,7 +59,7 @@ enum Ask {
 }
 
 impl Peers {
-    /// Sends a hello at the next opportunity, and repeats it for a while if it is not answered.
+    /// Sends a hello in the next turn, and again after the waits of `ATTEMPTS` while it is not answered.
     pub fn ask_soon(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.lists.peers[id];
         (peer.attempts, peer.rounds) = (0, 0);
@@ -153,7 +153,7 @@ impl Peers {
             }
             self.divide(now);
         }
-        // A hello that only asks may be answered with a question: what it says is not believed otherwise.
+        // A hello that only asks may be answered with a question: its parameters are not used otherwise.
         let asks = if hello.answer == 0 && news { Ask::Yes } else { Ask::No };
         let reply = (hello.ask != 0).then(|| self.note(id, asks, hello.ask, hello.mark));
         HelloOutcome { peer: Some(id), answers, reply }
@@ -180,7 +180,7 @@ impl Peers {
     }
 
     /// Handles a hello of an unbound peer: returns the reply, and whether it should ask. The peer's window comes out
-    /// of what bound peers leave. What the hello says is believed only if it `answers`.
+    /// of what bound peers leave. The parameters in the hello are used only if it `answers`.
     fn handle_unbound_hello(
         &mut self,
         entry: Option<EntryId>,

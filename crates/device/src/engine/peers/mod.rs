@@ -1,5 +1,5 @@
-//! The peers of QPs: their entries, and the division of the receive buffer among them. A process that says hello without
-//! a QP here that is bound to it is an unbound peer, among the [`UnboundPeers`].
+//! The peers of QPs: their entries, and the division of the receive buffer among them. A process that sends a hello,
+//! and that no QP of this process is bound to, is an unbound peer, among the [`UnboundPeers`].
 
 pub mod connection;
 pub mod flow;
@@ -49,13 +49,13 @@ pub struct Peers {
     /// The number of peers at which idle ones are looked for next.
     sweep_at: usize,
     secret: Secret,
-    /// What hellos say about this process; fields that depend on the peer are filled in later.
+    /// The parameters of this process in hellos; fields that depend on the peer are filled in later.
     own: Hello,
     /// Bytes that all peers together may have under way to this process.
     budget: usize,
     /// The largest window of one peer.
     most: usize,
-    /// The window of each peer that QPs here talk to.
+    /// The window of each peer that QPs of this process send to.
     share: usize,
     /// The number of these peers.
     known: usize,
@@ -83,7 +83,7 @@ impl Peers {
         })
     }
 
-    /// One peer may get all of the buffer: real adapters have no windows, and a peer that repeats all its requests
+    /// One peer may get all of the buffer: real adapters have no windows, and a peer that retransmits all its requests
     /// must be able to have them under way. To be called before anything else.
     pub fn widen(&mut self) {
         self.most = self.budget.max(*SHARE.end());
@@ -104,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// Whether there was no memory for larger lists.
+    /// Returns whether there was no memory for larger lists.
     pub fn is_out_of_memory(&self) -> bool {
         self.out_of_memory
     }
@@ -117,10 +117,12 @@ impl Peers {
         }
     }
 
+    /// The peer of an index. Panics if the index was never assigned.
     pub fn get(&self, id: PeerId) -> &Peer {
         &self.lists.peers[id]
     }
 
+    /// As [`get`](Self::get), mutable.
     pub fn get_mut(&mut self, id: PeerId) -> &mut Peer {
         &mut self.lists.peers[id]
     }
@@ -169,13 +171,13 @@ impl Peers {
         self.secret.tag(qpn, connection)
     }
 
-    /// Whether packets may omit the ICRC if the peer agrees.
+    /// Returns whether packets may omit the ICRC if the peer agrees.
     pub fn leaves_icrc_out(&self) -> bool {
         self.own.icrc_auto
     }
 
-    /// The peer that a datagram goes to. It gets a hello if it is new, and now and then, as it may have restarted.
-    /// `None` if it is new and there is no room for its entry.
+    /// The peer that a datagram goes to. A new peer gets a hello; a known peer gets one when its last answer is 100 ms
+    /// old, because it may have restarted. `None` if the peer is new and there is no room for its entry.
     pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> Option<PeerId> {
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now)?;
         let peer = &mut self.lists.peers[id];
@@ -274,7 +276,7 @@ impl Peers {
         if !idle || self.lists.by_key.get(&key) != Some(&EntryId::Peer(id)) {
             return;
         }
-        debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "what was under way is settled");
+        debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "all requests have ended");
         peer.next_attempt = None;
         let known = peer.weir().zip(peer.confirmed);
         self.lists.by_key.remove(&key);
@@ -300,7 +302,7 @@ impl Peers {
         self.lists.peers.iter().filter_map(due).map(|instant| instant.0).min()
     }
 
-    /// Divides the receive buffer anew among the peers that QPs here talk to.
+    /// Divides the receive buffer anew among the peers that QPs of this process send to.
     fn divide(&mut self, now: Instant) {
         let talks = |peer: &&Peer| {
             let lately = peer.datagrams.is_some_and(|last| now - last < RECENT_HELLO);
@@ -321,7 +323,7 @@ impl Peers {
         window.saturating_sub(peer.in_flight)
     }
 
-    /// The agreed parameters of the process at a port of an address, if it has answered our nonce.
+    /// The agreed parameters of the process at a port of an address, if it has answered this process's nonce.
     pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
         match *self.lists.by_key.get(&(local, remote, port))? {
             EntryId::Peer(id) => self.lists.peers[id].weir(),

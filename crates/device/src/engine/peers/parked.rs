@@ -1,5 +1,5 @@
-//! Datagrams to processes that have not answered a hello yet. They are copied here, so that what is posted after them
-//! to other processes does not wait for that answer.
+//! Datagrams to processes that have not answered a hello yet. They are copied here, so that datagrams to
+//! other processes, which are posted later, do not wait for that answer.
 
 use crate::engine::peers::identity::PeerId;
 use weir_link::Outbox;
@@ -19,11 +19,12 @@ pub struct Parked {
 }
 
 impl Parked {
+    /// No datagrams. The lists never grow.
     pub fn new() -> Parked {
         Parked { outbox: Outbox::new(BYTES, DATAGRAMS), peers: Vec::with_capacity(DATAGRAMS) }
     }
 
-    /// Whether another datagram may wait for a peer.
+    /// Returns whether another datagram may wait for a peer.
     pub fn admits(&self, peer: PeerId) -> bool {
         self.peers.iter().filter(|other| **other == peer).count() < DATAGRAMS_OF_ONE
     }

@@ -16,7 +16,7 @@ pub struct Peer {
     pub route: Route,
     /// The port of its slot, for hellos, and for packets if it is a Weir process.
     pub slot_port: u16,
-    /// What it was found to be.
+    /// Whether it is a Weir process.
     pub state: State,
     /// The incarnation that QPs were last proven to belong to; another process may have its port by now.
     pub incarnation: Option<u64>,
@@ -49,7 +49,7 @@ pub struct Peer {
     pub datagrams: Option<Instant>,
 }
 
-/// What is known of a peer.
+/// Whether a peer is a Weir process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
     /// It has not answered yet.
@@ -87,12 +87,12 @@ impl Peer {
         self.route.to(if foreign { ROCE_PORT } else { self.slot_port })
     }
 
-    /// Whether requests to it are held back until it shows that it is alive.
+    /// Returns whether requests to it are held back until it shows that it is alive.
     pub fn is_suspected(&self) -> bool {
         self.suspected.is_some_and(|asked| asked <= TRIES)
     }
 
-    /// Whether it is suspected and has not answered `TRIES` hellos.
+    /// Returns whether it is suspected and has not answered `TRIES` hellos.
     pub fn is_silent(&self) -> bool {
         self.suspected.is_some_and(|asked| asked > TRIES)
     }

@@ -39,7 +39,7 @@ impl Lists {
         self.peers.len() - self.vacant.len()
     }
 
-    /// Whether there is room for a new peer.
+    /// Returns whether there is room for a new peer.
     pub(super) fn has_room(&self) -> bool {
         self.count() < self.limit
     }

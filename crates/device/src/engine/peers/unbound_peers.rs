@@ -1,6 +1,6 @@
-//! Unbound peers: processes that said hello and have no QP here bound to them. Such a process is a client that is
-//! earlier than our QP, a sender of datagrams, or a peer that has lost its last QP here. It may also be a made-up
-//! address in a flood of hellos, so the number of entries is limited.
+//! Unbound peers: processes that sent a hello, and that no QP of this process is bound to. Such a process is a client
+//! that is earlier than the QP of this process, a sender of datagrams, or a peer whose last QP here was unbound. Its
+//! address may also be forged, in a flood of hellos, so the number of entries is limited.
 
 use crate::engine::peers::identity::PeerKey as Key;
 use crate::engine::peers::peer::Weir;
@@ -10,8 +10,8 @@ use weir_transport::Instant;
 /// As many as a network namespace has slots.
 pub const MAX_UNBOUND_PEERS: usize = crate::slot::SLOTS as usize;
 
-/// A process that said hello within this time keeps its entry, and counts when windows are divided. Senders of
-/// datagrams say hello several times as often.
+/// A process that sent a hello within this time keeps its entry, and counts when windows are divided. Senders of
+/// datagrams send hellos several times as often.
 pub const RECENT_HELLO: Duration = Duration::from_secs(1);
 
 /// An unbound peer.
@@ -22,7 +22,7 @@ pub struct UnboundPeer {
     pub last_hello: Instant,
     /// The window in the last hello to it.
     pub announced_window: usize,
-    /// It has answered our nonce: what it says about itself is believed.
+    /// It has answered this process's nonce: the parameters in its hellos are used.
     pub proven: bool,
 }
 
@@ -36,21 +36,23 @@ pub struct UnboundPeers {
 }
 
 impl UnboundPeers {
+    /// No peers. The lists never grow.
     pub fn new() -> Self {
         let (entries, free) = (Vec::with_capacity(MAX_UNBOUND_PEERS), Vec::with_capacity(MAX_UNBOUND_PEERS));
         UnboundPeers { entries, free, hand: 0, census: Census::default() }
     }
 
+    /// The peer of an entry; `None` if the entry is free.
     pub fn get(&self, index: usize) -> Option<&UnboundPeer> {
         self.entries.get(index)?.as_ref()
     }
 
-    /// The peer of an entry says hello again.
+    /// The peer of an entry sent another hello.
     pub fn renew(&mut self, index: usize, unbound: UnboundPeer) {
         self.entries[index] = Some(unbound);
     }
 
-    /// A process says hello, and did so last at `before`: it is counted once in each period.
+    /// A process sent a hello, and its last one before that at `before`: it is counted once in each period.
     pub fn count_hello(&mut self, before: Option<Instant>, now: Instant) {
         self.census.count_hello(before, now);
     }
@@ -92,13 +94,13 @@ impl UnboundPeers {
         Some(taken)
     }
 
-    /// How many peers said hello lately, at least those of the current period.
+    /// The number of peers that sent a hello lately, at least those of the current period.
     pub fn recent_count(&self, now: Instant) -> usize {
         self.census.recent_count(now)
     }
 }
 
-/// Counts recent hellos without looking at all entries: by periods, the current one and the last one.
+/// Counts the peers with recent hellos without a pass over all entries: by periods, the current one and the last one.
 #[derive(Debug, Default)]
 struct Census {
     period: u64,
@@ -148,7 +150,7 @@ mod tests {
         }
         let second = RECENT_HELLO.as_nanos() as u64;
         unbound_peers.renew(0, unbound(0, second));
-        assert_eq!(unbound_peers.enter(unbound(5000, second)), None, "peer 0 said hello just now");
+        assert_eq!(unbound_peers.enter(unbound(5000, second)), None, "peer 0 sent a hello just now");
         let gone = unbound(1, 0).key;
         assert_eq!(unbound_peers.enter(unbound(5001, second)), Some((1, Some(gone))));
         assert_eq!(unbound_peers.take(7).map(|taken| taken.key), Some(unbound(7, 0).key));

@@ -11,6 +11,7 @@ use weir_transport::Side;
 /// Waiters woken at a time.
 pub const WAKES: usize = 64;
 
+/// The queue, and the threads that work on it.
 pub struct State {
     pub jobs: Vec<Job>,
     pub waiters: Vec<Waiter>,
@@ -57,6 +58,7 @@ pub struct Waiter {
 }
 
 impl State {
+    /// Appends a job; returns its number.
     pub fn push(&mut self, region: Arc<OnDemand>, pages: Range<u64>, write: bool, prefetch: bool) -> u64 {
         self.last += 1;
         let number = self.last;
@@ -71,6 +73,7 @@ impl State {
         self.jobs.iter_mut().find(|job| job.number == number).expect("the thread that runs a job removes it")
     }
 
+    /// Removes the job with this number.
     pub fn take(&mut self, number: u64) -> Option<Job> {
         let at = self.jobs.iter().position(|job| job.number == number)?;
         Some(self.jobs.remove(at))
@@ -78,7 +81,7 @@ impl State {
 }
 
 impl Job {
-    /// Whether the job covers these pages.
+    /// Returns whether the job covers these pages.
     pub fn covers(&self, region: &Arc<OnDemand>, pages: &Range<u64>, write: bool) -> bool {
         Arc::ptr_eq(&self.region, region)
             && (self.write || !write)
@@ -87,7 +90,7 @@ impl Job {
             && pages.end <= self.pages.end
     }
 
-    /// Whether pages that are populated now must not enter the table yet.
+    /// Returns whether pages that are populated now must not enter the table yet.
     pub fn is_late(&self) -> bool {
         self.deferral.due > 0 && clock::now().0 < self.deferral.due
     }
@@ -114,6 +117,7 @@ impl Job {
         deferred
     }
 
+    /// Counts the job, if it is a prefetch, as handled.
     pub fn is_over(&self) {
         if self.prefetch {
             self.region.counters.add(|c| &c.page_prefetch_handled, 1);

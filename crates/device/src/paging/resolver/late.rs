@@ -29,6 +29,7 @@ pub(super) struct Deferral {
 }
 
 impl Late {
+    /// Times of faults as in a profile, drawn from its seed.
     pub fn new(profile: &Profile) -> Late {
         let PageFaults { resolve, serial, .. } = profile.page_faults;
         Late {
