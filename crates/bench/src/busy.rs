@@ -3,6 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
+/// If other processes use a larger share of the two cores' time, a note says so. `chrt -r 1 weir bench` keeps ordinary
+/// processes off the cores.
+pub const BUSY: f64 = 0.1;
+
 /// Long enough for several ticks of the kernel's accounting (10 ms).
 const WINDOW: Duration = Duration::from_millis(200);
 

@@ -10,6 +10,7 @@ mod cores;
 mod idle;
 mod measure;
 mod memory;
+mod mtu;
 mod odp;
 mod out_of_core;
 mod peers;
@@ -23,6 +24,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Measurement, Runner};
+use mtu::MTU;
 use rows::{Baseline, Row};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,13 +33,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use table::{Outcome, Rounds};
 use weir_stage::{Side, Stage, missing};
-
-/// MTU of the veth pair: jumbo frames, as on any RDMA network.
-const MTU: u32 = 9000;
-
-/// If other processes use a larger share of the two cores' time, a note says so. `chrt -r 1 weir bench` keeps ordinary
-/// processes off the cores.
-const BUSY: f64 = 0.1;
 
 /// Arguments of `weir bench`.
 #[derive(Args, Debug)]
@@ -165,7 +160,7 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let mut cores_ns = Vec::new();
     let stage = runner.stage;
     let pair = [stage.core(Side::A), stage.core(Side::B)];
-    let busy = busy::others(pair).filter(|&share| share > BUSY);
+    let busy = busy::others(pair).filter(|&share| share > busy::BUSY);
     let mut look = || cores_ns.extend(cores::distance(pair));
     look();
     for round in 1..=rounds {

@@ -15,41 +15,20 @@
 //! InfiniBand".
 #![forbid(unsafe_code)]
 
+mod described;
+mod embedded;
 mod error;
 mod read;
 mod table;
 
+pub use described::{Described, Entry};
+pub use embedded::names;
 pub use error::Error;
 pub use table::Explained;
 
-use serde::Serialize;
+use embedded::{EMBEDDED, embedded};
 use std::path::Path;
 use weir_transport::Profile;
-
-/// A profile and the sources of its values.
-#[derive(Clone, Debug)]
-pub struct Described {
-    pub profile: Profile,
-    /// Description in a line.
-    pub about: String,
-    /// In the order of the keys of the ideal profile.
-    pub values: Vec<Explained>,
-}
-
-/// A profile's name and description, for lists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    pub name: String,
-    pub about: String,
-}
-
-const EMBEDDED: [(&str, &str); 5] = [
-    ("ideal", include_str!("../profiles/ideal.toml")),
-    ("connectx3", include_str!("../profiles/connectx3.toml")),
-    ("connectx4", include_str!("../profiles/connectx4.toml")),
-    ("connectx5", include_str!("../profiles/connectx5.toml")),
-    ("connectx6", include_str!("../profiles/connectx6.toml")),
-];
 
 /// Loads an embedded profile by name, or a profile file by path.
 pub fn load(name_or_path: &str) -> Result<Profile, Error> {
@@ -74,20 +53,4 @@ pub fn describe(name_or_path: &str) -> Result<Described, Error> {
 /// All embedded profiles.
 pub fn all() -> Result<Vec<Described>, Error> {
     EMBEDDED.iter().map(|(name, text)| read::profile(name, text)).collect()
-}
-
-/// The names of the embedded profiles.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    EMBEDDED.iter().map(|(name, _)| *name)
-}
-
-fn embedded(name: &str) -> Option<&'static str> {
-    EMBEDDED.iter().find(|(each, _)| *each == name).map(|(_, text)| *text)
-}
-
-impl Described {
-    /// Its entry in a list.
-    pub fn entry(&self) -> Entry {
-        Entry { name: self.profile.name.clone(), about: self.about.clone() }
-    }
 }

@@ -1,7 +1,9 @@
 //! Conversion of a file's contents to a `Profile`.
 
+use crate::described::Described;
+use crate::embedded::{embedded, names};
+use crate::error::Error;
 use crate::table::{self, Contents, Explained};
-use crate::{Described, Error, embedded};
 use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +20,7 @@ pub(crate) fn profile(origin: &str, text: &str) -> Result<Described, Error> {
         origin: origin.into(),
         key: "base".into(),
         got: format!("{base:?}"),
-        wanted: format!("one of {}", crate::names().collect::<Vec<_>>().join(", ")),
+        wanted: format!("one of {}", names().collect::<Vec<_>>().join(", ")),
     })?;
     let own: Vec<String> = values.iter().map(|value| value.key.clone()).collect();
     let inherited = table::parse(&base, base_text)?.values;

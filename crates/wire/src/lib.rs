@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ext;
+mod extension;
 pub mod icrc;
 pub mod ip;
 mod opcode;
@@ -13,7 +14,8 @@ mod packet;
 mod psn;
 mod syndrome;
 
-pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, Ieth, ImmDt, Reth, XrcEth};
+pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
+pub use extension::Extension;
 pub use opcode::{Opcode, Operation, Service};
 pub use packet::{Bth, Headers, MAX_HEADERS, Packet, ParseError};
 pub use psn::Psn;

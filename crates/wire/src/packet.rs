@@ -1,8 +1,7 @@
 //! A complete packet as a UDP datagram carries it: BTH, extension headers, payload, pad, ICRC.
 
-use crate::ext::{
-    Aeth, AtomicAckEth, AtomicEth, Deth, Extension, Feth, Ieth, ImmDt, MAX_EXTENSIONS, RawBth, Reth, XrcEth,
-};
+use crate::ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, MAX_EXTENSIONS, RawBth, Reth, XrcEth};
+use crate::extension::Extension;
 use crate::{ICRC_LEN, Opcode, Psn};
 use std::fmt;
 use thiserror::Error;

@@ -7,8 +7,8 @@ pub mod program;
 mod rows;
 
 use super::busy;
+use super::mtu::MTU;
 use super::table::{self, Outcome};
-use super::{BUSY, MTU};
 use anyhow::{Context, Result};
 use figures::Figures;
 use program::Line;
@@ -32,7 +32,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     let factor = if request.quick { 0.1 } else { 1.0 };
     eprintln!("weir bench odp: {}; {rounds} rounds", stage.describe());
     let cores = [stage.core(Side::A), stage.core(Side::B)];
-    let busy = busy::others(cores).filter(|&share| share > BUSY);
+    let busy = busy::others(cores).filter(|&share| share > busy::BUSY);
     let mut lines: Vec<Line> = vec![];
     for mode in ["warm", "cold", "figures"] {
         eprintln!("weir bench odp: {mode}");

@@ -10,7 +10,7 @@ mod limit;
 mod report;
 mod swap;
 
-use super::MTU;
+use super::mtu::MTU;
 use super::odp::program::{self, Line, Memory, OutOfCore};
 use anyhow::{Context, Result, bail, ensure};
 use interrupt::Interrupt;

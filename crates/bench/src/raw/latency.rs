@@ -1,6 +1,6 @@
 //! Ping-pong of small datagrams between two ends that poll their sockets.
 
-use super::Connection;
+use super::connection::Connection;
 use super::framing::SMALL_WRITE;
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;

@@ -1,6 +1,6 @@
 //! Bytes per second, one way or both ways at once, with a window and acknowledgements that prevent losses.
 
-use super::Connection;
+use super::connection::Connection;
 use super::framing::Cycle;
 use super::socket::{Incoming, Outgoing};
 use anyhow::{Result, ensure};

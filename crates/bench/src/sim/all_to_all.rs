@@ -5,7 +5,7 @@
 //! All hosts are connected to one switch by links of 100 Gbit/s, with 1 MiB of buffer at each output. Hosts drift
 //! apart, so several may send to the same host at a time; packets that find the buffer full are lost and retransmitted.
 
-use super::{Run, progress};
+use super::single_run::{Run, progress};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The papers' largest packet flood: thesis figure 5.7, 200 QPs.
 
-use super::Run;
+use super::single_run::Run;
 use anyhow::{Result, ensure};
 use std::time::Instant;
 use weir_lab::micro::sim::Simulated;

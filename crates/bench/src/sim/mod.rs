@@ -2,13 +2,14 @@
 
 mod all_to_all;
 mod flood;
+mod single_run;
 mod stream;
 
 use super::measure::Unit;
 use super::rows::Bar;
 use super::table::{self, Outcome, Rounds};
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
+use single_run::Run;
 use std::process::ExitCode;
 
 /// Options of a run.
@@ -27,12 +28,6 @@ const MINUTE: f64 = 60.0;
 const MEMORY: f64 = (8u64 << 30) as f64;
 const HOSTS: u32 = 1024;
 const MESSAGE: u32 = 64 << 10;
-
-/// The figure of a run, and a note.
-struct Run {
-    figure: f64,
-    note: String,
-}
 
 /// Measures and prints the results.
 pub fn run(request: &Request) -> Result<ExitCode> {
@@ -84,12 +79,6 @@ fn row(
     let mut outcome = Outcome::measured(name, what, unit.show(fixed), unit, Some(bar), &figures);
     outcome.note = note;
     Ok(outcome)
-}
-
-/// A progress bar of messages; hidden if standard error is no terminal.
-fn progress(name: &'static str, messages: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix:14} {bar:30} {pos}/{len} messages (about {eta} left)");
-    ProgressBar::new(messages).with_style(style.expect("a valid template")).with_prefix(name)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Two hosts with a switch between them, which send as many packets as their links carry.
 
-use super::{Run, progress};
+use super::single_run::{Run, progress};
 use anyhow::{Result, ensure};
 use std::sync::Arc;
 use std::time::Instant;

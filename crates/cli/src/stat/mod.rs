@@ -5,8 +5,8 @@ mod table;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use nix::unistd::{Uid, User, geteuid};
-use shown::Process;
+use nix::unistd::geteuid;
+use shown::{Process, user};
 use std::io::{IsTerminal, Write, stdout};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -106,10 +106,4 @@ fn absence_reason(pid: u32) -> String {
 
 fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// A user's name, or its number if it has no name.
-fn user(uid: u32) -> String {
-    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    found.map_or_else(|| format!("user {uid}"), |user| user.name)
 }

@@ -1,6 +1,6 @@
 //! A process as `weir stat --json` prints it.
 
-use super::user;
+use nix::unistd::{Uid, User};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -151,6 +151,12 @@ impl From<&read::OnDemand> for Region {
             paging: Paging::of(&region.paging),
         }
     }
+}
+
+/// A user's name, or its number if it has no name.
+pub fn user(uid: u32) -> String {
+    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    found.map_or_else(|| format!("user {uid}"), |user| user.name)
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ pub mod ladder;
 pub mod live;
 mod parameters;
 pub mod sim;
+pub mod time;
 
-pub use parameters::{MAX_BYTES, time};
+pub use parameters::MAX_BYTES;
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -11,22 +11,6 @@
 use super::Qp;
 use crate::{Egress, Host, Instant, Limits, Progress, QpState, Side};
 
-/// What decides the order, kept from one poll to the next.
-#[derive(Debug, Default)]
-pub(super) struct AckOrder {
-    /// An ACK leaves before requests, whatever their sizes are.
-    acks_first: bool,
-    /// The side that sends first at the next poll, because the other side filled the egress last time.
-    starved: Option<Side>,
-}
-
-impl AckOrder {
-    /// The QP is reset; the adapter's choice stays.
-    pub fn reset(&mut self) {
-        self.starved = None;
-    }
-}
-
 impl Qp {
     /// Whether an ACK leaves before requests of the same poll, as on hardware adapters: the peer may then see its send
     /// complete before it receives this side's reply. Otherwise the ACK follows the requests, if it fits their burst.

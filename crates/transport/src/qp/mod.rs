@@ -17,9 +17,9 @@ use crate::requester::{Requester, RequesterState};
 use crate::responder::{Responder, ResponderState};
 use crate::send_queue::SendQueue;
 use crate::{
-    Host, Instant, PostError, Profile, QpAttr, QpCaps, QpInit, QpState, RecvWr, Retransmissions, SendWr, Target, Tuning,
+    Host, Instant, PostError, Profile, QpAttr, QpCaps, QpInit, QpState, RecvWr, Retransmissions, SendWr, Side, Target,
+    Tuning,
 };
-use ack_order::AckOrder;
 use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,22 @@ pub struct Qp {
     last_wqe: bool,
     /// The reason why the QP entered the error state by itself, until the caller takes it.
     ending: Option<Ending>,
+}
+
+/// What decides the order of requests and ACKs (`ack_order.rs`), kept from one poll to the next.
+#[derive(Debug, Default)]
+struct AckOrder {
+    /// An ACK leaves before requests, whatever their sizes are.
+    acks_first: bool,
+    /// The side that sends first at the next poll, because the other side filled the egress last time.
+    starved: Option<Side>,
+}
+
+impl AckOrder {
+    /// The QP is reset; the adapter's choice stays.
+    fn reset(&mut self) {
+        self.starved = None;
+    }
 }
 
 impl Qp {

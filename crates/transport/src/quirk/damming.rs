@@ -19,22 +19,9 @@
 
 use crate::config::Config;
 use crate::limits::{InFlight, Limits, Progress};
-use crate::requester::{Failure, Requester};
+use crate::requester::{Dam, Damming, Failure, Requester};
 use crate::send_queue::SendQueue;
 use crate::{Egress, Host, Instant, Outgoing, QpState, Refused};
-
-/// The damming of one requester: none, or work requests that are lost when the pending period ends.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Damming(Option<Dam>);
-
-/// The work requests that were posted during a pending period: their first packets will be lost.
-#[derive(Clone, Copy, Debug)]
-struct Dam {
-    /// Index of the first of them.
-    from: u32,
-    /// The index after the last of them, set when the period is over.
-    to: Option<u32>,
-}
 
 /// An egress that loses every packet.
 struct Lost<'e, E>(&'e mut E);

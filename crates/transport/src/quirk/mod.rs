@@ -22,6 +22,5 @@ mod outstanding;
 pub use chance::Chance;
 #[cfg(feature = "testing")]
 pub(crate) use chance::split_mix;
-pub(crate) use damming::Damming;
 pub use flood::FaultNotifier;
 pub use outstanding::Outstanding;

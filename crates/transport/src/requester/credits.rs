@@ -8,16 +8,6 @@ use crate::SendOp;
 use crate::send_queue::SendSlot;
 use weir_wire::{Psn, Syndrome};
 
-/// The credits that the peer has granted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Credits {
-    /// Number of messages, from the first on, for which the peer has receives, wrapping: the limit sequence number.
-    /// `None`: no limit.
-    limit: Option<u32>,
-    /// End position of a packet in flight without credit: the next one waits until this packet is acknowledged.
-    probed: u64,
-}
-
 impl Requester {
     /// Whether the message at `next` has no credit.
     #[inline]

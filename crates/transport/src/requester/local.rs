@@ -1,7 +1,6 @@
 //! Work requests that send no packet: each is executed once in its turn, and retired in order.
 
-use super::page_fault::Hold;
-use super::{Failure, Requester};
+use super::{Failure, Hold, Requester};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendQueue, SendSlot};

@@ -16,14 +16,9 @@ mod unreliable;
 
 use crate::config::Config;
 use crate::limits::InFlight;
-use crate::quirk::{Chance, Damming};
+use crate::quirk::Chance;
 use crate::{Instant, Side, Status};
-use credits::Credits;
-use page_fault::Hold;
 use position::Position;
-use read_credits::ReadCredits;
-pub use retry::Retransmissions;
-use retry::Retries;
 use std::num::NonZeroU32;
 use std::time::Duration;
 use weir_wire::Psn;
@@ -54,6 +49,19 @@ pub enum RequesterState {
     Draining,
     /// In the error state.
     Halted,
+}
+
+/// Retransmission counters: how often requests were sent again since the QP was created, by cause, wrapping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retransmissions {
+    /// The ACK timeout of the oldest request expired.
+    pub ack_timeouts: u32,
+    /// The responder reported a missing packet.
+    pub sequence_naks: u32,
+    /// A response was missing.
+    pub implied_naks: u32,
+    /// The receiver was not ready.
+    pub rnr_naks: u32,
 }
 
 /// Why the oldest work request failed.
@@ -100,6 +108,64 @@ pub(crate) struct Requester {
     /// The work requests that packet damming will lose.
     pub damming: Damming,
     read_credits: ReadCredits,
+}
+
+/// Why the requester cannot send, apart from the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Hold {
+    #[default]
+    No,
+    /// The work request at `next` cannot be executed.
+    Stalled,
+    /// The packet at `next` needs a page.
+    Packet,
+    /// The response to the oldest work request needs a page; the caller holds the response.
+    Response,
+}
+
+/// The credits that the peer has granted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Credits {
+    /// Number of messages, from the first on, for which the peer has receives, wrapping: the limit sequence number.
+    /// `None`: no limit.
+    limit: Option<u32>,
+    /// End position of a packet in flight without credit: the next one waits until this packet is acknowledged.
+    probed: u64,
+}
+
+/// The READ credits that the requester holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReadCredits {
+    /// Number of credits held.
+    taken: u32,
+    /// The work request before this number has a credit already.
+    up_to: u32,
+}
+
+/// How many more times the oldest request may be retransmitted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retries {
+    left: u8,
+    rnr_left: u8,
+}
+
+/// The damming of one requester: none, or work requests that are lost when the pending period ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Damming(pub Option<Dam>);
+
+/// The work requests that were posted during a pending period: their first packets will be lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dam {
+    /// Index of the first of them.
+    pub from: u32,
+    /// The index after the last of them, set when the period is over.
+    pub to: Option<u32>,
+}
+
+impl Retries {
+    pub fn new(config: &Config) -> Self {
+        Retries { left: config.attr.retry_cnt, rnr_left: config.attr.rnr_retry }
+    }
 }
 
 impl Requester {

@@ -5,26 +5,13 @@
 //! buffer before the request leaves, and a response that still meets a page fault is held by the caller; or there is
 //! no preparation, the response is dropped, and the request is retransmitted at intervals.
 
-use super::{Failure, Requester, RequesterState};
+use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendSlot, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
 use std::num::NonZeroU32;
 use std::time::Duration;
-
-/// Why the requester cannot send, apart from the limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) enum Hold {
-    #[default]
-    No,
-    /// The work request at `next` cannot be executed.
-    Stalled,
-    /// The packet at `next` needs a page.
-    Packet,
-    /// The response to the oldest work request needs a page; the caller holds the response.
-    Response,
-}
 
 /// Why a READ or an atomic cannot leave now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What leaves next: limits, windows, fences, READ limits, and the checks before a work request begins.
 
-use super::page_fault::{Hold, Unprepared};
+use super::page_fault::Unprepared;
 use super::send::{self, Step};
-use super::{Failure, Requester, RequesterState};
+use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::limits::{Limits, PACKET_COST, Progress};

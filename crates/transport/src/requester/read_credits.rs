@@ -3,15 +3,6 @@
 use super::Requester;
 use crate::Host;
 
-/// The READ credits that the requester holds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReadCredits {
-    /// Number of credits held.
-    taken: u32,
-    /// The work request before this number has a credit already.
-    up_to: u32,
-}
-
 impl Requester {
     /// Whether the work request at `next` has a READ credit, or gets one. It keeps the credit until it is complete,
     /// across retransmissions.

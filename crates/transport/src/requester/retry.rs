@@ -1,42 +1,14 @@
 //! Going back: ACK timeouts, sequence NAKs, lost responses, RNR waits (IBTA 9.7.6.1, 9.9.2.1).
 
-use super::page_fault::Hold;
-use super::{Failure, Requester, RequesterState};
+use super::{Damming, Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
-use crate::quirk::Damming;
 use crate::{Instant, Status};
 use std::time::Duration;
 use weir_wire::RnrTimer;
 
 /// The rnr_retry value that means infinite (IBTA 9.7.5.2.8).
 const RNR_FOR_EVER: u8 = 7;
-
-/// How many more times the oldest request may be retransmitted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Retries {
-    left: u8,
-    rnr_left: u8,
-}
-
-/// Retransmission counters: how often requests were sent again since the QP was created, by cause, wrapping.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retransmissions {
-    /// The ACK timeout of the oldest request expired.
-    pub ack_timeouts: u32,
-    /// The responder reported a missing packet.
-    pub sequence_naks: u32,
-    /// A response was missing.
-    pub implied_naks: u32,
-    /// The receiver was not ready.
-    pub rnr_naks: u32,
-}
-
-impl Retries {
-    pub fn new(config: &Config) -> Self {
-        Retries { left: config.attr.retry_cnt, rnr_left: config.attr.rnr_retry }
-    }
-}
 
 impl Requester {
     /// Goes back: sends again from the oldest unacknowledged packet on (IBTA 9.7.6.1).

@@ -1,7 +1,6 @@
 //! The requester of services without acknowledgements: a message is complete when it has left (IBTA 9.8.2.1, 9.8.3.1).
 
-use super::page_fault::Hold;
-use super::{Requester, RequesterState};
+use super::{Hold, Requester, RequesterState};
 use crate::config::Config;
 use crate::send_queue::SendQueue;
 use crate::{Host, Status};

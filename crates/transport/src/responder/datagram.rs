@@ -1,7 +1,7 @@
 //! The responder of UD: each packet is a message, from any sender with the right Q_Key (IBTA 9.8.3.2).
 
-use super::page_fault::{Stop, Waits};
-use super::{Fatal, Responder};
+use super::page_fault::Stop;
+use super::{Fatal, Responder, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};

@@ -23,7 +23,6 @@ use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Stat
 use ack::{Habit, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
-use page_fault::{HeldAcks, Waits};
 use resources::Resources;
 use sequence::{PsnPosition, Sequence};
 use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
@@ -112,6 +111,28 @@ pub(crate) struct Responder {
     chance: Chance,
     /// Nothing is sent before this time: the next response is delayed.
     late: Option<Instant>,
+}
+
+/// What waits for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Waits {
+    #[default]
+    No,
+    /// The request with the expected PSN, which the caller holds.
+    Request,
+    /// The response to a READ.
+    Response,
+}
+
+/// The acknowledgements that a waiting response holds back.
+#[derive(Debug, Default)]
+struct HeldAcks {
+    /// The PSN of its next packet: nothing from this PSN on is acknowledged.
+    psn: Psn,
+    /// Messages finished before it, modulo 2^24.
+    msn: u32,
+    /// The ACK or NAK owed for requests that were executed after it.
+    owed: Owed,
 }
 
 impl Responder {

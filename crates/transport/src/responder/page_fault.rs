@@ -6,7 +6,7 @@
 use super::ack::Owed;
 use super::opcode_order::Message;
 use super::sequence::Sequence;
-use super::{Fatal, Order, Responder};
+use super::{Fatal, Order, Responder, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::{Access, Denied, Handled, Host, Instant, Remote, ResponderFaults, Status};
@@ -19,28 +19,6 @@ pub(super) enum Stop {
     PageFault,
     /// It invalidates a key that unfinished responses to earlier READs still use.
     StillRead,
-}
-
-/// What waits for a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) enum Waits {
-    #[default]
-    No,
-    /// The request with the expected PSN, which the caller holds.
-    Request,
-    /// The response to a READ.
-    Response,
-}
-
-/// The acknowledgements that a waiting response holds back.
-#[derive(Debug, Default)]
-pub(super) struct HeldAcks {
-    /// The PSN of its next packet: nothing from this PSN on is acknowledged.
-    psn: Psn,
-    /// Messages finished before it, modulo 2^24.
-    msn: u32,
-    /// The ACK or NAK owed for requests that were executed after it.
-    owed: Owed,
 }
 
 impl Responder {

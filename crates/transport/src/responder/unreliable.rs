@@ -1,9 +1,9 @@
 //! The responder of UC: it sends nothing, and an error costs one message (IBTA 9.8.2.2).
 
 use super::opcode_order::{self, Message};
-use super::page_fault::{Stop, Waits};
+use super::page_fault::Stop;
 use super::sequence::PsnPosition;
-use super::{Fatal, Responder, Verdict};
+use super::{Fatal, Responder, Verdict, Waits};
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
 use crate::{Handled, Host, Status};

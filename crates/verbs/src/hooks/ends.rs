@@ -5,6 +5,7 @@
 //! among them, because it runs functions registered with `atexit`. `execl`, `execlp` and `execle` have variable
 //! argument lists, which `ends.c` collects.
 
+use super::errno::{fail_enosys, keeping_errno};
 use super::next::Next;
 use libc::{c_char, c_int};
 use weir_device::ending;
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn execve(path: Text, arguments: Texts, environment: Texts
 pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    EXECV.found().map_or_else(super::fail_enosys, |next| unsafe { next(path, arguments) })
+    EXECV.found().map_or_else(fail_enosys, |next| unsafe { next(path, arguments) })
 }
 
 /// As execvp(3).
@@ -96,7 +97,7 @@ pub unsafe extern "C" fn execv(path: Text, arguments: Texts) -> c_int {
 pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    EXECVP.found().map_or_else(super::fail_enosys, |next| unsafe { next(file, arguments) })
+    EXECVP.found().map_or_else(fail_enosys, |next| unsafe { next(file, arguments) })
 }
 
 /// As execvpe(3).
@@ -107,7 +108,7 @@ pub unsafe extern "C" fn execvp(file: Text, arguments: Texts) -> c_int {
 pub unsafe extern "C" fn execvpe(file: Text, arguments: Texts, environment: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    EXECVPE.found().map_or_else(super::fail_enosys, |next| unsafe { next(file, arguments, environment) })
+    EXECVPE.found().map_or_else(fail_enosys, |next| unsafe { next(file, arguments, environment) })
 }
 
 /// As fexecve(3).
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn execvpe(file: Text, arguments: Texts, environment: Text
 pub unsafe extern "C" fn fexecve(file: c_int, arguments: Texts, environment: Texts) -> c_int {
     flush_keeping_errno();
     // SAFETY: the caller's own call.
-    FEXECVE.found().map_or_else(super::fail_enosys, |next| unsafe { next(file, arguments, environment) })
+    FEXECVE.found().map_or_else(fail_enosys, |next| unsafe { next(file, arguments, environment) })
 }
 
 /// As execveat(2), which older C libraries lack.
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn execveat(
 
 /// The program may continue after a failed exec, and then reads the errno of exec.
 fn flush_keeping_errno() {
-    super::keeping_errno(ending::flush);
+    keeping_errno(ending::flush);
 }
 
 fn end(status: c_int) -> ! {

@@ -11,10 +11,12 @@
 //! they hold a lock, and leave errno as the next definition has set it.
 
 mod ends;
+mod errno;
 mod next;
 mod shm;
 mod signals;
 
+use errno::{fail_enosys, keeping_errno};
 use libc::{c_int, c_ulong, c_void, off_t, size_t};
 use next::Next;
 use std::mem::MaybeUninit;
@@ -331,23 +333,6 @@ fn removes_pages(advice: c_int) -> bool {
             | COLLAPSE
             | GUARD_INSTALL
     )
-}
-
-fn fail_enosys() -> c_int {
-    // SAFETY: the calling thread's errno.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
-}
-
-fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the calling thread's errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    let result = work();
-    // SAFETY: as above.
-    unsafe { *errno = before };
-    result
 }
 
 /// A signal handler of the program may call these functions, so signals are blocked. Fault signals stay open for the

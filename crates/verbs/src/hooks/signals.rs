@@ -4,6 +4,7 @@
 //! (`weir_device::signals`). Masks belong to the program; the adapter must know when a mask may block these two
 //! signals.
 
+use super::errno::fail_enosys;
 use super::next::Next;
 use libc::{c_int, c_void, sighandler_t, sigset_t};
 use std::mem::MaybeUninit;
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut 
         }
         match SIGACTION.found_or_look_up() {
             Some(next) => next(signal, new, old),
-            None => super::fail_enosys(),
+            None => fail_enosys(),
         }
     }
 }
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
         }
         match SIGPROCMASK.found_or_look_up() {
             Some(next) => next(how, set, old),
-            None => super::fail_enosys(),
+            None => fail_enosys(),
         }
     }
 }
