@@ -1,15 +1,10 @@
 //! When the requester requests ACKs, and when the responder sends them.
 
 use std::time::Duration;
-use weir_transport::testing::{Fate, Pair, SRQ, Setup, remote};
+use weir_transport::testing::{Fate, Pair, SRQ, Setup, remote, write};
 use weir_transport::*;
 use weir_wire::Aeth;
 use weir_wire::Operation;
-
-fn write() -> SendOp {
-    let (remote_addr, rkey) = remote(0);
-    SendOp::Write { remote_addr, rkey }
-}
 
 /// PSNs acknowledged so far by node 1, relative to the first.
 fn acks(pair: &Pair) -> Vec<i32> {
@@ -29,9 +24,9 @@ fn exchange(pair: &mut Pair) {
 /// Node 1 answers `messages` messages in a row, each before the next one arrives. Clears the wire's log afterwards.
 fn answered(mut pair: Pair, messages: u64) -> Pair {
     for wr_id in 100..100 + messages {
-        pair.post(wr_id, write(), 0, 64);
+        pair.post(wr_id, write(0), 0, 64);
         exchange(&mut pair);
-        pair.post_as(1, wr_id, write(), 0, 64, SendFlags::SIGNALED);
+        pair.post_as(1, wr_id, write(0), 0, 64, SendFlags::SIGNALED);
         exchange(&mut pair);
     }
     pair.run_until_idle();
@@ -52,7 +47,7 @@ const HABIT: u64 = 8;
 fn an_ack_leaves_at_once_if_no_answer_is_expected() {
     for replies in [0, 1, HABIT - 1] {
         let mut pair = answered(Setup::default().pair(), replies);
-        pair.post(1, write(), 0, 64);
+        pair.post(1, write(0), 0, 64);
         exchange(&mut pair);
         assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack(), "{replies}");
         exchange(&mut pair);
@@ -66,24 +61,24 @@ fn one_message_without_an_answer_ends_the_habit() {
     // Ways: the ACK's deadline expires, a poll hurries it, the next message arrives, or the answer is late.
     for way in 0..4 {
         let mut pair = replying(Setup::default());
-        pair.post(1, write(), 0, 64);
+        pair.post(1, write(0), 0, 64);
         exchange(&mut pair);
         assert!(pair.nodes[1].qp.has_waiting_ack());
         match way {
             0 => pair.run_until_idle(),
             1 => pair.nodes[1].qp.hurry_ack(),
             2 => {
-                pair.post(2, write(), 0, 64);
+                pair.post(2, write(0), 0, 64);
                 exchange(&mut pair);
             }
             _ => {
                 pair.now = pair.now + Tuning::default().lazy_ack + Duration::from_nanos(1);
-                pair.post_as(1, 3, write(), 0, 64, SendFlags::SIGNALED);
+                pair.post_as(1, 3, write(0), 0, 64, SendFlags::SIGNALED);
             }
         }
         exchange(&mut pair);
         pair.run_until_idle();
-        pair.post(4, write(), 0, 64);
+        pair.post(4, write(0), 0, 64);
         exchange(&mut pair);
         assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack(), "{way}");
     }
@@ -93,9 +88,9 @@ fn one_message_without_an_answer_ends_the_habit() {
 fn a_send_posted_before_the_message_is_not_an_answer() {
     let mut pair = Setup::default().pair();
     for wr_id in 0..2 * HABIT {
-        pair.post(wr_id, write(), 0, 64);
+        pair.post(wr_id, write(0), 0, 64);
         pair.transmit();
-        pair.post_as(1, wr_id, write(), 0, 64, SendFlags::SIGNALED);
+        pair.post_as(1, wr_id, write(0), 0, 64, SendFlags::SIGNALED);
         pair.now = pair.now + pair.wire.latency;
         while let Some((from, bytes)) = pair.wire.receive(pair.now) {
             pair.deliver(1 - from, &bytes);
@@ -108,7 +103,7 @@ fn a_send_posted_before_the_message_is_not_an_answer() {
 #[test]
 fn the_ack_waits_for_an_answer_until_its_deadline() {
     let mut pair = replying(Setup::default());
-    pair.post(1, write(), 0, 64);
+    pair.post(1, write(0), 0, 64);
     exchange(&mut pair);
     assert!(pair.nodes[1].qp.has_waiting_ack() && !pair.nodes[1].qp.wants_transmit());
     assert_eq!(pair.nodes[1].qp.poll_timeout(), Some(pair.now + Duration::from_micros(200)));
@@ -123,7 +118,7 @@ fn the_ack_waits_for_an_answer_until_its_deadline() {
 fn an_xrc_target_acknowledges_at_once() {
     let mut pair = Setup { service: Service::Xrc, ..Setup::default() }.pair();
     pair.post_srq_recv(SRQ, 10, 200_000, 64);
-    pair.post(1, write(), 0, 64);
+    pair.post(1, write(0), 0, 64);
     exchange(&mut pair);
     assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack());
     exchange(&mut pair);
@@ -134,7 +129,7 @@ fn an_xrc_target_acknowledges_at_once() {
 #[test]
 fn a_hurried_ack_leaves_at_once() {
     let mut pair = replying(Setup::default());
-    pair.post(1, write(), 0, 64);
+    pair.post(1, write(0), 0, 64);
     exchange(&mut pair);
     pair.nodes[1].qp.hurry_ack();
     assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack());
@@ -147,10 +142,10 @@ fn a_waiting_ack_leaves_with_requests() {
     for (first, len) in [(false, 64), (false, 2048), (false, 0), (false, 2049), (true, 64), (true, 2048)] {
         let mut pair = replying(Setup::default());
         pair.nodes[1].qp.set_acks_first(first);
-        pair.post(1, write(), 0, 64);
+        pair.post(1, write(0), 0, 64);
         exchange(&mut pair);
         assert!(pair.nodes[1].qp.has_waiting_ack());
-        pair.post_as(1, 2, write(), 0, len, SendFlags::SIGNALED);
+        pair.post_as(1, 2, write(0), 0, len, SendFlags::SIGNALED);
         exchange(&mut pair);
         let sent = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation());
         let at = sent.clone().position(|operation| operation == Operation::Acknowledge);
@@ -164,7 +159,7 @@ fn a_waiting_ack_leaves_with_requests() {
 fn two_single_packet_messages_are_acknowledged_together_at_once() {
     let mut pair = Setup::default().pair();
     for wr_id in 1..=5 {
-        pair.post(wr_id, write(), 0, 64);
+        pair.post(wr_id, write(0), 0, 64);
     }
     exchange(&mut pair);
     assert!(pair.nodes[1].qp.wants_transmit());
@@ -177,8 +172,8 @@ fn two_single_packet_messages_are_acknowledged_together_at_once() {
 fn a_read_response_acknowledges_earlier_requests() {
     let mut pair = Setup::default().pair();
     let (remote_addr, rkey) = remote(0);
-    pair.post(1, write(), 0, 64);
-    pair.post(2, write(), 0, 3000);
+    pair.post(1, write(0), 0, 64);
+    pair.post(2, write(0), 0, 3000);
     pair.post(3, SendOp::Read { remote_addr, rkey }, 0, 3000);
     pair.post(4, SendOp::FetchAdd { remote_addr, rkey, add: 1 }, 0, 8);
     pair.run_until_idle();
@@ -189,8 +184,8 @@ fn a_read_response_acknowledges_earlier_requests() {
 #[test]
 fn an_obsolete_nak_becomes_an_ack() {
     let mut pair = Setup::default().pair();
-    pair.post(1, write(), 0, 64);
-    pair.post(2, write(), 0, 3000);
+    pair.post(1, write(0), 0, 64);
+    pair.post(2, write(0), 0, 3000);
     // The second message's first packet is delayed: there is a gap for a moment.
     let mut count = 0;
     pair.wire.rule = Some(Box::new(move |_, _| {
@@ -216,7 +211,7 @@ fn an_obsolete_nak_becomes_an_ack() {
 fn a_long_message_requests_acks_inside_and_at_its_end() {
     let setup = Setup { tuning: Tuning { ack_every: 4, ..Tuning::default() }, ..Setup::default() };
     let mut pair = setup.pair();
-    pair.post(1, write(), 0, 10 * 1024);
+    pair.post(1, write(0), 0, 10 * 1024);
     pair.transmit();
     let asked: Vec<bool> = pair.wire.log.iter().map(|s| s.headers.bth.ack_req).collect();
     assert_eq!(asked, [false, false, false, true, false, false, false, true, false, true]);
@@ -232,7 +227,7 @@ fn a_message_longer_than_the_window_is_never_stuck() {
         let mut setup = Setup { timeout: 0, tuning, ..Setup::default() };
         setup.window.request_bytes = window;
         let mut pair = setup.pair();
-        pair.post(1, write(), 0, 100_000);
+        pair.post(1, write(0), 0, 100_000);
         // No timeout can help.
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)], "window {window}");
@@ -247,7 +242,7 @@ fn a_window_that_shrinks_inside_a_message_does_not_block() {
     let mut setup = Setup { timeout: 0, ..Setup::default() };
     setup.tuning.ack_every = 1000;
     let mut pair = setup.pair();
-    pair.post(1, write(), 0, 20_000);
+    pair.post(1, write(0), 0, 20_000);
     let mut first = weir_transport::testing::Staging::new(pair.nodes[0].host.memory.clone(), 3);
     let poll = |pair: &mut Pair, staging: &mut weir_transport::testing::Staging, request_bytes| {
         let limits = Limits { request_bytes, read_bytes: 0 };
@@ -269,7 +264,7 @@ fn the_limit_of_requests_is_kept() {
     let mut setup = Setup::default();
     setup.window.request_bytes = 10_000;
     let mut pair = setup.pair();
-    pair.post(1, write(), 0, 300_000);
+    pair.post(1, write(0), 0, 300_000);
     let mut most = 0;
     pair.run_until(|pair| {
         most = most.max(pair.nodes[0].qp.in_flight().request_bytes);

@@ -1,6 +1,6 @@
 //! End-to-end credits, which hardware adapters advertise and Weir's responder does not.
 
-use weir_transport::testing::{Fate, Node, Pair, Setup, remote};
+use weir_transport::testing::{Fate, Node, Pair, Setup, remote, write};
 use weir_transport::*;
 use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, Syndrome};
 
@@ -30,15 +30,10 @@ fn sent(pair: &mut Pair) -> Vec<(u32, bool)> {
     new.map(|sent| (sent.headers.bth.psn.get() - FIRST, sent.headers.bth.ack_req)).collect()
 }
 
-fn write() -> SendOp {
-    let (remote_addr, rkey) = remote(0);
-    SendOp::Write { remote_addr, rkey }
-}
-
 /// A pair after one WRITE that was acknowledged with a credit code.
 fn limited(code: u8) -> Pair {
     let mut pair = pair();
-    pair.post(0, write(), 0, 10);
+    pair.post(0, write(0), 0, 10);
     assert_eq!(sent(&mut pair), [(0, true)]);
     acknowledge(&mut pair, 0, 1, code);
     pair
@@ -72,7 +67,7 @@ fn without_credit_one_packet_goes_at_a_time() {
 fn a_request_without_a_receive_needs_no_credit() {
     let mut pair = limited(0);
     let (remote_addr, rkey) = remote(0);
-    pair.post(1, write(), 0, 3000);
+    pair.post(1, write(0), 0, 3000);
     pair.post(2, SendOp::Read { remote_addr, rkey }, 0, 3000);
     pair.post(3, SendOp::WriteImm { remote_addr, rkey, imm: 5 }, 0, 3000);
     pair.post(4, SendOp::WriteImm { remote_addr, rkey, imm: 6 }, 0, 3000);
@@ -111,7 +106,7 @@ fn an_older_ack_brings_no_credits() {
 fn a_lost_packet_without_credit_is_retransmitted() {
     let mut pair = Setup::default().pair();
     let mut left = 1;
-    pair.post(0, write(), 0, 10);
+    pair.post(0, write(0), 0, 10);
     pair.run_until_idle();
     // The ACK arrives once more, now without credit.
     acknowledge(&mut pair, 0, 1, 0);
@@ -130,7 +125,7 @@ fn a_lost_packet_without_credit_is_retransmitted() {
 fn an_arbitrary_msn_does_not_stop_the_sender() {
     for msn in [0, 5, 0x7f_ffff, 0x80_0000, 0xff_ffff] {
         let mut pair = pair();
-        pair.post(0, write(), 0, 10);
+        pair.post(0, write(0), 0, 10);
         sent(&mut pair);
         acknowledge(&mut pair, 0, msn, 3);
         for wr_id in 1..6 {
@@ -157,7 +152,7 @@ fn read_requests_count_as_messages_and_local_work_does_not() {
     pair.post(2, SendOp::LocalInvalidate { key: 9 }, 0, 0);
     pair.run_until_idle();
     pair.wire.rule = Some(Box::new(|from, _| if from == 1 { Fate::Drop } else { Fate::Pass }));
-    pair.post(3, write(), 0, 10);
+    pair.post(3, write(0), 0, 10);
     assert_eq!(sent(&mut pair), [(5, true)]);
     // The responder has counted four messages: there is credit for two more.
     acknowledge(&mut pair, 5, 4, 2);

@@ -1,28 +1,8 @@
 //! Every completion status in its case: the peer's view, and the work requests that are flushed.
 
-use weir_transport::testing::{Fate, Node, Pair, Setup, Staging, remote, sge};
+use weir_transport::testing::{Fate, Node, Pair, Setup, Staging, read, remote, sge, write};
 use weir_transport::*;
-use weir_wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Packet, Syndrome};
-
-fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
-}
-
-fn read(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Read { remote_addr, rkey }
-}
-
-/// The NAKs that node 1 sent.
-fn naks(pair: &Pair) -> Vec<NakCode> {
-    let aeths = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.get::<Aeth>());
-    let naks = aeths.filter_map(|a| match Syndrome::from_byte(a.syndrome()) {
-        Syndrome::Nak(code) => Some(code),
-        _ => None,
-    });
-    naks.collect()
-}
+use weir_wire::{Bth, Headers, NakCode, Opcode, Operation, Packet, Syndrome};
 
 /// Posts a valid WRITE, a bad request and a valid WRITE, and a receive on node 0. Checks that the first succeeds, the
 /// second fails with `status`, the rest is flushed, the peer sends the NAK `code` and raises `event`.
@@ -35,7 +15,7 @@ fn refused(setup: &Setup, op: SendOp, len: usize, status: Status, code: NakCode,
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, status), (3, Status::WrFlushed)]);
     assert_eq!(pair.outcomes(0, Queue::Receive), [(7, Status::WrFlushed)]);
-    assert_eq!(naks(&pair), [code]);
+    assert_eq!(pair.wire.nak_codes(), [code]);
     assert_eq!(pair.nodes[1].host.events(), [event]);
     for node in &pair.nodes {
         assert_eq!(node.qp.state(), QpState::Error);
@@ -63,7 +43,7 @@ fn a_lost_nak_is_sent_again() {
         let ended = [(1, Status::Success), (2, Status::RemoteAccess), (3, Status::WrFlushed)];
         assert_eq!(pair.outcomes(0, Queue::Send), ended, "{lost} lost");
         assert_eq!(pair.nodes[1].host.events(), [QpEvent::AccessError]);
-        assert_eq!(naks(&pair).len(), lost as usize + 1);
+        assert_eq!(pair.wire.nak_codes().len(), lost as usize + 1);
     }
 }
 
@@ -158,7 +138,7 @@ fn a_message_longer_than_its_receive() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteInvalidRequest)]);
         assert_eq!(pair.outcomes(1, Queue::Receive), [(8, Status::LocalLength), (9, Status::WrFlushed)]);
-        assert_eq!(naks(&pair), [NakCode::InvalidRequest]);
+        assert_eq!(pair.wire.nak_codes(), [NakCode::InvalidRequest]);
         assert_eq!(pair.memory(1, 301_000, 3000), before[1000..]);
     }
 }
@@ -200,7 +180,7 @@ fn memory_that_vanishes_while_a_read_is_being_answered() {
     }));
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RemoteOperation), (2, Status::WrFlushed)]);
-    assert_eq!(naks(&pair), [NakCode::RemoteOperational]);
+    assert_eq!(pair.wire.nak_codes(), [NakCode::RemoteOperational]);
     assert_eq!(pair.nodes[1].qp.state(), QpState::Error);
 }
 

@@ -1,23 +1,8 @@
 //! Requests that a correct peer does not send: wrong lengths, wrong order, opcodes that do not exist.
 
-use weir_transport::testing::{Node, Pair, Setup, remote};
+use weir_transport::testing::{Node, Pair, Setup, read, remote};
 use weir_transport::*;
-use weir_wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Packet, Reth, Syndrome};
-
-fn read(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Read { remote_addr, rkey }
-}
-
-/// The NAKs that node 1 sent.
-fn naks(pair: &Pair) -> Vec<NakCode> {
-    let aeths = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.get::<Aeth>());
-    let naks = aeths.filter_map(|a| match Syndrome::from_byte(a.syndrome()) {
-        Syndrome::Nak(code) => Some(code),
-        _ => None,
-    });
-    naks.collect()
-}
+use weir_wire::{Bth, Headers, NakCode, Opcode, Operation, Packet, Reth};
 
 /// Passes to node 1 a request that a correct requester does not send.
 fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len: u32) {
@@ -73,7 +58,7 @@ fn requests_of_wrong_length_or_order_are_invalid() {
         assert_eq!(pair.nodes[1].host.events(), [QpEvent::RequestError]);
         assert_eq!(pair.outcomes(1, Queue::Receive), [(8, Status::WrFlushed)]);
         pair.transmit();
-        assert_eq!(naks(&pair), [NakCode::InvalidRequest], "{case:?}");
+        assert_eq!(pair.wire.nak_codes(), [NakCode::InvalidRequest], "{case:?}");
         assert_eq!(pair.wire.log[0].headers.bth.psn, Psn::new(0x10_0000 + case.len() as u32 - 1));
         assert!(pair.canaries_live());
     }
@@ -85,7 +70,7 @@ fn an_application_that_modifies_to_error_after_an_error_does_not_hide_it_from_th
     request(&mut pair, 0, Operation::SendMiddle, 1024, 0);
     pair.modify_from(1, QpState::Error, QpAttr::default());
     pair.transmit();
-    assert_eq!(naks(&pair), [NakCode::InvalidRequest]);
+    assert_eq!(pair.wire.nak_codes(), [NakCode::InvalidRequest]);
     // A QP without an error of its own sends nothing more.
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 0, 1000);
@@ -113,11 +98,11 @@ fn a_reserved_opcode_is_an_invalid_request_in_psn_order() {
             // An earlier packet is missing: the sequence NAK comes first.
             assert!(raw(&mut pair, 1, Opcode(base | low)));
             pair.transmit();
-            assert_eq!(naks(&pair), [NakCode::PsnSequence]);
+            assert_eq!(pair.wire.nak_codes(), [NakCode::PsnSequence]);
             assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
             raw(&mut pair, 0, Opcode(base | low));
             pair.transmit();
-            assert_eq!(naks(&pair), [NakCode::PsnSequence, NakCode::InvalidRequest], "{service:?} {low:#x}");
+            assert_eq!(pair.wire.nak_codes(), [NakCode::PsnSequence, NakCode::InvalidRequest], "{service:?} {low:#x}");
             assert_eq!(pair.wire.log.last().expect("the NAK").headers.bth.psn, Psn::new(0x10_0000));
             assert_eq!(pair.nodes[1].host.events(), [QpEvent::RequestError]);
         }
@@ -130,6 +115,6 @@ fn an_opcode_of_another_service_is_dropped() {
         let mut pair = Setup::default().pair();
         raw(&mut pair, 0, opcode);
         pair.transmit();
-        assert_eq!((naks(&pair), pair.nodes[1].qp.state()), (vec![], QpState::Rts), "{opcode:?}");
+        assert_eq!((pair.wire.nak_codes(), pair.nodes[1].qp.state()), (vec![], QpState::Rts), "{opcode:?}");
     }
 }

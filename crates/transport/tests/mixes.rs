@@ -1,20 +1,11 @@
 //! Mixes of services and operations, over wires that lose, duplicate, reorder and corrupt packets.
 
 use std::collections::BTreeSet;
-use weir_transport::testing::{Entry, Faults, Pair, Rng, SRQ, Setup, remote};
+use weir_transport::testing::{Entry, Faults, Pair, Rng, SRQ, Setup, good, remote, write};
 use weir_transport::*;
 
 const BAD: Faults = Faults { loss: 0.1, duplication: 0.05, reordering: 0.1, corruption: 0.03 };
 const FENCED: SendFlags = SendFlags::SIGNALED.union(SendFlags::FENCE);
-
-fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
-}
-
-fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
-}
 
 /// An RC and an XRC connection share one queue, which runs empty repeatedly.
 #[test]

@@ -1,20 +1,10 @@
 //! Every operation, over a wire without losses.
 
-use weir_transport::testing::{Entry, Node, Pair, Setup, Staging, remote, sge};
+use weir_transport::testing::{Entry, Node, Pair, Setup, Staging, read, remote, sge, write};
 use weir_transport::*;
 use weir_wire::{Aeth, Operation};
 
 const MTUS: [Mtu; 5] = [Mtu::M256, Mtu::M512, Mtu::M1024, Mtu::M2048, Mtu::M4096];
-
-fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
-}
-
-fn read(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Read { remote_addr, rkey }
-}
 
 #[test]
 fn every_operation_at_every_mtu_and_length() {

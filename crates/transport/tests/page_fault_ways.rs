@@ -1,7 +1,7 @@
 //! Network page faults as on real adapters: RNR NAKs, responses without a new request, dropped responses, retries.
 
 use std::time::Duration;
-use weir_transport::testing::{Fate, PagingSetup, Pair, Setup, address, remote};
+use weir_transport::testing::{Fate, PagingSetup, Pair, Setup, address, good, remote};
 use weir_transport::*;
 use weir_wire::{Aeth, Operation, Syndrome};
 
@@ -54,10 +54,6 @@ fn write() -> SendOp {
 fn read() -> SendOp {
     let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     SendOp::Read { remote_addr, rkey }
-}
-
-fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
 }
 
 fn rnr_naks(pair: &Pair) -> usize {

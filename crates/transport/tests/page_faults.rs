@@ -4,7 +4,7 @@ mod page_fault_setup;
 
 use page_fault_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{Entry, Fate, PagingSetup, Pair, SRQ, Setup, address, remote};
+use weir_transport::testing::{Entry, Fate, PagingSetup, Pair, SRQ, Setup, address, good, remote};
 use weir_transport::*;
 use weir_wire::{Aeth, Operation};
 

@@ -4,7 +4,7 @@ mod quirk_setup;
 
 use quirk_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{self, Pair, Setup, address};
+use weir_transport::testing::{self, Pair, Setup, address, read, write};
 use weir_transport::*;
 
 fn send(_: usize) -> SendOp {

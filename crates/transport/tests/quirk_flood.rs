@@ -4,7 +4,7 @@ mod quirk_setup;
 
 use quirk_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{Pair, Setup, address};
+use weir_transport::testing::{Pair, Setup, address, read};
 use weir_transport::*;
 use weir_wire::Operation;
 

@@ -1,11 +1,8 @@
 //! A limit to the READs and atomics that all QPs of an adapter have outstanding (T app. A).
 
-mod quirk_setup;
-
-use quirk_setup::{read, write};
 use std::cell::RefCell;
 use std::rc::Rc;
-use weir_transport::testing::{Fate, Pair, Setup, remote};
+use weir_transport::testing::{Fate, Pair, Setup, read, remote, write};
 use weir_transport::*;
 
 fn setup(limit: Option<u32>) -> Setup {

@@ -5,7 +5,7 @@ mod quirk_setup;
 
 use quirk_setup::*;
 use std::time::Duration;
-use weir_transport::testing::{self, Setup, remote};
+use weir_transport::testing::{self, Setup, read, remote, write};
 use weir_transport::*;
 
 fn send(_: usize) -> SendOp {

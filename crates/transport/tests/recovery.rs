@@ -1,19 +1,9 @@
 //! Lost packets and duplicates: sequence NAKs, implied NAKs, repeated responses.
 
 use std::time::Duration;
-use weir_transport::testing::{Entry, Fate, Pair, Setup, Staging, remote};
+use weir_transport::testing::{Entry, Fate, Pair, Setup, Staging, read, remote, write};
 use weir_transport::*;
-use weir_wire::{Aeth, NakCode, Reth, Syndrome};
-
-fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
-}
-
-fn read(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Read { remote_addr, rkey }
-}
+use weir_wire::{NakCode, Reth, Syndrome};
 
 /// Drops the packets of a node with the given numbers (from 1).
 fn drop_nth(pair: &mut Pair, node: usize, which: &'static [usize]) {
@@ -22,12 +12,6 @@ fn drop_nth(pair: &mut Pair, node: usize, which: &'static [usize]) {
         count += usize::from(from == node);
         if from == node && which.contains(&count) { Fate::Drop } else { Fate::Pass }
     }));
-}
-
-fn naks(pair: &Pair) -> Vec<Syndrome> {
-    let syndromes =
-        pair.wire.log.iter().filter_map(|s| s.headers.get::<Aeth>()).map(|a| Syndrome::from_byte(a.syndrome()));
-    syndromes.filter(|s| !matches!(s, Syndrome::Ack(_))).collect()
 }
 
 fn no_time_passed(pair: &Pair, start: Instant) {
@@ -44,7 +28,7 @@ fn one_sequence_nak_for_a_gap_then_silence() {
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
     assert_eq!(pair.memory(1, 0, 10_000), pair.memory(0, 0, 10_000));
-    assert_eq!(naks(&pair), [Syndrome::Nak(NakCode::PsnSequence)]);
+    assert_eq!(pair.wire.naks(), [Syndrome::Nak(NakCode::PsnSequence)]);
     no_time_passed(&pair, start);
 }
 
@@ -57,7 +41,7 @@ fn each_gap_gets_its_nak() {
     pair.post(1, write(0), 0, 10_000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
-    assert_eq!(naks(&pair), [Syndrome::Nak(NakCode::PsnSequence); 2]);
+    assert_eq!(pair.wire.naks(), [Syndrome::Nak(NakCode::PsnSequence); 2]);
     no_time_passed(&pair, start);
 }
 
@@ -85,7 +69,7 @@ fn a_duplicate_does_not_swallow_a_nak() {
         pair.deliver(1 - from, &bytes);
     }
     pair.run_until_idle();
-    assert_eq!(naks(&pair), [Syndrome::Nak(NakCode::PsnSequence)]);
+    assert_eq!(pair.wire.naks(), [Syndrome::Nak(NakCode::PsnSequence)]);
     no_time_passed(&pair, start);
 }
 
@@ -97,7 +81,7 @@ fn a_lost_last_packet_waits_for_the_timeout() {
     pair.post(1, write(0), 0, 10_000);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
-    assert_eq!(naks(&pair), []);
+    assert_eq!(pair.wire.naks(), []);
     assert!(pair.now - start >= Duration::from_micros(4194));
 }
 

@@ -1,25 +1,9 @@
 //! Receivers that are not ready, peers that do not respond: waits, and how many tries there are.
 
 use std::time::Duration;
-use weir_transport::testing::{Fate, Pair, Setup, remote};
+use weir_transport::testing::{Fate, Pair, Setup, read, remote, write};
 use weir_transport::*;
-use weir_wire::{Aeth, Syndrome};
-
-fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
-}
-
-fn read(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Read { remote_addr, rkey }
-}
-
-fn naks(pair: &Pair) -> Vec<Syndrome> {
-    let syndromes =
-        pair.wire.log.iter().filter_map(|s| s.headers.get::<Aeth>()).map(|a| Syndrome::from_byte(a.syndrome()));
-    syndromes.filter(|s| !matches!(s, Syndrome::Ack(_))).collect()
-}
+use weir_wire::Syndrome;
 
 #[test]
 fn the_sender_waits_for_a_receiver_that_is_not_ready() {
@@ -30,7 +14,7 @@ fn the_sender_waits_for_a_receiver_that_is_not_ready() {
         pair.post(2, op, 0, 3000);
         let start = pair.now;
         let waits = |pair: &Pair| pair.nodes[0].qp.requester_state() == RequesterState::WaitReceiver;
-        assert!(pair.run_until(|pair| naks(pair).len() == 3 && waits(pair)));
+        assert!(pair.run_until(|pair| pair.wire.naks().len() == 3 && waits(pair)));
         assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::WaitReceiver);
         pair.post_recv(9, 400_000, 3000);
         pair.run_until_idle();
@@ -38,11 +22,11 @@ fn the_sender_waits_for_a_receiver_that_is_not_ready() {
         assert_eq!(pair.outcomes(1, Queue::Receive), [(9, Status::Success)]);
         // No sequence NAK for the rest of the message.
         assert!(
-            naks(&pair).iter().all(|nak| matches!(nak, Syndrome::RnrNak(t) if t.code() == 12)),
+            pair.wire.naks().iter().all(|nak| matches!(nak, Syndrome::RnrNak(t) if t.code() == 12)),
             "{:?}",
-            naks(&pair)
+            pair.wire.naks()
         );
-        assert_eq!(naks(&pair).len(), 3);
+        assert_eq!(pair.wire.naks().len(), 3);
         let took = pair.now - start;
         assert!((Duration::from_micros(1920)..Duration::from_micros(1950)).contains(&took), "three rounds: {took:?}");
     }
@@ -58,7 +42,7 @@ fn an_rnr_nak_ends_a_row_of_timeouts() {
         if from == 1 && naks_sent <= 30 && naks_sent % 3 != 0 { Fate::Drop } else { Fate::Pass }
     }));
     pair.post(1, SendOp::Send, 0, 10);
-    assert!(pair.run_until(|pair| naks(pair).len() == 30));
+    assert!(pair.run_until(|pair| pair.wire.naks().len() == 30));
     pair.post_recv(9, 0, 10);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
@@ -73,7 +57,7 @@ fn a_receiver_that_is_never_ready_exhausts_the_rnr_retries() {
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::RnrRetryExceeded), (2, Status::WrFlushed)]);
         // The second message's packet must not cause a further NAK: one NAK per try.
-        assert_eq!(naks(&pair).len(), usize::from(rnr_retry) + 1);
+        assert_eq!(pair.wire.naks().len(), usize::from(rnr_retry) + 1);
         assert_eq!(pair.nodes[0].qp.state(), QpState::Error);
         assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
     }

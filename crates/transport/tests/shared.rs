@@ -1,12 +1,8 @@
 //! Shared receive queues of RC, UC, UD and XRC.
 
-use weir_transport::testing::{Fate, Faults, Pair, SRQ, Setup, remote};
+use weir_transport::testing::{Fate, Faults, Pair, SRQ, Setup, good, remote};
 use weir_transport::*;
 use weir_wire::{Aeth, NakCode, Operation, Syndrome, XrcEth};
-
-fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
-}
 
 fn setup(service: Service) -> Setup {
     Setup { service, srq: service != Service::Xrc, ..Setup::default() }

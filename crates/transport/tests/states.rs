@@ -1,15 +1,10 @@
 //! QP states: which posts and packets each accepts, draining, resetting.
 
-use weir_transport::testing::{Node, Pair, Setup, remote};
+use weir_transport::testing::{Node, Pair, Setup, write};
 use weir_transport::*;
 
-fn write() -> SendOp {
-    let (remote_addr, rkey) = remote(0);
-    SendOp::Write { remote_addr, rkey }
-}
-
 fn post_send(pair: &mut Pair) -> Result<(), PostError> {
-    let wr = SendWr { wr_id: 1, op: write(), flags: SendFlags::empty(), data: Data::Gather(&[]) };
+    let wr = SendWr { wr_id: 1, op: write(0), flags: SendFlags::empty(), data: Data::Gather(&[]) };
     pair.nodes[0].qp.post_send(&wr)
 }
 
@@ -65,13 +60,13 @@ fn communication_is_established_by_the_first_packet_in_rtr() {
     let setup = Setup::default();
     let mut pair = setup.unconnected();
     pair.connect(0, &setup);
-    pair.post(1, write(), 0, 10);
+    pair.post(1, write(0), 0, 10);
     // In INIT the packet is dropped.
     pair.modify_from(1, QpState::Init, setup.attr(1));
     pair.step();
     assert_eq!(pair.nodes[1].host.journal.len(), 0);
     pair.modify_from(1, QpState::Rtr, setup.attr(1));
-    pair.post(2, write(), 0, 10);
+    pair.post(2, write(0), 0, 10);
     pair.run_until_idle();
     assert_eq!(pair.nodes[1].host.events(), [QpEvent::CommunicationEstablished]);
     // In RTR the QP responds.
@@ -83,9 +78,9 @@ fn draining_finishes_only_work_that_was_begun() {
     let mut setup = Setup::default();
     setup.window.request_bytes = 4000;
     let mut pair = setup.pair();
-    pair.post(1, write(), 0, 100);
-    pair.post(2, write(), 0, 20_000);
-    pair.post(3, write(), 0, 100);
+    pair.post(1, write(0), 0, 100);
+    pair.post(2, write(0), 0, 20_000);
+    pair.post(3, write(0), 0, 100);
     pair.transmit();
     pair.modify_from(0, QpState::Sqd, QpAttr::default());
     let Node { qp, host, .. } = &mut pair.nodes[0];
@@ -108,7 +103,7 @@ fn the_drained_event_comes_once_if_asked_for() {
     for busy in [false, true] {
         let mut pair = Setup::default().pair();
         if busy {
-            pair.post(1, write(), 0, 5000);
+            pair.post(1, write(0), 0, 5000);
             pair.transmit();
         }
         let Node { qp, host, .. } = &mut pair.nodes[0];
@@ -124,9 +119,9 @@ fn the_drained_event_comes_once_if_asked_for() {
 fn reset_discards_everything_and_the_qp_can_be_connected_again() {
     let setup = Setup::default();
     let mut pair = setup.pair();
-    pair.post(1, write(), 0, 5000);
+    pair.post(1, write(0), 0, 5000);
     pair.run_until_idle();
-    pair.post(2, write(), 0, 5000);
+    pair.post(2, write(0), 0, 5000);
     pair.post_recv(3, 0, 10);
     pair.transmit();
     for node in 0..2 {
@@ -143,7 +138,7 @@ fn reset_discards_everything_and_the_qp_can_be_connected_again() {
     for node in 0..2 {
         pair.connect(node, &again);
     }
-    pair.post(4, write(), 0, 5000);
+    pair.post(4, write(0), 0, 5000);
     pair.run_until_idle();
     let last = *pair.completions(0, Queue::Send).last().unwrap();
     // The counters start again.
@@ -154,7 +149,7 @@ fn reset_discards_everything_and_the_qp_can_be_connected_again() {
 fn modify_to_error_flushes_in_order_and_a_closed_qp_stays_silent() {
     let mut pair = Setup::default().pair();
     for wr_id in 1..=3 {
-        pair.post_as(0, wr_id, write(), 0, 3000, SendFlags::empty());
+        pair.post_as(0, wr_id, write(0), 0, 3000, SendFlags::empty());
     }
     pair.transmit();
     for wr_id in 11..=12 {
@@ -165,7 +160,7 @@ fn modify_to_error_flushes_in_order_and_a_closed_qp_stays_silent() {
     assert_eq!(pair.outcomes(0, Queue::Receive), [11, 12].map(|id| (id, Status::WrFlushed)));
     let retired: Vec<u32> = pair.completions(0, Queue::Send).iter().map(|c| c.retired).collect();
     assert_eq!(retired, [1, 2, 3]);
-    pair.post_as(1, 1, write(), 0, 10, SendFlags::SIGNALED);
+    pair.post_as(1, 1, write(0), 0, 10, SendFlags::SIGNALED);
     let before = pair.wire.count(|s| s.from == 0);
     pair.run_until_idle();
     assert_eq!(pair.wire.count(|s| s.from == 0), before);

@@ -1,6 +1,6 @@
 //! UC and UD: a lost packet costs its own message and no other.
 
-use weir_transport::testing::{Fate, Faults, NETWORK_HEADER, Pair, QKEY, Rng, Setup, remote, sge};
+use weir_transport::testing::{Fate, Faults, NETWORK_HEADER, Pair, QKEY, Rng, Setup, good, remote, sge, write};
 use weir_transport::*;
 use weir_wire::{Deth, Operation};
 
@@ -18,18 +18,9 @@ impl Unreliable {
     }
 }
 
-fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
-}
-
 fn write_imm(at: usize, imm: u32) -> SendOp {
     let (remote_addr, rkey) = remote(at);
     SendOp::WriteImm { remote_addr, rkey, imm }
-}
-
-fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
 }
 
 #[test]

@@ -1,14 +1,10 @@
 //! Window binds, invalidation by work request, and ATOMIC WRITE: their order, over any wire.
 
-use weir_transport::testing::{Entry, Fate, Faults, Pair, Setup, remote};
+use weir_transport::testing::{Entry, Fate, Faults, Pair, Setup, good, remote};
 use weir_transport::*;
 use weir_wire::Operation;
 
 const WINDOW: u32 = 0x900;
-
-fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
-}
 
 /// Binds bytes of node 0's region to a window with the key `old`.
 fn bind(old: u32, new: u32, at: usize, len: u64) -> SendOp {

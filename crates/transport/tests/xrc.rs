@@ -2,7 +2,7 @@
 
 use weir_transport::testing::{Node, Pair, Region, SRQ, Setup, address, remote, sge};
 use weir_transport::*;
-use weir_wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Packet, Reth, Syndrome, XrcEth};
+use weir_wire::{Bth, Headers, NakCode, Opcode, Operation, Packet, Reth, XrcEth};
 
 /// A second shared receive queue.
 const OTHER: u32 = SRQ + 1;
@@ -22,15 +22,6 @@ fn request(pair: &mut Pair, psn: u32, operation: Operation, srq: u32, dma_len: u
     qp.handle_packet(pair.now, &Packet { headers, payload: &[7; 1024], icrc: 0 }, host);
 }
 
-fn naks(pair: &Pair) -> Vec<NakCode> {
-    let aeths = pair.wire.log.iter().filter_map(|sent| sent.headers.get::<Aeth>());
-    let naks = aeths.filter_map(|aeth| match Syndrome::from_byte(aeth.syndrome()) {
-        Syndrome::Nak(code) => Some(code),
-        _ => None,
-    });
-    naks.collect()
-}
-
 #[test]
 fn a_message_that_changes_its_queue_is_an_invalid_request() {
     use Operation as O;
@@ -47,7 +38,7 @@ fn a_message_that_changes_its_queue_is_an_invalid_request() {
             request(&mut pair, 0, first, SRQ, 2048);
             request(&mut pair, 1, next, srq, 0);
             pair.transmit();
-            assert_eq!(naks(&pair), [NakCode::InvalidRequest], "{first:?} {next:?} {srq:#x}");
+            assert_eq!(pair.wire.nak_codes(), [NakCode::InvalidRequest], "{first:?} {next:?} {srq:#x}");
             assert_eq!(pair.nodes[1].qp.state(), QpState::Error);
             let flushed = if first == O::SendFirst { vec![(10, Status::WrFlushed)] } else { vec![] };
             assert_eq!(pair.outcomes(1, Queue::Receive), flushed);

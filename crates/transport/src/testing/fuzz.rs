@@ -4,7 +4,8 @@
 
 use super::host::{Entry, Staging};
 use super::paging::PagingSetup;
-use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, remote, sge};
+use super::pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup};
+use super::requests::{remote, sge};
 use super::rng::Rng;
 use crate::{
     Access, AttrMask, Bind, Data, Delay, Flood, Handled, Limits, Mtu, Profile, QpAttr, QpState, Queue, RecvWr,

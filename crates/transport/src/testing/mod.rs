@@ -8,6 +8,7 @@ mod memory;
 mod null_host;
 mod paging;
 mod pair;
+mod requests;
 mod rng;
 mod wire;
 
@@ -16,6 +17,7 @@ pub use host::{Entry, Srqs, Staging, TestHost};
 pub use memory::{CANARY, Memory, Region};
 pub use null_host::{NullHost, connected};
 pub use paging::{Paging, PagingCounts, PagingSetup};
-pub use pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup, address, remote, sge};
+pub use pair::{NETWORK_HEADER, Node, Pair, QKEY, SRQ, Setup};
+pub use requests::{address, good, read, remote, sge, write};
 pub use rng::Rng;
 pub use wire::{Fate, Faults, Sent, Wire};

@@ -3,12 +3,13 @@
 use super::host::{Staging, TestHost};
 use super::memory::{Memory, Region};
 use super::paging::{Paging, PagingSetup};
+use super::requests::sge;
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
     Access, AttrMask, Completion, Data, Datagram, FaultNotifier, Handled, Instant, Limits, Mtu, Outstanding, Profile,
-    Progress, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Sge, Side, Status,
-    Target, Tuning,
+    Progress, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Side, Status, Target,
+    Tuning,
 };
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -75,11 +76,11 @@ pub struct Pair {
 }
 
 /// Address of each node's region.
-const BASE: u64 = 0x10_0000;
+pub(super) const BASE: u64 = 0x10_0000;
 /// Canary bytes on both sides of the region.
 const MARGIN: u64 = 4096;
 /// Key of a node's region.
-const KEY: u32 = 0x1234;
+pub(super) const KEY: u32 = 0x1234;
 /// Number of the shared receive queue that a node's XRC work requests name.
 pub const SRQ: u32 = 0x77;
 /// Q_Key of both nodes.
@@ -470,21 +471,6 @@ impl Node {
         );
         (staging, progress)
     }
-}
-
-/// The address of offset `at` in a node's region.
-pub fn address(at: usize) -> u64 {
-    BASE + at as u64
-}
-
-/// An SGE within a node's region.
-pub fn sge(at: usize, len: usize) -> Sge {
-    Sge { addr: BASE + at as u64, length: len as u32, lkey: KEY }
-}
-
-/// The address and rkey of offset `at` in the peer's region.
-pub fn remote(at: usize) -> (u64, u32) {
-    (BASE + at as u64, KEY)
 }
 
 fn qp_num(node: usize) -> u32 {

@@ -6,7 +6,7 @@ use crate::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
-use weir_wire::{Headers, Packet, icrc};
+use weir_wire::{Aeth, Headers, NakCode, Packet, Syndrome, icrc};
 
 /// Probabilities, 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,6 +113,21 @@ impl Wire {
     /// The number of packets sent so far that satisfy `which`.
     pub fn count(&self, which: impl Fn(&Sent) -> bool) -> usize {
         self.log.iter().filter(|sent| which(sent)).count()
+    }
+
+    /// The NAKs and RNR NAKs sent so far.
+    pub fn naks(&self) -> Vec<Syndrome> {
+        let aeths = self.log.iter().filter_map(|sent| sent.headers.get::<Aeth>());
+        aeths.map(|aeth| Syndrome::from_byte(aeth.syndrome())).filter(|s| !matches!(s, Syndrome::Ack(_))).collect()
+    }
+
+    /// The codes of the NAKs sent so far, without RNR NAKs.
+    pub fn nak_codes(&self) -> Vec<NakCode> {
+        let codes = self.naks().into_iter().filter_map(|syndrome| match syndrome {
+            Syndrome::Nak(code) => Some(code),
+            _ => None,
+        });
+        codes.collect()
     }
 
     /// The arrival time of the next packet.

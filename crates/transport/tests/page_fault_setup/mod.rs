@@ -48,10 +48,6 @@ pub fn warm(pair: &mut Pair, node: usize) {
     assert_eq!(pair.paging(node).counts.met, 0);
 }
 
-pub fn good(ids: impl IntoIterator<Item = u64>) -> Vec<(u64, Status)> {
-    ids.into_iter().map(|id| (id, Status::Success)).collect()
-}
-
 pub fn naks(pair: &Pair) -> usize {
     let is_nak = |byte| !matches!(Syndrome::from_byte(byte), Syndrome::Ack(_));
     pair.wire.count(|sent| sent.headers.get::<Aeth>().is_some_and(|aeth| is_nak(aeth.syndrome())))

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::time::Duration;
-use weir_transport::testing::{PagingSetup, Pair, Setup, address, remote};
+use weir_transport::testing::{PagingSetup, Pair, Setup, address};
 use weir_transport::*;
 use weir_wire::{Aeth, Operation, Syndrome};
 
@@ -77,16 +77,6 @@ pub fn until(pair: &mut Pair, time: Instant) {
         pair.step();
     }
     pair.now = pair.now.max(time);
-}
-
-pub fn read(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Read { remote_addr, rkey }
-}
-
-pub fn write(at: usize) -> SendOp {
-    let (remote_addr, rkey) = remote(at);
-    SendOp::Write { remote_addr, rkey }
 }
 
 /// Posts operations of 100 bytes, `interval` apart, and runs until idle. Returns the ladder.
