@@ -40,7 +40,7 @@ fn a_read_that_faults_at_the_responder_waits_as_long_as_real_adapters_do() {
     let _serial = one_at_a_time();
     let (client, server) = (Side::new(&flawed("rnr", LONG)), Side::new(&flawed("rnr", LONG)));
     let [qp, _peer] = client.pair(&server);
-    greet(&qp, &client, &server);
+    exchange_hellos(&qp, &client, &server);
     let (here, there) = (Memory::pinned(&client, 1), Memory::on_demand(&server, 4));
     there.fill(100);
     let before = counts();
@@ -68,7 +68,7 @@ fn writes_wait_for_local_pages_and_get_rnr_naks_for_remote_pages() {
     let _serial = one_at_a_time();
     let (client, server) = (Side::new(&flawed("writes", LONG)), Side::new(&flawed("writes", LONG)));
     let [qp, _peer] = client.pair(&server);
-    greet(&qp, &client, &server);
+    exchange_hellos(&qp, &client, &server);
     let (here, pinned, there) =
         (Memory::on_demand(&client, 1), Memory::pinned(&server, 1), Memory::on_demand(&server, 1));
     here.fill(5);
@@ -88,7 +88,7 @@ fn a_response_that_meets_a_fault_is_dropped_and_requested_again() {
     let client = Side::new(&flawed("discards", LONG));
     let server = Side::new(&Profile { name: "behind-it".into(), ..Profile::ideal() });
     let [qp, _peer] = client.pair(&server);
-    greet(&qp, &client, &server);
+    exchange_hellos(&qp, &client, &server);
     let (here, there) = (Memory::on_demand(&client, 1), Memory::pinned(&server, 1));
     there.fill(9);
     let began = Instant::now();
@@ -103,7 +103,7 @@ fn a_response_that_meets_a_fault_is_dropped_and_requested_again() {
 fn damming(name: &str, timeout: Duration, reads: usize) -> (Duration, Counts) {
     let (client, server) = (Side::new(&flawed(name, timeout)), Side::new(&flawed(name, timeout)));
     let [qp, _peer] = client.pair(&server);
-    greet(&qp, &client, &server);
+    exchange_hellos(&qp, &client, &server);
     let (here, there) = (Memory::pinned(&client, 1), Memory::on_demand(&server, 8));
     there.fill(1);
     let before = counts();
@@ -145,7 +145,7 @@ fn a_request_posted_while_a_read_is_pending_is_lost_until_the_ack_timeout() {
     let profile = Profile { damming: false, ..flawed("two-reads-undammed", TIMEOUT) };
     let (client, server) = (Side::new(&profile), Side::new(&profile));
     let [qp, _peer] = client.pair(&server);
-    greet(&qp, &client, &server);
+    exchange_hellos(&qp, &client, &server);
     let (here, there) = (Memory::pinned(&client, 1), Memory::on_demand(&server, 8));
     let before = counts();
     post_read(&qp, 0, here.sge(0, 8), &there, 0);
@@ -167,7 +167,7 @@ fn forgotten_requesters_are_notified_late_and_keep_retransmitting() {
     let profile = Profile { page_faults, flood: Some(Flood { remembered: 2, search: SEARCH }), ..flawed };
     let (client, server) = (Side::new(&profile), Side::new(&Profile::ideal()));
     let qps: Vec<_> = (0..QPS).map(|_| client.pair(&server)).collect();
-    qps.iter().for_each(|[qp, _]| greet(qp, &client, &server));
+    qps.iter().for_each(|[qp, _]| exchange_hellos(qp, &client, &server));
     let (here, there) = (Memory::on_demand(&client, 1), Memory::pinned(&server, 1));
     let began = Instant::now();
     for (n, [qp, _]) in qps.iter().enumerate() {
@@ -212,7 +212,7 @@ fn reads_of_all_qps_share_a_small_limit() {
     let taken: Vec<_> = (0..2)
         .map(|n| {
             let [qp, peer] = client.pair(&far);
-            greet(&qp, &client, &far);
+            exchange_hellos(&qp, &client, &far);
             post_read(&qp, 1000, here.sge(0, 8), &late, n * PAGE);
             (qp, peer)
         })

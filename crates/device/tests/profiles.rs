@@ -19,7 +19,7 @@ fn a_fault_takes_its_time_and_access_to_present_pages_does_not() {
     let _serial = one_at_a_time();
     let side = Side::new(&slow("takes-its-time", TIME));
     let [qp, _peer] = side.pair(&side);
-    greet(&qp, &side, &side);
+    exchange_hellos(&qp, &side, &side);
     let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 8));
     let write = |offset: usize| {
         let began = Instant::now();
@@ -34,7 +34,7 @@ fn a_fault_takes_its_time_and_access_to_present_pages_does_not() {
     assert!(fetched < TIME, "{fetched:?}");
     // A fault that merges with a pending fault takes only its remaining time.
     let [other, _peer] = side.pair(&side);
-    greet(&other, &side, &side);
+    exchange_hellos(&other, &side, &side);
     post_write(&qp, 1, source.sge(0, 8), &target, 2 * PAGE);
     std::thread::sleep(TIME / 2);
     let joined = Instant::now();
@@ -51,7 +51,7 @@ fn faults_are_resolved_one_after_the_other_where_an_adapter_does_so() {
     let serial = Profile { page_faults: PageFaults { serial: true, ..profile.page_faults }, ..profile };
     let side = Side::new(&serial);
     let qps = [side.pair(&side), side.pair(&side), side.pair(&side)];
-    qps.iter().for_each(|[qp, _]| greet(qp, &side, &side));
+    qps.iter().for_each(|[qp, _]| exchange_hellos(qp, &side, &side));
     let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 3));
     let began = Instant::now();
     for (n, [qp, _]) in qps.iter().enumerate() {
@@ -70,7 +70,7 @@ fn pages_invalidated_before_they_are_due_are_brought_in_again() {
     let _serial = one_at_a_time();
     let side = Side::new(&slow("invalidated", TIME));
     let [qp, _peer] = side.pair(&side);
-    greet(&qp, &side, &side);
+    exchange_hellos(&qp, &side, &side);
     let (source, target) = (Memory::pinned(&side, 1), Memory::on_demand(&side, 1));
     source.fill(7);
     post_write(&qp, 1, source.sge(0, 8), &target, 0);
@@ -144,7 +144,7 @@ fn an_ideal_adapter_sends_no_rnr_naks_and_loses_nothing() {
     let _serial = one_at_a_time();
     let side = Side::new(&Profile { name: "perfect".into(), ..Profile::ideal() });
     let [qp, _peer] = side.pair(&side);
-    greet(&qp, &side, &side);
+    exchange_hellos(&qp, &side, &side);
     let (here, there) = (Memory::on_demand(&side, 64), Memory::on_demand(&side, 64));
     let before = counts();
     for page in 0..64 {

@@ -172,7 +172,7 @@ impl Egress for Staged<'_> {
             // Adapters of any kind may have joined a group: its packets go to port 4791 with an ICRC.
             return self.stage(None, &route, &route.to(ROCE_PORT), None, packet);
         }
-        let Some(id) = self.peers.greet_datagram(route, to.dest_qp, self.now) else { return self.without_room() };
+        let Some(id) = self.peers.peer_of_datagram(route, to.dest_qp, self.now) else { return self.without_room() };
         let peer = self.peers.get(id);
         let icrc = match peer.state {
             State::Unknown => return self.park(id, packet),

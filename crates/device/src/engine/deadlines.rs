@@ -35,7 +35,7 @@ impl Engine {
         }
         // The timeouts of what is sent now begin now.
         let now = if caught_up { clock::now() } else { now };
-        self.greet(now);
+        self.send_due_hellos(now);
         self.foreign_turn(adapter, now);
         now
     }

@@ -65,7 +65,7 @@ impl Engine {
             if datagram.starts_with(&MAGIC) {
                 // Hellos go from slot port to slot port: those that came by port 4791 or were handed over are ignored.
                 if arrival.to_port != ROCE_PORT {
-                    self.control(arrival, datagram, now);
+                    self.handle_hello(arrival, datagram, now);
                 }
                 continue;
             }

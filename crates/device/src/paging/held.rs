@@ -15,14 +15,14 @@ const QUEUE_COST: usize = 512 << 10;
 /// The packet buffers of an adapter. The system allocates their memory when they are first used.
 pub struct HeldPackets {
     bytes: Box<[u8]>,
-    notes: Box<[Note]>,
+    states: Box<[BufferState]>,
     /// Head of the list of free buffers.
     free: Option<u16>,
 }
 
 /// Description of the packet in a buffer.
 #[derive(Clone, Copy)]
-struct Note {
+struct BufferState {
     next: Option<u16>,
     len: u16,
     psn: Psn,
@@ -51,7 +51,7 @@ pub struct Packet {
 impl HeldPackets {
     /// All buffers free. ENOMEM if there is no memory for them.
     pub fn new() -> Result<HeldPackets, Errno> {
-        let note = |at: usize| Note {
+        let state = |at: usize| BufferState {
             next: (at + 1 < BUFFERS).then_some(at as u16 + 1),
             len: 0,
             psn: Psn::default(),
@@ -59,27 +59,27 @@ impl HeldPackets {
         };
         // The system zeroes the memory when it is touched.
         let bytes = zeroed(BUFFERS * BUFFER_LEN)?;
-        Ok(HeldPackets { bytes, notes: (0..BUFFERS).map(note).collect(), free: Some(0) })
+        Ok(HeldPackets { bytes, states: (0..BUFFERS).map(state).collect(), free: Some(0) })
     }
 
     /// Appends a packet to the queue of a side. Returns false if there is no buffer for it, or if the queue already has
     /// it: peers retransmit unacknowledged packets. Datagrams have no sequence, so their PSNs are not compared.
     pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> bool {
         let queue = &mut held.queues[side as usize];
-        let known = queue.ends.is_some_and(|(_, last)| !self.notes[usize::from(last)].psn.before(psn));
+        let known = queue.ends.is_some_and(|(_, last)| !self.states[usize::from(last)].psn.before(psn));
         let cost = datagram.len() + PACKET_COST;
         if (known && header.is_none()) || datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
             return false;
         }
         let Some(buffer) = self.free else { return false };
         let at = usize::from(buffer);
-        self.free = self.notes[at].next;
-        self.notes[at] = Note { next: None, len: datagram.len() as u16, psn, header: header.copied() };
+        self.free = self.states[at].next;
+        self.states[at] = BufferState { next: None, len: datagram.len() as u16, psn, header: header.copied() };
         self.bytes[at * BUFFER_LEN..][..datagram.len()].copy_from_slice(datagram);
         queue.ends = match queue.ends {
             None => Some((buffer, buffer)),
             Some((first, last)) => {
-                self.notes[usize::from(last)].next = Some(buffer);
+                self.states[usize::from(last)].next = Some(buffer);
                 Some((first, buffer))
             }
         };
@@ -91,31 +91,31 @@ impl HeldPackets {
     pub fn take(&mut self, held: &mut Held, side: Side) -> Option<Packet> {
         let queue = &mut held.queues[side as usize];
         let (first, last) = queue.ends?;
-        let note = &mut self.notes[usize::from(first)];
-        queue.ends = note.next.take().map(|next| (next, last));
-        queue.cost -= usize::from(note.len) + PACKET_COST;
+        let state = &mut self.states[usize::from(first)];
+        queue.ends = state.next.take().map(|next| (next, last));
+        queue.cost -= usize::from(state.len) + PACKET_COST;
         Some(Packet { buffer: first })
     }
 
     /// Puts a packet back at the head of its queue.
     pub fn put_back(&mut self, held: &mut Held, side: Side, packet: Packet) {
         let queue = &mut held.queues[side as usize];
-        let note = &mut self.notes[usize::from(packet.buffer)];
-        note.next = queue.ends.map(|(first, _)| first);
-        queue.cost += usize::from(note.len) + PACKET_COST;
+        let state = &mut self.states[usize::from(packet.buffer)];
+        state.next = queue.ends.map(|(first, _)| first);
+        queue.cost += usize::from(state.len) + PACKET_COST;
         queue.ends = Some((packet.buffer, queue.ends.map_or(packet.buffer, |(_, last)| last)));
     }
 
     /// The bytes of a packet, and the network header of a datagram.
     pub fn bytes(&self, packet: &Packet) -> (&[u8], Option<&[u8; 40]>) {
         let at = usize::from(packet.buffer);
-        let note = &self.notes[at];
-        (&self.bytes[at * BUFFER_LEN..][..usize::from(note.len)], note.header.as_ref())
+        let state = &self.states[at];
+        (&self.bytes[at * BUFFER_LEN..][..usize::from(state.len)], state.header.as_ref())
     }
 
     /// Frees the packet's buffer.
     pub fn release(&mut self, packet: Packet) {
-        self.notes[usize::from(packet.buffer)].next = self.free;
+        self.states[usize::from(packet.buffer)].next = self.free;
         self.free = Some(packet.buffer);
     }
 

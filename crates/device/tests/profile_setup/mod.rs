@@ -181,7 +181,7 @@ pub fn since(before: Counts) -> Counts {
 }
 
 /// Completes a WRITE, after which the peers have exchanged hellos and the connection works.
-pub fn greet(qp: &Qp, side: &Side, other: &Side) {
+pub fn exchange_hellos(qp: &Qp, side: &Side, other: &Side) {
     let (here, there) = (Memory::pinned(side, 1), Memory::pinned(other, 1));
     post_write(qp, 0, here.sge(0, 8), &there, 0);
     assert_eq!(side.ended(1)[0].0, 0);

@@ -1,4 +1,4 @@
-//! What a process knows of its part in sharing port 4791, to which foreign adapters send.
+//! The part of a process in sharing port 4791, to which foreign adapters send.
 
 use crate::relay::holder::Holder;
 use crate::slot::{is_used, slot_of};

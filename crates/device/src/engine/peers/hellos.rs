@@ -1,7 +1,7 @@
 //! The exchange of hellos with peers: when they are sent, and which of their parameters are used.
 //!
 //! The parameters in a hello are used only if it answers this process's nonce. Each QP's ownership is proven
-//! separately: see [`crate::engine::introduce`].
+//! separately: see [`crate::engine::handshake`].
 
 use crate::engine::peers::connection::TRIES;
 use crate::engine::peers::hello::{Hello, MAX_PROOFS};
@@ -35,7 +35,7 @@ pub(super) const ROUNDS: u32 = (1 << INDEX_BITS) / MAX_PROOFS as u32 + 1;
 
 /// A hello to send.
 #[derive(Clone, Copy, Debug)]
-pub struct Note {
+pub struct OutgoingHello {
     pub to: SocketAddr,
     pub route: Route,
     pub hello: Hello,
@@ -48,7 +48,7 @@ pub struct HelloOutcome {
     /// It answers this process's nonce.
     pub answers: bool,
     /// The answer to send.
-    pub reply: Option<Note>,
+    pub reply: Option<OutgoingHello>,
 }
 
 /// Whether a hello asks for an answer.
@@ -77,22 +77,22 @@ impl Peers {
     }
 
     /// A flow-control question to a peer, if one is due.
-    pub fn ask(&mut self, id: PeerId, now: Instant) -> Option<Note> {
+    pub fn ask(&mut self, id: PeerId, now: Instant) -> Option<OutgoingHello> {
         let peer = &mut self.lists.peers[id];
         let State::Weir(weir) = peer.state else { return None };
         let mark = peer.flow.ask(weir.window, now)?;
-        Some(self.note(id, Ask::Yes, 0, mark))
+        Some(self.hello_to(id, Ask::Yes, 0, mark))
     }
 
     /// A flow-control question that is due again, one per call; or a peer that is no longer waited for.
-    pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<Note>)> {
+    pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<OutgoingHello>)> {
         let id = self.lists.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
         let mark = self.lists.peers[id].flow.repeat(now);
-        Some((id, mark.map(|mark| self.note(id, Ask::Yes, 0, mark))))
+        Some((id, mark.map(|mark| self.hello_to(id, Ask::Yes, 0, mark))))
     }
 
     /// A hello that is due, one per call: its peer, and whether the peer now counts as foreign for datagrams.
-    pub fn greet(&mut self, now: Instant) -> Option<(PeerId, Note, bool)> {
+    pub fn next_due_hello(&mut self, now: Instant) -> Option<(PeerId, OutgoingHello, bool)> {
         let id = self.lists.peers.iter().position(|peer| peer.next_attempt.is_some_and(|at| at <= now))?;
         let peer = &mut self.lists.peers[id];
         let wait = ATTEMPTS.get(peer.attempts as usize).copied();
@@ -104,7 +104,7 @@ impl Peers {
         if foreign {
             peer.state = State::Foreign;
         }
-        Some((id, self.note(id, Ask::Yes, 0, 0), foreign))
+        Some((id, self.hello_to(id, Ask::Yes, 0, 0), foreign))
     }
 
     /// All QPs bound to a peer are proven or need no proof: no more hellos are sent.
@@ -126,8 +126,8 @@ impl Peers {
         let id = match self.lists.by_key.get(&key).copied() {
             Some(EntryId::Peer(id)) => id,
             entry if answers || hello.ask != 0 => {
-                let (note, asks) = self.handle_unbound_hello(entry, key, weir, route, answers, now);
-                let reply = (hello.ask != 0).then(|| self.reply(key, note, hello, asks));
+                let (outgoing, asks) = self.handle_unbound_hello(entry, key, weir, route, answers, now);
+                let reply = (hello.ask != 0).then(|| self.reply(key, outgoing, hello, asks));
                 return HelloOutcome { reply, answers, ..nothing };
             }
             _ => return nothing,
@@ -155,13 +155,13 @@ impl Peers {
         }
         // A hello that only asks may be answered with a question: its parameters are not used otherwise.
         let asks = if hello.answer == 0 && news { Ask::Yes } else { Ask::No };
-        let reply = (hello.ask != 0).then(|| self.note(id, asks, hello.ask, hello.mark));
+        let reply = (hello.ask != 0).then(|| self.hello_to(id, asks, hello.ask, hello.mark));
         HelloOutcome { peer: Some(id), answers, reply }
     }
 
     /// Adds a question to an answer, unless the hello that it answers is an answer itself: two processes with
     /// questions must not exchange hellos endlessly.
-    pub fn ask_back(&self, id: PeerId, hello: &Hello, reply: &mut Note) {
+    pub fn ask_back(&self, id: PeerId, hello: &Hello, reply: &mut OutgoingHello) {
         if hello.answer == 0 {
             reply.hello.ask = self.nonce(id);
         }
@@ -189,7 +189,7 @@ impl Peers {
         route: Route,
         answers: bool,
         now: Instant,
-    ) -> (Note, Ask) {
+    ) -> (OutgoingHello, Ask) {
         let known = match entry {
             Some(EntryId::Unbound(index)) => self.unbound_peers.get(index).copied(),
             _ => None,
@@ -215,19 +215,20 @@ impl Peers {
         let icrc_auto = self.own.icrc_auto && index.is_some();
         let hello = Hello { icrc_auto, window: window as u32, ..self.own };
         let asks = if news && index.is_some() { Ask::Yes } else { Ask::No };
-        (Note { to: route.to(key.2), route, hello }, asks)
+        (OutgoingHello { to: route.to(key.2), route, hello }, asks)
     }
 
-    /// Turns a note to an unbound peer into an answer.
-    fn reply(&self, key: Key, mut note: Note, hello: &Hello, asks: Ask) -> Note {
-        note.hello.ask = if asks == Ask::Yes && hello.answer == 0 { self.secret.nonce(&key) } else { 0 };
-        note.hello.answer = hello.ask;
-        note.hello.alive = alive(self.secret.incarnation(&key), hello.ask);
-        note.hello.mark = hello.mark;
-        note
+    /// Turns a hello to an unbound peer into an answer.
+    fn reply(&self, key: Key, mut outgoing: OutgoingHello, received: &Hello, asks: Ask) -> OutgoingHello {
+        outgoing.hello.ask = if asks == Ask::Yes && received.answer == 0 { self.secret.nonce(&key) } else { 0 };
+        outgoing.hello.answer = received.ask;
+        outgoing.hello.alive = alive(self.secret.incarnation(&key), received.ask);
+        outgoing.hello.mark = received.mark;
+        outgoing
     }
 
-    fn note(&mut self, id: PeerId, asks: Ask, answer: u64, mark: u32) -> Note {
+    /// A hello to a peer, with the window that it gets.
+    fn hello_to(&mut self, id: PeerId, asks: Ask, answer: u64, mark: u32) -> OutgoingHello {
         let peer = &mut self.lists.peers[id];
         peer.announced_window = self.share;
         let key = peer.key();
@@ -239,6 +240,6 @@ impl Peers {
             mark,
             ..self.own
         };
-        Note { to: peer.to(false), route: peer.route, hello }
+        OutgoingHello { to: peer.to(false), route: peer.route, hello }
     }
 }

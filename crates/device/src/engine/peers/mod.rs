@@ -178,7 +178,7 @@ impl Peers {
 
     /// The peer that a datagram goes to. A new peer gets a hello; a known peer gets one when its last answer is 100 ms
     /// old, because it may have restarted. `None` if the peer is new and there is no room for its entry.
-    pub fn greet_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> Option<PeerId> {
+    pub fn peer_of_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> Option<PeerId> {
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now)?;
         let peer = &mut self.lists.peers[id];
         if !is_slot_port(peer.slot_port) {

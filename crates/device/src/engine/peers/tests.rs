@@ -1,4 +1,4 @@
-//! Which processes are known, what is believed of their hellos, and which windows they get.
+//! Which processes have entries, which parameters of their hellos are used, and which windows they get.
 
 use super::hellos::ROUNDS;
 use super::proof::alive;
@@ -51,13 +51,13 @@ fn known(peers: &mut Peers) -> PeerId {
 #[test]
 fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
     let mut peers = peers(1 << 20);
-    let id = peers.greet_datagram(route(), QPN, Instant(0)).unwrap();
+    let id = peers.peer_of_datagram(route(), QPN, Instant(0)).unwrap();
     assert_eq!(peers.unreliable_room(id), 0);
     let mut foreign = false;
     while !foreign {
         let at = Instant(peers.next_attempt().unwrap());
-        let (asked, note, now_foreign) = peers.greet(at).unwrap();
-        assert_eq!((asked, note.to, note.hello.ask), (id, "10.0.0.2:20485".parse().unwrap(), peers.nonce(id)));
+        let (asked, outgoing, now_foreign) = peers.next_due_hello(at).unwrap();
+        assert_eq!((asked, outgoing.to, outgoing.hello.ask), (id, "10.0.0.2:20485".parse().unwrap(), peers.nonce(id)));
         assert!(at.0 < 100_000_000);
         foreign = now_foreign;
     }
@@ -103,7 +103,7 @@ fn two_processes_that_ask_each_other_stop_after_three_hellos() {
     let id = here.bind(route(), QPN, 0, Instant(0));
     here.ask_soon(id, Instant(0));
     let other = there.bind(back, 6 << 14 | 3, 0, Instant(0));
-    let mut note = here.greet(Instant(0)).unwrap().1;
+    let mut outgoing = here.next_due_hello(Instant(0)).unwrap().1;
     let mut hellos = 1;
     // Each asks back, because both have QPs without a proof.
     for turn in 0..10 {
@@ -111,11 +111,11 @@ fn two_processes_that_ask_each_other_stop_after_three_hellos() {
             0 => (&mut there, back, 6, other),
             _ => (&mut here, route(), 5, id),
         };
-        let Some(mut reply) = peers.handle_hello(route, FIRST_PORT + port, &note.hello, Instant(1)).reply else {
+        let Some(mut reply) = peers.handle_hello(route, FIRST_PORT + port, &outgoing.hello, Instant(1)).reply else {
             break;
         };
-        peers.ask_back(id, &note.hello, &mut reply);
-        (note, hellos) = (reply, hellos + 1);
+        peers.ask_back(id, &outgoing.hello, &mut reply);
+        (outgoing, hellos) = (reply, hellos + 1);
     }
     assert_eq!(hellos, 3);
     assert!(here.get(id).weir().is_some() && there.get(other).weir().is_some());
@@ -155,12 +155,12 @@ fn a_suspected_peer_is_asked_until_it_shows_that_it_is_alive() {
     while !peers.get(id).is_silent() {
         assert!(peers.get(id).is_suspected());
         let at = Instant(peers.next_attempt().unwrap());
-        assert_eq!(peers.greet(at).unwrap().1.hello.ask, nonce);
+        assert_eq!(peers.next_due_hello(at).unwrap().1.hello.ask, nonce);
         assert!(at.0 < 100_000_000);
     }
     // The last hello was long ago, and the peer misses another ACK: it is asked again.
     while let Some(at) = peers.next_attempt() {
-        peers.greet(Instant(at));
+        peers.next_due_hello(Instant(at));
     }
     peers.suspect(id, Instant(9_000_000_000));
     assert_eq!(peers.next_attempt(), Some(9_000_000_000));
@@ -171,7 +171,7 @@ fn a_suspected_peer_is_asked_until_it_shows_that_it_is_alive() {
 #[test]
 fn datagrams_to_qpns_outside_of_weir_slots_send_no_hello() {
     let mut peers = peers(1 << 20);
-    let id = peers.greet_datagram(route(), 17, Instant(0)).unwrap();
+    let id = peers.peer_of_datagram(route(), 17, Instant(0)).unwrap();
     assert_eq!((peers.get(id).state, peers.next_attempt()), (State::Foreign, None));
 }
 
@@ -226,7 +226,7 @@ fn peers_without_recent_datagrams_are_forgotten() {
     for n in 0..1000u64 {
         let to = Route { remote: [10, 1, (n >> 8) as u8, n as u8].into(), ..route() };
         let now = Instant(n * 1_000_000_000);
-        let id = peers.greet_datagram(to, 1 << 14 | 5, now).unwrap();
+        let id = peers.peer_of_datagram(to, 1 << 14 | 5, now).unwrap();
         let answer = answers(&peers, to, FIRST_PORT + 1);
         assert_eq!(peers.handle_hello(to, FIRST_PORT + 1, &answer, now).peer, Some(id));
         peers.satisfied(id);
@@ -240,25 +240,25 @@ fn peers_without_recent_datagrams_are_forgotten() {
 fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
     let mut peers = peers(1 << 20);
     let ours = known(&mut peers);
-    let honest = Route { remote: [10, 0, 0, 3].into(), ..route() };
+    let sender = Route { remote: [10, 0, 0, 3].into(), ..route() };
     let late = Route { remote: [10, 0, 0, 4].into(), ..route() };
     let mut now = Instant(0);
     for n in 0..200_000u32 {
-        // 30 seconds of it; meanwhile a genuine sender of datagrams says hello every 100 ms.
+        // A flood of 30 s; meanwhile a genuine sender of datagrams sends a hello every 100 ms.
         now = Instant(u64::from(n) * 150_000);
         if n % 666 == 0 {
-            let reply = peers.handle_hello(honest, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
+            let reply = peers.handle_hello(sender, FIRST_PORT + 1, &asks(), now).reply.unwrap().hello;
             assert!(reply.icrc_auto && reply.window >= 64 << 10);
-            let answer = answers(&peers, honest, FIRST_PORT + 1);
-            peers.handle_hello(honest, FIRST_PORT + 1, &answer, now);
-            assert!(peers.find(honest.local, honest.remote, FIRST_PORT + 1).is_some());
+            let answer = answers(&peers, sender, FIRST_PORT + 1);
+            peers.handle_hello(sender, FIRST_PORT + 1, &answer, now);
+            assert!(peers.find(sender.local, sender.remote, FIRST_PORT + 1).is_some());
         }
-        let made_up = Route { remote: IpAddr::from((0x0b00_0000 + n).to_be_bytes()), ..route() };
-        let outcome = peers.handle_hello(made_up, FIRST_PORT + 9, &asks(), now);
+        let forged_route = Route { remote: IpAddr::from((0x0b00_0000 + n).to_be_bytes()), ..route() };
+        let outcome = peers.handle_hello(forged_route, FIRST_PORT + 9, &asks(), now);
         assert!(outcome.reply.is_some() && !outcome.answers);
-        assert_eq!(peers.find(made_up.local, made_up.remote, FIRST_PORT + 9), None, "it never answered");
+        assert_eq!(peers.find(forged_route.local, forged_route.remote, FIRST_PORT + 9), None, "it never answered");
         let forged = Hello { answer: u64::from(n), ..hello() };
-        assert!(peers.handle_hello(made_up, FIRST_PORT + 10, &forged, now).peer.is_none());
+        assert!(peers.handle_hello(forged_route, FIRST_PORT + 10, &forged, now).peer.is_none());
     }
     assert_eq!((peers.lists.peers.len(), peers.read_room(ours)), (1, 524_288));
     assert!(peers.lists.by_key.len() <= MAX_UNBOUND_PEERS + 1);
@@ -269,7 +269,7 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
     assert_eq!((reply.icrc_auto, reply.window), (false, 64 << 10));
     let id = peers.bind(late, 1 << 14 | 5, 1, now);
     peers.ask_soon(id, now);
-    assert!(peers.greet(now).unwrap().1.hello.icrc_auto);
+    assert!(peers.next_due_hello(now).unwrap().1.hello.icrc_auto);
     let answer = answers(&peers, late, FIRST_PORT + 1);
     peers.handle_hello(late, FIRST_PORT + 1, &answer, now);
     assert_eq!(peers.share, 262_144);
@@ -284,7 +284,7 @@ fn an_unbound_peer_that_answers_is_believed_and_stays_so_when_bound() {
     let answer = answers(&peers, route(), PORT);
     assert!(peers.handle_hello(route(), PORT, &answer, Instant(0)).reply.is_none());
     assert!(peers.find(route().local, route().remote, PORT).is_some());
-    // A forged question from the same address is answered, and asked in return; what was believed stays.
+    // A forged question from the same address is answered, and asked in return; the parameters stay.
     let forged = Hello { icrc_auto: false, ..asks() };
     let reply = peers.handle_hello(route(), PORT, &forged, Instant(1)).reply.unwrap().hello;
     assert_ne!(reply.ask, 0);
@@ -292,7 +292,7 @@ fn an_unbound_peer_that_answers_is_believed_and_stays_so_when_bound() {
     let id = peers.bind(route(), QPN, 0, Instant(1));
     assert!(peers.get(id).weir().is_some());
     peers.ask_soon(id, Instant(1));
-    assert_eq!(peers.greet(Instant(1)).unwrap().1.hello.window, 524_288);
+    assert_eq!(peers.next_due_hello(Instant(1)).unwrap().1.hello.window, 524_288);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Hellos: when they are sent and answered, and the proofs of QPs in them.
+//! The handshake of hellos: when they are sent and answered, and the proofs of QPs in them.
 //!
 //! A connected QP asks the process at its peer's slot for a proof ([`crate::engine::peers::proof`]), and sends requests
 //! there only when it has the proof. A peer that does not prove itself in time is treated as a foreign adapter at port
@@ -6,7 +6,7 @@
 
 use crate::engine::peers::connection::{Connection, Link};
 use crate::engine::peers::hello::{Hello, MAX_LEN, MAX_PROOFS};
-use crate::engine::peers::hellos::Note;
+use crate::engine::peers::hellos::OutgoingHello;
 use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::proof::{PROOF_LEN, Proof};
 use crate::engine::{Engine, OUTBOX_GROUPS};
@@ -17,15 +17,15 @@ use weir_wire::ROCE_PORT;
 
 impl Engine {
     /// Handles a received hello.
-    pub(super) fn control(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
+    pub(super) fn handle_hello(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
         let Some((hello, proofs)) = Hello::decode(datagram) else { return };
         let full = proofs.clone().count() == MAX_PROOFS;
         let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
         let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
         let outcome = self.peers.handle_hello(route, arrival.from.port(), &hello, now);
         let Some(id) = outcome.peer else {
-            if let Some(note) = outcome.reply {
-                self.send_hello(&note, &[]);
+            if let Some(outgoing) = outcome.reply {
+                self.send_hello(&outgoing, &[]);
             }
             return;
         };
@@ -38,15 +38,15 @@ impl Engine {
             // The peer started or connected late.
             self.peers.ask_soon(id, now);
         }
-        if let Some(mut note) = outcome.reply {
+        if let Some(mut outgoing) = outcome.reply {
             if unproven || unconfirmed {
-                self.peers.ask_back(id, &hello, &mut note);
+                self.peers.ask_back(id, &hello, &mut outgoing);
             }
             // A flow-control question asks for no proofs.
             if hello.mark != 0 {
-                self.send_hello(&note, &[]);
+                self.send_hello(&outgoing, &[]);
             } else {
-                self.send_proofs(id, &hello, &note);
+                self.send_proofs(id, &hello, &outgoing);
             }
         }
         if outcome.answers {
@@ -57,10 +57,10 @@ impl Engine {
         }
     }
 
-    fn send_proofs(&mut self, id: PeerId, hello: &Hello, note: &Note) {
+    fn send_proofs(&mut self, id: PeerId, hello: &Hello, outgoing: &OutgoingHello) {
         let mut proofs = [Proof([0; PROOF_LEN]); MAX_PROOFS];
         let count = self.prove(id, hello.ask, &mut proofs);
-        self.send_hello(note, &proofs[..count]);
+        self.send_hello(outgoing, &proofs[..count]);
     }
 
     /// Asks again at once. If some QPs were proven, the time limit of those that still wait starts again.
@@ -77,15 +77,15 @@ impl Engine {
     }
 
     /// Sends the hellos that are due.
-    pub(super) fn greet(&mut self, now: Instant) {
-        while let Some((peer, note)) = self.peers.ask_again(now) {
-            match note {
-                Some(note) => self.send_hello(&note, &[]),
+    pub(super) fn send_due_hellos(&mut self, now: Instant) {
+        while let Some((peer, outgoing)) = self.peers.ask_again(now) {
+            match outgoing {
+                Some(outgoing) => self.send_hello(&outgoing, &[]),
                 None => self.wake_waiting(Some(peer)),
             }
         }
-        while let Some((peer, note, mut foreign)) = self.peers.greet(now) {
-            self.send_hello(&note, &[]);
+        while let Some((peer, outgoing, mut foreign)) = self.peers.next_due_hello(now) {
+            self.send_hello(&outgoing, &[]);
             for at in 0..self.peers.get(peer).members.len() {
                 let index = self.peers.get(peer).members[at];
                 foreign |= self.count_try(peer, index, now);
@@ -164,14 +164,14 @@ impl Engine {
         (connections().any(Connection::wants_proof), connections().any(Connection::is_unconfirmed))
     }
 
-    pub(super) fn send_hello(&mut self, note: &Note, proofs: &[Proof]) {
+    pub(super) fn send_hello(&mut self, outgoing: &OutgoingHello, proofs: &[Proof]) {
         if self.outbox.len + MAX_LEN > self.outbox.bytes.len() || self.outbox.groups.len() >= OUTBOX_GROUPS {
             self.flush();
         }
         let start = self.outbox.len;
-        let len = note.hello.encode(proofs, &mut self.outbox.bytes[start..]);
+        let len = outgoing.hello.encode(proofs, &mut self.outbox.bytes[start..]);
         self.outbox.len += len;
-        let group = Group::new(note.to, note.route.local, note.route.ifindex);
+        let group = Group::new(outgoing.to, outgoing.route.local, outgoing.route.ifindex);
         self.outbox.groups.push(Group { start, len, segment: len, ..group });
     }
 }
