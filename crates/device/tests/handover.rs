@@ -1,4 +1,4 @@
-//! Model checks the engine's hand-over: the real source on loom's primitives, in every interleaving.
+//! Model checks the engine's hand-over and the doorbells: the real source on loom's primitives, in every interleaving.
 
 mod sync {
     pub use loom::cell::UnsafeCell;
@@ -46,9 +46,9 @@ mod ranked {
         pub fn wait_timeout<'a, T, const RANK: u8>(
             &self,
             guard: RankedGuard<'a, T, RANK>,
-            patience: Duration,
+            at_most: Duration,
         ) -> RankedGuard<'a, T, RANK> {
-            RankedGuard(self.0.wait_timeout(guard.0, patience).unwrap().0)
+            RankedGuard(self.0.wait_timeout(guard.0, at_most).unwrap().0)
         }
 
         pub fn notify_all(&self) {
@@ -71,10 +71,13 @@ mod ranked {
     }
 }
 
+#[path = "../src/shared/doorbells.rs"]
+mod doorbells;
 #[path = "../src/shared/handover.rs"]
 mod handover;
 
-use handover::{Bell, Doorbells, Handover};
+use doorbells::{Bell, Doorbells};
+use handover::Handover;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -111,7 +114,7 @@ impl Adapter {
     fn post(&self, qp: u32) {
         *self.qps[qp as usize].posted.lock().unwrap() += 1;
         self.doorbells.ring(&self.qps[qp as usize].bell, qp);
-        self.engine.want_turn(|engine| self.turn(engine));
+        self.engine.request_turn(|engine| self.turn(engine));
     }
 
     fn poll(&self) -> bool {
@@ -119,8 +122,8 @@ impl Adapter {
     }
 
     /// A poll sleeps after two failed attempts.
-    fn poll_or_sleep(&self, patience: Duration) -> bool {
-        self.engine.attempt_or_sleep(patience, |engine| self.turn(engine), |engine| self.turn(engine)).is_some()
+    fn poll_or_sleep(&self, at_most: Duration) -> bool {
+        self.engine.attempt_or_sleep(at_most, |engine| self.turn(engine), |engine| self.turn(engine)).is_some()
     }
 
     fn turn(&self, engine: &mut Engine) {
@@ -128,7 +131,7 @@ impl Adapter {
         self.doorbells.take(&mut engine.rung);
         for number in engine.rung.drain(..) {
             let qp = &self.qps[number as usize];
-            qp.bell.answer();
+            qp.bell.clear();
             qp.sent.store(*qp.posted.lock().unwrap(), Ordering::Relaxed);
         }
     }
@@ -182,7 +185,7 @@ fn posts_from_two_threads_twice() {
 }
 
 #[test]
-fn posts_while_others_poll() {
+fn posts_while_others_poll_lose_no_doorbell() {
     model(
         3,
         [
@@ -202,7 +205,7 @@ fn control_paths_wait_for_the_engine_and_lose_no_doorbell() {
 }
 
 #[test]
-fn control_paths_among_pollers() {
+fn control_paths_among_pollers_lose_no_doorbell() {
     let control = |a: &Adapter| a.engine.wait(|_| (), |engine| a.turn(engine));
     let poll = |a: &Adapter| {
         a.poll();
@@ -213,9 +216,9 @@ fn control_paths_among_pollers() {
 
 #[test]
 fn a_thread_that_stops_waiting_loses_no_doorbell() {
-    fn control(a: &Adapter, patience: Duration) {
-        let done = a.engine.wait_within(patience, |engine| engine.turns += 1, |engine| a.turn(engine));
-        assert!(done.is_some() || patience.is_zero());
+    fn control(a: &Adapter, at_most: Duration) {
+        let done = a.engine.wait_within(at_most, |engine| engine.turns += 1, |engine| a.turn(engine));
+        assert!(done.is_some() || at_most.is_zero());
     }
     model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::ZERO)]);
     model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::from_secs(3600))]);
@@ -224,9 +227,9 @@ fn a_thread_that_stops_waiting_loses_no_doorbell() {
 
 #[test]
 fn pollers_that_sleep_lose_no_doorbell() {
-    fn poll(a: &Adapter, patience: Duration) {
+    fn poll(a: &Adapter, at_most: Duration) {
         for _ in 0..2 {
-            a.poll_or_sleep(patience);
+            a.poll_or_sleep(at_most);
         }
     }
     model(3, [|a| a.post(0), |a| poll(a, Duration::ZERO)]);

@@ -15,7 +15,7 @@ use std::time::Duration;
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// Longest wait at the end of a process. A thread that a signal handler interrupted may hold a needed lock.
-const PATIENCE: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Time between two checks.
 const LOOK: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 10_000 };
 
@@ -35,7 +35,7 @@ pub fn flush() {
     registry::each_open(|adapter| {
         let ticket = adapter.pace.ask_flush();
         let began = clock::now();
-        while !adapter.pace.has_flushed(ticket) && clock::now() - began < PATIENCE {
+        while !adapter.pace.has_flushed(ticket) && clock::now() - began < LONGEST_WAIT {
             // SAFETY: reads one timespec.
             unsafe { libc::nanosleep(&LOOK, std::ptr::null_mut()) };
         }

@@ -47,7 +47,7 @@ impl Adapter {
 impl ScheduleResolved for Adapter {
     fn schedule_resolved(&self) {
         self.note_resolved();
-        self.want_turn();
+        self.request_turn();
     }
 }
 
@@ -55,8 +55,8 @@ impl Owner for Adapter {
     fn quiesce(&self) {
         /// Long enough for a turn on a busy machine. The thread that unmaps memory goes on after it: an access that is
         /// still under way then finds whatever the processor's page tables map there.
-        const PATIENCE: Duration = Duration::from_millis(100);
-        self.quiesce_within(PATIENCE);
+        const LONGEST_WAIT: Duration = Duration::from_millis(100);
+        self.quiesce_within(LONGEST_WAIT);
     }
 
     fn resolved(&self, sides: &[(u32, Side)]) {

@@ -53,7 +53,7 @@ impl Adapter {
     pub fn mark_failed(&self) {
         if self.is_ours() {
             self.condition.mark_failed();
-            self.want_turn();
+            self.request_turn();
         }
     }
 
@@ -69,7 +69,7 @@ impl Adapter {
             && shared.unsent.load(Ordering::Relaxed) < FULL_BURST
             && self.pace.program_polls();
         if !wait {
-            self.want_turn();
+            self.request_turn();
         }
     }
 
@@ -132,11 +132,11 @@ impl Adapter {
         }
     }
 
-    /// As [`quiesce`](Self::quiesce), but waits for `patience` at most: the thread that unmaps memory may hold what
+    /// As [`quiesce`](Self::quiesce), but waits for `at_most` at the longest: the thread that unmaps memory may hold what
     /// the engine waits for, such as a lock of malloc.
-    fn quiesce_within(&self, patience: Duration) {
+    fn quiesce_within(&self, at_most: Duration) {
         if !is_inside() && self.is_ours() {
-            self.engine.wait_within(patience, |_| (), |engine| self.another_turn(engine));
+            self.engine.wait_within(at_most, |_| (), |engine| self.another_turn(engine));
         }
     }
 
@@ -154,8 +154,8 @@ impl Adapter {
 
     /// Ensures a turn that begins after this call began: on this thread, or as another turn of the holder.
     #[inline]
-    fn want_turn(&self) {
-        self.engine.want_turn(|engine| self.another_turn(engine));
+    fn request_turn(&self) {
+        self.engine.request_turn(|engine| self.another_turn(engine));
     }
 }
 

@@ -213,7 +213,7 @@ impl Engine {
             return false;
         }
         let now = clock::now();
-        let mut worked = self.answer_doorbells(adapter);
+        let mut worked = self.take_doorbells(adapter);
         if adapter.has_resolved() {
             self.continue_resolved(adapter, now);
             worked = true;
@@ -253,13 +253,13 @@ impl Engine {
         worked
     }
 
-    fn answer_doorbells(&mut self, adapter: &AdapterState) -> bool {
+    fn take_doorbells(&mut self, adapter: &AdapterState) -> bool {
         let mut rung = std::mem::take(&mut self.rung);
         adapter.doorbells.take(&mut rung);
         for num in &rung {
             if let Some(index) = self.table.index(*num) {
                 if let Some(entry) = self.table.get_mut(index) {
-                    entry.answer();
+                    entry.clear_doorbell();
                 }
                 self.ready(index);
             }

@@ -184,8 +184,8 @@ impl Links for Table {
 
 impl Entry {
     /// Clears its doorbell, which may ring again.
-    pub fn answer(&mut self) {
-        self.shared.bell.answer();
+    pub fn clear_doorbell(&mut self) {
+        self.shared.bell.clear();
         self.shared.unsent.store(0, Ordering::Relaxed);
     }
 }

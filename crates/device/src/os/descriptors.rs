@@ -21,7 +21,7 @@ pub struct DescriptorGuard(());
 
 /// How long a fork waits for a [`DescriptorGuard`] to end, and a [`DescriptorGuard`] for a fork. Bounded, because the
 /// forking thread may hold what the other thread waits for.
-const PATIENCE: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// Threads that hold a [`DescriptorGuard`].
 static CHANGING: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +37,7 @@ impl DescriptorGuard {
     /// Begins a section that opens or closes descriptors.
     pub fn begin() -> DescriptorGuard {
         if DEPTH.replace(DEPTH.get() + 1) == 0 {
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + LONGEST_WAIT;
             loop {
                 CHANGING.fetch_add(1, Ordering::SeqCst);
                 if FORKING.load(Ordering::SeqCst) == 0 || Instant::now() > end {
@@ -67,7 +67,7 @@ pub fn before_fork() {
     // A memory hook of the program may fork while this thread holds a [`DescriptorGuard`], which the fork must not wait
     // for.
     let own = u32::from(DEPTH.get() > 0);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LONGEST_WAIT;
     while CHANGING.load(Ordering::SeqCst) > own && Instant::now() < end {
         std::thread::yield_now();
     }

@@ -160,15 +160,15 @@ impl RankedCondvar {
         Ranked { guard: self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), held }
     }
 
-    /// As [`wait`](Self::wait), for `patience` at most.
+    /// As [`wait`](Self::wait), for `at_most` at the longest.
     pub fn wait_timeout<'a, T, const RANK: u8>(
         &self,
         guard: RankedGuard<'a, T, RANK>,
-        patience: Duration,
+        at_most: Duration,
     ) -> RankedGuard<'a, T, RANK> {
         let Ranked { guard, held } = guard;
         let waited: (_, WaitTimeoutResult) =
-            self.0.wait_timeout(guard, patience).unwrap_or_else(PoisonError::into_inner);
+            self.0.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner);
         Ranked { guard: waited.0, held }
     }
 

@@ -31,7 +31,7 @@ const TRIES: usize = 8;
 /// Receive buffer, bytes: the kernel sends a dump in messages of at most this size.
 const ROOM: usize = 32 << 10;
 /// Timeout of a response of the kernel, seconds.
-const PATIENCE: libc::time_t = 1;
+const RESPONSE_TIMEOUT: libc::time_t = 1;
 
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
 const LINK_HEADER: usize = 16;
@@ -49,9 +49,9 @@ impl Netlink {
                 return Err(Errno::last());
             }
             let socket = OwnedFd::from_raw_fd(socket);
-            let patience = libc::timeval { tv_sec: PATIENCE, tv_usec: 0 };
-            let length = size_of_val(&patience) as libc::socklen_t;
-            let value = (&raw const patience).cast();
+            let timeout = libc::timeval { tv_sec: RESPONSE_TIMEOUT, tv_usec: 0 };
+            let length = size_of_val(&timeout) as libc::socklen_t;
+            let value = (&raw const timeout).cast();
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, length);
             Ok(Netlink { socket, sequence: 0 })
         }

@@ -15,8 +15,8 @@ const PERIOD: u64 = 2 * TICK;
 pub const TICK: u64 = 500_000;
 /// Weighted polls between two checks below which a program is no longer a poller.
 const STILL_POLLS: u32 = POLLER_AFTER / 2;
-/// A poll with work counts as this many empty polls, because it takes as long.
-const WORTH_OF_WORK: u32 = 8;
+/// A poll with work counts as this many further empty polls, because it takes as long.
+const POLLS_PER_WORK: u32 = 8;
 
 const WATCHING: u8 = 0;
 const TICKING: u8 = 1;
@@ -79,7 +79,7 @@ impl Polling {
         let now = now();
         let often = now.saturating_sub(self.counted_from.swap(now, Ordering::Relaxed)) <= PERIOD && !self.watchful;
         if often {
-            self.seen.store(self.worth(), Ordering::Relaxed);
+            self.seen.store(self.weighted_polls(), Ordering::Relaxed);
             self.mode.store(TICKING, Ordering::SeqCst);
         }
         often
@@ -95,8 +95,8 @@ impl Polling {
     /// The thread checks whether a program still polls, a `TICK` after the switch or the last check. Returns whether it
     /// does; if not, the thread watches again.
     pub fn still_polled(&self) -> bool {
-        let worth = self.worth();
-        let since = worth.wrapping_sub(self.seen.swap(worth, Ordering::Relaxed));
+        let weighted = self.weighted_polls();
+        let since = weighted.wrapping_sub(self.seen.swap(weighted, Ordering::Relaxed));
         if self.program_polls() && since >= STILL_POLLS {
             return true;
         }
@@ -104,9 +104,9 @@ impl Polling {
         false
     }
 
-    /// The number of polls, in which polls with work count `WORTH_OF_WORK` times more. It wraps.
-    fn worth(&self) -> u32 {
-        let works = self.works.load(Ordering::Relaxed).wrapping_mul(WORTH_OF_WORK);
+    /// The number of polls, in which a poll with work counts as `POLLS_PER_WORK` further ones. It wraps.
+    fn weighted_polls(&self) -> u32 {
+        let works = self.works.load(Ordering::Relaxed).wrapping_mul(POLLS_PER_WORK);
         works.wrapping_add(self.polls.load(Ordering::Relaxed))
     }
 }

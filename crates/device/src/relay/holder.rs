@@ -23,7 +23,7 @@ const LINKS_OF_USER: usize = 64;
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(64);
 /// A receiver that has taken nothing for this long loses the messages that wait for it: it is stopped, or hangs.
-const PATIENCE: Duration = Duration::from_secs(1);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 
 /// The holder of the name, and its connections to other processes.
 pub struct Holder {
@@ -236,7 +236,7 @@ impl Link {
         self.retry = Some(now + self.wait);
         self.wait = (2 * self.wait).min(LONGEST_WAIT);
         let since = *self.stuck.get_or_insert(now);
-        now - since >= PATIENCE
+        now - since >= GIVE_UP_AFTER
     }
 }
 

@@ -5,7 +5,7 @@ use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::notify::Notify;
 use crate::paging::QpFaults;
 use crate::shared::cq::{CqShared, RetiredWqes};
-use crate::shared::handover::Bell;
+use crate::shared::doorbells::Bell;
 use crate::shared::reads::Reads;
 use crate::shared::srq::{Domain, SrqShared};
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::paging::Resolver;
 use crate::shared::addresses::Addresses;
 use crate::shared::condition::Condition;
 use crate::shared::cq::AllCqs;
-use crate::shared::handover::Doorbells;
+use crate::shared::doorbells::Doorbells;
 use crate::shared::route::Route;
 use crate::shared::send_errors::SendErrorLog;
 use crate::stat::sheet;
