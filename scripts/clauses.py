@@ -3,9 +3,11 @@
 
 A rule is a function of the requester, the responder, the completer or the queue pair (FILES, tests excepted) that
 decides an outcome which the peer or the application can see. OUTCOMES says by which code that is recognised: a status
-other than success, a NAK or an RNR NAK, an error that ends the QP, a request that finds no receive, a packet that is dropped, an
-ACK or NAK that is owed, a timeout, or a change of the expected PSN, of the MSN or of the requester's positions. A rule needs a clause in its doc comment, in its
-attributes' comments or in a comment of its body. What stands at the head of a file does not count.
+other than success, a NAK or an RNR NAK, an error that ends the QP, a request that finds no receive, a packet that is
+dropped, an ACK or NAK that is owed, a timeout or an RNR wait, an end-to-end credit, a retry counter, a request that has
+to wait for earlier ones, a responder resource that is free again, or a change of the expected PSN, of the MSN or of the
+requester's positions. A rule needs a clause in its doc comment, in its attributes' comments or in a comment of its
+body. What stands at the head of a file does not count.
 
 A clause has one form: `(IBTA 9.7.5.2.8)`, `(IBTA C9-88)`, `(IBTA annex A19)`, several separated by commas, tables and
 error classes after their section: `(IBTA 9.9.3.1, class E)`. The script fails if a comment of the crate names IBTA and
@@ -37,8 +39,14 @@ OUTCOMES = [
     ("a PSN out of order", r"enum Sequence\b", r"\bSequence::(Duplicate|Gap)\b"),
     ("which NAKs follow", r"\border: Order\b", r"\bself\.order = "),
     ("an ACK or NAK that is owed", r"\bowed: Owed\b", r"\bself\.owed(\.(?!deadline|is_|outgoing|mark_sent)\w+\(| = )"),
-    ("a missing response", r"enum Reach\b", r"\bReach::Unanswered\b"),
+    ("a missing response", r"enum Reach\b", r"\b(Reach::ResponseMissing|CompleterState::MissingResponse)\b"),
     ("the ACK timeout", r"\back_deadline: Option<Instant>", r"\bself\.ack_deadline = (?!None)"),
+    ("an RNR wait", r"\brnr_deadline: Option<Instant>", r"\bself\.rnr_deadline = (?!None)"),
+    ("a retry counter", r"struct Retries\b", r"\bself\.retries(\.\w+)? = "),
+    ("an end-to-end credit", r"struct Credits\b", r"\bself\.credits\.\w+|\bcredit_obstacle\("),
+    ("whether a packet needs a receive", r"\bfn takes_receive\b", r"\bSendOp::WriteImm \{ \.\. \} => self\b"),
+    ("a request that waits for others", r"\bWaitFence\b", r"\(RequesterState::Wait(Fence|Reads|Credit)\)"),
+    ("a resource that is free again", r"\bresponse_sent: bool\b", r"\.response_sent\b"),
     ("a dropped packet", r"enum Handled\b", r"\breturn (Ok\()?Handled::Done\b"),
 ]
 

@@ -117,7 +117,7 @@ impl HostState {
     pub fn queue_turn(&mut self, num: u32) {
         if let Some(qp) = self.get_mut(num)
             && !qp.ready
-            && qp.qp.wants_transmit()
+            && qp.qp.has_to_send()
         {
             qp.ready = true;
             self.ready.push_back(num);

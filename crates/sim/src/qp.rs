@@ -42,7 +42,7 @@ impl Default for QpSetup {
 }
 
 /// An adapter requests a whole READ at once and responds at once; it coalesces ACKs only while its port is busy.
-const TUNING: Tuning = Tuning { ack_every: 16, read_chunk: 1 << 31, lazy_ack: Duration::ZERO };
+const TUNING: Tuning = Tuning { ack_every: 16, read_chunk: 1 << 31, ack_delay: Duration::ZERO };
 
 pub(crate) struct SimQp {
     pub qp: Qp,

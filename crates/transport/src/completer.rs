@@ -31,8 +31,8 @@ pub(crate) struct Completer {
 enum Reach {
     /// Up to the PSN in the packet.
     Full,
-    /// Up to an earlier READ or atomic: its response is lost.
-    Unanswered,
+    /// Up to an earlier READ or atomic: no response to it has arrived.
+    ResponseMissing,
 }
 
 /// The objects that a response affects.
@@ -45,10 +45,12 @@ struct Step<'a, H> {
 }
 
 impl Completer {
+    /// What the completer is doing, or waiting for.
     pub fn state(&self) -> CompleterState {
         self.state
     }
 
+    /// Back to the initial state, at RESET.
     pub fn reset(&mut self) {
         self.state = CompleterState::InOrder;
     }
@@ -63,9 +65,9 @@ impl Completer {
         queue: &mut SendQueue,
         host: &mut H,
     ) -> Result<Handled, Failure> {
-        // Responses to requests that are not outstanding are ghosts or duplicates (IBTA 9.7.6.1): dropped.
+        // Responses to requests that are not outstanding are ghosts or duplicates, and dropped (IBTA 9.7.6.1).
         let Some(seq) = requester.locate(packet.headers.bth.psn) else {
-            old(packet, requester);
+            use_stale_ack(packet, requester);
             return Ok(Handled::Done);
         };
         let mut step = Step { now, config, requester, queue, host };
@@ -90,7 +92,7 @@ impl Completer {
 
 /// A response to a request that is not outstanding: only the credits of an ACK are used (IBTA 9.7.7.2).
 #[cold]
-fn old(packet: &Packet<'_>, requester: &mut Requester) {
+fn use_stale_ack(packet: &Packet<'_>, requester: &mut Requester) {
     if packet.headers.bth.opcode.operation() == Some(Operation::Acknowledge)
         && let Some(aeth) = packet.headers.get::<Aeth>()
         && let syndrome @ Syndrome::Ack(_) = Syndrome::from_byte(aeth.syndrome())
@@ -100,6 +102,8 @@ fn old(packet: &Packet<'_>, requester: &mut Requester) {
 }
 
 impl<H: Host> Step<'_, H> {
+    /// An ACK covers its request and all earlier ones; a NAK covers the earlier ones and carries the reason for
+    /// its own (IBTA 9.7.5.1.2, 9.7.5.2).
     fn acknowledge(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         let Some(aeth) = packet.headers.get::<Aeth>() else { return Ok(CompleterState::InOrder) };
         let syndrome = Syndrome::from_byte(aeth.syndrome());
@@ -113,8 +117,8 @@ impl<H: Host> Step<'_, H> {
             Syndrome::RnrNak(_) | Syndrome::Nak(_) => seq,
             Syndrome::Reserved(_) => return Ok(CompleterState::InOrder),
         };
-        if let Reach::Unanswered = self.advance(up_to) {
-            return Ok(self.missing());
+        if let Reach::ResponseMissing = self.advance(up_to) {
+            return Ok(self.response_missing());
         }
         let progress = self.requester.una() != before;
         // Sequence and RNR NAKs are retried, the others are errors of the oldest request (IBTA 9.7.5.2.2, 9.9.2).
@@ -133,18 +137,20 @@ impl<H: Host> Step<'_, H> {
         Ok(CompleterState::Repeating)
     }
 
+    /// A packet of a READ response, or the response to an ATOMIC WRITE: it must have the length and the end that the
+    /// request asked for (IBTA 9.7.6.1).
     fn read(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
-        if !self.imply(seq) {
-            return Ok(self.missing());
+        if !self.acknowledge_before(seq) {
+            return Ok(self.response_missing());
         }
         let (wr, at) = self.requester.una_packet();
         let slot = *self.queue.slot(wr);
         if self.discards_responses() {
-            self.touch(wr, u64::from(at) * self.config.mtu as u64, packet.payload.len());
+            self.fault_in_buffer(wr, u64::from(at) * self.config.mtu as u64, packet.payload.len());
             return Ok(CompleterState::Repeating);
         }
         if slot.kind == Kind::AtomicWrite {
-            return self.written(packet);
+            return self.atomic_write(packet);
         }
         let mtu = self.config.mtu;
         let offset = at as usize * mtu;
@@ -166,24 +172,25 @@ impl<H: Host> Step<'_, H> {
         if let Some((syndrome, msn)) = aeth {
             self.requester.credited(syndrome, msn);
         }
-        self.answered();
+        self.response_arrived();
         Ok(CompleterState::InOrder)
     }
 
-    /// The response to an ATOMIC WRITE is a READ response without payload (IBTA annex A19).
-    fn written(&mut self, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
+    /// The response to an ATOMIC WRITE is a READ response without payload (IBTA annex A19); any other is a bad response
+    /// (IBTA 9.9.2).
+    fn atomic_write(&mut self, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         let opcode = packet.headers.bth.opcode;
         if !opcode.starts_message() || !opcode.ends_message() || !packet.payload.is_empty() {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(opcode.0) });
         }
-        self.answered();
+        self.response_arrived();
         Ok(CompleterState::InOrder)
     }
 
     /// The response to an atomic is its original value (IBTA 9.4.5); any other is a bad response (IBTA 9.9.2).
     fn atomic(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
-        if !self.imply(seq) {
-            return Ok(self.missing());
+        if !self.acknowledge_before(seq) {
+            return Ok(self.response_missing());
         }
         if self.discards_responses() {
             return Ok(CompleterState::Repeating);
@@ -202,20 +209,21 @@ impl<H: Host> Step<'_, H> {
         {
             self.requester.credited(syndrome, aeth.msn());
         }
-        self.answered();
+        self.response_arrived();
         Ok(CompleterState::InOrder)
     }
 
     /// A READ response or atomic acknowledgement implies that the responder executed every earlier request
-    /// (IBTA 9.7.5.1.2). False: the response to an earlier READ or atomic is missing.
+    /// (IBTA 9.7.5.1.2): acknowledges those before position `seq`. False: the response to an earlier READ or atomic is
+    /// missing.
     #[inline(never)]
-    fn imply(&mut self, seq: u64) -> bool {
+    fn acknowledge_before(&mut self, seq: u64) -> bool {
         matches!(self.advance(seq), Reach::Full)
     }
 
-    /// An earlier response is missing, or waits for a page.
+    /// An earlier response waits for a page, or is missing: then its request is retransmitted (IBTA 9.7.6.1).
     #[cold]
-    fn missing(&mut self) -> CompleterState {
+    fn response_missing(&mut self) -> CompleterState {
         if self.requester.holds_response() {
             return CompleterState::PageFault;
         }
@@ -241,11 +249,11 @@ impl<H: Host> Step<'_, H> {
         self.requester.waits_for_receiver() && self.config.profile.rnr_wait.discards
     }
 
-    /// The response is dropped before any check, but it touches its destination buffer, and a missing page there
-    /// causes a page fault. (With on-demand paging on both sides the requester's page is present when the READ is
-    /// retransmitted after the RNR wait: T fig 5.2 would not show damming otherwise.)
+    /// Requests the pages of a dropped response's destination buffer: the response is dropped before any check, but a
+    /// missing page there causes a page fault. (With on-demand paging on both sides the requester's page is present
+    /// when the READ is retransmitted after the RNR wait: T fig 5.2 would not show damming otherwise.)
     #[cold]
-    fn touch(&mut self, wr: u32, offset: u64, len: usize) {
+    fn fault_in_buffer(&mut self, wr: u32, offset: u64, len: usize) {
         if let (RequesterFaults::Discard { .. }, Source::Gather(sges)) =
             (self.config.profile.page_faults.requester, self.queue.source(wr))
             && self.queue.slot(wr).kind == Kind::Read
@@ -267,7 +275,7 @@ impl<H: Host> Step<'_, H> {
             let (wr, at) = self.requester.una_packet();
             let slot = self.queue.slot(wr);
             if slot.kind != Kind::Data {
-                reach = Reach::Unanswered;
+                reach = Reach::ResponseMissing;
                 break;
             }
             let packets = (up_to - self.requester.una()).min(u64::from(slot.packets - at)) as u32;
@@ -282,8 +290,8 @@ impl<H: Host> Step<'_, H> {
         reach
     }
 
-    /// The response packet that the oldest work request waited for has arrived.
-    fn answered(&mut self) {
+    /// The response packet that the oldest work request waited for has arrived (IBTA 9.7.6).
+    fn response_arrived(&mut self) {
         let (wr, _) = self.requester.una_packet();
         if self.requester.acknowledge(self.queue.slot(wr), 1, self.config) {
             self.queue.retire(self.host, self.config, Status::Success, 0);
@@ -293,6 +301,7 @@ impl<H: Host> Step<'_, H> {
         self.requester.progressed(self.now, self.config);
     }
 
+    /// Writes part of a response to its destination buffer, from byte `offset` on.
     fn scatter(&mut self, wr: u32, offset: u64, bytes: &[u8]) -> Result<(), Denied> {
         if self.requester.unnotified_reads().is_some() {
             return Err(Denied::PageFault);

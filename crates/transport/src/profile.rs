@@ -83,10 +83,10 @@ pub enum ResponderFaults {
     },
 }
 
-/// Packet flood: requesters that drop responses learn late that a page is present.
+/// Packet flood: requesters that drop responses are notified late that a page is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Outstanding READs that the adapter remembers as waiting for pages, the newest over all QPs: their QPs are
+    /// Outstanding READs that the adapter tracks as waiting for pages, the newest over all QPs: their QPs are
     /// notified as soon as the page is present.
     pub remembered: u32,
     /// For all others the adapter searches through all waiting READs; each READ takes this time.

@@ -10,11 +10,11 @@ pub struct Tuning {
     /// Largest READ request on the wire, bytes; rounded down to whole packets, at least one.
     pub read_chunk: usize,
     /// The longest time that the ACK of a single-packet message may wait for a request to share a burst with.
-    pub lazy_ack: Duration,
+    pub ack_delay: Duration,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Tuning { ack_every: 16, read_chunk: 128 << 10, lazy_ack: Duration::from_micros(200) }
+        Tuning { ack_every: 16, read_chunk: 128 << 10, ack_delay: Duration::from_micros(200) }
     }
 }

@@ -37,19 +37,19 @@ fn answered(mut pair: Pair, messages: u64) -> Pair {
 
 /// A pair where node 1 has answered enough messages, so that its ACKs wait for answers.
 fn replying(setup: Setup) -> Pair {
-    answered(setup.pair(), HABIT)
+    answered(setup.pair(), REPLIES_BEFORE_DELAY)
 }
 
 /// The number of answers in a row from which on ACKs wait.
-const HABIT: u64 = 8;
+const REPLIES_BEFORE_DELAY: u64 = 8;
 
 #[test]
 fn an_ack_leaves_at_once_if_no_answer_is_expected() {
-    for replies in [0, 1, HABIT - 1] {
+    for replies in [0, 1, REPLIES_BEFORE_DELAY - 1] {
         let mut pair = answered(Setup::default().pair(), replies);
         pair.post(1, write(0), 0, 64);
         exchange(&mut pair);
-        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack(), "{replies}");
+        assert!(pair.nodes[1].qp.has_to_send() && !pair.nodes[1].qp.has_waiting_ack(), "{replies}");
         exchange(&mut pair);
         assert_eq!(acks(&pair), [replies as i32]);
         assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(1, Status::Success)));
@@ -57,8 +57,8 @@ fn an_ack_leaves_at_once_if_no_answer_is_expected() {
 }
 
 #[test]
-fn one_message_without_an_answer_ends_the_habit() {
-    // Ways: the ACK's deadline expires, a poll hurries it, the next message arrives, or the answer is late.
+fn one_late_reply_ends_the_waiting_of_acks() {
+    // Ways: the ACK's deadline expires, a poll ends its delay, the next message arrives, or the reply is late.
     for way in 0..4 {
         let mut pair = replying(Setup::default());
         pair.post(1, write(0), 0, 64);
@@ -66,13 +66,13 @@ fn one_message_without_an_answer_ends_the_habit() {
         assert!(pair.nodes[1].qp.has_waiting_ack());
         match way {
             0 => pair.run_until_idle(),
-            1 => pair.nodes[1].qp.hurry_ack(),
+            1 => pair.nodes[1].qp.end_ack_delay(),
             2 => {
                 pair.post(2, write(0), 0, 64);
                 exchange(&mut pair);
             }
             _ => {
-                pair.now = pair.now + Tuning::default().lazy_ack + Duration::from_nanos(1);
+                pair.now = pair.now + Tuning::default().ack_delay + Duration::from_nanos(1);
                 pair.post_as(1, 3, write(0), 0, 64, SendFlags::SIGNALED);
             }
         }
@@ -80,14 +80,14 @@ fn one_message_without_an_answer_ends_the_habit() {
         pair.run_until_idle();
         pair.post(4, write(0), 0, 64);
         exchange(&mut pair);
-        assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack(), "{way}");
+        assert!(pair.nodes[1].qp.has_to_send() && !pair.nodes[1].qp.has_waiting_ack(), "{way}");
     }
 }
 
 #[test]
 fn a_send_posted_before_the_message_is_not_an_answer() {
     let mut pair = Setup::default().pair();
-    for wr_id in 0..2 * HABIT {
+    for wr_id in 0..2 * REPLIES_BEFORE_DELAY {
         pair.post(wr_id, write(0), 0, 64);
         pair.transmit();
         pair.post_as(1, wr_id, write(0), 0, 64, SendFlags::SIGNALED);
@@ -105,12 +105,12 @@ fn the_ack_waits_for_an_answer_until_its_deadline() {
     let mut pair = replying(Setup::default());
     pair.post(1, write(0), 0, 64);
     exchange(&mut pair);
-    assert!(pair.nodes[1].qp.has_waiting_ack() && !pair.nodes[1].qp.wants_transmit());
+    assert!(pair.nodes[1].qp.has_waiting_ack() && !pair.nodes[1].qp.has_to_send());
     assert_eq!(pair.nodes[1].qp.poll_timeout(), Some(pair.now + Duration::from_micros(200)));
     exchange(&mut pair);
     assert_eq!(acks(&pair), []);
     pair.run_until_idle();
-    assert_eq!(acks(&pair), [HABIT as i32]);
+    assert_eq!(acks(&pair), [REPLIES_BEFORE_DELAY as i32]);
     assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(1, Status::Success)));
 }
 
@@ -120,7 +120,7 @@ fn an_xrc_target_acknowledges_at_once() {
     pair.post_srq_recv(SRQ, 10, 200_000, 64);
     pair.post(1, write(0), 0, 64);
     exchange(&mut pair);
-    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack());
+    assert!(pair.nodes[1].qp.has_to_send() && !pair.nodes[1].qp.has_waiting_ack());
     exchange(&mut pair);
     assert_eq!(acks(&pair), [0]);
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
@@ -131,10 +131,10 @@ fn a_hurried_ack_leaves_at_once() {
     let mut pair = replying(Setup::default());
     pair.post(1, write(0), 0, 64);
     exchange(&mut pair);
-    pair.nodes[1].qp.hurry_ack();
-    assert!(pair.nodes[1].qp.wants_transmit() && !pair.nodes[1].qp.has_waiting_ack());
+    pair.nodes[1].qp.end_ack_delay();
+    assert!(pair.nodes[1].qp.has_to_send() && !pair.nodes[1].qp.has_waiting_ack());
     exchange(&mut pair);
-    assert_eq!(acks(&pair), [HABIT as i32]);
+    assert_eq!(acks(&pair), [REPLIES_BEFORE_DELAY as i32]);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn two_single_packet_messages_are_acknowledged_together_at_once() {
         pair.post(wr_id, write(0), 0, 64);
     }
     exchange(&mut pair);
-    assert!(pair.nodes[1].qp.wants_transmit());
+    assert!(pair.nodes[1].qp.has_to_send());
     exchange(&mut pair);
     assert_eq!(acks(&pair), [4]);
     assert_eq!(pair.outcomes(0, Queue::Send).len(), 5);

@@ -96,7 +96,7 @@ fn a_zero_length_write_or_read_needs_no_key() {
 }
 
 #[test]
-fn remote_invalid_request() {
+fn a_request_that_the_qp_does_not_allow_is_an_invalid_request() {
     let (remote_addr, rkey) = remote(4);
     let unaligned = SendOp::FetchAdd { remote_addr, rkey, add: 1 };
     let invalid = (Status::RemoteInvalidRequest, NakCode::InvalidRequest, QpEvent::RequestError);
@@ -112,7 +112,7 @@ fn remote_invalid_request() {
 }
 
 #[test]
-fn more_reads_than_resources() {
+fn a_read_without_a_resource_is_an_invalid_request() {
     let mut setup = Setup { max_rd_atomic: 4, max_dest_rd_atomic: 2, ..Setup::default() };
     setup.window.read_bytes = 1 << 20;
     let mut pair = setup.pair();
@@ -128,7 +128,7 @@ fn more_reads_than_resources() {
 }
 
 #[test]
-fn a_message_longer_than_its_receive() {
+fn a_message_longer_than_its_receive_is_an_invalid_request() {
     for len in [1001, 3000] {
         let mut pair = Setup::default().pair();
         pair.post_recv(8, 300_000, 1000);
@@ -185,7 +185,7 @@ fn memory_that_vanishes_while_a_read_is_being_answered() {
 }
 
 #[test]
-fn local_protection() {
+fn a_local_buffer_without_access_is_a_local_protection_error() {
     let bad_key = Sge { lkey: 0x777, ..sge(0, 10) };
     let beyond = sge((1 << 20) - 5, 10);
     for (op, sges) in [
@@ -275,11 +275,11 @@ fn the_error_state_flushes_what_is_posted_later() {
     pair.post_as(0, 1, write(0), 0, 10, SendFlags::empty());
     pair.nodes[0].qp.post_recv(&RecvWr { wr_id: 2, sges: &[] }).unwrap();
     assert_eq!(pair.outcomes(0, Queue::Send), []);
-    assert!(pair.nodes[0].qp.wants_transmit());
+    assert!(pair.nodes[0].qp.has_to_send());
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::WrFlushed)]);
     assert_eq!(pair.outcomes(0, Queue::Receive), [(2, Status::WrFlushed)]);
-    assert!(!pair.nodes[0].qp.wants_transmit());
+    assert!(!pair.nodes[0].qp.has_to_send());
     assert_eq!(pair.wire.log.len(), 0);
 }
 
@@ -325,7 +325,7 @@ fn a_full_egress_loses_nothing() {
     let mut full = Staging::new(node.host.memory.clone(), 0);
     let limits = Limits { request_bytes: 10_000, read_bytes: 10_000 };
     assert_eq!(node.qp.poll_transmit(pair.now, limits, &mut node.host, &mut full), Progress::Full);
-    assert!(node.qp.wants_transmit() && node.qp.poll_timeout().is_none());
+    assert!(node.qp.has_to_send() && node.qp.poll_timeout().is_none());
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
 }

@@ -74,7 +74,7 @@ fn an_application_that_modifies_to_error_after_an_error_does_not_hide_it_from_th
     // A QP without an error of its own sends nothing more.
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 0, 1000);
-    pair.run_until(|pair| pair.nodes[1].qp.wants_transmit());
+    pair.run_until(|pair| pair.nodes[1].qp.has_to_send());
     pair.modify_from(1, QpState::Error, QpAttr::default());
     pair.transmit();
     assert_eq!(pair.wire.count(|s| s.from == 1), 0);

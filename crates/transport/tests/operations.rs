@@ -249,7 +249,7 @@ fn both_directions_at_once_share_the_egress() {
 fn neither_responses_nor_requests_starve_the_other() {
     let mut pair = Setup::default().pair();
     pair.post(1, read(0), 0, 100_000);
-    pair.run_until(|pair| pair.nodes[1].qp.wants_transmit());
+    pair.run_until(|pair| pair.nodes[1].qp.has_to_send());
     pair.post_as(1, 2, write(0), 0, 100_000, SendFlags::SIGNALED);
     let Node { qp, host, .. } = &mut pair.nodes[1];
     let limits = Limits { request_bytes: 1 << 20, read_bytes: 1 << 20 };
@@ -329,5 +329,5 @@ fn packets_of_other_services_are_dropped() {
     pair.post_recv(1, 0, 100);
     let Node { qp, host, .. } = &mut pair.nodes[1];
     qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
-    assert!(host.journal.is_empty() && !qp.wants_transmit());
+    assert!(host.journal.is_empty() && !qp.has_to_send());
 }

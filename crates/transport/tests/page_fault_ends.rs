@@ -140,7 +140,7 @@ fn a_qp_that_waits_can_go_to_error() {
         assert_eq!(pair.nodes[node].host.journal.len(), journal + 1, "{what}");
         assert_eq!(pair.held(node, if node == 0 { Side::Requester } else { Side::Responder }), 0);
         let qp = &pair.nodes[node].qp;
-        assert!(!qp.wants_transmit() && qp.poll_timeout().is_none(), "{what}");
+        assert!(!qp.has_to_send() && qp.poll_timeout().is_none(), "{what}");
     }
 }
 

@@ -120,7 +120,7 @@ fn a_waiting_response_holds_back_all_later_replies() {
     // It arrives with the READ, before the page fault; another WRITE arrives later.
     pair.post(3, SendOp::Write { remote_addr, rkey }, 0, 1000);
     assert!(pair.run_until(|pair| pair.nodes[1].qp.responder_state() == ResponderState::PageFault));
-    assert!(!pair.nodes[1].qp.wants_transmit(), "the responder waits");
+    assert!(!pair.nodes[1].qp.has_to_send(), "the responder waits");
     let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     pair.post(4, SendOp::Write { remote_addr, rkey }, 0, 3000);
     let entered = pair.paging(1).counts.entered;
@@ -242,7 +242,7 @@ fn the_pages_of_a_response_buffer_may_be_removed() {
         assert!(pair.run_until(|pair| pair.held(0, Side::Requester) > 0));
         assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::PageFault);
         assert_eq!(pair.nodes[0].qp.requester_state(), RequesterState::PageFault);
-        assert!(!pair.nodes[0].qp.wants_transmit());
+        assert!(!pair.nodes[0].qp.has_to_send());
         assert_eq!(pair.outcomes(0, Queue::Send), []);
         pair.run_until_idle();
         assert_eq!(pair.outcomes(0, Queue::Send), good(1..=2));

@@ -8,7 +8,7 @@ use weir_transport::testing::{Pair, Setup, address, read};
 use weir_transport::*;
 use weir_wire::Operation;
 
-/// A flawed adapter that remembers `remembered` READs, and takes 160 µs for each READ that it searches through.
+/// A flawed adapter that tracks `remembered` READs, and takes 160 µs for each READ that it searches through.
 fn flooded(remembered: u32) -> Profile {
     let search = 160 * US;
     Profile { flood: Some(Flood { remembered, search }), ..flawed() }
@@ -96,7 +96,7 @@ fn of_128_reads_the_first_30_complete_after_5_ms() {
 }
 
 #[test]
-fn no_qp_waits_if_all_reads_are_remembered() {
+fn no_qp_waits_if_all_reads_are_tracked() {
     let mut adapter = Adapter::new(&setup(flooded(128)), 128);
     adapter.pairs.iter_mut().enumerate().for_each(|(i, pair)| pair.post(i as u64, read(32 * i), 32 * i, 32));
     let done = adapter.run();

@@ -34,7 +34,7 @@ fn all_qps_together_stay_within_the_limit() {
     assert_eq!(pairs.iter().map(requests).collect::<Vec<_>>(), [4, 2, 0]);
     assert_eq!(credits.borrow().taken(), 6);
     assert_eq!(pairs[2].nodes[0].qp.requester_state(), RequesterState::WaitReads);
-    assert!(pairs[2].nodes[0].qp.wants_transmit());
+    assert!(pairs[2].nodes[0].qp.has_to_send());
     pairs[0].run_until_idle();
     assert_eq!(credits.borrow().taken(), 2);
     pairs[2].transmit();

@@ -46,7 +46,7 @@ fn each_gap_gets_its_nak() {
 }
 
 #[test]
-fn a_duplicate_does_not_swallow_a_nak() {
+fn a_duplicate_does_not_cancel_an_owed_nak() {
     let mut pair = Setup::default().pair();
     let start = pair.now;
     // The first of three arrives once more, right after the gap was detected.
@@ -175,7 +175,7 @@ fn a_sequence_nak_does_not_end_the_wait_for_a_receiver() {
     deliver(&mut pair, acknowledge(0x10_0000, Syndrome::RnrNak(weir_wire::RnrTimer::new(20))));
     deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
     assert_eq!(pair.nodes[0].qp.state(), QpState::Rts);
-    assert!(!pair.nodes[0].qp.wants_transmit());
+    assert!(!pair.nodes[0].qp.has_to_send());
     assert_eq!(pair.nodes[0].qp.poll_timeout(), Some(pair.now + Duration::from_micros(10_240)));
 }
 
@@ -274,7 +274,7 @@ fn a_duplicate_read_too_old_for_the_resources_is_dropped() {
     let packet = weir_wire::Packet { headers: sent.headers, payload: &[], icrc: 0 };
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
     qp.handle_packet(pair.now, &packet, host);
-    assert!(!qp.wants_transmit());
+    assert!(!qp.has_to_send());
     pair.run_until_idle();
     assert_eq!(pair.wire.log.len(), before);
     assert_eq!(pair.nodes[1].qp.state(), QpState::Rts);
@@ -292,7 +292,7 @@ fn a_duplicate_read_must_match_the_original() {
         headers.put(weir_wire::Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
         let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
         qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
-        let answered = qp.wants_transmit();
+        let answered = qp.has_to_send();
         pair.run_until_idle();
         answered
     };
@@ -335,7 +335,7 @@ fn a_new_read_replaces_the_response_to_a_duplicate() {
     let again = pair.wire.log[0].headers;
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
     qp.handle_packet(pair.now, &weir_wire::Packet { headers: again, payload: &[], icrc: 0 }, host);
-    assert!(qp.wants_transmit());
+    assert!(qp.has_to_send());
     let mut new = again;
     new.bth.psn = again.bth.psn.plus(4);
     qp.handle_packet(pair.now, &weir_wire::Packet { headers: new, payload: &[], icrc: 0 }, host);

@@ -1,4 +1,4 @@
-//! Duplicate READs and atomics: those that the responder still remembers, and those that it must have forgotten.
+//! Duplicate READs and atomics: with and without a responder resource.
 
 use weir_transport::testing::{Fate, Node, Pair, Region, Setup, Staging, remote};
 use weir_transport::*;

@@ -160,7 +160,7 @@ fn replay(
             receives += 1;
         }
         qp.handle_packet(*now, packet, &mut host);
-        qp.hurry_ack();
+        qp.end_ack_delay();
         let mut staging = Staging::new(host.memory.clone(), usize::MAX);
         qp.poll_transmit(*now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut staging);
         for bytes in &staging.packets {

@@ -92,7 +92,7 @@ fn draining_finishes_only_work_that_was_begun() {
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success), (2, Status::Success)]);
     assert!(!pair.nodes[0].qp.attr().sq_draining);
     assert_eq!(pair.nodes[0].host.events(), []);
-    assert!(!pair.nodes[0].qp.wants_transmit());
+    assert!(!pair.nodes[0].qp.has_to_send());
     pair.modify_from(0, QpState::Rts, QpAttr::default());
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(3, Status::Success)));
@@ -128,7 +128,7 @@ fn reset_discards_everything_and_the_qp_can_be_connected_again() {
         pair.modify_from(node, QpState::Reset, QpAttr::default());
         let qp = &pair.nodes[node].qp;
         assert_eq!(qp.attr(), QpAttr { caps: setup.caps, ..QpAttr::default() });
-        assert!(!qp.wants_transmit() && qp.poll_timeout().is_none());
+        assert!(!qp.has_to_send() && qp.poll_timeout().is_none());
         assert_eq!(qp.in_flight(), InFlight::default());
     }
     pair.run_until_idle();

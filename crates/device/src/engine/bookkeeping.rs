@@ -35,7 +35,7 @@ impl Engine {
             self.timers.set(due.0, index);
         }
         // Only requests wait for a window or a hello; responses are sent nevertheless.
-        let wants = if entry.waiting.is_some() { protocol.wants_respond() } else { protocol.wants_transmit() };
+        let wants = if entry.waiting.is_some() { protocol.has_to_respond() } else { protocol.has_to_send() };
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);

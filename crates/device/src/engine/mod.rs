@@ -275,7 +275,7 @@ impl Engine {
         for index in lazy.drain(..) {
             let Some(entry) = self.table.get_mut(index) else { continue };
             entry.lazy = false;
-            entry.shared.lock().hurry_ack();
+            entry.shared.lock().end_ack_delay();
             self.ready(index);
         }
         self.lazy = lazy;

@@ -183,7 +183,7 @@ impl Simulation {
         let host = &mut self.hosts[id.host.0 as usize];
         let Some((qp, mut view)) = host.parts(now, id.num, side) else { return };
         let handled = qp.qp.handle_packet(now, &packet.view(), &mut view);
-        qp.qp.hurry_ack();
+        qp.qp.end_ack_delay();
         if handled == Handled::Held {
             qp.held[side as usize].push_back(packet);
         }

@@ -5,8 +5,8 @@
 //! follow a packet that is itself shorter than the others: it would need a burst of its own and be late.
 //!
 //! Therefore an ACK alone leaves after the requests where it can end their burst, and before them where the next
-//! message ends short, or where the adapter asks for it ([`Qp::set_acks_first`]). Responses and NAKs always leave before requests. A side that found the egress full because of
-//! the other side leaves first at the next poll.
+//! message ends short, or where the adapter asks for it ([`Qp::set_acks_first`]). Responses and NAKs always leave
+//! before requests. A side that found the egress full because of the other side leaves first at the next poll.
 
 use super::Qp;
 use crate::{Egress, Host, Instant, Limits, Progress, QpState, Side};
@@ -38,12 +38,12 @@ impl Qp {
         }
         let progress = self.send_requests(now, limits, host, egress);
         if progress == Progress::Full {
-            if !responses_first && self.responder.wants_transmit() {
+            if !responses_first && self.responder.has_to_send() {
                 self.ack_order.starved = Some(Side::Responder);
             }
             return progress;
         }
-        if self.responder.wants_transmit() && !self.send_responses(now, host, egress) {
+        if self.responder.has_to_send() && !self.send_responses(now, host, egress) {
             return Progress::Full;
         }
         progress
@@ -59,7 +59,7 @@ impl Qp {
     fn ack_leads(&mut self) -> bool {
         let leads = self.responder.owes_ack()
             && matches!(self.config.state, QpState::Rts | QpState::Sqd)
-            && self.requester.wants_transmit(&self.send_queue, &self.config)
+            && self.requester.has_to_send(&self.send_queue, &self.config)
             && (self.ack_order.acks_first || self.requester.next_ends_short(&self.send_queue, &self.config));
         if leads {
             self.responder.send_ack_with_requests();

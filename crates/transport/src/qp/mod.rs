@@ -191,7 +191,7 @@ impl Qp {
 
     /// Handles expired deadlines: ACK timeout, the end of an RNR wait, the end of an ACK's waiting time.
     pub fn handle_timeout<H: Host>(&mut self, now: Instant, host: &mut H) {
-        self.responder.hurry_due(now);
+        self.responder.end_delays(now);
         if let Err(failure) = self.requester.handle_timeout(now, &self.config) {
             self.fail(failure, host);
         }
@@ -204,8 +204,8 @@ impl Qp {
     }
 
     /// Makes a waiting ACK leave at the next `poll_transmit`.
-    pub fn hurry_ack(&mut self) {
-        self.responder.hurry();
+    pub fn end_ack_delay(&mut self) {
+        self.responder.end_ack_delay();
     }
 
     /// Takes back the newest sends, which must have been posted since the last call of any other function: if a batch
@@ -245,7 +245,7 @@ impl Qp {
         self.recv_queue.reset();
         self.requester.start(&self.config);
         self.completer.reset();
-        self.responder.hurry();
+        self.responder.end_ack_delay();
         read_credits
     }
 }

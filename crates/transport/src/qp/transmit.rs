@@ -25,28 +25,28 @@ impl Qp {
             }
             _ => {}
         }
-        self.responder.hurry_due(now);
+        self.responder.end_delays(now);
         self.responder.sends_leave(now, &self.config);
         self.send_in_order(now, limits, host, egress)
     }
 
     /// Whether `poll_transmit` would do something, ignoring limits; an ACK that may still wait does not count.
     #[inline]
-    pub fn wants_transmit(&self) -> bool {
+    pub fn has_to_send(&self) -> bool {
         let requests = match self.config.state {
             QpState::Reset | QpState::Init => return false,
             QpState::Error => !self.send_queue.is_empty() || !self.recv_queue.is_empty(),
             QpState::Rtr => false,
             QpState::Sqe => !self.send_queue.is_empty(),
-            QpState::Rts | QpState::Sqd => self.requester.wants_transmit(&self.send_queue, &self.config),
+            QpState::Rts | QpState::Sqd => self.requester.has_to_send(&self.send_queue, &self.config),
         };
-        requests || self.responder.wants_transmit()
+        requests || self.responder.has_to_send()
     }
 
     /// Whether ACKs, NAKs or responses are due; no limit applies to them.
     #[inline]
-    pub fn wants_respond(&self) -> bool {
-        self.config.state != QpState::Reset && self.responder.wants_transmit()
+    pub fn has_to_respond(&self) -> bool {
+        self.config.state != QpState::Reset && self.responder.has_to_send()
     }
 
     // Inlined: it has one caller and runs for every packet.

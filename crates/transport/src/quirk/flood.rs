@@ -1,11 +1,11 @@
-//! Packet flood: a requester learns late that its page is present, and keeps retransmitting its READs (T 5.2).
+//! Packet flood: a requester is notified late that its page is present, and keeps retransmitting its READs (T 5.2).
 //!
 //! Observed: 128 READs of 32 bytes, each on its own QP, with all responses to one missing page. Completions start
 //! after 1 ms, when the fault is resolved; but the *first* 30 READs stay open until 6 ms, and "the client kept
 //! repeating the retransmission of the request, receiving the response, and discarding it" (T 5.2.2, fig 5.9). With
 //! more QPs or pages the delay is far longer, and with few QPs there is none (T fig 5.7).
 //!
-//! Hypothesis: the adapter keeps state of about a hundred waiting requests. It notifies the remembered ones at once
+//! Hypothesis: the adapter keeps state of about a hundred waiting requests. It notifies their QPs at once
 //! when the page is present. For requests that newer ones have displaced it searches through all waiting READs, one
 //! after the other whatever their page, and notifies the displaced ones when the search ends: 30 READs take 5 ms, and
 //! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms. During a search it handles no other page: a
@@ -28,10 +28,10 @@ pub struct FaultNotifier {
     positions: BTreeMap<u32, u64>,
     /// The next position to assign.
     next_position: u64,
-    /// Waiting QPs before this position are no longer remembered.
-    oldest_remembered: u64,
-    /// READs of the remembered waiting QPs, and of all waiting QPs.
-    remembered: u64,
+    /// Waiting QPs before this position are no longer tracked.
+    oldest_tracked: u64,
+    /// READs of the tracked waiting QPs, and of all waiting QPs.
+    tracked: u64,
     reads: u64,
     /// Positions of displaced QPs with a present page, and the time since when it is present.
     lost: BTreeMap<u64, Instant>,
@@ -74,16 +74,16 @@ impl FaultNotifier {
         self.positions.insert(qp, self.next_position);
         self.waiters.insert(self.next_position, Waiter { qp, reads });
         self.next_position += 1;
-        self.remembered += u64::from(reads);
+        self.tracked += u64::from(reads);
         self.reads += u64::from(reads);
-        // The newest QP is remembered in any case.
-        while self.remembered > u64::from(flood.remembered) {
-            let Some((&position, oldest)) = self.waiters.range(self.oldest_remembered..).next() else { break };
+        // The newest QP is tracked in any case.
+        while self.tracked > u64::from(flood.remembered) {
+            let Some((&position, oldest)) = self.waiters.range(self.oldest_tracked..).next() else { break };
             if position + 1 == self.next_position {
                 break;
             }
-            self.remembered -= u64::from(oldest.reads);
-            self.oldest_remembered = position + 1;
+            self.tracked -= u64::from(oldest.reads);
+            self.oldest_tracked = position + 1;
         }
     }
 
@@ -98,7 +98,7 @@ impl FaultNotifier {
 
     /// The page of the QP at `position` is present, and the adapter is not searching.
     fn page_present(&mut self, position: u64, now: Instant) {
-        if position < self.oldest_remembered {
+        if position < self.oldest_tracked {
             self.lost.entry(position).or_insert(now);
         } else {
             self.find(position, now);
@@ -179,8 +179,8 @@ impl FaultNotifier {
         self.positions.remove(&waiter.qp);
         self.lost.remove(&position);
         self.reads -= u64::from(waiter.reads);
-        if position >= self.oldest_remembered {
-            self.remembered -= u64::from(waiter.reads);
+        if position >= self.oldest_tracked {
+            self.tracked -= u64::from(waiter.reads);
         }
         Some(waiter)
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_displaced_qp_is_not_remembered_again() {
+    fn a_displaced_qp_is_not_tracked_again() {
         let mut fault_notifier = fault_notifier(2);
         (0..3).for_each(|qp| fault_notifier.waits(qp, 1));
         (1..3).for_each(|qp| fault_notifier.resolved(Instant(0), qp));
@@ -275,7 +275,7 @@ mod tests {
         (0..4).for_each(|qp| fault_notifier.waits(qp, 1));
         fault_notifier.resolved(Instant(0), 0);
         assert_eq!((fault_notifier.poll(Instant(0)), fault_notifier.next()), (None, Some(Instant(400_000))));
-        // QP 3 is remembered, but the adapter is searching.
+        // QP 3 is tracked, but the adapter is searching.
         fault_notifier.resolved(Instant(100_000), 3);
         fault_notifier.resolved(Instant(200_000), 2);
         fault_notifier.forget(2);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_one_is_always_remembered() {
+    fn the_newest_qp_is_always_tracked() {
         let mut fault_notifier = fault_notifier(1);
         fault_notifier.waits(7, 16);
         fault_notifier.resolved(Instant(0), 7);

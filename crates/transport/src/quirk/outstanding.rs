@@ -2,7 +2,7 @@
 //!
 //! With 128 READs over 128 QPs a ConnectX-6 shows no packet flood, and "according to the behavior of the requests"
 //! has a mechanism to control outstanding requests across all QPs (T app. A, fig A.2). A request that waits for a
-//! credit meets no page fault meanwhile, so the adapter remembers more of the requests that do meet one.
+//! credit meets no page fault meanwhile, so the adapter tracks more of the requests that do meet one.
 
 /// Credits for outstanding READs and atomics. A host has one `Outstanding` for all QPs, and implements
 /// `Host::take_read` and `Host::give_back_reads` with it.

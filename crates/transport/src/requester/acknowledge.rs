@@ -1,4 +1,4 @@
-//! The functions that the completer calls: what is unacknowledged, and what an acknowledgement moves.
+//! The functions that the completer calls: the unacknowledged position, and how an acknowledgement advances it.
 
 use super::{Requester, Retries};
 use crate::Instant;

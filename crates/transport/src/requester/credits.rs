@@ -9,19 +9,20 @@ use crate::send_queue::SendSlot;
 use weir_wire::{Psn, Syndrome};
 
 impl Requester {
-    /// Whether the message at `next` has no credit.
+    /// Whether the message at `next` has no credit (IBTA 9.7.7.2).
     #[inline]
     pub(super) fn is_limited(&self) -> bool {
         self.credits.limit.is_some_and(|limit| self.next.messages().wrapping_sub(limit) as i32 >= 0)
     }
 
-    /// The reason why the packet at `next`, which has no credit, cannot leave.
+    /// The reason why the packet at `next`, which has no credit, cannot leave: another such packet is in flight
+    /// (IBTA 9.7.7.2).
     #[cold]
     pub(super) fn credit_obstacle(&self, slot: &SendSlot) -> Option<RequesterState> {
         (self.takes_receive(slot) && self.credits.probed > self.una.seq).then_some(RequesterState::WaitCredit)
     }
 
-    /// The packet at `next` leaves without credit.
+    /// The packet at `next` leaves without credit (IBTA 9.7.7.2).
     #[cold]
     pub(super) fn probe(&mut self, slot: &SendSlot) {
         if self.takes_receive(slot) {
@@ -29,12 +30,13 @@ impl Requester {
         }
     }
 
-    /// No packet without credit is in flight.
+    /// No packet without credit is in flight, so that one may leave (IBTA 9.7.7.2).
     pub(super) fn forget_probe(&mut self) {
         self.credits.probed = 0;
     }
 
-    /// Whether the packet at `next` may consume a receive: in an RDMA WRITE only the one with the immediate data does.
+    /// Whether the packet at `next` may consume a receive: in an RDMA WRITE only the one with the immediate data
+    /// does (IBTA 9.4, 9.7.7.2).
     fn takes_receive(&self, slot: &SendSlot) -> bool {
         match slot.op {
             SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInvalidate { .. } => true,
@@ -43,7 +45,7 @@ impl Requester {
         }
     }
 
-    /// A positive acknowledgement with this MSN arrived.
+    /// A positive acknowledgement with this MSN arrived: its credits count from that MSN on (IBTA 9.7.7.2).
     #[inline]
     pub fn credited(&mut self, syndrome: Syndrome, msn: u32) {
         match syndrome.credits() {
@@ -52,6 +54,7 @@ impl Requester {
         }
     }
 
+    /// The peer has receives for `credits` messages after the first `msn` ones (IBTA 9.7.7.2).
     #[cold]
     fn limit_to(&mut self, credits: u32, msn: u32) {
         // MSN and the message counter both count modulo 2^24.

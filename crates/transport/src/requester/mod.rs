@@ -67,7 +67,9 @@ pub struct Retransmissions {
 /// Why the oldest work request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
+    /// The status of its completion.
     pub status: Status,
+    /// The `vendor_err` of its completion.
     pub vendor: u32,
 }
 
@@ -187,11 +189,12 @@ impl Requester {
         };
     }
 
+    /// What the requester is doing, or waiting for.
     pub fn state(&self) -> RequesterState {
         self.state
     }
 
-    /// Applies changed retry attributes.
+    /// Applies changed retry attributes (IBTA 9.9.2.1.1).
     pub fn refresh_retries(&mut self, config: &Config) {
         self.retries = Retries::new(config);
     }
@@ -210,6 +213,7 @@ impl Requester {
         self.state = RequesterState::Halted;
     }
 
+    /// Retransmission counters since the QP was created.
     pub fn retransmissions(&self) -> Retransmissions {
         self.retransmissions
     }
@@ -219,6 +223,7 @@ impl Requester {
         self.next.wr
     }
 
+    /// What is sent and not acknowledged.
     pub fn in_flight(&self) -> InFlight {
         self.next.since(&self.una)
     }
@@ -242,6 +247,8 @@ impl Requester {
         self.ack_deadline.is_some_and(|deadline| deadline <= now)
     }
 
+    /// Ends an RNR wait whose time is over, and goes back if the ACK timeout expired. Fails when no retry is left
+    /// (IBTA 9.9.2.1.1).
     pub fn handle_timeout(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
         if self.rnr_deadline.is_some_and(|deadline| deadline <= now) {
             self.rnr_deadline = None;

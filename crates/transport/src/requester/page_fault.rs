@@ -42,6 +42,7 @@ impl Requester {
         self.unnotified.map(NonZeroU32::get)
     }
 
+    /// Whether a packet to send, or a response that the caller holds, waits for a page.
     pub fn waits_for_page(&self) -> bool {
         matches!(self.hold, Hold::Packet | Hold::Response)
     }
@@ -60,7 +61,9 @@ impl Requester {
         self.ack_deadline = None;
     }
 
-    /// A page of an arrived response's destination buffer is missing; the send queue ends at `tail`.
+    /// A page of an arrived response's destination buffer is missing; the send queue ends at `tail`. The IBTA
+    /// specification has no page faults: a dropped response counts as lost, and its request is retransmitted
+    /// (IBTA 9.7.6.1).
     #[cold]
     #[inline(never)]
     pub fn response_waits(&mut self, now: Instant, tail: u32, config: &Config) -> Handled {

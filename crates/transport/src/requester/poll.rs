@@ -16,7 +16,7 @@ const MAX_OUTSTANDING: u64 = 1 << 22;
 impl Requester {
     /// Whether a packet would leave if the limits allowed it.
     #[inline]
-    pub fn wants_transmit(&self, queue: &SendQueue, config: &Config) -> bool {
+    pub fn has_to_send(&self, queue: &SendQueue, config: &Config) -> bool {
         self.next.wr != self.end(queue, config) && self.rnr_deadline.is_none() && self.obstacle(queue, config).is_none()
     }
 
@@ -176,6 +176,7 @@ impl Requester {
         if plain && self.hold == Hold::No && !self.is_limited() { None } else { self.rare_obstacle(slot, config) }
     }
 
+    /// As `obstacle`, for what is not a plain SEND or WRITE with credit (IBTA 9.7.3.2, 9.7.7.2, 10.8.3.3).
     #[inline(never)]
     fn rare_obstacle(&self, slot: &SendSlot, config: &Config) -> Option<RequesterState> {
         match self.hold {

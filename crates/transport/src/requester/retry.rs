@@ -22,8 +22,8 @@ impl Requester {
         self.repeating = Some(self.una.seq);
     }
 
-    /// A pending period: the peer responded, but its response cannot be used. Goes back, and sends again after `wait`.
-    /// The send queue ends at `tail`.
+    /// A pending period: the peer responded, but its response cannot be used. Goes back, and sends again after `wait`
+    /// (IBTA 9.7.5.2.8). After a page fault the profile sets the time. The send queue ends at `tail`.
     pub(super) fn go_back_after(&mut self, now: Instant, wait: Duration, tail: u32, config: &Config) {
         self.restart_retries(config);
         self.go_back();
@@ -103,7 +103,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer responded: resets the retry counter and the number of timeouts in a row.
+    /// The peer responded: resets the retry counter and the number of timeouts in a row (IBTA 9.9.2.1.1).
     pub(super) fn restart_retries(&mut self, config: &Config) {
         self.retries.left = config.attr.retry_cnt;
         self.timeouts = 0;

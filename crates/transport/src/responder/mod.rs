@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
 use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
-use ack::{Habit, Owed};
+use ack::{Owed, ReplyPattern};
 pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
 use resources::Resources;
@@ -49,6 +49,7 @@ pub enum ResponderState {
 /// An error that ends the connection: the NAK for the peer, and the status of the current receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fatal {
+    /// The NAK code for the peer.
     pub nak: NakCode,
     /// Status and vendor error of the oldest receive work request, if the error affects it.
     pub receive: Option<(Status, u32)>,
@@ -98,7 +99,7 @@ pub(crate) struct Responder {
     named: Option<Named>,
     order: Order,
     owed: Owed,
-    habit: Habit,
+    reply_pattern: ReplyPattern,
     /// The NAK that ended the connection.
     ended_by: Option<Syndrome>,
     resources: Resources,
@@ -142,8 +143,8 @@ impl Responder {
         Responder { chance, ..Responder::default() }
     }
 
-    /// Resets the responder to the current attributes (at RTR, and at RESET): first PSN (IBTA 9.7.1),
-    /// MSN 0 (IBTA 9.7.7.1).
+    /// Resets the responder to the current attributes (at RTR, and at RESET): first PSN (IBTA 9.7.1), MSN 0
+    /// (IBTA 9.7.7.1).
     pub fn start(&mut self, config: &Config) {
         self.expected = PsnPosition::first(config.attr.rq_psn);
         self.msn = 0;
@@ -151,7 +152,7 @@ impl Responder {
         self.named = None;
         self.order = Order::Kept;
         self.owed = Owed::Nothing;
-        self.habit = Habit::default();
+        self.reply_pattern = ReplyPattern::default();
         self.ended_by = None;
         self.resources.reset(config.attr.max_dest_rd_atomic);
         self.established = false;
@@ -160,11 +161,12 @@ impl Responder {
         self.late = None;
     }
 
-    /// Applies a changed number of resources. The newest resources stay, answered or not.
+    /// Applies a changed `max_dest_rd_atomic`. The newest resources stay, whether their responses were sent or not.
     pub fn resize(&mut self, config: &Config) {
         self.resources.resize(config.attr.max_dest_rd_atomic);
     }
 
+    /// What the responder is doing, or waiting for.
     pub fn state(&self) -> ResponderState {
         match (self.order, self.message) {
             (Order::Halted, _) => ResponderState::Halted,
@@ -198,7 +200,7 @@ impl Responder {
 
     /// The error state drops requests (IBTA 10.3.1). But if a NAK caused that state and the peer retransmits the
     /// refused request or an earlier one, then the NAK was lost and is sent again. Otherwise the peer would exhaust
-    /// its retries without learning the reason.
+    /// its retries without the reason that the NAK carries.
     #[cold]
     pub fn refuse_again(&mut self, psn: Psn) {
         if let Some(nak) = self.ended_by
@@ -213,6 +215,7 @@ impl Responder {
         self.established
     }
 
+    /// The PSN that the next new request must carry (IBTA 9.7.3.1).
     pub fn expected(&self) -> Psn {
         self.expected.psn()
     }
@@ -227,45 +230,46 @@ impl Responder {
         }
     }
 
+    /// Whether an ACK waits for a request to share a burst with.
     pub fn has_waiting_ack(&self) -> bool {
-        matches!(self.owed, Owed::Lazy(_))
+        matches!(self.owed, Owed::DelayedAck(_))
     }
 
     /// Whether an ACK is owed, including a waiting one.
     #[inline]
     pub fn owes_ack(&self) -> bool {
-        matches!(self.owed, Owed::Lazy(_) | Owed::Ack)
+        matches!(self.owed, Owed::DelayedAck(_) | Owed::Ack)
     }
 
     /// A send was posted.
     #[inline]
     pub fn posted(&mut self) {
-        self.habit.posted();
+        self.reply_pattern.send_posted();
     }
 
     /// The posted sends leave now, and an owed ACK may leave with them.
     #[inline]
     pub fn sends_leave(&mut self, now: Instant, config: &Config) {
-        self.habit.leaves(now, config);
+        self.reply_pattern.sends_leave(now, config);
     }
 
     /// A waiting ACK leaves now, together with requests (IBTA 9.7.5.1.2).
     pub fn send_ack_with_requests(&mut self) {
-        self.owed.hurry();
+        self.owed.end_ack_delay();
     }
 
     /// A waiting ACK stops waiting: no request came in time (IBTA 9.7.5.1.2).
-    pub fn hurry(&mut self) {
-        if self.owed.hurry() {
-            self.habit.broken();
+    pub fn end_ack_delay(&mut self) {
+        if self.owed.end_ack_delay() {
+            self.reply_pattern.reply_late();
         }
     }
 
     /// What has waited until `now` is due: an ACK (IBTA 9.7.5.1.2), a NAK or a response.
     #[inline]
-    pub fn hurry_due(&mut self, now: Instant) {
-        if self.owed.hurry_due(now) {
-            self.habit.broken();
+    pub fn end_delays(&mut self, now: Instant) {
+        if self.owed.end_delays(now) {
+            self.reply_pattern.reply_late();
         }
         if self.late.is_some_and(|late| late <= now) {
             self.late = None;
@@ -274,7 +278,7 @@ impl Responder {
 
     /// Whether something is due now; an ACK that may still wait does not count.
     #[inline]
-    pub fn wants_transmit(&self) -> bool {
+    pub fn has_to_send(&self) -> bool {
         (self.owed.is_due() || self.resources.is_pending()) && self.late.is_none()
     }
 
@@ -284,9 +288,8 @@ impl Responder {
         matches!(self.owed, Owed::Nak(_)) || self.resources.is_pending()
     }
 
-    /// Handles a request, with the checks in their order: PSN, opcode order, operation allowed
-    /// (IBTA 9.7.4.1.1, 9.7.4.1.2, 9.7.4.1.3); then it is executed. Without a receive the peer gets
-    /// an RNR NAK (IBTA 9.7.5.2.8).
+    /// Handles a request, with the checks in their order: PSN, opcode order, operation allowed (IBTA 9.7.4.1.1,
+    /// 9.7.4.1.2, 9.7.4.1.3); then it is executed. Without a receive the peer gets an RNR NAK (IBTA 9.7.5.2.8).
     #[inline]
     pub fn handle<H: Host>(
         &mut self,
@@ -300,7 +303,7 @@ impl Responder {
         let bth = &packet.headers.bth;
         let sequence = sequence::check(self.expected.psn(), bth.psn);
         if sequence != Sequence::Expected || self.waits != Waits::No {
-            return Ok(self.out_of_turn(now, sequence, packet, config));
+            return Ok(self.handle_out_of_order(now, sequence, packet, config));
         }
         let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
         let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup).ok_or(Fatal::invalid())?;
@@ -312,7 +315,7 @@ impl Responder {
         }
         let verdict = match self.execute(request, packet, config, queue, host) {
             Ok(verdict) => verdict,
-            Err(stop) => return self.stopped(now, stop, config),
+            Err(stop) => return self.defer_or_nak(now, stop, config),
         };
         if let Verdict::NotReady = verdict {
             self.order = Order::RnrNakSent;
@@ -334,7 +337,7 @@ impl Responder {
                 if bth.ack_req {
                     // An XRC target's application replies on another QP. They would leave before a waiting ACK, and
                     // the peer would receive them before its own send completes.
-                    let may_wait = starts && ends && !config.xrc_target && self.habit.message(now);
+                    let may_wait = starts && ends && !config.xrc_target && self.reply_pattern.message_executed(now);
                     self.owed.owe_ack(now, may_wait, config);
                 }
             }
@@ -394,8 +397,8 @@ impl Responder {
         self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
     }
 
-    /// A duplicate request: answered again, but not executed again. A SEND or WRITE gets an ACK (IBTA C9-105), a READ
-    /// its data (IBTA 9.4.4), an atomic its first result (IBTA 9.4.5).
+    /// A duplicate request: gets its response again, but is not executed again. A SEND or WRITE gets an ACK
+    /// (IBTA C9-105), a READ its data (IBTA 9.4.4), an atomic its first result (IBTA 9.4.5).
     fn repeat(&mut self, now: Instant, packet: &Packet<'_>, config: &Config) {
         let bth = &packet.headers.bth;
         let position = self.expected.nearest(bth.psn);

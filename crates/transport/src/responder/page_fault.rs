@@ -39,11 +39,11 @@ impl Responder {
         }
     }
 
-    /// A request that is out of order, or arrives while the responder waits for a page. A duplicate is answered, the
-    /// first packet after a gap gets a NAK (IBTA 9.7.4.1.1).
+    /// A request that is out of order, or arrives while the responder waits for a page. A duplicate gets its response,
+    /// the first packet after a gap gets a NAK (IBTA 9.7.4.1.1).
     #[cold]
     #[inline(never)]
-    pub(super) fn out_of_turn(
+    pub(super) fn handle_out_of_order(
         &mut self,
         now: Instant,
         sequence: Sequence,
@@ -66,7 +66,7 @@ impl Responder {
     /// (IBTA 9.7.5.2.8).
     #[cold]
     #[inline(never)]
-    pub(super) fn stopped(&mut self, now: Instant, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
+    pub(super) fn defer_or_nak(&mut self, now: Instant, stop: Stop, config: &Config) -> Result<Handled, Fatal> {
         match stop {
             Stop::Fatal(fatal) => return Err(fatal),
             Stop::StillRead => {
@@ -87,7 +87,7 @@ impl Responder {
                 // An ACK reports the progress so far, so that the peer's ACK timeout restarts.
                 match self.message {
                     Message::None => {
-                        self.owed.hurry();
+                        self.owed.end_ack_delay();
                     }
                     Message::Send { .. } | Message::Write { .. } => self.owed.repeat(),
                 }

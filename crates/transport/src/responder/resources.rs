@@ -20,12 +20,15 @@ pub(super) enum Response {
 /// An accepted READ or atomic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
+    /// Position of the request, and of the first response packet.
     pub first: PsnPosition,
+    /// Response packets: the PSNs that the request uses.
     pub packets: u32,
+    /// The MSN in the AETH of the response.
     pub msn: u32,
     pub response: Response,
     /// The response was sent completely at least once.
-    answered: bool,
+    response_sent: bool,
     cursor: Option<Cursor>,
 }
 
@@ -47,7 +50,7 @@ pub(super) struct Resources {
     next: usize,
     /// Resources with a cursor.
     pending: usize,
-    /// Index of the resource being answered: the oldest with a cursor.
+    /// Index of the resource that is being sent: the oldest with a cursor.
     current: Option<usize>,
     /// Resources with a cursor while a response waits for a page; `pending` is 0 then.
     parked: usize,
@@ -55,19 +58,23 @@ pub(super) struct Resources {
 
 /// The rest of a READ's response.
 pub(super) struct Rest {
+    /// PSN of the next response packet.
     pub psn: Psn,
+    /// The MSN in the AETH of the response.
     pub msn: u32,
+    /// The bytes that are not sent.
     pub range: Remote,
 }
 
 impl Resource {
+    /// A resource whose response is not sent; `packets`: the PSNs that the response uses.
     pub fn new(first: PsnPosition, packets: u32, msn: u32, response: Response) -> Self {
         let (va, left) = match response {
             Response::Read { va, length, .. } => (va, length),
             Response::Atomic { .. } | Response::Written => (0, 0),
         };
         let cursor = Some(Cursor { psn: first.psn(), va, left, begun: false });
-        Resource { first, packets, msn, response, answered: false, cursor }
+        Resource { first, packets, msn, response, response_sent: false, cursor }
     }
 
     /// The index of the packet at `position`, if it belongs to this resource.
@@ -110,15 +117,18 @@ impl Resources {
             })
     }
 
+    /// Whether a response, or the rest of one, can be sent now.
     pub fn is_pending(&self) -> bool {
         self.pending > 0
     }
 
-    /// Whether a new resource would displace an unanswered one: more than `max_dest_rd_atomic` are outstanding.
+    /// Whether a new resource would displace one whose response is not sent: the peer has more than
+    /// `max_dest_rd_atomic` READs and atomics outstanding (IBTA 9.7.4.1.4).
     pub fn is_exhausted(&self) -> bool {
-        self.ring.len() == self.capacity && !self.ring[self.next].answered
+        self.ring.len() == self.capacity && !self.ring[self.next].response_sent
     }
 
+    /// Adds a resource, in place of the oldest if all are in use.
     pub fn add(&mut self, resource: Resource) {
         if self.ring.len() < self.capacity {
             self.ring.push(resource);
@@ -206,7 +216,7 @@ impl Resources {
         Some((outgoing, cursor.psn))
     }
 
-    /// The packet of `outgoing` was sent.
+    /// The packet of `outgoing` was sent. After its last packet a resource is free for a new request (IBTA 9.7.5.1).
     pub fn advance(&mut self, config: &Config) {
         let Some(index) = self.current else { return };
         let resource = &mut self.ring[index];
@@ -220,7 +230,7 @@ impl Resources {
         };
         if cursor.left == 0 {
             resource.cursor = None;
-            resource.answered = true;
+            resource.response_sent = true;
             self.pending -= 1;
             self.current = None;
         }

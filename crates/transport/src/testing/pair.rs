@@ -461,13 +461,13 @@ impl Node {
             request_bytes: self.window.request_bytes.saturating_sub(flight.request_bytes),
             read_bytes: self.window.read_bytes.saturating_sub(flight.read_bytes),
         };
-        let wanted = self.qp.wants_transmit();
+        let wanted = self.qp.has_to_send();
         let mut staging = Staging::new(self.host.memory.clone(), self.burst);
         let progress = self.qp.poll_transmit(now, limits, &mut self.host, &mut staging);
-        assert!(wanted || staging.packets.is_empty(), "packets left although wants_transmit() was false");
+        assert!(wanted || staging.packets.is_empty(), "packets left although has_to_send() was false");
         assert!(
-            progress != Progress::Idle || !self.qp.wants_transmit(),
-            "poll_transmit() returned Idle although wants_transmit() is true"
+            progress != Progress::Idle || !self.qp.has_to_send(),
+            "poll_transmit() returned Idle although has_to_send() is true"
         );
         (staging, progress)
     }

@@ -50,7 +50,7 @@ pub fn setup(profile: Profile) -> Setup {
         min_rnr_timer: 14,
         latency: US,
         // Hardware adapters acknowledge at once.
-        tuning: Tuning { lazy_ack: Duration::ZERO, ..Tuning::default() },
+        tuning: Tuning { ack_delay: Duration::ZERO, ..Tuning::default() },
         ..Setup::default()
     }
 }
