@@ -22,7 +22,7 @@ pub mod stat;
 mod sync;
 pub mod userfault;
 
-pub use adapter::ending;
+pub use adapter::process_exit;
 pub use events::{AsyncEvent, PortEvent};
 pub use features::{Feature, features};
 pub use limits::DeviceLimits;

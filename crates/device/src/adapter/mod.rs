@@ -4,19 +4,19 @@
 //! engine's thread does: see [`crate::pace`]. Contexts of one device share an adapter; a forked child has none.
 
 mod control;
-pub mod ending;
-mod errands;
-mod failure;
+mod device_fatal;
 mod faults;
 pub(crate) mod fork;
 mod open;
+pub mod process_exit;
 mod registry;
 mod thread;
+mod thread_tasks;
 
 use crate::engine::{Engine, Turn};
 use crate::os::clock;
 use crate::os::descriptors::DescriptorGuard;
-use crate::os::inside::is_inside;
+use crate::os::engine_hold::holds_engine;
 use crate::os::locks::{Held, rank};
 use crate::os::panics::Failed;
 use crate::os::process::Owned;
@@ -127,7 +127,7 @@ impl Adapter {
 
     /// Returns when no access that began before this call is still under way.
     pub fn quiesce(&self) {
-        if !is_inside() && self.is_ours() {
+        if !holds_engine() && self.is_ours() {
             self.with_engine(|_| ());
         }
     }
@@ -135,14 +135,14 @@ impl Adapter {
     /// As [`quiesce`](Self::quiesce), but waits for `at_most` at the longest: the thread that unmaps memory may hold what
     /// the engine waits for, such as a lock of malloc.
     fn quiesce_within(&self, at_most: Duration) {
-        if !is_inside() && self.is_ours() {
+        if !holds_engine() && self.is_ours() {
             self.engine.wait_within(at_most, |_| (), |engine| self.another_turn(engine));
         }
     }
 
     /// Runs `work` while nothing is staged: all that was sent has left application memory.
     pub fn between_turns<T>(&self, work: impl FnOnce() -> T) -> T {
-        if is_inside() { work() } else { self.with_engine(|_| work()) }
+        if holds_engine() { work() } else { self.with_engine(|_| work()) }
     }
 
     /// Waits for the engine; control paths only. A panic in `work` is passed on after the engine is released.

@@ -2,13 +2,13 @@
 
 use crate::adapter::fork;
 use crate::adapter::registry::OPEN;
-use crate::adapter::{Adapter, ending, failure, thread};
+use crate::adapter::{Adapter, device_fatal, process_exit, thread};
 use crate::config::{Config, Userfaultfd};
 use crate::engine::{Engine, Turn};
 use crate::limits::LIMITS;
 use crate::memory::{copy, populate};
 use crate::os::descriptors::{self, DescriptorGuard};
-use crate::os::inside::is_inside;
+use crate::os::engine_hold::holds_engine;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::netlink::Netlink;
 use crate::os::panics::{self, catch_panic};
@@ -41,7 +41,7 @@ impl Adapter {
         if let Some(adapter) = here.into_iter().find(fits) {
             return Ok(adapter);
         }
-        static FAIL_ALL: fn() = failure::fail_all;
+        static FAIL_ALL: fn() = device_fatal::fail_all;
         panics::set_fail_all(&FAIL_ALL);
         fork::install_handlers();
         let _guard = DescriptorGuard::begin();
@@ -54,7 +54,7 @@ impl Adapter {
         let adapter = Arc::new(Self::start(device, netlink, profile)?);
         thread::start(&adapter)?;
         descriptors::register(&adapter.descriptors());
-        ending::begin();
+        process_exit::begin();
         open.push(Arc::downgrade(&adapter));
         Ok(adapter)
     }
@@ -119,7 +119,7 @@ fn at_exit() {
     extern "C" fn flush() {
         let Some(open) = OPEN.existing().and_then(|open| open.try_lock().map(|open| open.clone())) else { return };
         for adapter in open.iter().filter_map(Weak::upgrade) {
-            if adapter.is_ours() && !is_inside() {
+            if adapter.is_ours() && !holds_engine() {
                 // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.
                 catch_panic(|| {
                     adapter.with_engine(|engine| {

@@ -1,7 +1,7 @@
 //! The adapters of this process.
 
 use crate::adapter::Adapter;
-use crate::os::inside::is_inside;
+use crate::os::engine_hold::holds_engine;
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,7 @@ pub fn all() -> Vec<Arc<Adapter>> {
 
 /// Calls `work` for each open adapter, unless a thread is opening one now. A signal handler may call it.
 pub fn each_open(work: impl Fn(&Adapter)) {
-    if is_inside() {
+    if holds_engine() {
         return;
     }
     if let Some(open) = OPEN.existing().and_then(|open| open.try_lock()) {

@@ -7,7 +7,7 @@ use crate::os::clock;
 use crate::os::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
-use crate::pace::{Errands, Pace};
+use crate::pace::{Pace, ThreadTasks};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         let mine = pace.wait();
         let changed = pace.interface_has_changed();
-        let errands = pace.take_errands();
+        let tasks = pace.take_tasks();
         let flush = pace.flush_wanted();
-        if !mine && !changed && errands == Errands::NONE && flush.is_none() {
+        if !mine && !changed && tasks == ThreadTasks::NONE && flush.is_none() {
             continue;
         }
         let Some(adapter) = adapter.upgrade() else { return };
@@ -49,7 +49,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         if changed {
             adapter.watch.process_notifications();
         }
-        adapter.run_errands(errands);
+        adapter.run_tasks(tasks);
         if !mine {
             continue;
         }

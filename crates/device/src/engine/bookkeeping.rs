@@ -1,6 +1,6 @@
 //! Bookkeeping of QPs and their peers: what is in flight, which QPs wait, and which try again.
 
-use super::{Engine, endings, entry_peer};
+use super::{Engine, entry_peer, qp_error_log};
 use crate::engine::peers::Peers;
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::identity::PeerId;
@@ -39,7 +39,7 @@ impl Engine {
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
-            endings::log_ending(&protocol.attr(), entry.shared.num, to, &ending);
+            qp_error_log::log_qp_error(&protocol.attr(), entry.shared.num, to, &ending);
         }
         if wants {
             self.ready(index);

@@ -10,7 +10,7 @@ use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::keys::{Cached, Regions};
 use crate::memory::window::User;
-use crate::pace::Errands;
+use crate::pace::ThreadTasks;
 use crate::paging::QpFaults;
 use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
@@ -86,7 +86,7 @@ impl Engine {
     fn ask_for_room(&mut self, adapter: &AdapterState) {
         if !self.room_asked && self.peers.wanted_room().is_some() {
             self.room_asked = true;
-            adapter.pace.ask_thread(Errands::PEER_ROOM);
+            adapter.pace.ask_thread(ThreadTasks::PEER_ROOM);
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::engine::peers::foreign::RETRY;
 use crate::engine::{Engine, Turn};
 use crate::os::clock;
-use crate::pace::Errands;
+use crate::pace::ThreadTasks;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
 use crate::relay::message;
@@ -92,7 +92,7 @@ impl Engine {
     pub(super) fn receive_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         let count = self.take_handed_over(adapter, now);
         if self.slot.incoming.take_owners_wanted() {
-            adapter.pace.ask_thread(Errands::PORT_OWNERS);
+            adapter.pace.ask_thread(ThreadTasks::PORT_OWNERS);
         }
         count
     }

@@ -7,7 +7,7 @@ use crate::engine::staging::Staging;
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
-use crate::pace::Errands;
+use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
 use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service};
 
@@ -48,7 +48,7 @@ impl Engine {
             any = true;
         }
         if any {
-            adapter.pace.ask_thread(Errands::SEND_ERRORS);
+            adapter.pace.ask_thread(ThreadTasks::SEND_ERRORS);
         }
     }
 

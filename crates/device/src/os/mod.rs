@@ -3,10 +3,10 @@
 pub mod cancel;
 pub mod clock;
 pub mod descriptors;
+pub mod engine_hold;
 pub mod errno;
 pub mod handlers;
 pub mod headroom;
-pub mod inside;
 pub mod interfaces;
 pub mod locks;
 pub mod mask;

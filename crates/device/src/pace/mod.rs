@@ -32,8 +32,8 @@ pub struct Pace {
     /// Becomes readable when the interface changes; -1 if that is not watched.
     interface: RawFd,
     interface_changed: AtomicBool,
-    /// Bits of [`Errands`].
-    errands: AtomicU8,
+    /// Bits of [`ThreadTasks`].
+    tasks: AtomicU8,
     ended: AtomicBool,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
@@ -42,21 +42,21 @@ pub struct Pace {
 
 /// Work that the engine's thread does outside of the engine, because it may wait, allocate, or take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errands(u8);
+pub struct ThreadTasks(u8);
 
-impl Errands {
+impl ThreadTasks {
     /// No work.
-    pub const NONE: Errands = Errands(0);
+    pub const NONE: ThreadTasks = ThreadTasks(0);
     /// Write the log of send errors, which may wait for a terminal.
-    pub const SEND_ERRORS: Errands = Errands(1);
+    pub const SEND_ERRORS: ThreadTasks = ThreadTasks(1);
     /// Allocate room for peers.
-    pub const PEER_ROOM: Errands = Errands(2);
+    pub const PEER_ROOM: ThreadTasks = ThreadTasks(2);
     /// Read from the kernel which users have port 4791.
-    pub const PORT_OWNERS: Errands = Errands(4);
+    pub const PORT_OWNERS: ThreadTasks = ThreadTasks(4);
 
-    /// Returns whether any work of `errands` is in this set.
-    pub fn contains(self, errands: Errands) -> bool {
-        self.0 & errands.0 != 0
+    /// Returns whether any work of `tasks` is in this set.
+    pub fn contains(self, tasks: ThreadTasks) -> bool {
+        self.0 & tasks.0 != 0
     }
 }
 
@@ -103,7 +103,7 @@ impl Pace {
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
-            errands: AtomicU8::new(0),
+            tasks: AtomicU8::new(0),
             ended: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
@@ -184,14 +184,14 @@ impl Pace {
     }
 
     /// Asks the thread for work that the holder of the engine must not do.
-    pub fn ask_thread(&self, errands: Errands) {
-        self.errands.fetch_or(errands.0, Ordering::Release);
+    pub fn ask_thread(&self, tasks: ThreadTasks) {
+        self.tasks.fetch_or(tasks.0, Ordering::Release);
         self.kick();
     }
 
     /// Returns the work that the thread was asked for since the last call.
-    pub fn take_errands(&self) -> Errands {
-        Errands(self.errands.swap(0, Ordering::Acquire))
+    pub fn take_tasks(&self) -> ThreadTasks {
+        ThreadTasks(self.tasks.swap(0, Ordering::Acquire))
     }
 
     /// Returns whether a program polls repeatedly.

@@ -1,7 +1,7 @@
 //! Registration of on-demand memory: no page is populated, and none need be present yet.
 
 use crate::Errno;
-use crate::os::inside::is_inside;
+use crate::os::engine_hold::holds_engine;
 use crate::paging::counters::{self, Pair};
 use crate::paging::invalidate;
 use crate::paging::region::{ADDRESS_SPACE, OnDemand, Paged};
@@ -54,7 +54,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         invalidate::leave(&self.0);
         self.0.resolver.cancel(&self.0);
-        if is_inside() {
+        if holds_engine() {
             // A memory hook of the program called this from within an engine turn, which may be reading the table: it
             // is leaked.
             std::mem::forget(self.0.clone());

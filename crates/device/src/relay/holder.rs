@@ -1,7 +1,7 @@
 //! The sending side: the process that holds port 4791. It never waits for a receiver.
 
 use super::message;
-use super::stock::{Queue, Stock};
+use super::message_buffers::{MessageBuffers, Queue};
 use super::sys;
 use crate::os::descriptors;
 use crate::slot;
@@ -28,7 +28,7 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 /// The holder of the name, and its connections to other processes.
 pub struct Holder {
     name: OwnedFd,
-    stock: Stock,
+    buffers: MessageBuffers,
     links: Vec<Link>,
     /// Links with messages.
     pending: usize,
@@ -91,7 +91,7 @@ impl Holder {
     pub fn claim_name(name: &str) -> io::Result<Holder> {
         let name = sys::claim(name)?;
         let links = Vec::with_capacity(LINKS);
-        Ok(Holder { name, stock: Stock::new()?, links, pending: 0, uses: 0, reported: false })
+        Ok(Holder { name, buffers: MessageBuffers::new()?, links, pending: 0, uses: 0, reported: false })
     }
 
     /// Queues a packet; the next [`flush`](Self::flush) sends it. The packet is lost, as on a wire, if too much waits
@@ -104,7 +104,7 @@ impl Holder {
         let link = &mut self.links[at];
         let was_empty = link.queue.is_empty();
         let write = |message: &mut [u8; message::LONGEST], len| message::append(message, len, arrival, packet);
-        if self.stock.write(&mut link.queue, taken, write) {
+        if self.buffers.write(&mut link.queue, taken, write) {
             self.pending += usize::from(was_empty);
         } else if !std::mem::replace(&mut self.reported, true) {
             tracing::warn!(
@@ -130,14 +130,14 @@ impl Holder {
                 at += 1;
                 continue;
             }
-            match link.send(&mut self.stock) {
+            match link.send(&mut self.buffers) {
                 Sent::All => {
                     self.pending -= 1;
                     at += 1;
                 }
                 Sent::Later => {
                     if link.is_stuck(now) {
-                        self.stock.clear(&mut link.queue);
+                        self.buffers.clear(&mut link.queue);
                         (link.stuck, link.retry) = (None, None);
                         self.pending -= 1;
                     }
@@ -196,7 +196,7 @@ impl Holder {
     fn end(&mut self, at: usize) {
         let mut link = self.links.swap_remove(at);
         self.pending -= usize::from(!link.queue.is_empty());
-        self.stock.clear(&mut link.queue);
+        self.buffers.clear(&mut link.queue);
     }
 }
 
@@ -207,12 +207,12 @@ impl AsRawFd for Holder {
 }
 
 impl Link {
-    fn send(&mut self, stock: &mut Stock) -> Sent {
+    fn send(&mut self, buffers: &mut MessageBuffers) -> Sent {
         let mut tried = false;
-        while let Some(message) = stock.first(&self.queue) {
+        while let Some(message) = buffers.first(&self.queue) {
             let error = match sys::send(&self.socket.0, message) {
                 Ok(()) => {
-                    stock.drop_first(&mut self.queue);
+                    buffers.drop_first(&mut self.queue);
                     (self.retry, self.stuck, self.wait) = (None, None, FIRST_WAIT);
                     continue;
                 }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
     use crate::os::clock;
     use crate::relay::incoming::{Incoming, Received};
-    use crate::relay::stock::MESSAGES;
+    use crate::relay::message_buffers::MESSAGES;
     use weir_wire::ROCE_PORT;
 
     /// Runs a test in its own network namespace, which has its own socket names. Only this thread is in it.

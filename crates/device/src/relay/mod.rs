@@ -3,11 +3,11 @@
 //! One process of a network namespace holds the port, to which foreign adapters send all their packets. The holder
 //! connects to the sequenced-packet socket of each slot that gets packets, and sends [`message`]s of many packets
 //! each. What is under way is limited by the holder's own send buffer, rather than by `net.unix.max_dgram_qlen`:
-//! usually ten datagrams, which a burst exceeds at once. What does not fit waits in the holder's [`stock`].
+//! usually ten datagrams, which a burst exceeds at once. What does not fit waits in the holder's [`message_buffers`].
 
 pub mod holder;
 pub mod incoming;
 pub mod message;
-mod stock;
+mod message_buffers;
 mod sys;
 pub mod trust;

@@ -1,14 +1,14 @@
 //! The C library's functions that end a process or replace its program. They first send the packets that are owed to
 //! peers.
 //!
-//! A signal handler and a child of `vfork` may call them; [`weir_device::ending`] handles both cases. `exit` is not
+//! A signal handler and a child of `vfork` may call them; [`weir_device::process_exit`] handles both cases. `exit` is not
 //! among them, because it runs functions registered with `atexit`. `execl`, `execlp` and `execle` have variable
 //! argument lists, which `ends.c` collects.
 
 use super::errno::{fail_enosys, keeping_errno};
 use super::next::Next;
 use libc::{c_char, c_int};
-use weir_device::ending;
+use weir_device::process_exit;
 
 type Text = *const c_char;
 type Texts = *const Text;
@@ -37,14 +37,14 @@ pub(super) fn look_up() {
 /// As _exit(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    ending::flush();
+    process_exit::flush();
     end(status)
 }
 
 /// As _Exit(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
-    ending::flush();
+    process_exit::flush();
     end(status)
 }
 
@@ -54,7 +54,7 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
 /// As quick_exit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
-    ending::flush();
+    process_exit::flush();
     match QUICK_EXIT.found() {
         // SAFETY: the caller's own call.
         Some(next) => unsafe { next(status) },
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn execveat(
 
 /// The program may continue after a failed exec, and then reads the errno of exec.
 fn flush_keeping_errno() {
-    keeping_errno(ending::flush);
+    keeping_errno(process_exit::flush);
 }
 
 fn end(status: c_int) -> ! {

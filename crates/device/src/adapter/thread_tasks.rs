@@ -3,19 +3,19 @@
 use crate::adapter::Adapter;
 use crate::engine::peers::room::Lists;
 use crate::os::clock;
-use crate::pace::Errands;
+use crate::pace::ThreadTasks;
 use crate::relay::trust::PortOwners;
 
 impl Adapter {
     /// Does what turns have asked for.
-    pub(super) fn run_errands(&self, errands: Errands) {
-        if errands.contains(Errands::SEND_ERRORS) {
+    pub(super) fn run_tasks(&self, tasks: ThreadTasks) {
+        if tasks.contains(ThreadTasks::SEND_ERRORS) {
             self.send_errors.write_log(&self.device, self.config.disabled);
         }
-        if errands.contains(Errands::PEER_ROOM) {
+        if tasks.contains(ThreadTasks::PEER_ROOM) {
             self.make_room_for_peers();
         }
-        if errands.contains(Errands::PORT_OWNERS) {
+        if tasks.contains(ThreadTasks::PORT_OWNERS) {
             self.read_port_owners();
         }
     }

@@ -1,4 +1,5 @@
-//! Failing: the last step of the engine of an adapter that has failed, after which no completion is outstanding.
+//! The last step of the engine of an adapter that has failed: all QPs go to the error state, and no completion is
+//! outstanding after it.
 
 use crate::engine::Engine;
 use crate::engine::host::QpHost;

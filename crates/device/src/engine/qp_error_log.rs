@@ -8,19 +8,19 @@ use weir_transport::{Ending, QpAttr, Side, Status};
 /// Logs that a QP went to the error state because of a request.
 #[cold]
 #[inline(never)]
-pub fn log_ending(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {
-    let message = EndingMessage { attr, num, peer, ending };
+pub fn log_qp_error(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {
+    let message = QpErrorMessage { attr, num, peer, ending };
     tracing::warn!("{message}");
 }
 
-struct EndingMessage<'a> {
+struct QpErrorMessage<'a> {
     attr: &'a QpAttr,
     num: u32,
     peer: Option<IpAddr>,
     ending: &'a Ending,
 }
 
-impl fmt::Display for EndingMessage<'_> {
+impl fmt::Display for QpErrorMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ending { side, status, psn, tries, .. } = *self.ending;
         write!(f, "QP {:#08x} is in the error state: ", self.num)?;

@@ -12,7 +12,7 @@
 use crate::adapter::{Adapter, registry};
 use crate::engine::Engine;
 use crate::events::AsyncEvent;
-use crate::os::inside::inside;
+use crate::os::engine_hold::hold_engine;
 use crate::os::panics::{Failed, catch_panic};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +20,7 @@ impl Adapter {
     /// Runs work with the engine, which this thread holds. After a panic in it the adapter has failed.
     #[inline]
     pub fn guarded<T>(&self, engine: &mut Engine, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Failed> {
-        let done = inside(|| {
+        let done = hold_engine(|| {
             let done = catch_unwind(AssertUnwindSafe(|| work(engine)));
             if done.is_err() || self.condition.is_marked_failed() {
                 self.fail(engine);

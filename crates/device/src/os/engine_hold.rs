@@ -6,32 +6,32 @@ use crate::os::mask;
 use std::cell::Cell;
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns whether this thread holds an engine: what the engine uses must not be freed then.
 #[inline]
-pub fn is_inside() -> bool {
-    INSIDE.get()
+pub fn holds_engine() -> bool {
+    HOLDS.get()
 }
 
-/// Runs `work` while this thread holds an engine. The thread is not cancelled meanwhile.
-pub fn inside<T>(work: impl FnOnce() -> T) -> T {
-    struct Outside;
-    impl Drop for Outside {
+/// Runs `work` with an engine that this thread holds, and records that it does. The thread is not cancelled meanwhile.
+pub fn hold_engine<T>(work: impl FnOnce() -> T) -> T {
+    struct Released;
+    impl Drop for Released {
         fn drop(&mut self) {
-            INSIDE.set(false);
+            HOLDS.set(false);
             mask::turn_ends();
         }
     }
     let _uncancelled = Uncancelled::new();
-    if is_inside() {
+    if holds_engine() {
         // A memory hook takes a turn of another adapter within a turn of this one, which goes on afterwards.
         return work();
     }
     let _held = Held::<{ rank::ENGINE }>::begin();
-    INSIDE.set(true);
+    HOLDS.set(true);
     mask::turn_begins();
-    let _outside = Outside;
+    let _released = Released;
     work()
 }

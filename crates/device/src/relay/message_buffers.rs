@@ -1,7 +1,7 @@
 //! Messages that wait at the holder because their receiver does not keep up. They are in one block of memory that is
 //! reserved once, so that the packet path allocates nothing.
 //!
-//! The receivers of one user together get at most as many messages as are free: one user gets half of the stock at the
+//! The receivers of one user together get at most as many messages as are free: one user gets half of all at the
 //! most, and always leaves some to others. A receiver that takes nothing affects its own user only.
 
 use super::message::LONGEST;
@@ -13,7 +13,7 @@ pub const MESSAGES: usize = 512;
 const NONE: u16 = u16::MAX;
 
 /// Memory for messages.
-pub struct Stock {
+pub struct MessageBuffers {
     /// The messages that were ever used, with capacity for all.
     bytes: Vec<u8>,
     lens: Box<[u16; MESSAGES]>,
@@ -23,7 +23,7 @@ pub struct Stock {
     free_count: usize,
 }
 
-/// Messages in order. Only the stock that they belong to can free them.
+/// Messages in order. Only the `MessageBuffers` that they belong to can free them.
 pub struct Queue {
     first: u16,
     last: u16,
@@ -43,13 +43,13 @@ impl Queue {
     }
 }
 
-impl Stock {
+impl MessageBuffers {
     /// Error: no memory.
     pub fn new() -> io::Result<Self> {
         let next = std::array::from_fn(|at| if at + 1 < MESSAGES { at as u16 + 1 } else { NONE });
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(MESSAGES * LONGEST)?;
-        Ok(Stock { bytes, lens: Box::new([0; MESSAGES]), next: Box::new(next), free: 0, free_count: MESSAGES })
+        Ok(MessageBuffers { bytes, lens: Box::new([0; MESSAGES]), next: Box::new(next), free: 0, free_count: MESSAGES })
     }
 
     /// Appends to the last message of a queue, or to a new one where that has no room: `write` gets a message and its
@@ -128,8 +128,8 @@ mod tests {
     use super::*;
 
     /// Writes one byte that fills a message.
-    fn fill(stock: &mut Stock, queue: &mut Queue, taken: usize, byte: u8) -> bool {
-        stock.write(queue, taken, |message, len| {
+    fn fill(buffers: &mut MessageBuffers, queue: &mut Queue, taken: usize, byte: u8) -> bool {
+        buffers.write(queue, taken, |message, len| {
             (len == 0).then(|| {
                 message[0] = byte;
                 1
@@ -139,39 +139,40 @@ mod tests {
 
     #[test]
     fn messages_come_out_in_order_and_are_reused() {
-        let (mut stock, mut queue) = (Stock::new().unwrap(), Queue::new());
+        let (mut buffers, mut queue) = (MessageBuffers::new().unwrap(), Queue::new());
         for round in 0..3 * MESSAGES {
             let count = 1 + round % 7;
-            (0..count).for_each(|n| assert!(fill(&mut stock, &mut queue, 0, n as u8)));
+            (0..count).for_each(|n| assert!(fill(&mut buffers, &mut queue, 0, n as u8)));
             for n in 0..count {
-                assert_eq!(stock.first(&queue), Some(&[n as u8][..]));
-                stock.drop_first(&mut queue);
+                assert_eq!(buffers.first(&queue), Some(&[n as u8][..]));
+                buffers.drop_first(&mut queue);
             }
-            assert_eq!((stock.first(&queue), stock.free_count), (None, MESSAGES));
+            assert_eq!((buffers.first(&queue), buffers.free_count), (None, MESSAGES));
         }
     }
 
     #[test]
     fn no_user_gets_all_messages() {
-        let (mut stock, mut queue, mut other) = (Stock::new().unwrap(), Queue::new(), Queue::new());
-        let count = |stock: &mut Stock, queue: &mut Queue| (0..).take_while(|n| fill(stock, queue, *n, 0)).count();
-        assert_eq!(count(&mut stock, &mut queue), MESSAGES / 2);
-        assert_eq!(count(&mut stock, &mut other), MESSAGES / 4);
-        stock.clear(&mut queue);
-        stock.clear(&mut other);
-        assert_eq!(stock.free_count, MESSAGES);
+        let (mut buffers, mut queue, mut other) = (MessageBuffers::new().unwrap(), Queue::new(), Queue::new());
+        let count =
+            |buffers: &mut MessageBuffers, queue: &mut Queue| (0..).take_while(|n| fill(buffers, queue, *n, 0)).count();
+        assert_eq!(count(&mut buffers, &mut queue), MESSAGES / 2);
+        assert_eq!(count(&mut buffers, &mut other), MESSAGES / 4);
+        buffers.clear(&mut queue);
+        buffers.clear(&mut other);
+        assert_eq!(buffers.free_count, MESSAGES);
     }
 
     #[test]
     fn a_message_is_filled_before_another_is_begun() {
-        let (mut stock, mut queue) = (Stock::new().unwrap(), Queue::new());
+        let (mut buffers, mut queue) = (MessageBuffers::new().unwrap(), Queue::new());
         let byte = |message: &mut [u8; LONGEST], len: usize| {
             *message.get_mut(len)? = len as u8;
             Some(len + 1)
         };
-        (0..LONGEST).for_each(|_| assert!(stock.write(&mut queue, 0, byte)));
+        (0..LONGEST).for_each(|_| assert!(buffers.write(&mut queue, 0, byte)));
         assert_eq!(queue.count, 1);
-        assert!(stock.write(&mut queue, 0, byte));
-        assert_eq!((queue.count, stock.first(&queue).unwrap().len()), (2, LONGEST));
+        assert!(buffers.write(&mut queue, 0, byte));
+        assert_eq!((queue.count, buffers.first(&queue).unwrap().len()), (2, LONGEST));
     }
 }
