@@ -120,12 +120,17 @@ impl Slot {
                 Err(error) => return Err(error.into()),
             };
             match Ports::bind(FIRST_PORT + number, disabled) {
-                Ok(ports) => return Ok((Slot { number, incoming }, ports)),
+                Ok(ports) => return Ok((Slot::of(number, incoming), ports)),
                 Err(error) if taken(&error) => ports += 1,
                 Err(error) => return Err(error.into()),
             }
         }
         Err(ClaimError::Exhausted { names, ports })
+    }
+
+    /// The slot of this number, with the socket that claims it.
+    pub fn of(number: u16, incoming: Incoming) -> Slot {
+        Slot { number, incoming }
     }
 
     /// Its number, below [`SLOTS`].

@@ -53,8 +53,13 @@ impl Netlink {
             let length = size_of_val(&timeout) as libc::socklen_t;
             let value = (&raw const timeout).cast();
             libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, value, length);
-            Ok(Netlink { socket, sequence: 0 })
+            Ok(Netlink::over(socket))
         }
+    }
+
+    /// Queries over this routing socket.
+    pub fn over(socket: OwnedFd) -> Netlink {
+        Netlink { socket, sequence: 0 }
     }
 
     /// The descriptor of the open socket.

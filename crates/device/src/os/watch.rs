@@ -51,7 +51,19 @@ impl Watch {
             Err(error) if error.is_out_of_descriptors() => return Err(error),
             Err(_) => None,
         };
-        let watch = Watch {
+        let watch = Watch::over(device, netlink, socket);
+        // The interface may have changed before the subscription.
+        let now = watch.state();
+        if !now.up {
+            tracing::warn!("{}: {}", watch.name, interfaces::down(&watch.ifname));
+        }
+        watch.replace_seen(now);
+        Ok(watch)
+    }
+
+    /// As `new`, with the subscribed socket, if there is one; the state of the interface is that of `device`.
+    pub fn over(device: &DeviceInfo, netlink: Netlink, socket: Option<OwnedFd>) -> Watch {
+        Watch {
             name: device.name.clone(),
             ifname: device.ifname.clone(),
             ifindex: device.ifindex,
@@ -60,14 +72,7 @@ impl Watch {
             seen: LeafMutex::new(Arc::new(Seen { exists: true, up: device.up, gids: device.gids.clone() })),
             speed: AtomicU32::new(device.speed_mbps().unwrap_or(0)),
             listeners: LeafMutex::default(),
-        };
-        // The interface may have changed before the subscription.
-        let now = watch.state();
-        if !now.up {
-            tracing::warn!("{}: {}", watch.name, interfaces::down(&watch.ifname));
         }
-        watch.replace_seen(now);
-        Ok(watch)
     }
 
     /// The current state of the device; its last known state if the query fails. `None` if no interface with its name

@@ -89,7 +89,11 @@ impl Holder {
 
     /// Claims another name, for tests on machines where a process has the real one.
     pub fn claim_name(name: &str) -> io::Result<Holder> {
-        let name = sys::claim(name)?;
+        Self::of(sys::claim(name)?)
+    }
+
+    /// The holder of the name that this socket is bound to.
+    pub fn of(name: OwnedFd) -> io::Result<Holder> {
         let links = Vec::with_capacity(LINKS);
         Ok(Holder { name, buffers: MessageBuffers::new()?, links, pending: 0, uses: 0, reported: false })
     }

@@ -60,12 +60,17 @@ pub struct Accepted {
 impl Incoming {
     /// Claims a name. `AddrInUse` if another process has it.
     pub fn claim(name: &str) -> io::Result<Incoming> {
-        Ok(Incoming {
-            listener: sys::claim(name)?,
+        Ok(Self::of(sys::claim(name)?))
+    }
+
+    /// The connections that come in by this socket.
+    pub fn of(listener: OwnedFd) -> Incoming {
+        Incoming {
+            listener,
             links: Vec::with_capacity(LINKS),
             undecided: Vec::with_capacity(UNDECIDED),
             trust: Trust::new(),
-        })
+        }
     }
 
     /// Returns whether there are connections.
