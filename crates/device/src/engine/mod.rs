@@ -23,6 +23,8 @@ mod receive;
 mod release;
 mod staging;
 mod table;
+#[cfg(test)]
+mod testing;
 mod timers;
 mod transmit;
 mod waiting;
@@ -140,25 +142,18 @@ impl Engine {
         ports: Ports,
         shown: &'static sheet::Device,
     ) -> Result<Engine, Errno> {
-        // Captures and fault injection need the packets' ICRC.
-        let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
-        let own = Hello {
-            ask: 0,
-            answer: 0,
-            alive: 0,
-            icrc_auto,
-            boot_id: hello::boot_id()?,
-            window: 0,
-            patience: config.patience,
-            mark: 0,
-        };
-        let secret = Secret::new().map_err(|_| Errno(libc::EAGAIN))?;
-        let mut peers = Peers::new(secret, own, ports.receive_buffer())?;
-        // Page faults may make peers repeat all that they have under way.
-        if profile.page_faults.responder != ResponderFaults::Wait {
-            peers.widen();
-        }
-        let carrier = carrier::wrap(ports, device, config)?;
+        let peers = own_peers(config, profile, ports.receive_buffer())?;
+        Engine::over(carrier::wrap(ports, device, config)?, slot, peers, profile, shown)
+    }
+
+    /// An engine with this carrier. `peers`: see [`own_peers`].
+    fn over(
+        carrier: Box<dyn Carrier>,
+        slot: Slot,
+        peers: Peers,
+        profile: &Profile,
+        shown: &'static sheet::Device,
+    ) -> Result<Engine, Errno> {
         Ok(Engine {
             in_place: carrier.supports_iovecs(),
             empty_receives: 0,
@@ -295,6 +290,29 @@ impl Engine {
             self.ready.push_back(index);
         }
     }
+}
+
+/// A list of peers without an entry, with what hellos say about this process. `receive_buffer`: as for [`Peers::new`].
+fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize) -> Result<Peers, Errno> {
+    // Captures and fault injection need the packets' ICRC.
+    let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
+    let own = Hello {
+        ask: 0,
+        answer: 0,
+        alive: 0,
+        icrc_auto,
+        boot_id: hello::boot_id()?,
+        window: 0,
+        patience: config.patience,
+        mark: 0,
+    };
+    let secret = Secret::new().map_err(|_| Errno(libc::EAGAIN))?;
+    let mut peers = Peers::new(secret, own, receive_buffer)?;
+    // Page faults may make peers repeat all that they have under way.
+    if profile.page_faults.responder != ResponderFaults::Wait {
+        peers.widen();
+    }
+    Ok(peers)
 }
 
 fn entry_peer(table: &Table, index: u16) -> Option<PeerId> {

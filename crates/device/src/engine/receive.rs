@@ -260,39 +260,4 @@ impl Checks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stat::publish;
-    use std::net::Ipv4Addr;
-    use weir_wire::{Bth, Headers, Psn};
-
-    #[test]
-    fn a_packet_of_another_partition_is_dropped_and_counted() {
-        let here = Ipv4Addr::LOCALHOST.into();
-        let envelope = Envelope { src: here, dst: here, src_port: 1, dst_port: 2, ip_id: 0, dont_fragment: true };
-        let shown = publish::device("weir_partitions", 0).unwrap();
-        let checks = Checks {
-            icrc: false,
-            tag: None,
-            came: Cell::new(None),
-            by_slots: false,
-            from_slot: false,
-            ids: 1,
-            envelope,
-            retired: false,
-            datagram: true,
-            shown,
-        };
-        let passes = |pkey| {
-            let opcode = Opcode::new(Service::Rc, Operation::SendOnly);
-            let headers = Headers::new(Bth { pkey, ..Bth::new(opcode, 1, Psn::new(0)) });
-            let mut bytes = [0; 20];
-            headers.emit(&mut bytes);
-            checks.packet(0, &bytes).is_some()
-        };
-        assert_eq!([0xffff, 0x7fff].map(passes), [true, true]);
-        assert_eq!(shown.traffic.pkey_violations.get(), 0);
-        assert_eq!([0x8001, 0x7ffe, 0].map(passes), [false; 3]);
-        assert_eq!(shown.traffic.pkey_violations.get(), 3);
-    }
-}
+mod tests;

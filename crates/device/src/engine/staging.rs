@@ -266,3 +266,6 @@ fn fill(memory: &mut Memory<'_>, payload: &Payload<'_>, to: &mut [u8]) -> Result
 fn side_of(payload: &Payload<'_>) -> Side {
     if matches!(payload, Payload::Remote(_)) { Side::Responder } else { Side::Requester }
 }
+
+#[cfg(test)]
+mod tests;

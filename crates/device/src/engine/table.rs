@@ -189,3 +189,6 @@ impl Entry {
         self.shared.unsent.store(0, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

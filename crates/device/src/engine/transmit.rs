@@ -198,3 +198,6 @@ impl Egress for Metered<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,6 +55,12 @@ pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
     }))
 }
 
+/// Counters of a device that no other process sees.
+#[cfg(test)]
+pub fn private_device() -> &'static sheet::Device {
+    private_zeros()
+}
+
 /// This process has on-demand regions: starts a thread that publishes their counters.
 pub fn paging() {
     static STARTED_IN: AtomicU32 = AtomicU32::new(u32::MAX);
