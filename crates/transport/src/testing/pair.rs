@@ -3,7 +3,7 @@
 use super::host::{Staging, TestHost};
 use super::memory::{Memory, Region};
 use super::paging::{Paging, PagingSetup};
-use super::requests::sge;
+use super::requests::{BASE, KEY, sge};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
@@ -75,12 +75,8 @@ pub struct Pair {
     pub unnotified_nodes: Option<Vec<usize>>,
 }
 
-/// Address of each node's region.
-pub(super) const BASE: u64 = 0x10_0000;
 /// Canary bytes on both sides of the region.
 const MARGIN: u64 = 4096;
-/// Key of a node's region.
-pub(super) const KEY: u32 = 0x1234;
 /// Number of the shared receive queue that a node's XRC work requests name.
 pub const SRQ: u32 = 0x77;
 /// Q_Key of both nodes.

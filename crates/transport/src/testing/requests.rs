@@ -1,7 +1,11 @@
 //! Where the requests of most tests point, the requests, and their outcomes.
 
-use super::pair::{BASE, KEY};
 use crate::{SendOp, Sge, Status};
+
+/// Address of each node's region.
+pub(super) const BASE: u64 = 0x10_0000;
+/// Key of a node's region.
+pub(super) const KEY: u32 = 0x1234;
 
 /// The address of offset `at` in a node's region.
 pub fn address(at: usize) -> u64 {
