@@ -70,6 +70,7 @@ lint: ## Check formatting, lints, words, circles of files, and that each rule of
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/clauses.py
 	scripts/words.py
+	scripts/rules.py
 	scripts/circles.py
 
 install: build ## Install under PREFIX (default /usr/local), with DESTDIR before it
