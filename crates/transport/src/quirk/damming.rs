@@ -15,16 +15,38 @@
 //!
 //! The requester has a [`Damming`] and consults it at three points. `Requester::go_back_after`: a pending period
 //! begins. `Requester::go_back`: any other retransmission ends the damming. `Requester::poll`: the period is over, and
-//! `poll_dammed` sends the burst.
+//! the requester sends the parts of [`Damming::burst`].
 
 use crate::config::Config;
-use crate::limits::{InFlight, Limits, Progress};
-use crate::requester::{Dam, Damming, Failure, Requester};
-use crate::send_queue::SendQueue;
-use crate::{Egress, Host, Instant, Outgoing, QpState, Refused};
+use crate::limits::Progress;
+use crate::{Egress, Instant, Outgoing, QpState, Refused};
+
+/// The damming of one requester: none, or work requests that are lost when the pending period ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Damming(Option<Dam>);
+
+/// The work requests that were posted during a pending period: their first packets will be lost.
+#[derive(Clone, Copy, Debug)]
+struct Dam {
+    /// Index of the first of them.
+    from: u32,
+    /// The index after the last of them, set when the period is over.
+    to: Option<u32>,
+}
+
+/// What leaves next after a pending period.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    /// Work requests before this one are sent.
+    Sent(u32),
+    /// Work requests before this one are lost.
+    Lost(u32),
+    /// All others are sent.
+    Rest,
+}
 
 /// An egress that loses every packet.
-struct Lost<'e, E>(&'e mut E);
+pub(crate) struct Lost<'e, E>(pub &'e mut E);
 
 impl Damming {
     /// A pending period begins; the send queue ends at `tail`. Has no effect if the profile does not have the flaw.
@@ -35,62 +57,44 @@ impl Damming {
         }
     }
 
-    /// Whether a pending period has ended, and the requester must poll by `poll_dammed`. `pending` is the time at
-    /// which the current pending period ends.
+    /// Whether a pending period has ended, and the requester must send a `burst`. `pending` is the time at which the
+    /// current pending period ends.
     #[inline(always)]
     pub fn applies(&self, pending: Option<Instant>, now: Instant) -> bool {
         self.0.is_some() && pending.is_none_or(|end| end <= now)
     }
-}
 
-impl Requester {
-    /// Sends as `poll` does, but loses the work requests that were posted during the pending period.
-    #[cold]
-    #[inline(never)]
-    pub fn poll_dammed<H: Host, E: Egress>(
-        &mut self,
-        now: Instant,
-        limits: Limits,
-        config: &Config,
-        queue: &SendQueue,
-        host: &mut H,
-        egress: &mut E,
-    ) -> Result<(Progress, u32), Failure> {
-        let before = self.in_flight();
-        let mut count = 0;
-        // In SQD, work requests posted meanwhile are not begun (IBTA 10.3.1), so none of them is in the burst.
-        if let Some(Dam { from, to }) = self.damming.0
-            && config.state != QpState::Sqd
-        {
-            let to = to.unwrap_or(queue.tail());
-            let mut progress;
-            (progress, count) = self.poll_until(from, now, limits, config, queue, host, egress)?;
-            self.damming.0 = Some(Dam { from, to: Some(to) });
-            if progress == Progress::Idle && self.next_wr() == from {
-                let left = left(limits, before, self.in_flight());
-                let lost;
-                (progress, lost) = self.poll_until(to, now, left, config, queue, host, &mut Lost(egress))?;
-                count += lost;
-                self.damming.0 = Some(Dam { from: self.next_wr(), to: Some(to) });
+    /// The first part of a burst; the send queue ends at `tail`.
+    pub fn burst(&mut self, state: QpState, tail: u32) -> Part {
+        match self.0 {
+            // In SQD, work requests posted meanwhile are not begun (IBTA 10.3.1), so none of them is in the burst.
+            Some(Dam { from, to }) if state != QpState::Sqd => {
+                self.0 = Some(Dam { from, to: to.or(Some(tail)) });
+                Part::Sent(from)
             }
-            if progress != Progress::Idle {
-                return Ok((progress, count));
-            }
+            _ => self.rest(),
         }
-        // Work requests that did not fit into this burst, or were posted later, are sent normally.
-        self.damming = Damming::default();
-        let left = left(limits, before, self.in_flight());
-        let end = self.end(queue, config);
-        let (progress, more) = self.poll_until(end, now, left, config, queue, host, egress)?;
-        Ok((progress, count + more))
     }
-}
 
-/// The rest of the limits, which applied when `before` was in flight.
-fn left(limits: Limits, before: InFlight, now: InFlight) -> Limits {
-    Limits {
-        request_bytes: limits.request_bytes.saturating_add(before.request_bytes).saturating_sub(now.request_bytes),
-        read_bytes: limits.read_bytes.saturating_add(before.read_bytes).saturating_sub(now.read_bytes),
+    /// The part after `part`, which ended with this progress before work request `next`. `None`: the burst has ended
+    /// for now.
+    pub fn after(&mut self, part: Part, progress: Progress, next: u32) -> Option<Part> {
+        let to = self.0.and_then(|dam| dam.to);
+        if let Part::Lost(to) = part {
+            self.0 = Some(Dam { from: next, to: Some(to) });
+        }
+        match (part, to) {
+            (Part::Rest, _) => None,
+            _ if progress != Progress::Idle => None,
+            (Part::Sent(from), Some(to)) if next == from => Some(Part::Lost(to)),
+            _ => Some(self.rest()),
+        }
+    }
+
+    /// Work requests that did not fit into the burst, or were posted later, are sent normally.
+    fn rest(&mut self) -> Part {
+        self.0 = None;
+        Part::Rest
     }
 }
 

@@ -22,5 +22,6 @@ mod outstanding;
 pub use chance::Chance;
 #[cfg(feature = "testing")]
 pub(crate) use chance::split_mix;
+pub(crate) use damming::{Damming, Lost, Part};
 pub use flood::FaultNotifier;
 pub use outstanding::Outstanding;

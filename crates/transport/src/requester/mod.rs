@@ -16,7 +16,7 @@ mod unreliable;
 
 use crate::config::Config;
 use crate::limits::InFlight;
-use crate::quirk::Chance;
+use crate::quirk::{Chance, Damming};
 use crate::{Instant, Side, Status};
 use position::Position;
 use std::num::NonZeroU32;
@@ -108,7 +108,7 @@ pub(crate) struct Requester {
     /// READs that were outstanding when a response was dropped for a missing page, until the page is reported present.
     unnotified: Option<NonZeroU32>,
     /// The work requests that packet damming will lose.
-    pub damming: Damming,
+    damming: Damming,
     read_credits: ReadCredits,
 }
 
@@ -149,19 +149,6 @@ struct ReadCredits {
 struct Retries {
     left: u8,
     rnr_left: u8,
-}
-
-/// The damming of one requester: none, or work requests that are lost when the pending period ends.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Damming(pub Option<Dam>);
-
-/// The work requests that were posted during a pending period: their first packets will be lost.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dam {
-    /// Index of the first of them.
-    pub from: u32,
-    /// The index after the last of them, set when the period is over.
-    pub to: Option<u32>,
 }
 
 impl Retries {
@@ -216,11 +203,6 @@ impl Requester {
     /// Retransmission counters since the QP was created.
     pub fn retransmissions(&self) -> Retransmissions {
         self.retransmissions
-    }
-
-    /// Number of the work request to send next.
-    pub fn next_wr(&self) -> u32 {
-        self.next.wr
     }
 
     /// What is sent and not acknowledged.

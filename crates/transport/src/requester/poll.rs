@@ -6,6 +6,7 @@ use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::limits::{Limits, PACKET_COST, Progress};
+use crate::quirk::{Lost, Part};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status, Target};
 
@@ -44,6 +45,35 @@ impl Requester {
             return self.poll_dammed(now, limits, config, queue, host, egress);
         }
         self.poll_until(self.end(queue, config), now, limits, config, queue, host, egress)
+    }
+
+    /// As `poll`, at the end of a pending period.
+    #[cold]
+    #[inline(never)]
+    fn poll_dammed<H: Host, E: Egress>(
+        &mut self,
+        now: Instant,
+        limits: Limits,
+        config: &Config,
+        queue: &SendQueue,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Result<(Progress, u32), Failure> {
+        let (before, mut count) = (self.in_flight(), 0);
+        let mut part = self.damming.burst(config.state, queue.tail());
+        loop {
+            let left = limits.left(before, self.in_flight());
+            let (progress, more) = match part {
+                Part::Sent(end) => self.poll_until(end, now, left, config, queue, host, egress)?,
+                Part::Lost(end) => self.poll_until(end, now, left, config, queue, host, &mut Lost(egress))?,
+                Part::Rest => self.poll_until(self.end(queue, config), now, left, config, queue, host, egress)?,
+            };
+            count += more;
+            match self.damming.after(part, progress, self.next.wr) {
+                Some(next) => part = next,
+                None => return Ok((progress, count)),
+            }
+        }
     }
 
     /// As `poll`, but sends nothing from work request `end` on, and packet damming loses nothing.

@@ -1,8 +1,9 @@
 //! Going back: ACK timeouts, sequence NAKs, lost responses, RNR waits (IBTA 9.7.6.1, 9.9.2.1).
 
-use super::{Damming, Failure, Hold, Requester, RequesterState};
+use super::{Failure, Hold, Requester, RequesterState};
 use crate::completion::vendor;
 use crate::config::Config;
+use crate::quirk::Damming;
 use crate::{Instant, Status};
 use std::time::Duration;
 use weir_wire::RnrTimer;
