@@ -40,12 +40,12 @@ pub use objects::srq::{Srq, SrqCreate};
 pub use objects::xrcd::Xrcd;
 pub use os::cancel::Uncancelled;
 pub use os::errno::Errno;
+pub use os::grow::with_room;
 pub use os::headroom;
 pub use os::interfaces::{DeviceInfo, devices, unusable_interfaces};
 pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::OwnerProcess;
-pub use os::room::with_room;
 pub use paging::Advice;
 
 /// What the interposed functions that change signal handlers and signal masks call.

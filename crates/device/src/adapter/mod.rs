@@ -5,9 +5,9 @@
 
 mod control;
 mod device_fatal;
-mod faults;
 pub(crate) mod fork;
 mod open;
+mod page_faults;
 pub mod process_exit;
 mod registry;
 mod thread;
@@ -132,8 +132,8 @@ impl Adapter {
         }
     }
 
-    /// As [`quiesce`](Self::quiesce), but waits for `at_most` at the longest: the thread that unmaps memory may hold what
-    /// the engine waits for, such as a lock of malloc.
+    /// As [`quiesce`](Self::quiesce), but waits for `at_most` at the longest: the thread that unmaps memory may hold
+    /// what the engine waits for, such as a lock of malloc.
     fn quiesce_within(&self, at_most: Duration) {
         if !holds_engine() && self.is_ours() {
             self.engine.wait_within(at_most, |_| (), |engine| self.another_turn(engine));

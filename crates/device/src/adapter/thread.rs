@@ -37,7 +37,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         let mine = pace.wait();
         let changed = pace.interface_has_changed();
         let tasks = pace.take_tasks();
-        let flush = pace.flush_wanted();
+        let flush = pace.flush_requested();
         if !mine && !changed && tasks == ThreadTasks::NONE && flush.is_none() {
             continue;
         }
@@ -63,7 +63,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             if now - last_work > SPIN || adapter.pace.program_polls() || pace.has_ended() {
                 break;
             }
-            if pace.flush_wanted().is_some() {
+            if pace.flush_requested().is_some() {
                 break;
             }
             // The program that the thread waits for may need this core.

@@ -1,10 +1,10 @@
 //! What the engine's thread does for the engine outside of it, because it allocates or takes long.
 
 use crate::adapter::Adapter;
-use crate::engine::peers::room::Lists;
+use crate::engine::peers::capacity::Lists;
 use crate::os::clock;
 use crate::pace::ThreadTasks;
-use crate::relay::trust::PortOwners;
+use crate::relay::port_authority::PortOwners;
 
 impl Adapter {
     /// Does what turns have asked for.
@@ -22,7 +22,7 @@ impl Adapter {
 
     /// Makes room for the entries of peers, if there is too little of it.
     pub(super) fn make_room_for_peers(&self) {
-        if let Some(limit) = self.with_engine(|engine| engine.wanted_peer_room()) {
+        if let Some(limit) = self.with_engine(|engine| engine.needed_peer_capacity()) {
             let mut larger = Lists::new(limit).ok();
             self.with_engine(|engine| engine.provide_peer_room(self, larger.as_mut()));
         }

@@ -24,9 +24,9 @@ impl Engine {
         }
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, Ordering::Relaxed);
-        if protocol.has_waiting_ack() && !entry.lazy {
-            entry.lazy = true;
-            self.lazy.push(index);
+        if protocol.has_waiting_ack() && !entry.ack_delayed {
+            entry.ack_delayed = true;
+            self.delayed_acks.push(index);
         }
         if let Some(due) = protocol.poll_timeout()
             && due.0 < entry.deadline
@@ -35,13 +35,13 @@ impl Engine {
             self.timers.set(due.0, index);
         }
         // Only requests wait for a window or a hello; responses are sent nevertheless.
-        let wants = if entry.waiting.is_some() { protocol.has_to_respond() } else { protocol.has_to_send() };
+        let has_to_send = if entry.waiting.is_some() { protocol.has_to_respond() } else { protocol.has_to_send() };
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
             qp_error_log::log_qp_error(&protocol.attr(), entry.shared.num, to, &ending);
         }
-        if wants {
+        if has_to_send {
             self.ready(index);
         }
         if let Some(peer) = peer
@@ -67,7 +67,7 @@ impl Engine {
         match entry.connection.link {
             Link::Weir(_) if at.weir().is_none_or(|weir| weir.icrc) => self.peers.suspect(peer, clock::now()),
             // It may be a Weir process that started late.
-            Link::Foreign if entry.connection.wants_proof() && at.next_attempt.is_none() => {
+            Link::Foreign if entry.connection.needs_proof() && at.next_attempt.is_none() => {
                 self.peers.ask_soon(peer, clock::now());
             }
             _ => {}

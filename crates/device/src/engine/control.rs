@@ -2,8 +2,8 @@
 
 use super::{Engine, Turn, entry_peer};
 use crate::Errno;
+use crate::engine::peers::capacity::Lists;
 use crate::engine::peers::connection::Link;
-use crate::engine::peers::room::Lists;
 use crate::engine::table::Opened;
 use crate::engine::waiting::WaitReason;
 use crate::os::clock;
@@ -25,18 +25,18 @@ impl Engine {
         self.shown.qps.set(count as u64);
         self.timers.reserve(count + 1);
         self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
-        self.lazy.reserve((count + 1).saturating_sub(self.lazy.len()));
+        self.delayed_acks.reserve((count + 1).saturating_sub(self.delayed_acks.len()));
         self.rung.reserve(count);
         Ok(shared)
     }
 
     /// The number of peers for which there must be room, if there is too little of it.
-    pub fn wanted_peer_room(&self) -> Option<usize> {
-        self.peers.wanted_room()
+    pub fn needed_peer_capacity(&self) -> Option<usize> {
+        self.peers.needed_capacity()
     }
 
-    /// Gets the lists that [`wanted_peer_room`](Self::wanted_peer_room) asked for, and returns the old ones in them.
-    /// `None`: there is no memory.
+    /// Gets the lists that [`needed_peer_capacity`](Self::needed_peer_capacity) asked for, and returns the old ones in
+    /// them. `None`: there is no memory.
     pub fn provide_peer_room(&mut self, adapter: &AdapterState, larger: Option<&mut Lists>) {
         self.peers.exchange_lists(larger);
         self.room_asked = false;
@@ -114,7 +114,7 @@ impl Engine {
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.connection.send_from(psn);
         if let Some(peer) = entry.peer
-            && entry.connection.wants_proof()
+            && entry.connection.needs_proof()
         {
             // The time limit of the proof starts again, however long the QP was in RTR: nothing has been sent yet.
             entry.connection.ask(now);

@@ -47,7 +47,7 @@ impl Engine {
         let routes = adapter.addresses.read();
         let mut served = std::mem::take(&mut self.served);
         let mut protocol = shared.lock();
-        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.done);
+        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut staged = Staged {
             outbox: &mut self.outbox,
             segments: self.carrier.max_segments(),
@@ -84,7 +84,7 @@ impl Engine {
 
     /// Asks the engine's thread for room for peers, if there is too little.
     fn ask_for_room(&mut self, adapter: &AdapterState) {
-        if !self.room_asked && self.peers.wanted_room().is_some() {
+        if !self.room_asked && self.peers.needed_capacity().is_some() {
             self.room_asked = true;
             adapter.pace.ask_thread(ThreadTasks::PEER_ROOM);
         }

@@ -68,8 +68,8 @@ impl Engine {
             protocol = shared.lock();
         }
         if protocol.poll_timeout().is_some_and(|due| due <= now) {
-            let (cached, done, side) = (&mut self.cached, Some(&mut self.done), Side::Requester);
-            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, done, side };
+            let (cached, completions, side) = (&mut self.cached, Some(&mut self.completions), Side::Requester);
+            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, completions, side };
             protocol.handle_timeout(now, &mut host);
         }
         self.after(index, &mut protocol);
@@ -105,7 +105,7 @@ impl Engine {
         self.forget(index);
         // A new QP will have that index, and must not be in a list twice.
         self.ready.retain(|ready| *ready != index);
-        self.lazy.retain(|lazy| *lazy != index);
+        self.delayed_acks.retain(|delayed| *delayed != index);
     }
 
     /// Sets the deadline at which a retired QP is removed.

@@ -83,7 +83,7 @@ impl Engine {
             shared: &shared,
             regions: &adapter.regions,
             cached: &mut self.cached,
-            done: Some(&mut self.done),
+            completions: Some(&mut self.completions),
             side,
         };
         if let Some(buffers) = &mut self.held

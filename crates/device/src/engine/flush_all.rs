@@ -12,7 +12,7 @@ impl Engine {
     /// Moves every QP to the error state and flushes its work requests.
     pub fn fail(&mut self, adapter: &AdapterState) {
         // Completions of a turn that did not end.
-        catch_panic(|| self.done.publish());
+        catch_panic(|| self.completions.publish());
         for index in self.table.indices() {
             let Some(entry) = self.table.get(index) else { continue };
             let shared = entry.shared.clone();
@@ -26,7 +26,7 @@ impl Engine {
                 shared: &shared,
                 regions: &adapter.regions,
                 cached: &mut cached,
-                done: None,
+                completions: None,
                 side: Side::Requester,
             };
             let flushed = catch_panic(|| shared.lock().enter_error_state(&mut host))

@@ -124,7 +124,7 @@ impl Engine {
             let before = entry.connection.link;
             // The peer may have connected anew, with another tag, and has sent nothing yet.
             let again = matches!(before, Link::Weir(_)) && entry.connection.is_unconfirmed();
-            if !entry.connection.wants_proof() && !again {
+            if !entry.connection.needs_proof() && !again {
                 continue;
             }
             if let Some(demand) = entry.connection.verify(nonce, proofs.clone())
@@ -161,7 +161,7 @@ impl Engine {
     fn proof_state(&self, id: PeerId) -> (bool, bool) {
         let connections =
             || self.peers.get(id).members.iter().filter_map(|index| Some(&self.table.get(*index)?.connection));
-        (connections().any(Connection::wants_proof), connections().any(Connection::is_unconfirmed))
+        (connections().any(Connection::needs_proof), connections().any(Connection::is_unconfirmed))
     }
 
     pub(super) fn send_hello(&mut self, outgoing: &OutgoingHello, proofs: &[Proof]) {

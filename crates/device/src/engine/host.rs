@@ -1,6 +1,6 @@
 //! A QP's access to the adapter: memory within its protection domain, its CQs, its events.
 
-use crate::engine::done::Done;
+use crate::engine::completions::PendingCompletions;
 use crate::events::AsyncEvent;
 use crate::memory::access::{Extent, Memory, extents};
 use crate::memory::keys::{Cached, Regions};
@@ -17,7 +17,7 @@ pub struct QpHost<'a> {
     pub regions: &'a Regions,
     pub cached: &'a mut Cached,
     /// Collects completions until the end of the turn. `None`: outside of turns they enter their CQs at once.
-    pub done: Option<&'a mut Done>,
+    pub completions: Option<&'a mut PendingCompletions>,
     /// The side that is worked on.
     pub side: Side,
 }
@@ -29,9 +29,9 @@ impl<'a> QpHost<'a> {
         shared: &'a Arc<QpShared>,
         regions: &'a Regions,
         cached: &'a mut Cached,
-        done: &'a mut Done,
+        completions: &'a mut PendingCompletions,
     ) -> QpHost<'a> {
-        QpHost { shared, regions, cached, done: Some(done), side: Side::Requester }
+        QpHost { shared, regions, cached, completions: Some(completions), side: Side::Requester }
     }
 }
 
@@ -89,7 +89,7 @@ impl Host for QpHost<'_> {
     }
 
     fn expect_remote(&mut self, range: &Remote, access: Access) {
-        self.memory().expect(Extent::of_remote(range), access);
+        self.memory().populate_ahead(Extent::of_remote(range), access);
     }
 
     fn bind_window(&mut self, bind: &Bind) -> Result<(), Denied> {
@@ -123,16 +123,16 @@ impl Host for QpHost<'_> {
     }
 
     fn complete(&mut self, queue: Queue, completion: Completion, solicited: bool) {
-        match &mut self.done {
-            Some(done) => done.add(self.shared, queue, completion, solicited),
+        match &mut self.completions {
+            Some(completions) => completions.add(self.shared, queue, completion, solicited),
             None => self.shared.complete(queue, completion, solicited),
         }
     }
 
     fn event(&mut self, event: QpEvent) {
         // The event may mean that no completion comes after it, so pending ones are published first.
-        if let Some(done) = &mut self.done {
-            done.publish();
+        if let Some(completions) = &mut self.completions {
+            completions.publish();
         }
         self.shared.events.push(AsyncEvent::Qp { cookie: self.shared.cookie, event });
     }

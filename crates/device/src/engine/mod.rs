@@ -3,21 +3,21 @@
 
 mod bookkeeping;
 mod carrier;
+mod completions;
 mod control;
 mod datagram;
 mod deadlines;
-mod done;
 mod faulted;
 mod flush_all;
 mod groups;
 mod handshake;
 pub mod host;
 mod multicast;
-mod order;
 mod overflow;
 pub mod peers;
 mod port_sharing;
 mod qp_error_log;
+mod qpn_order;
 mod quirks;
 mod receive;
 mod release;
@@ -40,7 +40,7 @@ use crate::paging::held::HeldPackets;
 use crate::shared::state::AdapterState;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
-use done::Done;
+use completions::PendingCompletions;
 use groups::Groups;
 use peers::Peers;
 use peers::foreign::Foreign;
@@ -103,8 +103,8 @@ pub struct Engine {
     wait_for_room: WaitList,
     /// The engine's thread was asked to make room for peers.
     room_asked: bool,
-    /// QPs that owe a delayed (lazy) ACK, each once.
-    lazy: Vec<u16>,
+    /// QPs that owe a delayed ACK, each once.
+    delayed_acks: Vec<u16>,
     rung: Vec<u32>,
     /// Peers that got datagrams of the QP that is worked on.
     served: Vec<PeerId>,
@@ -117,7 +117,7 @@ pub struct Engine {
     /// Sides of QPs with resolved pages, while these are worked on.
     resolved: Vec<(u32, Side)>,
     /// Completions of this turn.
-    done: Done,
+    completions: PendingCompletions,
     /// The fault notifier, where the profile has packet flood.
     fault_notifier: Option<Box<FaultNotifier>>,
     /// Records packets that the adapter itself loses.
@@ -173,7 +173,7 @@ impl Engine {
             ready: VecDeque::with_capacity(64),
             wait_for_room: WaitList::default(),
             room_asked: false,
-            lazy: Vec::with_capacity(64),
+            delayed_acks: Vec::with_capacity(64),
             rung: Vec::with_capacity(64),
             served: Vec::with_capacity(64),
             cached: Cached::default(),
@@ -181,7 +181,7 @@ impl Engine {
             parked: None,
             held: None,
             resolved: Vec::with_capacity(64),
-            done: Done::new(),
+            completions: PendingCompletions::new(),
         })
     }
 
@@ -215,7 +215,7 @@ impl Engine {
         }
         // A delayed ACK waits for the program's next post or poll, because the program answers each message.
         if turn.earlier_acks {
-            self.hurry_acks();
+            self.end_ack_delays();
         }
         if turn.receive {
             for _ in 0..RECEIVES {
@@ -238,9 +238,9 @@ impl Engine {
         }
         let now = self.handle_deadlines(adapter, now);
         worked |= self.transmit(adapter, now);
-        self.done.publish();
+        self.completions.publish();
         self.fail_overflown(adapter, now);
-        self.done.publish();
+        self.completions.publish();
         // If a long turn left work over, the next turn is due at once.
         let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };
         self.next_due = next.unwrap_or(u64::MAX);
@@ -265,15 +265,15 @@ impl Engine {
         any
     }
 
-    fn hurry_acks(&mut self) {
-        let mut lazy = std::mem::take(&mut self.lazy);
-        for index in lazy.drain(..) {
+    fn end_ack_delays(&mut self) {
+        let mut delayed = std::mem::take(&mut self.delayed_acks);
+        for index in delayed.drain(..) {
             let Some(entry) = self.table.get_mut(index) else { continue };
-            entry.lazy = false;
+            entry.ack_delayed = false;
             entry.shared.lock().end_ack_delay();
             self.ready(index);
         }
-        self.lazy = lazy;
+        self.delayed_acks = delayed;
     }
 
     fn next_deadline(&self, adapter: &AdapterState) -> Option<u64> {

@@ -91,8 +91,13 @@ impl Engine {
             }
             let mut protocol = shared.lock();
             let (cached, side) = (&mut self.cached, Side::Responder);
-            let mut host =
-                QpHost { shared: &shared, regions: &adapter.regions, cached, done: Some(&mut self.done), side };
+            let mut host = QpHost {
+                shared: &shared,
+                regions: &adapter.regions,
+                cached,
+                completions: Some(&mut self.completions),
+                side,
+            };
             if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
                 self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
             }

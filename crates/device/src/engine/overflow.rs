@@ -23,8 +23,13 @@ impl Engine {
                 continue;
             }
             let (cached, side) = (&mut self.cached, Side::Requester);
-            let mut host =
-                QpHost { shared: &shared, regions: &adapter.regions, cached, done: Some(&mut self.done), side };
+            let mut host = QpHost {
+                shared: &shared,
+                regions: &adapter.regions,
+                cached,
+                completions: Some(&mut self.completions),
+                side,
+            };
             let error = QpAttr { qp_state: QpState::Error, ..QpAttr::default() };
             if protocol.modify(now, &error, AttrMask::STATE, &mut host).is_ok() {
                 host.event(QpEvent::Fatal);

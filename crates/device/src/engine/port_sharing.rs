@@ -8,7 +8,7 @@ use crate::pace::ThreadTasks;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
 use crate::relay::message;
-use crate::relay::trust::PortOwners;
+use crate::relay::port_authority::PortOwners;
 use crate::shared::state::AdapterState;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -91,7 +91,7 @@ impl Engine {
     /// Takes packets that the holder of port 4791 handed over; returns the number of messages and ended connections.
     pub(super) fn receive_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         let count = self.take_handed_over(adapter, now);
-        if self.slot.incoming.take_owners_wanted() {
+        if self.slot.incoming.take_owners_request() {
             adapter.pace.ask_thread(ThreadTasks::PORT_OWNERS);
         }
         count
@@ -129,7 +129,7 @@ impl Engine {
     fn deliver_handed_over(&mut self, adapter: &AdapterState, len: usize, user: u32, now: Instant) {
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         for arrival in message::packets(&inbox.bytes[..len]) {
-            if self.slot.incoming.believes(user, arrival.from.ip(), now) {
+            if self.slot.incoming.accepts_from(user, arrival.from.ip(), now) {
                 self.shown.traffic.received(&[arrival]);
                 self.deliver(adapter, &inbox, &arrival, now);
             }

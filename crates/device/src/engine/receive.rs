@@ -86,8 +86,13 @@ impl Engine {
                 {
                     let side = QpHost::side_of(packet.headers.bth.opcode);
                     let cached = &mut self.cached;
-                    let mut host =
-                        QpHost { shared: &shared, regions: &adapter.regions, cached, done: Some(&mut self.done), side };
+                    let mut host = QpHost {
+                        shared: &shared,
+                        regions: &adapter.regions,
+                        cached,
+                        completions: Some(&mut self.completions),
+                        side,
+                    };
                     if checks.datagram {
                         let header = network_header(arrival, datagram.len());
                         if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {

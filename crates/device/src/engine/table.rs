@@ -1,9 +1,9 @@
 //! The QPs of an engine by number.
 
 use crate::Errno;
-use crate::engine::order::{Keys, NUMBERS, Order};
 use crate::engine::peers::connection::Connection;
 use crate::engine::peers::identity::PeerId;
+use crate::engine::qpn_order::{Keys, NUMBERS, QpnOrder};
 use crate::engine::waiting::{Links, Waiting};
 use crate::limits::LIMITS;
 use crate::paging::held::Held;
@@ -21,7 +21,7 @@ pub struct Table {
     slot: u16,
     entries: Vec<Option<Box<Entry>>>,
     count: usize,
-    order: Order,
+    order: QpnOrder,
     /// Retired QPs, the oldest first, and when they are removed. Some of them may have been removed already.
     retired: VecDeque<(u16, Instant)>,
     /// Number of retired QPs that are still there.
@@ -44,7 +44,7 @@ pub struct Entry {
     /// It is in a waiting list.
     pub waiting: Option<Waiting>,
     /// It is in the list of delayed ACKs.
-    pub lazy: bool,
+    pub ack_delayed: bool,
     /// Its earliest deadline in the timers (nanoseconds); `u64::MAX` if none.
     pub deadline: u64,
     /// It was destroyed, and acknowledges duplicates until then.
@@ -76,7 +76,7 @@ impl Table {
         let mut entries = Vec::new();
         entries.resize_with(INDICES, || None);
         let retired = VecDeque::with_capacity(INDICES);
-        Ok(Table { slot, entries, count: 0, order: Order::new(keys), retired, retired_count: 0 })
+        Ok(Table { slot, entries, count: 0, order: QpnOrder::new(keys), retired, retired_count: 0 })
     }
 
     /// All indices.
@@ -121,7 +121,7 @@ impl Table {
             retransmissions: Retransmissions::default(),
             ready: false,
             waiting: None,
-            lazy: false,
+            ack_delayed: false,
             deadline: u64::MAX,
             retired: None,
             keeps: None,

@@ -129,7 +129,7 @@ impl Rig {
     pub fn modify(&self, qp: &Arc<QpShared>, state: QpState, attr: &QpAttr, mask: AttrMask) {
         let (attr, mask) = (QpAttr { qp_state: state, ..*attr }, mask | AttrMask::STATE);
         let (regions, cached) = (&self.state.regions, &mut Cached::default());
-        let mut host = QpHost { shared: qp, regions, cached, done: None, side: Side::Requester };
+        let mut host = QpHost { shared: qp, regions, cached, completions: None, side: Side::Requester };
         qp.lock().modify(clock::now(), &attr, mask, &mut host).unwrap();
     }
 

@@ -100,7 +100,7 @@ impl Engine {
             _ => protocol.set_acks_first(true),
         }
         let limits = Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) };
-        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.done);
+        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut staging = Staging {
             outbox: &mut self.outbox,
             groups: OUTBOX_GROUPS,
@@ -150,7 +150,7 @@ impl Engine {
             }
         }
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
-        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.done);
+        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.completions);
         protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut DiscardEgress);
         self.after(index, protocol);
     }

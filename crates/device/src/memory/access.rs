@@ -212,9 +212,9 @@ impl Memory<'_> {
 
     /// The message that met a page fault continues in this extent: its pages are populated ahead.
     #[cold]
-    pub fn expect(&mut self, extent: Extent, access: Access) {
+    pub fn populate_ahead(&mut self, extent: Extent, access: Access) {
         if let Ok(Some(Granted { addr, len, write, paged: Some(paged), .. })) = self.check(extent, access) {
-            paged.expect(addr, len, write);
+            paged.populate_ahead(addr, len, write);
         }
     }
 

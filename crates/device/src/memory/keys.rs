@@ -3,8 +3,8 @@
 use crate::Errno;
 use crate::memory::region::Region;
 use crate::memory::window::Window;
+use crate::os::grow::with_room;
 use crate::os::locks::{RankedReadGuard, RankedRwLock, RankedWriteGuard, rank};
-use crate::os::room::with_room;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};

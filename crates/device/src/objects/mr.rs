@@ -183,8 +183,8 @@ impl Mr {
     }
 
     /// Deregisters the region. EBUSY while windows are bound to it. When it returns, no access to the region is under
-    /// way. Does nothing in a forked child. A memory hook of the program may call it within any allocation of Weir, also
-    /// while this thread reregisters another region or holds an engine.
+    /// way. Does nothing in a forked child. A memory hook of the program may call it within any allocation of Weir,
+    /// also while this thread reregisters another region or holds an engine.
     pub fn dereg(&self) -> Result<(), Errno> {
         if !self.adapter.is_ours() {
             return Ok(());

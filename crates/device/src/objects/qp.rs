@@ -244,7 +244,7 @@ impl Qp {
         let mut protocol = shared.lock();
         let mut cached = Cached::default();
         let regions = &self.pd.context.adapter.regions;
-        let mut host = QpHost { shared, regions, cached: &mut cached, done: None, side: Side::Requester };
+        let mut host = QpHost { shared, regions, cached: &mut cached, completions: None, side: Side::Requester };
         let result = protocol.modify(clock::now(), attr, mask, &mut host);
         let (state, dest) = (protocol.state(), protocol.attr().dest_qp_num);
         if state == QpState::Reset {

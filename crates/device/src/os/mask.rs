@@ -19,8 +19,8 @@ thread_local! {
     static THREAD: Thread = const {
         Thread {
             unblocked: Cell::new(false),
-            trusted: Cell::new(false),
-            suspect: Cell::new(false),
+            known_unblocked: Cell::new(false),
+            was_blocked: Cell::new(false),
             in_turn: Cell::new(false),
             to_block: Cell::new(0),
         }
@@ -31,9 +31,9 @@ struct Thread {
     /// Both are unblocked, at least for the rest of this turn.
     unblocked: Cell<bool>,
     /// Both stay unblocked until [`changed`] is called.
-    trusted: Cell<bool>,
+    known_unblocked: Cell<bool>,
     /// One of them was blocked at some time.
-    suspect: Cell<bool>,
+    was_blocked: Cell<bool>,
     in_turn: Cell<bool>,
     /// The signals that the end of the turn blocks again.
     to_block: Cell<u64>,
@@ -48,8 +48,8 @@ pub fn watch() {
 fn changed() {
     THREAD.with(|thread| {
         thread.unblocked.set(false);
-        thread.trusted.set(false);
-        thread.suspect.set(true);
+        thread.known_unblocked.set(false);
+        thread.was_blocked.set(true);
     });
 }
 
@@ -67,7 +67,7 @@ pub fn changes(how: libc::c_int, set: &libc::sigset_t) {
 pub fn assume_unblocked() {
     THREAD.with(|thread| {
         thread.unblocked.set(true);
-        thread.trusted.set(true);
+        thread.known_unblocked.set(true);
     });
 }
 
@@ -83,10 +83,10 @@ pub fn with_faults_unblocked<T>(copy: impl FnOnce() -> T) -> T {
 fn unblock_for<T>(copy: impl FnOnce() -> T) -> T {
     let were_blocked = change(libc::SIG_UNBLOCK, FAULTS) & FAULTS;
     let in_turn = THREAD.with(|thread| {
-        thread.suspect.set(thread.suspect.get() || were_blocked != 0);
-        let trusted = WATCHED.load(Ordering::Relaxed) && !thread.suspect.get();
-        thread.trusted.set(trusted);
-        thread.unblocked.set(trusted || thread.in_turn.get());
+        thread.was_blocked.set(thread.was_blocked.get() || were_blocked != 0);
+        let known_unblocked = WATCHED.load(Ordering::Relaxed) && !thread.was_blocked.get();
+        thread.known_unblocked.set(known_unblocked);
+        thread.unblocked.set(known_unblocked || thread.in_turn.get());
         if thread.in_turn.get() {
             thread.to_block.set(thread.to_block.get() | were_blocked);
         }
@@ -110,7 +110,7 @@ pub fn turn_begins() {
 pub fn turn_ends() {
     THREAD.with(|thread| {
         thread.in_turn.set(false);
-        thread.unblocked.set(thread.trusted.get());
+        thread.unblocked.set(thread.known_unblocked.get());
         if thread.to_block.get() != 0 {
             change(libc::SIG_BLOCK, thread.to_block.replace(0));
         }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_change_of_the_mask_ends_trust() {
+    fn after_a_reported_change_of_the_mask_the_thread_is_checked_again() {
         watch();
         assert_eq!(with_faults_unblocked(blocked), 0);
         assert!(THREAD.with(|thread| thread.unblocked.get()), "this thread is not checked again");

@@ -1,8 +1,8 @@
 //! A queue of events behind a descriptor that an application may read, poll and set non-blocking.
 
 use crate::Errno;
+use crate::os::grow::with_room;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
-use crate::os::room::with_room;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

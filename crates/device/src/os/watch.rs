@@ -4,11 +4,11 @@
 
 use crate::Errno;
 use crate::events::{AsyncEvent, PortEvent};
+use crate::os::grow::with_room;
 use crate::os::interfaces::{self, DeviceInfo};
 use crate::os::locks::{LeafMutex, RankedMutex, rank};
 use crate::os::netlink::Netlink;
 use crate::os::notify::Notify;
-use crate::os::room::with_room;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -279,7 +279,7 @@ impl Pace {
     }
 
     /// The ticket of a flush that is not done yet.
-    pub fn flush_wanted(&self) -> Option<u32> {
+    pub fn flush_requested(&self) -> Option<u32> {
         let asked = self.flushes_asked.load(Ordering::SeqCst);
         (!self.has_flushed(asked)).then_some(asked)
     }
@@ -313,7 +313,7 @@ impl Pace {
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
-        if self.program_polls() && self.flush_wanted().is_none() {
+        if self.program_polls() && self.flush_requested().is_none() {
             // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
             unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
             drain(&self.kick);

@@ -5,8 +5,8 @@
 //! while they do.
 
 use crate::Errno;
+use crate::os::grow::with_room;
 use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
-use crate::os::room::with_room;
 use crate::paging::owner::Owner;
 use crate::paging::region::OnDemand;
 use crate::paging::table::pages_of;

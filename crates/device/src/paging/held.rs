@@ -2,7 +2,7 @@
 //! packet that does not fit is dropped, like a packet lost on the wire.
 
 use crate::Errno;
-use crate::os::room::zeroed;
+use crate::os::grow::zeroed;
 use weir_transport::{PACKET_COST, Side};
 use weir_wire::Psn;
 

@@ -39,7 +39,7 @@ pub(crate) trait Populator: Send + Sync {
     /// can continue.
     fn raise(&self, region: &Arc<OnDemand>, needed: Range<u64>, ahead: u64, write: bool, origin: FaultOrigin<'_>);
     /// The message that met a fault at `page` continues for `ahead` pages: its job may populate them, too.
-    fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool);
+    fn populate_ahead(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool);
     /// Populates pages in the background. Must not be called from within the engine.
     fn prefetch(&self, region: &Arc<OnDemand>, pages: Range<u64>, write: bool);
     /// Cancels the jobs of a region that is deregistered, and wakes their waiters.
@@ -145,10 +145,10 @@ impl Paged {
 
     /// The message that met a fault continues for `len` bytes from `addr`: populates them ahead.
     #[cold]
-    pub(crate) fn expect(self, addr: u64, len: u64, write: bool) {
+    pub(crate) fn populate_ahead(self, addr: u64, len: u64, write: bool) {
         let region = self.region();
         let pages = pages_of(addr, len);
-        region.resolver.expect(&region, pages.start, pages.end - pages.start, write);
+        region.resolver.populate_ahead(&region, pages.start, pages.end - pages.start, write);
     }
 
     /// The region itself.

@@ -14,8 +14,8 @@ mod late;
 mod worker;
 
 use crate::Errno;
+use crate::os::grow::with_room;
 use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
-use crate::os::room::with_room;
 use crate::paging::faults::FaultOrigin;
 use crate::paging::owner::Owner;
 use crate::paging::region::{OnDemand, Populator};
@@ -113,7 +113,7 @@ impl Populator for Resolver {
         self.work.notify_one();
     }
 
-    fn expect(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
+    fn populate_ahead(&self, region: &Arc<OnDemand>, page: u64, ahead: u64, write: bool) {
         let mut state = self.lock();
         if let Some(job) = state.jobs.iter_mut().find(|job| job.covers(region, &(page..page + 1), write)) {
             let end = (page + ahead).min(job.pages.start + AHEAD).min(region.pages().end);
@@ -244,7 +244,7 @@ mod tests {
         bed.raise(&qps[1], 90..92, 0);
         bed.raise(&qps[2], 500..501, 1000);
         assert_eq!(bed.resolver.lock().jobs.len(), 2, "a fault that joins a job adds none");
-        bed.resolver.expect(&bed.region, bed.first, 400, true);
+        bed.resolver.populate_ahead(&bed.region, bed.first, 400, true);
         bed.resolver.start().unwrap();
         let mut woken = [bed.next(), bed.next(), bed.next()];
         woken.sort();

@@ -12,8 +12,8 @@ use weir_link::Arrival;
 use weir_transport::Instant;
 
 /// The name is exclusive, but any local user may be the first to claim it. So packets that are handed over count as
-/// those of a foreign adapter, never of a Weir peer, and only from a user that [`Trust`](crate::relay::trust::Trust)
-/// accepts.
+/// those of a foreign adapter, never of a Weir peer, and only from a user that
+/// [`PortAuthority`](crate::relay::port_authority::PortAuthority) accepts.
 const NAME: &str = "weir/roce";
 
 /// The most connections, each a descriptor of this process; and the most for the receivers of one user.

@@ -5,7 +5,7 @@
 
 use super::sys;
 use crate::os::{clock, descriptors};
-use crate::relay::trust::{PortOwners, Trust};
+use crate::relay::port_authority::{PortAuthority, PortOwners};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,7 +22,7 @@ pub struct Incoming {
     links: Vec<Link>,
     /// Connections of users about which the process has not decided, one of each user.
     undecided: Vec<Link>,
-    trust: Trust,
+    authority: PortAuthority,
 }
 
 /// A connection of a process that hands packets over.
@@ -69,7 +69,7 @@ impl Incoming {
             listener,
             links: Vec::with_capacity(LINKS),
             undecided: Vec::with_capacity(UNDECIDED),
-            trust: Trust::new(),
+            authority: PortAuthority::new(),
         }
     }
 
@@ -86,14 +86,14 @@ impl Incoming {
                 None if self.undecided.len() == UNDECIDED => return Ok(None),
                 None => {
                     let Some(link) = self.take_new()? else { return Ok(None) };
-                    if !self.trust.knows(link.user, clock::now(), now) {
+                    if !self.authority.is_decided(link.user, clock::now(), now) {
                         self.put_off(link);
                         continue;
                     }
                     link
                 }
             };
-            if !self.trust.may_connect(link.user, now) {
+            if !self.authority.may_connect(link.user, now) {
                 continue;
             }
             let ended = (self.links.len() == LINKS).then(|| {
@@ -120,8 +120,9 @@ impl Incoming {
 
     /// A connection that waited for the owners of port 4791, if it is decided by now whether its user is accepted.
     fn take_decided(&mut self, now: Instant) -> Option<Link> {
-        let trust = &mut self.trust;
-        let at = self.undecided.iter().position(|link| trust.knows(link.user, link.waits.unwrap_or(now), now))?;
+        let authority = &mut self.authority;
+        let at =
+            self.undecided.iter().position(|link| authority.is_decided(link.user, link.waits.unwrap_or(now), now))?;
         let link = self.undecided.remove(at);
         descriptors::forget(&[link.as_raw_fd()]);
         Some(Link { waits: None, ..link })
@@ -146,14 +147,14 @@ impl Incoming {
 
     /// Returns whether the owners of port 4791 must be read, since the last call: a connection or a message waits for
     /// that.
-    pub fn take_owners_wanted(&mut self) -> bool {
-        self.trust.take_wanted()
+    pub fn take_owners_request(&mut self) -> bool {
+        self.authority.take_read_request()
     }
 
     /// Takes the owners of port 4791; reading them began at `began` and has ended. Returns the earlier ones in
     /// `owners`.
     pub fn renew_owners(&mut self, owners: &mut PortOwners, began: Instant, now: Instant) {
-        self.trust.renew(owners, began, now);
+        self.authority.renew(owners, began, now);
     }
 
     /// Receives a message. The caller must check for each packet in it whether its user is still accepted.
@@ -161,7 +162,7 @@ impl Incoming {
         for at in 0..self.links.len() {
             let link = &mut self.links[at];
             let since = *link.waits.get_or_insert(now);
-            if !self.trust.knows(link.user, since, now) {
+            if !self.authority.is_decided(link.user, since, now) {
                 continue;
             }
             link.waits = None;
@@ -183,9 +184,9 @@ impl Incoming {
         Received::Nothing
     }
 
-    /// Returns whether packets from an address are believed if a process of a user hands them over.
-    pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
-        self.trust.believes(user, from, now)
+    /// Returns whether packets from an address are accepted if a process of a user hands them over.
+    pub fn accepts_from(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
+        self.authority.accepts_from(user, from, now)
     }
 }
 
@@ -326,7 +327,7 @@ mod tests {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
             let (name, mut incoming) = claimed("users");
             let from: IpAddr = [10, 1, 2, 3].into();
-            let mut believes = |port: Option<SocketAddr>, user: u32| {
+            let mut accepts_from = |port: Option<SocketAddr>, user: u32| {
                 let connect = || {
                     // SAFETY: changes the user of this thread only, where the library's call would change that of all
                     // threads.
@@ -334,24 +335,24 @@ mod tests {
                     (sys::connect(&name).unwrap(), port.map(|address| UdpSocket::bind(address).unwrap()))
                 };
                 let _held = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
-                incoming.trust = Trust::new();
+                incoming.authority = PortAuthority::new();
                 let mut accepted = incoming.accept(clock::now()).unwrap().is_some();
                 // Only another user's connection needs the owners of the port.
-                assert_eq!(incoming.take_owners_wanted(), user != 0);
+                assert_eq!(incoming.take_owners_request(), user != 0);
                 assert!(user == 0 || !accepted, "it waits until the owners are known");
                 if user != 0 {
                     let began = clock::now();
                     incoming.renew_owners(&mut PortOwners::read(), began, clock::now());
                     accepted = incoming.accept(clock::now()).unwrap().is_some();
                 }
-                accepted && incoming.believes(user, from, clock::now())
+                accepted && incoming.accepts_from(user, from, clock::now())
             };
             let (v4, v6) = (Some("0.0.0.0:4791".parse().unwrap()), Some("[::]:4791".parse().unwrap()));
-            assert!(believes(None, 0), "root");
-            assert!(!believes(None, 12345), "a user with a connection and nothing else");
-            assert!(!believes(v6, 12345), "the port of the other family");
-            assert!(believes(v4, 12345));
-            assert!(!believes(v4, 65534), "a number that stands for many users");
+            assert!(accepts_from(None, 0), "root");
+            assert!(!accepts_from(None, 12345), "a user with a connection and nothing else");
+            assert!(!accepts_from(v6, 12345), "the port of the other family");
+            assert!(accepts_from(v4, 12345));
+            assert!(!accepts_from(v4, 65534), "a number that stands for many users");
         };
         std::thread::spawn(test).join().unwrap();
     }
@@ -379,7 +380,7 @@ mod tests {
             assert!(looks <= flood.len() / FORGERIES, "{looks}");
             sys::send(&holder, b"message").unwrap();
             assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7));
-            assert!(incoming.take_owners_wanted());
+            assert!(incoming.take_owners_request());
             assert_eq!(incoming.undecided.len(), 1, "a connection takes the place of its user's earlier one");
             let began = clock::now();
             incoming.renew_owners(&mut PortOwners::read(), began, clock::now());

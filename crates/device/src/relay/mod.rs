@@ -9,5 +9,5 @@ pub mod holder;
 pub mod incoming;
 pub mod message;
 mod message_buffers;
+pub mod port_authority;
 mod sys;
-pub mod trust;

@@ -1,8 +1,8 @@
 //! The routes of address handles.
 
 use crate::Errno;
+use crate::os::grow::with_room;
 use crate::os::locks::{RankedReadGuard, RankedRwLock, rank};
-use crate::os::room::with_room;
 use crate::shared::route::Route;
 
 /// The routes of all address handles of an adapter, by number.

@@ -42,8 +42,8 @@ const AWAITED: u8 = 4;
 unsafe impl<T: Send> Sync for Handover<T> {}
 
 impl<T> Handover<T> {
-    /// A free `Handover` of `inner`. Threads that poll repeatedly sleep after `attempts_before_sleep` failed attempts in one turn of
-    /// the holder.
+    /// A free `Handover` of `inner`. Threads that poll repeatedly sleep after `attempts_before_sleep` failed attempts
+    /// in one turn of the holder.
     pub fn new(inner: T, attempts_before_sleep: u32) -> Self {
         let asleep = RankedMutex::new(Asleep { count: 0, pass_next: false, handed_to_sleeper: false });
         Handover {
@@ -64,8 +64,9 @@ impl<T> Handover<T> {
     }
 
     /// As [`attempt`](Self::attempt), for threads that poll repeatedly. The holder may need the core of such a thread,
-    /// and cannot get it otherwise if that thread has a real-time priority. So after `attempts_before_sleep` failed attempts within
-    /// one turn of the holder, the thread sleeps until the engine is free, for `at_most` at the longest.
+    /// and cannot get it otherwise if that thread has a real-time priority. So after `attempts_before_sleep` failed
+    /// attempts within one turn of the holder, the thread sleeps until the engine is free, for `at_most` at the
+    /// longest.
     #[inline]
     pub fn attempt_or_sleep<R>(
         &self,
@@ -188,8 +189,8 @@ impl<T> Handover<T> {
     }
 
     /// Releases the engine. Returns false if another turn is requested: the engine is still held then. Sleepers have
-    /// precedence over a requested turn: REQUESTED stays set, and the sleeper that takes the engine runs that turn when it
-    /// leaves.
+    /// precedence over a requested turn: REQUESTED stays set, and the sleeper that takes the engine runs that turn when
+    /// it leaves.
     #[inline]
     fn leave(&self) -> bool {
         let mut before = HELD;

@@ -2,8 +2,8 @@
 //! passed since the first of them.
 
 use crate::Errno;
+use crate::os::grow::with_room;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
-use crate::os::room::with_room;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 

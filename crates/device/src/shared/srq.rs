@@ -2,9 +2,9 @@
 
 use crate::Errno;
 use crate::events::AsyncEvent;
+use crate::os::grow::{Grow, with_room};
 use crate::os::locks::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use crate::os::notify::Notify;
-use crate::os::room::{Grow, with_room};
 use crate::shared::cq::CqShared;
 use std::collections::HashMap;
 use std::sync::Arc;

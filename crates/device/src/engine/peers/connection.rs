@@ -85,7 +85,7 @@ impl Connection {
     }
 
     /// Returns whether a proof of the peer would change the link.
-    pub fn wants_proof(&self) -> bool {
+    pub fn needs_proof(&self) -> bool {
         match self.link {
             Link::Asking { .. } => true,
             Link::Foreign => !self.stays_foreign && is_used(slot_of(self.dest)),
@@ -191,12 +191,12 @@ mod tests {
         let mut connection = connected(1, 5 << 14, 8, Some(7));
         connection.ask(Instant(0));
         connection.note_packet(false, false, false);
-        assert!(connection.wants_proof(), "it is still asked");
+        assert!(connection.needs_proof(), "it is still asked");
         connection.link = Link::Foreign;
         connection.note_packet(false, true, false);
-        assert!(connection.wants_proof() && connection.prove(5, 99).is_some(), "a Weir process without our proof");
+        assert!(connection.needs_proof() && connection.prove(5, 99).is_some(), "a Weir process without our proof");
         connection.note_packet(false, false, false);
-        assert!(!connection.wants_proof() && connection.prove(5, 99).is_none());
+        assert!(!connection.needs_proof() && connection.prove(5, 99).is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The peers of QPs: their entries, and the division of the receive buffer among them. A process that sends a hello,
 //! and that no QP of this process is bound to, is an unbound peer, among the [`UnboundPeers`].
 
+pub mod capacity;
 pub mod connection;
 pub mod flow;
 pub mod foreign;
@@ -10,7 +11,6 @@ pub mod identity;
 pub mod parked;
 pub mod peer;
 pub mod proof;
-pub mod room;
 pub mod unbound_peers;
 
 use crate::Errno;
@@ -23,7 +23,7 @@ use crate::engine::peers::unbound_peers::{RECENT_HELLO, UnboundPeer, UnboundPeer
 use crate::engine::waiting::WaitList;
 use crate::shared::route::Route;
 use crate::slot::{FIRST_PORT, is_slot_port, slot_of};
-use room::{Lists, SPARE};
+use capacity::{Lists, SPARE};
 use std::net::IpAddr;
 use std::time::Duration;
 use weir_transport::Instant;
@@ -91,8 +91,8 @@ impl Peers {
     }
 
     /// The limit that larger lists must have. `None`: there is enough room.
-    pub fn wanted_room(&self) -> Option<usize> {
-        self.lists.wanted()
+    pub fn needed_capacity(&self) -> Option<usize> {
+        self.lists.needed()
     }
 
     /// Exchanges the lists for larger ones. `None`: there is no memory for them, and datagrams to peers without an

@@ -190,7 +190,7 @@ fn requests_stop_at_the_window_and_go_on_when_an_ack_opens_it() {
         windows += 1;
         from_foreign(&rig, &qp, 9, Operation::Acknowledge, Psn::new(FIRST_PSN + sent - 1));
         rig.engine.receive(&rig.state, clock::now());
-        rig.engine.done.publish();
+        rig.engine.completions.publish();
         assert!(rig.engine.peers.room(peer, true) > left && !is_waiting(&rig, &qp));
     }
     assert_eq!((sent, windows), (200, 3));

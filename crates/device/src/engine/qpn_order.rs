@@ -16,15 +16,15 @@ pub const NUMBERS: u16 = 1 << BITS;
 pub type Keys = [u64; 7];
 
 /// The numbers from 0 to 16,383 in an order determined by the keys, repeated.
-pub struct Order {
+pub struct QpnOrder {
     keys: Keys,
     counter: u16,
 }
 
-impl Order {
+impl QpnOrder {
     /// The order of these keys.
-    pub fn new(keys: Keys) -> Order {
-        Order { keys, counter: 0 }
+    pub fn new(keys: Keys) -> QpnOrder {
+        QpnOrder { keys, counter: 0 }
     }
 
     /// The next number.
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn each_number_comes_once_before_one_comes_again() {
-        let mut order = Order::new(keys());
+        let mut order = QpnOrder::new(keys());
         let first: Vec<u16> = (0..COUNT).map(|_| order.take()).collect();
         assert_eq!(first.iter().collect::<HashSet<_>>().len(), COUNT);
         assert!(first.iter().all(|number| *number < NUMBERS));
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn consecutive_numbers_are_unrelated() {
-        let mut order = Order::new(keys());
+        let mut order = QpnOrder::new(keys());
         let numbers: Vec<u16> = (0..COUNT).map(|_| order.take()).collect();
         // The difference between consecutive numbers is hardly ever the same. In a random order the commonest of
         // 16,384 differences occurs about 8 times, and 40 times with a probability of 10^-40.
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn another_key_is_another_order() {
-        let [mut one, mut other] = [(); 2].map(|()| Order::new(keys()));
+        let [mut one, mut other] = [(); 2].map(|()| QpnOrder::new(keys()));
         let same = (0..COUNT).filter(|_| one.take() == other.take()).count();
         // One equal number is expected.
         assert!(same < 40, "{same}");

@@ -2,7 +2,7 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
-use crate::os::room::Grow;
+use crate::os::grow::Grow;
 use crate::paging::held::HeldPackets;
 use crate::paging::{Owner, Resolver};
 use crate::shared::reads::{Reads, ScheduleResolved};

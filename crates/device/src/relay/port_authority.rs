@@ -12,13 +12,13 @@ use weir_wire::ROCE_PORT;
 
 /// Caches which users have the port. The kernel's table of sockets is long on some machines: the engine's thread
 /// reads it, outside of the engine, when another user's connection or message needs it.
-pub struct Trust {
+pub struct PortAuthority {
     own: u32,
     owners: PortOwners,
     /// When the last reading of the owners began and ended.
     read: Option<(Instant, Instant)>,
     /// The owners must be read.
-    wanted: bool,
+    read_requested: bool,
     reported: Option<Instant>,
 }
 
@@ -40,33 +40,33 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// always refused.
 const OVERFLOW_UID: u32 = 65534;
 
-impl Trust {
+impl PortAuthority {
     /// For this process's user.
     pub fn new() -> Self {
         // SAFETY: a call without arguments that cannot fail.
         let own = unsafe { libc::getuid() };
-        Trust { own, owners: PortOwners::default(), read: None, wanted: false, reported: None }
+        PortAuthority { own, owners: PortOwners::default(), read: None, read_requested: false, reported: None }
     }
 
     /// Returns whether it is decided now if a user's packets are accepted; a connection or a message waits for that
     /// since `since`. If it is not decided, the owners of the port must be read. A reading that began after `since`
     /// decides however long it took: on a busy machine, a reading may take longer than its result is valid.
-    pub fn knows(&mut self, user: u32, since: Instant, now: Instant) -> bool {
+    pub fn is_decided(&mut self, user: u32, since: Instant, now: Instant) -> bool {
         if self.is_own_or_root(user) {
             return true;
         }
         let found = self.has_port(user, false) || self.has_port(user, true);
-        let knows = self.read.is_some_and(|(began, ended)| {
+        let decided = self.read.is_some_and(|(began, ended)| {
             let valid = if found { now - ended < VALID_FOR } else { now - began < REREAD_AFTER };
             valid || began >= since
         });
-        self.wanted |= !knows;
-        knows
+        self.read_requested |= !decided;
+        decided
     }
 
     /// Returns whether the owners of the port must be read, since the last call.
-    pub fn take_wanted(&mut self) -> bool {
-        std::mem::take(&mut self.wanted)
+    pub fn take_read_request(&mut self) -> bool {
+        std::mem::take(&mut self.read_requested)
     }
 
     /// Takes the owners; reading them began at `began` and has ended. Returns the earlier owners in `owners`.
@@ -75,7 +75,7 @@ impl Trust {
         self.read = Some((began, now));
     }
 
-    /// Returns whether a process of a user may connect at all. Only for users that are [decided](Self::knows).
+    /// Returns whether a process of a user may connect at all. Only for users that are [decided](Self::is_decided).
     pub fn may_connect(&mut self, user: u32, now: Instant) -> bool {
         let may = self.is_own_or_root(user) || self.has_port(user, false) || self.has_port(user, true);
         if !may {
@@ -85,13 +85,13 @@ impl Trust {
     }
 
     /// Returns whether packets from `from` are accepted if `user` hands them over. Only for users that are
-    /// [decided](Self::knows).
-    pub fn believes(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
-        let believed = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6());
-        if !believed {
+    /// [decided](Self::is_decided).
+    pub fn accepts_from(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
+        let accepted = self.is_own_or_root(user) || self.has_port(user, from.is_ipv6());
+        if !accepted {
             self.report(user, now);
         }
-        believed
+        accepted
     }
 
     fn is_own_or_root(&self, user: u32) -> bool {
@@ -139,8 +139,8 @@ mod tests {
 
     const USER: u32 = 12_345;
 
-    fn of_another_user() -> Trust {
-        Trust { own: USER + 1, ..Trust::new() }
+    fn of_another_user() -> PortAuthority {
+        PortAuthority { own: USER + 1, ..PortAuthority::new() }
     }
 
     fn at(milliseconds: u64) -> Instant {
@@ -150,31 +150,34 @@ mod tests {
     #[test]
     fn a_slow_reading_decides_what_waited_before_it_began() {
         for owners in [Vec::new(), vec![USER]] {
-            let (mut trust, may) = (of_another_user(), !owners.is_empty());
-            assert!(!trust.knows(USER, at(1), at(1)));
-            assert!(trust.take_wanted() && !trust.take_wanted());
-            trust.renew(&mut PortOwners { v4: owners, v6: Vec::new() }, at(2), at(9_000));
-            assert!(trust.knows(USER, at(1), at(9_001)), "a connection from before the reading");
-            assert_eq!(trust.may_connect(USER, at(9_001)), may);
+            let (mut authority, may) = (of_another_user(), !owners.is_empty());
+            assert!(!authority.is_decided(USER, at(1), at(1)));
+            assert!(authority.take_read_request() && !authority.take_read_request());
+            authority.renew(&mut PortOwners { v4: owners, v6: Vec::new() }, at(2), at(9_000));
+            assert!(authority.is_decided(USER, at(1), at(9_001)), "a connection from before the reading");
+            assert_eq!(authority.may_connect(USER, at(9_001)), may);
             // That the user lacks the port is no evidence for a connection that came during the reading: the user may
             // have got the port meanwhile.
-            assert_eq!(trust.knows(USER, at(3), at(9_001)), may, "a connection from after its begin");
-            assert_eq!(trust.take_wanted(), !may);
+            assert_eq!(authority.is_decided(USER, at(3), at(9_001)), may, "a connection from after its begin");
+            assert_eq!(authority.take_read_request(), !may);
         }
     }
 
     #[test]
     fn what_was_read_is_valid_for_a_while() {
         for (owners, valid) in [(Vec::new(), REREAD_AFTER), (vec![USER], VALID_FOR)] {
-            let mut trust = of_another_user();
-            trust.renew(&mut PortOwners { v4: Vec::new(), v6: owners }, at(1), at(1));
+            let mut authority = of_another_user();
+            authority.renew(&mut PortOwners { v4: Vec::new(), v6: owners }, at(1), at(1));
             let end = at(1) + valid;
             let before = Instant(end.0 - 1);
-            assert!(trust.knows(USER, before, before) && !trust.take_wanted());
-            assert!(!trust.knows(USER, end, end) && trust.take_wanted());
+            assert!(authority.is_decided(USER, before, before) && !authority.take_read_request());
+            assert!(!authority.is_decided(USER, end, end) && authority.take_read_request());
         }
-        let mut trust = of_another_user();
-        assert!(trust.knows(0, at(1), at(1)) && trust.knows(USER + 1, at(1), at(1)), "root and the own user");
+        let mut authority = of_another_user();
+        assert!(
+            authority.is_decided(0, at(1), at(1)) && authority.is_decided(USER + 1, at(1), at(1)),
+            "root and the own user"
+        );
     }
 
     #[test]

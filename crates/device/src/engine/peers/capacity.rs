@@ -6,7 +6,7 @@ use crate::Errno;
 use crate::engine::peers::identity::{EntryId, PeerId, PeerKey as Key};
 use crate::engine::peers::peer::Peer;
 use crate::engine::peers::unbound_peers::MAX_UNBOUND_PEERS;
-use crate::os::room::Grow;
+use crate::os::grow::Grow;
 use std::collections::HashMap;
 
 /// New peers for which there is room after the lists have grown.
@@ -45,7 +45,7 @@ impl Lists {
     }
 
     /// The limit of larger lists, if there is little room.
-    pub(super) fn wanted(&self) -> Option<usize> {
+    pub(super) fn needed(&self) -> Option<usize> {
         (self.limit - self.count() < LOW).then(|| (2 * self.count()).max(self.count() + SPARE))
     }
 

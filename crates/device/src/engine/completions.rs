@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_transport::{Completion, Queue};
 
 /// Pending completions, in order.
-pub struct Done {
+pub struct PendingCompletions {
     items: Vec<Item>,
     /// The QPs of the items: each QP with the number of its consecutive items.
     runs: Vec<(Arc<QpShared>, usize)>,
@@ -24,10 +24,10 @@ struct Item {
 const ITEMS: usize = 512;
 const RUNS: usize = 64;
 
-impl Done {
+impl PendingCompletions {
     /// No completions. The lists never grow.
-    pub fn new() -> Done {
-        Done { items: Vec::with_capacity(ITEMS), runs: Vec::with_capacity(RUNS) }
+    pub fn new() -> PendingCompletions {
+        PendingCompletions { items: Vec::with_capacity(ITEMS), runs: Vec::with_capacity(RUNS) }
     }
 
     /// A QP has completed a work request.
