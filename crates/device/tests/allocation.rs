@@ -1,6 +1,6 @@
 //! Posting, polling and the turns of the engine that they take allocate nothing and free nothing: not for messages of
-//! any length or operation, not for QPs that wait, not for the first datagrams to new peers, and not for packets that
-//! the holder of port 4791 hands over.
+//! any length or operation, not for QPs that wait or were destroyed, not for the first datagrams to new peers, not for
+//! packets that the holder of port 4791 hands over, and not for that port.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
@@ -89,7 +89,7 @@ fn post(qp: &Qp, op: SendOp, sges: &[Sge], to: Target) {
     qp.doorbell();
 }
 
-/// Two adapters that no other test uses: the QPs of another test would be freed in turns, 300 ms after their end.
+/// Two adapters that no other test uses.
 fn two_sides() -> [Side; 2] {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     [(); 2].map(|()| {
@@ -332,6 +332,55 @@ fn packets_that_are_handed_over() {
         }
     });
     assert_eq!((counted, arrived), (0, 160));
+}
+
+/// Polls for this long, and returns the number of allocations and deallocations.
+fn polling_allocates(sides: &[&Side], time: Duration) -> usize {
+    allocations(|| {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            for side in sides {
+                take(&side.cq);
+            }
+        }
+    })
+}
+
+#[test]
+fn destroyed_qps_that_are_removed_later() {
+    let _serial = one_at_a_time();
+    let [here, there] = two_sides();
+    for _ in 0..40 {
+        here.pair(&there).iter().for_each(|qp| qp.destroy().unwrap());
+    }
+    assert_eq!(polling_allocates(&[&here, &there], Duration::from_millis(500)), 0);
+}
+
+#[test]
+fn a_port_4791_that_another_program_has_and_gives_up() {
+    let _serial = one_at_a_time();
+    // Adapters of other tests may have the port for a moment.
+    let mut other = None;
+    wait_until(|| {
+        other = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ROCE_PORT)).ok();
+        other.is_some()
+    });
+    let [here, _] = two_sides();
+    let receiver = datagram_qp(&here);
+    let remote = Memory::pinned(&here, 1);
+    receiver.post_recv(&RecvWr { wr_id: 0, sges: &[remote.sge(0, 256)] }).unwrap();
+    assert_eq!(polling_allocates(&[&here], Duration::from_millis(200)), 0, "the port is tried again and again");
+    drop(other);
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let packet = foreign_datagram(receiver.num(), sender.local_addr().unwrap().port());
+    let counted = allocations(|| {
+        wait_until(|| {
+            // Refused until the port is open.
+            let _ = sender.send_to(&packet, (Ipv4Addr::LOCALHOST, ROCE_PORT));
+            take(&here.cq) == 1
+        });
+    });
+    assert_eq!(counted, 0);
 }
 
 #[test]

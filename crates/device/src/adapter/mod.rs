@@ -20,6 +20,7 @@ use crate::os::engine_hold::holds_engine;
 use crate::os::locks::{Held, rank};
 use crate::os::panics::Failed;
 use crate::os::process::Owned;
+use crate::pace::ThreadTasks;
 use crate::shared::handover::Handover;
 use crate::shared::qp::QpShared;
 use crate::shared::reads::Reads;
@@ -133,10 +134,11 @@ impl Adapter {
     }
 
     /// As [`quiesce`](Self::quiesce), but waits for `at_most` at the longest: the thread that unmaps memory may hold
-    /// what the engine waits for, such as a lock of malloc.
+    /// what the engine waits for, such as a lock of malloc. If it runs a signal handler, it may also hold any lock that a
+    /// turn takes. So the engine's thread takes the turns that other threads want meanwhile.
     fn quiesce_within(&self, at_most: Duration) {
         if !holds_engine() && self.is_ours() {
-            self.engine.wait_within(at_most, |_| (), |engine| self.another_turn(engine));
+            self.engine.wait_within(at_most, |_| (), |_| self.pace.ask_thread(ThreadTasks::TURN));
         }
     }
 

@@ -1,4 +1,5 @@
-//! What the engine's thread does for the engine outside of it, because it allocates or takes long.
+//! What the engine's thread does for turns because it allocates or takes long: outside of the engine, or as a control
+//! call.
 
 use crate::adapter::Adapter;
 use crate::engine::peers::capacity::Lists;
@@ -17,6 +18,16 @@ impl Adapter {
         }
         if tasks.contains(ThreadTasks::PORT_OWNERS) {
             self.read_port_owners();
+        }
+        if tasks.contains(ThreadTasks::LISTEN) {
+            self.with_engine(|engine| engine.listen(self));
+        }
+        if tasks.contains(ThreadTasks::REMOVED_QPS) {
+            // Freed after the engine is released.
+            drop(self.with_engine(|engine| engine.take_removed()));
+        }
+        if tasks.contains(ThreadTasks::TURN) {
+            self.request_turn();
         }
     }
 

@@ -6,7 +6,9 @@
 use crate::engine::Engine;
 use crate::engine::faulted::PAGES;
 use crate::engine::host::QpHost;
+use crate::engine::table::{Entry, Removed};
 use crate::os::clock;
+use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
 use weir_link::SILENT_CALLS;
 use weir_transport::{Instant, Side};
@@ -56,7 +58,12 @@ impl Engine {
         let Some(entry) = self.table.get_mut(index) else { return };
         entry.deadline = u64::MAX;
         if entry.retired.is_some_and(|until| until <= now) {
-            self.forget(index);
+            // The turn does not free it.
+            if let Some(entry) = self.forget(index)
+                && self.table.free_later(entry)
+            {
+                adapter.pace.ask_thread(ThreadTasks::REMOVED_QPS);
+            }
             return;
         }
         let shared = entry.shared.clone();
@@ -91,13 +98,19 @@ impl Engine {
     }
 
     /// Removes a QP, so that its number is free.
-    fn forget(&mut self, index: u16) {
+    fn forget(&mut self, index: u16) -> Option<Box<Entry>> {
         if let Some(num) = self.table.get_mut(index).map(|entry| entry.shared.num) {
             self.disconnect(num);
         }
         self.stop_waiting(index);
-        self.table.remove(index);
+        let entry = self.table.remove(index);
         self.shown.qps.set(self.table.len() as u64);
+        entry
+    }
+
+    /// The QPs that were removed since the last call. The caller frees them.
+    pub fn take_removed(&mut self) -> Removed {
+        self.table.take_removed()
     }
 
     /// Removes a retired QP to free its number.

@@ -13,6 +13,8 @@ impl Engine {
     pub fn fail(&mut self, adapter: &AdapterState) {
         // Completions of a turn that did not end.
         catch_panic(|| self.completions.publish());
+        // The engine's thread ends, and the removed QPs keep the adapter open.
+        drop(self.take_removed());
         for index in self.table.indices() {
             let Some(entry) = self.table.get(index) else { continue };
             let shared = entry.shared.clone();

@@ -1,7 +1,6 @@
 //! Port 4791, to which foreign adapters send: one process of a network namespace holds it and hands packets over to
 //! the others.
 
-use crate::engine::peers::foreign::RETRY;
 use crate::engine::{Engine, Turn};
 use crate::os::clock;
 use crate::pace::ThreadTasks;
@@ -30,29 +29,34 @@ impl Engine {
     /// A UD QP is ready to receive from any adapter.
     pub fn expect_foreign_senders(&mut self, adapter: &AdapterState, now: Instant) {
         self.foreign.schedule_listening(now);
-        self.foreign_turn(adapter, now);
+        if self.foreign.take_try(now) {
+            self.try_to_hold(adapter);
+        }
     }
 
     /// The state of a peer is not decided yet. A foreign adapter may send before it is recognized as one, and a closed
     /// port would end its attempts by an ICMP error. There is only one try, so that a process with Weir peers only
     /// never wakes up for the port.
     pub(super) fn expect_foreign(&mut self, adapter: &AdapterState) {
+        self.listen(adapter);
+    }
+
+    /// Tries to become the holder. For control calls and the engine's thread, because it allocates.
+    pub fn listen(&mut self, adapter: &AdapterState) {
         if self.foreign.holder.is_none() {
             self.try_to_hold(adapter);
         }
     }
 
-    /// Tries to become the holder if a try is due.
+    /// Has the engine's thread try to become the holder, if a try is due.
     pub(super) fn foreign_turn(&mut self, adapter: &AdapterState, now: Instant) {
         if self.foreign.resume.is_some_and(|due| due <= now) {
             self.foreign.resume = None;
             self.watch_incoming(adapter);
         }
-        if self.foreign.next_try.is_none_or(|due| due > now) {
-            return;
+        if self.foreign.take_try(now) {
+            adapter.pace.ask_thread(ThreadTasks::LISTEN);
         }
-        self.foreign.next_try = Some(now + RETRY);
-        self.try_to_hold(adapter);
     }
 
     fn try_to_hold(&mut self, adapter: &AdapterState) {

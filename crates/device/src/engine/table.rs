@@ -26,7 +26,12 @@ pub struct Table {
     retired: VecDeque<(u16, Instant)>,
     /// Number of retired QPs that are still there.
     retired_count: usize,
+    removed: Removed,
 }
+
+/// QPs that are removed and not freed yet: a list through their entries.
+#[derive(Default)]
+pub struct Removed(Option<Box<Entry>>);
 
 /// A QP's entry.
 pub struct Entry {
@@ -53,6 +58,8 @@ pub struct Entry {
     keeps: Option<Opened>,
     /// Packets that wait for a page.
     pub held: Held,
+    /// The QP that was removed before it.
+    next_removed: Option<Box<Entry>>,
 }
 
 /// A reference that keeps the adapter open; the engine does not look into it.
@@ -76,7 +83,15 @@ impl Table {
         let mut entries = Vec::new();
         entries.resize_with(INDICES, || None);
         let retired = VecDeque::with_capacity(INDICES);
-        Ok(Table { slot, entries, count: 0, order: QpnOrder::new(keys), retired, retired_count: 0 })
+        Ok(Table {
+            slot,
+            entries,
+            count: 0,
+            order: QpnOrder::new(keys),
+            retired,
+            retired_count: 0,
+            removed: Removed::default(),
+        })
     }
 
     /// All indices.
@@ -126,6 +141,7 @@ impl Table {
             retired: None,
             keeps: None,
             held: Held::default(),
+            next_removed: None,
         }));
         self.count += 1;
         Ok(shared)
@@ -167,11 +183,34 @@ impl Table {
         }
     }
 
-    /// Removes a QP, so that its number is free.
-    pub fn remove(&mut self, index: u16) {
-        if let Some(entry) = self.entries[usize::from(index)].take() {
-            self.count -= 1;
-            self.retired_count -= usize::from(entry.retired.is_some());
+    /// Removes a QP, so that its number is free. Returns its entry.
+    pub fn remove(&mut self, index: u16) -> Option<Box<Entry>> {
+        let entry = self.entries[usize::from(index)].take()?;
+        self.count -= 1;
+        self.retired_count -= usize::from(entry.retired.is_some());
+        Some(entry)
+    }
+
+    /// Keeps a removed QP until it is freed. Whether it is the first since the last
+    /// [`take_removed`](Self::take_removed).
+    pub fn free_later(&mut self, mut entry: Box<Entry>) -> bool {
+        entry.next_removed = self.removed.0.take();
+        let first = entry.next_removed.is_none();
+        self.removed.0 = Some(entry);
+        first
+    }
+
+    /// The QPs that wait to be freed.
+    pub fn take_removed(&mut self) -> Removed {
+        std::mem::take(&mut self.removed)
+    }
+}
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // One after another: a long list must not recurse.
+        while let Some(mut entry) = self.0.take() {
+            self.0 = entry.next_removed.take();
         }
     }
 }

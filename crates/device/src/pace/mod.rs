@@ -53,6 +53,12 @@ impl ThreadTasks {
     pub const PEER_ROOM: ThreadTasks = ThreadTasks(2);
     /// Read from the kernel which users have port 4791.
     pub const PORT_OWNERS: ThreadTasks = ThreadTasks(4);
+    /// Open port 4791.
+    pub const LISTEN: ThreadTasks = ThreadTasks(8);
+    /// Free the QPs that the engine has removed.
+    pub const REMOVED_QPS: ThreadTasks = ThreadTasks(16);
+    /// Take a turn for a thread that must not take it.
+    pub const TURN: ThreadTasks = ThreadTasks(32);
 
     /// Returns whether any work of `tasks` is in this set.
     pub fn contains(self, tasks: ThreadTasks) -> bool {

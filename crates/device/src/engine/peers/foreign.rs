@@ -9,7 +9,7 @@ use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
 /// How often a process with foreign peers tries to become the holder, because the present holder may end.
-pub const RETRY: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(50);
 
 /// This process's part in sharing port 4791.
 #[derive(Default)]
@@ -38,6 +38,15 @@ impl Foreign {
         if self.holder.is_none() && self.next_try.is_none() {
             self.next_try = Some(now);
         }
+    }
+
+    /// Whether a try is due at `now`. The next one is due later then.
+    pub fn take_try(&mut self, now: Instant) -> bool {
+        let due = self.next_try.is_some_and(|due| due <= now);
+        if due {
+            self.next_try = Some(now + RETRY);
+        }
+        due
     }
 
     /// The next try or flush (nanoseconds).
