@@ -147,27 +147,27 @@ impl Engine {
         let from_slot = arrival.from.port() == peer.slot_port;
         let by_slots = from_slot && arrival.to_port != ROCE_PORT;
         let tag = (by_slots && self.peers.leaves_icrc_out()).then_some(entry.connection.tag);
-        let (icrc, ids) = match entry.connection.link {
+        let (icrc, sender) = match entry.connection.link {
             Link::Weir(_) if !by_slots => return None,
-            Link::Weir(_) => (peer.weir().is_none_or(|weir| weir.icrc), IDS_OF_WEIR),
-            Link::Asking { .. } | Link::Foreign => (true, u16::MAX),
+            Link::Weir(_) => (peer.weir().is_none_or(|weir| weir.icrc), Sender::Weir),
+            Link::Asking { .. } | Link::Foreign => (true, Sender::Foreign),
         };
         let (retired, envelope) = (entry.retired.is_some(), envelope(arrival));
         let (came, shown) = (Cell::new(None), self.shown);
-        let checks = Checks { icrc, tag, came, by_slots, from_slot, ids, envelope, retired, datagram: false, shown };
+        let checks = Checks { icrc, tag, came, by_slots, from_slot, sender, envelope, retired, datagram: false, shown };
         Some((entry.shared.clone(), checks))
     }
 
     /// The checks for datagrams, which any peer may send. They carry an ICRC, unless its omission was agreed.
     pub(super) fn datagram_checks(&self, arrival: &Arrival) -> Checks {
         let peer = self.peers.find(arrival.to, arrival.from.ip(), arrival.from.port());
-        let (icrc, ids) = match peer {
-            Some(weir) if arrival.to_port != ROCE_PORT => (weir.icrc, IDS_OF_WEIR),
-            _ => (true, u16::MAX),
+        let (icrc, sender) = match peer {
+            Some(weir) if arrival.to_port != ROCE_PORT => (weir.icrc, Sender::Weir),
+            _ => (true, Sender::Foreign),
         };
         let (came, envelope, shown) = (Cell::new(None), envelope(arrival), self.shown);
         let (by_slots, from_slot) = (false, false);
-        Checks { icrc, tag: None, came, by_slots, from_slot, ids, envelope, retired: false, datagram: true, shown }
+        Checks { icrc, tag: None, came, by_slots, from_slot, sender, envelope, retired: false, datagram: true, shown }
     }
 }
 
@@ -197,6 +197,15 @@ fn destination(datagram: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, datagram[5], datagram[6], datagram[7]]))
 }
 
+/// What sent a packet, which decides over the fields of the IP header that the ICRC covers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    /// A Weir process: Identifications below [`IDS_OF_WEIR`], and Don't Fragment set.
+    Weir,
+    /// A foreign adapter: any Identification, and Don't Fragment set or clear.
+    Foreign,
+}
+
 /// The checks that a packet must pass before the protocol gets it.
 pub(super) struct Checks {
     /// A correct ICRC is sufficient.
@@ -209,7 +218,7 @@ pub(super) struct Checks {
     /// (`from_slot`).
     by_slots: bool,
     from_slot: bool,
-    ids: u16,
+    sender: Sender,
     envelope: Envelope,
     retired: bool,
     datagram: bool,
@@ -242,9 +251,9 @@ impl Checks {
         let envelope = Envelope { ip_id: position as u16, ..self.envelope };
         match icrc::verify(&envelope, datagram) {
             Verdict::Good => true,
-            Verdict::GoodWithId(id) => id < self.ids,
+            Verdict::GoodWithId(id) => self.sender == Sender::Foreign || id < IDS_OF_WEIR,
             // A foreign adapter may leave Don't Fragment clear.
-            Verdict::Bad if self.ids == u16::MAX => {
+            Verdict::Bad if self.sender == Sender::Foreign => {
                 let fragmentable = Envelope { dont_fragment: false, ..envelope };
                 icrc::verify(&fragmentable, datagram) != Verdict::Bad
             }

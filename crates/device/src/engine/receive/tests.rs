@@ -174,7 +174,7 @@ fn packets_of_a_foreign_peer_need_its_address_and_an_icrc() {
         &good,
         &[
             ("as sent by an adapter", &|_| {}),
-            ("any Identification", &|d| d.end = End::Icrc(0xfffe, true)),
+            ("any Identification", &|d| d.end = End::Icrc(0xffff, true)),
             ("Don't Fragment is clear", &|d| d.end = End::Icrc(0, false)),
             ("from another port", &|d| d.from.set_port(1)),
             ("to the slot's port", &|d| d.to_port = port),
