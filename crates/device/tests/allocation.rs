@@ -99,7 +99,7 @@ fn two_sides() -> [Side; 2] {
 }
 
 #[test]
-fn messages_of_any_length_and_operation() {
+fn messages_of_any_length_and_operation_allocate_nothing() {
     const LONGEST: usize = 1 << 20;
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
@@ -133,7 +133,7 @@ fn messages_of_any_length_and_operation() {
 }
 
 #[test]
-fn many_segments_in_place() {
+fn many_segments_in_place_allocate_nothing() {
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
     let rest = QpAttr { timeout: 14, max_rd_atomic: 1, max_dest_rd_atomic: 1, ..QpAttr::default() };
@@ -164,7 +164,7 @@ fn many_segments_in_place() {
 }
 
 #[test]
-fn many_qps_that_wait_for_one_peer() {
+fn many_qps_that_wait_for_one_peer_allocate_nothing() {
     const QPS: usize = 40;
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
@@ -188,7 +188,7 @@ fn many_qps_that_wait_for_one_peer() {
 }
 
 #[test]
-fn events_of_many_armed_completion_queues() {
+fn events_of_many_armed_completion_queues_allocate_nothing() {
     const QPS: usize = 40;
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
@@ -247,7 +247,7 @@ fn elsewhere(side: &Side, count: u8) -> Vec<AddressHandle> {
 }
 
 #[test]
-fn first_datagrams_to_new_peers() {
+fn first_datagrams_to_new_peers_allocate_nothing() {
     const SLOTS: u32 = 500;
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
@@ -296,7 +296,7 @@ fn foreign_datagram(dest_qp: u32, src_port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn packets_that_are_handed_over() {
+fn packets_that_are_handed_over_allocate_nothing() {
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
     // The first one becomes the holder of port 4791, unless another adapter is.
@@ -384,7 +384,7 @@ fn a_port_4791_that_another_program_has_and_gives_up() {
 }
 
 #[test]
-fn the_counter_counts() {
+fn allocations_and_deallocations_are_counted() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 2);
     drop(open());
 }

@@ -188,7 +188,7 @@ fn forgotten_requesters_are_notified_late_and_keep_retransmitting() {
 #[test]
 fn reads_of_all_qps_share_a_small_limit() {
     let _serial = one_at_a_time();
-    let profile = Profile { name: "few-places".into(), outstanding_reads: Some(2), ..slow("few-places", ms(0)) };
+    let profile = Profile { name: "few-credits".into(), outstanding_reads: Some(2), ..slow("few-credits", ms(0)) };
     let client = Side::new(&profile);
     let servers = ["one", "another"].map(|name| Side::new(&Profile { name: name.into(), ..Profile::ideal() }));
     let qps: Vec<_> = (0..8).map(|n| client.pair(&servers[n % 2])).collect();

@@ -163,12 +163,12 @@ fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
 }
 
 #[test]
-fn posts_to_one_qp_from_two_threads() {
+fn posts_to_one_qp_from_two_threads_lose_no_doorbell() {
     model(4, [|a| a.post(0), |a| a.post(0)]);
 }
 
 #[test]
-fn posts_from_two_threads_twice() {
+fn posts_to_two_qps_in_both_orders_lose_no_doorbell() {
     model(
         3,
         [

@@ -34,7 +34,7 @@ impl Maker {
 }
 
 #[test]
-fn queue_pairs_may_come_and_go_at_any_pace() {
+fn qps_that_come_and_go_fast_get_each_number_as_late_as_possible() {
     let _serial = one_at_a_time();
     let maker = Maker::new(&open());
     // More QPs than there are numbers, in less time than a retired QP keeps its number.

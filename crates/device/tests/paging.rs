@@ -234,7 +234,7 @@ fn faults_on_a_pending_page_merge_and_do_not_delay_other_qps() {
 
 #[test]
 #[ignore = "needs userfaultfd"]
-fn more_slow_pages_than_initial_resolver_threads() {
+fn more_slow_pages_than_initial_resolver_threads_delay_no_other_qp() {
     let context = open();
     let pd = context.alloc_pd().unwrap();
     let addr = map(6);

@@ -112,12 +112,12 @@ fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
 }
 
 #[test]
-fn a_poller_goes_to_sleep() {
+fn a_poller_that_goes_to_sleep_leaves_the_thread_watching() {
     model(4, [|a| a.sleep()]);
 }
 
 #[test]
-fn a_program_goes_to_sleep_while_another_polls() {
+fn a_program_that_sleeps_while_another_polls_leaves_the_thread_watching() {
     let polls = |a: &Adapter| {
         a.poll();
         a.sleep();
@@ -126,12 +126,12 @@ fn a_program_goes_to_sleep_while_another_polls() {
 }
 
 #[test]
-fn a_poller_stops() {
+fn a_poller_that_stops_leaves_the_thread_watching() {
     model(4, [|a| a.poll()]);
 }
 
 #[test]
-fn a_program_polls_while_the_thread_checks_for_pollers() {
+fn polls_during_the_check_for_pollers_leave_the_thread_watching() {
     let often = |a: &Adapter| {
         for _ in 0..=POLLER_AFTER {
             a.polling.note_empty_poll(|| 0);

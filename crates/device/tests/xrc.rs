@@ -9,7 +9,7 @@ use weir_device::{SrqCreate, Xrcd};
 use weir_transport::{Access, AttrMask, Data, QpAttr, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Status, Target};
 
 #[test]
-fn a_read_of_one_domain_and_a_send_to_another_in_one_burst() {
+fn a_burst_of_a_read_of_one_domain_and_a_send_to_another_completes() {
     let context = open();
     let cq = context.create_cq(16, None, 0).unwrap();
     let xrcd = Xrcd::open(&context).unwrap();
@@ -29,12 +29,12 @@ fn a_read_of_one_domain_and_a_send_to_another_in_one_burst() {
     connect(&context, &initiator, target.num());
     connect(&context, &target, initiator.num());
     target.modify(&QpAttr { access_flags: access, ..QpAttr::default() }, AttrMask::ACCESS_FLAGS).unwrap();
-    let piece = |at: u64, lkey| Sge { addr: addr + at, length: 64, lkey };
+    let sge_at = |at: u64, lkey| Sge { addr: addr + at, length: 64, lkey };
     for round in 0..50 {
-        second.post(&RecvWr { wr_id: 9, sges: &[piece(2048, others.lkey())] }).unwrap();
+        second.post(&RecvWr { wr_id: 9, sges: &[sge_at(2048, others.lkey())] }).unwrap();
         let read = SendOp::Read { remote_addr: addr, rkey: mr.rkey() };
         for (wr_id, op, at, srq) in [(1, read, 4096, first), (2, SendOp::Send, 1024, second)] {
-            let data = [piece(at, mr.lkey())];
+            let data = [sge_at(at, mr.lkey())];
             let wr = SendWr { wr_id, op, flags: SendFlags::SIGNALED, data: Data::Gather(&data) };
             initiator.post_send_to(&wr, Target::Srq(srq.number())).unwrap();
         }

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_header() {
+    fn the_network_header_is_valid_for_ipv4_and_ipv6() {
         let arrival = |from: &str, to: &str| {
             let mut arrival = Arrival::new(SocketAddr::new(from.parse().unwrap(), 4791), 4791, 0, 0);
             arrival.to = to.parse().unwrap();

@@ -94,7 +94,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn each_qp_once_at_its_earliest_deadline() {
+    fn each_qp_is_due_once_at_its_earliest_deadline() {
         let mut rng = 1u64;
         let mut draw = |below: u64| {
             rng = rng.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

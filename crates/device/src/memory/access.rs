@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_of_an_sge_list() {
+    fn extents_follow_the_sge_list_from_any_offset() {
         let sge = |lkey: u32, length| Sge { addr: 100 * u64::from(lkey), length, lkey };
         let list = [sge(1, 5), sge(2, 0), sge(3, 3), sge(4, 10)];
         let got = |offset, len| {

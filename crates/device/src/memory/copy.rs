@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_length_and_alignment() {
+    fn a_copy_of_any_length_and_alignment_changes_only_its_range() {
         install_handler();
         let src: Vec<u8> = (0..400).map(|i| (i * 31) as u8).collect();
         let src: Vec<u8> = src.iter().cycle().take(5000).copied().collect();

@@ -40,7 +40,7 @@ pub fn install(claim: Claim) {
             // A fork may have happened during `install` in the parent; then the child runs this again.
             if before.handler != on_fault as *const () as usize {
                 record.write(|_| before);
-                set(signal, &ours(before));
+                set(signal, &weir_handler_for(before));
             }
         }
         inherited();
@@ -69,7 +69,7 @@ pub fn change(signal: c_int, new: Option<&libc::sigaction>, old: Option<&mut lib
     let new = new.map(Action::of);
     let before = record.write(|now| new.unwrap_or(now));
     if let Some(new) = new {
-        set(signal, &ours(new));
+        set(signal, &weir_handler_for(new));
     }
     if let Some(old) = old {
         *old = before.as_libc();
@@ -100,7 +100,7 @@ impl Action {
 }
 
 /// Weir's handler as installed in the kernel when the program's action is `action`.
-fn ours(action: Action) -> Action {
+fn weir_handler_for(action: Action) -> Action {
     let (shared, mask) = if action.is_function() {
         (action.flags & SHARED_FLAGS, action.mask)
     } else {
@@ -210,7 +210,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     }
     let Some(record) = record(signal) else { return };
     let action = record.read();
-    // SAFETY: the kernel passes a siginfo_t, by which a fault and a signal that was sent are told apart.
+    // SAFETY: the kernel passes a siginfo_t, by which a fault is distinguished from a signal that was sent.
     let sent = unsafe { (*info).si_code } <= 0;
     if action.handler == libc::SIG_IGN && sent {
         return;
@@ -227,7 +227,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     if action.flags & libc::SA_RESETHAND != 0 {
         let after = Action { handler: libc::SIG_DFL, ..action };
         record.write(|now| if now == action { after } else { now });
-        set(signal, &ours(after));
+        set(signal, &weir_handler_for(after));
     }
     // SAFETY: the program registered this address as a handler. A handler without SA_SIGINFO uses its first argument
     // only.
@@ -266,10 +266,13 @@ mod tests {
     fn the_handler_has_the_mask_and_flags_of_the_programs_handler() {
         let program =
             Action { handler: 4711, flags: libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_RESTART, mask: 5 };
-        let before = ours(program);
+        let before = weir_handler_for(program);
         assert_eq!((before.mask, before.flags), (5, libc::SA_SIGINFO | libc::SA_RESTART));
         let default = Action { handler: libc::SIG_DFL, ..program };
-        assert_eq!((ours(default).mask, ours(default).flags & libc::SA_ONSTACK), (0, libc::SA_ONSTACK));
+        assert_eq!(
+            (weir_handler_for(default).mask, weir_handler_for(default).flags & libc::SA_ONSTACK),
+            (0, libc::SA_ONSTACK)
+        );
         assert_eq!(Action::of(&program.as_libc()), program);
     }
 }

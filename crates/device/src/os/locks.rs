@@ -249,7 +249,7 @@ mod account {
         }
     }
 
-    /// Panics if this thread, which wants a lock of a rank, holds one of the rank `from` or of a higher one.
+    /// Panics if this thread, which needs a lock of a rank, holds one of the rank `from` or of a higher one.
     #[track_caller]
     fn refuse<const RANK: u8>(from: u8) {
         let held = HELD.get();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_bytes() {
+    fn pages_of_bytes_include_every_page_they_touch() {
         assert_eq!(pages_of(0, 1), 0..1);
         assert_eq!(pages_of(4095, 2), 0..2);
         assert_eq!(pages_of(8192, 4096), 2..3);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn random_page_ranges_against_a_plain_list() {
+    fn a_table_agrees_with_a_plain_list_for_random_ranges() {
         // Across words and across the boundary of two chunks.
         let first = PAGES_OF_CHUNK - 70;
         let table = table(first, 140);

@@ -321,7 +321,7 @@ mod tests {
     /// In its own network namespace and with its own user, both of which are properties of a thread.
     #[test]
     #[ignore = "needs root"]
-    fn another_user_is_believed_with_the_port() {
+    fn another_user_is_accepted_with_the_port() {
         use std::net::{SocketAddr, UdpSocket};
         let test = || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();

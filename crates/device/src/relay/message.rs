@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_round_trip() {
+    fn packets_are_parsed_as_appended() {
         let sent = [
             (arrival("10.1.2.3:7777", "10.1.2.4", 3), vec![1; 5]),
             (arrival("[fe80::1]:4791", "fe80::2", 7), vec![2; LONGEST_PACKET]),

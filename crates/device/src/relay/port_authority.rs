@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reading_decides_what_waited_before_it_began() {
+    fn a_slow_reading_decides_about_users_that_waited_before_it_began() {
         for owners in [Vec::new(), vec![USER]] {
             let (mut authority, may) = (of_another_user(), !owners.is_empty());
             assert!(!authority.is_decided(USER, at(1), at(1)));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_valid_for_a_while() {
+    fn a_reading_is_valid_for_a_limited_time() {
         for (owners, valid) in [(Vec::new(), REREAD_AFTER), (vec![USER], VALID_FOR)] {
             let mut authority = of_another_user();
             authority.renew(&mut PortOwners { v4: Vec::new(), v6: owners }, at(1), at(1));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_of_a_port() {
+    fn owners_are_users_that_have_the_port_on_all_addresses() {
         let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode \
                      ref pointer drops\n\
                      100: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 42 2 0 0\n\

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn round_trip_and_garbage() {
+    fn a_hello_is_decoded_as_encoded_and_a_damaged_one_is_rejected() {
         let hello = Hello {
             ask: 0x1122_3344_5566_7788,
             answer: 9,

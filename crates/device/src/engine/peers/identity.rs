@@ -1,4 +1,4 @@
-//! How peers are told apart: the key by which datagrams find them, and the indices of their entries.
+//! The identity of peers: the key by which datagrams find them, and the indices of their entries.
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! How a process proves that it owns the QP at the other end of a connection.
 //!
-//! Both QPs know what their programs exchanged out of band: the two QPNs and the first PSN of each direction. A key
+//! Both QPs have what their programs exchanged out of band: the two QPNs and the first PSN of each direction. A key
 //! ([`PairKey`]) is derived from them. The answer to a hello carries, for each QP towards the asker, a [`Proof`] under
 //! that key. The proof seals what the prover demands: a *tag* that packets to its QP carry in place of an omitted
 //! ICRC, and the prover's *incarnation*, by which later answers show that they come from the same process.

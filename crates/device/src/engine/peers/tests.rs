@@ -71,7 +71,7 @@ fn silence_makes_a_peer_foreign_and_an_answer_makes_it_weir_again() {
 }
 
 #[test]
-fn a_hello_without_our_nonce_changes_nothing() {
+fn a_hello_without_the_nonce_changes_nothing() {
     let mut peers = peers(1 << 20);
     let id = known(&mut peers);
     peers.proven(id, 77);
@@ -276,7 +276,7 @@ fn a_flood_of_hellos_costs_neither_memory_nor_windows() {
 }
 
 #[test]
-fn an_unbound_peer_that_answers_is_believed_and_stays_so_when_bound() {
+fn an_unbound_peer_that_answers_is_proven_and_stays_so_when_bound() {
     let mut peers = peers(2 << 20);
     let reply = peers.handle_hello(route(), PORT, &asks(), Instant(0)).reply.unwrap().hello;
     assert_eq!((reply.ask, reply.answer), (answers(&peers, route(), PORT).answer, 42));
