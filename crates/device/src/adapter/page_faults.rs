@@ -23,6 +23,7 @@ impl Adapter {
         Ok(resolver.clone())
     }
 
+    /// Makes room for the page faults of `qps` QPs. ENOMEM if there is no memory; the lists stay as they were.
     pub(super) fn make_room_for_faults(&self, resolver: &Resolver, qps: usize) -> Result<(), Errno> {
         resolver.reserve(qps)?;
         // Allocated outside of the locks. Each turn swaps the lists: no turn may come between growing the two.

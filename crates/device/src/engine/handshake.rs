@@ -164,6 +164,7 @@ impl Engine {
         (connections().any(Connection::needs_proof), connections().any(Connection::is_unconfirmed))
     }
 
+    /// Adds a hello with proofs to the outbox, as a group of its own; flushes the outbox first if it is full.
     pub(super) fn send_hello(&mut self, outgoing: &OutgoingHello, proofs: &[Proof]) {
         if self.outbox.len + MAX_LEN > self.outbox.bytes.len() || self.outbox.groups.len() >= OUTBOX_GROUPS {
             self.flush();

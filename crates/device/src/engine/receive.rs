@@ -50,6 +50,7 @@ impl Engine {
         if leave { 0 } else { self.receive_handed_over(adapter, now) }
     }
 
+    /// Delivers the datagrams of an arrival to their QPs.
     pub(super) fn deliver(&mut self, adapter: &AdapterState, inbox: &Inbox, arrival: &Arrival, now: Instant) {
         let mut rest = inbox.datagrams(arrival).enumerate();
         // An ACK ends a burst only because of its length: it acknowledges requests that came before those that it
@@ -227,6 +228,8 @@ pub(super) struct Checks {
 }
 
 impl Checks {
+    /// Parses a datagram; `None` if its ICRC or tag is wrong, if it is malformed, or if it belongs to another
+    /// partition. `position`: its number in a UDP_GRO buffer, which the ICRC depends on.
     pub(super) fn packet<'a>(&self, position: usize, datagram: &'a [u8]) -> Option<Packet<'a>> {
         if self.tag.is_some() && datagram.last_chunk().copied().map(u32::from_le_bytes) == self.tag {
             self.came.set(Some(true));

@@ -155,6 +155,7 @@ impl Engine {
         self.after(index, protocol);
     }
 
+    /// Sends the outbox and empties it. Send errors are recorded by the carrier; the packets are lost then.
     pub(super) fn flush(&mut self) {
         if !self.outbox.groups.is_empty() {
             self.shown.traffic.sent(&self.outbox.groups);

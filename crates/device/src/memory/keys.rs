@@ -142,6 +142,7 @@ impl Regions {
         Some(window)
     }
 
+    /// Locks the table for reading.
     pub(super) fn read(&self) -> RankedReadGuard<'_, Table, { rank::LEAF }> {
         self.table.read()
     }

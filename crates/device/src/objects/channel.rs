@@ -10,6 +10,7 @@ pub struct CompChannel {
 }
 
 impl CompChannel {
+    /// A channel without events. Error: EMFILE.
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(CompChannel { events: Notify::new()? })
     }

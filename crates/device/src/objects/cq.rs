@@ -49,6 +49,7 @@ impl Context {
 }
 
 impl Cq {
+    /// A CQ for `create.cqe` completions at least. EINVAL for a size of 0 or above the limit, ENOMEM without memory.
     pub(crate) fn new(context: &Arc<Context>, create: CqCreate) -> Result<Arc<Cq>, Errno> {
         let capacity = checked_size(context, create.cqe)?;
         let CqCreate { channel, cookie, timestamps, ignore_overrun, .. } = create;
@@ -124,10 +125,12 @@ impl Cq {
         Ok(())
     }
 
+    /// A QP or an XRC SRQ uses the CQ: destroying it fails with EBUSY until [`detach`](Self::detach).
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The object of an [`attach`](Self::attach) no longer uses the CQ.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }

@@ -45,10 +45,12 @@ impl Dm {
         if self.users.load(Ordering::Acquire) > 0 { Err(Errno(libc::EBUSY)) } else { Ok(()) }
     }
 
+    /// A region is registered on it: `free` fails with EBUSY until [`detach`](Self::detach).
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The object of an [`attach`](Self::attach) no longer uses the allocation.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }

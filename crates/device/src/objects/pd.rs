@@ -51,10 +51,12 @@ impl Pd {
         Ok(())
     }
 
+    /// An object belongs to the domain: deallocating it fails with EBUSY until [`detach`](Self::detach).
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The object of an [`attach`](Self::attach) no longer uses the domain.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }

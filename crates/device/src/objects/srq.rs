@@ -99,10 +99,12 @@ impl Srq {
         Ok(())
     }
 
+    /// A QP uses the SRQ: destroying it fails with EBUSY until [`detach`](Self::detach).
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The object of an [`attach`](Self::attach) no longer uses the SRQ.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }

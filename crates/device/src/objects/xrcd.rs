@@ -41,12 +41,14 @@ impl Xrcd {
         self.targets.lock().get(&qp_num)?.upgrade()
     }
 
+    /// Adds a target QP: the domain is in use until it leaves.
     pub(crate) fn enter(&self, qp_num: u32, qp: Weak<TargetQp>) {
         self.users.fetch_add(1, Ordering::AcqRel);
         let mut targets = self.targets.lock();
         targets.insert(qp_num, qp);
     }
 
+    /// Removes a target QP.
     pub(crate) fn leave(&self, qp_num: u32) {
         self.users.fetch_sub(1, Ordering::AcqRel);
         self.targets.lock().remove(&qp_num);
