@@ -347,7 +347,7 @@ fn polling_allocates(sides: &[&Side], time: Duration) -> usize {
 }
 
 #[test]
-fn destroyed_qps_that_are_removed_later() {
+fn removal_of_destroyed_qps_allocates_nothing() {
     let _serial = one_at_a_time();
     let [here, there] = two_sides();
     for _ in 0..40 {
@@ -357,7 +357,7 @@ fn destroyed_qps_that_are_removed_later() {
 }
 
 #[test]
-fn a_port_4791_that_another_program_has_and_gives_up() {
+fn tries_to_open_port_4791_allocate_nothing() {
     let _serial = one_at_a_time();
     // Adapters of other tests may have the port for a moment.
     let mut other = None;

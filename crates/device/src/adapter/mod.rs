@@ -134,8 +134,8 @@ impl Adapter {
     }
 
     /// As [`quiesce`](Self::quiesce), but waits for `at_most` at the longest: the thread that unmaps memory may hold
-    /// what the engine waits for, such as a lock of malloc. If it runs a signal handler, it may also hold any lock that a
-    /// turn takes. So the engine's thread takes the turns that other threads want meanwhile.
+    /// what the engine waits for, such as a lock of malloc. If it runs a signal handler, it may also hold any lock that
+    /// a turn takes. So the engine's thread takes the turns that other threads want meanwhile.
     fn quiesce_within(&self, at_most: Duration) {
         if !holds_engine() && self.is_ours() {
             self.engine.wait_within(at_most, |_| (), |_| self.pace.ask_thread(ThreadTasks::TURN));

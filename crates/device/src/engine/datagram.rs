@@ -36,7 +36,7 @@ struct Staged<'a> {
     now: Instant,
     /// Peers that got a datagram; consecutive duplicates are omitted.
     served: &'a mut Vec<PeerId>,
-    /// What must happen before the next datagram can go.
+    /// The reason why the next datagram waits.
     blocked: Option<WaitReason>,
 }
 

@@ -16,9 +16,9 @@ use weir_link::Inbox;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// Handed over messages that one turn takes.
+/// Handed-over messages that one turn takes at most.
 const MESSAGES: usize = 8;
-/// For this long after a handed over packet, each turn looks for more.
+/// For this long after a packet was handed over, each turn receives handed-over messages.
 const LATELY: Duration = Duration::from_secs(1);
 /// With connections, a new one is looked for only after this many looks for messages.
 const LOOKS: u32 = 16;

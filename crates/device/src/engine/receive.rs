@@ -41,7 +41,7 @@ impl Engine {
         arrived
     }
 
-    /// The carrier has received nothing: looks at the slot's socket now and then; each turn does that where packets
+    /// The carrier has received nothing: looks at the slot's socket every 64th time; each turn does that where packets
     /// are expected.
     fn receive_seldom(&mut self, adapter: &AdapterState, now: Instant) -> usize {
         // The system call usually finds nothing.
@@ -198,7 +198,7 @@ fn destination(datagram: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([0, datagram[5], datagram[6], datagram[7]]))
 }
 
-/// What sent a packet, which decides over the fields of the IP header that the ICRC covers.
+/// The kind of sender of a packet, which decides over the fields of the IP header that the ICRC covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sender {
     /// A Weir process: Identifications below [`IDS_OF_WEIR`], and Don't Fragment set.

@@ -1,7 +1,7 @@
 //! The order in which a thread takes the locks of this crate, checked in debug builds.
 //!
 //! A thread that holds a lock may take only locks of a higher [`rank`]. Otherwise two threads could wait for each
-//! other. Debug builds panic at a wrong order even if no other thread is there; release builds keep no account.
+//! other. Debug builds panic at a wrong order even if no other thread is there; release builds check nothing.
 
 use std::fmt::{self, Debug, Formatter};
 use std::ops::{Deref, DerefMut};

@@ -352,7 +352,7 @@ mod tests {
             assert!(!accepts_from(None, 12345), "a user with a connection and nothing else");
             assert!(!accepts_from(v6, 12345), "the port of the other family");
             assert!(accepts_from(v4, 12345));
-            assert!(!accepts_from(v4, 65534), "a number that stands for many users");
+            assert!(!accepts_from(v4, 65534), "the overflow UID, which several users share");
         };
         std::thread::spawn(test).join().unwrap();
     }

@@ -156,7 +156,7 @@ impl Peers {
         (peer.incarnation, peer.suspected) = (Some(incarnation), None);
     }
 
-    /// What identifies this process to a peer.
+    /// The number that identifies this process to a peer.
     pub fn own_incarnation(&self, id: PeerId) -> u64 {
         self.secret.incarnation(&self.lists.peers[id].key())
     }
