@@ -4,10 +4,10 @@
 A rule is a function of the requester, the responder, the completer or the queue pair (FILES, tests excepted) that
 decides an outcome which the peer or the application can see. OUTCOMES says by which code that is recognised: a status
 other than success, a NAK or an RNR NAK, an error that ends the QP, a request that finds no receive, a packet that is
-dropped, an ACK or NAK that is owed, a timeout or an RNR wait, an end-to-end credit, a retry counter, a request that has
-to wait for earlier ones, a responder resource that is free again, or a change of the expected PSN, of the MSN or of the
-requester's positions. A rule needs a clause in its doc comment, in its attributes' comments or in a comment of its
-body. What stands at the head of a file does not count.
+dropped, an ACK or NAK that is owed, a timeout or an RNR wait, an end-to-end credit, a retry counter, a request that
+has to wait for earlier ones, a responder resource that is free again, or a change of the expected PSN, of the MSN or
+of the requester's positions. A rule needs a clause in its doc comment, in its attributes' comments or in a comment of
+its body. What stands at the head of a file does not count.
 
 A clause has one form: `(IBTA 9.7.5.2.8)`, `(IBTA C9-88)`, `(IBTA annex A19)`, several separated by commas, tables and
 error classes after their section: `(IBTA 9.9.3.1, class E)`. The script fails if a comment of the crate names IBTA and
