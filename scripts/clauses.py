@@ -130,8 +130,8 @@ def main():
             named = CLAUSE.findall(joined(comments))
             clauses += len(named)
             if not named:
-                place = path.relative_to(CRATE.parent.parent.parent)
-                wrong.append(f"{place}:{line}: `{name}` decides {', '.join(outcomes)}, and names no IBTA clause")
+                file = path.relative_to(CRATE.parent.parent.parent)
+                wrong.append(f"{file}:{line}: `{name}` decides {', '.join(outcomes)}, and names no IBTA clause")
     for what, _, decides in OUTCOMES:
         if what not in matched:
             wrong.append(f"clauses.py: no function decides {what} ({decides}): adapt OUTCOMES")

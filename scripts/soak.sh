@@ -43,7 +43,7 @@ fuzz() {
 
 step "$cases cases of each property, seed $PROPTEST_RNG_SEED" properties
 step "$rounds ping-pongs of threads" end_to_end "wake-up" "$rounds"
-step "$races races of invalidation" end_to_end "on-demand memory" "$races"
+step "$races races of invalidation" end_to_end "ODP memory" "$races"
 if cargo +nightly fuzz --version >/dev/null 2>&1; then
     step "$seconds s of each fuzz target, seed $PROPTEST_RNG_SEED" fuzz
 else

@@ -1,5 +1,5 @@
 /*
- * Which changes of on-demand memory the adapter is notified of: every call that unmaps, moves, empties or protects
+ * Which changes of ODP memory the adapter is notified of: every call that unmaps, moves, empties or protects
  * memory must remove its pages from the adapter's table. There are no transfers: the program prefetches pages and
  * counts their invalidations.
  *
@@ -46,7 +46,7 @@ static int functions = 1, events = 1;
 		}                                            \
 	} while (0)
 
-/* Registers on-demand memory and prefetches its pages. */
+/* Registers ODP memory and prefetches its pages. */
 static void register_odp(void *at, long len)
 {
 	mr = ibv_reg_mr(pd, at, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND);
@@ -231,7 +231,7 @@ static void errors(void)
 	seen_pages = counter("num_invalidation_pages", -1);
 }
 
-/* A userfaultfd of the program on on-demand memory must get the registration, its faults and its events. */
+/* A userfaultfd of the program on ODP memory must get the registration, its faults and its events. */
 static void own_userfaultfd(void)
 {
 	struct uffdio_api api = { UFFD_API, UFFD_FEATURE_EVENT_UNMAP, 0 };
@@ -285,7 +285,7 @@ static void *interrupt(void *thread)
 	return NULL;
 }
 
-/* A signal handler changes on-demand memory while the interrupted thread does the same. */
+/* A signal handler changes ODP memory while the interrupted thread does the same. */
 static void interrupted(void)
 {
 	struct sigaction action = { .sa_handler = handler };
@@ -357,7 +357,7 @@ int changes(int argc, char **argv)
 	own_userfaultfd();
 	interrupted();
 	forked();
-	printf("changes of on-demand memory: %ld wrong\n", failures);
+	printf("changes of ODP memory: %ld wrong\n", failures);
 	return !!failures;
 }
 

@@ -1,5 +1,5 @@
 /*
- * On-demand memory that changes during transfers: it is unmapped, moved, protected, emptied, replaced, given back to
+ * ODP memory that changes during transfers: it is unmapped, moved, protected, emptied, replaced, given back to
  * malloc or forked. Two processes; the program observes the contents of the memory through a second mapping.
  *
  *   invalidate CASE [-d DEVICE] [-g GID_INDEX] [-n ROUNDS] [-r]

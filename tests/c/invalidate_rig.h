@@ -1,4 +1,4 @@
-/* Two processes: the near one has on-demand memory and changes it, the far one transfers to and from it on request. */
+/* Two processes: the near one has ODP memory and changes it, the far one transfers to and from it on request. */
 #ifndef INVALIDATE_RIG_H
 #define INVALIDATE_RIG_H
 
@@ -276,7 +276,7 @@ static inline void serve(void)
 			shared->wrong = others(buffer, shared->len, shared->allowed);
 			break;
 		case SEND:
-			/* `ready` when the receive is posted; the next request tells the SEND's status. */
+			/* `ready` when the receive is posted; the next request asks for the SEND's status. */
 			memset(buffer, 0, LEN);
 			recv.sg_list = &sge;
 			if (ibv_post_recv(qp, &recv, &bad_recv))

@@ -27,7 +27,7 @@ static const char usage[] =
 	"  --interval TIME         between two posts, slept with usleep: 1500, 1.5ms, 2s;\n"
 	"                          without unit: us. 0: no sleep                             [0]\n"
 	"Memory\n"
-	"  --odp WHERE             on-demand memory: none, client, server or both            [none]\n"
+	"  --odp WHERE             ODP memory: none, client, server or both                  [none]\n"
 	"  --touched               touches all pages but the first operation's beforehand\n"
 	"Attributes of the QPs\n"
 	"  --rnr-timer CODE        0 to 31: the timer in the RNR NAKs of a receiver          [14: 1.28 ms]\n"
@@ -108,7 +108,7 @@ static const struct option options[] = {
 static void parse(int argc, char **argv)
 {
 	static const char *const kinds[] = { "read", "write", "send", NULL };
-	static const char *const places[] = { "none", "client", "server", "both", NULL };
+	static const char *const odp_sides[] = { "none", "client", "server", "both", NULL };
 	int c, at, second = 0;
 	const char *wrong;
 
@@ -122,7 +122,7 @@ static void parse(int argc, char **argv)
 		case NUM_OPS: job.num_ops = number_of(optarg, name); break;
 		case NUM_QPS: job.num_qps = number_of(optarg, name); break;
 		case INTERVAL: job.interval = time_of(optarg, name); break;
-		case ODP: job.odp = word_of(optarg, name, places); break;
+		case ODP: job.odp = word_of(optarg, name, odp_sides); break;
 		case TOUCHED: job.touched = 1; break;
 		case RNR_TIMER: job.rnr_timer = number_of(optarg, name); break;
 		case ACK_TIMEOUT: job.ack_timeout = number_of(optarg, name); break;

@@ -4,7 +4,7 @@
  *   odp [options] MODE              the server, waits
  *   odp [options] MODE HOST         the client, drives and prints a JSON object per line
  *
- *   warm      pinned and warm on-demand memory in turn         cold      single pages: cold, warm, prefetched
+ *   warm      pinned and warm ODP memory in turn               cold      single pages: cold, warm, prefetched
  *   figures   latency and bandwidth over the size, the first iterations, prefetches (paper, section III)
  *   core      exchange, then compute, in less memory than both need (section VII-E)
  *

@@ -53,7 +53,7 @@ static inline double throughput(struct conn *c, const struct buffer *b, size_t l
 	return start;
 }
 
-/* Measures pinned and warm on-demand memory in turn. */
+/* Measures pinned and warm ODP memory in turn. */
 static inline void warm(struct conn *c, int rounds, double scale)
 {
 	static const size_t lat[] = { 8, 4096, 65536 }, bw[] = { 4096, 65536, 1 << 20 };

@@ -1,5 +1,5 @@
 /*
- * On-demand memory, checked in one process: cold memory of every kind is paged in when it is used, refused accesses
+ * ODP memory, checked in one process: cold memory of every kind is paged in when it is used, refused accesses
  * end with the right status, and parent and child see the right data after a fork.
  *
  *   paging [device [gid index]]
@@ -258,7 +258,7 @@ static void advice(void)
 	munmap(m.at, LEN);
 }
 
-/* A window over cold memory; a region that changes to on-demand memory and back. */
+/* A window over cold memory; a region that changes to ODP memory and back. */
 static void windows_and_changes(void)
 {
 	struct memory m = map(ANONYMOUS, LEN, PROT_READ | PROT_WRITE);
@@ -271,7 +271,7 @@ static void windows_and_changes(void)
 	need(mr && mw, "a region and a window");
 	bind.bind_info = (struct ibv_mw_bind_info){ mr, (uintptr_t)m.at + PAGE, 4 * PAGE, IBV_ACCESS_REMOTE_WRITE };
 	need(!ibv_bind_mw(p.b, mw, &bind), "ibv_bind_mw");
-	check(next(p.b_cq) == IBV_WC_SUCCESS, "a window over on-demand memory");
+	check(next(p.b_cq) == IBV_WC_SUCCESS, "a window over ODP memory");
 	by_window = *mr;
 	by_window.rkey = mw->rkey;
 	pattern(plain, PLAIN, 51);

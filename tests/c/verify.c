@@ -9,7 +9,7 @@
  *   -n COUNT    of random operations: 300   -m BYTES   longest message: 1 MiB
  *   -t SECONDS  limit for a completion: 10  -v         prints a line for every test
  *   -c RC|XRC   the service: RC
- *   -o HOW      on-demand memory: 1 anonymous, 2 a file mapping, 3 an implicit region
+ *   -o HOW      ODP memory: 1 anonymous, 2 a file mapping, 3 an implicit region
  *   -l          the link loses packets: a NAK is sent only once; if it is lost, the request exceeds its retries
  *
  * Ends with "N passed, N failed" of both sides; the exit code is 0 if nothing failed, 2 if it could not run.
@@ -31,7 +31,7 @@ static const struct {
 } cases[] = {
 	{ "sizes", sizes, 0 },
 	{ "inline", inline_data, 0 },
-	{ "pieces", sge_lists, 0 },
+	{ "sge lists", sge_lists, 0 },
 	{ "random", random_operations, 0 },
 	{ "unsignalled", unsignalled_runs, 0 },
 	{ "fence", fences, 0 },

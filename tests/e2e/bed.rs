@@ -1,4 +1,4 @@
-//! The places in which trials run, and the commands that start programs on Weir.
+//! The topologies in which trials run, and the commands that start programs on Weir.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub enum Topology {
     Veth,
 }
 
-/// A place that is set up.
+/// A topology that is set up.
 pub struct Bed {
     pub stage: Stage,
 }
@@ -35,7 +35,7 @@ pub struct Bed {
 impl Topology {
     pub const ALL: [Topology; 2] = [Topology::Loopback, Topology::Veth];
 
-    /// Why this machine cannot provide this place; `None` if it can.
+    /// Why this machine cannot provide this topology; `None` if it can.
     pub fn missing(self) -> Option<&'static str> {
         match self {
             Topology::Loopback => None,
@@ -43,7 +43,7 @@ impl Topology {
         }
     }
 
-    /// The place, set up once for all tests: a veth takes a second to come up.
+    /// The stage of this topology, set up once for all tests: a veth takes a second to come up.
     pub fn bed(self) -> Result<&'static Bed, &'static String> {
         static BEDS: [OnceLock<Result<Bed, String>>; 2] = [OnceLock::new(), OnceLock::new()];
         let bed = &BEDS[self as usize];

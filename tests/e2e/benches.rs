@@ -27,7 +27,7 @@ fn odp(bed: &Bed) -> Result<()> {
     let rows = shown["rows"].as_array().context("no rows")?;
     ensure!(rows.len() == 9, "{shown}");
     for row in rows {
-        ensure!(row["ours"].as_f64().is_some() && row["baseline"].as_f64() > Some(0.0), "{row}");
+        ensure!(row["weir"].as_f64().is_some() && row["baseline"].as_f64() > Some(0.0), "{row}");
     }
     let sizes = shown["figures"]["sizes"].as_object().context("no sizes")?;
     ensure!(sizes.len() == 21, "{} sizes", sizes.len());

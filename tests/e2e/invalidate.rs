@@ -28,7 +28,7 @@ const RUNS: &[(&str, &str, &[&str])] = &[
 
 pub fn trials() -> Vec<Trial> {
     let each = |&(name, line, options): &(&'static str, &'static str, &'static [&'static str])| {
-        trial(Topology::Loopback, &format!("on-demand memory: {name}"), move |bed| run(bed, line, options))
+        trial(Topology::Loopback, &format!("ODP memory: {name}"), move |bed| run(bed, line, options))
     };
     RUNS.iter().map(each).collect()
 }

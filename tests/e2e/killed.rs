@@ -101,7 +101,7 @@ fn nothing_left(_: &Bed) -> Result<()> {
     bed.pair(&[], "ib_send_lat -F -d {dev} -p {port} -n 100", Duration::from_secs(20))?;
     ensure!(sockets(bed)?.is_empty(), "sockets left by processes that ended: {:?}", sockets(bed)?);
     let (server, client) = running_pair(bed, &[], "ib_write_bw", 14)?;
-    ensure!(!sockets(bed)?.is_empty(), "no sockets of running processes: the trial looks in the wrong place");
+    ensure!(!sockets(bed)?.is_empty(), "no sockets of running processes: the trial does not find them");
     drop((server, client));
     ensure!(sockets(bed)?.is_empty(), "sockets left by processes that were killed: {:?}", sockets(bed)?);
     Ok(())

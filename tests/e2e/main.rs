@@ -79,7 +79,7 @@ fn trials(whole: bool) -> Vec<Trial> {
     .collect()
 }
 
-/// A trial in a place; ignored where this machine cannot provide the place.
+/// A trial in a topology; ignored where this machine cannot provide the topology.
 fn trial(topology: Topology, name: &str, test: impl FnOnce(&Bed) -> anyhow::Result<()> + Send + 'static) -> Trial {
     let run = move || test(topology.bed()?).map_err(|error| Failed::from(format!("{error:#}")));
     needing_root(Trial::test(format!("{topology}/{name}"), run), topology.missing().is_none())

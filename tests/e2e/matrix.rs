@@ -1,7 +1,7 @@
-//! Every RC program of perftest, with the options that change its traffic, in both places, with and without faults.
+//! Every RC program of perftest, with the options that change its traffic, in both topologies, with and without faults.
 //!
-//! `make test-all` runs the whole matrix. `make test` runs each program without options in all four cells (place,
-//! faults), and each of its options in one cell. The cells are assigned round-robin.
+//! `make test-all` runs the whole matrix. `make test` runs each program without options in all four cells
+//! (topology, faults), and each of its options in one cell. The cells are assigned round-robin.
 
 use crate::bed::{FAULTS, Topology};
 use crate::faults;

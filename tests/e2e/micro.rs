@@ -217,7 +217,7 @@ fn timeout() -> Result<()> {
     Ok(())
 }
 
-/// The fault notifier resumes the QPs that it remembers as soon as the page is present. It searches for the first 30
+/// The fault notifier resumes the QPs that it tracks as soon as the page is present. It searches for the first 30
 /// READs, which takes 2 ms each, and their QPs retransmit meanwhile. The simulator shows this in the completion times.
 /// Live, where the threads wait for a core, it shows in the numbers of requests only. In both, every QP retransmits
 /// its READ after it has dropped the response for the missing page.

@@ -171,7 +171,7 @@ fn running_and_ended(bed: &Bed) -> Result<()> {
     drop(server); // by SIGKILL
     ensure!(!listed(&json(&[])?), "an ended process is listed");
     let ended = stat(&[&pid.to_string()])?;
-    // If another process of this user has removed the folder already, `weir stat` does not know the process ID.
+    // If another process of this user has removed the folder already, `weir stat` does not find the process ID.
     let explained = ["has ended", "there is no process"].iter().any(|words| ended.stderr.contains(words));
     ensure!(!ended.status.success() && explained, "{}", ended.printed());
     let (next, _) = self::server(bed)?;

@@ -1,5 +1,5 @@
 //! UC, UD, XRC and shared receive queues, used by programs of perftest and rdma-core, and by Python. As in the matrix
-//! of RC, `make test` runs each program in both places, and each of its options in one place.
+//! of RC, `make test` runs each program in both topologies, and each of its options in one of them.
 
 use crate::bed::{Bed, Topology};
 use crate::matrix::WITHIN;

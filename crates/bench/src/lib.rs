@@ -118,7 +118,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 
 fn list() {
     println!("{:16}  on-demand paging: warm, cold, prefetched, and figures (only when named, alone)", "odp");
-    println!("{:16}  pinned and on-demand memory when memory is short (root; only when named, alone)", "out-of-core");
+    println!("{:16}  pinned and ODP memory when memory is short (root; only when named, alone)", "out-of-core");
     println!("{:16}  the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)", "sim");
     for row in rows::all() {
         println!("{:16}  {}{}", row.name, row.what, if row.by_default { "" } else { " (only when named)" });
@@ -178,13 +178,13 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     }
     let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
     let outcome = |comparison: &rows::Comparison| {
-        let ours = of(&row.subject);
+        let weir = of(&row.subject);
         let (baseline, failure) = match comparison.baseline {
             Baseline::Measured(m) => (of(&m), failures.get(&row.subject).or(failures.get(&m))),
-            Baseline::Fixed(figure) => (vec![figure; ours.len()], failures.get(&row.subject)),
+            Baseline::Fixed(figure) => (vec![figure; weir.len()], failures.get(&row.subject)),
         };
         let unit = row.subject.unit();
-        let figures = Rounds { ours, baseline, cores_ns: cores_ns.clone() };
+        let figures = Rounds { weir, baseline, cores_ns: cores_ns.clone() };
         let baseline_text = comparison.baseline.describe(unit);
         let mut outcome = Outcome::measured(row.name, row.what, baseline_text, unit, comparison.bar, &figures);
         let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));

@@ -13,7 +13,7 @@ pub struct Outcome {
     /// Description of the baseline.
     pub against: String,
     /// Median, in `unit`.
-    pub ours: Option<f64>,
+    pub weir: Option<f64>,
     /// Median, in `unit`; for a fixed baseline its figure.
     pub baseline: Option<f64>,
     /// Subject divided by baseline, round by round.
@@ -55,13 +55,13 @@ impl Spread {
 impl Outcome {
     /// From the figures of all rounds, in the base unit.
     pub fn measured(name: &str, what: &str, against: String, unit: Unit, bar: Option<Bar>, rounds: &Rounds) -> Self {
-        let ratios: Vec<f64> = rounds.ours.iter().zip(&rounds.baseline).map(|(a, b)| a / b).collect();
+        let ratios: Vec<f64> = rounds.weir.iter().zip(&rounds.baseline).map(|(a, b)| a / b).collect();
         let ratio = Spread::of(&ratios);
         Outcome {
             name: name.to_owned(),
             what: what.to_owned(),
             against,
-            ours: Spread::of(&rounds.ours).map(|s| unit.scale(s.median)),
+            weir: Spread::of(&rounds.weir).map(|s| unit.scale(s.median)),
             baseline: Spread::of(&rounds.baseline).map(|s| unit.scale(s.median)),
             ratio,
             bar: bar.map(|b| b.to_string()),
@@ -93,14 +93,14 @@ impl Outcome {
 /// Figures of one comparison, round by round.
 #[derive(Default)]
 pub struct Rounds {
-    pub ours: Vec<f64>,
+    pub weir: Vec<f64>,
     pub baseline: Vec<f64>,
     pub cores_ns: Vec<f64>,
 }
 
 /// The results as a text table.
 pub fn render(outcomes: &[Outcome]) -> String {
-    let header = ["bench", "ours", "against", "", "ratio", "range", "bar", "", "cores ns"].map(str::to_owned);
+    let header = ["bench", "Weir", "against", "", "ratio", "range", "bar", "", "cores ns"].map(str::to_owned);
     let mut lines = vec![header];
     let mut last = "";
     for outcome in outcomes {
@@ -109,7 +109,7 @@ pub fn render(outcomes: &[Outcome]) -> String {
         last = &outcome.name;
         lines.push([
             if first { outcome.name.clone() } else { String::new() },
-            if first { format!("{} {}", figure(outcome.ours), outcome.unit) } else { String::new() },
+            if first { format!("{} {}", figure(outcome.weir), outcome.unit) } else { String::new() },
             outcome.against.clone(),
             figure(outcome.baseline),
             outcome.ratio.map_or("–".into(), |r| format!("{:.2}", r.median)),
@@ -161,11 +161,11 @@ mod tests {
 
     #[test]
     fn ratios_are_computed_round_by_round() {
-        let rounds = Rounds { ours: vec![2e9, 4e9, 3e9], baseline: vec![4e9, 4e9, 4e9], cores_ns: vec![30.0] };
+        let rounds = Rounds { weir: vec![2e9, 4e9, 3e9], baseline: vec![4e9, 4e9, 4e9], cores_ns: vec![30.0] };
         let bar = Some(Bar::AtLeast(0.8));
         let outcome = Outcome::measured("x", "", "y".into(), Unit::BytesPerSecond, bar, &rounds);
         assert_eq!(outcome.ratio, Some(Spread { median: 0.75, min: 0.5, max: 1.0 }));
-        assert_eq!((outcome.ours, outcome.holds), (Some(3.0), Some(false)));
+        assert_eq!((outcome.weir, outcome.holds), (Some(3.0), Some(false)));
         assert!(render(&[outcome]).contains("falls short"));
     }
 

@@ -28,7 +28,7 @@ struct Shown {
     /// The interface's MTU, bytes.
     mtu: u32,
     gids: Vec<Gid>,
-    /// How the adapter is notified of changes of on-demand memory.
+    /// How the adapter is notified of changes of ODP memory.
     invalidation: Invalidation,
     /// Kernel features that have a fallback.
     features: Vec<Feature>,
@@ -66,7 +66,10 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&devices)?);
     } else if devices.is_empty() {
-        println!("no devices: no interface in this network namespace has an address");
+        println!(
+            "no devices: no interface in this network namespace has an address; run `ip link set lo up` as root, or add \
+             an address to an interface"
+        );
     } else {
         let texts: Vec<String> = devices.iter().map(text).collect();
         print!("{}", texts.join("\n"));
@@ -193,7 +196,7 @@ mod tests {
             "weir_eth0  on eth0 (index 2), up, MTU 9000",
             "GID 2 ",
             "10.0.0.1",
-            "on-demand memory:",
+            "ODP memory:",
             "features of the kernel in use: ipv6\n",
             "not udp-gro (WEIR_WITHOUT): each packet comes alone",
             "not here: locked memory",

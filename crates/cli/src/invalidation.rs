@@ -1,10 +1,10 @@
-//! What `weir devices` prints about on-demand memory: which changes the adapter is notified of, and which it is not.
+//! What `weir devices` prints about ODP memory: which changes the adapter is notified of, and which it is not.
 
 use serde::Serialize;
 use std::fmt::Write;
 use weir_device::{Feature, userfault};
 
-/// How the adapter is notified that on-demand memory is unmapped, moved, emptied or protected.
+/// How the adapter is notified that ODP memory is unmapped, moved, emptied or protected.
 #[derive(Serialize, Debug)]
 pub struct Invalidation {
     /// Functions of the C library that Weir interposes, in programs that it is linked or preloaded into.
@@ -64,7 +64,7 @@ impl Invalidation {
             (None, None) => "no userfaultfd".to_owned(),
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  on-demand memory: changes are seen by {}; {net}", self.interposed.join(", "));
+        let _ = writeln!(text, "  ODP memory: changes are seen by {}; {net}", self.interposed.join(", "));
         let _ = writeln!(text, "    not seen: {}", self.unseen.join("; "));
         text
     }

@@ -110,7 +110,7 @@ fn run_all(args: &RunArgs) -> Result<ExitCode> {
     for experiment in left_out {
         eprintln!("weir lab: skipping {}: it compares fixed adapters, so --profile does not apply", experiment.id);
     }
-    ensure!(!wanted.is_empty(), "nothing is left to run");
+    ensure!(!wanted.is_empty(), "all chosen experiments were skipped; omit --live or --profile");
     let make = maker(args)?;
     let mut all = vec![];
     for experiment in wanted {

@@ -42,7 +42,8 @@ fn choose(folder: &Path) -> Result<Library> {
     let folder = folder.join("plain");
     if !folder.join(NAME).is_file() {
         bail!(
-            "the distribution's libibverbs is not installed, and {} for machines without it does not exist",
+            "the distribution's libibverbs is not installed, and {} for machines without it does not exist; install \
+             libibverbs1 (as root: apt install libibverbs1), or run `make build` again",
             folder.display()
         );
     }

@@ -17,7 +17,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME|FILE", env = "WEIR_PROFILE", help = profile_help())]
     pub profile: Option<String>,
 
-    /// Which packets carry an ICRC: `always` all, `auto` (default) all but those between Weir peers on one machine
+    /// Which packets carry an ICRC. `always`: every packet; `auto` (default): not those between Weir processes on one
+    /// machine
     #[arg(long, value_name = "WHEN", env = "WEIR_ICRC")]
     pub icrc: Option<Icrc>,
 
@@ -34,7 +35,7 @@ pub struct Options {
     #[arg(long, value_name = "HOW", env = "WEIR_MEMLOCK")]
     pub memlock: Option<Memlock>,
 
-    /// Detect by userfaultfd(2) unmapping of on-demand memory that does not pass through the functions that Weir
+    /// Detect by userfaultfd(2) unmapping of ODP memory that does not pass through the functions that Weir
     /// interposes, such as by free(): `auto` (default) if the kernel allows it, `off` never
     #[arg(long, value_name = "WHEN", env = "WEIR_USERFAULTFD")]
     pub userfaultfd: Option<Userfaultfd>,
@@ -51,6 +52,8 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", env = "WEIR_PATIENCE")]
     pub patience: Option<f64>,
 }
+
+const FILTERS: &str = "use error, warn, info, debug, trace, or TARGET=LEVEL such as weir_device=debug";
 
 /// Which packets carry a correct ICRC.
 #[derive(ValueEnum, Clone, Copy, Debug)]
@@ -115,13 +118,13 @@ impl Options {
         }
         if let Some(log) = &self.log {
             tracing_subscriber::EnvFilter::try_new(log)
-                .with_context(|| format!("{}: `{log}` is not a filter", source("--log", "WEIR_LOG", log)))?;
+                .with_context(|| format!("{}: `{log}` is not a filter; {FILTERS}", source("--log", "WEIR_LOG", log)))?;
             variables.push(("WEIR_LOG", log.clone()));
         }
         if let Some(patience) = self.patience {
             if !(0.0..=1e6).contains(&patience) {
                 let source = source("--patience", "WEIR_PATIENCE", patience.to_string());
-                bail!("{source}: {patience} is not between 0 and a million seconds");
+                bail!("{source}: {patience} is out of range; give seconds from 0 to 1000000");
             }
             variables.push(("WEIR_PATIENCE", patience.to_string()));
         }
@@ -166,7 +169,11 @@ fn checked_profile(name: &str) -> Result<String> {
     if weir_profiles::names().any(|known| known == name) {
         return Ok(name.to_owned());
     }
-    std::path::absolute(name)?.into_os_string().into_string().ok().context("the path is not UTF-8")
+    std::path::absolute(name)?
+        .into_os_string()
+        .into_string()
+        .ok()
+        .context("the path is not UTF-8; choose a path in UTF-8")
 }
 
 /// The absolute path, because the program may change its working directory before it opens the device.
@@ -177,9 +184,9 @@ fn capture_path(path: &Path) -> Result<String> {
     }
     let folder = path.parent().unwrap_or(Path::new("/"));
     if !folder.is_dir() {
-        bail!("there is no folder {}", folder.display());
+        bail!("there is no folder {}; create it, or name a file in another folder", folder.display());
     }
-    path.into_os_string().into_string().ok().context("the path is not UTF-8")
+    path.into_os_string().into_string().ok().context("the path is not UTF-8; choose a path in UTF-8")
 }
 
 fn word(value: impl ValueEnum) -> String {

@@ -5,12 +5,15 @@ use serde::Serialize;
 /// A statement of a paper, and its measurement.
 #[derive(Clone, Debug)]
 pub struct Claim {
+    /// What is claimed, as the tables print it.
     pub name: String,
     /// In the paper's words or figures.
     pub paper: Paper,
-    pub ours: f64,
+    /// The value measured with Weir, in `unit`; NaN if it was not measured.
+    pub weir: f64,
+    /// Unit of both values and of the bounds.
     pub unit: &'static str,
-    /// Bounds within which `ours` agrees with the paper.
+    /// Bounds within which `weir` agrees with the paper.
     pub low: f64,
     pub high: f64,
     pub kind: Kind,
@@ -39,7 +42,7 @@ pub enum Kind {
 pub struct Shown<'a> {
     name: &'a str,
     paper: &'a Paper,
-    ours: Option<f64>,
+    weir: Option<f64>,
     unit: &'a str,
     /// Bounds; `null` if there is none on that side.
     low: Option<f64>,
@@ -53,9 +56,9 @@ pub struct Shown<'a> {
 
 impl Claim {
     /// The paper has a figure; `share` is the tolerance as a share of it.
-    pub fn near(kind: Kind, name: impl Into<String>, paper: f64, share: f64, ours: f64, unit: &'static str) -> Claim {
+    pub fn near(kind: Kind, name: impl Into<String>, paper: f64, share: f64, weir: f64, unit: &'static str) -> Claim {
         let (low, high) = (paper * (1.0 - share), paper * (1.0 + share));
-        Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", (low, high), ours, unit) }
+        Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", (low, high), weir, unit) }
     }
 
     /// The paper has a figure and a range.
@@ -64,10 +67,10 @@ impl Claim {
         name: impl Into<String>,
         paper: f64,
         bounds: (f64, f64),
-        ours: f64,
+        weir: f64,
         unit: &'static str,
     ) -> Claim {
-        Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", bounds, ours, unit) }
+        Claim { paper: Paper::Figure(paper), ..Claim::between(kind, name, "", bounds, weir, unit) }
     }
 
     /// The paper says it in words, which mean a value between two bounds.
@@ -76,11 +79,11 @@ impl Claim {
         name: impl Into<String>,
         paper: &str,
         (low, high): (f64, f64),
-        ours: f64,
+        weir: f64,
         unit: &'static str,
     ) -> Claim {
         let (name, paper) = (name.into(), Paper::Words(paper.into()));
-        Claim { name, paper, ours, unit, low, high, kind, lacks: "" }
+        Claim { name, paper, weir, unit, low, high, kind, lacks: "" }
     }
 
     /// The paper says it in words, which mean at least `low`.
@@ -89,10 +92,10 @@ impl Claim {
         name: impl Into<String>,
         paper: &str,
         low: f64,
-        ours: f64,
+        weir: f64,
         unit: &'static str,
     ) -> Claim {
-        Claim::between(kind, name, paper, (low, f64::INFINITY), ours, unit)
+        Claim::between(kind, name, paper, (low, f64::INFINITY), weir, unit)
     }
 
     /// The paper says it in words, which mean at most `high`.
@@ -101,10 +104,10 @@ impl Claim {
         name: impl Into<String>,
         paper: &str,
         high: f64,
-        ours: f64,
+        weir: f64,
         unit: &'static str,
     ) -> Claim {
-        Claim::between(kind, name, paper, (f64::NEG_INFINITY, high), ours, unit)
+        Claim::between(kind, name, paper, (f64::NEG_INFINITY, high), weir, unit)
     }
 
     /// Adds what the model lacks if the claim fails.
@@ -114,7 +117,7 @@ impl Claim {
 
     /// Whether the claim holds. It does not if it was not measured, or if an operation did not complete (infinity).
     pub fn holds(&self) -> bool {
-        self.ours.is_finite() && self.ours >= self.low && self.ours <= self.high
+        self.weir.is_finite() && self.weir >= self.low && self.weir <= self.high
     }
 
     /// The bounds as text.
@@ -126,6 +129,7 @@ impl Claim {
         }
     }
 
+    /// The paper's value or words, as the tables print them.
     pub fn paper_text(&self) -> String {
         match &self.paper {
             Paper::Figure(value) => figure(*value),
@@ -133,8 +137,9 @@ impl Claim {
         }
     }
 
-    pub fn ours_text(&self) -> String {
-        if self.ours.is_finite() { figure(self.ours) } else { "not measured".to_owned() }
+    /// Weir's value with three significant digits, or "not measured".
+    pub fn weir_text(&self) -> String {
+        if self.weir.is_finite() { figure(self.weir) } else { "not measured".to_owned() }
     }
 
     /// What the model lacks, if the claim fails and this is known.
@@ -142,12 +147,13 @@ impl Claim {
         Some(self.lacks).filter(|text| !self.holds() && !text.is_empty())
     }
 
+    /// The claim for `--json`, numbers with six significant digits.
     pub fn shown(&self) -> Shown<'_> {
         let finite = |value: f64| Some(digits(value)).filter(|v| v.is_finite());
         Shown {
             name: &self.name,
             paper: &self.paper,
-            ours: finite(self.ours),
+            weir: finite(self.weir),
             unit: self.unit,
             low: finite(self.low),
             high: finite(self.high),
@@ -160,6 +166,7 @@ impl Claim {
 }
 
 impl Kind {
+    /// The name of the kind, as the tables print it.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Calibrated => "calibrated",
@@ -209,8 +216,8 @@ mod tests {
             Claim::at_most(Predicted, "a", "", 0.0, f64::NEG_INFINITY, ""),
         ] {
             assert!(!claim.holds(), "{claim:?}");
-            assert_eq!(claim.ours_text(), "not measured");
-            assert_eq!(serde_json::to_value(claim.shown()).unwrap()["ours"], serde_json::Value::Null);
+            assert_eq!(claim.weir_text(), "not measured");
+            assert_eq!(serde_json::to_value(claim.shown()).unwrap()["weir"], serde_json::Value::Null);
         }
     }
 
@@ -223,7 +230,7 @@ mod tests {
             (&0.5.into(), &"calibrated".into(), &true.into())
         );
         assert!(value.get("lacks").is_none());
-        let failing = Claim { ours: 9.0, ..claim };
+        let failing = Claim { weir: 9.0, ..claim };
         assert_eq!(serde_json::to_value(failing.shown()).unwrap()["lacks"], "it lacks");
         let words = Claim::at_least(Predicted, "n", "hundreds", 100.0, 5.0, "times");
         let value = serde_json::to_value(words.shown()).unwrap();

@@ -30,7 +30,7 @@ struct ExperimentJson<'a> {
     claims: Vec<Shown<'a>>,
 }
 
-/// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "ours": …, …}]}]`.
+/// All experiments as JSON: `[{"id": …, "claims": [{"name": …, "paper": …, "weir": …, …}]}]`.
 pub fn json(all: &[Done]) -> serde_json::Result<String> {
     let to_json = |done: &'_ Done| {
         serde_json::to_value(ExperimentJson {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((&value[0]["seed"], &value[0]["runner"]), (&7.into(), &"sim".into()));
         let claims = value[0]["claims"].as_array().unwrap();
         assert_eq!((&claims[0]["holds"], &claims[0]["kind"]), (&true.into(), &"calibrated".into()));
-        assert_eq!((&claims[1]["ours"], &claims[1]["holds"]), (&serde_json::Value::Null, &false.into()));
+        assert_eq!((&claims[1]["weir"], &claims[1]["holds"]), (&serde_json::Value::Null, &false.into()));
     }
 
     #[test]

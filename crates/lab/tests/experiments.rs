@@ -40,7 +40,7 @@ fn each_experiment_has_claims_data_and_a_figure() {
         let names: HashSet<&str> = report.claims.iter().map(|claim| claim.name.as_str()).collect();
         assert_eq!(names.len(), report.claims.len(), "{id}: two claims of the same name");
         for claim in &report.claims {
-            assert!(claim.ours.is_finite(), "{id}: {} was not measured", claim.name);
+            assert!(claim.weir.is_finite(), "{id}: {} was not measured", claim.name);
         }
         let drawn = report.drawings();
         assert!(!drawn.is_empty(), "{id}: no figure");
@@ -89,7 +89,7 @@ fn the_ideal_adapter_shows_no_damming() {
     let done = run(one("damming"), 2, 1, Some("ideal"));
     assert_eq!(done.profiles, ["ideal"]);
     let slow = &done.report.claims[0];
-    assert!(!slow.holds() && slow.ours < 20.0, "{slow:?}");
+    assert!(!slow.holds() && slow.weir < 20.0, "{slow:?}");
     assert!(output::table(&done).contains("FAILS"));
 }
 

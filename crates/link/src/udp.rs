@@ -51,7 +51,7 @@ enum Segments {
 }
 
 /// Errors by which kernels refuse segments. EIO: the interface computes no checksums (Linux before 6.11), or IPsec is
-/// on the path. EMSGSIZE: the first datagram or the group is too long; sending that datagram alone tells which.
+/// on the path. EMSGSIZE: the first datagram or the group is too long; sending that datagram alone shows which.
 const REFUSALS: [i32; 6] = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOPROTOOPT, libc::EMSGSIZE, libc::ENOSYS];
 
 impl Udp {

@@ -178,7 +178,7 @@ fn ip_checksum(frame: &[u8]) -> u32 {
 }
 
 #[test]
-fn omitted_and_wrong_icrcs() {
+fn an_omitted_icrc_is_computed_and_a_wrong_one_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("icrc.pcapng");
     let mut capture = capture(&path);
@@ -260,7 +260,7 @@ fn injected_faults_are_commented_in_both_directions() {
 }
 
 #[test]
-fn over_real_sockets() {
+fn packets_of_real_sockets_are_captured() {
     let dir = tempfile::tempdir().unwrap();
     let bind = || {
         (SLOT_PORTS.start() + 900..=*SLOT_PORTS.end())

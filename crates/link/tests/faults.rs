@@ -170,7 +170,7 @@ fn a_datagram_without_overtakers_leaves_after_a_millisecond() {
 }
 
 #[test]
-fn memory_is_bounded() {
+fn delayed_datagrams_occupy_bounded_memory() {
     let mut faults = faults("delay=1s");
     let bytes = vec![0; 60_000];
     for _ in 0..1000 {
@@ -216,7 +216,7 @@ fn receive(faults: &mut Faults<Dummy>, count: u32) -> Vec<(u32, Fate)> {
 }
 
 #[test]
-fn incoming_datagrams_too() {
+fn incoming_datagrams_meet_faults_too() {
     let mut plain = faults("dir=in");
     assert_eq!(plain.max_segments(), 64);
     assert_eq!(receive(&mut plain, 1000), (0..1000).map(|i| (i, Fate::empty())).collect::<Vec<_>>());

@@ -4,7 +4,7 @@
 //! profile:
 //!
 //! ```toml
-//! about = "As ConnectX-4, but patient"
+//! about = "As ConnectX-4, with a longer ACK timeout"
 //! base = "connectx4"              # default: ideal
 //!
 //! [ack_timeout]

@@ -12,7 +12,7 @@ use weir_wire::Headers;
 /// State shared by the QPs of a host.
 pub(crate) struct Adapter {
     pub memory: Memory,
-    /// Decides when requesters are told that their pages are present.
+    /// Decides when requesters are notified that their pages are present.
     pub notifier: FaultNotifier,
     /// Credits for outstanding READs.
     pub reads: Outstanding,

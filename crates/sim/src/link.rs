@@ -72,7 +72,7 @@ impl Pipe {
 
     /// Reserves the time on the wire that a packet needs; returns when it arrives.
     pub fn occupy(&mut self, now: Instant, bytes: usize) -> Instant {
-        // A sender learns in whole nanoseconds that the wire is free: a gap below 1 ns is rounding, and is not kept.
+        // Events have whole nanoseconds: a gap below 1 ns is rounding, and is not kept.
         let since = (now.0 * 1000).saturating_sub(self.free);
         let start = if since < 1000 { self.free } else { now.0 * 1000 };
         let bytes = bytes + self.link.overhead as usize;

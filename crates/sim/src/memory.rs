@@ -23,7 +23,7 @@ pub enum Backing {
 pub enum Paging {
     /// All pages are always present.
     Pinned,
-    /// On-demand memory; initially no page is present.
+    /// ODP memory; initially no page is present.
     OnDemand,
 }
 
@@ -295,7 +295,7 @@ impl Memory {
         if number as usize == self.faults.len() {
             self.faults.push(None);
         }
-        let pages = self.regions[region].pages.as_mut().expect("only on-demand memory has faults");
+        let pages = self.regions[region].pages.as_mut().expect("only ODP memory has faults");
         let range: Vec<u64> = range.filter(|&page| pages[page as usize] == ABSENT).collect();
         for &page in &range {
             pages[page as usize] = number;

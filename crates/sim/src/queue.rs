@@ -16,7 +16,7 @@ pub(crate) enum Event {
     Deadline(QpId),
     /// A page fault of a host ends.
     FaultEnds(HostId, u32),
-    /// A host's adapter tells QPs that their pages are present.
+    /// The fault notifier of a host is due.
     NotifyRequesters(HostId),
     /// A timer of the application.
     Timer(u64),

@@ -14,7 +14,7 @@ struct Round {
     done: u32,
 }
 
-const PIECE: u32 = 3000;
+const BLOCK: u32 = 3000;
 
 impl Round {
     fn begin(&mut self, sim: &mut Simulation, host: HostId, step: u32) -> (u32, [QpId; 2]) {
@@ -22,7 +22,7 @@ impl Round {
         let pair = sim.connect(host, peer, &QpSetup { timeout: 8, ..QpSetup::default() });
         let (to, from) = (&self.regions[host.0 as usize], &self.regions[peer.0 as usize]);
         let op = SendOp::Read { remote_addr: from.addr, rkey: from.key };
-        let sges = [to.sge(u64::from(step * PIECE), PIECE)];
+        let sges = [to.sge(u64::from(step * BLOCK), BLOCK)];
         let wr = SendWr { wr_id: 0, op, flags: SendFlags::SIGNALED, data: Data::Gather(&sges) };
         sim.post_send(pair[0], &wr).expect("an empty queue");
         (step, pair)
@@ -56,8 +56,8 @@ fn sixty_hosts_read_from_each_other() {
         spines.iter().for_each(|&spine| sim.link(switch, spine, Link::ethernet(100.0)));
     }
     let regions = ids.iter().map(|&host| {
-        // The first piece is the host's own.
-        let bytes = (0..hosts * PIECE).map(|n| if n < PIECE { host.0 as u8 + 1 } else { 0 }).collect();
+        // The first block is the host's own.
+        let bytes = (0..hosts * BLOCK).map(|n| if n < BLOCK { host.0 as u8 + 1 } else { 0 }).collect();
         sim.register(host, Backing::Bytes(bytes), Paging::OnDemand)
     });
     let mut app = Round { hosts, regions: regions.collect(), at: vec![], done: 0 };
@@ -68,9 +68,9 @@ fn sixty_hosts_read_from_each_other() {
     assert!(total.lost_on_links > 0 && total.repeated > 0, "{total:?}");
     for host in &ids {
         let region = app.regions[host.0 as usize];
-        for (step, piece) in sim.bytes(&region).chunks(PIECE as usize).enumerate() {
+        for (step, block) in sim.bytes(&region).chunks(BLOCK as usize).enumerate() {
             let from = (host.0 + step as u32) % hosts;
-            assert!(piece.iter().all(|&byte| byte == from as u8 + 1), "{host:?} from {from}");
+            assert!(block.iter().all(|&byte| byte == from as u8 + 1), "{host:?} from {from}");
         }
     }
 }

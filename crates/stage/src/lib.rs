@@ -189,7 +189,7 @@ fn pick_cores() -> Result<[usize; 2]> {
 }
 
 fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
-    ensure!(nix::unistd::geteuid().is_root(), "needs root");
+    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
     let a = Arc::new(new_namespace()?);
     let b = Arc::new(new_namespace()?);
     // `ip` takes a path to the namespace, which is reachable only through this process's descriptors.
@@ -224,7 +224,9 @@ fn wait_running(namespace: &OwnedFd) -> Result<()> {
         })?;
         match running {
             true => return Ok(()),
-            false if Instant::now() > end => bail!("{INTERFACE} did not come up"),
+            false if Instant::now() > end => {
+                bail!("{INTERFACE} did not come up within 5 s; the machine may be busy: try again")
+            }
             false => std::thread::sleep(Duration::from_millis(10)),
         }
     }

@@ -1,4 +1,4 @@
-//! The protocol's guarantees with on-demand memory, over wires that lose, duplicate, reorder and corrupt packets.
+//! The protocol's guarantees with ODP memory, over wires that lose, duplicate, reorder and corrupt packets.
 
 use proptest::prelude::*;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Packet flood (T 5.2): QPs that learn late that their page is present.
+//! Packet flood (T 5.2): QPs that are notified late that their page is present.
 
 mod quirk_setup;
 

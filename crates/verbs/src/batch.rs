@@ -34,6 +34,7 @@ enum Stored {
 }
 
 impl Batch {
+    /// Removes all work requests and the error: `ibv_wr_start` or `ibv_wr_abort`.
     pub fn clear(&mut self) {
         self.error = 0;
         self.wrs.clear();
@@ -41,6 +42,7 @@ impl Batch {
         self.inline.clear();
     }
 
+    /// Makes `ibv_wr_complete` fail with the errno `error`, unless an earlier error is kept.
     pub fn fail(&mut self, error: c_int) {
         if self.error == 0 {
             self.error = error;
@@ -103,6 +105,7 @@ impl Batch {
         wr.data = Stored::Inline(start..self.inline.len());
     }
 
+    /// The work requests in the order in which they were begun, each with its target.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = (SendWr<'_>, Target)> {
         self.wrs.iter().map(|wr| {
             let data = match &wr.data {
@@ -113,6 +116,7 @@ impl Batch {
         })
     }
 
+    /// Posts all work requests, or none: `ibv_wr_complete`. Returns 0, or the first error as an errno.
     pub fn post(&self, qp: &weir_device::Qp) -> c_int {
         if self.error != 0 || self.wrs.is_empty() {
             return self.error;

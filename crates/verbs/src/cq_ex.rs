@@ -175,7 +175,7 @@ readers! {
     read_completion_wallclock_ns -> u64: |_completion, stamp| wallclock(*stamp);
 }
 
-/// Ethernet has no LID, and a UDP socket does not tell a packet's service level.
+/// Ethernet has no LID, and a UDP socket does not report a packet's service level.
 unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }

@@ -1,4 +1,5 @@
-//! The living CQs, QPs and SRQs of a context, and the number of events of each that the application has received.
+//! The CQs, QPs and SRQs of a context that are not destroyed, and the number of events of each that the application
+//! has received.
 //!
 //! Events name their object by a cookie, never by address. If an object is destroyed just after its event was taken
 //! from the adapter, the lookup here fails and the event is dropped.
@@ -9,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The living CQs, QPs and SRQs of a context, by cookie.
+/// The CQs, QPs and SRQs of a context that are not destroyed, by cookie.
 #[derive(Default)]
 pub struct Registry {
     cqs: Mutex<Objects<ibv_cq>>,
@@ -20,7 +21,9 @@ pub struct Registry {
 /// An object and the number of its events that the application has received.
 pub struct Entry<T> {
     object: NonNull<T>,
+    /// Completion events that the application has received.
     pub completion_events: u32,
+    /// Asynchronous events that the application has received.
     pub async_events: u32,
 }
 
@@ -28,14 +31,17 @@ pub struct Entry<T> {
 pub struct Objects<T>(HashMap<u64, Entry<T>>);
 
 impl Registry {
+    /// The CQs, locked.
     pub fn cqs(&self) -> MutexGuard<'_, Objects<ibv_cq>> {
         self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The QPs, locked.
     pub fn qps(&self) -> MutexGuard<'_, Objects<ibv_qp>> {
         self.qps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The SRQs, locked.
     pub fn srqs(&self) -> MutexGuard<'_, Objects<ibv_srq>> {
         self.srqs.lock().unwrap_or_else(PoisonError::into_inner)
     }

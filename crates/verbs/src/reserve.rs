@@ -69,10 +69,11 @@ impl Reserve {
     }
 }
 
-/// The allocator.
+/// The allocator of the library: malloc, and the reserve when malloc fails.
 pub struct Allocator(Reserve);
 
 impl Allocator {
+    /// An allocator whose reserve is not used.
     pub const fn new() -> Allocator {
         Allocator(Reserve::new())
     }

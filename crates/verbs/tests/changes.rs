@@ -1,4 +1,4 @@
-//! Runs `tests/c/changes.c`: which changes of on-demand memory the adapter is notified of. The program is linked with
+//! Runs `tests/c/changes.c`: which changes of ODP memory the adapter is notified of. The program is linked with
 //! the library, with and without userfaultfd, or opens it later.
 
 mod system;
@@ -36,5 +36,5 @@ fn run(program: &Path, arguments: &[&Path], seen: &str, userfaultfd: &str) {
     timed.env("LD_LIBRARY_PATH", system::linked()).env("WEIR_RUN_DIR", folder.path().join("run"));
     timed.env("CHANGES_SEEN", seen).env("WEIR_USERFAULTFD", userfaultfd);
     let out = system::run(&mut timed);
-    assert_eq!(out, "changes of on-demand memory: 0 wrong\n");
+    assert_eq!(out, "changes of ODP memory: 0 wrong\n");
 }

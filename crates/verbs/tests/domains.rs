@@ -3,6 +3,6 @@
 mod system;
 
 #[test]
-fn domains_imports_and_refusals() {
+fn the_domains_program_passes() {
     system::check("domains", &[], &[]);
 }

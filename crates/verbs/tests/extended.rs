@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn extended_queues_and_built_requests() {
+fn the_extended_program_passes() {
     system::check("extended", &["1"], &[]);
 }
 

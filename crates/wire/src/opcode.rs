@@ -59,16 +59,27 @@ use Operation as O;
 
 /// Properties of an operation, as bits: the headers that follow the BTH, and its part of a message.
 mod has {
+    /// RDMA extended transport header.
     pub const RETH: u16 = 1 << 0;
+    /// Atomic extended transport header.
     pub const ATOMIC: u16 = 1 << 1;
+    /// ACK extended transport header.
     pub const AETH: u16 = 1 << 2;
+    /// Atomic ACK extended transport header.
     pub const ATOMIC_ACK: u16 = 1 << 3;
+    /// Immediate data.
     pub const IMM: u16 = 1 << 4;
+    /// Invalidate extended transport header.
     pub const IETH: u16 = 1 << 5;
+    /// FLUSH extended transport header (IBTA annex A19).
     pub const FETH: u16 = 1 << 6;
+    /// A payload may follow the headers.
     pub const PAYLOAD: u16 = 1 << 7;
+    /// FIRST and ONLY packets.
     pub const START: u16 = 1 << 8;
+    /// LAST and ONLY packets.
     pub const END: u16 = 1 << 9;
+    /// Sent by the responder.
     pub const RESPONSE: u16 = 1 << 10;
 }
 

@@ -149,10 +149,10 @@ impl Headers {
     #[inline]
     pub fn put<T: Extension>(&mut self, header: T) {
         if let Some(at) = T::offset(self.bth.opcode)
-            && let Some(place) = self.extensions.get_mut(at..)
+            && let Some(field) = self.extensions.get_mut(at..)
         {
             // It fits: the offsets are those of the wire format.
-            let _ = header.write_to_prefix(place);
+            let _ = header.write_to_prefix(field);
         }
     }
 
@@ -177,8 +177,8 @@ impl Headers {
         let (bth, extensions) = out[..len].split_at_mut(RawBth::LEN);
         bth.copy_from_slice(self.bth.to_raw().as_bytes());
         // Most packets have no extension header or a RETH: a copy of a known length is a store, others are a call.
-        if let Ok(place) = <&mut [u8; Reth::LEN]>::try_from(&mut *extensions) {
-            place.copy_from_slice(&self.extensions[..Reth::LEN]);
+        if let Ok(field) = <&mut [u8; Reth::LEN]>::try_from(&mut *extensions) {
+            field.copy_from_slice(&self.extensions[..Reth::LEN]);
         } else if !extensions.is_empty() {
             extensions.copy_from_slice(&self.extensions[..extensions.len()]);
         }

@@ -16,7 +16,7 @@ pub struct Figures {
     pub iterations: BTreeMap<u64, [Option<f64>; 2]>,
 }
 
-/// The figures of a message size. Pairs are pinned and on-demand memory.
+/// The figures of a message size. Pairs are pinned and ODP memory.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Size {
     /// Mean over all iterations, the first included, µs.

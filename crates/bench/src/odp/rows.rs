@@ -5,7 +5,7 @@ use crate::measure::Unit;
 use crate::rows::Bar;
 use crate::table::{Outcome, Rounds};
 
-/// The bar: performance of warm on-demand memory relative to pinned memory.
+/// The bar: performance of warm ODP memory relative to pinned memory.
 const WARM: f64 = 0.95;
 
 const MICRO: f64 = 1e-6;
@@ -14,9 +14,9 @@ const MICRO: f64 = 1e-6;
 pub fn outcomes(lines: &[Line]) -> Vec<Outcome> {
     let mut outcomes = vec![];
     for (bytes, name, what) in [
-        (8, "odp-lat-8", "ping-pong of 8 B, warm on-demand memory"),
-        (4096, "odp-lat-4k", "ping-pong of 4 KiB, warm on-demand memory"),
-        (65536, "odp-lat-64k", "ping-pong of 64 KiB, warm on-demand memory"),
+        (8, "odp-lat-8", "ping-pong of 8 B, warm ODP memory"),
+        (4096, "odp-lat-4k", "ping-pong of 4 KiB, warm ODP memory"),
+        (65536, "odp-lat-64k", "ping-pong of 64 KiB, warm ODP memory"),
     ] {
         let of = |memory| {
             figures(lines, |line| match line {
@@ -28,9 +28,9 @@ pub fn outcomes(lines: &[Line]) -> Vec<Outcome> {
         outcomes.push(row(name, what, "pinned memory", Unit::Seconds, Some(bar), of(Memory::Odp), of(Memory::Pinned)));
     }
     for (bytes, name, what) in [
-        (4096, "odp-bw-4k", "WRITEs of 4 KiB, warm on-demand memory"),
-        (65536, "odp-bw-64k", "WRITEs of 64 KiB, warm on-demand memory"),
-        (1 << 20, "odp-bw-1m", "WRITEs of 1 MiB, warm on-demand memory"),
+        (4096, "odp-bw-4k", "WRITEs of 4 KiB, warm ODP memory"),
+        (65536, "odp-bw-64k", "WRITEs of 64 KiB, warm ODP memory"),
+        (1 << 20, "odp-bw-1m", "WRITEs of 1 MiB, warm ODP memory"),
     ] {
         let of = |memory| {
             figures(lines, |line| match line {
@@ -38,9 +38,9 @@ pub fn outcomes(lines: &[Line]) -> Vec<Outcome> {
                 _ => None,
             })
         };
-        let (ours, baseline) = (of(Memory::Odp), of(Memory::Pinned));
+        let (weir, baseline) = (of(Memory::Odp), of(Memory::Pinned));
         let bar = Bar::AtLeast(WARM);
-        outcomes.push(row(name, what, "pinned memory", Unit::BytesPerSecond, Some(bar), ours, baseline));
+        outcomes.push(row(name, what, "pinned memory", Unit::BytesPerSecond, Some(bar), weir, baseline));
     }
     let cold = |of: fn(&Cold) -> f64| {
         figures(lines, |line| match line {
@@ -88,10 +88,10 @@ fn row(
     against: &str,
     unit: Unit,
     bar: Option<Bar>,
-    ours: Vec<f64>,
+    weir: Vec<f64>,
     baseline: Vec<f64>,
 ) -> Outcome {
-    let rounds = Rounds { ours, baseline, cores_ns: vec![] };
+    let rounds = Rounds { weir, baseline, cores_ns: vec![] };
     Outcome::measured(name, what, against.to_owned(), unit, bar, &rounds)
 }
 

@@ -126,7 +126,7 @@ fn run_once(
                 cpu: times.cpu,
                 from_swap: times.from_swap,
             },
-            _ => bail!("weir-odp printed no times"),
+            _ => bail!("weir-odp printed no times; run `make build`, so that it has the version of this command"),
         }
     } else if limit.killed() > killed {
         Ended::Failed { why: "out of memory: the kernel killed the program".into() }

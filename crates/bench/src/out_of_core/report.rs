@@ -10,7 +10,7 @@ pub struct Report {
     pub runs: Vec<Run>,
 }
 
-/// A run.
+/// A run of `weir-odp` with one need and one kind of memory.
 #[derive(Debug, Serialize)]
 pub struct Run {
     /// Memory that it needs, percent.
@@ -48,9 +48,9 @@ pub enum Ended {
 /// The paper's times: memory needed (percent), on-demand and pinned memory (seconds).
 const PAPER: [(u64, f64, f64); 3] = [(100, 65.16, 65.73), (120, 64.88, 150.21), (140, 65.02, 257.67)];
 
-/// On-demand memory is steady if its times are at most this factor above that with 100 %.
+/// ODP memory is steady if its times are at most this factor above that with 100 %.
 const STEADY: f64 = 1.25;
-/// Pinned memory thrashes if its time with 140 % is at least this factor above that of on-demand memory.
+/// Pinned memory thrashes if its time with 140 % is at least this factor above that of ODP memory.
 const THRASHES: f64 = 1.5;
 
 /// The name of a kind of memory in the report.
@@ -93,7 +93,7 @@ impl Report {
         self.runs.iter().find(|run| run.need == need && run.memory == memory)
     }
 
-    /// Whether on-demand memory takes the same time for all needs.
+    /// Whether ODP memory takes the same time for all needs.
     pub fn is_steady(&self) -> bool {
         let time = |need| self.run(need, Memory::Odp).and_then(Run::seconds);
         time(100).is_some_and(|base| [120, 140].iter().all(|need| time(*need).is_some_and(|t| t <= STEADY * base)))
@@ -154,7 +154,7 @@ impl Report {
             let _ = writeln!(text, "not in these times: {waited:.1} s in which other processes used the core");
         }
         let verdict = |holds| if holds { "holds" } else { "does not hold" };
-        let _ = writeln!(text, "on-demand memory takes the same time for all needs: {}", verdict(self.is_steady()));
+        let _ = writeln!(text, "ODP memory takes the same time for all needs: {}", verdict(self.is_steady()));
         let _ = writeln!(text, "pinned memory thrashes or fails when memory is short: {}", verdict(self.thrashes()));
         text
     }

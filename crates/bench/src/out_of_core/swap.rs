@@ -43,7 +43,7 @@ impl Swap {
         Ok(swap)
     }
 
-    /// The file.
+    /// Path of the swap file.
     pub fn path(&self) -> std::path::Display<'_> {
         self.path.display()
     }

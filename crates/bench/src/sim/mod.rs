@@ -72,7 +72,7 @@ fn row(
     let mut note = None;
     for _ in 0..rounds {
         let run = run().context(name.to_owned())?;
-        figures.ours.push(run.figure);
+        figures.weir.push(run.figure);
         figures.baseline.push(fixed);
         note = Some(run.note);
     }

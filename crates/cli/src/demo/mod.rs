@@ -45,13 +45,13 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     options.patience.get_or_insert(PATIENCE);
     let bench = Bench { variables: environment::variables(&options)?, stage: Stage::new(MTU)? };
     let progress = Progress::new(args.rounds as usize * ROUND.len() + 1);
-    let place = match bench.stage.loopback_reason() {
+    let stage = match bench.stage.loopback_reason() {
         None => format!("{}; MTU {MTU}", bench.stage.describe()),
         Some(_) => bench.stage.describe(),
     };
-    progress.print(&format!("Weir on {place}"));
+    progress.print(&format!("Weir on {stage}"));
 
-    let mut report = Report::new(place);
+    let mut report = Report::new(stage);
     for round in 1..=args.rounds {
         for step in ROUND {
             progress.begin(&format!("round {round} of {}: {}", args.rounds, step.title));

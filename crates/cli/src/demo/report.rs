@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// All results.
 pub(super) struct Report {
-    place: String,
+    stage: String,
     rows: Vec<Row>,
     pub verified: Option<Verified>,
 }
@@ -20,9 +20,9 @@ struct Row {
 }
 
 impl Report {
-    /// An empty report; `place` says where the programs ran.
-    pub fn new(place: String) -> Self {
-        Report { place, rows: vec![], verified: None }
+    /// An empty report; `stage` says where the programs ran.
+    pub fn new(stage: String) -> Self {
+        Report { stage, rows: vec![], verified: None }
     }
 
     /// Adds a figure of a step.
@@ -37,7 +37,7 @@ impl Report {
 
     /// The report as a text table.
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n{:<24}{:>12}{:>24}{:>12}\n", self.place, "", "median", "range", "iperf3 ×");
+        let mut text = format!("{}\n\n{:<24}{:>12}{:>24}{:>12}\n", self.stage, "", "median", "range", "iperf3 ×");
         for row in &self.rows {
             let (low, high) = range(&row.figures);
             let ratio = self.ratio(row).map_or(String::new(), |ratio| format!("{ratio:.2}"));
@@ -66,7 +66,7 @@ impl Report {
                 "median": median(&row.figures), "low": low, "high": high, "ratio_to_iperf3": self.ratio(row),
             })
         });
-        json!({ "place": self.place, "rows": rows.collect::<Vec<_>>(), "verified": self.verified })
+        json!({ "stage": self.stage, "rows": rows.collect::<Vec<_>>(), "verified": self.verified })
     }
 
     /// The median over rounds of a throughput divided by iperf3's of the same round; `None` if `row` is no throughput.

@@ -87,7 +87,7 @@ enum Kind {
     Send,
 }
 
-/// Sides with on-demand memory.
+/// Sides with ODP memory.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum OdpSides {
     None,
@@ -108,7 +108,7 @@ pub fn run(args: &MicroArgs) -> Result<ExitCode> {
     if let Some(folder) = &args.capture {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let (outcome, place) = if args.live {
+    let (outcome, runner) = if args.live {
         let mut live = live()?;
         let outcome = match &args.capture {
             None => live.run(&micro, &args.profile, args.seed)?,
@@ -124,11 +124,12 @@ pub fn run(args: &MicroArgs) -> Result<ExitCode> {
     };
     if args.json {
         let all = serde_json::json!({
-            "profile": args.profile, "live": args.live, "micro": micro, "outcome": outcome, "by_hand": live::by_hand(&micro),
+            "profile": args.profile, "live": args.live, "micro": micro, "outcome": outcome,
+            "by_hand": live::by_hand(&micro),
         });
         println!("{all:#}");
     } else {
-        print!("{}", text(args, &micro, &outcome, &place));
+        print!("{}", text(args, &micro, &outcome, &runner));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -174,13 +175,13 @@ impl From<Kind> for Operation {
     }
 }
 
-fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, place: &str) -> String {
+fn text(args: &MicroArgs, micro: &Micro, outcome: &Outcome, runner: &str) -> String {
     let mut text = String::new();
     let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
     let mut line = |what: &str, value: String| {
         let _ = writeln!(text, "{what:<12} {value}");
     };
-    line("adapter", format!("{}, {place}", args.profile));
+    line("adapter", format!("{}, {runner}", args.profile));
     line("time", ms(outcome.time));
     let done = outcome.completions.iter().flatten().count();
     line("operations", format!("{done} of {} completed", micro.num_ops));

@@ -25,7 +25,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const NEW: &str = "connectx6";
-const SEARCH: &str = "The profile allows 192 outstanding READs over all QPs and remembers 128 of them, so that few \
+const SEARCH: &str = "The profile allows 192 outstanding READs over all QPs and tracks 128 of them, so that few \
                       have to be searched for; neither number is known for the real adapter.";
 const FEW: [u32; 3] = [1, 10, 200];
 

@@ -13,7 +13,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     id: "damming",
     title: "Packet damming: two READs and the time between them",
     source: "T fig. 5.2, P fig. 4",
-    paper: "Two READs of 100 bytes on one QP, on-demand memory on both sides. A page fault takes half a millisecond; \
+    paper: "Two READs of 100 bytes on one QP, ODP memory on both sides. A page fault takes half a millisecond; \
             but if the second READ is posted 100 to 4500 µs after the first, both together take several hundred \
             milliseconds.",
     live: true,
@@ -37,8 +37,8 @@ fn run(bench: &Bench<'_>) -> Result<Report> {
     let average: Vec<(f64, f64)> =
         intervals.iter().map(|i| f64::from(*i)).zip(found.iter().map(|times| mean(times))).collect();
     let points = average.iter().zip(&found).map(|((x, y), times)| Point { x: *x, y: *y, range: Some(range(times)) });
-    // A timeout takes half a second, so an average of 100 ms means that a fifth of the trials have one. If a run failed,
-    // its average is NaN, and no interval is reported.
+    // A timeout takes half a second, so an average of 100 ms means that a fifth of the trials have one. If a run
+    // failed, its average is NaN, and no interval is reported.
     let known = average.iter().all(|(_, time)| time.is_finite());
     let slow: Vec<f64> = average.iter().filter(|(_, time)| known && *time >= 100.0).map(|(x, _)| *x).collect();
     let (first, last) = (slow.first().copied().unwrap_or(f64::NAN), slow.last().copied().unwrap_or(f64::NAN));

@@ -257,7 +257,7 @@ mod tests {
         traffic.steps.iter().map(|s| (s.what.clone(), s.operation, s.from_client, s.lost)).collect()
     }
 
-    /// Two READs, 1 ms apart, on-demand memory at the server, profile connectx4: captured with `weir-micro` under
+    /// Two READs, 1 ms apart, ODP memory at the server, profile connectx4: captured with `weir-micro` under
     /// `weir run --profile connectx4 --icrc always --capture`.
     #[test]
     fn a_live_capture_of_packet_damming() {

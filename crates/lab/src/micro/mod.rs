@@ -23,7 +23,7 @@ pub enum Operation {
     Send,
 }
 
-/// The sides with on-demand memory.
+/// The sides with ODP memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sides {
     pub client: bool,

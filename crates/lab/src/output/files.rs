@@ -49,14 +49,14 @@ pub fn index(all: &[Done]) -> String {
                 let _ = writeln!(text, "![{id}]({id}{name}.svg)\n");
             }
         }
-        text += "| claim | paper | ours | same if | | |\n| --- | --- | --- | --- | --- | --- |\n";
+        text += "| claim | paper | Weir | same if | | |\n| --- | --- | --- | --- | --- | --- |\n";
         for claim in &done.report.claims {
             let _ = writeln!(
                 text,
                 "| {} | {} | {} {} | {} | {} | {} |",
                 cell(&claim.name),
                 cell(&claim.paper_text()),
-                claim.ours_text(),
+                claim.weir_text(),
                 claim.unit,
                 claim.tolerance(),
                 claim.kind.word(),

@@ -45,7 +45,8 @@ fn summary(all: &[Done]) -> String {
         let dots: String = done.report.claims.iter().map(dot).collect();
         let _ = writeln!(
             html,
-            "<tr><td><a href=\"#{id}\"><code>{id}</code></a> {}<td>{}<td class=\"dots\">{dots}<td class=\"num\">{holding} of {claims}",
+            "<tr><td><a href=\"#{id}\"><code>{id}</code></a> {}<td>{}<td class=\"dots\">{dots}\
+             <td class=\"num\">{holding} of {claims}",
             escape(done.experiment.title),
             escape(done.experiment.source),
             id = done.experiment.id
@@ -72,7 +73,8 @@ fn section(done: &Done) -> String {
         format!(" · woke {} µs late (median), {} µs at most", wakeup.median.as_micros(), wakeup.most.as_micros())
     });
     let mut html = format!(
-        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n<p class=\"source\">{} · {} · {} · seed {} · {trials}{wakeup} · {:.1} s</p>\n",
+        "<section id=\"{}\">\n<h2><code>{0}</code> {}</h2>\n\
+         <p class=\"source\">{} · {} · {} · seed {} · {trials}{wakeup} · {:.1} s</p>\n",
         experiment.id,
         escape(experiment.title),
         escape(experiment.source),
@@ -91,16 +93,18 @@ fn section(done: &Done) -> String {
 }
 
 fn claims(claims: &[Claim]) -> String {
-    let mut html =
-        "<table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper<th class=\"num\">Ours<th class=\"num\">Same if<th></thead>\n".to_owned();
+    let mut html = "<table class=\"claims\"><thead><tr><th>Claim<th class=\"num\">Paper<th class=\"num\">Weir\
+         <th class=\"num\">Same if<th></thead>\n"
+        .to_owned();
     for claim in claims {
         let (class, verdict) = if claim.holds() { ("yes", "✓ holds") } else { ("no", "✗ fails") };
         let _ = writeln!(
             html,
-            "<tr class=\"{class}\"><td>{}<td class=\"num\">{}<td class=\"num\">{} {}<td class=\"num\">{}<td><b>{verdict}</b><br><small>{}</small>",
+            "<tr class=\"{class}\"><td>{}<td class=\"num\">{}<td class=\"num\">{} {}<td class=\"num\">{}\
+             <td><b>{verdict}</b><br><small>{}</small>",
             escape(&claim.name),
             escape(&claim.paper_text()),
-            claim.ours_text(),
+            claim.weir_text(),
             escape(claim.unit),
             claim.tolerance(),
             claim.kind.word()

@@ -25,7 +25,7 @@ pub fn table(done: &Done) -> String {
         let (median, most) = (wakeup.median.as_micros(), wakeup.most.as_micros());
         let _ = writeln!(text, "the machine woke {median} µs late between posts (median), {most} µs at most");
     }
-    let head = ["claim", "paper", "ours", "unit", "same if", "", ""].map(str::to_owned);
+    let head = ["claim", "paper", "Weir", "unit", "same if", "", ""].map(str::to_owned);
     let rows: Vec<[String; 7]> = done.report.claims.iter().map(row).collect();
     let width = |at: usize| rows.iter().chain([&head]).map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
@@ -46,7 +46,7 @@ fn row(claim: &Claim) -> [String; 7] {
     [
         claim.name.clone(),
         claim.paper_text(),
-        claim.ours_text(),
+        claim.weir_text(),
         claim.unit.to_owned(),
         claim.tolerance(),
         claim.kind.word().to_owned(),

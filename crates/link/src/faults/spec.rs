@@ -43,7 +43,7 @@ pub enum FaultDirection {
 pub enum FaultSpecError {
     #[error("`{0}` is not a fault: use loss, dup, reorder, corrupt, delay, jitter, seed or dir, with =VALUE")]
     Unknown(String),
-    #[error("{0} is given twice")]
+    #[error("{0} is given twice; give it once")]
     Twice(&'static str),
     #[error("{name}={value}: must be a probability from 0 to 1")]
     Probability { name: &'static str, value: String },

@@ -139,7 +139,7 @@ impl Simulation {
     /// Registers memory.
     ///
     /// # Panics
-    /// If it is on-demand memory and the host's profile has no on-demand paging.
+    /// If it is ODP memory and the host's profile has no on-demand paging.
     pub fn register(&mut self, host: HostId, backing: Backing, paging: Paging) -> Region {
         let state = self.host_mut(host);
         let able = paging == Paging::Pinned || state.profile.on_demand;
@@ -245,7 +245,7 @@ impl Simulation {
         (0..count).all(|_| self.step(app))
     }
 
-    /// A QP.
+    /// The state of a QP; `None` after it was destroyed.
     pub fn qp(&self, qp: QpId) -> Option<&Qp> {
         self.hosts[qp.host.0 as usize].get(qp.num).map(|state| &state.qp)
     }

@@ -28,7 +28,7 @@ pub struct Memory {
     pub owners: BTreeMap<u32, u32>,
     /// The protection domain of the current request.
     pub pd: u32,
-    /// The translation table, if the memory is on-demand memory.
+    /// The translation table, if the memory is ODP memory.
     pub paging: Option<Paging>,
 }
 

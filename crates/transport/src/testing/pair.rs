@@ -47,7 +47,7 @@ pub struct Setup {
     pub burst: usize,
     /// Size of each node's region in bytes.
     pub region: usize,
-    /// The regions are on-demand memory, with no page present at first.
+    /// The regions are ODP memory, with no page present at first.
     pub paging: Option<PagingSetup>,
 }
 
@@ -69,7 +69,7 @@ pub struct Pair {
     service: Service,
     pub nodes: [Node; 2],
     pub wire: Wire,
-    /// The fault notifiers: each decides when a node's requester learns that its page is present.
+    /// The fault notifiers: each decides when a node's requester is notified that its page is present.
     fault_notifiers: [FaultNotifier; 2],
     /// If set, the test notifies instead of the pair: the nodes with a requester to notify.
     pub unnotified_nodes: Option<Vec<usize>>,
@@ -403,7 +403,7 @@ impl Pair {
     /// A node's translation table.
     ///
     /// # Panics
-    /// If its memory is not on-demand memory.
+    /// If its memory is not ODP memory.
     pub fn paging(&self, node: usize) -> RefMut<'_, Paging> {
         let memory = self.nodes[node].host.memory.borrow_mut();
         let mut paging = RefMut::map(memory, |memory| memory.paging.as_mut().expect("paged on demand"));

@@ -1,4 +1,4 @@
-//! Pairs of QPs with on-demand memory, and their operations.
+//! Pairs of QPs with ODP memory, and their operations.
 
 use std::time::Duration;
 use weir_transport::testing::{Entry, PagingSetup, Pair, Setup, address, remote};

@@ -10,7 +10,7 @@ use weir_wire::{Aeth, Operation, Syndrome};
 pub const US: Duration = Duration::from_micros(1);
 pub const MS: Duration = Duration::from_millis(1);
 
-/// Which nodes have on-demand memory.
+/// Which nodes have ODP memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Odp {
     Client,

@@ -1,4 +1,4 @@
-//! The C library's functions that change what addresses mean, each preceded by an invalidation of on-demand memory,
+//! The C library's functions that change what addresses mean, each preceded by an invalidation of ODP memory,
 //! and those that end the process (`ends`).
 //!
 //! A program that is linked with this library calls these functions instead of the C library's. A program that opens

@@ -1,7 +1,7 @@
 //! The C library's functions that set signal handlers and signal masks.
 //!
 //! The program's handlers of SIGSEGV and SIGBUS run after the adapter's own, whenever the program sets them
-//! (`weir_device::signals`). Masks belong to the program; the adapter must know when a mask may block these two
+//! (`weir_device::signals`). Masks belong to the program; the adapter tracks when a mask may block these two
 //! signals.
 
 use super::errno::fail_enosys;
