@@ -136,6 +136,7 @@ pub struct Runner<'a> {
 }
 
 impl<'a> Runner<'a> {
+    /// A runner without rates yet; a run lasts `seconds`.
     pub fn new(stage: &'a Stage, seconds: f64) -> Self {
         Runner { stage, seconds, rates: HashMap::new() }
     }

@@ -25,6 +25,7 @@ pub struct Outcome {
     pub unit: &'static str,
     /// Distance of the two cores before and after each run, nanoseconds; `None` if it cannot be measured.
     pub cores_ns: Option<Spread>,
+    /// Rounds in which both sides have a figure.
     pub rounds: usize,
     /// Conditions that affect the figures, or why the run failed.
     pub note: Option<String>,
@@ -93,8 +94,11 @@ impl Outcome {
 /// Figures of one comparison, round by round.
 #[derive(Default)]
 pub struct Rounds {
+    /// Weir's figures, in the base unit.
     pub weir: Vec<f64>,
+    /// The baseline's figures, in the base unit.
     pub baseline: Vec<f64>,
+    /// Distances of the two cores, ns.
     pub cores_ns: Vec<f64>,
 }
 

@@ -19,6 +19,7 @@ pub(crate) struct Record<'a> {
     pub timestamp: u64,
     pub link_type: LinkType,
     pub data: &'a [u8],
+    /// Bytes of the frame on the wire.
     pub orig_len: usize,
 }
 

@@ -111,7 +111,7 @@ fn erf_records_are_unwrapped() {
 }
 
 #[test]
-fn a_big_endian_section_with_its_own_clock() {
+fn a_big_endian_section_with_its_own_clock_is_read() {
     fn block(kind: u32, body: &[u8]) -> Vec<u8> {
         let len = (body.len() as u32 + 12).to_be_bytes();
         [&kind.to_be_bytes()[..], &len, body, &len].concat()

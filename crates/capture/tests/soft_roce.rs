@@ -91,17 +91,17 @@ fn verbs_opcodes() -> BTreeMap<u8, usize> {
 }
 
 #[test]
-fn verbs_over_ipv4() {
+fn packets_of_soft_roce_over_ipv4_have_right_icrcs() {
     assert_eq!(check("rxe-verbs-1024.pcap"), (verbs_opcodes(), vec![]));
 }
 
 #[test]
-fn verbs_over_ipv6() {
+fn packets_of_soft_roce_over_ipv6_have_right_icrcs() {
     assert_eq!(check("rxe-verbs-gid0-ipv6.pcap"), (verbs_opcodes(), vec![]));
 }
 
 #[test]
-fn a_peer_in_user_space_with_one_wrong_icrc() {
+fn the_one_wrong_icrc_of_a_peer_in_user_space_is_found() {
     let (opcodes, wrong) = check("rxe-hostpeer.pcap");
     let expected = BTreeMap::from([(0x04, 1), (0x0a, 5), (0x0c, 1), (0x10, 1), (0x11, 5), (0x12, 1), (0x14, 1)]);
     assert_eq!(opcodes, expected);

@@ -67,8 +67,8 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&devices)?);
     } else if devices.is_empty() {
         println!(
-            "no devices: no interface in this network namespace has an address; run `ip link set lo up` as root, or add \
-             an address to an interface"
+            "no devices: no interface in this network namespace has an address; run `ip link set lo up` as root, or \
+             add an address to an interface"
         );
     } else {
         let texts: Vec<String> = devices.iter().map(text).collect();

@@ -11,15 +11,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 pub struct Bench<'a> {
     /// Makes a runner for each thread.
     pub runner: &'a (dyn Fn() -> Result<Box<dyn Runner>> + Sync),
+    /// Runs at the same time.
     pub threads: usize,
     /// These replace the experiment's own profile and number of trials.
     pub profile: Option<&'a str>,
     pub trials: Option<u32>,
+    /// Base of the seeds of all runs.
     pub seed: u64,
     /// Real processes in real time: experiments leave out settings that take long.
     pub live: bool,
     /// Called with the number of newly planned runs and of newly finished runs.
     pub progress: &'a (dyn Fn(usize, usize) + Sync),
+    /// Filled by the runs.
     pub seen: Mutex<Seen>,
 }
 

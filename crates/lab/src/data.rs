@@ -5,10 +5,12 @@ use std::fmt::Write;
 /// Named columns, and rows of cells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
+    /// Header of each column, with its unit.
     pub columns: Vec<&'static str>,
     pub rows: Vec<Vec<Cell>>,
 }
 
+/// A value of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     Number(f64),
@@ -16,6 +18,7 @@ pub enum Cell {
 }
 
 impl Data {
+    /// A table without rows.
     pub fn new<const N: usize>(columns: [&'static str; N]) -> Data {
         Data { columns: columns.into(), rows: vec![] }
     }

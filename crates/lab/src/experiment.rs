@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// A published experiment that Weir can repeat.
 pub struct Experiment {
+    /// Name on the command line, of files and of tests.
     pub id: &'static str,
     pub title: &'static str,
     /// Its publication: T is the thesis, P the paper.
@@ -20,6 +21,7 @@ pub struct Experiment {
     pub live: bool,
     /// Its claims are about certain adapters, so that it does not run with `--profile`.
     pub fixed_adapters: bool,
+    /// Makes all runs and judges the claims.
     pub run: fn(&Bench<'_>) -> Result<Report>,
 }
 
@@ -30,6 +32,7 @@ pub struct Report {
     pub panels: Vec<Panel>,
     pub bars: Vec<Bars>,
     pub ladders: Vec<Ladder>,
+    /// All measurements, as `ID.csv`.
     pub data: Data,
     /// Further tables, each with a name.
     pub more: Vec<(&'static str, Data)>,
@@ -39,11 +42,15 @@ pub struct Report {
 pub struct Done {
     pub experiment: &'static Experiment,
     pub report: Report,
+    /// Base of the seeds of all runs.
     pub seed: u64,
+    /// The profiles of all runs.
     pub profiles: Vec<String>,
     /// Numbers of trials per setting; several numbers if settings differ in it.
     pub trials: Vec<u32>,
+    /// Two processes ran, not the simulator.
     pub live: bool,
+    /// Real time of all runs.
     pub took: Duration,
     /// How late the machine woke, in live runs.
     pub wakeup: Option<Wakeup>,

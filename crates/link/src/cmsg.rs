@@ -13,6 +13,7 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
+    /// Writes control messages to `out`, from its begin.
     pub fn new(out: &'a mut [u8]) -> Self {
         Writer { out, len: 0 }
     }
@@ -31,6 +32,7 @@ impl<'a> Writer<'a> {
         self.len += align(len);
     }
 
+    /// Bytes written, with padding: the value of `msg_controllen`.
     pub fn len(&self) -> usize {
         self.len
     }

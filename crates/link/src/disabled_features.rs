@@ -50,6 +50,7 @@ impl DisabledFeatures {
     "there is no feature `{0}`; the features are: {list}",
     list = DisabledFeatures::names().collect::<Vec<_>>().join(", ")
 )]
+/// `WEIR_WITHOUT` or `--without` names a feature that does not exist.
 pub struct UnknownFeature(pub String);
 
 impl FromStr for DisabledFeatures {

@@ -47,6 +47,7 @@ struct Envelope {
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
+    /// An empty batch, boxed because its pointers point into it.
     pub fn new() -> Box<Self> {
         // SAFETY: zero is valid for the system structures; `controls` and `described` are initialised here.
         let mut batch = Box::new(unsafe {
@@ -175,6 +176,7 @@ pub struct ReceiveBatch {
 unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
+    /// An empty batch, boxed because its pointers point into it.
     pub fn new() -> Box<Self> {
         Box::new(ReceiveBatch {
             names: [MaybeUninit::uninit(); BATCH],

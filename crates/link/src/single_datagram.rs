@@ -25,6 +25,7 @@ pub struct SingleDatagram {
 unsafe impl Send for SingleDatagram {}
 
 impl SingleDatagram {
+    /// Without iovecs.
     pub fn new() -> Self {
         SingleDatagram { parts: [part(std::ptr::null(), 0); PARTS], count: 0, icrc: [0; ICRC_LEN] }
     }

@@ -116,7 +116,7 @@ fn faults_occur_at_the_given_rates() {
 }
 
 #[test]
-fn what_each_fate_means() {
+fn each_fate_changes_the_datagram_as_named() {
     let sent = send(&mut faults("dup=0.1,reorder=0.1,corrupt=0.1,loss=0.1,seed=5"), 5000);
     for (at, (number, fate, bytes)) in sent.iter().enumerate() {
         let flipped: u32 = bytes.iter().zip(datagram(*number)).map(|(a, b)| (a ^ b).count_ones()).sum();

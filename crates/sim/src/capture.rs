@@ -26,6 +26,7 @@ pub(crate) struct Capture {
 const TTL: u8 = 64;
 
 impl Capture {
+    /// Creates the capture file of a host; fails as `File::create` does.
     pub fn create(path: &Path, host: HostId, profile: &str) -> io::Result<Self> {
         let info = InterfaceInfo {
             name: &format!("host{}", host.0),
@@ -36,6 +37,7 @@ impl Capture {
         Ok(Capture { writer, frames: 0, failure: None, body: Vec::new() })
     }
 
+    /// Writes a packet with its virtual time; a lost one gets a comment. `finish` reports errors.
     pub fn record(&mut self, now: Instant, direction: Direction, packet: &SimPacket, lost: Option<Loss>) {
         let mut headers = [0; MAX_HEADERS];
         let len = packet.headers.emit(&mut headers);

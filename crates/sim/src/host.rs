@@ -47,6 +47,7 @@ struct Slot {
 }
 
 impl HostState {
+    /// A host without QPs and without memory.
     pub fn new(profile: Arc<Profile>, seed: u64) -> Self {
         let adapter = Adapter {
             memory: Memory::new(profile.page_faults, FAULT, seed),
@@ -85,11 +86,13 @@ impl HostState {
         self.qps[slot_index(num)].qp = Some(Box::new(qp));
     }
 
+    /// The QP with this number; `None` if it was destroyed.
     pub fn get(&self, num: u32) -> Option<&SimQp> {
         let at = self.qps.get(slot_index(num))?;
         at.qp.as_deref().filter(|_| at.generation == num >> INDEX_BITS)
     }
 
+    /// The QP with this number; `None` if it was destroyed.
     pub fn get_mut(&mut self, num: u32) -> Option<&mut SimQp> {
         let at = self.qps.get_mut(slot_index(num))?;
         at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)
@@ -102,6 +105,7 @@ impl HostState {
         Some((qp, View { adapter: &self.adapter, accessor: Accessor { now, qp: num, side } }))
     }
 
+    /// Destroys a QP and frees its number's index.
     pub fn remove(&mut self, num: u32) {
         if let Some(qp) = self.get_mut(num) {
             let credits = qp.qp.abandon();

@@ -31,7 +31,9 @@ pub enum Paging {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub host: HostId,
+    /// Virtual address.
     pub addr: u64,
+    /// Bytes.
     pub len: u64,
     /// Local and remote key.
     pub key: u32,
@@ -93,6 +95,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Memory without regions; `least` is the shortest time of a page fault.
     pub fn new(page_faults: PageFaults, least: Duration, seed: u64) -> Self {
         Memory {
             regions: Vec::new(),
@@ -108,6 +111,7 @@ impl Memory {
         }
     }
 
+    /// Registers a region at a new address.
     pub fn register(&mut self, host: HostId, backing: Backing, paging: Paging) -> Region {
         let (len, bytes) = match backing {
             Backing::Phantom(len) => (len, None),

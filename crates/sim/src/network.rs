@@ -27,11 +27,13 @@ pub(crate) struct Network {
 }
 
 impl Network {
+    /// Adds a host without a link.
     pub fn add_host(&mut self) {
         self.ports.push(None);
         self.routed = false;
     }
 
+    /// Adds a switch; at most `buffer` bytes wait before each of its outputs.
     pub fn add_switch(&mut self, buffer: u64) -> SwitchId {
         self.switches.push(Switch { buffer, outputs: Vec::new(), ways: Vec::new(), dropped: 0 });
         SwitchId(self.switches.len() as u32 - 1)

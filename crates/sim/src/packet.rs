@@ -26,6 +26,7 @@ pub(crate) struct SimPacket {
 }
 
 impl Payload {
+    /// The payload; zeros if it has no contents.
     pub fn bytes(&self) -> &[u8] {
         match self {
             // Inline data always has bytes, so that phantom payload is at most the largest MTU.

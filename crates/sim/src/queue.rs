@@ -36,15 +36,18 @@ struct Entry {
 }
 
 impl Queue {
+    /// Adds an event at a time that is not before the current one.
     pub fn put(&mut self, at: Instant, event: Event) {
         self.put += 1;
         self.heap.push(Entry { at, order: self.put, event });
     }
 
+    /// Time of the earliest event.
     pub fn next_time(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.at)
     }
 
+    /// Removes the earliest event.
     pub fn take(&mut self) -> Option<(Instant, Event)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }

@@ -76,7 +76,7 @@ fn sixty_hosts_read_from_each_other() {
 }
 
 #[test]
-fn four_thousand_qps_of_two_hosts() {
+fn reads_of_four_thousand_qps_complete() {
     let mut two = common::Two::new(1, Link::FDR, Profile::ideal(), [Paging::OnDemand; 2]);
     let caps = weir_transport::QpCaps { max_send_wr: 2, ..QpSetup::default().caps };
     for n in 0..4000 {

@@ -119,6 +119,7 @@ pub(crate) mod vendor {
     /// A page fault in a state that cannot wait for its resolution.
     const PAGE_FAULT: u32 = 0x109;
 
+    /// The vendor error of a refused access to local memory.
     pub fn denied(denied: Denied) -> u32 {
         match denied {
             Denied::Protection => PROTECTION,

@@ -36,6 +36,7 @@ pub(crate) enum Class {
 }
 
 impl Config {
+    /// The attributes of a QP in RESET.
     pub fn new(init: QpInit, profile: Arc<Profile>, tuning: Tuning) -> Self {
         let mut config = Config {
             init,
@@ -75,6 +76,7 @@ impl Config {
         matches!(self.profile.page_faults.responder, ResponderFaults::RnrNak { .. })
     }
 
+    /// The class, which decides about state transitions.
     #[inline]
     pub fn class(&self) -> Class {
         match self.init.service {

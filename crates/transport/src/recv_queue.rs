@@ -17,7 +17,9 @@ struct RecvSlot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub opcode: WcOpcode,
+    /// Bytes of the message; of a datagram, with its GRH.
     pub byte_len: u32,
+    /// Immediate data in network byte order, as verbs give it.
     pub imm: Option<u32>,
     /// The rkey that the message invalidated.
     pub invalidated_rkey: Option<u32>,
@@ -60,6 +62,7 @@ impl RecvQueue {
         Ok(RecvQueue { shared: true, ..RecvQueue::new(1, max_sges)? })
     }
 
+    /// Whether receives come from a shared receive queue.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
@@ -85,6 +88,7 @@ impl RecvQueue {
         (self.head, self.tail) = (0, 0);
     }
 
+    /// Whether the queue itself holds no work request.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }

@@ -33,6 +33,7 @@ pub(crate) struct SendSlot {
     pub op: SendOp,
     pub flags: SendFlags,
     pub kind: Kind,
+    /// Bytes of the message.
     pub length: u32,
     pub to: Target,
     /// Number of PSNs that it uses.
@@ -95,10 +96,12 @@ impl SendQueue {
         (self.head, self.tail) = (0, 0);
     }
 
+    /// Number of the next work request to post.
     pub fn tail(&self) -> u32 {
         self.tail
     }
 
+    /// Whether every work request is retired.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
@@ -109,6 +112,7 @@ impl SendQueue {
         self.tail = self.tail.wrapping_sub(count);
     }
 
+    /// The work request with this number, which must be in the queue.
     #[inline]
     pub fn slot(&self, index: u32) -> &SendSlot {
         &self.slots[self.slot_index(index)]

@@ -127,7 +127,7 @@ fn an_xrc_target_acknowledges_at_once() {
 }
 
 #[test]
-fn a_hurried_ack_leaves_at_once() {
+fn an_ack_whose_delay_is_ended_leaves_at_once() {
     let mut pair = replying(Setup::default());
     pair.post(1, write(0), 0, 64);
     exchange(&mut pair);

@@ -108,7 +108,7 @@ fn transfers_allocate_nothing() {
 }
 
 #[test]
-fn the_longest_message_at_the_smallest_mtu() {
+fn the_longest_message_passes_at_the_smallest_mtu() {
     // 2^23 packets each: half of the PSN space.
     let setup = Setup { mtu: Mtu::M256, ..Setup::default() };
     let (_, qps) = run(&setup, 1 << 31, 4, usize::MAX);

@@ -58,7 +58,7 @@ fn a_qp_that_its_owner_moved_to_error_sends_no_nak() {
 }
 
 #[test]
-fn remote_access_by_key_bounds_or_permission() {
+fn a_wrong_rkey_address_or_permission_is_a_remote_access_error() {
     let setup = Setup::default();
     let (addr, rkey) = remote(0);
     let cases = [
@@ -144,7 +144,7 @@ fn a_message_longer_than_its_receive_is_an_invalid_request() {
 }
 
 #[test]
-fn a_receive_that_may_not_be_written() {
+fn a_receive_without_write_access_is_a_remote_operation_error() {
     let mut pair = Setup::default().pair();
     let bad = Sge { lkey: 0x777, ..sge(0, 1000) };
     pair.nodes[1].qp.post_recv(&RecvWr { wr_id: 8, sges: &[bad] }).unwrap();
@@ -156,7 +156,7 @@ fn a_receive_that_may_not_be_written() {
 }
 
 #[test]
-fn memory_that_the_application_unmapped() {
+fn unmapped_memory_of_the_responder_is_a_remote_operation_error() {
     for op in [write(0), read(0)] {
         let mut pair = Setup::default().pair();
         pair.nodes[1].host.memory.borrow_mut().regions()[0].mapped = false;
@@ -167,7 +167,7 @@ fn memory_that_the_application_unmapped() {
 }
 
 #[test]
-fn memory_that_vanishes_while_a_read_is_being_answered() {
+fn memory_that_is_unmapped_during_a_response_is_a_remote_operation_error() {
     let mut pair = Setup { burst: 1, ..Setup::default() }.pair();
     pair.post(1, read(0), 0, 5000);
     pair.post(2, write(0), 0, 10);
@@ -212,7 +212,7 @@ fn a_local_buffer_without_access_is_a_local_protection_error() {
 }
 
 #[test]
-fn local_memory_that_vanishes_on_the_way() {
+fn local_memory_that_is_unmapped_meanwhile_is_a_local_protection_error() {
     // In a WRITE: its middle cannot be read.
     let mut pair = Setup { burst: 1, ..Setup::default() }.pair();
     pair.post(1, write(0), 0, 100);
@@ -246,7 +246,7 @@ fn a_read_with_max_rd_atomic_0_is_a_qp_operation_error() {
 }
 
 #[test]
-fn a_bad_response() {
+fn a_response_of_wrong_length_or_opcode_is_a_bad_response() {
     let first = Psn::new(0x10_0000);
     let aeth = weir_wire::Aeth::new(31, 1);
     for (operation, len) in [

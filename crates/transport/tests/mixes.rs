@@ -121,7 +121,7 @@ fn a_fenced_request_sends_the_fetched_value() {
 /// Drains the send queue several times while packets are lost and retransmitted: begun work requests finish, no other
 /// begins, and none is lost.
 #[test]
-fn sqd_while_retransmitting() {
+fn a_qp_that_retransmits_drains_in_sqd() {
     let mut in_retransmission = 0;
     for seed in 0..60 {
         let faults = Faults { loss: 0.15, ..BAD };

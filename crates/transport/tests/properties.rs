@@ -269,7 +269,7 @@ proptest! {
     }
 
     #[test]
-    fn both_directions_at_once(
+    fn transfers_in_both_directions_succeed(
         setup in setups(),
         few in faults(0.01),
         kinds in prop::collection::vec((0usize..2, any::<bool>(), 0usize..SLOT), 1..32),

@@ -46,7 +46,7 @@ fn a_read_is_retransmitted_whether_or_not_the_page_is_present() {
 }
 
 #[test]
-fn both_sides() {
+fn a_read_with_odp_on_both_sides_follows_the_traces() {
     let mut pair = pair(&setup(flawed()), Odp::Both);
     let ladder = run(&mut pair, &[read], Duration::ZERO);
     let expected = [

@@ -15,7 +15,7 @@ fn assert_all_pass(path: &Path, frames: usize) {
 
 #[test]
 #[ignore = "needs tshark"]
-fn fixtures() {
+fn tshark_agrees_about_the_fixtures() {
     for name in ["rxe-verbs-1024.pcap", "rxe-verbs-gid0-ipv6.pcap", "rxe-hostpeer.pcap"] {
         assert_all_pass(&fixture(name), open(fixture(name)).unwrap().count());
     }
@@ -23,7 +23,7 @@ fn fixtures() {
 
 #[test]
 #[ignore = "needs tshark"]
-fn recorded_files() {
+fn tshark_agrees_about_recorded_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("copy.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions { interface: "eth0", ..Default::default() }).unwrap();

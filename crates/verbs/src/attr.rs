@@ -83,6 +83,7 @@ pub fn from_query(attr: &QpAttr) -> ibv_qp_attr {
     }
 }
 
+/// The limits of a QP, from the ABI's structure.
 pub fn caps(cap: &ibv_qp_cap) -> QpCaps {
     QpCaps {
         max_send_wr: cap.max_send_wr,
@@ -93,6 +94,7 @@ pub fn caps(cap: &ibv_qp_cap) -> QpCaps {
     }
 }
 
+/// The limits of a QP, as the ABI's structure.
 pub fn from_caps(caps: &QpCaps) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: caps.max_send_wr,
@@ -108,6 +110,7 @@ fn state(number: c_int) -> Option<QpState> {
     [Reset, Init, Rtr, Rts, Sqd, Sqe, Error].into_iter().find(|s| *s as c_int == number)
 }
 
+/// An address vector, from the ABI's structure.
 pub fn address(attr: &ibv_ah_attr) -> AddressVector {
     AddressVector {
         dgid: attr.grh.dgid.raw,

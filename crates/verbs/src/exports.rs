@@ -75,6 +75,7 @@ impl<T> Handles<T> {
         locked(&self.0).get(&handle).cloned().ok_or(EINVAL)
     }
 
+    /// Removes a handle; later imports of it fail with EINVAL.
     pub fn remove(&self, handle: u32) {
         let object = locked(&self.0).remove(&handle);
         drop(object);

@@ -21,6 +21,7 @@ impl<T: Default> Default for Gate<T> {
 }
 
 impl<T> Gate<T> {
+    /// A free mutex.
     pub const fn new(inner: T) -> Gate<T> {
         Gate { mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER), inner: UnsafeCell::new(inner) }
     }

@@ -22,6 +22,7 @@ pub struct PdOwn {
 }
 
 impl PdOwn {
+    /// A PD that is no parent domain.
     pub fn new(device: Arc<weir_device::Pd>) -> PdOwn {
         PdOwn { device, domain: None }
     }
@@ -44,7 +45,9 @@ pub struct Allocator {
     pub context: *mut c_void,
 }
 
+/// `alloc` of `ibv_parent_domain_init_attr`: PD, context, size, alignment, resource type.
 pub type AllocFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void;
+/// `free` of `ibv_parent_domain_init_attr`: PD, context, memory, resource type.
 pub type FreeFn = unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64);
 
 /// An `ibv_td` and Weir's part of it.

@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn psn_arithmetic(a: u32, distance in -(1i32 << 23)..1 << 23) {
+    fn psn_distances_are_exact_within_half_of_the_space(a: u32, distance in -(1i32 << 23)..1 << 23) {
         let a = Psn::new(a);
         let b = if distance >= 0 { a.plus(distance as u32) } else { a.minus(distance.unsigned_abs()) };
         prop_assert_eq!(b.since(a), distance);

@@ -67,7 +67,9 @@ pub struct Cold {
 /// A run in less memory than it needs, seconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct OutOfCore {
+    /// Time of the exchange.
     pub exchange: f64,
+    /// Time of the computation, `others` included.
     pub compute: f64,
     /// Part of `compute` in which the process waited for a core that other processes used.
     pub others: f64,

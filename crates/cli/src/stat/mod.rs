@@ -102,8 +102,8 @@ fn absence_reason(pid: u32) -> String {
         return format!("process {pid} is {}'s: only that user and root may see its counters", user(process.uid()));
     }
     format!(
-        "process {pid} has no counters: it has not opened a Weir device, or it uses another WEIR_RUN_DIR; start it with \
-         `weir run`, and run `weir stat` with the same WEIR_RUN_DIR"
+        "process {pid} has no counters: it has not opened a Weir device, or it uses another WEIR_RUN_DIR; start it \
+         with `weir run`, and run `weir stat` with the same WEIR_RUN_DIR"
     )
 }
 

@@ -6,9 +6,13 @@ use crate::figure::Point;
 use crate::micro::{Outcome, Sides};
 use std::time::Duration;
 
+/// Without on-demand paging.
 pub const NONE: Sides = Sides { client: false, server: false };
+/// Client-side ODP.
 pub const CLIENT: Sides = Sides { client: true, server: false };
+/// Server-side ODP.
 pub const SERVER: Sides = Sides { client: false, server: true };
+/// Both-side ODP.
 pub const BOTH: Sides = Sides { client: true, server: true };
 /// RNR code of 1.28 ms, the papers' usual one.
 pub const RNR_1_28: u8 = 14;
@@ -25,10 +29,12 @@ pub fn side(sides: Sides) -> &'static str {
     }
 }
 
+/// `count` microseconds.
 pub fn us(count: u32) -> Duration {
     Duration::from_micros(count.into())
 }
 
+/// A time in milliseconds.
 pub fn ms(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }

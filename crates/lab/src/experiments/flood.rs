@@ -25,7 +25,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 const FULL: &str = "Four READs of a QP are outstanding when its pending period begins; they fill the burst at its \
                     end, so that no READ that was posted meanwhile is lost with it.";
 
+/// Numbers of QPs that the papers' figures show.
 pub const QPS: [u32; 8] = [1, 2, 5, 10, 20, 50, 100, 200];
+/// The sides with ODP, in the order of the papers' figures.
 pub const SIDES: [Sides; 4] = [NONE, SERVER, CLIENT, BOTH];
 const PAGES: f64 = 200.0;
 
@@ -127,6 +129,8 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// 8192 operations of 100 bytes for each choice of sides and each number of QPs; by default three trials of
+    /// each.
     pub fn measure(bench: &Bench<'_>, operation: Operation, profile: &'static str, qps: &[u32]) -> Result<Sweep> {
         let keys: Vec<(Sides, u32)> = SIDES.iter().flat_map(|sides| qps.iter().map(move |n| (*sides, *n))).collect();
         let many = |&(odp, num_qps): &_| {
@@ -156,14 +160,17 @@ impl Sweep {
         self.median_of(sides, qps, 0)
     }
 
+    /// Median number of packets of both sides; NaN if a trial failed.
     pub fn packets(&self, sides: Sides, qps: u32) -> f64 {
         self.median_of(sides, qps, 1)
     }
 
+    /// Median number of ACK timeouts; NaN if a trial failed.
     pub fn timeouts(&self, sides: Sides, qps: u32) -> f64 {
         self.median_of(sides, qps, 2)
     }
 
+    /// Charts of times and of packets over the number of QPs; `what` names the operations.
     pub fn panels(&self, what: &str) -> Vec<Panel> {
         let series = |which: usize| {
             let line = |sides: &Sides| {
@@ -180,6 +187,7 @@ impl Sweep {
         vec![time, Panel::new(format!("8192 {what}: packets"), Axis::log("QPs"), Axis::log("packets"), series(1))]
     }
 
+    /// A row for each trial.
     pub fn data(&self) -> Data {
         let mut data = Data::new(["side", "QPs", "trial", "time ms", "packets", "timeouts"]);
         for ((sides, qps), trials) in self.keys.iter().zip(&self.found) {

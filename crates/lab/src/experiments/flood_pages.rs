@@ -68,10 +68,12 @@ pub fn completions(bench: &Bench<'_>, profile: &'static str, numbers: &[u32]) ->
     bench.measure(bench.trials(10), numbers, many, times)
 }
 
+/// The earliest completion of a trial, ms.
 pub fn first(trial: &[f64]) -> f64 {
     trial.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
+/// The latest completion of a trial, ms; infinite if an operation did not complete.
 pub fn last(trial: &[f64]) -> f64 {
     trial.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
@@ -91,6 +93,7 @@ pub fn panels(numbers: &[u32], found: &[Vec<Vec<f64>>]) -> Vec<Panel> {
     numbers.iter().zip(found).map(panel).collect()
 }
 
+/// A row for each READ of each trial.
 pub fn data(numbers: &[u32], found: &[Vec<Vec<f64>>]) -> Data {
     let mut data = Data::new(["READs", "trial", "operation", "page", "completed ms"]);
     for (number, trials) in numbers.iter().zip(found) {

@@ -3,6 +3,7 @@
 /// An axis of a chart.
 #[derive(Clone, Debug)]
 pub struct Axis {
+    /// Name of the quantity, with its unit.
     pub label: String,
     pub scale: Scale,
     /// A range that the axis includes, whatever the points need.
@@ -20,14 +21,17 @@ pub enum Scale {
 }
 
 impl Axis {
+    /// An axis of equal steps.
     pub fn linear(label: &str) -> Axis {
         Axis { label: label.into(), scale: Scale::Linear, shows: None }
     }
 
+    /// An axis of powers of ten.
     pub fn log(label: &str) -> Axis {
         Axis { label: label.into(), scale: Scale::Log, shows: None }
     }
 
+    /// An axis of powers of two, in bytes.
     pub fn sizes(label: &str) -> Axis {
         Axis { label: label.into(), scale: Scale::Sizes, shows: None }
     }
@@ -68,6 +72,7 @@ pub(super) struct AxisLayout {
     log: bool,
     from: f64,
     to: f64,
+    /// Value and text of each tick.
     pub ticks: Vec<(f64, String)>,
 }
 

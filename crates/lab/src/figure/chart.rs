@@ -39,6 +39,7 @@ pub enum Look {
 pub struct Point {
     pub x: f64,
     pub y: f64,
+    /// Smallest and largest measurement.
     pub range: Option<(f64, f64)>,
 }
 
@@ -70,20 +71,24 @@ impl From<(f64, f64)> for Point {
 }
 
 impl Series {
+    /// Measured points, joined by a line.
     pub fn line(name: impl Into<String>, points: impl IntoIterator<Item = impl Into<Point>>) -> Series {
         Series { name: name.into(), points: points.into_iter().map(Into::into).collect(), look: Look::Line }
     }
 
+    /// A count that grows in steps.
     pub fn steps(name: impl Into<String>, points: impl IntoIterator<Item = impl Into<Point>>) -> Series {
         Series { look: Look::Steps, ..Series::line(name, points) }
     }
 
+    /// A reference that was not measured, in grey.
     pub fn guide(name: impl Into<String>, points: impl IntoIterator<Item = impl Into<Point>>) -> Series {
         Series { look: Look::Guide, ..Series::line(name, points) }
     }
 }
 
 impl Panel {
+    /// A chart without bands.
     pub fn new(title: impl Into<String>, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
         Panel { title: title.into(), x, y, series, bands: vec![] }
     }

@@ -9,17 +9,20 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Ladder {
     pub title: String,
+    /// The packets, in the order of their times.
     pub rungs: Vec<Rung>,
 }
 
 /// A packet.
 #[derive(Clone, Debug)]
 pub struct Rung {
+    /// When it was sent, since the first post.
     pub time: Duration,
     pub from_client: bool,
     pub label: String,
     /// The packet's operation, which gives its colour.
     pub operation: Option<u32>,
+    /// The packet did not arrive: its arrow ends early.
     pub lost: bool,
 }
 

@@ -33,7 +33,9 @@ pub struct Traffic {
     pub steps: Vec<Step>,
 }
 
+/// The papers' name for an RNR NAK.
 pub const RNR_NAK: &str = "Acknowledge (RNR NAK)";
+/// The papers' name for a sequence NAK.
 pub const SEQUENCE_NAK: &str = "Acknowledge (NAK: PSN sequence error)";
 
 const STEPS: usize = 100_000;

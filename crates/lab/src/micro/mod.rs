@@ -57,7 +57,9 @@ pub struct Micro {
     pub second: Option<Operation>,
     /// Bytes of each operation.
     pub size: u32,
+    /// Operations over all QPs.
     pub num_ops: u32,
+    /// Connected QPs; operation i goes to QP i mod `num_qps`.
     pub num_qps: u32,
     /// Time between two posts.
     #[serde(with = "time")]
@@ -157,8 +159,10 @@ pub struct Step {
 /// How much later than requested usleep(3) returned, with the interval of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wakeup {
+    /// Median over all sleeps.
     #[serde(with = "time")]
     pub median: Duration,
+    /// The largest.
     #[serde(with = "time")]
     pub most: Duration,
 }

@@ -98,12 +98,13 @@ struct Draw {
 }
 
 /// Nanoseconds after which a datagram is sent even if it has not been overtaken.
-const PATIENCE: u64 = 1_000_000;
+const REORDER_WAIT: u64 = 1_000_000;
 /// Bytes of delayed datagrams beyond which further datagrams are dropped.
 const MAX_HELD: usize = 32 << 20;
 const MAX_SPARE: usize = 256;
 
 impl<M: Copy> FaultLine<M> {
+    /// A line that holds no datagram; equal seeds give equal faults.
     pub fn new(spec: &FaultSpec, seed: u64) -> Self {
         FaultLine {
             spec: spec.clone(),
@@ -116,6 +117,7 @@ impl<M: Copy> FaultLine<M> {
         }
     }
 
+    /// Faults so far.
     pub fn counts(&self) -> FaultCounts {
         self.counts
     }
@@ -238,7 +240,7 @@ impl<M: Copy> FaultLine<M> {
         }
         if overtakers > 0 {
             let bytes = self.copy(bytes);
-            self.aside.push(Held { meta, bytes, fate, due: now + PATIENCE, overtakers, overtaken: false });
+            self.aside.push(Held { meta, bytes, fate, due: now + REORDER_WAIT, overtakers, overtaken: false });
         }
     }
 

@@ -13,6 +13,7 @@ pub struct Next<F> {
 }
 
 impl<F: Copy> Next<F> {
+    /// A function that is not looked up yet; `name` is its symbol.
     pub const fn new(name: &'static CStr) -> Next<F> {
         Next { name, found: AtomicPtr::new(std::ptr::null_mut()), function: PhantomData }
     }
