@@ -49,12 +49,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(400)))]
 
     #[test]
-    fn random_bytes_behind_a_magic_number_cause_no_panic(start in magic(), rest in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn random_bytes_behind_a_magic_number_cause_no_panic(
+        start in magic(),
+        rest in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
         read_all([start, rest].concat());
     }
 
     #[test]
-    fn damaged_files_cause_no_panic(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), cut in any::<prop::sample::Index>()) {
+    fn damaged_files_cause_no_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
         let mut bytes = sample();
         for (at, value) in changes {
             let at = at.index(bytes.len());
@@ -65,7 +71,10 @@ proptest! {
     }
 
     #[test]
-    fn random_frames_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), ethertype in prop::sample::select(vec![[8u8, 0], [0x86, 0xdd], [0x81, 0]])) {
+    fn random_frames_cause_no_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..120),
+        ethertype in prop::sample::select(vec![[8u8, 0], [0x86, 0xdd], [0x81, 0]]),
+    ) {
         let mut frame = bytes;
         if frame.len() > 15 {
             frame[12..14].copy_from_slice(&ethertype);
