@@ -101,7 +101,7 @@ impl Measurement {
     pub fn describe(self) -> String {
         use Measurement::*;
         match self {
-            Perftest { verb, size, .. } => format!("our {} {}", verb.program(), bytes(size)),
+            Perftest { verb, size, .. } => format!("Weir's {} {}", verb.program(), bytes(size)),
             Raw { size, both_ways: false } => format!("raw UDP {}", bytes(size)),
             Raw { size, both_ways: true } => format!("raw UDP {} both ways", bytes(size)),
             Ucx { size } => format!("UCX tcp {}", bytes(size)),

@@ -194,7 +194,7 @@ mod tests {
             ("delay=2e9s", "delay=2e9s: must be a time with its unit, as 50us (ns, us, ms or s), at most an hour"),
             ("seed=x", "seed=x: must be a whole number"),
             ("dir=up", "dir=up: must be in, out or both"),
-            ("loss=0,loss=1", "loss is given twice"),
+            ("loss=0,loss=1", "loss is given twice; give it once"),
         ] {
             assert_eq!(text.parse::<FaultSpec>().unwrap_err().to_string(), message);
         }
