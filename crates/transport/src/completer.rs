@@ -15,7 +15,7 @@ pub enum CompleterState {
     /// A response is missing; later responses are dropped until it arrives.
     MissingResponse,
     /// The receiver was not ready, or missed a packet: requests are being retransmitted.
-    Repeating,
+    Retransmitting,
     /// A page of a response's destination buffer is missing: this response and all later ones wait.
     PageFault,
     /// A request failed.
@@ -134,7 +134,7 @@ impl<H: Host> Step<'_, H> {
             Syndrome::Nak(NakCode::RemoteAccess) => return failure(Status::RemoteAccess),
             Syndrome::Nak(NakCode::RemoteOperational) => return failure(Status::RemoteOperation),
         }
-        Ok(CompleterState::Repeating)
+        Ok(CompleterState::Retransmitting)
     }
 
     /// A packet of a READ response, or the response to an ATOMIC WRITE: it must have the length and the end that the
@@ -147,7 +147,7 @@ impl<H: Host> Step<'_, H> {
         let slot = *self.queue.slot(wr);
         if self.discards_responses() {
             self.fault_in_buffer(wr, u64::from(at) * self.config.mtu as u64, packet.payload.len());
-            return Ok(CompleterState::Repeating);
+            return Ok(CompleterState::Retransmitting);
         }
         if slot.kind == Kind::AtomicWrite {
             return self.atomic_write(packet);
@@ -193,7 +193,7 @@ impl<H: Host> Step<'_, H> {
             return Ok(self.response_missing());
         }
         if self.discards_responses() {
-            return Ok(CompleterState::Repeating);
+            return Ok(CompleterState::Retransmitting);
         }
         let (wr, _) = self.requester.una_packet();
         match packet.headers.get::<AtomicAckEth>() {
@@ -239,7 +239,7 @@ impl<H: Host> Step<'_, H> {
         }
         Ok(match self.requester.response_waits(self.now, self.queue.tail(), self.config) {
             Handled::Held => CompleterState::PageFault,
-            Handled::Done => CompleterState::Repeating,
+            Handled::Done => CompleterState::Retransmitting,
         })
     }
 

@@ -148,7 +148,7 @@ fn repeated_sequence_naks_count_once() {
     for _ in 0..5 {
         deliver(&mut pair, acknowledge(0x10_0000, Syndrome::Nak(NakCode::PsnSequence)));
     }
-    assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::Repeating);
+    assert_eq!(pair.nodes[0].qp.completer_state(), CompleterState::Retransmitting);
     pair.run_until_idle();
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);
 }

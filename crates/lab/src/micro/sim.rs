@@ -120,7 +120,11 @@ impl Rig {
         let mut profile = weir_profiles::load(profile).with_context(|| format!("profile {profile}"))?;
         profile.seed = profile.seed.wrapping_add(seed);
         let Sides { client, server } = micro.odp;
-        ensure!(profile.on_demand || !(client || server), "{} has no ODP memory", profile.name);
+        ensure!(
+            profile.on_demand || !(client || server),
+            "{} has no on-demand paging; choose another profile, or no side with ODP",
+            profile.name
+        );
         Ok(Rig::new(micro, profile, seed))
     }
 

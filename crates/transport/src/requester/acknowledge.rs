@@ -57,7 +57,7 @@ impl Requester {
         }
         self.retries = Retries::new(config);
         self.timeouts = 0;
-        self.repeating = None;
+        self.gone_back_to = None;
         self.rnr_deadline = None;
         let outstanding = self.next.seq != self.una.seq;
         self.ack_deadline = if outstanding { self.ack_timeout.map(|timeout| now + timeout) } else { None };

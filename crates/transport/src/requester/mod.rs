@@ -93,7 +93,7 @@ pub(crate) struct Requester {
     /// Local work requests that were executed and not retired.
     executed: u32,
     /// The position that it has gone back to, until that is acknowledged.
-    repeating: Option<u64>,
+    gone_back_to: Option<u64>,
     retries: Retries,
     retransmissions: Retransmissions,
     chance: Chance,

@@ -79,14 +79,14 @@ impl Requester {
                     self.unnotified = NonZeroU32::new(self.next.reads_since(&self.una).max(1) as u32);
                 }
                 let time = retransmit.at(self.chance.share());
-                self.repeat_after(now, time, tail, config);
+                self.retransmit_after(now, time, tail, config);
                 Handled::Done
             }
         }
     }
 
     /// Drops the response; the request is retransmitted after `time`, as often as necessary.
-    fn repeat_after(&mut self, now: Instant, time: Duration, tail: u32, config: &Config) {
+    fn retransmit_after(&mut self, now: Instant, time: Duration, tail: u32, config: &Config) {
         if self.rnr_deadline.is_some() {
             return;
         }

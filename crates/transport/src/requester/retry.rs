@@ -20,7 +20,7 @@ impl Requester {
         self.hold = Hold::No;
         self.forget_probe();
         self.damming = Damming::default();
-        self.repeating = Some(self.una.seq);
+        self.gone_back_to = Some(self.una.seq);
     }
 
     /// A pending period: the peer responded, but its response cannot be used. Goes back, and sends again after `wait`
@@ -75,7 +75,7 @@ impl Requester {
     /// The response to the READ or atomic at `una` is lost, because a later response has arrived:
     /// an implied NAK (IBTA 9.7.6.1). The request is sent again once; if that fails too, the ACK timeout expires.
     pub fn response_lost(&mut self) {
-        if self.repeating != Some(self.una.seq) {
+        if self.gone_back_to != Some(self.una.seq) {
             self.retransmissions.implied_naks = self.retransmissions.implied_naks.wrapping_add(1);
             self.go_back();
         }
