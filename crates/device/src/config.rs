@@ -21,7 +21,7 @@ pub struct Config {
     pub capture: Option<PathBuf>,
     /// `WEIR_MEMLOCK`: whether registration fails beyond RLIMIT_MEMLOCK.
     pub memlock: Memlock,
-    /// `WEIR_USERFAULTFD`: whether userfaultfd events report the unmapping of on-demand memory.
+    /// `WEIR_USERFAULTFD`: whether userfaultfd events report the unmapping of ODP memory.
     pub userfaultfd: Userfaultfd,
     /// `WEIR_WITHOUT`: features of the kernel that must not be used.
     pub disabled: DisabledFeatures,
@@ -45,7 +45,7 @@ pub enum Memlock {
     Strict,
 }
 
-/// Whether userfaultfd catches changes of on-demand memory that the interposed functions miss.
+/// Whether userfaultfd catches changes of ODP memory that the interposed functions miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Userfaultfd {
     /// Where the kernel allows it.

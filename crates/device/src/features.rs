@@ -55,7 +55,7 @@ fn fallback(feature: DisabledFeatures) -> &'static str {
         DisabledFeatures::UDP_SEGMENT => "each packet is sent by itself",
         DisabledFeatures::UDP_GRO => "each packet is received and sent by itself",
         DisabledFeatures::IPV6 => "only IPv4",
-        DisabledFeatures::USERFAULTFD => "free() and raw system calls on on-demand memory are not seen",
+        DisabledFeatures::USERFAULTFD => "free() and raw system calls on ODP memory are not seen",
         _ => "pages are touched one by one",
     }
 }

@@ -19,7 +19,7 @@ pub fn check(bytes: usize) -> Result<(), Errno> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
     // SAFETY: a new mapping at an address that the kernel chooses, which is never touched and is unmapped again. Raw
-    // system calls, because the library's own mmap and munmap look for on-demand memory.
+    // system calls, because the library's own mmap and munmap look for ODP memory.
     unsafe {
         let mapping = libc::syscall(libc::SYS_mmap, 0usize, bytes, protection, flags, -1, 0usize);
         if mapping == -1 {

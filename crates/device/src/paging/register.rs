@@ -1,4 +1,4 @@
-//! Registration of on-demand memory: no page is populated, and none need be present yet.
+//! Registration of ODP memory: no page is populated, and none need be present yet.
 
 use crate::Errno;
 use crate::os::engine_hold::holds_engine;

@@ -1,4 +1,4 @@
-//! The backstop of invalidation: `userfaultfd` reports when on-demand memory is unmapped, moved or emptied by system
+//! The backstop of invalidation: `userfaultfd` reports when ODP memory is unmapped, moved or emptied by system
 //! calls that Weir does not interpose: raw ones, and those of the C library itself when it releases freed memory.
 //!
 //! Memory is registered in write-protect mode but never protected: there are events, but no faults. docs/memory.md

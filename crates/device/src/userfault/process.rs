@@ -114,7 +114,7 @@ fn cover(events: &UnmapEvents, addresses: Range<u64>) {
         return;
     }
     if let Err(error) = events.cover(addresses.clone()) {
-        tracing::debug!("userfaultfd does not cover on-demand memory at {:#x}: errno {}", addresses.start, error.0);
+        tracing::debug!("userfaultfd does not cover ODP memory at {:#x}: errno {}", addresses.start, error.0);
         // The memory may be mapped, or of another kind, when it is used.
         events.mark_stale();
     }
