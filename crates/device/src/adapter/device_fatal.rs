@@ -51,7 +51,7 @@ impl Adapter {
 
 /// Makes all adapters of this process fail.
 pub fn fail_all() {
-    for adapter in registry::all() {
+    for adapter in registry::after_panic() {
         adapter.mark_failed();
     }
 }

@@ -10,6 +10,8 @@ mod open;
 mod page_faults;
 pub mod process_exit;
 mod registry;
+#[cfg(test)]
+mod testing;
 mod thread;
 mod thread_tasks;
 

@@ -5,14 +5,27 @@ use crate::os::engine_hold::holds_engine;
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// The adapters that are open, or were.
 pub static OPEN: PerProcess<RankedMutex<Vec<Weak<Adapter>>, { rank::ADAPTERS }>> = PerProcess::new();
 
-/// All adapters that this process made.
-pub fn all() -> Vec<Arc<Adapter>> {
-    let open = OPEN.get().lock();
-    open.iter().filter_map(Weak::upgrade).filter(|adapter| adapter.is_ours()).collect()
+/// How long [`after_panic`] waits for a thread that opens an adapter.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// All adapters that this process made. For a thread after a panic, which may hold any lock: none if it holds this one,
+/// or another thread does for long.
+pub fn after_panic() -> Vec<Arc<Adapter>> {
+    let began = Instant::now();
+    loop {
+        if let Some(open) = OPEN.get().try_lock() {
+            return open.iter().filter_map(Weak::upgrade).filter(|adapter| adapter.is_ours()).collect();
+        }
+        if began.elapsed() > LONGEST_WAIT {
+            return Vec::new();
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Calls `work` for each open adapter, unless a thread is opening one now. A signal handler may call it.

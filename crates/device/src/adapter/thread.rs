@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long the thread spins before it sleeps: about the cost of a wake-up.
 const SPIN: Duration = Duration::from_micros(40);
+/// How often a thread with steady work looks at its other descriptors.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Starts the thread with the program's signals blocked, so that no handler runs on it. Error: EAGAIN.
 pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
@@ -23,8 +25,11 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
         let weak = adapter.clone();
         if !catch_panic(|| drive(&pace, &adapter))
             && let Some(adapter) = weak.upgrade()
+            && adapter.is_ours()
         {
-            adapter.mark_failed();
+            // Not by a turn that another thread hands to this thread, which has ended: this thread waits for the engine.
+            adapter.condition.mark_failed();
+            catch_panic(|| adapter.with_engine(|_| ()));
         }
     };
     with_signals_blocked(|| std::thread::Builder::new().name("weir-engine".into()).stack_size(256 << 10).spawn(run))?;
@@ -54,7 +59,14 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             continue;
         }
         let mut last_work = clock::now();
+        let mut last_look = last_work;
         loop {
+            // Steady work must not keep the thread from changes of the interface. A turn follows: it arms the timer.
+            let now = clock::now();
+            if now - last_look > LOOK {
+                pace.look();
+                last_look = now;
+            }
             let worked = adapter.drive(Turn::THREAD);
             let now = clock::now();
             if worked {
@@ -63,11 +75,62 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             if now - last_work > SPIN || adapter.pace.program_polls() || pace.has_ended() {
                 break;
             }
-            if pace.flush_requested().is_some() {
+            if pace.flush_requested().is_some() || pace.has_other_work() {
                 break;
             }
             // The program that the thread waits for may need this core.
             adapter.pace.offer_core();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::adapter::testing::Bed;
+    use std::io;
+    use std::os::fd::RawFd;
+    use std::time::{Duration, Instant};
+    use weir_link::{Arrival, Carrier, Inbox, Outbox};
+    use weir_transport::Profile;
+
+    /// A carrier on which garbage arrives all the time: every turn has work.
+    struct Noisy(Option<Box<dyn Carrier>>);
+
+    impl Carrier for Noisy {
+        fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
+            self.0.as_mut().map_or(Ok(()), |inner| inner.send(outbox))
+        }
+        fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+            inbox.arrivals.clear();
+            inbox.arrivals.push(Arrival::new(([10, 0, 0, 1], 1).into(), 2, 0, 4));
+            Ok(1)
+        }
+        fn max_segments(&self) -> usize {
+            1
+        }
+        fn listen(&mut self, _: u16) -> io::Result<()> {
+            Err(io::ErrorKind::AddrInUse.into())
+        }
+        fn fds(&self) -> Vec<RawFd> {
+            self.0.as_ref().map_or_else(Vec::new, |inner| inner.fds())
+        }
+    }
+
+    #[test]
+    fn steady_work_does_not_keep_the_thread_from_its_tasks() {
+        let bed = Bed::new(&Profile { name: "steady work".into(), ..Profile::ideal() });
+        bed.receive(1).unwrap();
+        bed.send().unwrap();
+        bed.completions(2);
+        let adapter = bed.adapter().clone();
+        adapter.with_engine(|engine| engine.replace_carrier(|inner| Box::new(Noisy(inner))));
+        let destroyed = bed.qps.each_ref().map(|qp| qp.weak_shared());
+        bed.qps.iter().for_each(|qp| qp.destroy().unwrap());
+        drop(bed);
+        let end = Instant::now() + Duration::from_secs(10);
+        while destroyed.iter().any(|qp| qp.strong_count() > 0) {
+            assert!(Instant::now() < end, "destroyed QPs are never freed");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

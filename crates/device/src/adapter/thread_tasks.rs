@@ -8,16 +8,13 @@ use crate::pace::ThreadTasks;
 use crate::relay::port_authority::PortOwners;
 
 impl Adapter {
-    /// Does what turns have asked for.
+    /// Does what turns have asked for: first what other threads wait for, last what may take long.
     pub(super) fn run_tasks(&self, tasks: ThreadTasks) {
-        if tasks.contains(ThreadTasks::SEND_ERRORS) {
-            self.send_errors.write_log(&self.device, self.config.disabled);
+        if tasks.contains(ThreadTasks::TURN) {
+            self.request_turn();
         }
         if tasks.contains(ThreadTasks::PEER_ROOM) {
             self.make_room_for_peers();
-        }
-        if tasks.contains(ThreadTasks::PORT_OWNERS) {
-            self.read_port_owners();
         }
         if tasks.contains(ThreadTasks::LISTEN) {
             self.with_engine(|engine| engine.listen(self));
@@ -26,8 +23,11 @@ impl Adapter {
             // Freed after the engine is released.
             drop(self.with_engine(|engine| engine.take_removed()));
         }
-        if tasks.contains(ThreadTasks::TURN) {
-            self.request_turn();
+        if tasks.contains(ThreadTasks::PORT_OWNERS) {
+            self.read_port_owners();
+        }
+        if tasks.contains(ThreadTasks::SEND_ERRORS) {
+            self.send_errors.write_log(&self.device, self.config.disabled);
         }
     }
 

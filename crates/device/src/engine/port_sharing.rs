@@ -3,6 +3,7 @@
 
 use crate::engine::{Engine, Turn};
 use crate::os::clock;
+use crate::os::descriptors::DescriptorGuard;
 use crate::pace::ThreadTasks;
 use crate::relay::holder::Holder;
 use crate::relay::incoming::{Link, Received};
@@ -29,9 +30,8 @@ impl Engine {
     /// A UD QP is ready to receive from any adapter.
     pub fn expect_foreign_senders(&mut self, adapter: &AdapterState, now: Instant) {
         self.foreign.schedule_listening(now);
-        if self.foreign.take_try(now) {
-            self.try_to_hold(adapter);
-        }
+        self.foreign.take_try(now);
+        self.listen(adapter);
     }
 
     /// The state of a peer is not decided yet. A foreign adapter may send before it is recognized as one, and a closed
@@ -43,7 +43,7 @@ impl Engine {
 
     /// Tries to become the holder. For control calls and the engine's thread, because it allocates.
     pub fn listen(&mut self, adapter: &AdapterState) {
-        if self.foreign.holder.is_none() {
+        if self.foreign.holder.is_none() && adapter.condition.works() {
             self.try_to_hold(adapter);
         }
     }
@@ -60,6 +60,8 @@ impl Engine {
     }
 
     fn try_to_hold(&mut self, adapter: &AdapterState) {
+        // A child that is forked meanwhile must not keep the name or the port.
+        let _opening = DescriptorGuard::begin();
         let name = &adapter.device.name;
         let holder = match Holder::claim() {
             Ok(holder) => holder,

@@ -184,7 +184,9 @@ impl Mr {
 
     /// Deregisters the region. EBUSY while windows are bound to it. When it returns, no access to the region is under
     /// way. Does nothing in a forked child. A memory hook of the program may call it within any allocation of Weir,
-    /// also while this thread reregisters another region or holds an engine.
+    /// also while this thread holds an engine or reregisters another region. It waits for a region that is being
+    /// reregistered: a hook within `rereg` must not deregister the same region, nor may two threads in `rereg`
+    /// deregister each other's.
     pub fn dereg(&self) -> Result<(), Errno> {
         if !self.adapter.is_ours() {
             return Ok(());

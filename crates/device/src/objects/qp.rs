@@ -92,6 +92,12 @@ impl Pd {
 }
 
 impl Qp {
+    /// What the engine keeps of it until it is freed.
+    #[cfg(test)]
+    pub(crate) fn weak_shared(&self) -> std::sync::Weak<QpShared> {
+        Arc::downgrade(&self.shared)
+    }
+
     fn create(
         pd: &Arc<Pd>,
         create: &QpCreate,

@@ -157,7 +157,10 @@ impl RankedCondvar {
     /// Waits for a notification, without the lock meanwhile.
     pub fn wait<'a, T, const RANK: u8>(&self, guard: RankedGuard<'a, T, RANK>) -> RankedGuard<'a, T, RANK> {
         let Ranked { guard, held } = guard;
-        Ranked { guard: self.0.wait(guard).unwrap_or_else(PoisonError::into_inner), held }
+        // A signal handler may run on this thread while it waits.
+        drop(held);
+        let guard = self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        Ranked { guard, held: Held::begin_unchecked() }
     }
 
     /// As [`wait`](Self::wait), for `at_most` at the longest.
@@ -167,9 +170,10 @@ impl RankedCondvar {
         at_most: Duration,
     ) -> RankedGuard<'a, T, RANK> {
         let Ranked { guard, held } = guard;
+        drop(held);
         let waited: (_, WaitTimeoutResult) =
             self.0.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner);
-        Ranked { guard: waited.0, held }
+        Ranked { guard: waited.0, held: Held::begin_unchecked() }
     }
 
     pub fn notify_one(&self) {

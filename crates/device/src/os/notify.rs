@@ -76,23 +76,62 @@ impl<T> Notify<T> {
         let mut events = self.events();
         let before = events.len();
         events.retain(|event| !unwanted(event));
-        for _ in events.len()..before {
-            let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-            let mut count = 0u64;
-            // SAFETY: a pollfd and eight bytes on the stack. The read blocks only if another thread takes the count
-            // in between; that thread then finds no event and reads again.
-            unsafe {
-                if libc::poll(&mut poll, 1, 0) == 1 {
-                    libc::read(self.fd(), (&raw mut count).cast(), 8);
-                }
-            }
-        }
+        (events.len()..before).for_each(|_| self.take_count());
+    }
+
+    /// Lowers the descriptor's count by one if it is not 0. It is 0 if a thread that waits for an event has read it:
+    /// that thread finds no event, and reads again. It does not wait, because the caller holds the lock of the events.
+    /// Where the kernel cannot read without waiting (before Linux 5.8), the count stays: the descriptor is then readable
+    /// once without an event.
+    fn take_count(&self) {
+        let mut count = 0u64;
+        let buffer = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
+        // The offset -1, in two words, stands for none.
+        // SAFETY: eight bytes onto the stack. As a raw system call it is no cancellation point.
+        unsafe {
+            libc::syscall(libc::SYS_preadv2, self.fd(), &raw const buffer, 1, -1isize, -1isize, libc::RWF_NOWAIT)
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::time::{Duration, Instant};
+
+    /// The waiting thread may read the count of an event that is removed at the same time.
+    #[test]
+    fn events_can_be_removed_while_a_thread_waits_for_one() {
+        let notify = Arc::new(Notify::new().unwrap());
+        let (waiter, remover) = (notify.clone(), notify.clone());
+        let (done, ended) = mpsc::channel();
+        let waited = done.clone();
+        std::thread::spawn(move || {
+            while waiter.take() != Ok(0) {}
+            waited.send(()).unwrap();
+        });
+        std::thread::spawn(move || {
+            for round in 0..10_000 {
+                remover.push(1);
+                // Until the other thread is about to read, which takes some microseconds.
+                let (began, time) = (Instant::now(), Duration::from_nanos(round * 37 % 40_000));
+                while began.elapsed() < time {
+                    std::hint::spin_loop();
+                }
+                remover.remove(|event| *event == 1);
+                std::thread::sleep(Duration::from_micros(20));
+            }
+            remover.push(0);
+            done.send(()).unwrap();
+        });
+        for _ in 0..2 {
+            ended.recv_timeout(Duration::from_secs(60)).expect("neither thread hangs");
+        }
+        let mut poll = libc::pollfd { fd: notify.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: a pollfd on the stack.
+        assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "no count without an event is left");
+    }
 
     #[test]
     fn events_come_in_order_and_can_be_removed() {

@@ -303,14 +303,26 @@ impl Pace {
     /// The thread waits until there is something to do. Returns false if there is nothing to do, because the program
     /// still polls.
     pub fn wait(&self) -> bool {
-        if self.program_polls() {
+        if self.has_other_work() {
+            !self.program_polls()
+        } else if self.program_polls() {
             self.watch_packets(false);
             self.tick()
         } else {
             self.watch_packets(true);
-            self.wait_for_packets();
+            self.wait_for_packets(-1);
             true
         }
+    }
+
+    /// Takes what is ready among the descriptors, without waiting.
+    pub fn look(&self) {
+        self.wait_for_packets(0);
+    }
+
+    /// Returns whether the thread has work besides packets: it was asked for tasks, or the interface has changed.
+    pub fn has_other_work(&self) -> bool {
+        self.tasks.load(Ordering::Relaxed) != 0 || self.interface_changed.load(Ordering::Relaxed)
     }
 
     fn tick(&self) -> bool {
@@ -330,10 +342,12 @@ impl Pace {
         !self.polling.still_polled()
     }
 
-    fn wait_for_packets(&self) {
+    /// `timeout`: milliseconds; without end if negative.
+    fn wait_for_packets(&self, timeout: i32) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
+        let (epoll, room) = (self.epoll.as_raw_fd(), events.len() as i32);
         // SAFETY: eight events on the stack.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, -1) };
+        let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, timeout) };
         for event in &events[..count.max(0) as usize] {
             match event.u64 {
                 TOKEN_KICK => drain(&self.kick),

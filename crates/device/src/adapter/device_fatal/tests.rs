@@ -1,21 +1,16 @@
 //! Deliberate panics: in a carrier, under the engine, under locks.
 
 use super::*;
-use crate::objects::context::Context;
-use crate::objects::cq::Cq;
-use crate::objects::qp::{Qp, QpCreate};
+use crate::Errno;
+use crate::adapter::testing::Bed;
 use crate::os::panics::is_known;
-use crate::{CompChannel, Errno, Pd};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 use weir_link::{Carrier, Inbox, Outbox};
-use weir_transport::{
-    AddressVector, AttrMask, Completion, Data, Mtu, PostError, Profile, QpAttr, QpCaps, QpState, RecvWr, SendFlags,
-    SendOp, SendWr, Service, Status,
-};
+use weir_transport::{AttrMask, Completion, PostError, Profile, QpAttr, QpState, Status};
 
 /// A wrapper of the adapter's carrier that panics once, in `receive`.
 struct Broken {
@@ -65,65 +60,18 @@ impl Carrier for Broken {
     }
 }
 
-/// An adapter for this test alone, and two connected QPs of it.
-struct Bed {
-    context: Arc<Context>,
-    pd: Arc<Pd>,
-    channel: Arc<CompChannel>,
-    cq: Arc<Cq>,
-    qps: [Arc<Qp>; 2],
+/// An adapter for this test alone: `number` differs between tests.
+fn own_bed(number: u64) -> Bed {
+    Bed::new(&Profile { seed: 0xfa11_0000 + number, ..Profile::ideal() })
 }
 
 impl Bed {
-    /// `number` differs between tests, so that each has its own adapter.
-    fn new(number: u64) -> Bed {
-        let profile = Profile { seed: 0xfa11_0000 + number, ..Profile::ideal() };
-        let context = Context::open_as("weir_lo", &profile).expect("the loopback interface is there");
-        let pd = context.alloc_pd().unwrap();
-        let channel = context.create_channel().unwrap();
-        let cq = context.create_cq(64, Some(channel.clone()), 7).unwrap();
-        let caps = QpCaps { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 16 };
-        let create = QpCreate { service: Service::Rc, caps, sq_sig_all: true, cookie: 0 };
-        let qps = [0, 1].map(|_| pd.create_qp(&create, &cq, &cq).unwrap());
-        connect(&context, &qps[0], qps[1].num());
-        connect(&context, &qps[1], qps[0].num());
-        Bed { context, pd, channel, cq, qps }
-    }
-
-    fn adapter(&self) -> &Arc<Adapter> {
-        &self.context.adapter
-    }
-
     fn breaks(&self, on_engines_thread: bool) -> Arc<AtomicBool> {
         let when = When { armed: Arc::default(), on_engines_thread };
         self.adapter().with_engine(|engine| {
             engine.replace_carrier(|inner| Box::new(Broken { inner, when: when.clone() }));
         });
         when.armed
-    }
-
-    fn send(&self) -> Result<(), PostError> {
-        let data = Data::Inline(&[]);
-        self.qps[0].post_send(&SendWr { wr_id: 1, op: SendOp::Send, flags: SendFlags::empty(), data })?;
-        self.qps[0].doorbell();
-        Ok(())
-    }
-
-    fn receive(&self, wr_id: u64) -> Result<(), PostError> {
-        self.qps[1].post_recv(&RecvWr { wr_id, sges: &[] })?;
-        self.qps[1].doorbell_receive();
-        Ok(())
-    }
-
-    /// Polls until there are `count` completions.
-    fn completions(&self, count: usize) -> Vec<Completion> {
-        let mut found = Vec::new();
-        let end = Instant::now() + Duration::from_secs(20);
-        while found.len() < count {
-            assert!(Instant::now() < end, "only {found:?}");
-            self.cq.poll(16, |completion| found.push(*completion)).unwrap();
-        }
-        found
     }
 
     /// Checks what a program sees of an adapter that has failed, after its completions were polled.
@@ -159,25 +107,6 @@ fn is_gone(adapter: &Weak<Adapter>) {
     }
 }
 
-fn connect(context: &Context, qp: &Qp, dest_qp_num: u32) {
-    let gids = context.gids();
-    let (index, address) = gids.iter().enumerate().find_map(|(index, gid)| gid.map(|gid| (index, gid))).unwrap();
-    let dgid = match address {
-        std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        std::net::IpAddr::V6(v6) => v6.octets(),
-    };
-    let ah_attr =
-        AddressVector { dgid, sgid_index: index as u8, is_global: true, port_num: 1, ..AddressVector::default() };
-    let attr =
-        |qp_state| QpAttr { qp_state, path_mtu: Mtu::M1024, dest_qp_num, ah_attr, timeout: 14, ..QpAttr::default() };
-    use AttrMask as M;
-    qp.modify(&attr(QpState::Init), M::STATE | M::PKEY_INDEX | M::PORT | M::ACCESS_FLAGS).unwrap();
-    let responder = M::RQ_PSN | M::MAX_DEST_RD_ATOMIC | M::MIN_RNR_TIMER;
-    qp.modify(&attr(QpState::Rtr), M::STATE | M::AV | M::PATH_MTU | M::DEST_QPN | responder).unwrap();
-    let requester = M::TIMEOUT | M::RETRY_CNT | M::RNR_RETRY | M::SQ_PSN | M::MAX_QP_RD_ATOMIC;
-    qp.modify(&attr(QpState::Rts), M::STATE | requester).unwrap();
-}
-
 /// Fails a test that hangs.
 fn bounded(test: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
@@ -200,7 +129,7 @@ fn all_flushed(completions: &[Completion], wr_ids: &[u64]) {
 #[test]
 fn a_panic_on_a_polling_thread_fails_the_adapter() {
     bounded(|| {
-        let bed = Bed::new(1);
+        let bed = own_bed(1);
         let armed = bed.breaks(false);
         bed.receive(3).unwrap();
         bed.receive(4).unwrap();
@@ -213,7 +142,7 @@ fn a_panic_on_a_polling_thread_fails_the_adapter() {
 #[test]
 fn a_panic_on_the_engines_thread_wakes_waiting_threads() {
     bounded(|| {
-        let bed = Bed::new(2);
+        let bed = own_bed(2);
         let armed = bed.breaks(true);
         bed.receive(3).unwrap();
         bed.cq.arm(false).unwrap();
@@ -232,7 +161,7 @@ fn a_panic_on_the_engines_thread_wakes_waiting_threads() {
 #[test]
 fn a_panic_of_a_control_call_reaches_the_caller_and_frees_the_engine() {
     bounded(|| {
-        let bed = Bed::new(3);
+        let bed = own_bed(3);
         bed.receive(3).unwrap();
         let call = || bed.adapter().with_engine(|_| panic!("on purpose"));
         let payload = catch_unwind(AssertUnwindSafe(call)).expect_err("the panic goes on");
@@ -246,7 +175,7 @@ fn a_panic_of_a_control_call_reaches_the_caller_and_frees_the_engine() {
 #[test]
 fn a_panic_under_any_lock_marks_the_adapter_failed() {
     bounded(|| {
-        let bed = Bed::new(4);
+        let bed = own_bed(4);
         bed.receive(3).unwrap();
         let shared = bed.qps[1].shared_for_tests();
         watched_by(bed.adapter(), || {
@@ -262,7 +191,7 @@ fn a_panic_under_any_lock_marks_the_adapter_failed() {
 #[test]
 fn the_holder_of_the_engine_can_mark_the_adapter_failed() {
     bounded(|| {
-        let bed = Bed::new(5);
+        let bed = own_bed(5);
         bed.receive(3).unwrap();
         bed.adapter().with_engine(|_| bed.adapter().mark_failed());
         all_flushed(&bed.completions(1), &[3]);
@@ -273,9 +202,9 @@ fn the_holder_of_the_engine_can_mark_the_adapter_failed() {
 #[test]
 fn a_failed_adapter_is_not_opened_again() {
     bounded(|| {
-        let bed = Bed::new(6);
+        let bed = own_bed(6);
         bed.adapter().mark_failed();
-        let again = Bed::new(6);
+        let again = own_bed(6);
         again.receive(3).unwrap();
         again.send().unwrap();
         let found = again.completions(2);
