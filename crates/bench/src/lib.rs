@@ -18,6 +18,7 @@ mod perftest;
 mod raw;
 mod rows;
 mod sim;
+mod sweep;
 mod table;
 
 use anyhow::{Context, Result, ensure};
@@ -95,6 +96,11 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         let BenchArgs { quick, rounds, json, check, .. } = args;
         return sim::run(&sim::Request { quick, rounds, json, check });
     }
+    if args.names.iter().any(|name| name == "sweep") {
+        ensure!(args.names.len() == 1, "`sweep` cannot run with other benches; use: weir bench sweep");
+        let BenchArgs { quick, rounds, json, check, .. } = args;
+        return sweep::run(&Stage::new(MTU)?, &sweep::Request { quick, rounds, json, check });
+    }
     let rows = rows::select(&args.names)?;
     let stage = Stage::new(MTU)?;
     let seconds = if args.quick { 0.5 } else { 2.0 };
@@ -120,6 +126,7 @@ fn list() {
     println!("{:16}  on-demand paging: warm, cold, prefetched, and figures (only when named, alone)", "odp");
     println!("{:16}  pinned and ODP memory when memory is short (root; only when named, alone)", "out-of-core");
     println!("{:16}  the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)", "sim");
+    println!("{:16}  all operations and sizes against UCX over TCP (only when named, alone)", "sweep");
     for row in rows::all() {
         println!("{:16}  {}{}", row.name, row.what, if row.by_default { "" } else { " (only when named)" });
         for comparison in &row.comparisons {

@@ -50,6 +50,8 @@ pub struct Stage {
     /// Namespaces of A and B; `None` on loopback.
     namespaces: Option<[Arc<OwnedFd>; 2]>,
     cores: [usize; 2],
+    /// Each side's programs run on its core only.
+    pinned: bool,
     /// Why there are no namespaces.
     reason: Option<String>,
 }
@@ -59,17 +61,23 @@ impl Stage {
     pub fn new(mtu: u32) -> Result<Stage> {
         let cores = pick_cores()?;
         match join_namespaces(mtu) {
-            Ok(namespaces) => Ok(Stage { namespaces: Some(namespaces), cores, reason: None }),
-            Err(e) => Ok(Stage { namespaces: None, cores, reason: Some(format!("{e:#}")) }),
+            Ok(namespaces) => Ok(Stage { namespaces: Some(namespaces), cores, pinned: true, reason: None }),
+            Err(e) => Ok(Stage { namespaces: None, cores, pinned: true, reason: Some(format!("{e:#}")) }),
         }
     }
 
     /// A stage on loopback.
     pub fn loopback() -> Result<Stage> {
-        Ok(Stage { namespaces: None, cores: pick_cores()?, reason: Some("as requested".into()) })
+        Ok(Stage { namespaces: None, cores: pick_cores()?, pinned: true, reason: Some("as requested".into()) })
     }
 
-    /// A command that runs on this side: in its namespace, on its core, without stdin. The kernel kills it when this
+    /// The same places, with programs on whichever cores the kernel chooses.
+    pub fn unpinned(&self) -> Stage {
+        let (namespaces, reason) = (self.namespaces.clone(), self.reason.clone());
+        Stage { namespaces, cores: self.cores, pinned: false, reason }
+    }
+
+    /// A command that runs on this side: in its namespace, on its core if pinned, without stdin. The kernel kills it when this
     /// thread ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
@@ -79,6 +87,7 @@ impl Stage {
         let mut core = CpuSet::new();
         // Cores come from the affinity mask, so the set has room for them.
         core.set(self.cores[side as usize]).expect("a core of the affinity mask");
+        let core = self.pinned.then_some(core);
         // SAFETY: it runs between fork and exec, and makes only system calls: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {
@@ -86,7 +95,9 @@ impl Stage {
                 if getppid() != parent {
                     return Err(io::Error::from(io::ErrorKind::Interrupted));
                 }
-                sched_setaffinity(Pid::from_raw(0), &core)?;
+                if let Some(core) = &core {
+                    sched_setaffinity(Pid::from_raw(0), core)?;
+                }
                 if let Some(namespace) = &namespace {
                     setns(namespace, CloneFlags::CLONE_NEWNET)?;
                     // Best effort: only programs that read /sys/class/net, such as UCX, need it.

@@ -1,0 +1,203 @@
+//! The figures of a sweep, round by round, and what follows from them.
+
+use super::plan::{Ours as Run, Plan, Program, Theirs};
+use crate::table::Spread;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use weir_stage::perftest::Row;
+
+/// A larger message may have this share of the throughput of the next smaller one, in bytes.
+const FALL: f64 = 0.5;
+/// The largest ratio of the 99th percentile to the median.
+const TAIL: f64 = 3.0;
+
+/// The figures of Weir for one size, in one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ours {
+    /// Messages per second; a latency: median, seconds.
+    pub figure: f64,
+    /// 99th percentile of a latency, seconds.
+    pub p99: Option<f64>,
+}
+
+/// The figures of all rounds.
+#[derive(Default)]
+pub struct Figures {
+    ours: HashMap<(Run, usize), Vec<Ours>>,
+    theirs: HashMap<Theirs, Vec<f64>>,
+}
+
+/// One operation at one size.
+#[derive(Debug, Serialize)]
+pub struct Point {
+    pub program: &'static str,
+    /// Bytes.
+    pub size: usize,
+    pub pinned: bool,
+    pub iterations: u64,
+    /// Median of the rounds: bytes per second, or for a latency seconds.
+    pub ours: f64,
+    /// The better of UCX's tests, in the same unit.
+    pub ucx: f64,
+    /// Weir's figure divided by UCX's of the same round, of throughput; the inverse for a latency: 1 is as fast as UCX,
+    /// more is faster.
+    pub speed: Spread,
+    /// Throughput divided by that of the next smaller size.
+    pub step: Option<f64>,
+    /// 99th percentile divided by the median, of a latency.
+    pub tail: Option<f64>,
+    /// The bars that do not hold.
+    pub short: Vec<Bar>,
+    #[serde(skip)]
+    pub latency: bool,
+}
+
+/// A bar of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bar {
+    /// At least as fast as UCX.
+    Ucx,
+    /// Throughput does not fall by more than half from one size to the next.
+    Step,
+    /// The 99th percentile is at most three times the median.
+    Tail,
+}
+
+impl Ours {
+    /// From a line of perftest's table.
+    pub fn of(row: &Row, program: Program) -> Result<Ours> {
+        if !program.is_latency() {
+            return Ok(Ours { figure: row.rate()? * 1e6, p99: None });
+        }
+        let microseconds = |name| row.get(name).with_context(|| format!("perftest printed no column {name}"));
+        let (figure, p99) = (microseconds("t_typical")? / 1e6, microseconds("99% percentile")? / 1e6);
+        Ok(Ours { figure, p99: Some(p99) })
+    }
+}
+
+impl Figures {
+    pub fn add_ours(&mut self, run: Run, size: usize, ours: Ours) {
+        self.ours.entry((run, size)).or_default().push(ours);
+    }
+
+    /// Adds messages per second, or for a latency seconds.
+    pub fn add_theirs(&mut self, run: Theirs, figure: f64) {
+        self.theirs.entry(run).or_default().push(figure);
+    }
+
+    /// All points of a plan: by program, pinning and iterations, sizes ascending.
+    pub fn points(&self, plan: &Plan) -> Vec<Point> {
+        let mut all = BTreeMap::new();
+        for (run, size) in self.ours.keys() {
+            let order = plan.ours.iter().position(|other| other.is_alike(run)).unwrap_or(usize::MAX);
+            all.insert((order, *size), *run);
+        }
+        let mut points: Vec<Point> = Vec::with_capacity(all.len());
+        for ((_, size), run) in all {
+            let Some(mut point) = self.point(run, size) else { continue };
+            if let Some(smaller) = points.last().filter(|last| last.is_next_smaller(&point)) {
+                point.step = Some(point.ours / smaller.ours);
+            }
+            point.judge();
+            points.push(point);
+        }
+        points
+    }
+
+    fn point(&self, run: Run, size: usize) -> Option<Point> {
+        let Run { program, pinned, iterations, .. } = run;
+        let ours = self.ours.get(&(run, size))?;
+        let test = |test: &&'static str| self.theirs.get(&Theirs { test, pinned, iterations, size });
+        let tests: Vec<&Vec<f64>> = program.tests().iter().filter_map(test).collect();
+        let latency = program.is_latency();
+        let better = if latency { f64::min } else { f64::max };
+        let scale = if latency { 1.0 } else { size as f64 };
+        let theirs: Vec<f64> = (0..ours.len())
+            .filter_map(|round| tests.iter().filter_map(|figures| figures.get(round).copied()).reduce(better))
+            .map(|figure| figure * scale)
+            .collect();
+        let figures: Vec<f64> = ours.iter().map(|ours| ours.figure * scale).collect();
+        let ratio = |(ours, theirs): (&f64, &f64)| if latency { theirs / ours } else { ours / theirs };
+        let tails: Vec<f64> = ours.iter().filter_map(|ours| Some(ours.p99? / ours.figure)).collect();
+        Some(Point {
+            program: program.name(),
+            size,
+            pinned,
+            iterations,
+            ours: Spread::of(&figures)?.median,
+            ucx: Spread::of(&theirs)?.median,
+            speed: Spread::of(&figures.iter().zip(&theirs).map(ratio).collect::<Vec<_>>())?,
+            step: None,
+            tail: Spread::of(&tails).map(|spread| spread.median),
+            short: Vec::new(),
+            latency,
+        })
+    }
+}
+
+impl Point {
+    /// Whether `larger` is the next larger size of the same series of throughputs.
+    fn is_next_smaller(&self, larger: &Point) -> bool {
+        let series = |point: &Point| (point.program, point.pinned, point.iterations, point.latency);
+        series(self) == series(larger) && !self.latency && self.size * 2 == larger.size
+    }
+
+    fn judge(&mut self) {
+        let bars = [
+            (Bar::Ucx, self.speed.median < 1.0),
+            (Bar::Step, self.step.is_some_and(|step| step < FALL)),
+            (Bar::Tail, self.tail.is_some_and(|tail| tail > TAIL)),
+        ];
+        self.short = bars.into_iter().filter(|(_, short)| *short).map(|(bar, _)| bar).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan_and_figures() -> (Plan, Figures) {
+        let plan = Plan::new(true);
+        let mut figures = Figures::default();
+        for theirs in &plan.theirs {
+            // 1 µs, or a million messages, for tags; half as good for put.
+            let figure = if theirs.is_latency() { 1e-6 } else { 1e6 };
+            figures.add_theirs(*theirs, if theirs.test == "ucp_put_bw" { figure / 2.0 } else { figure });
+        }
+        for ours in &plan.ours {
+            for size in ours.size.map_or_else(|| super::super::plan::sizes(8 << 20), |size| vec![size]) {
+                let (figure, p99) = match (ours.program.is_latency(), size) {
+                    (true, 8) => (0.5e-6, Some(1e-6)),
+                    (true, _) => (2e-6, Some(7e-6)),
+                    // A cliff at 16 KiB: an eighth of the messages.
+                    (false, 16_384) => (0.25e6, None),
+                    (false, _) => (2e6, None),
+                };
+                figures.add_ours(*ours, size, Ours { figure, p99 });
+            }
+        }
+        (plan, figures)
+    }
+
+    #[test]
+    fn cliffs_and_points_slower_than_ucx_fall_short() {
+        let (plan, figures) = plan_and_figures();
+        let points = figures.points(&plan);
+        assert_eq!(points.len(), 2 * (3 * 23 + 3 * 5));
+        for point in &points {
+            let expected: &[Bar] = match (point.latency, point.size) {
+                (true, 8) => &[],
+                (true, _) => &[Bar::Ucx, Bar::Tail],
+                (false, 16_384) => &[Bar::Ucx, Bar::Step],
+                (false, _) => &[],
+            };
+            assert_eq!(point.short, expected, "{point:?}");
+        }
+        let cliff = points.iter().find(|point| point.size == 16_384).unwrap();
+        assert_eq!((cliff.ours, cliff.ucx, cliff.speed.median), (0.25e6 * 16_384.0, 1e6 * 16_384.0, 0.25));
+        assert_eq!(cliff.step, Some(0.25));
+    }
+}
