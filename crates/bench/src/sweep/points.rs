@@ -38,7 +38,7 @@ pub struct Point {
     pub pinned: bool,
     pub iterations: u64,
     /// Median of the rounds: bytes per second, or for a latency seconds.
-    pub ours: f64,
+    pub weir: f64,
     /// The better of UCX's tests, in the same unit.
     pub ucx: f64,
     /// Weir's figure divided by UCX's of the same round, of throughput; the inverse for a latency: 1 is as fast as UCX,
@@ -99,7 +99,7 @@ impl Figures {
         for ((_, size), run) in all {
             let Some(mut point) = self.point(run, size) else { continue };
             if let Some(smaller) = points.last().filter(|last| last.is_next_smaller(&point)) {
-                point.step = Some(point.ours / smaller.ours);
+                point.step = Some(point.weir / smaller.weir);
             }
             point.judge();
             points.push(point);
@@ -127,7 +127,7 @@ impl Figures {
             size,
             pinned,
             iterations,
-            ours: Spread::of(&figures)?.median,
+            weir: Spread::of(&figures)?.median,
             ucx: Spread::of(&theirs)?.median,
             speed: Spread::of(&figures.iter().zip(&theirs).map(ratio).collect::<Vec<_>>())?,
             step: None,
@@ -197,7 +197,7 @@ mod tests {
             assert_eq!(point.short, expected, "{point:?}");
         }
         let cliff = points.iter().find(|point| point.size == 16_384).unwrap();
-        assert_eq!((cliff.ours, cliff.ucx, cliff.speed.median), (0.25e6 * 16_384.0, 1e6 * 16_384.0, 0.25));
+        assert_eq!((cliff.weir, cliff.ucx, cliff.speed.median), (0.25e6 * 16_384.0, 1e6 * 16_384.0, 0.25));
         assert_eq!(cliff.step, Some(0.25));
     }
 }

@@ -86,7 +86,7 @@ impl Report {
                 point.program,
                 point.size,
                 point.iterations,
-                shown(point.ours, point.latency),
+                shown(point.weir, point.latency),
                 shown(point.ucx, point.latency),
                 reasons.join("; "),
             );
@@ -108,7 +108,7 @@ fn reason(bar: Bar, point: &Point) -> String {
 /// A figure, its speed relative to UCX, and a mark if a bar does not hold.
 fn cell(point: &Point) -> String {
     let mark = if point.short.is_empty() { ' ' } else { '!' };
-    format!("{} ({:.2}){mark}", shown(point.ours, point.latency), point.speed.median)
+    format!("{} ({:.2}){mark}", shown(point.weir, point.latency), point.speed.median)
 }
 
 fn shown(figure: f64, latency: bool) -> String {
