@@ -99,7 +99,7 @@ impl Report {
 
 fn reason(bar: Bar, point: &Point) -> String {
     match bar {
-        Bar::Ucx => format!("{:.2} × UCX's speed", point.speed.median),
+        Bar::Ucx => format!("{} × UCX's speed", significant(point.speed.median)),
         Bar::Step => format!("{:.2} of the next smaller size", point.step.unwrap_or_default()),
         Bar::Tail => format!("p99 is {:.1} × p50", point.tail.unwrap_or_default()),
     }
@@ -108,11 +108,29 @@ fn reason(bar: Bar, point: &Point) -> String {
 /// A figure, its speed relative to UCX, and a mark if a bar does not hold.
 fn cell(point: &Point) -> String {
     let mark = if point.short.is_empty() { ' ' } else { '!' };
-    format!("{} ({:.2}){mark}", shown(point.weir, point.latency), point.speed.median)
+    format!("{} ({}){mark}", shown(point.weir, point.latency), significant(point.speed.median))
 }
 
+/// A figure in µs or GB/s.
 fn shown(figure: f64, latency: bool) -> String {
-    let figure = if latency { figure * 1e6 } else { figure / 1e9 };
-    let digits = if figure < 10.0 { 3 } else { 1 };
-    format!("{figure:.digits$}")
+    significant(if latency { figure * 1e6 } else { figure / 1e9 })
+}
+
+/// Three significant digits, more only before the decimal point.
+fn significant(figure: f64) -> String {
+    let decimals = if figure > 0.0 { (2 - figure.log10().floor() as i32).clamp(0, 6) } else { 0 };
+    format!("{figure:.*}", decimals as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::significant;
+
+    #[test]
+    fn figures_have_three_significant_digits() {
+        assert_eq!(
+            [0.0, 0.000_412_3, 0.0526, 1.4321, 17.71, 1014.2].map(significant),
+            ["0", "0.000412", "0.0526", "1.43", "17.7", "1014"]
+        );
+    }
 }
