@@ -65,6 +65,8 @@ impl Engine {
         self.forget_fault_notification(num);
         self.turn(adapter, Turn::SEND);
         self.table_timer(index);
+        // No turn may follow: the thread must wake up to remove the QP.
+        adapter.pace.wake_by(Some(self.next_due));
     }
 
     /// Binds a QP to a route. With `rq_psn`, a new connection begins, and the first packet from the peer carries this
