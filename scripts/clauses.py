@@ -70,7 +70,7 @@ def split(text):
 
 
 def opening(code, at):
-    """The position of the brace that opens the body of the function whose signature is at `at`; None without a body."""
+    """The position of the brace that opens the body of the function with its signature at `at`; None without a body."""
     depth = 0
     for at in range(at, len(code)):
         depth += (code[at] in "([") - (code[at] in ")]")

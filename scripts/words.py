@@ -11,7 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = re.compile(
-    r"\b(who|whom|whoever|he|him|his|somebody|nobody|anybody|everybody|someone|anyone|everyone|believes?|believed)\b", re.IGNORECASE
+    r"\b(who|whom|whoever|whose|he|him|his|somebody|nobody|anybody|everybody|someone|anyone|everyone"
+    r"|believes?|believed)\b",
+    re.IGNORECASE,
 )
 SUFFIXES = {".rs", ".c", ".h", ".py", ".sh", ".md", ".toml", ".map", ""}
 # What builds and tools leave behind.

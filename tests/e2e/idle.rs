@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_stage::{Child, Protocol, Side};
 
 /// The exchange of the few messages is over when no CPU time was used for [`QUIET`]: at the latest after this time, on
-/// a machine whose cores are busy with other work.
+/// a machine with cores that are busy with other work.
 const SETTLE: Duration = Duration::from_secs(6);
 const QUIET: Duration = Duration::from_millis(300);
 const WATCH: Duration = Duration::from_secs(2);

@@ -73,7 +73,7 @@ impl Reserve {
 pub struct Allocator(Reserve);
 
 impl Allocator {
-    /// An allocator whose reserve is not used.
+    /// An allocator with an unused reserve.
     pub const fn new() -> Allocator {
         Allocator(Reserve::new())
     }

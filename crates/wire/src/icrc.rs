@@ -21,7 +21,7 @@ pub enum Verdict {
     Bad,
 }
 
-/// The ICRC of a packet whose UDP payload, without the ICRC itself, is `body`.
+/// The ICRC of a packet; `body` is its UDP payload without the ICRC itself.
 ///
 /// # Panics
 /// If `body` is shorter than a BTH (12 bytes).

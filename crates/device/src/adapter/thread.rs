@@ -27,7 +27,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
             && let Some(adapter) = weak.upgrade()
             && adapter.is_ours()
         {
-            // Not by a turn that another thread hands to this thread, which has ended: this thread waits for the engine.
+            // Another thread could hand a turn to this thread, which has ended: so this thread waits for the engine.
             adapter.condition.mark_failed();
             catch_panic(|| adapter.with_engine(|_| ()));
         }
@@ -58,17 +58,16 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         if !mine {
             continue;
         }
-        let mut last_work = clock::now();
-        let mut last_look = last_work;
+        let mut now = clock::now();
+        let (mut last_work, mut last_look) = (now, now);
         loop {
             // Steady work must not keep the thread from changes of the interface. A turn follows: it arms the timer.
-            let now = clock::now();
             if now - last_look > LOOK {
                 pace.look();
                 last_look = now;
             }
             let worked = adapter.drive(Turn::THREAD);
-            let now = clock::now();
+            now = clock::now();
             if worked {
                 last_work = now;
             }

@@ -17,7 +17,7 @@ use crate::shared::state::AdapterState;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_link::{Arrival, Outbox};
-use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Refused};
+use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Refused, Side};
 use weir_wire::ROCE_PORT;
 
 /// Stages the datagrams of one QP, each for its own peer.
@@ -47,7 +47,8 @@ impl Engine {
         let routes = adapter.addresses.read();
         let mut served = std::mem::take(&mut self.served);
         let mut protocol = shared.lock();
-        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.completions);
+        let mut host =
+            QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut staged = Staged {
             outbox: &mut self.outbox,
             segments: self.carrier.max_segments(),

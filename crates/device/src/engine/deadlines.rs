@@ -75,8 +75,8 @@ impl Engine {
             protocol = shared.lock();
         }
         if protocol.poll_timeout().is_some_and(|due| due <= now) {
-            let (cached, completions, side) = (&mut self.cached, Some(&mut self.completions), Side::Requester);
-            let mut host = QpHost { shared: &shared, regions: &adapter.regions, cached, completions, side };
+            let mut host =
+                QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
             protocol.handle_timeout(now, &mut host);
         }
         self.after(index, &mut protocol);

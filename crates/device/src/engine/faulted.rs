@@ -79,13 +79,7 @@ impl Engine {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
         let mut protocol = shared.lock();
         protocol.page_resolved(now, side);
-        let mut host = QpHost {
-            shared: &shared,
-            regions: &adapter.regions,
-            cached: &mut self.cached,
-            completions: Some(&mut self.completions),
-            side,
-        };
+        let mut host = QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
         if let Some(buffers) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
         {

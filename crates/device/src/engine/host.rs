@@ -23,15 +23,16 @@ pub struct QpHost<'a> {
 }
 
 impl<'a> QpHost<'a> {
-    /// For the requester of a QP, in a turn.
+    /// For one side of a QP, in a turn.
     #[inline]
-    pub fn requester(
+    pub fn in_turn(
+        side: Side,
         shared: &'a Arc<QpShared>,
         regions: &'a Regions,
         cached: &'a mut Cached,
         completions: &'a mut PendingCompletions,
     ) -> QpHost<'a> {
-        QpHost { shared, regions, cached, completions: Some(completions), side: Side::Requester }
+        QpHost { shared, regions, cached, completions: Some(completions), side }
     }
 }
 

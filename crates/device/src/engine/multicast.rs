@@ -90,14 +90,8 @@ impl Engine {
                 continue;
             }
             let mut protocol = shared.lock();
-            let (cached, side) = (&mut self.cached, Side::Responder);
-            let mut host = QpHost {
-                shared: &shared,
-                regions: &adapter.regions,
-                cached,
-                completions: Some(&mut self.completions),
-                side,
-            };
+            let side = Side::Responder;
+            let mut host = QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
             if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
                 self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
             }

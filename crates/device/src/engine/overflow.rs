@@ -22,14 +22,8 @@ impl Engine {
             if matches!(protocol.state(), QpState::Reset | QpState::Error) {
                 continue;
             }
-            let (cached, side) = (&mut self.cached, Side::Requester);
-            let mut host = QpHost {
-                shared: &shared,
-                regions: &adapter.regions,
-                cached,
-                completions: Some(&mut self.completions),
-                side,
-            };
+            let mut host =
+                QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
             let error = QpAttr { qp_state: QpState::Error, ..QpAttr::default() };
             if protocol.modify(now, &error, AttrMask::STATE, &mut host).is_ok() {
                 host.event(QpEvent::Fatal);

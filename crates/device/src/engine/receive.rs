@@ -86,14 +86,8 @@ impl Engine {
                     && checks.wanted(&protocol, &packet)
                 {
                     let side = QpHost::side_of(packet.headers.bth.opcode);
-                    let cached = &mut self.cached;
-                    let mut host = QpHost {
-                        shared: &shared,
-                        regions: &adapter.regions,
-                        cached,
-                        completions: Some(&mut self.completions),
-                        side,
-                    };
+                    let mut host =
+                        QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
                     if checks.datagram {
                         let header = network_header(arrival, datagram.len());
                         if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {

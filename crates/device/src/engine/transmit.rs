@@ -9,7 +9,7 @@ use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
 use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
-use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service};
+use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service, Side};
 
 /// Bursts in one turn, so that arrivals are not starved.
 const FLUSHES: usize = 8;
@@ -100,7 +100,8 @@ impl Engine {
             _ => protocol.set_acks_first(true),
         }
         let limits = Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) };
-        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.completions);
+        let mut host =
+            QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut staging = Staging {
             outbox: &mut self.outbox,
             groups: OUTBOX_GROUPS,
@@ -150,7 +151,8 @@ impl Engine {
             }
         }
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
-        let mut host = QpHost::requester(&shared, &adapter.regions, &mut self.cached, &mut self.completions);
+        let mut host =
+            QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
         protocol.poll_transmit(now, Limits { request_bytes: 0, read_bytes: 0 }, &mut host, &mut DiscardEgress);
         self.after(index, protocol);
     }

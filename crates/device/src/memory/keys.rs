@@ -187,12 +187,7 @@ impl Hasher for KeyHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::region::Kind;
-    use weir_transport::Access;
-
-    fn region(iova: u64, len: u64) -> Region {
-        Region { key: 0, pd: 1, addr: 0x1000, iova, len, access: Access::REMOTE_READ, kind: Kind::Memory, paged: None }
-    }
+    use crate::memory::region::tests::region;
 
     #[test]
     fn a_cached_region_is_not_used_after_its_key_is_removed() {

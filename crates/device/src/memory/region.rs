@@ -80,10 +80,11 @@ impl Region {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn region(iova: u64, len: u64) -> Region {
+    /// A readable region of PD 1 at 0x1000.
+    pub fn region(iova: u64, len: u64) -> Region {
         Region { key: 0, pd: 1, addr: 0x1000, iova, len, access: Access::REMOTE_READ, kind: Kind::Memory, paged: None }
     }
 

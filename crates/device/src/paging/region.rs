@@ -30,7 +30,7 @@ pub struct OnDemand {
 }
 
 /// The part of an adapter that populates pages: its resolver. A trait, because the resolver's jobs name regions. It is
-/// called at page faults, prefetches and invalidations only, so that packets whose pages are present make no dynamic
+/// called at page faults, prefetches and invalidations only, so that packets with present pages make no dynamic
 /// call.
 pub(crate) trait Populator: Send + Sync {
     /// Its adapter; `None` if that is gone.

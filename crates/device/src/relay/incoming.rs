@@ -86,7 +86,7 @@ impl Incoming {
                 None if self.undecided.len() == UNDECIDED => return Ok(None),
                 None => {
                     let Some(link) = self.take_new()? else { return Ok(None) };
-                    if !self.authority.is_decided(link.user, clock::now(), now) {
+                    if !is_decided(&mut self.authority, &link, now) {
                         self.put_off(link);
                         continue;
                     }
@@ -102,7 +102,7 @@ impl Incoming {
                 self.links.remove(of_user.unwrap_or(0))
             });
             let new = link.as_raw_fd();
-            self.links.push(link);
+            self.links.push(Link { waits: None, ..link });
             return Ok(Some(Accepted { new, ended }));
         }
         Ok(None)
@@ -115,17 +115,16 @@ impl Incoming {
             descriptors::forget(&[self.undecided.remove(at).as_raw_fd()]);
         }
         descriptors::register(&[link.as_raw_fd()]);
-        self.undecided.push(Link { waits: Some(clock::now()), ..link });
+        self.undecided.push(link);
     }
 
     /// A connection that waited for the owners of port 4791, if it is decided by now whether its user is accepted.
     fn take_decided(&mut self, now: Instant) -> Option<Link> {
         let authority = &mut self.authority;
-        let at =
-            self.undecided.iter().position(|link| authority.is_decided(link.user, link.waits.unwrap_or(now), now))?;
+        let at = self.undecided.iter().position(|link| is_decided(authority, link, now))?;
         let link = self.undecided.remove(at);
         descriptors::forget(&[link.as_raw_fd()]);
-        Some(Link { waits: None, ..link })
+        Some(link)
     }
 
     /// A new connection.
@@ -140,7 +139,7 @@ impl Incoming {
                 },
             };
             if let Ok(user) = sys::user(&socket) {
-                return Ok(Some(Link { socket, user, waits: None }));
+                return Ok(Some(Link { socket, user, waits: Some(clock::now()) }));
             }
         }
     }
@@ -202,6 +201,11 @@ impl Drop for Incoming {
             descriptors::forget(&[link.as_raw_fd()]);
         }
     }
+}
+
+/// Returns whether it is decided if the user of a new connection is accepted.
+fn is_decided(authority: &mut PortAuthority, link: &Link, now: Instant) -> bool {
+    authority.is_decided(link.user, link.waits.unwrap_or(now), now)
 }
 
 /// The most connections that one call refuses: a flood of them must not delay the engine.

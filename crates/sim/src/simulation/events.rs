@@ -222,7 +222,7 @@ impl Simulation {
         self.notify_requesters(host);
     }
 
-    /// Resumes the requesters whose notification is due.
+    /// Resumes the requesters that are due to be notified.
     pub(crate) fn notify_requesters(&mut self, host: HostId) {
         let now = self.now;
         while let Some(num) = self.host_mut(host).adapter.get_mut().notifier.poll(now) {

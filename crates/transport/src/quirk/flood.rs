@@ -9,7 +9,7 @@
 //! when the page is present. For requests that newer ones have displaced it searches through all waiting READs, one
 //! after the other whatever their page, and notifies the displaced ones when the search ends: 30 READs take 5 ms, and
 //! so 700 of the 800 that 200 QPs have outstanding take more than 100 ms. During a search it handles no other page: a
-//! QP whose page becomes present meanwhile is notified after the search at the earliest, and each page may need a
+//! QP with a page that becomes present meanwhile is notified after the search at the earliest, and each page may need a
 //! search of its own. A requester that was not notified keeps dropping responses (`Qp::unnotified_reads`).
 
 use crate::{Flood, Instant};
@@ -39,7 +39,7 @@ pub struct FaultNotifier {
     search: Option<Search>,
     /// The end of the last search.
     searched: Instant,
-    /// Positions of the QPs whose pages became present during the search.
+    /// Positions of the QPs with pages that became present during the search.
     later: Vec<u64>,
     /// QPs to notify now, with the time since when.
     found: VecDeque<(u32, Instant)>,
@@ -146,7 +146,7 @@ impl FaultNotifier {
         }
     }
 
-    /// Notifies all displaced QPs whose pages were present when the search began.
+    /// Notifies all displaced QPs with pages that were present when the search began.
     fn end(&mut self, search: Search) {
         (self.search, self.searched) = (None, search.end);
         let present = self.lost.iter().filter(|(_, since)| **since <= search.begin).map(|(position, _)| *position);

@@ -229,7 +229,7 @@ impl Requester {
         self.ack_deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Ends an RNR wait whose time is over, and goes back if the ACK timeout expired. Fails when no retry is left
+    /// Ends an RNR wait after its time, and goes back if the ACK timeout expired. Fails when no retry is left
     /// (IBTA 9.9.2.1.1).
     pub fn handle_timeout(&mut self, now: Instant, config: &Config) -> Result<(), Failure> {
         if self.rnr_deadline.is_some_and(|deadline| deadline <= now) {

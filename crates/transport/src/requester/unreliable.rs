@@ -6,7 +6,7 @@ use crate::send_queue::SendQueue;
 use crate::{Host, Status};
 
 impl Requester {
-    /// Retires all work requests whose last packet has left (IBTA 9.8.2.1, 9.8.3.1). True: another poll may make
+    /// Retires all work requests after their last packet has left (IBTA 9.8.2.1, 9.8.3.1). True: another poll may make
     /// progress where the last poll had to wait for their completions.
     pub fn retire_sent<H: Host>(&mut self, queue: &mut SendQueue, config: &Config, host: &mut H) -> bool {
         let waited = self.hold == Hold::Stalled && self.una.wr != self.next.wr;

@@ -67,7 +67,7 @@ pub(super) struct Rest {
 }
 
 impl Resource {
-    /// A resource whose response is not sent; `packets`: the PSNs that the response uses.
+    /// A resource with an unsent response; `packets`: the PSNs that the response uses.
     pub fn new(first: PsnPosition, packets: u32, msn: u32, response: Response) -> Self {
         let (va, left) = match response {
             Response::Read { va, length, .. } => (va, length),
@@ -122,7 +122,7 @@ impl Resources {
         self.pending > 0
     }
 
-    /// Whether a new resource would displace one whose response is not sent: the peer has more than
+    /// Whether a new resource would displace one with an unsent response: the peer has more than
     /// `max_dest_rd_atomic` READs and atomics outstanding (IBTA 9.7.4.1.4).
     pub fn is_exhausted(&self) -> bool {
         self.ring.len() == self.capacity && !self.ring[self.next].response_sent

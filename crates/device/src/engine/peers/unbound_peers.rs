@@ -1,5 +1,5 @@
 //! Unbound peers: processes that sent a hello, and that no QP of this process is bound to. Such a process is a client
-//! that is earlier than the QP of this process, a sender of datagrams, or a peer whose last QP here was unbound. Its
+//! that is earlier than the QP of this process, a sender of datagrams, or a peer after its last QP here was unbound. Its
 //! address may also be forged, in a flood of hellos, so the number of entries is limited.
 
 use crate::engine::peers::identity::PeerKey as Key;

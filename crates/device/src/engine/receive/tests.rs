@@ -126,7 +126,7 @@ fn each_is_accepted(rig: &mut Rig, qp: &QpShared, good: &Datagram, changes: &[Ch
     rig.state.regions.remove(sge.lkey).unwrap();
 }
 
-/// An engine with an RC QP whose peer is a foreign adapter.
+/// An engine with an RC QP that has a foreign adapter as its peer.
 fn with_foreign_peer() -> (Rig, Arc<QpShared>, Datagram) {
     let mut rig = Rig::new(5, Icrc::Auto);
     let qp = rig.add_qp(Service::Rc);

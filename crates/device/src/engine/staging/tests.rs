@@ -53,7 +53,7 @@ impl Bed {
         }
     }
 
-    /// Datagrams without ICRC, whose payload may stay in place.
+    /// Datagrams without ICRC: their payload may stay in place.
     fn in_place() -> Bed {
         Bed { tag: Some(TAG), in_place: true, ..Bed::new() }
     }
