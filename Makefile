@@ -65,13 +65,14 @@ conformance: ## Run rdma-core's Python suite on Weir, and list passed, failed an
 lab-figures: bin ## Run the laboratory's experiments on the simulator, and write their figures to docs/lab
 	$(STAGE)/bin/weir lab run all --sim --markdown --out docs/lab
 
-lint: ## Check formatting, lints, words, circles of files, and that each rule of the protocol names its IBTA clause
+lint: ## Check formatting, lints, words, README's test count, circles of files, and IBTA clauses of the protocol's rules
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/clauses.py
 	scripts/words.py
 	scripts/rules.py
 	scripts/circles.py
+	tests/conformance/run.py --readme
 
 install: build ## Install under PREFIX (default /usr/local), with DESTDIR before it
 	install -D -m 755 $(STAGE)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir
