@@ -16,6 +16,7 @@ mod out_of_core;
 mod peers;
 mod perftest;
 mod raw;
+mod request;
 mod rows;
 mod sim;
 mod sweep;
@@ -26,6 +27,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Measurement, Runner};
 use mtu::MTU;
+use request::Request;
 use rows::{Baseline, Row};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -68,6 +70,37 @@ pub struct BenchArgs {
     raw_job: Option<String>,
 }
 
+/// A bench with measurements and a report of its own. It runs only when it is named, without others.
+struct Alone {
+    name: &'static str,
+    /// What it measures, for `--list`.
+    what: &'static str,
+    run: fn(&Request<'_>) -> Result<ExitCode>,
+}
+
+const ALONE: [Alone; 4] = [
+    Alone {
+        name: "odp",
+        what: "on-demand paging: warm, cold, prefetched, and figures (only when named, alone)",
+        run: odp::run,
+    },
+    Alone {
+        name: "out-of-core",
+        what: "pinned and ODP memory when memory is short (root; only when named, alone)",
+        run: out_of_core::run,
+    },
+    Alone {
+        name: "sim",
+        what: "the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)",
+        run: sim::run,
+    },
+    Alone {
+        name: "sweep",
+        what: "all operations and sizes against UCX over TCP (only when named, alone)",
+        run: sweep::run,
+    },
+];
+
 /// Runs `weir bench`. It fails if a run fails, and with `--check` also if a bench falls short of its bar.
 pub fn run(args: BenchArgs) -> Result<ExitCode> {
     if let Some(address) = args.raw_server {
@@ -82,24 +115,11 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         list();
         return Ok(ExitCode::SUCCESS);
     }
-    if args.names.iter().any(|name| name == "odp") {
-        ensure!(args.names.len() == 1, "`odp` cannot run with other benches; use: weir bench odp");
+    if let Some(bench) = ALONE.iter().find(|bench| args.names.iter().any(|name| name == bench.name)) {
+        let Alone { name, run, .. } = bench;
+        ensure!(args.names.len() == 1, "`{name}` cannot run with other benches; use: weir bench {name}");
         let BenchArgs { quick, rounds, json, check, .. } = args;
-        return odp::run(&odp::Request { quick, rounds, json, check, svg: args.svg.as_deref() });
-    }
-    if args.names.iter().any(|name| name == "out-of-core") {
-        ensure!(args.names.len() == 1, "`out-of-core` cannot run with other benches; use: weir bench out-of-core");
-        return out_of_core::run(args.json, args.check);
-    }
-    if args.names.iter().any(|name| name == "sim") {
-        ensure!(args.names.len() == 1, "`sim` cannot run with other benches; use: weir bench sim");
-        let BenchArgs { quick, rounds, json, check, .. } = args;
-        return sim::run(&sim::Request { quick, rounds, json, check });
-    }
-    if args.names.iter().any(|name| name == "sweep") {
-        ensure!(args.names.len() == 1, "`sweep` cannot run with other benches; use: weir bench sweep");
-        let BenchArgs { quick, rounds, json, check, .. } = args;
-        return sweep::run(&Stage::new(MTU)?, &sweep::Request { quick, rounds, json, check });
+        return run(&Request { quick, rounds, json, check, svg: args.svg.as_deref() });
     }
     let rows = rows::select(&args.names)?;
     let stage = Stage::new(MTU)?;
@@ -123,10 +143,9 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
 }
 
 fn list() {
-    println!("{:16}  on-demand paging: warm, cold, prefetched, and figures (only when named, alone)", "odp");
-    println!("{:16}  pinned and ODP memory when memory is short (root; only when named, alone)", "out-of-core");
-    println!("{:16}  the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)", "sim");
-    println!("{:16}  all operations and sizes against UCX over TCP (only when named, alone)", "sweep");
+    for Alone { name, what, .. } in &ALONE {
+        println!("{name:16}  {what}");
+    }
     for row in rows::all() {
         println!("{:16}  {}{}", row.name, row.what, if row.by_default { "" } else { " (only when named)" });
         for comparison in &row.comparisons {

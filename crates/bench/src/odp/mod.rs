@@ -8,22 +8,13 @@ mod rows;
 
 use super::busy;
 use super::mtu::MTU;
+use super::request::Request;
 use super::table::{self, Outcome};
 use anyhow::{Context, Result};
 use figures::Figures;
 use program::Line;
-use std::path::Path;
 use std::process::ExitCode;
 use weir_stage::{Side, Stage};
-
-/// Options of a run.
-pub struct Request<'a> {
-    pub quick: bool,
-    pub rounds: Option<u32>,
-    pub json: bool,
-    pub check: bool,
-    pub svg: Option<&'a Path>,
-}
 
 /// Measures, prints the results, and draws the figures.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {

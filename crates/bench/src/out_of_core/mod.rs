@@ -12,6 +12,7 @@ mod swap;
 
 use super::mtu::MTU;
 use super::odp::program::{self, Line, Memory, OutOfCore};
+use super::request::Request;
 use anyhow::{Context, Result, bail, ensure};
 use interrupt::Interrupt;
 use limit::Limit;
@@ -41,7 +42,7 @@ const BOUND: Duration = Duration::from_secs(115);
 const TICK: Duration = Duration::from_millis(20);
 
 /// Measures and prints the report.
-pub fn run(json: bool, check: bool) -> Result<ExitCode> {
+pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     ensure!(nix::unistd::geteuid().is_root(), "out-of-core needs root: it limits memory and adds a swap file");
     program::program()?;
     Interrupt::block_sigpipe()?;
@@ -49,12 +50,12 @@ pub fn run(json: bool, check: bool) -> Result<ExitCode> {
     // The swap file is removed, so SIGPIPE may end the process.
     Interrupt::unblock_sigpipe()?;
     let report = measured?;
-    if json {
+    if request.json {
         println!("{:#}", serde_json::to_value(&report)?);
     } else {
         print!("{}", report.text());
     }
-    Ok(if check && !report.holds() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if request.check && !report.holds() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// All runs. The cgroup and the swap file are removed when it returns.

@@ -6,19 +6,12 @@ mod single_run;
 mod stream;
 
 use super::measure::Unit;
+use super::request::Request;
 use super::rows::Bar;
 use super::table::{self, Outcome, Rounds};
 use anyhow::{Context, Result};
 use single_run::Run;
 use std::process::ExitCode;
-
-/// Options of a run.
-pub struct Request {
-    pub quick: bool,
-    pub rounds: Option<u32>,
-    pub json: bool,
-    pub check: bool,
-}
 
 /// Bar of simulated packets per second of real time.
 const PACKETS: f64 = 1e6;
@@ -30,7 +23,7 @@ const HOSTS: u32 = 1024;
 const MESSAGE: u32 = 64 << 10;
 
 /// Measures and prints the results.
-pub fn run(request: &Request) -> Result<ExitCode> {
+pub fn run(request: &Request<'_>) -> Result<ExitCode> {
     let Request { quick, .. } = *request;
     let rounds = request.rounds.unwrap_or(if quick { 3 } else { 5 });
     // Memory first: the peak would include the memory of earlier runs.

@@ -12,16 +12,19 @@ const LONG_ITERATIONS: u64 = 50_000;
 const LONG_LARGEST: usize = 64 << 10;
 /// Sizes of the latencies.
 const LATENCY_SIZES: [usize; 5] = [8, 4 << 10, 8 << 10, 64 << 10, 1 << 20];
+/// Tests of `ucx_perftest`.
+const UCX_LATENCIES: [&str; 2] = ["tag_lat", "ucp_get"];
+const UCX_THROUGHPUTS: [&str; 2] = ["tag_bw", "ucp_put_bw"];
 
 /// All runs of a round, in their order.
 pub struct Plan {
-    pub ours: Vec<Ours>,
-    pub theirs: Vec<Theirs>,
+    pub weir: Vec<WeirRun>,
+    pub ucx: Vec<UcxRun>,
 }
 
 /// A run of perftest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ours {
+pub struct WeirRun {
     pub program: Program,
     /// Each side on a core of its own.
     pub pinned: bool,
@@ -32,7 +35,7 @@ pub struct Ours {
 
 /// A run of `ucx_perftest` over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Theirs {
+pub struct UcxRun {
     pub test: &'static str,
     pub pinned: bool,
     pub iterations: u64,
@@ -80,7 +83,7 @@ impl Program {
         match self {
             Program::ReadLat => &["ucp_get"],
             Program::WriteLat | Program::SendLat => &["tag_lat"],
-            Program::WriteBw | Program::SendBw | Program::ReadBw => &["tag_bw", "ucp_put_bw"],
+            Program::WriteBw | Program::SendBw | Program::ReadBw => &UCX_THROUGHPUTS,
         }
     }
 }
@@ -88,7 +91,7 @@ impl Program {
 impl Plan {
     /// The runs of a round; `quick` leaves the long runs out.
     pub fn new(quick: bool) -> Plan {
-        let mut plan = Plan { ours: Vec::new(), theirs: Vec::new() };
+        let mut plan = Plan { weir: Vec::new(), ucx: Vec::new() };
         for pinned in [true, false] {
             plan.bandwidths(pinned, ITERATIONS, None, &sizes(LARGEST));
             if !quick {
@@ -97,10 +100,9 @@ impl Plan {
                 }
             }
             for size in LATENCY_SIZES {
-                let tests = ["tag_lat", "ucp_get"];
-                plan.theirs.extend(tests.map(|test| Theirs { test, pinned, iterations: ITERATIONS, size }));
-                let run = |program| Ours { program, pinned, iterations: ITERATIONS, size: Some(size) };
-                plan.ours.extend(Program::LATENCIES.map(run));
+                plan.ucx.extend(UCX_LATENCIES.map(|test| UcxRun { test, pinned, iterations: ITERATIONS, size }));
+                let run = |program| WeirRun { program, pinned, iterations: ITERATIONS, size: Some(size) };
+                plan.weir.extend(Program::LATENCIES.map(run));
             }
         }
         plan
@@ -108,41 +110,44 @@ impl Plan {
 
     /// Number of runs.
     pub fn runs(&self) -> usize {
-        self.ours.len() + self.theirs.len()
+        self.weir.len() + self.ucx.len()
     }
 
     fn bandwidths(&mut self, pinned: bool, iterations: u64, size: Option<usize>, sizes: &[usize]) {
         for &size in sizes {
-            let tests = ["tag_bw", "ucp_put_bw"];
-            self.theirs.extend(tests.map(|test| Theirs { test, pinned, iterations, size }));
+            self.ucx.extend(UCX_THROUGHPUTS.map(|test| UcxRun { test, pinned, iterations, size }));
         }
-        self.ours.extend(Program::BANDWIDTHS.map(|program| Ours { program, pinned, iterations, size }));
+        self.weir.extend(Program::BANDWIDTHS.map(|program| WeirRun { program, pinned, iterations, size }));
     }
 }
 
-impl Theirs {
+impl UcxRun {
     /// Whether it measures latencies.
     pub fn is_latency(&self) -> bool {
-        matches!(self.test, "tag_lat" | "ucp_get")
+        UCX_LATENCIES.contains(&self.test)
     }
 }
 
-impl Ours {
+impl WeirRun {
+    /// Its argument for sizes.
+    pub fn sizes(&self) -> String {
+        self.size.map_or("-a".to_owned(), |size| format!("-s {size}"))
+    }
+
     /// Whether both belong to one series of sizes.
-    pub fn is_alike(&self, other: &Ours) -> bool {
-        let series = |run: &Ours| (run.program, run.pinned, run.iterations);
+    pub fn is_alike(&self, other: &WeirRun) -> bool {
+        let series = |run: &WeirRun| (run.program, run.pinned, run.iterations);
         series(self) == series(other)
     }
 }
 
-impl fmt::Display for Ours {
+impl fmt::Display for WeirRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let size = self.size.map_or("-a".to_owned(), |size| format!("-s {size}"));
-        write!(f, "{} {size} -n {}{}", self.program.name(), self.iterations, pinning(self.pinned))
+        write!(f, "{} {} -n {}{}", self.program.name(), self.sizes(), self.iterations, pinning(self.pinned))
     }
 }
 
-impl fmt::Display for Theirs {
+impl fmt::Display for UcxRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ucx_perftest -t {} -s {} -n {}{}", self.test, self.size, self.iterations, pinning(self.pinned))
     }
@@ -165,13 +170,13 @@ mod tests {
     fn every_run_has_the_runs_that_it_is_compared_with() {
         for quick in [true, false] {
             let plan = Plan::new(quick);
-            for ours in &plan.ours {
-                let sizes = ours.size.map_or_else(|| sizes(LARGEST), |size| vec![size]);
+            for run in &plan.weir {
+                let sizes = run.size.map_or_else(|| sizes(LARGEST), |size| vec![size]);
                 for (test, size) in
-                    ours.program.tests().iter().flat_map(|test| sizes.iter().map(move |size| (test, size)))
+                    run.program.tests().iter().flat_map(|test| sizes.iter().map(move |size| (test, size)))
                 {
-                    let (pinned, iterations) = (ours.pinned, ours.iterations);
-                    assert!(plan.theirs.contains(&Theirs { test, pinned, iterations, size: *size }), "{ours}, {test}");
+                    let (pinned, iterations) = (run.pinned, run.iterations);
+                    assert!(plan.ucx.contains(&UcxRun { test, pinned, iterations, size: *size }), "{run}, {test}");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The figures of a sweep, round by round, and what follows from them.
 
-use super::plan::{Ours as Run, Plan, Program, Theirs};
+use super::plan::{Plan, Program, UcxRun, WeirRun};
 use crate::table::Spread;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -15,7 +15,7 @@ const TAIL: f64 = 3.0;
 
 /// The figures of Weir for one size, in one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ours {
+pub struct Measured {
     /// Messages per second; a latency: median, seconds.
     pub figure: f64,
     /// 99th percentile of a latency, seconds.
@@ -25,8 +25,8 @@ pub struct Ours {
 /// The figures of all rounds.
 #[derive(Default)]
 pub struct Figures {
-    ours: HashMap<(Run, usize), Vec<Ours>>,
-    theirs: HashMap<Theirs, Vec<f64>>,
+    weir: HashMap<(WeirRun, usize), Vec<Measured>>,
+    ucx: HashMap<UcxRun, Vec<f64>>,
 }
 
 /// One operation at one size.
@@ -66,33 +66,33 @@ pub enum Bar {
     Tail,
 }
 
-impl Ours {
+impl Measured {
     /// From a line of perftest's table.
-    pub fn of(row: &Row, program: Program) -> Result<Ours> {
+    pub fn of(row: &Row, program: Program) -> Result<Measured> {
         if !program.is_latency() {
-            return Ok(Ours { figure: row.rate()? * 1e6, p99: None });
+            return Ok(Measured { figure: row.rate()? * 1e6, p99: None });
         }
         let microseconds = |name| row.get(name).with_context(|| format!("perftest printed no column {name}"));
         let (figure, p99) = (microseconds("t_typical")? / 1e6, microseconds("99% percentile")? / 1e6);
-        Ok(Ours { figure, p99: Some(p99) })
+        Ok(Measured { figure, p99: Some(p99) })
     }
 }
 
 impl Figures {
-    pub fn add_ours(&mut self, run: Run, size: usize, ours: Ours) {
-        self.ours.entry((run, size)).or_default().push(ours);
+    pub fn add_weir(&mut self, run: WeirRun, size: usize, measured: Measured) {
+        self.weir.entry((run, size)).or_default().push(measured);
     }
 
     /// Adds messages per second, or for a latency seconds.
-    pub fn add_theirs(&mut self, run: Theirs, figure: f64) {
-        self.theirs.entry(run).or_default().push(figure);
+    pub fn add_ucx(&mut self, run: UcxRun, figure: f64) {
+        self.ucx.entry(run).or_default().push(figure);
     }
 
     /// All points of a plan: by program, pinning and iterations, sizes ascending.
     pub fn points(&self, plan: &Plan) -> Vec<Point> {
         let mut all = BTreeMap::new();
-        for (run, size) in self.ours.keys() {
-            let order = plan.ours.iter().position(|other| other.is_alike(run)).unwrap_or(usize::MAX);
+        for (run, size) in self.weir.keys() {
+            let order = plan.weir.iter().position(|other| other.is_alike(run)).unwrap_or(usize::MAX);
             all.insert((order, *size), *run);
         }
         let mut points: Vec<Point> = Vec::with_capacity(all.len());
@@ -107,29 +107,29 @@ impl Figures {
         points
     }
 
-    fn point(&self, run: Run, size: usize) -> Option<Point> {
-        let Run { program, pinned, iterations, .. } = run;
-        let ours = self.ours.get(&(run, size))?;
-        let test = |test: &&'static str| self.theirs.get(&Theirs { test, pinned, iterations, size });
+    fn point(&self, run: WeirRun, size: usize) -> Option<Point> {
+        let WeirRun { program, pinned, iterations, .. } = run;
+        let measured = self.weir.get(&(run, size))?;
+        let test = |test: &&'static str| self.ucx.get(&UcxRun { test, pinned, iterations, size });
         let tests: Vec<&Vec<f64>> = program.tests().iter().filter_map(test).collect();
         let latency = program.is_latency();
         let better = if latency { f64::min } else { f64::max };
         let scale = if latency { 1.0 } else { size as f64 };
-        let theirs: Vec<f64> = (0..ours.len())
+        let ucx: Vec<f64> = (0..measured.len())
             .filter_map(|round| tests.iter().filter_map(|figures| figures.get(round).copied()).reduce(better))
             .map(|figure| figure * scale)
             .collect();
-        let figures: Vec<f64> = ours.iter().map(|ours| ours.figure * scale).collect();
-        let ratio = |(ours, theirs): (&f64, &f64)| if latency { theirs / ours } else { ours / theirs };
-        let tails: Vec<f64> = ours.iter().filter_map(|ours| Some(ours.p99? / ours.figure)).collect();
+        let weir: Vec<f64> = measured.iter().map(|measured| measured.figure * scale).collect();
+        let ratio = |(weir, ucx): (&f64, &f64)| if latency { ucx / weir } else { weir / ucx };
+        let tails: Vec<f64> = measured.iter().filter_map(|measured| Some(measured.p99? / measured.figure)).collect();
         Some(Point {
             program: program.name(),
             size,
             pinned,
             iterations,
-            weir: Spread::of(&figures)?.median,
-            ucx: Spread::of(&theirs)?.median,
-            speed: Spread::of(&figures.iter().zip(&theirs).map(ratio).collect::<Vec<_>>())?,
+            weir: Spread::of(&weir)?.median,
+            ucx: Spread::of(&ucx)?.median,
+            speed: Spread::of(&weir.iter().zip(&ucx).map(ratio).collect::<Vec<_>>())?,
             step: None,
             tail: Spread::of(&tails).map(|spread| spread.median),
             short: Vec::new(),
@@ -162,21 +162,21 @@ mod tests {
     fn plan_and_figures() -> (Plan, Figures) {
         let plan = Plan::new(true);
         let mut figures = Figures::default();
-        for theirs in &plan.theirs {
+        for run in &plan.ucx {
             // 1 µs, or a million messages, for tags; half as good for put.
-            let figure = if theirs.is_latency() { 1e-6 } else { 1e6 };
-            figures.add_theirs(*theirs, if theirs.test == "ucp_put_bw" { figure / 2.0 } else { figure });
+            let figure = if run.is_latency() { 1e-6 } else { 1e6 };
+            figures.add_ucx(*run, if run.test == "ucp_put_bw" { figure / 2.0 } else { figure });
         }
-        for ours in &plan.ours {
-            for size in ours.size.map_or_else(|| super::super::plan::sizes(8 << 20), |size| vec![size]) {
-                let (figure, p99) = match (ours.program.is_latency(), size) {
+        for run in &plan.weir {
+            for size in run.size.map_or_else(|| super::super::plan::sizes(8 << 20), |size| vec![size]) {
+                let (figure, p99) = match (run.program.is_latency(), size) {
                     (true, 8) => (0.5e-6, Some(1e-6)),
                     (true, _) => (2e-6, Some(7e-6)),
                     // A cliff at 16 KiB: an eighth of the messages.
                     (false, 16_384) => (0.25e6, None),
                     (false, _) => (2e6, None),
                 };
-                figures.add_ours(*ours, size, Ours { figure, p99 });
+                figures.add_weir(*run, size, Measured { figure, p99 });
             }
         }
         (plan, figures)
