@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, WaitTimeoutResult,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The ranks, in the order in which a thread takes the locks.
 ///
@@ -128,6 +128,21 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
             Err(TryLockError::WouldBlock) => return None,
         };
         Some(Ranked { guard, held: Held::begin_unchecked() })
+    }
+
+    /// As [`try_lock`](Self::try_lock), again and again for `at_most`. For a thread that may hold any locks, this one
+    /// too, at the end of a process or after a panic.
+    #[cold]
+    pub fn try_lock_within(&self, at_most: Duration) -> Option<RankedGuard<'_, T, RANK>> {
+        const INTERVAL: Duration = Duration::from_millis(1);
+        let end = Instant::now() + at_most;
+        loop {
+            let guard = self.try_lock();
+            if guard.is_some() || Instant::now() > end {
+                return guard;
+            }
+            std::thread::sleep(INTERVAL);
+        }
     }
 }
 

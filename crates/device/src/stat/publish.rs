@@ -273,16 +273,9 @@ fn remove_at_exit() {
     }
     fn remove_folder() {
         static DONE: AtomicBool = AtomicBool::new(false);
-        // The thread may hold the lock for a moment. A thread that was killed with the lock is not waited for.
-        let Some(mutex) = OWN.existing() else { return };
-        let attempt = |_| {
-            let own = mutex.try_lock();
-            if own.is_none() {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            own
-        };
-        let Some(own) = (0..50).find_map(attempt) else { return };
+        /// The thread may hold the lock for a moment. A thread that was killed with the lock is not waited for.
+        const LONGEST_WAIT: Duration = Duration::from_millis(100);
+        let Some(own) = OWN.existing().and_then(|own| own.try_lock_within(LONGEST_WAIT)) else { return };
         // A child of vfork that calls exit runs this, too.
         if let Some(own) = own.as_ref().filter(|own| own.sheet.header.pid.get() == u64::from(std::process::id()))
             && let Some(folder) = &own.folder

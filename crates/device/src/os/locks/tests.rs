@@ -77,6 +77,24 @@ fn a_lock_that_is_tried_may_have_any_rank() {
 }
 
 #[test]
+fn a_lock_is_tried_until_it_is_released_or_the_time_is_over() {
+    let lock = LeafMutex::new(1);
+    let held = lock.lock();
+    assert!(lock.try_lock_within(Duration::from_millis(3)).is_none(), "this thread holds it");
+    std::thread::scope(|scope| {
+        let (about_to_try, trying) = std::sync::mpsc::channel();
+        let lock = &lock;
+        let thread = scope.spawn(move || {
+            about_to_try.send(()).unwrap();
+            lock.try_lock_within(Duration::from_secs(60)).map(|found| *found)
+        });
+        trying.recv().unwrap();
+        drop(held);
+        assert_eq!(thread.join().unwrap(), Some(1));
+    });
+}
+
+#[test]
 fn a_memory_hook_deregisters_a_region_within_a_reregistration_and_within_the_engine() {
     let [outer, inner] = [(); 2].map(Region::new);
     for in_engine in [false, true] {
