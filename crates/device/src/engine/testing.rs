@@ -9,6 +9,7 @@ pub use wire::{Burst, Sent};
 use crate::config::{Config, Icrc, Memlock, Userfaultfd};
 use crate::engine::host::QpHost;
 use crate::engine::peers::connection::Link;
+use crate::engine::table::Entry;
 use crate::engine::{Engine, Turn, own_peers};
 use crate::memory::keys::Cached;
 use crate::memory::region::{Kind, Region};
@@ -174,9 +175,16 @@ impl Rig {
         take(&self.cq)
     }
 
+    pub fn index(&self, qp: &QpShared) -> u16 {
+        self.engine.table.index(qp.num).unwrap()
+    }
+
+    pub fn entry(&self, qp: &QpShared) -> &Entry {
+        self.engine.table.get(self.index(qp)).unwrap()
+    }
+
     pub fn link(&self, qp: &QpShared) -> Link {
-        let index = self.engine.table.index(qp.num).unwrap();
-        self.engine.table.get(index).unwrap().connection.link
+        self.entry(qp).connection.link
     }
 }
 

@@ -136,8 +136,7 @@ fn with_foreign_peer() -> (Rig, Arc<QpShared>, Datagram) {
 }
 
 fn tag(rig: &Rig, qp: &QpShared) -> u32 {
-    let index = rig.engine.table.index(qp.num).unwrap();
-    rig.engine.table.get(index).unwrap().connection.tag
+    rig.entry(qp).connection.tag
 }
 
 #[test]

@@ -41,12 +41,8 @@ fn numbers(groups: &[Sent]) -> Vec<(u32, u32)> {
     bths.map(|bth| (bth.dest_qp, bth.psn.get())).collect()
 }
 
-fn index(rig: &Rig, qp: &QpShared) -> u16 {
-    rig.engine.table.index(qp.num).unwrap()
-}
-
 fn is_waiting(rig: &Rig, qp: &QpShared) -> bool {
-    let entry = rig.engine.table.get(index(rig, qp)).unwrap();
+    let entry = rig.entry(qp);
     let waits = entry.waiting.map(|waiting| waiting.reason);
     assert!(waits.is_none() || waits == entry.peer.map(WaitReason::Peer), "{waits:?}");
     waits.is_some()
@@ -151,7 +147,7 @@ fn what_is_known_of_the_peer_process_decides_whether_requests_leave() {
         let (mut a, mut b) = (Rig::new(5, icrc), Rig::new(6, icrc));
         let [x, _] = connected(&mut a, &mut b, Service::Rc);
         a.take_bursts();
-        let id = a.engine.table.get(index(&a, &x)).unwrap().peer.unwrap();
+        let id = a.entry(&x).peer.unwrap();
         let peer = a.engine.peers.get_mut(id);
         peer.next_attempt = None;
         change(peer);
@@ -173,7 +169,7 @@ fn requests_stop_at_the_window_and_go_on_when_an_ack_opens_it() {
     let qp = foreign_qp(&mut rig, 9);
     let mut memory = vec![7; 200 << 10];
     let sge = rig.register(&mut memory);
-    let peer = rig.engine.table.get(index(&rig, &qp)).unwrap().peer.unwrap();
+    let peer = rig.entry(&qp).peer.unwrap();
     rig.post_send(&qp, 1, SendOp::Write { remote_addr: 0, rkey: 1 }, Data::Gather(&[sge]));
     let (mut sent, mut windows) = (0, 0);
     while rig.completions().is_empty() {
@@ -252,7 +248,7 @@ fn unacknowledged_packets_stop_at_the_window_and_go_on_when_the_peer_has_taken_t
     let mut source: Vec<u8> = (0..1u32 << 20).map(|n| (n % 251) as u8).collect();
     let mut target = vec![0; source.len()];
     let (from, to) = (a.register(&mut source), b.register(&mut target));
-    let id = a.engine.table.get(index(&a, &x)).unwrap().peer.unwrap();
+    let id = a.entry(&x).peer.unwrap();
     let window = a.engine.peers.unreliable_room(id);
     a.post_send(&x, 1, SendOp::Write { remote_addr: to.addr, rkey: to.lkey }, Data::Gather(&[from]));
     a.turn();
