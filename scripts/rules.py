@@ -11,6 +11,9 @@ import re
 import sys
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+from clauses import split  # noqa: E402
+
 ROOT = Path(__file__).resolve().parent.parent
 SECTION = "## Where the rules live"
 DEFINITION = r"\b(?:fn|struct|enum|trait|type|const|static|mod) {}\b"
@@ -27,9 +30,9 @@ def rows(text):
 
 
 def code(path):
-    """The code of a file, or of all files of a folder, without comments."""
+    """The code of a file, or of all files of a folder, without comments and strings."""
     files = sorted(path.rglob("*.rs")) if path.is_dir() else [path]
-    return re.sub(r"//[^\n]*", "", "\n".join(file.read_text() for file in files))
+    return "\n".join(split(file.read_text())[0] for file in files)
 
 
 def errors_of(cell):
