@@ -77,8 +77,8 @@ impl Stage {
         Stage { namespaces, cores: self.cores, pinned: false, reason }
     }
 
-    /// A command that runs on this side: in its namespace, on its core if pinned, without stdin. The kernel kills it when this
-    /// thread ends.
+    /// A command that runs on this side: in its namespace, on its core if pinned, without stdin. The kernel kills it
+    /// when this thread ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).process_group(0);

@@ -81,8 +81,8 @@ impl<T> Notify<T> {
 
     /// Lowers the descriptor's count by one if it is not 0. It is 0 if a thread that waits for an event has read it:
     /// that thread finds no event, and reads again. It does not wait, because the caller holds the lock of the events.
-    /// Where the kernel cannot read without waiting (before Linux 5.8), the count stays: the descriptor is then readable
-    /// once without an event.
+    /// Where the kernel cannot read without waiting (before Linux 5.8), the count stays: the descriptor is then
+    /// readable once without an event.
     fn take_count(&self) {
         let mut count = 0u64;
         let buffer = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };

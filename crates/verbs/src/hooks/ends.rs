@@ -1,8 +1,8 @@
 //! The C library's functions that end a process or replace its program. They first send the packets that are owed to
 //! peers.
 //!
-//! A signal handler and a child of `vfork` may call them; [`weir_device::process_exit`] handles both cases. `exit` is not
-//! among them, because it runs functions registered with `atexit`. `execl`, `execlp` and `execle` have variable
+//! A signal handler and a child of `vfork` may call them; [`weir_device::process_exit`] handles both cases. `exit` is
+//! not among them, because it runs functions registered with `atexit`. `execl`, `execlp` and `execle` have variable
 //! argument lists, which `ends.c` collects.
 
 use super::errno::{fail_enosys, keeping_errno};

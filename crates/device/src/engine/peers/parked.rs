@@ -1,5 +1,5 @@
-//! Datagrams to processes that have not answered a hello yet. They are copied here, so that datagrams to
-//! other processes, which are posted later, do not wait for that answer.
+//! Datagrams to processes that have not answered a hello yet. They are copied here, so that datagrams to other
+//! processes, which are posted later, do not wait for that answer.
 
 use crate::engine::peers::identity::PeerId;
 use weir_link::Outbox;

@@ -1,6 +1,6 @@
 //! Unbound peers: processes that sent a hello, and that no QP of this process is bound to. Such a process is a client
-//! that is earlier than the QP of this process, a sender of datagrams, or a peer after its last QP here was unbound. Its
-//! address may also be forged, in a flood of hellos, so the number of entries is limited.
+//! that is earlier than the QP of this process, a sender of datagrams, or a peer after its last QP here was unbound.
+//! Its address may also be forged, in a flood of hellos, so the number of entries is limited.
 
 use crate::engine::peers::identity::PeerKey as Key;
 use crate::engine::peers::peer::Weir;
