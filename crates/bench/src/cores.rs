@@ -1,6 +1,7 @@
-//! The distance of two cores: the time that a cache line takes from one pinned thread to another.
+//! The cores of the machine, and the distance of two of them: the time that a cache line takes from one pinned thread to another.
 
-use nix::sched::{CpuSet, sched_setaffinity};
+use anyhow::{Context, Result};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,12 @@ pub fn distance([a, b]: [usize; 2]) -> Option<f64> {
     })
 }
 
+/// The cores that this process may use.
+pub fn allowed() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0)).context("reading the affinity mask")?;
+    Ok((0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect())
+}
+
 /// Takes every second turn from `first` up to `end`.
 fn play(line: &Line, first: u64, end: u64) {
     for turn in (first..end).step_by(2) {
@@ -59,7 +66,8 @@ fn play(line: &Line, first: u64, end: u64) {
     }
 }
 
-fn pin(core: usize) -> bool {
+/// Pins the calling thread to a core. Returns whether the kernel did so.
+pub fn pin(core: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).is_ok()
 }
@@ -67,6 +75,20 @@ fn pin(core: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_can_be_pinned_to_each_allowed_core_and_to_no_other() {
+        let cores = allowed().unwrap();
+        std::thread::spawn(move || {
+            for core in cores {
+                assert!(pin(core));
+                assert_eq!(allowed().unwrap(), [core]);
+            }
+            assert!(!pin(CpuSet::count()));
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn two_cores_are_some_nanoseconds_apart() {

@@ -6,8 +6,10 @@
 //! The process that calls [`run`] is the `weir` command: benches start it again, as `weir run` or `weir bench`.
 
 mod busy;
+mod busy_machine;
 mod cores;
 mod idle;
+mod load;
 mod measure;
 mod memory;
 mod mtu;
@@ -18,24 +20,22 @@ mod perftest;
 mod raw;
 mod request;
 mod rows;
+mod same_host;
 mod sim;
 mod sweep;
 mod table;
+mod turns;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use measure::{Measurement, Runner};
+use measure::Runner;
 use mtu::MTU;
 use request::Request;
-use rows::{Baseline, Row};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use rows::Row;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use table::{Outcome, Rounds};
-use weir_stage::{Side, Stage, missing};
+use weir_stage::Stage;
 
 /// Arguments of `weir bench`.
 #[derive(Args, Debug)]
@@ -68,6 +68,8 @@ pub struct BenchArgs {
     raw_client: Option<SocketAddr>,
     #[arg(long, hide = true)]
     raw_job: Option<String>,
+    #[arg(long, hide = true, value_name = "CORE")]
+    busy_loop: Option<usize>,
 }
 
 /// A bench with measurements and a report of its own. It runs only when it is named, without others.
@@ -75,28 +77,46 @@ struct Alone {
     name: &'static str,
     /// What it measures, for `--list`.
     what: &'static str,
+    /// Its rows, if it has any, for `--list`.
+    rows: fn() -> Vec<Row>,
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 4] = [
+const ALONE: [Alone; 6] = [
+    Alone {
+        name: "busy",
+        what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
+        rows: busy_machine::rows,
+        run: busy_machine::run,
+    },
     Alone {
         name: "odp",
         what: "on-demand paging: warm, cold, prefetched, and figures (only when named, alone)",
+        rows: Vec::new,
         run: odp::run,
     },
     Alone {
         name: "out-of-core",
         what: "pinned and ODP memory when memory is short (root; only when named, alone)",
+        rows: Vec::new,
         run: out_of_core::run,
+    },
+    Alone {
+        name: "same-host",
+        what: "two processes of one host, against UCX over shared memory (only when named, alone)",
+        rows: same_host::rows,
+        run: same_host::run,
     },
     Alone {
         name: "sim",
         what: "the simulator: packets per second, a packet flood, 1,024 hosts (only when named, alone)",
+        rows: Vec::new,
         run: sim::run,
     },
     Alone {
         name: "sweep",
         what: "all operations and sizes against UCX over TCP (only when named, alone)",
+        rows: Vec::new,
         run: sweep::run,
     },
 ];
@@ -111,6 +131,9 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         println!("{}", raw::run_client(address, job)?);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(core) = args.busy_loop {
+        return load::spin(core).map(|()| ExitCode::SUCCESS);
+    }
     if args.list {
         list();
         return Ok(ExitCode::SUCCESS);
@@ -122,104 +145,32 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
         return run(&Request { quick, rounds, json, check, svg: args.svg.as_deref() });
     }
     let rows = rows::select(&args.names)?;
+    let BenchArgs { quick, rounds, json, check, .. } = args;
+    let request = Request { quick, rounds, json, check, svg: None };
     let stage = Stage::new(MTU)?;
-    let seconds = if args.quick { 0.5 } else { 2.0 };
-    let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 5 });
-    eprintln!("weir bench: {}; {rounds} rounds", stage.describe());
-    let programs = rows.iter().flat_map(measurements).filter_map(Measurement::program);
-    let packages = missing(programs);
-    if !packages.is_empty() {
-        eprintln!("weir bench: programs are missing, some benches will fail: apt install {}", packages.join(" "));
-    }
-    let outcomes = measure_all(&rows, Runner::new(&stage, seconds), rounds);
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcomes)?);
-    } else {
-        print!("{}", table::render(&outcomes));
-    }
-    let failed = outcomes.iter().any(|o| o.failed);
-    let short = outcomes.iter().any(|o| o.holds == Some(false));
-    Ok(if failed || (args.check && short) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    turns::announce("weir bench", &stage, &request);
+    turns::warn_of_missing(&rows);
+    let outcomes = turns::measure(&rows, Runner::new(&stage, request.seconds()), request.rounds_of_rows());
+    turns::report(&outcomes, &request)
 }
 
 fn list() {
-    for Alone { name, what, .. } in &ALONE {
-        println!("{name:16}  {what}");
+    for Alone { name, what, rows, .. } in &ALONE {
+        println!("{name:24}  {what}");
+        for row in rows() {
+            list_row(&row, "  ", "");
+        }
     }
     for row in rows::all() {
-        println!("{:16}  {}{}", row.name, row.what, if row.by_default { "" } else { " (only when named)" });
-        for comparison in &row.comparisons {
-            let baseline = comparison.baseline.describe(row.subject.unit());
-            let bar = comparison.bar.map_or("shown as share".to_owned(), |bar| bar.to_string());
-            println!("{:18}{bar} of {baseline}", "");
-        }
+        list_row(&row, "", if row.by_default { "" } else { " (only when named)" });
     }
 }
 
-fn measure_all(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
-    let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds));
-    let progress = ProgressBar::new(rows.iter().map(runs).sum()).with_style(
-        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a valid template"),
-    );
-    let outcomes =
-        rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds.min(row.at_most_rounds), &progress)).collect();
-    progress.finish_and_clear();
-    outcomes
-}
-
-/// The measurements of a round of a row, in order.
-fn measurements(row: &Row) -> Vec<Measurement> {
-    let mut all = vec![row.subject];
+fn list_row(row: &Row, indent: &str, when: &str) {
+    println!("{:24}  {}{when}", format!("{indent}{}", row.name), row.what);
     for comparison in &row.comparisons {
-        match comparison.baseline {
-            Baseline::Measured(m) if !all.contains(&m) => all.push(m),
-            _ => {}
-        }
+        let baseline = comparison.baseline.describe(row.subject.unit());
+        let bar = comparison.bar.map_or("shown as share".to_owned(), |bar| bar.to_string());
+        println!("{:26}{indent}{bar} of {baseline}", "");
     }
-    all
-}
-
-fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressBar) -> Vec<Outcome> {
-    let wanted = measurements(row);
-    let mut figures: HashMap<Measurement, Vec<f64>> = HashMap::new();
-    let mut failures: HashMap<Measurement, String> = HashMap::new();
-    let mut cores_ns = Vec::new();
-    let stage = runner.stage;
-    let pair = [stage.core(Side::A), stage.core(Side::B)];
-    let busy = busy::others(pair).filter(|&share| share > busy::BUSY);
-    let mut look = || cores_ns.extend(cores::distance(pair));
-    look();
-    for round in 1..=rounds {
-        for &measurement in &wanted {
-            progress.set_message(format!("{} {round}/{rounds}", row.name));
-            if let Entry::Vacant(failure) = failures.entry(measurement) {
-                match runner.run(measurement) {
-                    Ok(figure) => figures.entry(measurement).or_default().push(figure),
-                    Err(e) => drop(failure.insert(format!("{e:#}"))),
-                }
-                look();
-            }
-            progress.inc(1);
-        }
-    }
-    let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
-    let outcome = |comparison: &rows::Comparison| {
-        let weir = of(&row.subject);
-        let (baseline, failure) = match comparison.baseline {
-            Baseline::Measured(m) => (of(&m), failures.get(&row.subject).or(failures.get(&m))),
-            Baseline::Fixed(figure) => (vec![figure; weir.len()], failures.get(&row.subject)),
-        };
-        let unit = row.subject.unit();
-        let figures = Rounds { weir, baseline, cores_ns: cores_ns.clone() };
-        let baseline_text = comparison.baseline.describe(unit);
-        let mut outcome = Outcome::measured(row.name, row.what, baseline_text, unit, comparison.bar, &figures);
-        let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
-        let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
-        outcome.note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
-        match failure {
-            Some(why) => outcome.failed(why.clone()),
-            None => outcome,
-        }
-    };
-    row.comparisons.iter().map(outcome).collect()
 }

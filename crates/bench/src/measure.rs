@@ -1,13 +1,18 @@
 //! Measurements: each run gives one figure.
 
+use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Verb};
-use super::{idle, memory, peers, raw};
+use super::{idle, load, memory, raw};
 use anyhow::Result;
 use std::collections::HashMap;
 use std::time::Duration;
 use weir_stage::Stage;
 
 const MIB: usize = 1 << 20;
+/// Iterations of the first run, which tells the rate.
+const PILOT: u64 = 2000;
+/// Of a latency: on a busy machine an iteration can take milliseconds.
+const LATENCY_PILOT: u64 = 200;
 
 /// What a run measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,18 +21,20 @@ pub enum Measurement {
     Perftest { verb: Verb, size: usize, icrc: Icrc, both_ways: bool },
     /// Bandwidth of the carrier's system calls without a protocol.
     Raw { size: usize, both_ways: bool },
-    /// Bandwidth of UCX over TCP, tagged messages.
-    Ucx { size: usize },
+    /// Bandwidth of a test of UCX.
+    Ucx { test: &'static str, size: usize, over: Over },
     /// Bandwidth of one TCP stream, writes of 1 MiB.
     Iperf3,
-    /// Half round trip of an 8-byte WRITE.
-    WriteLatency,
+    /// Half round trip of WRITEs or SENDs, median.
+    Latency { verb: Verb, size: usize },
     /// Half round trip of a UDP datagram as long as an 8-byte WRITE.
     RawLatency,
-    /// Half round trip of 8 bytes over UCX and TCP.
-    UcxLatency,
-    /// Rate of WRITEs of 64 bytes.
-    MessageRate,
+    /// Half round trip in a test of UCX, median.
+    UcxLatency { test: &'static str, size: usize, over: Over },
+    /// Rate of messages.
+    MessageRate { verb: Verb, size: usize },
+    /// Rate of messages in a test of UCX.
+    UcxMessageRate { test: &'static str, size: usize, over: Over },
     /// CPU time of event-driven perftest, 1 MiB. (perftest has no events for WRITE.)
     EventCpu(Verb),
     /// CPU time of iperf3.
@@ -89,8 +96,8 @@ impl Measurement {
         use Measurement::*;
         match self {
             Perftest { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
-            WriteLatency | RawLatency | UcxLatency => Unit::Seconds,
-            MessageRate => Unit::MessagesPerSecond,
+            Latency { .. } | RawLatency | UcxLatency { .. } => Unit::Seconds,
+            MessageRate { .. } | UcxMessageRate { .. } => Unit::MessagesPerSecond,
             EventCpu(_) | Iperf3Cpu => Unit::CpuSecondsPerByte,
             Idle => Unit::Cores,
             QpMemory(_) => Unit::Bytes,
@@ -104,12 +111,15 @@ impl Measurement {
             Perftest { verb, size, .. } => format!("Weir's {} {}", verb.program(), bytes(size)),
             Raw { size, both_ways: false } => format!("raw UDP {}", bytes(size)),
             Raw { size, both_ways: true } => format!("raw UDP {} both ways", bytes(size)),
-            Ucx { size } => format!("UCX tcp {}", bytes(size)),
+            Ucx { test, size, over } | UcxLatency { test, size, over } | UcxMessageRate { test, size, over } => {
+                format!("UCX {} {test} {}", over.name(), bytes(size))
+            }
             Iperf3 => "iperf3 1 MiB".into(),
             RawLatency => "raw UDP ping-pong".into(),
-            UcxLatency => "UCX tcp 8 B".into(),
             Iperf3Cpu => "iperf3 CPU".into(),
-            WriteLatency | MessageRate | EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
+            Latency { verb, size } => format!("Weir's {} {}", verb.latency_program(), bytes(size)),
+            MessageRate { verb, size } => format!("Weir's {} {}", verb.program(), bytes(size)),
+            EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
         }
     }
 
@@ -117,10 +127,10 @@ impl Measurement {
     pub fn program(self) -> Option<&'static str> {
         use Measurement::*;
         match self {
-            Perftest { verb, .. } | EventCpu(verb) => Some(verb.program()),
-            MessageRate | Idle | QpMemory(_) => Some("ib_write_bw"),
-            WriteLatency => Some("ib_write_lat"),
-            Ucx { .. } | UcxLatency => Some("ucx_perftest"),
+            Perftest { verb, .. } | EventCpu(verb) | MessageRate { verb, .. } => Some(verb.program()),
+            Idle | QpMemory(_) => Some("ib_write_bw"),
+            Latency { verb, .. } => Some(verb.latency_program()),
+            Ucx { .. } | UcxLatency { .. } | UcxMessageRate { .. } => Some("ucx_perftest"),
             Iperf3 | Iperf3Cpu => Some("iperf3"),
             Raw { .. } | RawLatency => None,
         }
@@ -132,40 +142,59 @@ pub struct Runner<'a> {
     pub stage: &'a Stage,
     /// Length of a run, seconds.
     pub seconds: f64,
+    /// Each core also runs a busy loop.
+    pub loaded: bool,
     rates: HashMap<Measurement, f64>,
 }
 
 impl<'a> Runner<'a> {
     /// A runner without rates yet; a run lasts `seconds`.
     pub fn new(stage: &'a Stage, seconds: f64) -> Self {
-        Runner { stage, seconds, rates: HashMap::new() }
+        Runner { stage, seconds, loaded: false, rates: HashMap::new() }
     }
 
     /// Runs a measurement and returns its figure in the base unit.
     pub fn run(&mut self, measurement: Measurement) -> Result<f64> {
         use Measurement::*;
         let (stage, seconds) = (self.stage, self.seconds);
+        let _loops = self.loaded.then(|| load::start(stage)).transpose()?;
         match measurement {
             Perftest { verb, size, icrc, both_ways } => {
                 Ok(perftest::bandwidth(stage, verb, size, icrc, both_ways, seconds)?.bytes)
             }
             Raw { size, both_ways } => raw::throughput(stage, size, both_ways, seconds),
-            Ucx { size } => {
-                let ucx = |n| Ok(peers::ucx(stage, "tag_bw", size, n)?.messages);
-                Ok(self.run_for_time(measurement, 2000, ucx)? * size as f64)
+            Ucx { test, size, over } => {
+                let ucx = |n| Ok(peers::ucx(stage, over, test, size, n)?.messages);
+                Ok(self.run_for_time(measurement, PILOT, ucx)? * size as f64)
+            }
+            UcxMessageRate { test, size, over } => {
+                let ucx = |n| Ok(peers::ucx(stage, over, test, size, n)?.messages);
+                self.run_for_time(measurement, PILOT, ucx)
             }
             Iperf3 => Ok(peers::iperf3(stage, seconds)?.rate),
             Iperf3Cpu => Ok(peers::iperf3(stage, seconds)?.cpu_per_byte),
-            WriteLatency => {
-                let half = |n| Ok(0.5 / perftest::write_latency(stage, 8, n)?);
-                Ok(0.5 / self.run_for_time(measurement, 1000, half)?)
+            Latency { verb, size } => {
+                let mut median = 0.0;
+                self.run_for_time(measurement, LATENCY_PILOT, |n| {
+                    let latency = perftest::latency(stage, verb, size, n)?;
+                    median = latency.median;
+                    Ok(0.5 / latency.mean)
+                })?;
+                Ok(median)
             }
             RawLatency => raw::latency(stage, seconds),
-            UcxLatency => {
-                let half = |n| Ok(0.5 / peers::ucx(stage, "tag_lat", 8, n)?.median);
-                Ok(0.5 / self.run_for_time(measurement, 1000, half)?)
+            UcxLatency { test, size, over } => {
+                let mut median = 0.0;
+                self.run_for_time(measurement, LATENCY_PILOT, |n| {
+                    let latency = peers::ucx(stage, over, test, size, n)?;
+                    median = latency.median;
+                    Ok(0.5 / latency.mean)
+                })?;
+                Ok(median)
             }
-            MessageRate => Ok(perftest::bandwidth(stage, Verb::Write, 64, Icrc::Auto, false, seconds)?.messages),
+            MessageRate { verb, size } => {
+                Ok(perftest::bandwidth(stage, verb, size, Icrc::Auto, false, seconds)?.messages)
+            }
             EventCpu(verb) => {
                 let mut cpu_per_byte = 0.0;
                 self.run_for_time(measurement, 1000, |n| {
@@ -195,6 +224,7 @@ impl<'a> Runner<'a> {
 fn bytes(size: usize) -> String {
     match size {
         s if s >= MIB => format!("{} MiB", s / MIB),
-        s => format!("{} KiB", s >> 10),
+        s if s >= 1 << 10 => format!("{} KiB", s >> 10),
+        s => format!("{s} B"),
     }
 }

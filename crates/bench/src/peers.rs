@@ -14,10 +14,38 @@ pub struct Iperf3 {
     pub cpu_per_byte: f64,
 }
 
+/// Which of UCX's transports carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Over {
+    Tcp,
+    /// Memory that two processes of one host share, and copies by the kernel from one process to the other.
+    SharedMemory,
+}
+
+impl Over {
+    /// Its short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::Tcp => "tcp",
+            Over::SharedMemory => "shm",
+        }
+    }
+
+    /// Environment variables that choose it.
+    fn variables(self, stage: &Stage) -> Vec<(&'static str, &'static str)> {
+        match self {
+            Over::Tcp => vec![("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", stage.interface())],
+            Over::SharedMemory => vec![("UCX_TLS", "posix,sysv,cma,self")],
+        }
+    }
+}
+
 /// The result of `ucx_perftest`.
 pub struct Ucx {
-    /// Median one-way time of a message, seconds (a latency only in `tag_lat`).
+    /// Median one-way time of a message, seconds (a latency only in latency tests).
     pub median: f64,
+    /// Mean one-way time of a message, seconds.
+    pub mean: f64,
     /// Messages per second.
     pub messages: f64,
 }
@@ -29,13 +57,12 @@ pub fn iperf3(stage: &Stage, seconds: f64) -> Result<Iperf3> {
     Ok(Iperf3 { rate: run.gigabytes * 1e9, cpu_per_byte })
 }
 
-/// Runs `test` (`tag_bw` or `tag_lat`) over UCX's TCP transport.
-pub fn ucx(stage: &Stage, test: &str, size: usize, iterations: u64) -> Result<Ucx> {
+/// Runs a test of `ucx_perftest`, for example `tag_bw` or `tag_lat`.
+pub fn ucx(stage: &Stage, over: Over, test: &str, size: usize, iterations: u64) -> Result<Ucx> {
     let (program, port) = (locate("ucx_perftest")?, stage.free_port(Side::A)?);
     let command = |side| {
         let mut command = stage.command(side, &program);
-        let interface = stage.interface();
-        command.envs([("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", interface), ("UCX_LOG_LEVEL", "error")]);
+        command.envs(over.variables(stage)).env("UCX_LOG_LEVEL", "error");
         command.args(["-p", &port.to_string()]);
         command
     };
@@ -52,7 +79,7 @@ fn parse_ucx(output: &str) -> Result<Ucx> {
     let numbers = |line: &str| line.split(',').map(|f| f.trim().parse()).collect::<Result<Vec<f64>, _>>().ok();
     let row = output.lines().rev().filter_map(numbers).find(|row| row.len() == 8);
     let row = row.with_context(|| format!("ucx_perftest printed no figures: {output}"))?;
-    Ok(Ucx { median: row[1] / 1e6, messages: row[7] })
+    Ok(Ucx { median: row[1] / 1e6, mean: row[3] / 1e6, messages: row[7] })
 }
 
 #[cfg(test)]
@@ -63,10 +90,11 @@ mod tests {
     fn ucx_figures_are_read() {
         let got = parse_ucx(
             "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n\
-             200000,4.417,4.405,4.405,886.85,886.85,227033,227033\n",
+             200000,4.417,4.405,4.411,886.85,886.85,227033,227033\n",
         )
         .unwrap();
         assert!((got.median - 4.417e-6).abs() < 1e-12 && got.messages == 227033.0);
+        assert!((got.mean - 4.411e-6).abs() < 1e-12);
         assert!(parse_ucx("[error] no such device\n").is_err());
     }
 }

@@ -36,6 +36,15 @@ impl Verb {
             Verb::Send => "ib_send_bw",
         }
     }
+
+    /// Its latency program.
+    pub fn latency_program(self) -> &'static str {
+        match self {
+            Verb::Write => "ib_write_lat",
+            Verb::Read => "ib_read_lat",
+            Verb::Send => "ib_send_lat",
+        }
+    }
 }
 
 /// A server that listens, and a client that can be started.
@@ -44,6 +53,13 @@ pub struct Prepared {
     /// The client's command without the server's port and name.
     pub client: Command,
     pub port: u16,
+}
+
+/// Half a round trip (READ: a whole one), seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    pub median: f64,
+    pub mean: f64,
 }
 
 /// Bytes per second, and messages per second.
@@ -107,10 +123,10 @@ pub fn events(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result
     run(stage, verb.program(), Icrc::Auto, &arguments, Duration::from_secs(60))
 }
 
-/// Median latency of `ib_write_lat`, seconds (half a round trip).
-pub fn write_latency(stage: &Stage, size: usize, iterations: u64) -> Result<f64> {
+/// Latency of messages of `size` bytes.
+pub fn latency(stage: &Stage, verb: Verb, size: usize, iterations: u64) -> Result<Latency> {
     let arguments = words(&format!("-s {size} -n {iterations}"));
-    let pair = run(stage, "ib_write_lat", Icrc::Auto, &arguments, Duration::from_secs(60))?;
+    let pair = run(stage, verb.latency_program(), Icrc::Auto, &arguments, Duration::from_secs(60))?;
     parse_latency(&pair.client.stdout)
 }
 
@@ -127,10 +143,14 @@ pub fn parse_bandwidth(output: &str) -> Result<Bandwidth> {
     Ok(bandwidth)
 }
 
-/// Parses the output of a latency program: the typical latency, seconds.
-fn parse_latency(output: &str) -> Result<f64> {
-    let typical = row_of(output)?.get("t_typical").filter(|typical| *typical > 0.0);
-    Ok(typical.with_context(|| format!("perftest measured nothing: {output}"))? / 1e6)
+/// Parses the output of a latency program.
+fn parse_latency(output: &str) -> Result<Latency> {
+    let row = row_of(output)?;
+    let seconds = |column: &str| -> Result<f64> {
+        let microseconds = row.get(column).filter(|time| *time > 0.0);
+        Ok(microseconds.with_context(|| format!("perftest measured nothing: {output}"))? / 1e6)
+    };
+    Ok(Latency { median: seconds("t_typical")?, mean: seconds("t_avg")? })
 }
 
 #[cfg(test)]
@@ -147,8 +167,8 @@ mod tests {
         assert!((got.messages - 4768.0).abs() < 1e-6);
         let output = " #bytes #iterations    t_min[usec] t_max[usec]  t_typical[usec] t_avg[usec] t_stdev[usec] \
                       99% percentile[usec] 99.9% percentile[usec]\n \
-                      8 1000 3.10 40.00 3.50 3.60 0.40 4.00 9.00\n----\n";
-        assert_eq!(parse_latency(output).unwrap(), 3.5e-6);
+                      8 1000 3.10 40.00 3.50 4.00 0.40 5.00 9.00\n----\n";
+        assert_eq!(parse_latency(output).unwrap(), Latency { median: 3.5e-6, mean: 4e-6 });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The options of a bench that runs alone.
+//! The options of a bench.
 
 use std::path::Path;
 
@@ -14,4 +14,16 @@ pub struct Request<'a> {
     pub check: bool,
     /// Where to draw figures, if the bench has any.
     pub svg: Option<&'a Path>,
+}
+
+impl Request<'_> {
+    /// Rounds of a bench that consists of rows.
+    pub fn rounds_of_rows(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 5 })
+    }
+
+    /// Length of a run of a row's measurement, seconds.
+    pub fn seconds(&self) -> f64 {
+        if self.quick { 0.5 } else { 2.0 }
+    }
 }

@@ -1,6 +1,7 @@
 //! The rows of the bench: what is measured, the baselines, and the bars.
 
 use super::measure::{Measurement, Unit};
+use super::peers::Over;
 use super::perftest::{Icrc, Verb};
 
 /// A row of the bench: a subject and the baselines that it is compared with.
@@ -21,6 +22,25 @@ pub struct Comparison {
     pub baseline: Baseline,
     /// `None`: the ratio is only shown.
     pub bar: Option<Bar>,
+}
+
+impl Row {
+    /// A row that runs by default.
+    pub fn new(name: &'static str, what: &'static str, subject: Measurement, comparisons: Vec<Comparison>) -> Row {
+        Row { name, what, subject, comparisons, by_default: true, at_most_rounds: u32::MAX }
+    }
+}
+
+impl Comparison {
+    /// With a measurement that runs in turns with the subject.
+    pub fn with_bar(measurement: Measurement, bar: Bar) -> Comparison {
+        Comparison { baseline: Baseline::Measured(measurement), bar: Some(bar) }
+    }
+
+    /// As `with_bar`; the ratio is only shown.
+    pub fn without_bar(measurement: Measurement) -> Comparison {
+        Comparison { baseline: Baseline::Measured(measurement), bar: None }
+    }
 }
 
 /// The denominator of a ratio.
@@ -69,16 +89,11 @@ pub fn all() -> Vec<Row> {
     let write = |size, icrc| Perftest { verb: Verb::Write, size, icrc, both_ways: false };
     let one_way = |verb| Perftest { verb, size: MIB, icrc: Icrc::Auto, both_ways: false };
     let raw = |size| Raw { size, both_ways: false };
+    let tag_lat = UcxLatency { test: "tag_lat", size: 8, over: Over::Tcp };
+    let tag_bw = |size| Ucx { test: "tag_bw", size, over: Over::Tcp };
     let bar = |baseline, bar| Comparison { baseline, bar: Some(bar) };
-    let without_bar = |measurement| Comparison { baseline: Measured(measurement), bar: None };
-    let row = |name, what, subject, comparisons| Row {
-        name,
-        what,
-        subject,
-        comparisons,
-        by_default: true,
-        at_most_rounds: u32::MAX,
-    };
+    let without_bar = Comparison::without_bar;
+    let row = Row::new;
     let ceiling =
         |name, what, subject, peer| Row { by_default: false, ..row(name, what, subject, vec![without_bar(peer)]) };
     // Memory does not vary, and perftest takes long to make 1,000 QPs.
@@ -100,13 +115,13 @@ pub fn all() -> Vec<Row> {
             "write-64k",
             "ib_write_bw 64 KiB",
             write(64 * KIB, Icrc::Auto),
-            vec![bar(Measured(Ucx { size: 64 * KIB }), AtLeast(1.2)), without_bar(raw(64 * KIB))],
+            vec![bar(Measured(tag_bw(64 * KIB)), AtLeast(1.2)), without_bar(raw(64 * KIB))],
         ),
         row(
             "write-4k",
             "ib_write_bw 4 KiB",
             write(4 * KIB, Icrc::Auto),
-            vec![bar(Measured(Ucx { size: 4 * KIB }), AtLeast(3.0)), without_bar(raw(4 * KIB))],
+            vec![bar(Measured(tag_bw(4 * KIB)), AtLeast(3.0)), without_bar(raw(4 * KIB))],
         ),
         row(
             "read-1m",
@@ -129,10 +144,15 @@ pub fn all() -> Vec<Row> {
         row(
             "write-lat",
             "ib_write_lat 8 B, median",
-            WriteLatency,
-            vec![bar(Measured(RawLatency), AtMost(1.7)), bar(Measured(UcxLatency), AtMost(1.0))],
+            Latency { verb: Verb::Write, size: 8 },
+            vec![bar(Measured(RawLatency), AtMost(1.7)), bar(Measured(tag_lat), AtMost(1.0))],
         ),
-        row("msgrate", "ib_write_bw 64 B, messages", MessageRate, vec![bar(Fixed(0.7e6), AtLeast(1.0))]),
+        row(
+            "msgrate",
+            "ib_write_bw 64 B, messages",
+            MessageRate { verb: Verb::Write, size: 64 },
+            vec![bar(Fixed(0.7e6), AtLeast(1.0))],
+        ),
         row(
             "event-cpu-read",
             "ib_read_bw -e 1 MiB, CPU of both processes",
@@ -153,10 +173,10 @@ pub fn all() -> Vec<Row> {
             vec![bar(Fixed(64.0 * MIB as f64), AtMost(1.0))],
         )),
         ceiling("raw-1m", "raw UDP bursts, framed as 1 MiB WRITEs", raw(MIB), Iperf3),
-        ceiling("raw-64k", "raw UDP bursts, framed as 64 KiB WRITEs", raw(64 * KIB), Ucx { size: 64 * KIB }),
-        ceiling("raw-4k", "raw UDP bursts, framed as 4 KiB WRITEs", raw(4 * KIB), Ucx { size: 4 * KIB }),
+        ceiling("raw-64k", "raw UDP bursts, framed as 64 KiB WRITEs", raw(64 * KIB), tag_bw(64 * KIB)),
+        ceiling("raw-4k", "raw UDP bursts, framed as 4 KiB WRITEs", raw(4 * KIB), tag_bw(4 * KIB)),
         ceiling("raw-bidir", "raw both ways, summed", Raw { size: MIB, both_ways: true }, raw(MIB)),
-        ceiling("raw-lat", "raw UDP ping-pong, spinning", RawLatency, UcxLatency),
+        ceiling("raw-lat", "raw UDP ping-pong, spinning", RawLatency, tag_lat),
     ]
 }
 

@@ -1,6 +1,7 @@
-//! A stage for two programs: two network namespaces joined by a veth pair as root, loopback otherwise.
+//! A stage for two programs: two network namespaces joined by a veth pair, or one namespace for both, as root; the
+//! loopback interface of this process's namespace otherwise.
 //!
-//! The namespaces have no name: only file descriptors of this process hold them, so the kernel removes them and the
+//! New namespaces have no name: only file descriptors of this process hold them, so the kernel removes them and the
 //! veth pair when the process ends. The kernel kills a child when the thread that spawned it ends.
 
 mod child;
@@ -47,34 +48,48 @@ pub enum Side {
 
 /// Two hosts for programs, each with its own core.
 pub struct Stage {
-    /// Namespaces of A and B; `None` on loopback.
-    namespaces: Option<[Arc<OwnedFd>; 2]>,
+    network: Network,
     cores: [usize; 2],
     /// Each side's programs run on its core only.
     pinned: bool,
-    /// Why there are no namespaces.
-    reason: Option<String>,
+}
+
+/// How A reaches B.
+#[derive(Clone)]
+enum Network {
+    /// Two new namespaces, joined by a veth pair.
+    Joined([Arc<OwnedFd>; 2]),
+    /// One new namespace for both, with its loopback interface.
+    Shared(Arc<OwnedFd>),
+    /// The loopback interface of this process's namespace, and why there is no new namespace.
+    Loopback(String),
 }
 
 impl Stage {
     /// Two namespaces joined by a veth pair with an MTU of `mtu` bytes, or loopback if that is not allowed.
     pub fn new(mtu: u32) -> Result<Stage> {
-        let cores = pick_cores()?;
-        match join_namespaces(mtu) {
-            Ok(namespaces) => Ok(Stage { namespaces: Some(namespaces), cores, pinned: true, reason: None }),
-            Err(e) => Ok(Stage { namespaces: None, cores, pinned: true, reason: Some(format!("{e:#}")) }),
-        }
+        let joined = join_namespaces(mtu).map(Network::Joined);
+        Self::with(joined.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))
+    }
+
+    /// One namespace for both sides, as two processes of one host have it; or loopback if that is not allowed.
+    pub fn same_host() -> Result<Stage> {
+        let shared = shared_namespace().map(Network::Shared);
+        Self::with(shared.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))
     }
 
     /// A stage on loopback.
     pub fn loopback() -> Result<Stage> {
-        Ok(Stage { namespaces: None, cores: pick_cores()?, pinned: true, reason: Some("as requested".into()) })
+        Self::with(Network::Loopback("as requested".into()))
+    }
+
+    fn with(network: Network) -> Result<Stage> {
+        Ok(Stage { network, cores: pick_cores()?, pinned: true })
     }
 
     /// The same places, with programs on whichever cores the kernel chooses.
     pub fn unpinned(&self) -> Stage {
-        let (namespaces, reason) = (self.namespaces.clone(), self.reason.clone());
-        Stage { namespaces, cores: self.cores, pinned: false, reason }
+        Stage { network: self.network.clone(), cores: self.cores, pinned: false }
     }
 
     /// A command that runs on this side: in its namespace, on its core if pinned, without stdin. The kernel kills it
@@ -82,7 +97,7 @@ impl Stage {
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).process_group(0);
-        let namespace = self.namespaces.as_ref().map(|n| n[side as usize].clone());
+        let namespace = self.network.namespace(side).cloned();
         let parent = Pid::this();
         let mut core = CpuSet::new();
         // Cores come from the affinity mask, so the set has room for them.
@@ -111,7 +126,7 @@ impl Stage {
 
     /// Runs `job` on its own thread in this side's namespace. Sockets that it makes remain in that namespace.
     pub fn enter<T: Send>(&self, side: Side, job: impl FnOnce() -> T + Send) -> Result<T> {
-        let namespace = self.namespaces.as_ref().map(|n| &n[side as usize]);
+        let namespace = self.network.namespace(side);
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || -> Result<T> {
                 if let Some(namespace) = namespace {
@@ -126,25 +141,25 @@ impl Stage {
     /// This side's address.
     pub fn address(&self, side: Side) -> IpAddr {
         // 198.18.0.0/15 is reserved for measurements between two hosts (RFC 2544).
-        IpAddr::V4(match (&self.namespaces, side) {
-            (None, _) => Ipv4Addr::LOCALHOST,
-            (Some(_), Side::A) => Ipv4Addr::new(198, 18, 0, 1),
-            (Some(_), Side::B) => Ipv4Addr::new(198, 18, 0, 2),
+        IpAddr::V4(match (self.network.is_joined(), side) {
+            (false, _) => Ipv4Addr::LOCALHOST,
+            (true, Side::A) => Ipv4Addr::new(198, 18, 0, 1),
+            (true, Side::B) => Ipv4Addr::new(198, 18, 0, 2),
         })
     }
 
     /// This side's IPv6 address.
     pub fn address6(&self, side: Side) -> Ipv6Addr {
-        match (&self.namespaces, side) {
-            (None, _) => Ipv6Addr::LOCALHOST,
-            (Some(_), Side::A) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
-            (Some(_), Side::B) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
+        match (self.network.is_joined(), side) {
+            (false, _) => Ipv6Addr::LOCALHOST,
+            (true, Side::A) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
+            (true, Side::B) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
         }
     }
 
     /// The network interface, which has the same name on both sides.
     pub fn interface(&self) -> &'static str {
-        if self.namespaces.is_some() { INTERFACE } else { "lo" }
+        if self.network.is_joined() { INTERFACE } else { "lo" }
     }
 
     /// The name of the Weir device of both sides, which includes the name of the interface.
@@ -171,18 +186,36 @@ impl Stage {
         port.context("looking for a free port")
     }
 
-    /// Why this stage is on loopback; `None` if it has namespaces.
+    /// Why this stage is on loopback; `None` if it has new namespaces.
     pub fn loopback_reason(&self) -> Option<&str> {
-        self.reason.as_deref()
+        match &self.network {
+            Network::Loopback(reason) => Some(reason),
+            Network::Joined(_) | Network::Shared(_) => None,
+        }
     }
 
     /// A short description of this stage.
     pub fn describe(&self) -> String {
-        let networks = match &self.reason {
-            None => "two network namespaces joined by veth".to_owned(),
-            Some(reason) => format!("loopback, not two namespaces ({reason})"),
+        let networks = match &self.network {
+            Network::Joined(_) => "two network namespaces joined by veth".to_owned(),
+            Network::Shared(_) => "one network namespace".to_owned(),
+            Network::Loopback(reason) => format!("loopback without a namespace of its own ({reason})"),
         };
         format!("{networks}; cores {} and {}", self.cores[0], self.cores[1])
+    }
+}
+
+impl Network {
+    fn namespace(&self, side: Side) -> Option<&Arc<OwnedFd>> {
+        match self {
+            Network::Joined(namespaces) => Some(&namespaces[side as usize]),
+            Network::Shared(namespace) => Some(namespace),
+            Network::Loopback(_) => None,
+        }
+    }
+
+    fn is_joined(&self) -> bool {
+        matches!(self, Network::Joined(_))
     }
 }
 
@@ -220,6 +253,13 @@ fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
     wait_running(&a)?;
     wait_running(&b)?;
     Ok([a, b])
+}
+
+fn shared_namespace() -> Result<Arc<OwnedFd>> {
+    ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root");
+    let namespace = Arc::new(new_namespace()?);
+    ip(&namespace, "link set lo up")?;
+    Ok(namespace)
 }
 
 /// Waits until the interface is running. The kernel reports a new carrier up to a second late; until then devices show
@@ -285,6 +325,7 @@ fn mount_sysfs() -> nix::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn run(stage: &Stage, side: Side, program: &str, arguments: &[&str]) -> String {
         let mut command = stage.command(side, program);
@@ -314,5 +355,18 @@ mod tests {
             stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap().local_addr().unwrap().ip());
         assert_eq!(from.unwrap(), stage.address(Side::B));
         drop(listener);
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn both_sides_of_one_host_are_in_one_new_namespace() {
+        let stage = Stage::same_host().unwrap();
+        assert_eq!((stage.loopback_reason(), stage.interface()), (None, "lo"));
+        let namespace = |side| run(&stage, side, "readlink", &["/proc/self/ns/net"]);
+        assert_eq!(namespace(Side::A), namespace(Side::B));
+        assert_ne!(Path::new(namespace(Side::A).trim()), fs::read_link("/proc/self/ns/net").unwrap());
+        let (address, port) = (stage.address(Side::A), stage.free_port(Side::A).unwrap());
+        let _listener = stage.enter(Side::A, || TcpListener::bind((address, port))).unwrap().unwrap();
+        stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap()).unwrap();
     }
 }

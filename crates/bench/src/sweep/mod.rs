@@ -6,7 +6,7 @@ mod points;
 mod report;
 
 use super::mtu::MTU;
-use super::peers;
+use super::peers::{self, Over};
 use super::perftest::{self, Icrc, words};
 use super::request::Request;
 use anyhow::{Context, Result};
@@ -66,6 +66,7 @@ fn measure_weir(stage: &Stage, run: &WeirRun) -> Result<Vec<(usize, Measured)>> 
 
 /// Runs `ucx_perftest` once. Returns messages per second, or for a latency seconds.
 fn measure_ucx(stage: &Stage, run: &UcxRun) -> Result<f64> {
-    let result = peers::ucx(stage, run.test, run.size, run.iterations).with_context(|| format!("{run} failed"))?;
+    let result =
+        peers::ucx(stage, Over::Tcp, run.test, run.size, run.iterations).with_context(|| format!("{run} failed"))?;
     Ok(if run.is_latency() { result.median } else { result.messages })
 }

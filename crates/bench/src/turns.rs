@@ -1,0 +1,107 @@
+//! Rows measured in turns: all measurements of a row in each round, then their ratios.
+
+use super::measure::{Measurement, Runner};
+use super::request::Request;
+use super::rows::{Baseline, Comparison, Row};
+use super::table::{self, Outcome, Rounds};
+use super::{busy, cores};
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::process::ExitCode;
+use weir_stage::{Side, Stage, missing};
+
+/// Prints where a bench runs, and the number of rounds.
+pub fn announce(name: &str, stage: &Stage, request: &Request) {
+    eprintln!("{name}: {}; {} rounds", stage.describe(), request.rounds_of_rows());
+}
+
+/// Prints the packages of programs that the rows need and that are not installed.
+pub fn warn_of_missing(rows: &[Row]) {
+    let packages = missing(rows.iter().flat_map(measurements).filter_map(Measurement::program));
+    if !packages.is_empty() {
+        eprintln!("weir bench: programs are missing, some benches will fail: apt install {}", packages.join(" "));
+    }
+}
+
+/// Prints the results. An error status if a run failed, and with `--check` also if a bar does not hold.
+pub fn report(outcomes: &[Outcome], request: &Request) -> Result<ExitCode> {
+    if request.json {
+        println!("{}", serde_json::to_string_pretty(outcomes)?);
+    } else {
+        print!("{}", table::render(outcomes));
+    }
+    let failed = outcomes.iter().any(|o| o.failed);
+    let short = outcomes.iter().any(|o| o.holds == Some(false));
+    Ok(if failed || (request.check && short) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Measures all rows, one after the other.
+pub fn measure(rows: &[Row], mut runner: Runner, rounds: u32) -> Vec<Outcome> {
+    let runs = |row: &Row| measurements(row).len() as u64 * u64::from(rounds.min(row.at_most_rounds));
+    let progress = ProgressBar::new(rows.iter().map(runs).sum()).with_style(
+        ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} (about {eta} left)").expect("a valid template"),
+    );
+    let outcomes =
+        rows.iter().flat_map(|row| measure_row(row, &mut runner, rounds.min(row.at_most_rounds), &progress)).collect();
+    progress.finish_and_clear();
+    outcomes
+}
+
+/// The measurements of a round of a row, in order.
+fn measurements(row: &Row) -> Vec<Measurement> {
+    let mut all = vec![row.subject];
+    for comparison in &row.comparisons {
+        match comparison.baseline {
+            Baseline::Measured(m) if !all.contains(&m) => all.push(m),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressBar) -> Vec<Outcome> {
+    let wanted = measurements(row);
+    let mut figures: HashMap<Measurement, Vec<f64>> = HashMap::new();
+    let mut failures: HashMap<Measurement, String> = HashMap::new();
+    let mut cores_ns = Vec::new();
+    let stage = runner.stage;
+    let pair = [stage.core(Side::A), stage.core(Side::B)];
+    let busy = busy::others(pair).filter(|&share| share > busy::BUSY);
+    let mut look = || cores_ns.extend(cores::distance(pair));
+    look();
+    for round in 1..=rounds {
+        for &measurement in &wanted {
+            progress.set_message(format!("{} {round}/{rounds}", row.name));
+            if let Entry::Vacant(failure) = failures.entry(measurement) {
+                match runner.run(measurement) {
+                    Ok(figure) => figures.entry(measurement).or_default().push(figure),
+                    Err(e) => drop(failure.insert(format!("{e:#}"))),
+                }
+                look();
+            }
+            progress.inc(1);
+        }
+    }
+    let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
+    let outcome = |comparison: &Comparison| {
+        let weir = of(&row.subject);
+        let (baseline, failure) = match comparison.baseline {
+            Baseline::Measured(m) => (of(&m), failures.get(&row.subject).or(failures.get(&m))),
+            Baseline::Fixed(figure) => (vec![figure; weir.len()], failures.get(&row.subject)),
+        };
+        let unit = row.subject.unit();
+        let figures = Rounds { weir, baseline, cores_ns: cores_ns.clone() };
+        let baseline_text = comparison.baseline.describe(unit);
+        let mut outcome = Outcome::measured(row.name, row.what, baseline_text, unit, comparison.bar, &figures);
+        let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
+        let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
+        outcome.note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
+        match failure {
+            Some(why) => outcome.failed(why.clone()),
+            None => outcome,
+        }
+    };
+    row.comparisons.iter().map(outcome).collect()
+}
