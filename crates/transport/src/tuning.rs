@@ -9,7 +9,7 @@ pub struct Tuning {
     pub ack_every: u32,
     /// Largest READ request on the wire, bytes; rounded down to whole packets, at least one.
     pub read_chunk: usize,
-    /// The longest time that the ACK of a single-packet message may wait for a request to share a burst with.
+    /// The longest time that the ACK of a message may wait for the application's reply, and then for each part of it.
     pub ack_delay: Duration,
 }
 

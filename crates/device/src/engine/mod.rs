@@ -53,7 +53,7 @@ use table::Table;
 use timers::Timers;
 use waiting::WaitList;
 use weir_link::{Carrier, Inbox, Outbox, Ports};
-use weir_transport::{FaultNotifier, Profile, ResponderFaults, Side};
+use weir_transport::{FaultNotifier, Instant, Profile, ResponderFaults, Side};
 
 /// What a turn does besides doorbells, deadlines and departures.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +207,7 @@ impl Engine {
         if !adapter.condition.works() {
             return false;
         }
-        let now = clock::now();
+        let mut now = clock::now();
         let mut worked = self.take_doorbells(adapter);
         if adapter.has_resolved() {
             self.continue_resolved(adapter, now);
@@ -215,7 +215,7 @@ impl Engine {
         }
         // A delayed ACK waits for the program's next post or poll, because the program answers each message.
         if turn.earlier_acks {
-            self.end_ack_delays();
+            self.end_ack_delays(now, turn.receive);
         }
         if turn.receive {
             for _ in 0..RECEIVES {
@@ -225,6 +225,8 @@ impl Engine {
                 if arrived < 2 {
                     break;
                 }
+                // A reply to a message counts as one in time from now on: several buffers take long.
+                now = clock::now();
             }
             // Even if the carrier is busy: packets of foreign adapters may come this way only.
             if self.expects_handed_over(now) {
@@ -265,14 +267,26 @@ impl Engine {
         any
     }
 
-    fn end_ack_delays(&mut self) {
+    /// ACKs that were delayed in an earlier turn leave. `polled`: because the program polls; an ACK then stays that the
+    /// protocol wants to leave later.
+    fn end_ack_delays(&mut self, now: Instant, polled: bool) {
         let mut delayed = std::mem::take(&mut self.delayed_acks);
-        for index in delayed.drain(..) {
-            let Some(entry) = self.table.get_mut(index) else { continue };
-            entry.ack_delayed = false;
-            entry.shared.lock().end_ack_delay();
-            self.ready(index);
-        }
+        delayed.retain(|index| {
+            let Some(entry) = self.table.get_mut(*index) else { return false };
+            let mut protocol = entry.shared.lock();
+            if polled {
+                protocol.program_polled(now);
+            } else {
+                protocol.end_ack_delay();
+            }
+            let waits = protocol.has_waiting_ack();
+            drop(protocol);
+            entry.ack_delayed = waits;
+            if !waits {
+                self.ready(*index);
+            }
+            waits
+        });
         self.delayed_acks = delayed;
     }
 

@@ -5,15 +5,18 @@
 //! follow a packet that is itself shorter than the others: it would need a burst of its own and be late.
 //!
 //! Therefore an ACK alone leaves after the requests where it can end their burst, and before them where the next
-//! message ends short, or where the adapter asks for it ([`Qp::set_acks_first`]). Responses and NAKs always leave
-//! before requests. A side that found the egress full because of the other side leaves first at the next poll.
+//! message ends short, or where the adapter asks for it ([`Qp::set_acks_first`]). An ACK that has waited for a reply
+//! leaves after the last packet of the reply, in a burst of its own if need be: the peer's program may stop polling as
+//! soon as it sees its completion. Responses and NAKs always leave before requests. A side that found the egress full
+//! because of the other side leaves first at the next poll.
 
 use super::Qp;
 use crate::{Egress, Host, Instant, Limits, Progress, QpState, Side};
 
 impl Qp {
     /// Whether an ACK leaves before requests of the same poll, as on hardware adapters: the peer may then see its send
-    /// complete before it receives this side's reply. Otherwise the ACK follows the requests, if it fits their burst.
+    /// complete before it receives this side's reply. Otherwise the ACK follows the requests, if it fits their burst or
+    /// has waited for them.
     pub fn set_acks_first(&mut self, first: bool) {
         self.ack_order.acks_first = first;
     }
@@ -49,10 +52,11 @@ impl Qp {
         progress
     }
 
-    /// Requests were sent in this poll: a waiting ACK joins their burst.
+    /// Requests were sent in this poll: after the last posted one, a waiting ACK joins their burst.
     #[inline]
-    pub(super) fn requests_sent(&mut self) {
-        self.responder.send_ack_with_requests();
+    pub(super) fn requests_sent(&mut self, now: Instant) {
+        let all = self.requester.has_sent_all(&self.send_queue);
+        self.responder.sends_left(now, all, self.requester.unacknowledged(), &self.config);
     }
 
     /// Whether an ACK is owed and must leave before the requests of this poll. If so, it waits no longer.
@@ -60,7 +64,8 @@ impl Qp {
         let leads = self.responder.owes_ack()
             && matches!(self.config.state, QpState::Rts | QpState::Sqd)
             && self.requester.has_to_send(&self.send_queue, &self.config)
-            && (self.ack_order.acks_first || self.requester.next_ends_short(&self.send_queue, &self.config));
+            && (self.ack_order.acks_first
+                || !self.responder.has_waiting_ack() && self.requester.next_ends_short(&self.send_queue, &self.config));
         if leads {
             self.responder.send_ack_with_requests();
         }

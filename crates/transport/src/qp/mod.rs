@@ -203,6 +203,13 @@ impl Qp {
         self.responder.has_waiting_ack()
     }
 
+    /// The program polled, and its poll found nothing. A waiting ACK leaves at the next `poll_transmit`, unless its
+    /// reply is likely to be posted soon or is leaving: see [`has_waiting_ack`](Self::has_waiting_ack) then.
+    pub fn program_polled(&mut self, now: Instant) {
+        let unacknowledged = self.requester.in_flight().request_bytes > 0;
+        self.responder.program_polled(now, unacknowledged, &self.config);
+    }
+
     /// Makes a waiting ACK leave at the next `poll_transmit`.
     pub fn end_ack_delay(&mut self) {
         self.responder.end_ack_delay();

@@ -70,7 +70,7 @@ impl Qp {
             match polled {
                 Ok((progress, sent)) => {
                     if sent > 0 {
-                        self.requests_sent();
+                        self.requests_sent(now);
                     }
                     if retired && progress == Progress::Idle {
                         if self.draining {

@@ -21,6 +21,18 @@ impl Requester {
         self.next.wr != self.end(queue, config) && self.rnr_deadline.is_none() && self.obstacle(queue, config).is_none()
     }
 
+    /// Whether every posted work request has left.
+    #[inline]
+    pub fn has_sent_all(&self, queue: &SendQueue) -> bool {
+        self.next.wr == queue.tail()
+    }
+
+    /// The number of work requests that were begun and are not complete.
+    #[inline]
+    pub fn unacknowledged(&self) -> u32 {
+        self.next.wr.wrapping_sub(self.una.wr)
+    }
+
     /// Whether the last packet of the message at `next` is shorter than its other packets, or than an ACK. The send
     /// queue must hold a message there.
     #[inline]

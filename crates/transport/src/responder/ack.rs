@@ -10,8 +10,9 @@ use weir_wire::{Aeth, Operation, Psn, Syndrome};
 pub(super) enum Owed {
     #[default]
     Nothing,
-    /// The ACK of one single-packet message. It may wait until this time for a request to share a burst with.
-    DelayedAck(Instant),
+    /// The ACK of one message. It may wait until time `at` for requests to leave with. An ACK of what came before the
+    /// last packet of that message is due now, if `earlier` is set.
+    DelayedAck { at: Instant, earlier: Option<Covered> },
     /// An ACK, due now.
     Ack,
     /// A NAK, due now: it also acknowledges everything before its PSN.
@@ -20,14 +21,35 @@ pub(super) enum Owed {
     DelayedNak { at: Instant, syndrome: Syndrome, ack: bool },
 }
 
+/// What an ACK covers: the PSN of the newest request, and the number of finished messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Covered {
+    pub psn: Psn,
+    pub msn: u32,
+}
+
 impl Owed {
-    /// A request that asks for an acknowledgement was executed. `may_wait`: a request is likely to leave soon.
+    /// A request that asks for an acknowledgement was executed. It is acknowledged at once, with all before it.
     #[inline]
-    pub fn owe_ack(&mut self, now: Instant, may_wait: bool, config: &Config) {
+    pub fn owe_ack(&mut self) {
+        *self = Owed::Ack;
+    }
+
+    /// A message was executed, and requests are likely to leave soon: its ACK waits until time `at` for them. An ACK
+    /// that is owed for requests inside the message remains due, because the peer's window may depend on it. It covers
+    /// `before`, which is everything before the last packet of the message.
+    pub fn delay_ack(&mut self, at: Instant, before: Covered) {
         *self = match self {
-            Owed::Nothing if may_wait => Owed::DelayedAck(now + config.tuning.ack_delay),
-            _ => Owed::Ack,
+            Owed::Nothing => Owed::DelayedAck { at, earlier: None },
+            _ => Owed::DelayedAck { at, earlier: Some(before) },
         };
+    }
+
+    /// A part of the reply has left: the waiting ACK may wait until time `until` for the rest.
+    pub fn extend_ack_delay(&mut self, until: Instant) {
+        if let Owed::DelayedAck { at, .. } = self {
+            *at = until;
+        }
     }
 
     /// A NAK that is due `wait` after `now`; a delayed NAK that is owed already stays. An owed ACK becomes due now.
@@ -53,13 +75,14 @@ impl Owed {
     pub fn mark_sent(&mut self) {
         *self = match *self {
             Owed::DelayedNak { at, syndrome, .. } => Owed::DelayedNak { at, syndrome, ack: false },
+            Owed::DelayedAck { at, .. } => Owed::DelayedAck { at, earlier: None },
             _ => Owed::Nothing,
         };
     }
 
     /// A waiting ACK becomes due. Returns whether there was one.
     pub fn end_ack_delay(&mut self) -> bool {
-        let waited = matches!(self, Owed::DelayedAck(_));
+        let waited = self.is_waiting();
         if waited {
             *self = Owed::Ack;
         }
@@ -83,9 +106,15 @@ impl Owed {
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         match *self {
-            Owed::DelayedAck(at) | Owed::DelayedNak { at, .. } => Some(at),
+            Owed::DelayedAck { at, .. } | Owed::DelayedNak { at, .. } => Some(at),
             _ => None,
         }
+    }
+
+    /// Whether an ACK waits for requests to leave with.
+    #[inline]
+    pub fn is_waiting(&self) -> bool {
+        matches!(self, Owed::DelayedAck { .. })
     }
 
     /// Whether a NAK is owed, due now or later.
@@ -97,69 +126,23 @@ impl Owed {
     /// Whether an ACK or a NAK is due now.
     #[inline]
     pub fn is_due(&self) -> bool {
-        matches!(self, Owed::Ack | Owed::Nak(_) | Owed::DelayedNak { ack: true, .. })
+        use Owed::*;
+        matches!(self, Ack | Nak(_) | DelayedNak { ack: true, .. } | DelayedAck { earlier: Some(_), .. })
     }
 
     /// The packet of the due ACK or NAK. An ACK has the PSN of the newest request that it covers (IBTA C9-95), a NAK
     /// the expected PSN (IBTA C9-111, C9-112, C9-113).
     pub fn outgoing(&self, expected: Psn, msn: u32, config: &Config) -> Option<Outgoing<'static>> {
-        let (psn, syndrome) = match *self {
-            Owed::Nothing | Owed::DelayedAck(_) | Owed::DelayedNak { ack: false, .. } => return None,
-            Owed::Ack | Owed::DelayedNak { .. } => (expected.minus(1), Syndrome::ACK_UNLIMITED),
-            Owed::Nak(syndrome) => (expected, syndrome),
+        let (psn, msn, syndrome) = match *self {
+            Owed::Nothing | Owed::DelayedAck { earlier: None, .. } | Owed::DelayedNak { ack: false, .. } => {
+                return None;
+            }
+            Owed::DelayedAck { earlier: Some(covered), .. } => (covered.psn, covered.msn, Syndrome::ACK_UNLIMITED),
+            Owed::Ack | Owed::DelayedNak { .. } => (expected.minus(1), msn, Syndrome::ACK_UNLIMITED),
+            Owed::Nak(syndrome) => (expected, msn, syndrome),
         };
         let mut headers = config.headers(Operation::Acknowledge, psn, 0);
         headers.put(Aeth::new(syndrome.to_byte(), msn));
         Some(Outgoing { headers, payload: Payload::None, to: None })
-    }
-}
-
-/// Whether the application replies to each message soon with a send. Only then does an ACK wait for that send: a
-/// waiting ACK is lost if the process ends meanwhile, and the peer would report a delivered message as failed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReplyPattern {
-    /// Replies in time in a row, up to `REPLIES_BEFORE_DELAY`.
-    replies: u8,
-    /// The time at which the last message was executed, until the reply to it leaves.
-    open: Option<Instant>,
-    /// A send was posted after it.
-    posted: bool,
-}
-
-/// ACKs wait after this number of replies in time in a row.
-const REPLIES_BEFORE_DELAY: u8 = 8;
-
-impl ReplyPattern {
-    /// A single-packet message was executed. Returns whether its ACK may wait for the application's reply.
-    #[inline]
-    pub fn message_executed(&mut self, now: Instant) -> bool {
-        if self.open.replace(now).is_some() {
-            self.replies = 0;
-        }
-        self.posted = false;
-        self.replies >= REPLIES_BEFORE_DELAY
-    }
-
-    /// A send was posted.
-    #[inline]
-    pub fn send_posted(&mut self) {
-        self.posted = true;
-    }
-
-    /// The posted sends are about to leave.
-    #[inline]
-    pub fn sends_leave(&mut self, now: Instant, config: &Config) {
-        if std::mem::take(&mut self.posted)
-            && let Some(since) = self.open.take()
-        {
-            let in_time = now <= since + config.tuning.ack_delay;
-            self.replies = if in_time { REPLIES_BEFORE_DELAY.min(self.replies + 1) } else { 0 };
-        }
-    }
-
-    /// An ACK has waited for a reply that was not posted in time.
-    #[cold]
-    pub fn reply_late(&mut self) {
-        self.replies = 0;
     }
 }

@@ -12,6 +12,7 @@ mod datagram;
 mod execute;
 mod opcode_order;
 mod page_fault;
+mod reply_pattern;
 mod resources;
 mod sequence;
 mod unreliable;
@@ -20,9 +21,10 @@ use crate::config::Config;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
 use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
-use ack::{Owed, ReplyPattern};
+use ack::{Covered, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::{Message, Request};
+use reply_pattern::ReplyPattern;
 use resources::Resources;
 use sequence::{PsnPosition, Sequence};
 use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
@@ -230,15 +232,16 @@ impl Responder {
         }
     }
 
-    /// Whether an ACK waits for a request to share a burst with.
+    /// Whether an ACK waits for requests to leave with.
+    #[inline]
     pub fn has_waiting_ack(&self) -> bool {
-        matches!(self.owed, Owed::DelayedAck(_))
+        self.owed.is_waiting()
     }
 
     /// Whether an ACK is owed, including a waiting one.
     #[inline]
     pub fn owes_ack(&self) -> bool {
-        matches!(self.owed, Owed::DelayedAck(_) | Owed::Ack)
+        matches!(self.owed, Owed::DelayedAck { .. } | Owed::Ack)
     }
 
     /// A send was posted.
@@ -253,15 +256,38 @@ impl Responder {
         self.reply_pattern.sends_leave(now, config);
     }
 
+    /// Posted sends have left, `all` of them or a part; `unacknowledged`: their number. A waiting ACK leaves after the
+    /// last of them (IBTA 9.7.5.1.2).
+    #[inline]
+    pub fn sends_left(&mut self, now: Instant, all: bool, unacknowledged: u32, config: &Config) {
+        self.reply_pattern.sends_left(all, unacknowledged);
+        if all {
+            self.send_ack_with_requests();
+        } else if self.owed.is_waiting() {
+            self.owed.extend_ack_delay(self.reply_pattern.rest_of_reply(now, config));
+        }
+    }
+
     /// A waiting ACK leaves now, together with requests (IBTA 9.7.5.1.2).
+    #[inline]
     pub fn send_ack_with_requests(&mut self) {
-        self.owed.end_ack_delay();
+        if self.owed.end_ack_delay() {
+            self.reply_pattern.ack_left_with_reply();
+        }
+    }
+
+    /// The program polled, and its poll found nothing: a waiting ACK stops waiting, unless its reply is leaving, or may
+    /// still be posted when the peer's ACK of an `unacknowledged` request has arrived.
+    pub fn program_polled(&mut self, now: Instant, unacknowledged: bool, config: &Config) {
+        if !self.reply_pattern.waits_beyond_poll(now, unacknowledged, config) {
+            self.end_ack_delay();
+        }
     }
 
     /// A waiting ACK stops waiting: no request came in time (IBTA 9.7.5.1.2).
     pub fn end_ack_delay(&mut self) {
         if self.owed.end_ack_delay() {
-            self.reply_pattern.reply_late();
+            self.reply_pattern.waited_in_vain();
         }
     }
 
@@ -337,8 +363,12 @@ impl Responder {
                 if bth.ack_req {
                     // An XRC target's application replies on another QP. They would leave before a waiting ACK, and
                     // the peer would receive them before its own send completes.
-                    let may_wait = starts && ends && !config.xrc_target && self.reply_pattern.message_executed(now);
-                    self.owed.owe_ack(now, may_wait, config);
+                    if ends && !config.xrc_target && self.reply_pattern.message_executed(now) {
+                        let before = Covered { psn: bth.psn.minus(1), msn: self.msn.wrapping_sub(1) & 0xff_ffff };
+                        self.owed.delay_ack(now + config.tuning.ack_delay, before);
+                    } else {
+                        self.owed.owe_ack();
+                    }
                 }
             }
         }

@@ -269,6 +269,11 @@ impl Pair {
         srqs.entry(srq).or_default().push_back((wr_id, vec![sge(local, len)]));
     }
 
+    /// Changes the most bytes of requests, and of READ responses, that a node may have in flight.
+    pub fn set_window(&mut self, node: usize, window: Limits) {
+        self.nodes[node].window = window;
+    }
+
     /// Bytes of a node's region.
     pub fn memory(&self, node: usize, at: usize, len: usize) -> Vec<u8> {
         self.nodes[node].host.memory.borrow().bytes(BASE + at as u64, len).to_vec()

@@ -1,0 +1,125 @@
+//! Whether the application replies to each message soon with a send, and how long an ACK waits for that send.
+//!
+//! In a ping-pong of such programs the ACK of a message leaves together with the reply, after its last packet. A program
+//! that waits for the completion of its message polls until then, and drives its adapter while the reply arrives.
+//!
+//! Only then does an ACK wait: a waiting ACK is lost if the process ends meanwhile, and the peer would report a
+//! delivered message as failed.
+
+use crate::Instant;
+use crate::config::Config;
+
+/// What the last messages and sends show.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReplyPattern {
+    /// Replies in time, up to `MAX_REPLIES`, since the last late or missing one.
+    replies: u8,
+    /// This number of replies beyond `REPLIES_BEFORE_DELAY` is needed, because ACKs have waited in vain.
+    doubts: u8,
+    /// When the last message was executed.
+    executed: Option<Instant>,
+    reply: Reply,
+    /// Posted sends have not left, or more are unacknowledged than a reply has: the program sends a stream.
+    streams: bool,
+}
+
+/// The reply to the last message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reply {
+    /// It has left, or there was no message.
+    #[default]
+    Left,
+    /// No send was posted since the message.
+    Awaited,
+    /// A send was posted after the message.
+    Posted,
+    /// A part of it has left.
+    Leaving,
+}
+
+/// ACKs wait after this number of replies in time in a row.
+const REPLIES_BEFORE_DELAY: u8 = 8;
+/// The most replies in a row that are needed after ACKs have waited in vain.
+const MAX_REPLIES: u8 = 128;
+/// The most sends that a reply consists of, such as data and a flag.
+const SENDS_OF_REPLY: u32 = 4;
+/// The longest time that an ACK waits while its reply leaves, in ACK delays.
+const LONGEST_REPLY: u32 = 8;
+/// Share of the ACK delay in which the peer's ACK follows its message: sent at once, but in a datagram of its own.
+const PEER_ACK_FOLLOWS: u32 = 4;
+
+impl ReplyPattern {
+    /// A message was executed. Returns whether its ACK may wait for the application's reply.
+    #[inline]
+    pub fn message_executed(&mut self, now: Instant) -> bool {
+        if matches!(self.reply, Reply::Awaited | Reply::Posted) {
+            self.replies = 0;
+        }
+        (self.executed, self.reply) = (Some(now), Reply::Awaited);
+        // ACKs in the other direction of a stream must not wait: the peer may send a stream as well.
+        self.replies >= REPLIES_BEFORE_DELAY + self.doubts && !self.streams
+    }
+
+    /// A send was posted.
+    #[inline]
+    pub fn send_posted(&mut self) {
+        self.streams = true;
+        if self.reply == Reply::Awaited {
+            self.reply = Reply::Posted;
+        }
+    }
+
+    /// The posted sends are about to leave.
+    #[inline]
+    pub fn sends_leave(&mut self, now: Instant, config: &Config) {
+        if self.reply == Reply::Posted {
+            self.reply = Reply::Leaving;
+            let in_time = self.executed.is_some_and(|since| now <= since + config.tuning.ack_delay);
+            self.replies = if in_time { MAX_REPLIES.min(self.replies + 1) } else { 0 };
+        }
+    }
+
+    /// Posted sends have left: all of them, or a part (`all` is false). This number of them is `unacknowledged`.
+    #[inline]
+    pub fn sends_left(&mut self, all: bool, unacknowledged: u32) {
+        self.streams = !all || unacknowledged > SENDS_OF_REPLY;
+        if all && self.reply == Reply::Leaving {
+            self.reply = Reply::Left;
+        }
+    }
+
+    /// The time until which the ACK may wait for the rest of its reply.
+    pub fn rest_of_reply(&self, now: Instant, config: &Config) -> Instant {
+        let delay = config.tuning.ack_delay;
+        self.executed.map_or(now, |since| (now + delay).min(since + LONGEST_REPLY * delay))
+    }
+
+    /// The program polled, and its poll found nothing. Returns whether an ACK goes on waiting: for the rest of its
+    /// reply, or because the peer's ACK (of a request that is `unacknowledged`) follows the message, and the program
+    /// replies only when it has seen that.
+    pub fn waits_beyond_poll(&self, now: Instant, unacknowledged: bool, config: &Config) -> bool {
+        let follows = config.tuning.ack_delay / PEER_ACK_FOLLOWS;
+        let soon = || self.executed.is_some_and(|since| now < since + follows);
+        self.reply == Reply::Leaving || unacknowledged && soon()
+    }
+
+    /// A waiting ACK leaves with its reply.
+    #[inline]
+    pub fn ack_left_with_reply(&mut self) {
+        self.doubts = self.doubts.saturating_sub(1);
+    }
+
+    /// An ACK has waited for a reply that was not posted in time.
+    #[cold]
+    pub fn reply_late(&mut self) {
+        self.replies = 0;
+    }
+
+    /// An ACK has waited in vain: the program polls, and has not replied yet. Two programs that post at the same time,
+    /// and then wait for each other, look like a ping-pong: their ACKs wait in vain more and more seldom.
+    #[cold]
+    pub fn waited_in_vain(&mut self) {
+        self.replies /= 2;
+        self.doubts = (2 * self.doubts + REPLIES_BEFORE_DELAY).min(MAX_REPLIES - REPLIES_BEFORE_DELAY);
+    }
+}
