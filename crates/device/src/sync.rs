@@ -1,8 +1,8 @@
-//! The synchronization primitives of the model-checked modules: `tests/handover.rs` and `tests/polling.rs` replace
-//! them by those of loom.
+//! The synchronization primitives of the model-checked modules: `tests/handover.rs`, `tests/polling.rs` and
+//! `tests/gathering.rs` replace them by those of loom.
 
 pub use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
-pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 /// As `std::cell::UnsafeCell`, with loom's interface.
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

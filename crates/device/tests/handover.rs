@@ -141,6 +141,7 @@ impl Adapter {
         for qp in &self.qps {
             assert_eq!(qp.sent.load(Ordering::Relaxed), *qp.posted.lock().unwrap(), "a doorbell was lost");
         }
+        assert!(!self.doorbells.any(), "a doorbell is left");
         assert!(self.poll(), "the engine is still held");
     }
 }

@@ -60,20 +60,27 @@ impl Adapter {
         }
     }
 
-    /// Rings a QP's doorbell. Takes a turn at once if `now` is set, nothing of the QP is in flight, a full burst has
-    /// gathered or no program polls. Otherwise requests wait for the next poll, so that they leave in larger bursts.
+    /// Rings a QP's doorbell. Takes a turn at once if `now` is set, a full burst has gathered, or, while a program
+    /// polls, nothing of the QP is in flight. Otherwise requests may wait, so that they leave in larger bursts: for the
+    /// next poll, or, while no program polls, as [`Gathering`](crate::shared::gathering::Gathering) says.
     pub fn ring(&self, shared: &QpShared, now: bool) {
         if self.check().is_err() {
             return;
         }
         self.doorbells.ring(&shared.bell, shared.num);
-        let wait = !now
-            && shared.busy.load(Ordering::Relaxed)
-            && shared.unsent.load(Ordering::Relaxed) < FULL_BURST
-            && self.pace.program_polls();
+        let wait = !now && shared.unsent.load(Ordering::Relaxed) < FULL_BURST && self.may_gather(shared);
         if !wait {
             self.request_turn();
         }
+    }
+
+    /// Returns whether a later turn will take a doorbell that has rung: that of the next poll, or of the engine's
+    /// thread.
+    fn may_gather(&self, shared: &QpShared) -> bool {
+        if self.pace.program_polls() {
+            return shared.busy.load(Ordering::Relaxed);
+        }
+        self.gathering.may_wait(&shared.busy, || clock::now().0)
     }
 
     /// An empty CQ was polled: takes one turn. Returns whether there was work; `None` if another thread holds the
@@ -105,6 +112,14 @@ impl Adapter {
     /// One turn unless another thread holds the engine. Returns whether there was work; true if the engine is held.
     pub fn drive(&self, turn: Turn) -> bool {
         self.attempt(turn).unwrap_or(true)
+    }
+
+    /// The engine's thread is about to sleep, or leaves the packets to a program that polls: requests wait no longer.
+    fn end_gathering(&self) {
+        self.gathering.thread_sleeps();
+        if self.doorbells.any() {
+            self.request_turn();
+        }
     }
 
     fn attempt(&self, turn: Turn) -> Option<bool> {

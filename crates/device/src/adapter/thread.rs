@@ -60,6 +60,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         }
         let mut now = clock::now();
         let (mut last_work, mut last_look) = (now, now);
+        adapter.gathering.thread_wakes();
         loop {
             // Steady work must not keep the thread from changes of the interface. A turn follows: it arms the timer.
             if now - last_look > LOOK {
@@ -80,6 +81,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             // The program that the thread waits for may need this core.
             adapter.pace.offer_core();
         }
+        adapter.end_gathering();
     }
 }
 

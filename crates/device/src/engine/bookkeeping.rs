@@ -23,7 +23,8 @@ impl Engine {
             }
         }
         let Some(entry) = self.table.get_mut(index) else { return };
-        entry.shared.busy.store(flight.request_bytes + flight.read_bytes > 0, Ordering::Relaxed);
+        let busy = flight.request_bytes + flight.read_bytes > 0;
+        self.fell_idle |= entry.shared.busy.swap(busy, Ordering::Relaxed) && !busy;
         if protocol.has_waiting_ack() && !entry.ack_delayed {
             entry.ack_delayed = true;
             self.delayed_acks.push(index);
@@ -77,6 +78,7 @@ impl Engine {
     /// Removes a QP's bytes in flight from its peer's window.
     pub(super) fn release_in_flight(&mut self, index: u16) {
         let Some(entry) = self.table.get_mut(index) else { return };
+        self.fell_idle |= entry.shared.busy.swap(false, Ordering::Relaxed);
         let counted = std::mem::take(&mut entry.counted);
         if let Some(peer) = entry.peer {
             let bound = self.peers.get_mut(peer);

@@ -49,6 +49,7 @@ use peers::parked::Parked;
 use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{Ordering, fence};
 use table::Table;
 use timers::Timers;
 use waiting::WaitList;
@@ -62,17 +63,19 @@ pub struct Turn {
     receive: bool,
     /// Sends ACKs that were delayed in an earlier turn.
     earlier_acks: bool,
+    /// Requests may wait for others ([`crate::shared::gathering`]): a later turn takes them.
+    lets_gather: bool,
 }
 
 impl Turn {
     /// A work request was posted.
-    pub const SEND: Turn = Turn { receive: false, earlier_acks: false };
+    pub const SEND: Turn = Turn { receive: false, earlier_acks: false, lets_gather: false };
     /// An empty CQ was polled.
-    pub const POLL: Turn = Turn { receive: true, earlier_acks: true };
+    pub const POLL: Turn = Turn { receive: true, earlier_acks: true, lets_gather: false };
     /// The engine's thread.
-    pub const THREAD: Turn = Turn { receive: true, earlier_acks: false };
+    pub const THREAD: Turn = Turn { receive: true, earlier_acks: false, lets_gather: true };
     /// The process is about to end.
-    pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true };
+    pub const FLUSH: Turn = Turn { receive: false, earlier_acks: true, lets_gather: false };
 }
 
 /// Staged bytes: a few bursts, so that one system call takes them all and they stay in the cache.
@@ -124,6 +127,8 @@ pub struct Engine {
     lost: Lost,
     /// Long payload without ICRC is sent from application memory in place.
     in_place: bool,
+    /// In this turn a QP has become idle: nothing of it is in flight any more.
+    fell_idle: bool,
     /// Consecutive receives that found nothing.
     empty_receives: u32,
     /// No deadline is earlier (nanoseconds): until then an empty poll only looks for arrivals.
@@ -156,6 +161,7 @@ impl Engine {
     ) -> Result<Engine, Errno> {
         Ok(Engine {
             in_place: carrier.supports_iovecs(),
+            fell_idle: false,
             empty_receives: 0,
             next_due: 0,
             shown,
@@ -208,7 +214,8 @@ impl Engine {
             return false;
         }
         let mut now = clock::now();
-        let mut worked = self.take_doorbells(adapter);
+        let rang = !self.lets_gather(adapter, turn, now) && self.take_doorbells(adapter);
+        let mut worked = rang;
         if adapter.has_resolved() {
             self.continue_resolved(adapter, now);
             worked = true;
@@ -239,7 +246,16 @@ impl Engine {
             return false;
         }
         let now = self.handle_deadlines(adapter, now);
-        worked |= self.transmit(adapter, now);
+        let mut sent = self.transmit(adapter, now);
+        let mut rang = rang;
+        while self.takes_deferred(adapter) {
+            rang = true;
+            sent |= self.transmit(adapter, now);
+        }
+        if sent && rang && !adapter.pace.program_polls() {
+            adapter.gathering.burst_left(clock::now().0);
+        }
+        worked |= sent;
         self.completions.publish();
         self.fail_overflown(adapter, now);
         self.completions.publish();
@@ -248,6 +264,21 @@ impl Engine {
         self.next_due = next.unwrap_or(u64::MAX);
         adapter.pace.wake_by(next);
         worked
+    }
+
+    /// Whether this turn leaves doorbells alone, so that requests gather: the engine's thread takes them later.
+    fn lets_gather(&self, adapter: &AdapterState, turn: Turn, now: Instant) -> bool {
+        turn.lets_gather && adapter.gathering.gathers(now.0) && !adapter.pace.program_polls()
+    }
+
+    /// Takes the doorbells of requests that wait because their QPs were busy, if a QP is no longer busy: the turn that
+    /// ends this state must see them. Returns whether there were any.
+    fn takes_deferred(&mut self, adapter: &AdapterState) -> bool {
+        if !std::mem::take(&mut self.fell_idle) {
+            return false;
+        }
+        fence(Ordering::SeqCst);
+        self.take_doorbells(adapter)
     }
 
     fn take_doorbells(&mut self, adapter: &AdapterState) -> bool {

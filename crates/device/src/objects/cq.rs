@@ -66,6 +66,7 @@ impl Cq {
     /// Takes up to `max` completions and hands each to `each`; drives the engine if there is none. Err: the CQ has
     /// overflowed.
     pub fn poll(&self, max: usize, mut each: impl FnMut(&Completion)) -> Result<usize, Errno> {
+        self.context.adapter.gathering.polled();
         let mut taken = self.shared.take(max, |entry| each(&entry.completion))?;
         if taken == 0 {
             let worked = self.context.adapter.drive_for_poll();
@@ -78,6 +79,7 @@ impl Cq {
     /// Takes one completion and its time stamp; the `first` call of a series drives the engine if there is none. Err:
     /// the CQ has overflowed.
     pub fn poll_one(&self, first: bool) -> Result<Option<(Completion, u64)>, Errno> {
+        self.context.adapter.gathering.polled();
         let mut found = None;
         self.shared.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
         if first && found.is_none() {

@@ -39,6 +39,12 @@ impl Doorbells {
         }
     }
 
+    /// Returns whether a QP may have rung.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Makes room for `count` numbers, so that ringing does not allocate. This does not allocate under the lock
     /// either: a memory hook of the program may wait for the engine, and its holder for the lock.
     pub fn reserve(&self, count: usize) {

@@ -5,6 +5,7 @@ pub mod addresses;
 pub mod condition;
 pub mod cq;
 pub mod doorbells;
+pub mod gathering;
 pub mod handover;
 pub mod moderation;
 pub mod qp;

@@ -15,6 +15,7 @@ use crate::shared::addresses::Addresses;
 use crate::shared::condition::Condition;
 use crate::shared::cq::AllCqs;
 use crate::shared::doorbells::Doorbells;
+use crate::shared::gathering::Gathering;
 use crate::shared::route::Route;
 use crate::shared::send_errors::SendErrorLog;
 use crate::stat::sheet;
@@ -48,6 +49,8 @@ pub(crate) struct AdapterState {
     any_resolved: AtomicBool,
     /// QPs with new work, each once.
     pub doorbells: Doorbells,
+    /// Which requests wait to leave together while no program polls.
+    pub gathering: Gathering,
     pds: AtomicU32,
     owner_process: OwnerProcess,
     /// The device's part of the statistics sheet, which other processes read.
@@ -88,6 +91,7 @@ impl AdapterState {
             resolved: LeafMutex::new(Vec::with_capacity(64)),
             any_resolved: AtomicBool::new(false),
             doorbells: Doorbells::new(),
+            gathering: Gathering::new(),
             pds: AtomicU32::new(1),
             owner_process: OwnerProcess::current(),
             shown: parts.shown,
