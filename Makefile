@@ -36,8 +36,8 @@ lib: ## Build libibverbs.so.1 alone
 	crates/verbs/link.sh $(TARGET)/release $(STAGE)
 
 # Weir's C programs beside the adapter: weir-verify checks every byte, weir-odp measures paging, weir-micro is the
-# papers' micro-benchmark.
-tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp $(STAGE)/lib/weir/weir-micro
+# papers' micro-benchmark, weir-crowd is many processes at once.
+tools: $(STAGE)/lib/weir/weir-verify $(STAGE)/lib/weir/weir-odp $(STAGE)/lib/weir/weir-micro $(STAGE)/lib/weir/weir-crowd
 
 $(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)
@@ -81,6 +81,7 @@ install: build ## Install under PREFIX (default /usr/local), with DESTDIR before
 	install -D -m 755 $(STAGE)/lib/weir/weir-verify $(DESTDIR)$(PREFIX)/lib/weir/weir-verify
 	install -D -m 755 $(STAGE)/lib/weir/weir-odp $(DESTDIR)$(PREFIX)/lib/weir/weir-odp
 	install -D -m 755 $(STAGE)/lib/weir/weir-micro $(DESTDIR)$(PREFIX)/lib/weir/weir-micro
+	install -D -m 755 $(STAGE)/lib/weir/weir-crowd $(DESTDIR)$(PREFIX)/lib/weir/weir-crowd
 
 uninstall: ## Remove the files of `make install`
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir

@@ -79,28 +79,6 @@ static inline void area_open(struct area *area, int access)
 		die("ibv_reg_mr: %s", strerror(errno));
 }
 
-/* The best GID: RoCE v2 with IPv4, else RoCE v2, else any. */
-static inline int find_gid(void)
-{
-	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
-	struct ibv_gid_entry entry;
-	int best = -1, score = 0;
-
-	for (int i = 0; i < rig.port.gid_tbl_len; i++) {
-		int s = 1;
-
-		if (ibv_query_gid_ex(rig.context, opt.ib_port, i, &entry, 0))
-			continue;
-		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2)
-			s = memcmp(entry.gid.raw, mapped, 12) ? 2 : 3;
-		if (s > score) {
-			score = s;
-			best = i;
-		}
-	}
-	return best;
-}
-
 static inline void rig_open(void)
 {
 	struct far mine;
@@ -119,7 +97,7 @@ static inline void rig_open(void)
 		if (!(rig.xrcd = ibv_open_xrcd(rig.context, &init)))
 			die("ibv_open_xrcd: %s", strerror(errno));
 	}
-	rig.gid_index = opt.gid >= 0 ? opt.gid : find_gid();
+	rig.gid_index = opt.gid >= 0 ? opt.gid : best_gid(rig.context, opt.ib_port);
 	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, opt.ib_port, rig.gid_index, &rig.gid))
 		die("no GID %d", rig.gid_index);
 	rig.max_sge = rig.attr.max_sge < MAX_SGES ? rig.attr.max_sge : MAX_SGES;

@@ -21,6 +21,31 @@ static inline struct ibv_context *device_open(const char *name)
 	return context;
 }
 
+/* The best GID of a port: RoCE v2 with IPv4, else RoCE v2, else any; -1 if it has none. */
+static inline int best_gid(struct ibv_context *context, int ib_port)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	struct ibv_port_attr port;
+	struct ibv_gid_entry entry;
+	int best = -1, score = 0;
+
+	if (ibv_query_port(context, ib_port, &port))
+		return -1;
+	for (int i = 0; i < port.gid_tbl_len; i++) {
+		int s = 1;
+
+		if (ibv_query_gid_ex(context, ib_port, i, &entry, 0))
+			continue;
+		if (entry.gid_type == IBV_GID_TYPE_ROCE_V2)
+			s = memcmp(entry.gid.raw, mapped, 12) ? 2 : 3;
+		if (s > score) {
+			score = s;
+			best = i;
+		}
+	}
+	return best;
+}
+
 /* All attributes of an RC QP up to RTS, connected to QP `to` at `gid`; a program changes what it tests. */
 static inline struct ibv_qp_attr rc_attr(uint32_t to, const union ibv_gid *gid, int gid_index)
 {

@@ -1,6 +1,7 @@
-//! `weir bench` of on-demand paging: runs to its end, prints all rows and figures, and says that it needs root.
+//! `weir bench` of on-demand paging: runs to its end, prints all rows and figures, and says that it needs root. And
+//! `weir-crowd`, which `weir bench scale` runs.
 
-use crate::bed::{Bed, Topology, WEIR};
+use crate::bed::{Bed, Topology, WEIR, library};
 use crate::users::{UNPRIVILEGED_USER, readable_copy};
 use crate::{needing_root, trial};
 use anyhow::{Context, Result, ensure};
@@ -14,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(Topology::Loopback, "weir bench odp prints its rows and writes a figure", odp),
         needing_root(trial(Topology::Loopback, "weir bench out-of-core needs root", root_only), root),
+        trial(Topology::Loopback, "weir-crowd: every process has its message, or says why not", crowd),
     ]
 }
 
@@ -52,5 +54,24 @@ fn root_only(bed: &Bed) -> Result<()> {
     command.current_dir("/").arg(copy.path().join("weir")).args(["bench", "out-of-core"]);
     let ended = Child::spawn(&mut command, "weir bench")?.wait(Duration::from_secs(10))?;
     ensure!(!ended.status.success() && ended.stderr.contains("needs root"), "{}", ended.printed());
+    Ok(())
+}
+
+fn crowd(bed: &Bed) -> Result<()> {
+    let run = |device: &str| -> Result<(Option<i32>, Value, String)> {
+        let program = library().join("weir-crowd").display().to_string();
+        let words = [program, "-d".into(), device.into(), "-t".into(), "20".into(), "24".into()];
+        let ended = Child::spawn(&mut bed.weir(Side::A, &[], words), "weir-crowd")?.wait(Duration::from_secs(30))?;
+        let shown = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
+        Ok((ended.status.code(), shown, ended.stderr))
+    };
+    let (code, shown, errors) = run(&bed.stage.device())?;
+    ensure!(code == Some(0) && shown["succeeded"] == 24 && shown["counted"] == 24, "{shown} {errors}");
+    let figure = |name: &str| shown[name].as_f64().unwrap_or_default();
+    ensure!(figure("opened") > 0.0 && figure("opened") <= figure("exchanged"), "{shown}");
+    ensure!(figure("exchanged") <= figure("ended") && figure("private") > 0.0, "{shown}");
+    ensure!(figure("private") <= figure("pss"), "{shown}");
+    let (code, shown, errors) = run("weir_none")?;
+    ensure!(code == Some(1) && shown["succeeded"] == 0 && errors.contains("ibv_open_device"), "{shown} {errors}");
     Ok(())
 }

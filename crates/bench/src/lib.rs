@@ -21,6 +21,7 @@ mod raw;
 mod request;
 mod rows;
 mod same_host;
+mod scale;
 mod sim;
 mod sweep;
 mod table;
@@ -82,7 +83,7 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 6] = [
+const ALONE: [Alone; 7] = [
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
@@ -106,6 +107,12 @@ const ALONE: [Alone; 6] = [
         what: "two processes of one host, against UCX over shared memory (only when named, alone)",
         rows: same_host::rows,
         run: same_host::run,
+    },
+    Alone {
+        name: "scale",
+        what: "1 to 64 pairs of processes at once, and 1,000 processes (root; only when named, alone)",
+        rows: Vec::new,
+        run: scale::run,
     },
     Alone {
         name: "sim",

@@ -1,10 +1,14 @@
 //! Other programs that move bytes between two hosts: iperf3 and UCX, both over TCP.
 
 use anyhow::{Context, Result};
+use std::process::Command;
 use std::time::Duration;
-use weir_stage::{Side, Stage, iperf, locate, pair};
+use weir_stage::{Child, Protocol, Side, Stage, iperf, locate, pair};
 
-const BOUND: Duration = Duration::from_secs(60);
+/// Time limit of a run of UCX.
+const BOUND: Duration = Duration::from_secs(120);
+/// Time limit for its server to listen.
+const START: Duration = Duration::from_secs(15);
 
 /// The result of iperf3 with writes of 1 MiB.
 pub struct Iperf3 {
@@ -40,6 +44,12 @@ impl Over {
     }
 }
 
+/// A server of `ucx_perftest` that listens, and the command of its client.
+pub struct Prepared {
+    pub server: Child,
+    pub client: Command,
+}
+
 /// The result of `ucx_perftest`.
 pub struct Ucx {
     /// Median one-way time of a message, seconds (a latency only in latency tests).
@@ -59,6 +69,19 @@ pub fn iperf3(stage: &Stage, seconds: f64) -> Result<Iperf3> {
 
 /// Runs a test of `ucx_perftest`, for example `tag_bw` or `tag_lat`.
 pub fn ucx(stage: &Stage, over: Over, test: &str, size: usize, iterations: u64) -> Result<Ucx> {
+    let pair = prepare_ucx(stage, over, test, size, iterations)?;
+    let (server, mut client) = (pair.server, pair.client);
+    let client = Child::spawn(&mut client, "ucx_perftest (client)")?;
+    parse_ucx(&pair::finish(server, client, BOUND)?.success()?.client.stdout)
+}
+
+/// Iterations of `ucx_perftest` before those that count.
+pub fn warm_up(iterations: u64) -> u64 {
+    (iterations / 20).max(10)
+}
+
+/// Starts the server of a test on side A, and makes the client's command for side B.
+pub fn prepare_ucx(stage: &Stage, over: Over, test: &str, size: usize, iterations: u64) -> Result<Prepared> {
     let (program, port) = (locate("ucx_perftest")?, stage.free_port(Side::A)?);
     let command = |side| {
         let mut command = stage.command(side, &program);
@@ -68,10 +91,11 @@ pub fn ucx(stage: &Stage, over: Over, test: &str, size: usize, iterations: u64) 
     };
     let mut client = command(Side::B);
     client.arg(stage.address(Side::A).to_string());
-    let arguments = format!("-t {test} -s {size} -n {iterations} -w {} -f -v", (iterations / 20).max(10));
+    let arguments = format!("-t {test} -s {size} -n {iterations} -w {} -f -v", warm_up(iterations));
     client.args(arguments.split_whitespace());
-    let outcome = pair::run(&mut command(Side::A), &mut client, port, BOUND)?.success()?;
-    parse_ucx(&outcome.client.stdout)
+    let mut server = Child::spawn(&mut command(Side::A), "ucx_perftest (server)")?;
+    server.wait_listening(Protocol::Tcp, port, START)?;
+    Ok(Prepared { server, client })
 }
 
 fn parse_ucx(output: &str) -> Result<Ucx> {

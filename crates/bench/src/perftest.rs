@@ -55,6 +55,13 @@ pub struct Prepared {
     pub port: u16,
 }
 
+impl Prepared {
+    /// The client's command, with the server's port and name. It must be asked for only once.
+    pub fn client_of(&mut self, stage: &Stage) -> &mut Command {
+        self.client.args(["-p", &self.port.to_string()]).arg(stage.address(Side::A).to_string())
+    }
+}
+
 /// Half a round trip (READ: a whole one), seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
@@ -94,9 +101,7 @@ pub fn run(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String], bound
 
 /// Starts the client of a pair that has been prepared.
 pub fn start_client(stage: &Stage, program: &str, prepared: &mut Prepared) -> Result<Child> {
-    let address = stage.address(Side::A).to_string();
-    let command = prepared.client.args(["-p", &prepared.port.to_string()]).arg(address);
-    Child::spawn(command, format!("{program} (client)"))
+    Child::spawn(prepared.client_of(stage), format!("{program} (client)"))
 }
 
 /// Bandwidth over `seconds`, rounded up to whole ones as perftest needs them; both directions summed if `both_ways`.

@@ -7,9 +7,10 @@ const SMALLEST: usize = 2;
 const LARGEST: usize = 8 << 20;
 /// Iterations of each size.
 const ITERATIONS: u64 = 2_000;
-/// Iterations of a longer run, of sizes up to `LONG_LARGEST`: with larger ones it would take minutes.
+/// Iterations of a longer run, of sizes up to `LONG_LARGEST`. With larger ones `ITERATIONS` are gigabytes already, and a
+/// run would take minutes.
 const LONG_ITERATIONS: u64 = 50_000;
-const LONG_LARGEST: usize = 64 << 10;
+const LONG_LARGEST: usize = 1 << 20;
 /// Sizes of the latencies.
 const LATENCY_SIZES: [usize; 5] = [8, 4 << 10, 8 << 10, 64 << 10, 1 << 20];
 /// Tests of `ucx_perftest`.
