@@ -139,6 +139,13 @@ pub enum Refused {
 
 /// Takes the outgoing packets of one QP; `push` copies the payload before it returns.
 pub trait Egress {
+    /// Whether `push` can take another packet. False: it would return [`Refused::Full`], so that the QP need not
+    /// build the packet.
+    #[inline]
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Takes one packet.
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused>;
 

@@ -121,6 +121,19 @@ const TABLE: [Option<(Operation, u16)>; 32] = {
     t
 };
 
+/// The properties alone: none of an unknown operation.
+const BITS: [u16; 32] = {
+    let mut bits = [0; 32];
+    let mut code = 0;
+    while code < bits.len() {
+        if let Some((_, known)) = TABLE[code] {
+            bits[code] = known;
+        }
+        code += 1;
+    }
+    bits
+};
+
 /// Indexed by opcode.
 const EXTENSIONS_LEN: [u8; 256] = {
     const fn len(has: bool, header: usize) -> usize {
@@ -197,10 +210,7 @@ impl Opcode {
 
     #[inline]
     const fn has(self, bit: u16) -> bool {
-        match TABLE[(self.0 & 0x1f) as usize] {
-            Some((_, bits)) => bits & bit != 0,
-            None => false,
-        }
+        BITS[(self.0 & 0x1f) as usize] & bit != 0
     }
 
     /// Length in bytes of all its extension headers.

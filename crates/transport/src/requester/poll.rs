@@ -127,12 +127,17 @@ impl Requester {
                 }
                 continue;
             }
+            let (first_try, room) = (self.next.wr == self.begun, egress.has_room());
+            // Beyond its first packet, a message with data needs no check and no page before its packets are built.
+            if !room && !first_try && slot.kind == Kind::Data {
+                self.state = RequesterState::Sending;
+                return Ok((Progress::Full, count));
+            }
             let step = Step::at(&self.next, slot, config);
             let Some(ack_req) = self.admit(&step, &mut budget, config) else {
                 self.state = RequesterState::WaitWindow;
                 return Ok((Progress::Limited, count));
             };
-            let first_try = self.next.wr == self.begun;
             if first_try && let Err(failure) = check(queue, slot, self.next.wr, config, host) {
                 self.stall(failure)?;
                 return Ok((Progress::Idle, count));
@@ -147,8 +152,12 @@ impl Requester {
                 self.refused(denied)?;
                 return Ok((Progress::Idle, count));
             }
-            let packet = send::outgoing(queue, &self.next, &step, self.psn(self.next.seq), ack_req, config);
-            match egress.push(&packet) {
+            let pushed = if room {
+                egress.push(&send::outgoing(queue, &self.next, &step, self.psn(self.next.seq), ack_req, config))
+            } else {
+                Err(Refused::Full)
+            };
+            match pushed {
                 Ok(()) => {}
                 Err(Refused::Full) => {
                     self.state = RequesterState::Sending;

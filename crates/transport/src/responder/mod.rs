@@ -386,7 +386,9 @@ impl Responder {
         if self.late.is_some() {
             return Ok(true);
         }
-        while let Some((outgoing, psn)) = self.resources.outgoing(config) {
+        while egress.has_room()
+            && let Some((outgoing, psn)) = self.resources.outgoing(config)
+        {
             match egress.push(&outgoing) {
                 Ok(()) => self.resources.advance(config),
                 Err(Refused::Full) => return Ok(false),
@@ -398,6 +400,9 @@ impl Responder {
                     return Err(Fatal::access(denied));
                 }
             }
+        }
+        if !egress.has_room() {
+            return Ok(!self.has_to_send());
         }
         let (expected, msn) = self.acknowledged();
         let Some(outgoing) = self.owed.outgoing(expected, msn, config) else { return Ok(true) };
