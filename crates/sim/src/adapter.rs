@@ -1,8 +1,10 @@
 //! State that all QPs of an adapter share, as the protocol accesses it: memory, completion queues, the send port.
 
+use crate::ids::{HostId, QpId};
 use crate::memory::{Accessor, Memory};
-use crate::packet::Payload;
+use crate::packet::{PacketKey, Packets, Payload};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use weir_transport::{
     Access, AtomicOp, Completion, Denied, Egress, FaultNotifier, Host, Outgoing, Outstanding, Payload as Source,
     QpEvent, Queue, Refused, Remote, Sge, Side,
@@ -19,7 +21,7 @@ pub(crate) struct Adapter {
     /// A READ credit became free when there was none.
     pub reads_available: bool,
     /// Completions and events that the application has not received yet.
-    pub reports: Vec<Report>,
+    pub reports: VecDeque<Report>,
 }
 
 /// A notification for the application.
@@ -53,8 +55,9 @@ impl Host for View<'_> {
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
         let memory = &mut self.adapter.borrow_mut().memory;
         let len = bytes.len() as u64;
-        memory.reach(rkey, va, len, va + len, self.accessor)?;
-        memory.write(rkey, va, bytes)
+        let region = memory.reach(rkey, va, len, va + len, self.accessor)?;
+        memory.store(region, va, bytes);
+        Ok(())
     }
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
@@ -82,11 +85,11 @@ impl Host for View<'_> {
 
     fn complete(&mut self, queue: Queue, completion: Completion, _solicited: bool) {
         let report = Report::Completion { qp: self.accessor.qp, queue, completion };
-        self.adapter.borrow_mut().reports.push(report);
+        self.adapter.borrow_mut().reports.push_back(report);
     }
 
     fn event(&mut self, event: QpEvent) {
-        self.adapter.borrow_mut().reports.push(Report::Event { qp: self.accessor.qp, event });
+        self.adapter.borrow_mut().reports.push_back(Report::Event { qp: self.accessor.qp, event });
     }
 }
 
@@ -94,12 +97,29 @@ impl Host for View<'_> {
 pub(crate) struct Out<'a> {
     pub adapter: &'a RefCell<Adapter>,
     pub accessor: Accessor,
-    /// Headers, payload, whether the adapter lost it.
-    pub packets: &'a mut Vec<(Headers, Payload, bool)>,
+    /// The QP that sends.
+    pub from: QpId,
+    pub to: HostId,
+    pub packets: &'a mut Packets,
+    /// The packets of the turn, in order, and whether the adapter lost them.
+    pub staged: &'a mut Vec<(PacketKey, bool)>,
     pub full: bool,
 }
 
+impl Out<'_> {
+    #[inline]
+    fn stage(&mut self, headers: &Headers, payload: Payload, lost: bool) {
+        let key = self.packets.add(self.from, self.to, headers, payload);
+        self.staged.push((key, lost));
+    }
+}
+
 impl Egress for Out<'_> {
+    #[inline]
+    fn has_room(&self) -> bool {
+        !self.full
+    }
+
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
         if self.full {
             return Err(Refused::Full);
@@ -109,23 +129,22 @@ impl Egress for Out<'_> {
             Source::Bytes(bytes) => Payload::Bytes(bytes.into()),
             Source::Gather { sges, offset, len } => {
                 let memory = &mut self.adapter.borrow_mut().memory;
-                memory.ensure_sges_present(sges, offset, len as u64, self.accessor).map_err(Refused::Denied)?;
-                memory.gather(sges, offset, len).map_err(Refused::Denied)?
+                memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)?
             }
             // Only a responder sends from remote-accessible memory.
             Source::Remote(Remote { rkey, va, len, .. }) => {
                 let memory = &mut self.adapter.borrow_mut().memory;
                 let accessor = Accessor { side: Side::Responder, ..self.accessor };
-                memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
-                memory.take(rkey, va, len as usize).map_err(Refused::Denied)?
+                let region = memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
+                memory.load(region, va, len as usize)
             }
         };
-        self.packets.push((packet.headers, payload, false));
+        self.stage(&packet.headers, payload, false);
         self.full = true;
         Ok(())
     }
 
     fn lose(&mut self, packet: &Outgoing<'_>) {
-        self.packets.push((packet.headers, Payload::Phantom(packet.payload.len() as u32), true));
+        self.stage(&packet.headers, Payload::Phantom(packet.payload.len() as u32), true);
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::adapter::{Adapter, Out, View};
 use crate::capture::Capture;
+use crate::ids::{HostId, QpId};
 use crate::memory::{Accessor, Memory};
 use crate::observe::Counts;
-use crate::packet::Payload;
+use crate::packet::{PacketKey, Packets};
 use crate::qp::SimQp;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_transport::{FaultNotifier, Instant, Limits, Outstanding, Profile, Progress, Side};
-use weir_wire::Headers;
 
 /// The host's own time for a page fault: about the cost of a first touch by a processor.
 const FAULT: Duration = Duration::from_micros(1);
@@ -54,7 +54,7 @@ impl HostState {
             notifier: FaultNotifier::new(profile.flood),
             reads: Outstanding::new(profile.outstanding_reads),
             reads_available: false,
-            reports: Vec::new(),
+            reports: VecDeque::new(),
         };
         HostState {
             profile,
@@ -105,10 +105,11 @@ impl HostState {
         Some((qp, View { adapter: &self.adapter, accessor: Accessor { now, qp: num, side } }))
     }
 
-    /// Destroys a QP and frees its number's index.
-    pub fn remove(&mut self, num: u32) {
+    /// Destroys a QP and frees its number's index. The packets that it holds are lost.
+    pub fn remove(&mut self, num: u32, packets: &mut Packets) {
         if let Some(qp) = self.get_mut(num) {
             let credits = qp.qp.abandon();
+            qp.held.iter().flatten().for_each(|&key| packets.remove(key));
             self.qps[slot_index(num)].qp = None;
             self.free.push(slot_index(num) as u32);
             let adapter = self.adapter.get_mut();
@@ -117,15 +118,16 @@ impl HostState {
         }
     }
 
-    /// Queues a QP for its turn, if it has something to send.
-    pub fn queue_turn(&mut self, num: u32) {
-        if let Some(qp) = self.get_mut(num)
-            && !qp.ready
-            && qp.qp.has_to_send()
-        {
+    /// Queues a QP for its turn, if it has something to send. Returns the QP, unless it was destroyed.
+    #[inline]
+    pub fn queue_turn(&mut self, num: u32) -> Option<&mut SimQp> {
+        let at = self.qps.get_mut(slot_index(num))?;
+        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)?;
+        if !qp.ready && qp.qp.has_to_send() {
             qp.ready = true;
             self.ready.push_back(num);
         }
+        Some(qp)
     }
 
     /// Queues the QPs that waited for a READ credit, if there is a credit again.
@@ -140,9 +142,21 @@ impl HostState {
         }
     }
 
-    /// Lets the next QP send a packet, which is appended to `packets` after any that the adapter itself loses.
-    /// Returns that QP.
-    pub fn turn(&mut self, now: Instant, packets: &mut Vec<(Headers, Payload, bool)>) -> Option<u32> {
+    /// Whether the port is free, and a QP has a turn.
+    #[inline]
+    pub fn may_send(&self) -> bool {
+        !self.sending && !self.ready.is_empty()
+    }
+
+    /// Lets the next QP of this host, number `host`, send a packet. Appends it to `staged`, with any that the adapter
+    /// itself loses. Returns that QP.
+    pub fn turn(
+        &mut self,
+        now: Instant,
+        host: HostId,
+        packets: &mut Packets,
+        staged: &mut Vec<(PacketKey, bool)>,
+    ) -> Option<u32> {
         let num = self.ready.pop_front()?;
         let HostState { qps, adapter, ready, limited, .. } = self;
         let at = &mut qps[slot_index(num)];
@@ -150,7 +164,9 @@ impl HostState {
         let Some(qp) = qp else { return Some(num) };
         qp.ready = false;
         let accessor = Accessor { now, qp: num, side: Side::Requester };
-        let (mut out, mut view) = (Out { adapter, accessor, packets, full: false }, View { adapter, accessor });
+        let from = QpId { host, num };
+        let mut out = Out { adapter, accessor, from, to: qp.peer, packets, staged, full: false };
+        let mut view = View { adapter, accessor };
         match qp.qp.poll_transmit(now, UNLIMITED, &mut view, &mut out) {
             Progress::Idle => {}
             Progress::Full => {

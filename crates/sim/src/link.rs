@@ -1,8 +1,7 @@
 //! Links: rate, latency, loss. Each direction is a pipe, which packets leave in the order in which they entered.
 
 use crate::ids::Node;
-use crate::packet::SimPacket;
-use std::collections::VecDeque;
+use crate::packet::{PacketKey, Packets};
 use std::time::Duration;
 use weir_transport::{Instant, Mtu};
 
@@ -50,13 +49,14 @@ pub(crate) struct Pipe {
     picoseconds_per_byte: f64,
     /// When the last packet that entered will have left, picoseconds.
     free: u64,
-    flying: VecDeque<(Instant, SimPacket)>,
+    /// The first and the last packet on their way through it; each has the key of the next.
+    ends: Option<(PacketKey, PacketKey)>,
 }
 
 impl Pipe {
     pub fn new(link: Link, to: Node, buffer: u64) -> Self {
         let picoseconds_per_byte = 8e12 / link.rate;
-        Pipe { link, to, buffer, picoseconds_per_byte, free: 0, flying: VecDeque::new() }
+        Pipe { link, to, buffer, picoseconds_per_byte, free: 0, ends: None }
     }
 
     /// When the next packet may leave, rounded up to nanoseconds.
@@ -66,8 +66,11 @@ impl Pipe {
 
     /// Whether a packet of `bytes` bytes (BTH ..= ICRC) fits into the queue.
     pub fn has_room(&self, now: Instant, bytes: usize) -> bool {
-        let waiting = self.free.saturating_sub(now.0 * 1000) as f64 / self.picoseconds_per_byte;
-        waiting as u64 + bytes as u64 <= self.buffer
+        let waiting = match self.free.saturating_sub(now.0 * 1000) {
+            0 => 0,
+            time => (time as f64 / self.picoseconds_per_byte) as u64,
+        };
+        waiting + bytes as u64 <= self.buffer
     }
 
     /// Reserves the time on the wire that a packet needs; returns when it arrives.
@@ -76,19 +79,33 @@ impl Pipe {
         let since = (now.0 * 1000).saturating_sub(self.free);
         let start = if since < 1000 { self.free } else { now.0 * 1000 };
         let bytes = bytes + self.link.overhead as usize;
-        self.free = start + (bytes as f64 * self.picoseconds_per_byte) as u64;
+        // As signed integers, which processors convert in one instruction.
+        self.free = start + (bytes as i64 as f64 * self.picoseconds_per_byte) as i64 as u64;
         self.free_at() + self.link.latency
     }
 
     /// Puts a packet into the pipe. True if it is the only packet: the caller must schedule its arrival.
-    pub fn put(&mut self, arrival: Instant, packet: SimPacket) -> bool {
-        self.flying.push_back((arrival, packet));
-        self.flying.len() == 1
+    pub fn put(&mut self, packets: &mut Packets, arrival: Instant, packet: PacketKey) -> bool {
+        packets[packet].arrival = arrival;
+        packets[packet].next = None;
+        match &mut self.ends {
+            Some((_, last)) => {
+                packets[*last].next = Some(packet);
+                *last = packet;
+                false
+            }
+            None => {
+                self.ends = Some((packet, packet));
+                true
+            }
+        }
     }
 
     /// Removes the packet that arrives; also returns the arrival of the next one.
-    pub fn take(&mut self) -> Option<(SimPacket, Option<Instant>)> {
-        let (_, packet) = self.flying.pop_front()?;
-        Some((packet, self.flying.front().map(|(at, _)| *at)))
+    pub fn take(&mut self, packets: &Packets) -> Option<(PacketKey, Option<Instant>)> {
+        let (first, last) = self.ends?;
+        let next = packets[first].next;
+        self.ends = next.map(|next| (next, last));
+        Some((first, next.map(|next| packets[next].arrival)))
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::ids::HostId;
 use crate::packet::Payload;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 use weir_transport::{AtomicOp, Chance, Denied, Instant, PageFaults, Sge, Side};
@@ -82,7 +83,7 @@ pub(crate) struct Memory {
     faults: Vec<Option<Fault>>,
     free_faults: Vec<u32>,
     /// New faults; their ends are not in the event queue yet.
-    pub begun: Vec<(Instant, u32)>,
+    pub begun: VecDeque<(Instant, u32)>,
     /// Page fault times of the adapter's profile.
     page_faults: PageFaults,
     /// The host's own time for a fault, a lower bound.
@@ -102,7 +103,7 @@ impl Memory {
             next_addr: 0x10_0000,
             faults: Vec::new(),
             free_faults: Vec::new(),
-            begun: Vec::new(),
+            begun: VecDeque::new(),
             page_faults,
             least,
             busy: Instant(0),
@@ -164,9 +165,19 @@ impl Memory {
         filled.clone().try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length)))
     }
 
-    /// Whether a range is present; if not, a fault resolves its missing pages and those up to `end`.
-    pub fn reach(&mut self, key: u32, addr: u64, len: u64, end: u64, accessor: Accessor) -> Result<(), Denied> {
+    /// Checks that a range is present, and returns the index of its region. If it is not present, a fault resolves its
+    /// missing pages and those up to `end`.
+    #[inline]
+    pub fn reach(&mut self, key: u32, addr: u64, len: u64, end: u64, accessor: Accessor) -> Result<usize, Denied> {
         let index = self.find(key, addr, len)?;
+        if self.regions[index].pages.is_some() {
+            self.reach_pages(index, addr, len, end, accessor)?;
+        }
+        Ok(index)
+    }
+
+    /// As `reach`, in a region of ODP memory.
+    fn reach_pages(&mut self, index: usize, addr: u64, len: u64, end: u64, accessor: Accessor) -> Result<(), Denied> {
         let region = &self.regions[index];
         let Some(pages) = &region.pages else { return Ok(()) };
         let missing = pages_of(region, addr, len).find(|&page| pages[page as usize] != PRESENT);
@@ -196,7 +207,7 @@ impl Memory {
         accessor: Accessor,
     ) -> Result<(), Denied> {
         for_each_segment(sges, offset, len, |sge, addr, len, _| {
-            self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), accessor)
+            self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), accessor).map(drop)
         })
     }
 
@@ -232,9 +243,15 @@ impl Memory {
         fault.waiters
     }
 
-    /// Payload from SGEs with all pages present.
-    pub fn gather(&self, sges: &[Sge], offset: u64, len: usize) -> Result<Payload, Denied> {
-        if sges.iter().all(|sge| self.contents(sge.lkey).is_none()) {
+    /// Payload from `len` bytes at `offset` of SGEs; a fault resolves missing pages, as in `ensure_sges_present`.
+    pub fn gather(&mut self, sges: &[Sge], offset: u64, len: usize, accessor: Accessor) -> Result<Payload, Denied> {
+        let mut phantom = true;
+        for_each_segment(sges, offset, len as u64, |sge, addr, len, _| {
+            let region = self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), accessor)?;
+            phantom &= self.regions[region].bytes.is_none();
+            Ok(())
+        })?;
+        if phantom {
             return Ok(Payload::Phantom(len as u32));
         }
         let mut bytes = vec![0; len];
@@ -244,23 +261,27 @@ impl Memory {
         Ok(Payload::Bytes(bytes.into()))
     }
 
-    /// Payload from a range with all pages present.
-    pub fn take(&self, key: u32, addr: u64, len: usize) -> Result<Payload, Denied> {
-        let index = self.find(key, addr, len as u64)?;
-        let region = &self.regions[index];
-        Ok(match &region.bytes {
+    /// Payload from a range that `reach` found in this region.
+    pub fn load(&self, region: usize, addr: u64, len: usize) -> Payload {
+        let region = &self.regions[region];
+        match &region.bytes {
             None => Payload::Phantom(len as u32),
             Some(all) => Payload::Bytes(all[(addr - region.addr) as usize..][..len].into()),
-        })
+        }
     }
 
-    /// Stores bytes if the region has contents.
-    pub fn write(&mut self, key: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
-        let index = self.find(key, addr, bytes.len() as u64)?;
-        let region = &mut self.regions[index];
+    /// Stores bytes in a range that `reach` found in this region, if the region has contents.
+    pub fn store(&mut self, region: usize, addr: u64, bytes: &[u8]) {
+        let region = &mut self.regions[region];
         if let Some(all) = &mut region.bytes {
             all[(addr - region.addr) as usize..][..bytes.len()].copy_from_slice(bytes);
         }
+    }
+
+    /// Checks a range, and stores bytes there.
+    fn write(&mut self, key: u32, addr: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let region = self.find(key, addr, bytes.len() as u64)?;
+        self.store(region, addr, bytes);
         Ok(())
     }
 
@@ -309,7 +330,7 @@ impl Memory {
         let time = self.page_faults.resolve.at(self.chance.share()).max(self.least);
         let begin = if self.page_faults.serial { self.busy.max(accessor.now) } else { accessor.now };
         self.busy = begin + time;
-        self.begun.push((self.busy, number));
+        self.begun.push_back((self.busy, number));
         self.faulted += 1;
     }
 

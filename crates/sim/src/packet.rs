@@ -1,6 +1,8 @@
 //! A packet in flight: headers, and payload bytes only if the memory has contents.
 
 use crate::ids::{HostId, QpId};
+use std::ops::{Index, IndexMut};
+use weir_transport::Instant;
 use weir_wire::{Headers, ICRC_LEN, Packet};
 
 /// Zeros as payload without contents, of the maximum length of a packet.
@@ -23,6 +25,64 @@ pub(crate) struct SimPacket {
     pub repeated: bool,
     pub headers: Headers,
     pub payload: Payload,
+    /// When it arrives at the end of the pipe that it is in.
+    pub arrival: Instant,
+    /// The packet behind it in that pipe.
+    pub next: Option<PacketKey>,
+}
+
+/// The key of a packet in [`Packets`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacketKey(u32);
+
+/// All packets on their way. Each stays in one place, and links and QPs pass its key on.
+#[derive(Debug, Default)]
+pub(crate) struct Packets {
+    packets: Vec<SimPacket>,
+    unused: Vec<u32>,
+    /// Number of packets ever added.
+    added: u64,
+}
+
+impl Packets {
+    /// Adds a packet, which gets the next sequence number.
+    #[inline]
+    pub fn add(&mut self, from: QpId, to: HostId, headers: &Headers, payload: Payload) -> PacketKey {
+        let (id, repeated, arrival, next) = (self.added, false, Instant(0), None);
+        self.added += 1;
+        let Some(index) = self.unused.pop() else {
+            self.packets.push(SimPacket { id, from, to, repeated, headers: *headers, payload, arrival, next });
+            return PacketKey(self.packets.len() as u32 - 1);
+        };
+        // Field by field: a whole packet would be built on the stack first.
+        let packet = &mut self.packets[index as usize];
+        (packet.id, packet.from, packet.to, packet.repeated) = (id, from, to, repeated);
+        packet.headers = *headers;
+        packet.payload = payload;
+        (packet.arrival, packet.next) = (arrival, next);
+        PacketKey(index)
+    }
+
+    /// Removes a packet, which has arrived or is lost. Its key must not be used again.
+    #[inline]
+    pub fn remove(&mut self, key: PacketKey) {
+        self[key].payload = Payload::Phantom(0);
+        self.unused.push(key.0);
+    }
+}
+
+impl Index<PacketKey> for Packets {
+    type Output = SimPacket;
+
+    fn index(&self, key: PacketKey) -> &SimPacket {
+        &self.packets[key.0 as usize]
+    }
+}
+
+impl IndexMut<PacketKey> for Packets {
+    fn index_mut(&mut self, key: PacketKey) -> &mut SimPacket {
+        &mut self.packets[key.0 as usize]
+    }
 }
 
 impl Payload {

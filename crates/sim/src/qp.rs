@@ -1,7 +1,7 @@
 //! A queue pair in its host: the adapter's state of it, in addition to that of the protocol.
 
 use crate::ids::HostId;
-use crate::packet::SimPacket;
+use crate::packet::PacketKey;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) struct SimQp {
     /// Time of its pending deadline event; events at other times are obsolete.
     pub armed: Option<Instant>,
     /// Packets that wait for pages, by [`weir_transport::Side`].
-    pub held: [VecDeque<SimPacket>; 2],
+    pub held: [VecDeque<PacketKey>; 2],
     /// The PSN after the last one sent, of requests and of responses.
     sent: [Option<Psn>; 2],
 }
@@ -114,6 +114,15 @@ impl SimQp {
             let attr = QpAttr { qp_state, ..attr };
             self.qp.modify(now, &attr, mask | AttrMask::STATE, host).expect("attributes within their ranges");
         }
+    }
+
+    /// The time of the event that its deadline needs. `None`: it has no deadline, or there is an event already.
+    #[inline]
+    pub fn arm(&mut self, now: Instant) -> Option<Instant> {
+        let at = self.qp.poll_timeout()?.max(now);
+        // An event that is too early checks the deadline again, so that a later deadline needs no new event.
+        let new = self.armed.is_none_or(|armed| at < armed);
+        new.then(|| *self.armed.insert(at))
     }
 
     /// Records a sent packet; returns true if this PSN or a later one was sent before.

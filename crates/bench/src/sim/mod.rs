@@ -14,7 +14,7 @@ use single_run::Run;
 use std::process::ExitCode;
 
 /// Bar of simulated packets per second of real time.
-const PACKETS: f64 = 1e6;
+const PACKETS: f64 = 1e7;
 /// Bar of the flood, seconds of real time.
 const MINUTE: f64 = 60.0;
 /// Bar of resident memory with 1,024 hosts, bytes.

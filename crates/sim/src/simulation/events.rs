@@ -4,83 +4,88 @@ use super::Simulation;
 use crate::ids::{HostId, Node, QpId, SwitchId};
 use crate::link::Link;
 use crate::observe::{Loss, PacketEvent, Seen};
-use crate::packet::{Payload, SimPacket};
+use crate::packet::{PacketKey, SimPacket};
 use crate::queue::Event;
 use weir_capture::Direction;
 use weir_transport::{Chance, Handled, Instant, Side};
-use weir_wire::{Aeth, Headers};
 
 /// Event handlers.
 impl Simulation {
     /// Follows up on a change of a QP: it may be ready to send, have a new deadline, or have reports.
-    pub(crate) fn follow_up(&mut self, qp: QpId) {
-        self.host_mut(qp.host).queue_turn(qp.num);
-        self.schedule_events(qp);
-        self.transmit(qp.host);
+    pub(crate) fn follow_up(&mut self, id: QpId) {
+        let Simulation { now, queue, hosts, .. } = self;
+        if let Some(qp) = hosts[id.host.0 as usize].queue_turn(id.num)
+            && let Some(at) = qp.arm(*now)
+        {
+            queue.put(at, Event::Deadline(id));
+        }
+        self.collect(id.host);
+        self.transmit(id.host);
     }
 
-    /// Schedules the deadline of a QP and the ends of page faults, and collects the reports for the application.
-    fn schedule_events(&mut self, id: QpId) {
-        let Simulation { now, queue, hosts, reports, .. } = self;
-        let host = &mut hosts[id.host.0 as usize];
-        if let Some(qp) = host.get_mut(id.num)
-            && let Some(deadline) = qp.qp.poll_timeout()
-        {
-            let at = deadline.max(*now);
-            // An event that is too early checks the deadline again, so that a later deadline needs no new event.
-            if qp.armed.is_none_or(|armed| at < armed) {
-                qp.armed = Some(at);
-                queue.put(at, Event::Deadline(id));
-            }
-        }
+    /// Schedules the ends of a host's new page faults, and collects its reports for the application.
+    #[inline]
+    fn collect(&mut self, id: HostId) {
+        let Simulation { queue, hosts, reports, .. } = self;
+        let host = &mut hosts[id.0 as usize];
         host.queue_limited();
         let adapter = host.adapter.get_mut();
-        for (at, fault) in adapter.memory.begun.drain(..) {
-            queue.put(at, Event::FaultEnds(id.host, fault));
+        while let Some((at, fault)) = adapter.memory.begun.pop_front() {
+            queue.put(at, Event::FaultEnds(id, fault));
         }
-        reports.extend(adapter.reports.drain(..).map(|report| (id.host, report)));
+        while let Some(report) = adapter.reports.pop_front() {
+            reports.push_back((id, report));
+        }
     }
 
     /// Lets a host's QPs send until its port is busy.
+    #[inline]
     pub(crate) fn transmit(&mut self, host: HostId) {
-        let mut staged = std::mem::take(&mut self.staged);
-        loop {
-            let state = &mut self.hosts[host.0 as usize];
-            if state.sending {
-                break;
-            }
-            let Some(num) = state.turn(self.now, &mut staged) else { break };
-            let from = QpId { host, num };
-            for (headers, payload, lost) in staged.drain(..) {
-                self.send(from, headers, payload, lost);
-            }
-            self.schedule_events(from);
+        while self.hosts[host.0 as usize].may_send() {
+            self.turn(host);
         }
-        self.staged = staged;
+    }
+
+    /// Lets the next QP of a host send a packet.
+    fn turn(&mut self, host: HostId) {
+        let Simulation { now, hosts, packets, staged, .. } = self;
+        let Some(num) = hosts[host.0 as usize].turn(*now, host, packets, staged) else { return };
+        for at in 0..self.staged.len() {
+            let (key, dammed) = self.staged[at];
+            self.send(key, dammed);
+        }
+        self.staged.clear();
+        let Simulation { now, hosts, queue, .. } = self;
+        if let Some(qp) = hosts[host.0 as usize].get_mut(num)
+            && let Some(at) = qp.arm(*now)
+        {
+            queue.put(at, Event::Deadline(QpId { host, num }));
+        }
+        self.collect(host);
     }
 
     /// A packet leaves its host.
-    fn send(&mut self, from: QpId, headers: Headers, payload: Payload, dammed: bool) {
+    fn send(&mut self, key: PacketKey, dammed: bool) {
         let Simulation { now, queue, hosts, network, chance, packets, observer, rule, .. } = self;
+        let packet = &mut packets[key];
+        let from = packet.from;
         let host = &mut hosts[from.host.0 as usize];
-        let Some(qp) = host.get_mut(from.num) else { return };
-        let to = qp.peer;
-        let opcode = headers.bth.opcode;
+        let opcode = packet.headers.bth.opcode;
         let response = opcode.is_response();
         // An ACK or NAK reports the current state: it is never a retransmission.
-        let ack = response && opcode.starts_message() && payload.len() == 0 && headers.get::<Aeth>().is_some();
-        let repeated = !ack && qp.leaves(response, headers.bth.psn);
-        let packet = SimPacket { id: *packets, from, to, repeated, headers, payload };
-        *packets += 1;
+        let ack = response && opcode.has_aeth() && opcode.starts_message() && packet.payload.len() == 0;
+        if !ack && let Some(qp) = host.get_mut(from.num) {
+            packet.repeated = qp.leaves(response, packet.headers.bth.psn);
+        }
         *(if response { &mut host.counts.responses } else { &mut host.counts.requests }) += 1;
-        host.counts.repeated += u64::from(repeated);
+        host.counts.repeated += u64::from(packet.repeated);
 
         let port = network.port(from.host);
         let node = Node::Host(from.host);
         let mut lost = if dammed { Some(Loss::Adapter) } else { port.is_none().then_some(Loss::NoDestination) };
         if lost.is_none()
             && let Some(rule) = rule
-            && rule(&seen(*now, node, PacketEvent::Sent { lost: None }, &packet))
+            && rule(&seen(*now, node, PacketEvent::Sent { lost: None }, packet))
         {
             lost = Some(Loss::Rule);
         }
@@ -89,7 +94,7 @@ impl Simulation {
             && !dammed
         {
             let pipe = &mut network.pipes[index as usize];
-            lost = lost.or_else(|| loses(pipe.link, &packet, chance));
+            lost = lost.or_else(|| loses(&pipe.link, packet, chance));
             arrival = Some((index, pipe.occupy(*now, packet.len())));
             // A lost packet occupies the link, too.
             host.sending = true;
@@ -99,16 +104,18 @@ impl Simulation {
             host.counts.lose(loss);
         }
         if let Some(capture) = &mut host.capture {
-            capture.record(*now, Direction::Out, &packet, lost);
+            capture.record(*now, Direction::Out, packet, lost);
         }
         if let Some(watch) = observer {
-            watch(&seen(*now, node, PacketEvent::Sent { lost }, &packet));
+            watch(&seen(*now, node, PacketEvent::Sent { lost }, packet));
         }
-        if let Some((index, at)) = arrival
-            && lost.is_none()
-            && network.pipes[index as usize].put(at, packet)
-        {
-            queue.put(at, Event::Arrival(index));
+        match arrival {
+            Some((index, at)) if lost.is_none() => {
+                if network.pipes[index as usize].put(packets, at, key) {
+                    queue.put(at, Event::Arrival(index));
+                }
+            }
+            _ => packets.remove(key),
         }
     }
 
@@ -116,76 +123,83 @@ impl Simulation {
     pub(crate) fn arrival(&mut self, index: u32) {
         let pipe = &mut self.network.pipes[index as usize];
         let to = pipe.to;
-        let Some((packet, next)) = pipe.take() else { return };
+        let Some((packet, next)) = pipe.take(&self.packets) else { return };
         if let Some(at) = next {
             self.queue.put(at, Event::Arrival(index));
         }
         match to {
             Node::Switch(switch) => self.forward(switch, packet),
-            Node::Host(host) if host == packet.to => self.deliver(packet),
-            Node::Host(_) => self.lost(to, Loss::NoDestination, &packet),
+            Node::Host(host) if host == self.packets[packet].to => self.deliver(packet),
+            Node::Host(_) => self.lost(to, Loss::NoDestination, packet),
         }
     }
 
     /// A switch forwards a packet.
-    fn forward(&mut self, switch: SwitchId, packet: SimPacket) {
+    fn forward(&mut self, switch: SwitchId, key: PacketKey) {
+        let packet = &self.packets[key];
         let flow = u64::from(packet.from.host.0) << 32 | u64::from(packet.headers.bth.dest_qp);
         let Some(index) = self.network.way(switch, packet.to, flow) else {
-            return self.lost(Node::Switch(switch), Loss::NoDestination, &packet);
+            return self.lost(Node::Switch(switch), Loss::NoDestination, key);
         };
         let pipe = &mut self.network.pipes[index as usize];
-        if !pipe.has_room(self.now, packet.len()) {
+        let bytes = packet.len();
+        if !pipe.has_room(self.now, bytes) {
             self.network.dropped(switch);
-            return self.lost(Node::Switch(switch), Loss::Buffer, &packet);
+            return self.lost(Node::Switch(switch), Loss::Buffer, key);
         }
-        let at = pipe.occupy(self.now, packet.len());
-        if let Some(loss) = loses(pipe.link, &packet, &mut self.chance) {
-            return self.lost(Node::Switch(switch), loss, &packet);
+        let at = pipe.occupy(self.now, bytes);
+        if let Some(loss) = loses(&pipe.link, packet, &mut self.chance) {
+            return self.lost(Node::Switch(switch), loss, key);
         }
-        if pipe.put(at, packet) {
+        if pipe.put(&mut self.packets, at, key) {
             self.queue.put(at, Event::Arrival(index));
         }
     }
 
     /// A packet is lost after its first link.
     #[cold]
-    fn lost(&mut self, node: Node, loss: Loss, packet: &SimPacket) {
-        self.host_mut(packet.from.host).counts.lose(loss);
+    fn lost(&mut self, node: Node, loss: Loss, key: PacketKey) {
+        let packet = &self.packets[key];
+        self.hosts[packet.from.host.0 as usize].counts.lose(loss);
         if let Some(watch) = &mut self.observer {
             watch(&seen(self.now, node, PacketEvent::Lost(loss), packet));
         }
+        self.packets.remove(key);
     }
 
     /// A packet arrives at its host.
-    fn deliver(&mut self, packet: SimPacket) {
+    fn deliver(&mut self, key: PacketKey) {
+        let packet = &self.packets[key];
         let (now, node) = (self.now, Node::Host(packet.to));
         let host = &mut self.hosts[packet.to.0 as usize];
         if let Some(capture) = &mut host.capture {
-            capture.record(now, Direction::In, &packet, None);
+            capture.record(now, Direction::In, packet, None);
         }
         let id = QpId { host: packet.to, num: packet.headers.bth.dest_qp };
         // An RC QP accepts packets from its peer only.
         if host.get(id.num).is_none_or(|qp| qp.peer != packet.from.host) {
-            return self.lost(node, Loss::NoDestination, &packet);
+            return self.lost(node, Loss::NoDestination, key);
         }
         host.counts.arrived += 1;
         if let Some(watch) = &mut self.observer {
-            watch(&seen(now, node, PacketEvent::Arrived, &packet));
+            watch(&seen(now, node, PacketEvent::Arrived, packet));
         }
-        self.pass_to_qp(id, packet);
+        self.pass_to_qp(id, key);
         self.follow_up(id);
     }
 
     /// Passes a packet to its QP, and keeps it if it has to wait for a page.
-    fn pass_to_qp(&mut self, id: QpId, packet: SimPacket) {
-        let now = self.now;
+    fn pass_to_qp(&mut self, id: QpId, key: PacketKey) {
+        let Simulation { now, hosts, packets, .. } = self;
+        let packet = &packets[key];
         let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
-        let host = &mut self.hosts[id.host.0 as usize];
-        let Some((qp, mut view)) = host.parts(now, id.num, side) else { return };
-        let handled = qp.qp.handle_packet(now, &packet.view(), &mut view);
+        let host = &mut hosts[id.host.0 as usize];
+        let Some((qp, mut view)) = host.parts(*now, id.num, side) else { return packets.remove(key) };
+        let handled = qp.qp.handle_packet(*now, &packet.view(), &mut view);
         qp.qp.end_ack_delay();
-        if handled == Handled::Held {
-            qp.held[side as usize].push_back(packet);
+        match handled {
+            Handled::Held => qp.held[side as usize].push_back(key),
+            Handled::Done => packets.remove(key),
         }
         if side == Side::Requester
             && let Some(reads) = qp.qp.unnotified_reads()
@@ -253,7 +267,7 @@ impl Simulation {
     }
 }
 
-fn loses(link: Link, packet: &SimPacket, chance: &mut Chance) -> Option<Loss> {
+fn loses(link: &Link, packet: &SimPacket, chance: &mut Chance) -> Option<Loss> {
     if packet.payload.len() > link.mtu.bytes() {
         return Some(Loss::TooLong);
     }

@@ -10,7 +10,7 @@ use crate::link::Link;
 use crate::memory::{Backing, Paging, Region};
 use crate::network::Network;
 use crate::observe::{Counts, Seen};
-use crate::packet::Payload;
+use crate::packet::{PacketKey, Packets};
 use crate::qp::{QpSetup, SimQp};
 use crate::queue::{Event, Queue};
 use std::collections::VecDeque;
@@ -22,7 +22,6 @@ use std::time::Duration;
 use weir_transport::{
     Chance, Completion, Instant, PostError, Profile, Qp, QpEvent, Queue as WorkQueue, RecvWr, SendWr, Side,
 };
-use weir_wire::Headers;
 
 /// The application that drives a simulation. Its actions take no virtual time.
 pub trait App {
@@ -56,14 +55,14 @@ pub struct Simulation {
     pub(crate) hosts: Vec<HostState>,
     pub(crate) network: Network,
     pub(crate) chance: Chance,
-    pub(crate) packets: u64,
+    pub(crate) packets: Packets,
     pub(crate) events: u64,
     /// Reports that the application has not received yet.
     pub(crate) reports: VecDeque<(HostId, Report)>,
     pub(crate) observer: Option<Observer>,
     pub(crate) rule: Option<Rule>,
-    /// Packets of a turn.
-    pub(crate) staged: Vec<(Headers, Payload, bool)>,
+    /// Packets of a turn, and whether the adapter lost them.
+    pub(crate) staged: Vec<(PacketKey, bool)>,
 }
 
 pub(crate) type Observer = Box<dyn FnMut(&Seen<'_>)>;
@@ -80,7 +79,7 @@ impl Simulation {
             hosts: Vec::new(),
             network: Network::default(),
             chance: Chance::seeded(seed),
-            packets: 0,
+            packets: Packets::default(),
             events: 0,
             reports: VecDeque::new(),
             observer: None,
@@ -131,7 +130,7 @@ impl Simulation {
 
     /// Destroys a QP. Packets that are on their way to it are lost.
     pub fn destroy(&mut self, qp: QpId) {
-        self.host_mut(qp.host).remove(qp.num);
+        self.hosts[qp.host.0 as usize].remove(qp.num, &mut self.packets);
         // Other QPs may have waited for its READ credits.
         self.follow_up(qp);
     }
@@ -228,6 +227,7 @@ impl Simulation {
 
     /// Runs until no event is left.
     pub fn run(&mut self, app: &mut dyn App) {
+        self.report(app);
         while self.step(app) {}
     }
 
@@ -242,6 +242,7 @@ impl Simulation {
 
     /// Runs for `count` events, between which a caller may show its progress. False if no event is left.
     pub fn run_events(&mut self, count: u64, app: &mut dyn App) -> bool {
+        self.report(app);
         (0..count).all(|_| self.step(app))
     }
 
@@ -287,9 +288,8 @@ impl Simulation {
         self.host_mut(region.host).adapter.get_mut().memory.contents_mut(region.key).unwrap_or_default()
     }
 
-    /// Handles the next event. False if there is none.
+    /// Handles the next event, and passes its reports to the application. False if there is no event.
     fn step(&mut self, app: &mut dyn App) -> bool {
-        self.report(app);
         let Some((at, event)) = self.queue.take() else { return false };
         self.now = at;
         self.events += 1;
