@@ -106,7 +106,7 @@ impl Payload {
 impl SimPacket {
     /// The packet as the protocol takes it. The ICRC is not checked.
     pub fn view(&self) -> Packet<'_> {
-        Packet { headers: self.headers, payload: self.payload.bytes(), icrc: 0 }
+        Packet { headers: self.headers, payload: self.payload.bytes(), icrc: 0, placement: None }
     }
 
     /// Bytes from the BTH to the ICRC.

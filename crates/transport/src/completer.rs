@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::requester::{Failure, Requester};
 use crate::send_queue::{Kind, SendQueue, Source};
 use crate::{Access, Denied, Handled, Host, Instant, RequesterFaults, Status};
-use weir_wire::{Aeth, AtomicAckEth, NakCode, Operation, Packet, Syndrome};
+use weir_wire::{Aeth, AtomicAckEth, Destination, NakCode, Operation, Packet, Placement, Syndrome};
 
 /// The state of the completer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -162,7 +162,8 @@ impl<H: Host> Step<'_, H> {
         let fits = slot.kind == Kind::Read
             && packet.headers.bth.opcode.ends_message() == ends
             && packet.payload.len() == (slot.length as usize - offset).min(mtu)
-            && aeth.is_none_or(|(syndrome, _)| matches!(syndrome, Syndrome::Ack(_)));
+            && aeth.is_none_or(|(syndrome, _)| matches!(syndrome, Syndrome::Ack(_)))
+            && packet.placement.is_none_or(|placement| placement == self.response_placement(slot.length, at));
         if !fits {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(packet.headers.bth.opcode.0) });
         }
@@ -174,6 +175,19 @@ impl<H: Host> Step<'_, H> {
         }
         self.response_arrived();
         Ok(CompleterState::InOrder)
+    }
+
+    /// Where packet `at` of the oldest work request's response belongs, a READ of `length` bytes. Each READ request is
+    /// a message.
+    fn response_placement(&self, length: u32, at: u32) -> Placement {
+        let (mtu, chunk) = (self.config.mtu as u32, self.config.read_packets);
+        let first = at - at % chunk;
+        let rest = u64::from(length) - u64::from(first) * u64::from(mtu);
+        Placement {
+            destination: Destination::Message { number: self.requester.una_message() },
+            offset: (at - first) * mtu,
+            length: rest.min(u64::from(chunk) * u64::from(mtu)) as u32,
+        }
     }
 
     /// The response to an ATOMIC WRITE is a READ response without payload (IBTA annex A19); any other is a bad response

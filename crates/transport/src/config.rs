@@ -21,6 +21,8 @@ pub(crate) struct Config {
     pub patience: Duration,
     /// XRC: this end responds and the other end sends requests.
     pub xrc_target: bool,
+    /// Payload of SENDs, WRITEs and READ responses leaves in frames ([`weir_wire::frame`]).
+    pub frames: bool,
     /// Path MTU of datagrams; no QP attribute contains it.
     pub datagram_mtu: Mtu,
 }
@@ -48,6 +50,7 @@ impl Config {
             read_packets: 1,
             patience: Duration::ZERO,
             xrc_target: false,
+            frames: false,
             datagram_mtu: Mtu::M4096,
         };
         config.derive();

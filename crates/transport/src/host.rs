@@ -1,7 +1,7 @@
 //! The interface that the protocol needs from the adapter around a queue pair.
 
 use crate::{Access, AtomicOp, Bind, Completion, Datagram, Denied, QpEvent, Remote, Sge};
-use weir_wire::Headers;
+use weir_wire::{Headers, Placement, frame};
 
 /// Which work queue a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +124,30 @@ pub struct Outgoing<'a> {
     pub headers: Headers,
     /// The location of its payload.
     pub payload: Payload<'a>,
+    /// Where the payload belongs: the packet leaves as a frame ([`weir_wire::frame`]). `None`: as a RoCE packet.
+    pub placement: Option<Placement>,
     /// The destination, if it is not the QP's connected peer.
     pub to: Option<Datagram>,
+}
+
+impl Outgoing<'_> {
+    /// Length in bytes of everything before the payload.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        if self.placement.is_some() { frame::HEADER_LEN } else { self.headers.len() }
+    }
+
+    /// Writes everything before the payload to the front of `out` and returns its length.
+    ///
+    /// # Panics
+    /// If `out` is shorter than that.
+    #[inline]
+    pub fn emit_header(&self, out: &mut [u8]) -> usize {
+        match &self.placement {
+            Some(placement) => frame::emit(&self.headers, placement, out),
+            None => self.headers.emit(out),
+        }
+    }
 }
 
 /// Why the egress did not take a packet; nothing of the packet is sent.

@@ -84,7 +84,7 @@ fn run(setup: &Setup, len: u32, rounds: usize, lose: usize) -> (usize, [Qp; 2]) 
                 idle = false;
                 sent += 1;
                 if sent % lose != lose - 1 {
-                    let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
+                    let packet = Packet { headers, payload: &payload[..len], icrc: 0, placement: None };
                     qps[1 - from].handle_packet(now, &packet, &mut host);
                 }
             }

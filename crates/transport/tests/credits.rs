@@ -19,7 +19,7 @@ fn acknowledge(pair: &mut Pair, psn: u32, msn: u32, code: u8) {
     let mut headers = Headers::new(bth);
     headers.put(Aeth::new(Syndrome::Ack(code).to_byte(), msn));
     let Node { qp, host, .. } = &mut pair.nodes[0];
-    qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0, placement: None }, host);
 }
 
 /// Node 0 sends; returns the numbers of its packets, and whether each requests an ACK.

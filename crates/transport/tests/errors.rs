@@ -263,7 +263,7 @@ fn a_response_of_wrong_length_or_opcode_is_a_bad_response() {
         headers.put(aeth);
         headers.put(weir_wire::AtomicAckEth { original: 1.into() });
         let Node { qp, host, .. } = &mut pair.nodes[0];
-        qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0 }, host);
+        qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0, placement: None }, host);
         assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::BadResponse)], "{operation:?} {len}");
     }
 }
@@ -309,7 +309,7 @@ fn ghost_responses_are_ignored() {
             headers.bth.psn = Psn::new((headers.bth.psn.get() as i32 + ahead) as u32);
             headers.put(weir_wire::Aeth::new(syndrome.to_byte(), 0));
             let Node { qp, host, .. } = &mut pair.nodes[0];
-            qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
+            qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0, placement: None }, host);
         }
     }
     assert_eq!(pair.outcomes(0, Queue::Send), [(1, Status::Success)]);

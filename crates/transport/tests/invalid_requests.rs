@@ -1,8 +1,8 @@
 //! Requests that a correct peer does not send: wrong lengths, wrong order, opcodes that do not exist.
 
-use weir_transport::testing::{Node, Pair, Setup, read, remote};
+use weir_transport::testing::{Fate, Node, Pair, Setup, read, remote};
 use weir_transport::*;
-use weir_wire::{Bth, Headers, NakCode, Opcode, Operation, Packet, Reth};
+use weir_wire::{Bth, Destination, Headers, NakCode, Opcode, Operation, Packet, Placement, Reth, frame};
 
 /// Passes to node 1 a request that a correct requester does not send.
 fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len: u32) {
@@ -13,7 +13,7 @@ fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len:
     headers.put(weir_wire::Ieth { rkey: 1.into() });
     headers.put(weir_wire::Feth { flags: 1.into() });
     let Node { qp, host, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0, placement: None }, host);
 }
 
 #[test]
@@ -61,6 +61,81 @@ fn requests_of_wrong_length_or_order_are_invalid() {
         assert_eq!(pair.wire.nak_codes(), [NakCode::InvalidRequest], "{case:?}");
         assert_eq!(pair.wire.log[0].headers.bth.psn, Psn::new(0x10_0000 + case.len() as u32 - 1));
         assert!(pair.canaries_live());
+    }
+}
+
+/// Runs three messages of three frames over a wire that changes the placement of one frame of the second message.
+/// Returns the NAKs, and the completions of the requester (RC) or of the responder (UC).
+fn misplaced(service: Service, op: SendOp, at: u32, change: fn(&mut Placement)) -> (Vec<NakCode>, Vec<Status>) {
+    let mut pair = Setup { service, frames: true, ..Setup::default() }.pair();
+    pair.wire.rule = Some(Box::new(move |_, packet| {
+        let second_message = Psn::new(0x10_0000).plus(3);
+        let Some(mut placement) = packet.placement else { return Fate::Pass };
+        if packet.headers.bth.psn != second_message.plus(at) {
+            return Fate::Pass;
+        }
+        change(&mut placement);
+        let mut bytes = vec![0; frame::HEADER_LEN];
+        frame::emit(&packet.headers, &placement, &mut bytes);
+        bytes.extend(packet.payload);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        Fate::Forge(bytes)
+    }));
+    for message in 0..3 {
+        pair.post_recv(message, 100_000 + message as usize * 4000, 4000);
+        pair.post(message, op, message as usize * 4000, 3000);
+    }
+    pair.run_until_idle();
+    let (node, queue) = if service == Service::Uc { (1, Queue::Receive) } else { (0, Queue::Send) };
+    let done = pair.outcomes(node, queue).into_iter().map(|(_, status)| status).collect();
+    assert!(pair.canaries_live());
+    (pair.wire.nak_codes(), done)
+}
+
+#[test]
+fn a_frame_whose_placement_does_not_follow_from_earlier_frames_is_an_error() {
+    type Change = fn(&mut Placement);
+    let address: Change = |placement| {
+        let Destination::Memory { address, .. } = &mut placement.destination else { panic!("a WRITE") };
+        *address += 8;
+    };
+    let key: Change = |placement| {
+        let Destination::Memory { rkey, .. } = &mut placement.destination else { panic!("a WRITE") };
+        *rkey ^= 1;
+    };
+    let number: Change = |placement| {
+        let Destination::Message { number } = &mut placement.destination else { panic!("no WRITE") };
+        *number += 1;
+    };
+    let earlier: Change = |placement| placement.offset -= 4;
+    let longer: Change = |placement| placement.length += 4;
+    let shorter: Change = |placement| placement.length -= 952;
+    let (remote_addr, rkey) = remote(200_000);
+    let write = SendOp::WriteImm { remote_addr, rkey, imm: 1 };
+    let send = SendOp::SendImm { imm: 1 };
+    use Status::{BadResponse, RemoteInvalidRequest, Success, WrFlushed};
+    let cases = [
+        (write, 1, address),
+        (write, 2, key),
+        (write, 1, earlier),
+        (write, 1, longer),
+        (write, 2, longer),
+        (send, 2, earlier),
+        (send, 1, shorter),
+        (send, 2, longer),
+    ];
+    for (op, at, change) in cases {
+        let refused = (vec![NakCode::InvalidRequest], vec![Success, RemoteInvalidRequest, WrFlushed]);
+        assert_eq!(misplaced(Service::Rc, op, at, change), refused, "{op:?} {at}");
+        assert_eq!(misplaced(Service::Uc, op, at, change), (vec![], vec![Success; 2]), "UC drops it: {op:?} {at}");
+    }
+    for at in 0..3 {
+        let refused = (vec![NakCode::InvalidRequest], vec![Success, RemoteInvalidRequest, WrFlushed]);
+        assert_eq!(misplaced(Service::Rc, send, at, number), refused, "{at}");
+        assert_eq!(misplaced(Service::Uc, send, at, number), (vec![], vec![Success; 3]), "UC does not count lost ones");
+    }
+    for (at, change) in [(0, number), (1, earlier), (1, longer), (2, number), (2, longer)] {
+        assert_eq!(misplaced(Service::Rc, read(200_000), at, change), (vec![], vec![Success, BadResponse, WrFlushed]));
     }
 }
 

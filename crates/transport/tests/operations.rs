@@ -328,6 +328,6 @@ fn packets_of_other_services_are_dropped() {
     ));
     pair.post_recv(1, 0, 100);
     let Node { qp, host, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0, placement: None }, host);
     assert!(host.journal.is_empty() && !qp.has_to_send());
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 use weir_transport::testing::{Entry, Faults, Pair, Rng, Setup, fuzz_requester, fuzz_responder, remote};
 use weir_transport::*;
+use weir_wire::{MAX_HEADERS, frame};
 
 const REGION: usize = 256 << 10;
 /// Bytes for the buffers of each work request; the buffers of two work requests do not overlap.
@@ -60,20 +61,23 @@ fn setups() -> impl Strategy<Value = Setup> {
     let sizes =
         (1u32..=5, 1u8..=8, 0u8..=8, 1usize..40, prop_oneof![Just(256usize), Just(1000), Just(4096), Just(131_072)]);
     let windows = (600usize..100_000, 1usize..100_000);
-    (sizes, windows, faults(0.2), any::<u64>(), any::<[u32; 2]>(), 1u32..20).prop_map(
-        |((mtu, rd, rd_more, burst, read_chunk), (request_bytes, read_bytes), faults, seed, psn, ack_every)| Setup {
-            mtu: Mtu::from_number(mtu).unwrap(),
-            max_rd_atomic: rd,
-            max_dest_rd_atomic: rd + rd_more,
-            burst,
-            tuning: Tuning { read_chunk, ack_every, ..Tuning::default() },
-            window: Limits { request_bytes, read_bytes },
-            faults,
-            seed,
-            psn,
-            region: REGION,
-            latency: Duration::from_micros(1 + seed % 100),
-            ..Setup::default()
+    (sizes, windows, faults(0.2), any::<u64>(), any::<[u32; 2]>(), 1u32..20, any::<bool>()).prop_map(
+        |((mtu, rd, rd_more, burst, read_chunk), (request_bytes, read_bytes), faults, seed, psn, ack_every, frames)| {
+            Setup {
+                mtu: Mtu::from_number(mtu).unwrap(),
+                max_rd_atomic: rd,
+                max_dest_rd_atomic: rd + rd_more,
+                burst,
+                tuning: Tuning { read_chunk, ack_every, ..Tuning::default() },
+                window: Limits { request_bytes, read_bytes },
+                faults,
+                seed,
+                psn,
+                frames,
+                region: REGION,
+                latency: Duration::from_micros(1 + seed % 100),
+                ..Setup::default()
+            }
         },
     )
 }
@@ -307,15 +311,19 @@ proptest! {
 
     #[test]
     fn undetected_garbage_does_no_harm_beyond_the_region(seed in any::<u64>(), target in 0usize..2) {
-        let mut pair = Setup { seed, ..Setup::default() }.pair();
+        let mut pair = Setup { seed, frames: seed % 2 == 0, ..Setup::default() }.pair();
         let mut rng = Rng(seed);
         pair.wire.rule = Some(Box::new(move |from, packet| {
             if from == target || !rng.chance(0.2) {
                 return weir_transport::testing::Fate::Pass;
             }
             // The headers are damaged, and the ICRC is recomputed to match.
-            let mut bytes = vec![0; packet.headers.len()];
-            packet.headers.emit(&mut bytes);
+            let mut bytes = vec![0; MAX_HEADERS];
+            let len = match &packet.placement {
+                Some(placement) => frame::emit(&packet.headers, placement, &mut bytes),
+                None => packet.headers.emit(&mut bytes),
+            };
+            bytes.truncate(len);
             let at = rng.below(bytes.len() as u64) as usize;
             if (4..8).contains(&at) {
                 return weir_transport::testing::Fate::Drop;

@@ -137,7 +137,7 @@ fn acknowledge(psn: u32, syndrome: Syndrome) -> weir_wire::Headers {
 
 fn deliver(pair: &mut Pair, headers: weir_wire::Headers) {
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[0];
-    qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0, placement: None }, host);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_duplicate_read_too_old_for_the_resources_is_dropped() {
     let before = pair.wire.log.len();
     // Passes the duplicate in directly, when it is certainly out of the ring.
     let sent = pair.wire.log[0];
-    let packet = weir_wire::Packet { headers: sent.headers, payload: &[], icrc: 0 };
+    let packet = weir_wire::Packet { headers: sent.headers, payload: &[], icrc: 0, placement: None };
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
     qp.handle_packet(pair.now, &packet, host);
     assert!(!qp.has_to_send());
@@ -291,7 +291,7 @@ fn a_duplicate_read_must_match_the_original() {
         headers.bth.psn = headers.bth.psn.plus(psn);
         headers.put(weir_wire::Reth { va: va.into(), rkey: rkey.into(), dma_len: len.into() });
         let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
-        qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+        qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0, placement: None }, host);
         let answered = qp.has_to_send();
         pair.run_until_idle();
         answered
@@ -316,7 +316,7 @@ fn responses_leave_in_psn_order_even_for_duplicates() {
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
     let mut responses = |requests: &[weir_wire::Headers], room| {
         for &headers in requests {
-            qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0 }, host);
+            qp.handle_packet(pair.now, &weir_wire::Packet { headers, payload: &[], icrc: 0, placement: None }, host);
         }
         let mut staging = Staging::new(host.memory.clone(), room);
         qp.poll_transmit(pair.now, Limits { request_bytes: 0, read_bytes: 0 }, host, &mut staging);
@@ -334,11 +334,11 @@ fn a_new_read_replaces_the_response_to_a_duplicate() {
     pair.run_until_idle();
     let again = pair.wire.log[0].headers;
     let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &weir_wire::Packet { headers: again, payload: &[], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers: again, payload: &[], icrc: 0, placement: None }, host);
     assert!(qp.has_to_send());
     let mut new = again;
     new.bth.psn = again.bth.psn.plus(4);
-    qp.handle_packet(pair.now, &weir_wire::Packet { headers: new, payload: &[], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &weir_wire::Packet { headers: new, payload: &[], icrc: 0, placement: None }, host);
     assert_eq!(qp.state(), QpState::Rts);
     let before = pair.wire.log.len();
     pair.transmit();
@@ -357,7 +357,11 @@ fn many_duplicates_are_acknowledged_together() {
     let before = pair.wire.count(|s| s.from == 1);
     for sent in requests {
         let weir_transport::testing::Node { qp, host, .. } = &mut pair.nodes[1];
-        qp.handle_packet(pair.now, &weir_wire::Packet { headers: sent.headers, payload: &[0; 10], icrc: 0 }, host);
+        qp.handle_packet(
+            pair.now,
+            &weir_wire::Packet { headers: sent.headers, payload: &[0; 10], icrc: 0, placement: None },
+            host,
+        );
     }
     pair.run_until_idle();
     assert_eq!(pair.wire.count(|s| s.from == 1), before + 1);

@@ -11,7 +11,7 @@ fn request(pair: &mut Pair, psn: Psn, operation: Operation, dma_len: u32) {
     headers.put(Reth { va: va.into(), rkey: rkey.into(), dma_len: dma_len.into() });
     headers.put(AtomicEth { va: va.into(), rkey: rkey.into(), swap_or_add: 5.into(), compare: 0.into() });
     let Node { qp, host, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0, placement: None }, host);
 }
 
 /// The operation of the next packet that node 1 sends.

@@ -19,7 +19,7 @@ fn request(pair: &mut Pair, psn: u32, operation: Operation, srq: u32, dma_len: u
     let (va, rkey) = remote(0);
     headers.put(Reth { va: va.into(), rkey: rkey.into(), dma_len: dma_len.into() });
     let Node { qp, host, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &Packet { headers, payload: &[7; 1024], icrc: 0 }, host);
+    qp.handle_packet(pair.now, &Packet { headers, payload: &[7; 1024], icrc: 0, placement: None }, host);
 }
 
 #[test]

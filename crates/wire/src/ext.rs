@@ -22,6 +22,10 @@ header! {
     RawBth { opcode: u8, flags: u8, pkey: U16, dest_qp: U32, psn: U32 }
 }
 header! {
+    /// The header of a frame in wire format; [`crate::frame`] describes it.
+    RawFrame { bth: RawBth, address: U64, key: U32, offset: U32, length: U32, srq: U32, word: U32 }
+}
+header! {
     /// RDMA extended transport header: the destination of a WRITE or the source of a READ (IBTA 9.3.3).
     Reth {
         /// Virtual address at the responder.

@@ -1,16 +1,19 @@
 //! RoCEv2 packet formats and ICRC.
 //!
 //! A UDP datagram to port 4791 carries BTH, the extension headers of its opcode, payload, pad, ICRC. [`Packet::parse`]
-//! checks all lengths once and returns a view; [`Headers`] is the owned form, with [`Headers::emit`]. [`ip`] covers
-//! the parts of IPv4, IPv6, UDP and Ethernet that the ICRC and capture files need.
+//! checks all lengths once and returns a view; [`Headers`] is the owned form, with [`Headers::emit`]. [`frame`] is the
+//! second encoding of packets, between Weir peers only. [`ip`] covers the parts of IPv4, IPv6, UDP and Ethernet that
+//! the ICRC and capture files need.
 #![forbid(unsafe_code)]
 
 mod ext;
 mod extension;
+pub mod frame;
 pub mod icrc;
 pub mod ip;
 mod opcode;
 mod packet;
+mod placement;
 mod psn;
 mod syndrome;
 
@@ -18,6 +21,7 @@ pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcE
 pub use extension::Extension;
 pub use opcode::{Opcode, Operation, Service};
 pub use packet::{Bth, Headers, MAX_HEADERS, Packet, ParseError};
+pub use placement::{Destination, Placement};
 pub use psn::Psn;
 pub use syndrome::{NakCode, RnrTimer, Syndrome};
 

@@ -2,6 +2,7 @@
 
 use crate::ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, MAX_EXTENSIONS, RawBth, Reth, XrcEth};
 use crate::extension::Extension;
+use crate::placement::Placement;
 use crate::{ICRC_LEN, Opcode, Psn};
 use std::fmt;
 use thiserror::Error;
@@ -57,6 +58,8 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
     /// The ICRC in the packet.
     pub icrc: u32,
+    /// Where the payload belongs, if the packet came as a [`crate::frame`].
+    pub placement: Option<Placement>,
 }
 
 /// Why bytes are not a valid packet.
@@ -70,6 +73,12 @@ pub enum ParseError {
     Version(u8),
     #[error("pad count {pad} exceeds the {payload} bytes after the headers")]
     Pad { pad: u8, payload: usize },
+    #[error("the {body} bytes of payload and pad of a frame are no multiple of 4")]
+    Unaligned { body: usize },
+    #[error("a field of a frame is not zero that must be")]
+    Reserved,
+    #[error("a frame has {payload} bytes at offset {offset} of a message of {length} bytes")]
+    Beyond { offset: u32, payload: usize, length: u32 },
 }
 
 impl Bth {
@@ -99,7 +108,7 @@ impl Bth {
     }
 
     #[inline]
-    fn from_raw(raw: &RawBth) -> Self {
+    pub(crate) fn from_raw(raw: &RawBth) -> Self {
         let (dest, psn) = (raw.dest_qp.get(), raw.psn.get());
         Bth {
             opcode: Opcode(raw.opcode),
@@ -117,7 +126,7 @@ impl Bth {
     }
 
     #[inline]
-    fn to_raw(self) -> RawBth {
+    pub(crate) fn to_raw(self) -> RawBth {
         RawBth {
             opcode: self.opcode.0,
             flags: u8::from(self.solicited) << 7
@@ -231,7 +240,7 @@ impl<'a> Packet<'a> {
         let payload = body.len().checked_sub(pad).ok_or(ParseError::Pad { pad: bth.pad, payload: body.len() })?;
         let mut headers = Headers::new(bth);
         headers.extensions[..len].copy_from_slice(extensions);
-        Ok(Packet { headers, payload: &body[..payload], icrc: u32::from_le_bytes(*icrc) })
+        Ok(Packet { headers, payload: &body[..payload], icrc: u32::from_le_bytes(*icrc), placement: None })
     }
 }
 

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use weir_wire::ip::Envelope;
 use weir_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Extension, Feth, Headers, ICRC_LEN, Ieth, ImmDt, MAX_HEADERS, Opcode,
-    Packet, ParseError, Psn, Reth, Syndrome, XrcEth, icrc,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Destination, Deth, Extension, Feth, Headers, ICRC_LEN, Ieth, ImmDt,
+    MAX_HEADERS, Opcode, Packet, ParseError, Placement, Psn, Reth, Syndrome, XrcEth, frame, icrc,
 };
 
 fn opcodes() -> Vec<Opcode> {
@@ -43,6 +43,32 @@ prop_compose! {
     }
 }
 
+/// The bytes of a RoCE packet.
+fn encoded(headers: &Headers, payload: &[u8], icrc: u32) -> Vec<u8> {
+    let mut bytes = vec![0; headers.len()];
+    headers.emit(&mut bytes);
+    finish(bytes, headers, payload, icrc)
+}
+
+/// Appends payload, pad and ICRC.
+fn finish(mut bytes: Vec<u8>, headers: &Headers, payload: &[u8], icrc: u32) -> Vec<u8> {
+    bytes.extend(payload);
+    bytes.resize(bytes.len() + usize::from(headers.bth.pad), 0);
+    bytes.extend(icrc.to_le_bytes());
+    bytes
+}
+
+/// A placement that fits an opcode and its RETH.
+fn placement(headers: &Headers, offset: u32, length: u32, address: u64, key: u32) -> Placement {
+    let write = matches!(headers.bth.opcode.0 & 0x1f, 0x06..=0x0b);
+    let destination = match (write, headers.get::<Reth>()) {
+        (true, Some(reth)) => Destination::Memory { address: reth.va.get(), rkey: reth.rkey.get() },
+        (true, None) => Destination::Memory { address, rkey: key },
+        (false, _) => Destination::Message { number: key >> 8 },
+    };
+    Placement { destination, offset, length }
+}
+
 fn envelope(v6: bool, ports: (u16, u16), ip_id: u16, dont_fragment: bool) -> Envelope {
     let texts = if v6 { ["fe80::1", "fe80::2"] } else { ["10.0.0.1", "10.0.0.2"] };
     let [src, dst]: [IpAddr; 2] = texts.map(|text| text.parse().unwrap());
@@ -57,17 +83,64 @@ proptest! {
     fn an_emitted_packet_is_parsed(headers in headers(), payload in prop::collection::vec(any::<u8>(), 0..300), icrc: u32) {
         let mut headers = headers;
         headers.bth.pad = (payload.len().wrapping_neg() % 4) as u8;
-        let mut bytes = vec![0; headers.len()];
         prop_assert!(headers.len() <= MAX_HEADERS);
-        prop_assert_eq!(headers.emit(&mut bytes), headers.len());
-        bytes.extend(&payload);
-        bytes.resize(bytes.len() + usize::from(headers.bth.pad), 0);
-        bytes.extend(icrc.to_le_bytes());
-        prop_assert_eq!(Packet::parse(&bytes), Ok(Packet { headers, payload: &payload, icrc }));
+        let bytes = encoded(&headers, &payload, icrc);
+        prop_assert_eq!(Packet::parse(&bytes), Ok(Packet { headers, payload: &payload, icrc, placement: None }));
         // Any prefix shorter than the headers and the ICRC is refused.
         for len in 0..headers.len() + ICRC_LEN {
             let cut = Packet::parse(&bytes[..len]);
             prop_assert!(matches!(cut, Err(ParseError::Truncated { len: l, need }) if l == len && need > len), "{:?}", cut);
+        }
+    }
+
+    #[test]
+    fn a_frame_is_parsed_as_the_packet_with_the_same_content(
+        headers in headers(),
+        payload in prop::collection::vec(any::<u8>(), 0..300),
+        (icrc, offset, rest, address, key) in any::<(u32, u16, u16, u64, u32)>(),
+    ) {
+        prop_assume!(frame::is_framed(headers.bth.opcode));
+        let mut headers = headers;
+        headers.bth.pad = (payload.len().wrapping_neg() % 4) as u8;
+        headers.bth.reserved = 0;
+        let length = u32::from(offset) + payload.len() as u32 + u32::from(rest);
+        if let Some(reth) = headers.get::<Reth>() {
+            headers.put(Reth { dma_len: length.into(), ..reth });
+        }
+        let placement = placement(&headers, offset.into(), length, address, key);
+        let roce = encoded(&headers, &payload, icrc);
+        let roce = Packet::parse(&roce).unwrap();
+        let mut bytes = vec![0xee; frame::HEADER_LEN];
+        prop_assert_eq!(frame::emit(&headers, &placement, &mut bytes), frame::HEADER_LEN);
+        let bytes = finish(bytes, &headers, &payload, icrc);
+        prop_assert_eq!(frame::parse_any(&bytes), Ok(Packet { placement: Some(placement), ..roce }));
+        prop_assert_eq!(Packet::parse(&bytes), Err(ParseError::Version(frame::VERSION)));
+    }
+
+    #[test]
+    fn any_bytes_are_no_frame_or_emitted_again(
+        opcode in prop::option::of(prop::sample::select(opcodes())),
+        mut bytes in prop::collection::vec(any::<u8>(), 0..120),
+        zeros in any::<[bool; 5]>(),
+    ) {
+        if let (Some(opcode), Some([first, flags])) = (opcode, bytes.first_chunk_mut()) {
+            *first = opcode.0;
+            *flags = *flags & 0xf0 | frame::VERSION;
+        }
+        // Fields that must be zero in many frames, and a message that is long enough.
+        for (zero, range) in zeros.into_iter().zip([8..9, 12..21, 24..26, 32..36, 36..40]) {
+            if let Some(field) = bytes.get_mut(range).filter(|_| zero) {
+                field.fill(0);
+            }
+        }
+        if let Ok(packet) = frame::parse(&bytes) {
+            let placement = packet.placement.unwrap();
+            prop_assert!(u64::from(placement.offset) + packet.payload.len() as u64 <= u64::from(placement.length));
+            let mut again = vec![0; frame::HEADER_LEN];
+            frame::emit(&packet.headers, &placement, &mut again);
+            let pad = usize::from(packet.headers.bth.pad);
+            prop_assert_eq!(&again[..], &bytes[..frame::HEADER_LEN]);
+            prop_assert_eq!(frame::HEADER_LEN + packet.payload.len() + pad + ICRC_LEN, bytes.len());
         }
     }
 

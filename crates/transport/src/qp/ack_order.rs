@@ -1,6 +1,7 @@
 //! What leaves first in a poll: requests, or what the responder owes.
 //!
-//! The packets of one poll leave in one UDP_SEGMENT send if they have one size; only the last may be shorter. So an ACK
+//! The packets of one poll leave in one UDP_SEGMENT send if they have one size; only the last may be shorter. (Full
+//! packets have one size if they are frames, [`weir_wire::frame`]; otherwise those in the middle of messages.) So an ACK
 //! can end a burst of equal-sized request packets without a system call of its own. It cannot begin that burst, nor
 //! follow a packet that is itself shorter than the others: it would need a burst of its own and be late.
 //!

@@ -23,6 +23,7 @@ use crate::{
 use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_wire::Service;
 
 /// A queue pair. The parts that are specific to UC and UD are in `qp::unreliable`.
 ///
@@ -224,6 +225,12 @@ impl Qp {
     /// The minimum time before the QP gives up on its peer: the peer may be stopped in a debugger.
     pub fn set_patience(&mut self, patience: Duration) {
         self.config.patience = patience;
+    }
+
+    /// Whether payload of SENDs, WRITEs and READ responses leaves in frames ([`weir_wire::frame`]), which the peer must
+    /// accept; UD has no frames. Frames and RoCE packets are taken alike.
+    pub fn set_frames(&mut self, frames: bool) {
+        self.config.frames = frames && self.config.init.service != Service::Ud;
     }
 
     /// Data in flight.

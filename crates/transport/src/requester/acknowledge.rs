@@ -41,6 +41,11 @@ impl Requester {
         (self.una.wr, self.una.packet)
     }
 
+    /// The number of messages before that of the oldest unacknowledged packet, modulo 2^24.
+    pub fn una_message(&self) -> u32 {
+        self.una.messages() & 0xff_ffff
+    }
+
     /// Moves the oldest unacknowledged position forward by `packets` of its work request; true if that finishes it.
     /// An acknowledgement covers every earlier request (IBTA 9.7.5.1.2).
     #[inline]

@@ -34,11 +34,12 @@ impl Requester {
     }
 
     /// Whether the last packet of the message at `next` is shorter than its other packets, or than an ACK. The send
-    /// queue must hold a message there.
+    /// queue must hold a message there. A frame is longer than an ACK, even without payload.
     #[inline]
     pub fn next_ends_short(&self, queue: &SendQueue, config: &Config) -> bool {
         let slot = queue.slot(self.next.wr);
-        slot.length == 0 || slot.packets > 1 && !(slot.length as usize).is_multiple_of(config.mtu)
+        let framed = config.frames && slot.kind == Kind::Data;
+        slot.length == 0 && !framed || slot.packets > 1 && !(slot.length as usize).is_multiple_of(config.mtu)
     }
 
     /// Sends as much as limits, egress and rules allow. Returns the progress and the number of packets sent.

@@ -4,7 +4,9 @@ use super::position::Position;
 use crate::config::Config;
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Datagram, Outgoing, Payload, SendFlags, SendOp, Target};
-use weir_wire::{AtomicEth, Deth, Headers, Ieth, ImmDt, Operation, Operation as O, Psn, Reth, XrcEth};
+use weir_wire::{
+    AtomicEth, Destination, Deth, Headers, Ieth, ImmDt, Operation, Operation as O, Placement, Psn, Reth, XrcEth,
+};
 
 /// The next packet from a position.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +68,31 @@ pub(super) fn outgoing<'a>(
     };
     // Modified in place: moving headers is expensive.
     let headers = config.headers(operation(&slot.op, first, step.last), psn, step.payload);
-    let mut outgoing = Outgoing { headers, payload, to: None };
+    let mut outgoing = Outgoing { headers, payload, placement: None, to: None };
     outgoing.headers.bth.ack_req = ack_req;
+    if config.frames {
+        outgoing.placement = placement(slot, at, offset);
+    }
     extend(&mut outgoing.headers, slot, first, offset, step);
     if slot.to != Target::Peer {
         outgoing.to = direct(&mut outgoing.headers, slot, config);
     }
     outgoing
+}
+
+/// Where the payload of a packet belongs, if it is of a SEND or a WRITE.
+#[inline(always)]
+fn placement(slot: &SendSlot, at: &Position, offset: u64) -> Option<Placement> {
+    let destination = match slot.op {
+        SendOp::Write { remote_addr, rkey } | SendOp::WriteImm { remote_addr, rkey, .. } => {
+            Destination::Memory { address: remote_addr.wrapping_add(offset), rkey }
+        }
+        SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInvalidate { .. } => {
+            Destination::Message { number: at.messages() & 0xff_ffff }
+        }
+        _ => return None,
+    };
+    Some(Placement { destination, offset: offset as u32, length: slot.length })
 }
 
 /// Adds the header that names the destination, unless that is just the connected peer.

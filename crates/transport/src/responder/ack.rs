@@ -143,6 +143,6 @@ impl Owed {
         };
         let mut headers = config.headers(Operation::Acknowledge, psn, 0);
         headers.put(Aeth::new(syndrome.to_byte(), msn));
-        Some(Outgoing { headers, payload: Payload::None, to: None })
+        Some(Outgoing { headers, payload: Payload::None, placement: None, to: None })
     }
 }

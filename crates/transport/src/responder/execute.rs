@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
 use crate::send_queue::MAX_MESSAGE;
 use crate::{Access, AtomicOp, Denied, Host, Status, WcOpcode};
-use weir_wire::{AtomicEth, Ieth, ImmDt, NakCode, Packet, Reth};
+use weir_wire::{AtomicEth, Destination, Ieth, ImmDt, NakCode, Packet, Placement, Reth};
 
 impl Responder {
     /// Executes a request. When it returns `Executed`, all data of the packet is in memory. After a page fault it may
@@ -48,6 +48,9 @@ impl Responder {
             _ => 0,
         };
         check_packet_length(packet, config)?;
+        if let Some(placement) = &packet.placement {
+            self.check_send_placement(placement, received, packet, config)?;
+        }
         // The message is longer than its receive (IBTA 9.7.4.1.6).
         if received + payload.len() as u64 > queue.room() {
             return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).into());
@@ -107,6 +110,11 @@ impl Responder {
         // The packets' lengths add up to the length in the RETH, at most 2^31 (IBTA 9.7.4.1.6, C9-94).
         if total > MAX_MESSAGE || after > total || ends != (after == total) {
             return Err(Fatal::invalid().into());
+        }
+        if let Some(placement) = &packet.placement {
+            let destination = Destination::Memory { address: va.wrapping_add(received), rkey };
+            let here = Placement { destination, offset: received as u32, length: total as u32 };
+            (*placement == here).then_some(()).ok_or(Fatal::invalid())?;
         }
         // Nothing is checked for a zero-length WRITE (IBTA C9-88).
         if self.message == Message::None && total > 0 {
@@ -185,6 +193,24 @@ impl Responder {
         host.write_remote(rkey, va, packet.payload).map_err(Stop::access)?;
         self.respond(1, Response::Written);
         Ok(Verdict::Responding { packets: 1 })
+    }
+
+    /// The frame of a SEND must belong where its PSN puts it. A lost message of UC is not counted here, so the numbers
+    /// of UC differ.
+    #[inline]
+    fn check_send_placement(
+        &self,
+        placement: &Placement,
+        received: u64,
+        packet: &Packet<'_>,
+        config: &Config,
+    ) -> Result<(), Fatal> {
+        let number = Destination::Message { number: self.msn };
+        let ends = placement.offset as usize + packet.payload.len() == placement.length as usize;
+        let fits = u64::from(placement.offset) == received
+            && ends == packet.headers.bth.opcode.ends_message()
+            && (placement.destination == number || !config.is_reliable());
+        if fits { Ok(()) } else { Err(Fatal::invalid()) }
     }
 
     /// No more READs and atomics than the QP has resources for (IBTA 9.7.4.1.4).

@@ -4,7 +4,7 @@
 use super::sequence::PsnPosition;
 use crate::config::Config;
 use crate::{Outgoing, Payload, Remote};
-use weir_wire::{Aeth, AtomicAckEth, Operation, Psn, Syndrome};
+use weir_wire::{Aeth, AtomicAckEth, Destination, Operation, Placement, Psn, Syndrome};
 
 /// The response of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,14 +189,14 @@ impl Resources {
                 let mut headers = config.headers(Operation::AtomicAcknowledge, cursor.psn, 0);
                 headers.put(aeth);
                 headers.put(AtomicAckEth { original: original.into() });
-                Outgoing { headers, payload: Payload::None, to: None }
+                Outgoing { headers, payload: Payload::None, placement: None, to: None }
             }
             Response::Written => {
                 let mut headers = config.headers(Operation::ReadResponseOnly, cursor.psn, 0);
                 headers.put(aeth);
-                Outgoing { headers, payload: Payload::None, to: None }
+                Outgoing { headers, payload: Payload::None, placement: None, to: None }
             }
-            Response::Read { rkey, pd, .. } => {
+            Response::Read { va, rkey, length, pd } => {
                 let len = (cursor.left as usize).min(config.mtu);
                 let last = cursor.left as usize <= config.mtu;
                 let operation = match (cursor.begun, last) {
@@ -210,7 +210,11 @@ impl Resources {
                 headers.put(aeth);
                 let range = Remote { pd, rkey, va: cursor.va, len: len as u64 };
                 let payload = if len == 0 { Payload::None } else { Payload::Remote(range) };
-                Outgoing { headers, payload, to: None }
+                // The MSN counts the READ itself.
+                let number = resource.msn.wrapping_sub(1) & 0xff_ffff;
+                let offset = cursor.va.wrapping_sub(va) as u32;
+                let placement = Placement { destination: Destination::Message { number }, offset, length };
+                Outgoing { headers, payload, placement: config.frames.then_some(placement), to: None }
             }
         };
         Some((outgoing, cursor.psn))

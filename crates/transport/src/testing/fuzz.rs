@@ -13,7 +13,8 @@ use crate::{
 };
 use std::time::Duration;
 use weir_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Psn, Reth, Service, XrcEth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Destination, Deth, Headers, Ieth, ImmDt, Opcode, Packet, Placement, Psn, Reth,
+    Service, XrcEth, frame,
 };
 
 /// Input bytes, consumed one by one; zeros after their end.
@@ -154,7 +155,9 @@ fn setup(input: &mut Input<'_>) -> Setup {
         };
     }
     flaws(third, &mut setup.profile);
-    setup.retry_cnt = input.byte() % 8;
+    let byte = input.byte();
+    setup.frames = byte & 0x80 != 0;
+    setup.retry_cnt = byte % 8;
     setup.rnr_retry = input.byte() % 8;
     setup.region = REGION;
     setup
@@ -204,13 +207,15 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
             2 => {
                 // Raw bytes.
                 let bytes: Vec<u8> = (0..24 + input.byte() % 32).map(|_| input.byte()).collect();
-                if let Ok(packet) = Packet::parse(&bytes) {
+                if let Ok(packet) = frame::parse_any(&bytes) {
                     take(pair, setup, node, &packet, &mut held);
                 }
             }
             _ => {
                 let (headers, len) = packet(input, setup, node, pair.nodes[node].qp.attr());
-                let packet = Packet { headers, payload: &payload[..len], icrc: 0 };
+                let framed = setup.frames && frame::is_framed(headers.bth.opcode);
+                let placement = framed.then(|| placement(input, setup, &headers));
+                let packet = Packet { headers, payload: &payload[..len], icrc: 0, placement };
                 take(pair, setup, node, &packet, &mut held);
             }
         }
@@ -219,7 +224,7 @@ fn drive(input: &mut Input<'_>, pair: &mut Pair, setup: &Setup, node: usize) {
 }
 
 /// Packets that wait for pages.
-type Held = Vec<(Headers, Vec<u8>)>;
+type Held = Vec<(Headers, Option<Placement>, Vec<u8>)>;
 
 fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: &mut Held) {
     if setup.paging.is_some() {
@@ -243,7 +248,7 @@ fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: 
         // A UC message may begin with any PSN.
         assert!(qp.attr() == before.0 || setup.service == Service::Uc, "a held packet changed a PSN");
         if setup.paging.is_some_and(|paging| held.len() < paging.held) {
-            held.push((packet.headers, packet.payload.to_vec()));
+            held.push((packet.headers, packet.placement, packet.payload.to_vec()));
         }
     }
 }
@@ -260,11 +265,11 @@ fn resolve_pages(pair: &mut Pair, setup: &Setup, node: usize, held: &mut Held) {
     let sides = pair.paging(node).advance(pair.now);
     for each in sides {
         pair.nodes[node].qp.page_resolved(pair.now, each);
-        let (again, rest) = std::mem::take(held).into_iter().partition(|(headers, _)| side(headers) == each);
+        let (again, rest) = std::mem::take(held).into_iter().partition(|(headers, ..)| side(headers) == each);
         *held = rest;
         let again: Held = again;
-        for (headers, payload) in again {
-            take(pair, setup, node, &Packet { headers, payload: &payload, icrc: 0 }, held);
+        for (headers, placement, payload) in again {
+            take(pair, setup, node, &Packet { headers, payload: &payload, icrc: 0, placement }, held);
         }
     }
 }
@@ -330,6 +335,27 @@ fn packet(input: &mut Input<'_>, setup: &Setup, node: usize, attr: QpAttr) -> (H
     headers.put(Deth { qkey: qkey.into(), src_qp: 0x99.into() });
     headers.put(Ieth { rkey: rkey.into() });
     (headers, len)
+}
+
+/// A placement that is mostly near a right one.
+fn placement(input: &mut Input<'_>, setup: &Setup, headers: &Headers) -> Placement {
+    let mtu = setup.mtu.bytes() as u32;
+    let (byte, reth) = (input.byte(), headers.get::<Reth>());
+    let offset = if headers.bth.opcode.starts_message() { 0 } else { mtu * u32::from(byte & 3) };
+    let destination = if (0x06..0x0c).contains(&(headers.bth.opcode.0 & 0x1f)) {
+        let (address, rkey) = remote(offset as usize);
+        reth.map_or(Destination::Memory { address, rkey }, |reth| Destination::Memory {
+            address: reth.va.get(),
+            rkey: reth.rkey.get(),
+        })
+    } else {
+        Destination::Message { number: u32::from(byte >> 4 & 7) }
+    };
+    let length = match reth {
+        Some(reth) if byte & 0x80 == 0 => reth.dma_len.get(),
+        _ => mtu * u32::from(byte >> 2 & 3) + u32::from(input.byte()),
+    };
+    Placement { destination, offset, length }
 }
 
 fn transmit(node: &mut Node, now: crate::Instant, room: usize) {

@@ -235,8 +235,7 @@ impl Egress for Staging {
         if self.packets.len() >= self.room {
             return Err(Refused::Full);
         }
-        let mut bytes = vec![0; packet.headers.len()];
-        packet.headers.emit(&mut bytes);
+        let mut bytes = header(packet);
         let mut memory = self.memory.borrow_mut();
         match packet.payload {
             Payload::None => {}
@@ -261,10 +260,16 @@ impl Egress for Staging {
     }
 
     fn lose(&mut self, packet: &Outgoing<'_>) {
-        let mut bytes = vec![0; packet.headers.len() + packet.payload.len()];
-        packet.headers.emit(&mut bytes);
+        let mut bytes = header(packet);
+        bytes.resize(bytes.len() + packet.payload.len(), 0);
         self.lost.push((self.packets.len(), finished(bytes, packet)));
     }
+}
+
+fn header(packet: &Outgoing<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; packet.header_len()];
+    packet.emit_header(&mut bytes);
+    bytes
 }
 
 /// Appends pad and ICRC to headers and payload.

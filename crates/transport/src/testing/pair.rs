@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_wire::{Packet, RnrTimer, Service};
+use weir_wire::{RnrTimer, Service, frame};
 
 /// The parameters of a pair.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct Setup {
     pub burst: usize,
     /// Size of each node's region in bytes.
     pub region: usize,
+    /// Payload travels in frames.
+    pub frames: bool,
     /// The regions are ODP memory, with no page present at first.
     pub paging: Option<PagingSetup>,
 }
@@ -108,6 +110,7 @@ impl Default for Setup {
             window: Limits { request_bytes: 256 << 10, read_bytes: 256 << 10 },
             burst: 16,
             region: 1 << 20,
+            frames: false,
             paging: None,
         }
     }
@@ -130,6 +133,7 @@ impl Setup {
                 QpInit { qp_num: qp_num(node), service: self.service, caps: self.caps, sq_sig_all: self.sq_sig_all };
             let mut qp = Qp::new(init, Arc::new(self.profile.clone()), self.tuning);
             qp.set_datagram_mtu(self.mtu);
+            qp.set_frames(self.frames);
             if self.service == Service::Xrc && node == 1 {
                 qp.become_xrc_target(self.caps.max_recv_sge).expect("memory for the receive slot");
             } else if self.srq {
@@ -379,7 +383,7 @@ impl Pair {
         if !Wire::intact(bytes) {
             return;
         }
-        if let Ok(packet) = Packet::parse(bytes)
+        if let Ok(packet) = frame::parse_any(bytes)
             && packet.headers.bth.dest_qp == qp.num()
         {
             let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };

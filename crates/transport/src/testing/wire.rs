@@ -6,7 +6,7 @@ use crate::Instant;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
-use weir_wire::{Aeth, Headers, NakCode, Packet, Syndrome, icrc};
+use weir_wire::{Aeth, Headers, NakCode, Packet, Syndrome, frame, icrc};
 
 /// Probabilities, 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +71,7 @@ impl Wire {
 
     /// Takes a packet from a node.
     pub fn send(&mut self, now: Instant, from: usize, bytes: Vec<u8>) {
-        let packet = Packet::parse(&bytes).expect("a packet that was sent parses");
+        let packet = frame::parse_any(&bytes).expect("a packet that was sent parses");
         assert_eq!(icrc::verify(&envelope(), &bytes), icrc::Verdict::Good);
         let fate = self.rule.as_mut().map_or(Fate::Pass, |rule| rule(from, &packet));
         let fate = if fate == Fate::Pass { self.chance(&bytes) } else { fate };
@@ -101,7 +101,7 @@ impl Wire {
 
     /// Records a packet that a node's adapter lost.
     pub fn lose(&mut self, now: Instant, from: usize, bytes: &[u8]) {
-        let packet = Packet::parse(bytes).expect("a packet that the adapter lost parses");
+        let packet = frame::parse_any(bytes).expect("a packet that the adapter lost parses");
         self.note(now, from, &packet, true, true);
     }
 
