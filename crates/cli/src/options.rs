@@ -22,6 +22,11 @@ pub struct Options {
     #[arg(long, value_name = "WHEN", env = "WEIR_ICRC")]
     pub icrc: Option<Icrc>,
 
+    /// Format of payload packets between Weir processes. `roce`: RoCEv2; `weir`: Weir's own frames, which are faster;
+    /// `auto` (default): frames, but RoCEv2 with --capture or --faults. The process at the other end must agree to frames
+    #[arg(long, value_name = "FORMAT", env = "WEIR_FRAMING")]
+    pub framing: Option<Framing>,
+
     /// Inject faults, such as loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,jitter=10us,seed=7,dir=out:
     /// probabilities per packet, for packets sent (dir=in: received, dir=both); the same seed gives the same faults
     #[arg(long, value_name = "SPEC", env = "WEIR_FAULTS")]
@@ -62,6 +67,14 @@ pub enum Icrc {
     Always,
 }
 
+/// How payload travels between Weir processes.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Framing {
+    Auto,
+    Roce,
+    Weir,
+}
+
 /// What registration does above RLIMIT_MEMLOCK.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub enum Memlock {
@@ -92,6 +105,9 @@ impl Options {
         }
         if let Some(icrc) = self.icrc {
             variables.push(("WEIR_ICRC", word(icrc)));
+        }
+        if let Some(framing) = self.framing {
+            variables.push(("WEIR_FRAMING", word(framing)));
         }
         if let Some(faults) = &self.faults {
             faults
@@ -207,6 +223,7 @@ mod tests {
             interface: Some("lo".into()),
             profile: Some("connectx4".into()),
             icrc: Some(Icrc::Always),
+            framing: Some(Framing::Roce),
             faults: Some("loss=0.01,seed=7".into()),
             capture: Some("/tmp/a-%p.pcapng".into()),
             memlock: Some(Memlock::Strict),
@@ -222,6 +239,7 @@ mod tests {
                 "WEIR_INTERFACE=lo",
                 "WEIR_PROFILE=connectx4",
                 "WEIR_ICRC=always",
+                "WEIR_FRAMING=roce",
                 "WEIR_FAULTS=loss=0.01,seed=7",
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
                 "WEIR_MEMLOCK=strict",

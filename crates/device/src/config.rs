@@ -15,6 +15,8 @@ pub struct Config {
     pub profile: Profile,
     /// `WEIR_ICRC`: `always`, or `auto`: Weir peers on one machine agree to omit it.
     pub icrc: Icrc,
+    /// `WEIR_FRAMING`: how payload travels to Weir peers.
+    pub framing: Framing,
     /// `WEIR_FAULTS`: the faults that the carrier injects.
     pub faults: Option<FaultSpec>,
     /// `WEIR_CAPTURE`: the file that every packet is recorded in.
@@ -34,6 +36,17 @@ pub struct Config {
 pub enum Icrc {
     Auto,
     Always,
+}
+
+/// How payload of connected QPs travels to Weir peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// In frames, unless packets are captured or faults are injected.
+    Auto,
+    /// In RoCE packets.
+    Roce,
+    /// In frames.
+    Weir,
 }
 
 /// What happens to memory beyond RLIMIT_MEMLOCK.
@@ -64,6 +77,10 @@ impl Config {
                 Some(name) => weir_profiles::load(&name).map_err(|error| format!("WEIR_PROFILE={name}: {error}"))?,
             },
             icrc: choice("WEIR_ICRC", &[("auto", Icrc::Auto), ("always", Icrc::Always)])?,
+            framing: choice(
+                "WEIR_FRAMING",
+                &[("auto", Framing::Auto), ("roce", Framing::Roce), ("weir", Framing::Weir)],
+            )?,
             faults: match variable("WEIR_FAULTS") {
                 None => None,
                 Some(text) => Some(text.parse().map_err(|error| format!("WEIR_FAULTS={text}: {error}"))?),

@@ -11,7 +11,8 @@
 //! **One field is not as sent.** Between Weir peers, packets go to the UDP port of a slot (20480 and up); the file
 //! has 4791 instead, so that other programs decode them as RoCEv2. The ICRC covers that port and is converted: a
 //! right ICRC is right in the file, an omitted ICRC (zero) is filled in, and a wrong ICRC stays wrong by the same
-//! bits. Weir's own control datagrams (they start with "WEIR") keep their port.
+//! bits. Weir's own control datagrams (they start with "WEIR") and frames ([`weir_wire::frame`]) keep their port:
+//! other programs would take them for RoCEv2.
 //!
 //! Datagrams that fault injection affected, or that the adapter itself loses, have a comment that says so. Wrap a
 //! carrier in [`Capture`] first and then in [`crate::faults`]: dropped datagrams are in the file and not on the wire.
@@ -24,7 +25,7 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use weir_capture::{Direction, PacketInfo, Recorded, Recorder, RecorderOptions};
 use weir_wire::ip::{Envelope, fill_ipv4_checksum};
-use weir_wire::{ICRC_LEN, ROCE_PORT, icrc};
+use weir_wire::{ICRC_LEN, ROCE_PORT, frame, icrc};
 
 /// UDP ports of slots, which the file replaces by 4791.
 pub const SLOT_PORTS: RangeInclusive<u16> = 20480..=21503;
@@ -229,7 +230,7 @@ impl<C: Carrier> Carrier for Capture<C> {
 
 /// The envelope and the ICRC for the file; `None` if the ICRC stays as sent.
 fn translate(sent: &Envelope, datagram: &[u8]) -> (Envelope, Option<[u8; ICRC_LEN]>) {
-    if !SLOT_PORTS.contains(&sent.dst_port) || !is_packet(datagram) {
+    if !SLOT_PORTS.contains(&sent.dst_port) || !is_packet(datagram) || frame::is_frame(datagram) {
         return (*sent, None);
     }
     let shown = Envelope { dst_port: ROCE_PORT, ..*sent };
@@ -266,7 +267,7 @@ fn received_envelope(arrival: &Arrival, datagram: &[u8]) -> Envelope {
     plain
 }
 
-/// Whether a datagram is long enough for a packet and is no control datagram of Weir.
+/// Whether a datagram has the last four bytes of a packet: it is long enough and no control datagram of Weir.
 fn is_packet(datagram: &[u8]) -> bool {
     datagram.len() >= MIN_PACKET && !datagram.starts_with(CONTROL_MAGIC)
 }

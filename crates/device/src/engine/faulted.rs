@@ -9,7 +9,7 @@ use crate::paging::invalidate;
 use crate::shared::state::AdapterState;
 use weir_link::Iovec;
 use weir_transport::{Handled, Instant, Side};
-use weir_wire::{Packet, Psn};
+use weir_wire::{Psn, frame};
 
 const PAGE: usize = 4096;
 
@@ -85,7 +85,7 @@ impl Engine {
         {
             while let Some(kept) = buffers.take(&mut entry.held, side) {
                 let (datagram, header) = buffers.bytes(&kept);
-                let handled = match (Packet::parse(datagram), header) {
+                let handled = match (frame::parse_any(datagram), header) {
                     (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
                     (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
                     (Err(_), _) => Handled::Done,

@@ -30,7 +30,7 @@ mod transmit;
 mod waiting;
 
 use crate::Errno;
-use crate::config::{Config, Icrc};
+use crate::config::{Config, Framing, Icrc};
 use crate::engine::peers::hello::{self, Hello};
 use crate::engine::peers::proof::Secret;
 use crate::memory::keys::Cached;
@@ -341,11 +341,18 @@ impl Engine {
 fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize) -> Result<Peers, Errno> {
     // Captures and fault injection need the packets' ICRC.
     let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
+    // What reads a capture, and what is tested by faults, is RoCE.
+    let frames = match config.framing {
+        Framing::Auto => config.faults.is_none() && config.capture.is_none(),
+        Framing::Roce => false,
+        Framing::Weir => true,
+    };
     let own = Hello {
         ask: 0,
         answer: 0,
         alive: 0,
         icrc_auto,
+        frames,
         boot_id: hello::boot_id()?,
         window: 0,
         patience: config.patience,

@@ -15,7 +15,7 @@ use weir_link::{Arrival, Inbox};
 use weir_transport::{Handled, Instant, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT};
+use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, frame};
 
 /// The length of a BTH and an ICRC.
 const SHORTEST: usize = 16;
@@ -141,6 +141,7 @@ impl Engine {
         // Weir processes send from slot port to slot port.
         let from_slot = arrival.from.port() == peer.slot_port;
         let by_slots = from_slot && arrival.to_port != ROCE_PORT;
+        let frames = by_slots && self.peers.accepts_frames();
         let tag = (by_slots && self.peers.leaves_icrc_out()).then_some(entry.connection.tag);
         let (icrc, sender) = match entry.connection.link {
             Link::Weir(_) if !by_slots => return None,
@@ -149,7 +150,8 @@ impl Engine {
         };
         let (retired, envelope) = (entry.retired.is_some(), envelope(arrival));
         let (came, shown) = (Cell::new(None), self.shown);
-        let checks = Checks { icrc, tag, came, by_slots, from_slot, sender, envelope, retired, datagram: false, shown };
+        let checks =
+            Checks { icrc, tag, came, by_slots, from_slot, sender, frames, envelope, retired, datagram: false, shown };
         Some((entry.shared.clone(), checks))
     }
 
@@ -161,8 +163,19 @@ impl Engine {
             _ => (true, Sender::Foreign),
         };
         let (came, envelope, shown) = (Cell::new(None), envelope(arrival), self.shown);
-        let (by_slots, from_slot) = (false, false);
-        Checks { icrc, tag: None, came, by_slots, from_slot, sender, envelope, retired: false, datagram: true, shown }
+        Checks {
+            icrc,
+            tag: None,
+            came,
+            by_slots: false,
+            from_slot: false,
+            sender,
+            frames: false,
+            envelope,
+            retired: false,
+            datagram: true,
+            shown,
+        }
     }
 }
 
@@ -214,6 +227,8 @@ pub(super) struct Checks {
     by_slots: bool,
     from_slot: bool,
     sender: Sender,
+    /// The sender may send frames.
+    frames: bool,
     envelope: Envelope,
     retired: bool,
     datagram: bool,
@@ -232,7 +247,7 @@ impl Checks {
         } else {
             self.came.set(Some(false));
         }
-        let packet = Packet::parse(datagram).ok()?;
+        let packet = if self.frames { frame::parse_any(datagram) } else { Packet::parse(datagram) }.ok()?;
         // IBTA 9.6.1.1.3: it is dropped silently, and counted.
         if !packet.headers.bth.is_in_partition_of(DEFAULT_PKEY) {
             self.shown.traffic.pkey_violations.bump(1);

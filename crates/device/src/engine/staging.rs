@@ -56,7 +56,7 @@ const PACKET_IOVECS: usize = 2 + 32;
 
 impl Egress for Staging<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
-        let headers = packet.headers.len();
+        let headers = packet.header_len();
         let body = headers + packet.payload.len() + usize::from(packet.headers.bth.pad);
         let len = body + ICRC_LEN;
         let start = self.outbox.len;
@@ -74,7 +74,7 @@ impl Egress for Staging<'_> {
             return self.push_in_place(packet, joins);
         }
         let buffer = &mut self.outbox.bytes[start..start + len];
-        packet.headers.emit(buffer);
+        packet.emit_header(buffer);
         let (payload, tail) = buffer[headers..].split_at_mut(packet.payload.len());
         let side = side_of(&packet.payload);
         let (user, regions, faults) = (self.user, self.regions, self.faults);
@@ -115,7 +115,7 @@ impl Egress for Staging<'_> {
 impl Staging<'_> {
     /// Stages a packet for the capture alone, as a group of its own. If there is no room, it is not shown.
     fn show_lost(&mut self, packet: &Outgoing<'_>) {
-        let headers = packet.headers.len();
+        let headers = packet.header_len();
         let body = headers + packet.payload.len() + usize::from(packet.headers.bth.pad);
         let (start, len) = (self.outbox.len, body + ICRC_LEN);
         if start + len > self.outbox.bytes.len() || self.outbox.groups.len() >= self.groups {
@@ -123,7 +123,7 @@ impl Staging<'_> {
         }
         let envelope = self.envelope(0);
         let buffer = &mut self.outbox.bytes[start..start + len];
-        packet.headers.emit(buffer);
+        packet.emit_header(buffer);
         buffer[headers..].fill(0);
         let payload = &mut buffer[headers..headers + packet.payload.len()];
         let side = side_of(&packet.payload);
@@ -167,7 +167,7 @@ impl Staging<'_> {
         let mut found = [Iovec { addr: 0, len: 0 }; PACKET_IOVECS];
         let count = self.locate(&packet.payload, &mut found).map_err(|denied| self.refusal(denied))?;
         let start = self.outbox.len;
-        let headers = packet.headers.emit(&mut self.outbox.bytes[start..]);
+        let headers = packet.emit_header(&mut self.outbox.bytes[start..]);
         let tail = usize::from(packet.headers.bth.pad) + ICRC_LEN;
         let end = start + headers + tail;
         self.outbox.bytes[start + headers..end].fill(0);

@@ -6,7 +6,7 @@ mod wire;
 
 pub use wire::{Burst, Sent};
 
-use crate::config::{Config, Icrc, Memlock, Userfaultfd};
+use crate::config::{Config, Framing, Icrc, Memlock, Userfaultfd};
 use crate::engine::host::QpHost;
 use crate::engine::peers::connection::Link;
 use crate::engine::table::Entry;
@@ -67,6 +67,7 @@ impl Rig {
             interface: None,
             profile: Profile::ideal(),
             icrc,
+            framing: Framing::Auto,
             faults: None,
             capture: None,
             memlock: Memlock::Lax,

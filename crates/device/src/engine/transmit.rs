@@ -96,8 +96,12 @@ impl Engine {
             Some(weir) if !foreign => {
                 protocol.set_patience(weir.patience);
                 protocol.set_acks_first(!(weir.near && together));
+                protocol.set_frames(weir.frames);
             }
-            _ => protocol.set_acks_first(true),
+            _ => {
+                protocol.set_acks_first(true);
+                protocol.set_frames(false);
+            }
         }
         let limits = Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) };
         let mut host =
@@ -191,7 +195,7 @@ struct Metered<'a> {
 
 impl Egress for Metered<'_> {
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
-        let cost = packet.headers.len() + packet.payload.len() + PACKET_COST;
+        let cost = packet.header_len() + packet.payload.len() + PACKET_COST;
         if self.sent + cost > self.room {
             self.refused = true;
             return Err(Refused::Full);

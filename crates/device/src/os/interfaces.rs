@@ -6,6 +6,7 @@ use crate::os::netlink::{Link, Netlink};
 use std::net::IpAddr;
 use weir_link::DisabledFeatures;
 use weir_transport::Mtu;
+use weir_wire::{ICRC_LEN, frame};
 
 /// A device that can be opened.
 #[derive(Clone, Debug)]
@@ -48,8 +49,11 @@ impl DeviceInfo {
     }
 }
 
-/// Bytes of headers around a payload: IPv6, UDP, BTH, RETH, immediate data and ICRC take 40 + 8 + 12 + 16 + 4 + 4.
-pub(crate) const HEADERS: usize = 84;
+/// Bytes that a packet adds to its payload after the UDP header, at most: the header of a frame, which is longer than
+/// the headers of a RoCE packet with payload, and the ICRC.
+pub(crate) const RDMA_HEADERS: usize = frame::HEADER_LEN + ICRC_LEN;
+/// Bytes of headers around a payload, at most: IPv6, UDP, and what the packet adds.
+pub(crate) const HEADERS: usize = 40 + 8 + RDMA_HEADERS;
 
 fn path_mtu(if_mtu: u32) -> Mtu {
     [Mtu::M4096, Mtu::M2048, Mtu::M1024, Mtu::M512]
@@ -121,8 +125,9 @@ impl DeviceInfo {
         if !up {
             notes.push(down(&ifname));
         }
-        if mtu < 4096 + 84 {
-            notes.push(format!("path MTU 4096 needs an interface MTU of 4180 or more; {ifname} has {mtu}"));
+        let needed = 4096 + HEADERS as u32;
+        if mtu < needed {
+            notes.push(format!("path MTU 4096 needs an interface MTU of {needed} or more; {ifname} has {mtu}"));
         }
         DeviceInfo {
             name: format!("weir_{ifname}"),

@@ -1,7 +1,7 @@
 //! Log messages about failed sends: what was lost, why, and what to do. The carrier reports each kind once a minute.
 //! The engine's thread writes the log, so that a slow terminal delays no program.
 
-use crate::os::interfaces::{DeviceInfo, interface_mtu};
+use crate::os::interfaces::{DeviceInfo, RDMA_HEADERS, interface_mtu};
 use crate::os::locks::LeafMutex;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -15,8 +15,6 @@ pub struct SendErrorLog(LeafMutex<[Option<SendError>; MAX_ERRORS]>);
 const MAX_ERRORS: usize = 8;
 /// Longest headers before a UDP payload, for messages: IPv4 or IPv6, and UDP.
 const HEADERS: [usize; 2] = [20 + 8, 40 + 8];
-/// What an RDMA packet adds to its payload after the UDP header: BTH, RETH, immediate data and ICRC.
-const RDMA_HEADERS: usize = 36;
 
 impl SendErrorLog {
     /// Keeps an error for the log. Allocates nothing.

@@ -12,6 +12,10 @@ use std::time::Duration;
 pub const MAGIC: [u8; 4] = *b"WEIR";
 /// Version of the format. A peer with another version is treated as a foreign adapter.
 const VERSION: u8 = 2;
+/// What a process offers, as bits of byte 5. A process ignores bits that it does not have: an offer holds only if both
+/// sides make it.
+const ICRC_AUTO: u8 = 1 << 0;
+const FRAMES: u8 = 1 << 1;
 /// Bytes before the proofs.
 const HEAD: usize = 64;
 /// Bytes of the checksum at the end, because fault injection damages hellos too.
@@ -32,6 +36,8 @@ pub struct Hello {
     pub alive: u64,
     /// The sender agrees to packets without ICRC on one machine.
     pub icrc_auto: bool,
+    /// The sender accepts frames ([`weir_wire::frame`]), and sends frames to a peer that does.
+    pub frames: bool,
     /// Identifies the running kernel.
     pub boot_id: [u8; 16],
     /// Bytes that the receiver of this hello may have in flight towards its sender.
@@ -50,7 +56,8 @@ impl Hello {
         let head = &mut out[..HEAD];
         head.fill(0);
         head[..4].copy_from_slice(&MAGIC);
-        (head[4], head[5], head[6]) = (VERSION, u8::from(self.icrc_auto), proofs.len() as u8);
+        let offers = u8::from(self.icrc_auto) * ICRC_AUTO | u8::from(self.frames) * FRAMES;
+        (head[4], head[5], head[6]) = (VERSION, offers, proofs.len() as u8);
         head[8..24].copy_from_slice(&self.boot_id);
         head[24..32].copy_from_slice(&self.ask.to_be_bytes());
         head[32..40].copy_from_slice(&self.answer.to_be_bytes());
@@ -84,7 +91,8 @@ impl Hello {
             ask: long(24),
             answer: long(32),
             alive: long(40),
-            icrc_auto: bytes[5] & 1 != 0,
+            icrc_auto: bytes[5] & ICRC_AUTO != 0,
+            frames: bytes[5] & FRAMES != 0,
             boot_id: bytes[8..24].try_into().expect("sixteen bytes"),
             window: word(48),
             patience: Duration::from_millis(u64::from(word(52))),
@@ -116,6 +124,7 @@ mod tests {
             answer: 9,
             alive: u64::MAX,
             icrc_auto: true,
+            frames: true,
             boot_id: [9; 16],
             window: 123_456,
             patience: Duration::from_secs(60),

@@ -173,6 +173,7 @@ impl Peers {
         Weir {
             near: one_machine,
             icrc: !(one_machine && hello.icrc_auto && self.own.icrc_auto),
+            frames: hello.frames && self.own.frames,
             // At least one burst: a peer with window 0 would block a UD QP's datagrams to others.
             window: (hello.window as usize).max(*SHARE.start()),
             patience: hello.patience,

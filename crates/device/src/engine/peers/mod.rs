@@ -176,6 +176,11 @@ impl Peers {
         self.own.icrc_auto
     }
 
+    /// Returns whether peers may send frames.
+    pub fn accepts_frames(&self) -> bool {
+        self.own.frames
+    }
+
     /// The peer that a datagram goes to. A new peer gets a hello; a known peer gets one when its last answer is 100 ms
     /// old, because it may have restarted. `None` if the peer is new and there is no room for its entry.
     pub fn peer_of_datagram(&mut self, route: Route, dest_qpn: u32, now: Instant) -> Option<PeerId> {

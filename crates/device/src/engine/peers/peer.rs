@@ -67,6 +67,8 @@ pub struct Weir {
     pub near: bool,
     /// Packets in both directions carry an ICRC.
     pub icrc: bool,
+    /// Payload of connected QPs travels in frames in both directions ([`weir_wire::frame`]).
+    pub frames: bool,
     /// Bytes that may be under way to it.
     pub window: usize,
     /// How long to keep trying while it does not answer.

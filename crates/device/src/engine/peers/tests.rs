@@ -19,6 +19,7 @@ fn hello() -> Hello {
         answer: 0,
         alive: 0,
         icrc_auto: true,
+        frames: true,
         boot_id: [1; 16],
         window: 1 << 20,
         patience: Duration::ZERO,
@@ -311,6 +312,27 @@ fn another_machine_or_setting_keeps_the_icrc() {
             "{port} is the port of no slot"
         );
     }
+}
+
+#[test]
+fn frames_need_the_offer_of_both_sides() {
+    let mut other = answers(&peers(1 << 20), route(), PORT);
+    for (own, offered) in [(true, true), (true, false), (false, true)] {
+        let mut peers = peers(1 << 20);
+        peers.own.frames = own;
+        other = Hello { frames: offered, ..answers(&peers, route(), PORT) };
+        peers.handle_hello(route(), PORT, &other, Instant(0));
+        let found = peers.find(route().local, route().remote, PORT).unwrap();
+        assert_eq!((found.frames, peers.accepts_frames()), (own && offered, own));
+    }
+    // Offers of a later version are ignored.
+    let mut bytes = [0; hello::MAX_LEN];
+    let len = other.encode(&[], &mut bytes);
+    let sum = len - 8;
+    bytes[5] |= 0xfc;
+    let checked = crate::engine::peers::proof::checksum(&bytes[..sum]).to_be_bytes();
+    bytes[sum..len].copy_from_slice(&checked);
+    assert_eq!(Hello::decode(&bytes[..len]).map(|(hello, _)| hello), Some(other));
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Bed {
 fn packet(payload: Payload<'_>) -> Outgoing<'_> {
     let bth = Bth::new(Opcode::new(Service::Rc, Operation::SendOnly), 9, Psn::new(3));
     let pad = (payload.len().wrapping_neg() & 3) as u8;
-    Outgoing { headers: Headers::new(Bth { pad, ..bth }), payload, to: None }
+    Outgoing { headers: Headers::new(Bth { pad, ..bth }), payload, placement: None, to: None }
 }
 
 #[test]

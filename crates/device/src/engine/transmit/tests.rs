@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_transport::{AttrMask, Data, Psn, QpAttr, SendOp, Status};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, ROCE_PORT};
+use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, ROCE_PORT, frame};
 
 /// QPNs of foreign adapters: of no slot.
 const FOREIGN: u32 = 17;
@@ -37,7 +37,7 @@ fn from_foreign(rig: &Rig, qp: &QpShared, number: u16, operation: Operation, psn
 /// The destination QPNs and PSNs of packets.
 fn numbers(groups: &[Sent]) -> Vec<(u32, u32)> {
     let datagrams = groups.iter().flat_map(|group| &group.datagrams);
-    let bths = datagrams.map(|datagram| Packet::parse(datagram).unwrap().headers.bth);
+    let bths = datagrams.map(|datagram| frame::parse_any(datagram).unwrap().headers.bth);
     bths.map(|bth| (bth.dest_qp, bth.psn.get())).collect()
 }
 
@@ -66,7 +66,7 @@ fn a_posted_request_leaves_once_by_the_carrier() {
     let (src_port, dst_port) = (rig.port, ROCE_PORT);
     let envelope = Envelope { src: *from, dst: to.ip(), src_port, dst_port, ip_id: 0, dont_fragment: true };
     assert_eq!(icrc::verify(&envelope, &datagrams[0]), Verdict::Good);
-    assert_eq!(Packet::parse(&datagrams[0]).unwrap().payload, b"request!");
+    assert_eq!(frame::parse_any(&datagrams[0]).unwrap().payload, b"request!");
     assert_eq!(numbers(&sent), [(FOREIGN + 9, FIRST_PSN)]);
     assert_eq!(rig.state.shown.traffic.packets_sent.get(), 1);
     rig.turn();
@@ -235,7 +235,7 @@ fn the_ack_leaves_before_the_completion_is_published() {
     rig.turn();
     let bursts = rig.take_bursts();
     let [burst] = &bursts[..] else { panic!("{} bursts", bursts.len()) };
-    let ack = Packet::parse(&burst.groups[0].datagrams[0]).unwrap();
+    let ack = frame::parse_any(&burst.groups[0].datagrams[0]).unwrap();
     assert_eq!(ack.headers.bth.opcode.operation(), Some(Operation::Acknowledge));
     assert!(burst.published.is_empty(), "{:?}", burst.published);
     assert_eq!(rig.completions()[0].wr_id, 7);
