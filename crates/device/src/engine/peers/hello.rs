@@ -56,7 +56,8 @@ impl Hello {
         let head = &mut out[..HEAD];
         head.fill(0);
         head[..4].copy_from_slice(&MAGIC);
-        let offers = u8::from(self.icrc_auto) * ICRC_AUTO | u8::from(self.frames) * FRAMES;
+        let offer = |made: bool, bit: u8| if made { bit } else { 0 };
+        let offers = offer(self.icrc_auto, ICRC_AUTO) | offer(self.frames, FRAMES);
         (head[4], head[5], head[6]) = (VERSION, offers, proofs.len() as u8);
         head[8..24].copy_from_slice(&self.boot_id);
         head[24..32].copy_from_slice(&self.ask.to_be_bytes());
