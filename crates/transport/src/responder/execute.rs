@@ -195,8 +195,8 @@ impl Responder {
         Ok(Verdict::Responding { packets: 1 })
     }
 
-    /// The frame of a SEND must belong where its PSN puts it. A lost message of UC is not counted here, so the numbers
-    /// of UC differ.
+    /// The frame of a SEND must belong where its PSN puts it, otherwise it is an invalid request (IBTA 9.7.5.2.2). A lost
+    /// message of UC is not counted here, so the numbers of UC differ.
     #[inline]
     fn check_send_placement(
         &self,
