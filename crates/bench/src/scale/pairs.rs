@@ -46,13 +46,13 @@ impl Program {
     }
 }
 
-/// Runs pairs; it keeps each program's last rate, from which the number of iterations follows.
+/// Runs pairs; it keeps the rates of earlier runs, from which the number of iterations follows.
 pub struct Pairs<'a> {
     stage: &'a Stage,
     /// Length of a run with few pairs.
     seconds: f64,
-    /// Bytes per second of all pairs together.
-    rates: HashMap<Program, f64>,
+    /// By program and number of pairs: bytes per second of all pairs together.
+    rates: HashMap<(Program, usize), f64>,
 }
 
 impl<'a> Pairs<'a> {
@@ -62,12 +62,14 @@ impl<'a> Pairs<'a> {
 
     /// Runs `count` pairs at once, and returns the bytes per second of all of them together.
     pub fn run(&mut self, program: Program, count: usize) -> Result<f64> {
-        let rate = match self.rates.get(&program) {
+        // The rate of as many pairs, otherwise that of the largest smaller number.
+        let known = (1..=count).rev().find_map(|fewer| self.rates.get(&(program, fewer)));
+        let rate = match known {
             Some(&rate) => rate,
             None => self.run_at(program, 1, FIRST_RATE)?,
         };
         let rate = self.run_at(program, count, rate)?;
-        self.rates.insert(program, rate);
+        self.rates.insert((program, count), rate);
         Ok(rate)
     }
 
