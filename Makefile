@@ -82,10 +82,11 @@ install: build ## Install under PREFIX (default /usr/local), with DESTDIR before
 	install -D -m 755 $(STAGE)/lib/weir/weir-odp $(DESTDIR)$(PREFIX)/lib/weir/weir-odp
 	install -D -m 755 $(STAGE)/lib/weir/weir-micro $(DESTDIR)$(PREFIX)/lib/weir/weir-micro
 	install -D -m 755 $(STAGE)/lib/weir/weir-crowd $(DESTDIR)$(PREFIX)/lib/weir/weir-crowd
+	install -D -m 644 contrib/weir.lua $(DESTDIR)$(PREFIX)/share/weir/weir.lua
 
 uninstall: ## Remove the files of `make install`
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir
-	rm -rf $(DESTDIR)$(PREFIX)/lib/weir
+	rm -rf $(DESTDIR)$(PREFIX)/lib/weir $(DESTDIR)$(PREFIX)/share/weir
 
 clean: ## Remove all build output
 	rm -rf $(TARGET)

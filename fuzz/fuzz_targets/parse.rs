@@ -1,11 +1,12 @@
-//! Any bytes as a UDP payload, and as an Ethernet frame: an error, or a packet that emits the same bytes again.
+//! Any bytes as a UDP payload, and as an Ethernet frame: an error, or a packet or Weir frame that emits the same bytes
+//! again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_capture::roce;
 use weir_wire::ip::Envelope;
-use weir_wire::{ICRC_LEN, MAX_HEADERS, Packet, icrc};
+use weir_wire::{ICRC_LEN, MAX_HEADERS, Packet, frame, icrc};
 
 fuzz_target!(|bytes: &[u8]| {
     packet(bytes);
@@ -20,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn packet(bytes: &[u8]) {
+    any_frame(bytes);
     let Ok(packet) = Packet::parse(bytes) else { return };
     let mut again = [0; MAX_HEADERS];
     let len = packet.headers.emit(&mut again);
@@ -37,4 +39,20 @@ fn packet(bytes: &[u8]) {
             assert_eq!(icrc::verify(&Envelope { ip_id, ..envelope }, bytes), icrc::Verdict::Good);
         }
     }
+}
+
+/// The same for a frame. Bytes of another header version are taken for a frame too.
+fn any_frame(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if let Some(flags) = bytes.get_mut(1) {
+        *flags = *flags & 0xf0 | frame::VERSION;
+    }
+    let Ok(packet) = frame::parse(&bytes) else { return };
+    let placement = packet.placement.expect("a frame has a placement");
+    assert!(u64::from(placement.offset) + packet.payload.len() as u64 <= u64::from(placement.length));
+    let mut again = [0; frame::HEADER_LEN];
+    frame::emit(&packet.headers, &placement, &mut again);
+    assert_eq!(again[..], bytes[..frame::HEADER_LEN]);
+    let pad = usize::from(packet.headers.bth.pad);
+    assert_eq!(frame::HEADER_LEN + packet.payload.len() + pad + ICRC_LEN, bytes.len());
 }

@@ -124,10 +124,11 @@ fn empty_variables(bed: &Bed) -> Result<()> {
 }
 
 /// The variables of all options of the adapter.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 11] = [
     "WEIR_INTERFACE",
     "WEIR_PROFILE",
     "WEIR_ICRC",
+    "WEIR_FRAMING",
     "WEIR_FAULTS",
     "WEIR_CAPTURE",
     "WEIR_MEMLOCK",

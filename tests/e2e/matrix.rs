@@ -61,7 +61,8 @@ pub fn trials(whole: bool) -> Vec<Trial> {
                 let turn = (nth + option) % cells.len();
                 let turn = if never_with_faults && cells[turn].1 { turn - 1 } else { turn };
                 if whole || options.is_empty() || turn == cell {
-                    trials.push(perftest_trial(topology, program.name, options, faulty.then_some(number)));
+                    let framing = if number % 2 == 0 { Framing::Default } else { Framing::Other };
+                    trials.push(perftest_trial(topology, program.name, options, faulty.then_some(number), framing));
                 }
             }
         }
@@ -69,7 +70,20 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
-fn perftest_trial(topology: Topology, program: &'static str, options: &'static str, number: Option<u64>) -> Trial {
+/// How payload travels: frames without faults and RoCE packets with faults are the default.
+#[derive(Clone, Copy, PartialEq)]
+enum Framing {
+    Default,
+    Other,
+}
+
+fn perftest_trial(
+    topology: Topology,
+    program: &'static str,
+    options: &'static str,
+    number: Option<u64>,
+    framing: Framing,
+) -> Trial {
     let all_sizes = options.ends_with("-a");
     // Small numbers, so that the whole matrix takes minutes; -a moves 16 MiB per iteration.
     let iterations = if all_sizes { 5 } else { 200 };
@@ -77,13 +91,20 @@ fn perftest_trial(topology: Topology, program: &'static str, options: &'static s
     if number.is_some() {
         name += " with faults";
     }
+    let frames = number.is_none() == (framing == Framing::Default);
+    name += if frames { " in frames" } else { " in RoCE packets" };
+    let framing = match framing {
+        Framing::Default => "auto",
+        Framing::Other if frames => "weir",
+        Framing::Other => "roce",
+    };
     trial(topology, &name, move |bed| {
         let spec = number.map(|number| faults::with_losing_seed(FAULTS, number));
         // -F: no warning of perftest about varying CPU frequencies.
         let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
         let outcome = match &spec {
-            Some(spec) => bed.faulty_pair(&["--log", "info"], spec, &line, WITHIN)?,
-            None => bed.pair(&[], &line, WITHIN)?,
+            Some(spec) => bed.faulty_pair(&["--framing", framing, "--log", "info"], spec, &line, WITHIN)?,
+            None => bed.pair(&["--framing", framing], &line, WITHIN)?,
         };
         let rows = perftest::rows(&outcome.client.stdout);
         ensure!(

@@ -7,20 +7,22 @@ use libtest_mimic::Trial;
 use std::time::Duration;
 use weir_stage::{Side, pair};
 
-/// Name, options of `weir run`, options of `weir-verify`.
+/// Name, options of `weir run`, options of `weir-verify`. Without faults the payload travels in frames, with faults in
+/// RoCE packets, unless an option says otherwise.
 const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("", &[], ""),
+    ("in RoCE packets", &["--framing", "roce"], "-s 18"),
     ("with every ICRC", &["--icrc", "always"], "-s 2"),
     ("with long messages", &[], "-s 3 -m 8388608 -n 100"),
     ("with faults", &["--faults", FAULTS], "-l -s 4"),
-    ("with faults and every ICRC", &["--faults", FAULTS, "--icrc", "always"], "-l -s 5"),
+    ("with faults, in frames", &["--faults", FAULTS, "--framing", "weir"], "-l -s 5"),
     ("over XRC", &[], "-c XRC -s 8"),
-    ("over XRC with faults", &["--faults", FAULTS], "-c XRC -l -s 9"),
+    ("over XRC with faults, in frames", &["--faults", FAULTS, "--framing", "weir"], "-c XRC -l -s 9"),
     ("with ODP memory", &[], "-s 10 -o 1"),
     ("with file-backed ODP memory", &[], "-s 11 -o 2"),
     ("with an implicit ODP region", &[], "-s 12 -o 3"),
     ("with ODP memory, every ICRC and long messages", &["--icrc", "always"], "-s 13 -o 1 -m 8388608 -n 100"),
-    ("with ODP memory and faults", &["--faults", FAULTS], "-l -s 14 -o 1"),
+    ("with ODP memory and faults, in frames", &["--faults", FAULTS, "--framing", "weir"], "-l -s 14 -o 1"),
     ("with file-backed ODP memory and faults", &["--faults", FAULTS, "--icrc", "always"], "-l -s 15 -o 2"),
     ("with an implicit ODP region and faults", &["--faults", FAULTS], "-l -s 16 -o 3"),
     ("over XRC with ODP memory and faults", &["--faults", FAULTS], "-c XRC -l -s 17 -o 1"),

@@ -1,0 +1,153 @@
+//! `contrib/weir.lua` in tshark prints every field of frames, and of the other packets between Weir peers.
+
+use std::path::Path;
+use std::process::Command;
+use weir_capture::{Direction, PacketInfo, Recorder, RecorderOptions};
+use weir_wire::ip::{Envelope, fill_ipv4_checksum};
+use weir_wire::{
+    Aeth, Bth, Destination, Headers, Ieth, ImmDt, Opcode, Operation, Placement, Psn, Service, XrcEth, frame,
+};
+
+/// What tshark prints for each packet.
+const FIELDS: [&str; 24] = [
+    "weir.opcode",
+    "weir.se",
+    "weir.m",
+    "weir.pad",
+    "weir.version",
+    "weir.pkey",
+    "weir.dest_qp",
+    "weir.ack_request",
+    "weir.psn",
+    "weir.address",
+    "weir.rkey",
+    "weir.message",
+    "weir.offset",
+    "weir.length",
+    "weir.srq",
+    "weir.immediate",
+    "weir.invalidated_rkey",
+    "weir.syndrome",
+    "weir.msn",
+    "weir.payload_length",
+    "weir.icrc",
+    "infiniband.bth.opcode",
+    "weir_hello.frames",
+    "_ws.malformed",
+];
+
+/// Writes datagrams between two slots to a capture file, and returns the fields that tshark prints.
+fn dissected(datagrams: &[Vec<u8>]) -> Vec<Vec<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("frames.pcapng");
+    let mut recorder = Recorder::create(&path, &RecorderOptions::default()).unwrap();
+    let [src, dst] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+    let envelope = Envelope { src, dst, src_port: 20_500, dst_port: 20_501, ip_id: 0, dont_fragment: true };
+    for datagram in datagrams {
+        let mut head = [0; 14 + 48];
+        head[12..14].copy_from_slice(&[8, 0]);
+        let len = envelope.emit(datagram.len(), 0, 64, &mut head[14..]);
+        fill_ipv4_checksum(&mut head[14..]);
+        let info = PacketInfo { timestamp: 0, direction: Direction::Out, comment: "" };
+        assert!(recorder.record(&info, &[&head[..14 + len], datagram]));
+    }
+    recorder.finish().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/weir.lua");
+    let mut tshark = Command::new("tshark");
+    tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&path);
+    tshark.args(["-n", "-T", "fields", "-E", "separator=/t"]);
+    for field in FIELDS {
+        tshark.args(["-e", field]);
+    }
+    let output = tshark.output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && !errors.contains("Lua"), "{errors}");
+    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+/// A frame of an opcode with all its headers, and what tshark must print for it.
+fn example(opcode: Opcode) -> (Vec<u8>, Vec<String>) {
+    let payload = [7; 61];
+    let bth = Bth { ack_req: true, solicited: true, pad: 3, ..Bth::new(opcode, 0x12_3456, Psn::new(0x65_4321)) };
+    let mut headers = Headers::new(bth);
+    headers.put(XrcEth { srq: 0x77.into() });
+    headers.put(ImmDt { imm: 0xa1a2_a3a4.into() });
+    headers.put(Aeth::new(0x1f, 5));
+    headers.put(Ieth { rkey: 0xb1b2_b3b4.into() });
+    let write = (0x06..=0x0b).contains(&(opcode.0 & 0x1f));
+    let destination = match write {
+        true => Destination::Memory { address: 0x1122_3344_5566_7788, rkey: 0xc1c2_c3c4 },
+        false => Destination::Message { number: 0xd1_d2d3 },
+    };
+    let mut bytes = vec![0; frame::HEADER_LEN];
+    frame::emit(&headers, &Placement { destination, offset: 4096, length: 10_000 }, &mut bytes);
+    bytes.extend(payload);
+    bytes.extend([0; 3]);
+    bytes.extend(0x0102_0304_u32.to_le_bytes());
+    let when = |present: bool, text: &str| if present { text.to_owned() } else { String::new() };
+    let fields = vec![
+        format!("{:#04x}", opcode.0),
+        "1".into(),
+        "1".into(),
+        "3".into(),
+        "1".into(),
+        "0xffff".into(),
+        "0x123456".into(),
+        "1".into(),
+        0x65_4321.to_string(),
+        when(write, "0x1122334455667788"),
+        when(write, "0xc1c2c3c4"),
+        when(!write, &0xd1_d2d3.to_string()),
+        "4096".into(),
+        "10000".into(),
+        when(opcode.has_xrceth(), &0x77.to_string()),
+        when(opcode.has_imm(), "a1a2a3a4"),
+        when(opcode.has_ieth(), "0xb1b2b3b4"),
+        when(opcode.has_aeth(), "0x1f"),
+        when(opcode.has_aeth(), "5"),
+        "61".into(),
+        "0x01020304".into(),
+        String::new(),
+        String::new(),
+        String::new(),
+    ];
+    (bytes, fields)
+}
+
+#[test]
+#[ignore = "needs tshark"]
+fn the_dissector_prints_every_field_of_every_frame() {
+    let opcodes = (0..=255).map(Opcode).filter(|opcode| frame::is_framed(*opcode));
+    let (datagrams, expected): (Vec<_>, Vec<_>) = opcodes.map(example).unzip();
+    let printed: Vec<Vec<String>> = dissected(&datagrams)
+        .into_iter()
+        // tshark versions print booleans as 1 or True.
+        .map(|row| row.into_iter().map(|field| if field == "True" { "1".into() } else { field }).collect())
+        .collect();
+    assert_eq!(printed.len(), 48);
+    for (printed, expected) in printed.iter().zip(&expected) {
+        for (field, (printed, expected)) in FIELDS.iter().zip(printed.iter().zip(expected)) {
+            assert_eq!(printed, expected, "{field}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs tshark"]
+fn the_dissector_takes_roce_packets_and_hellos_too() {
+    let mut ack = Headers::new(Bth::new(Opcode::new(Service::Rc, Operation::Acknowledge), 5, Psn::new(9)));
+    ack.put(Aeth::new(0x1f, 5));
+    let mut bytes = vec![0; ack.len()];
+    ack.emit(&mut bytes);
+    bytes.extend([0; 4]);
+    let mut hello = vec![0; 72];
+    hello[..6].copy_from_slice(b"WEIR\x02\x02");
+    // The payload of this frame does not fit its message.
+    let (mut bad, _) = example(Opcode::new(Service::Rc, Operation::SendMiddle));
+    bad[28..32].fill(0);
+    let printed = dissected(&[bytes, hello, bad]);
+    let column = |name| FIELDS.iter().position(|field| *field == name).unwrap();
+    assert_eq!(printed[0][column("infiniband.bth.opcode")], "17");
+    assert!(["1", "True"].contains(&printed[1][column("weir_hello.frames")].as_str()), "{:?}", printed[1]);
+    assert_eq!((printed[2][column("weir.length")].as_str(), printed[2][column("weir.icrc")].as_str()), ("0", ""));
+}
