@@ -26,6 +26,10 @@ pub struct Options {
     /// `auto` (default): frames, but RoCEv2 with --capture or --faults. The process at the other end must agree to frames
     #[arg(long, value_name = "FORMAT", env = "WEIR_FRAMING")]
     pub framing: Option<Framing>,
+    /// Whether packets between processes of one network namespace and user go through shared memory: `auto`,
+    /// except with --capture, --faults, --icrc always and profiles with page faults at the responder; `off` (default) never
+    #[arg(long, value_name = "WHEN", env = "WEIR_LOCAL")]
+    pub local: Option<Local>,
 
     /// Inject faults, such as loss=0.01,dup=0.001,reorder=0.01,corrupt=0.001,delay=50us,jitter=10us,seed=7,dir=out:
     /// probabilities per packet, for packets sent (dir=in: received, dir=both); the same seed gives the same faults
@@ -75,6 +79,13 @@ pub enum Framing {
     Weir,
 }
 
+/// Whether packets go through shared memory.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub enum Local {
+    Auto,
+    Off,
+}
+
 /// What registration does above RLIMIT_MEMLOCK.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 pub enum Memlock {
@@ -108,6 +119,9 @@ impl Options {
         }
         if let Some(framing) = self.framing {
             variables.push(("WEIR_FRAMING", word(framing)));
+        }
+        if let Some(local) = self.local {
+            variables.push(("WEIR_LOCAL", word(local)));
         }
         if let Some(faults) = &self.faults {
             faults
@@ -224,6 +238,7 @@ mod tests {
             profile: Some("connectx4".into()),
             icrc: Some(Icrc::Always),
             framing: Some(Framing::Roce),
+            local: Some(Local::Off),
             faults: Some("loss=0.01,seed=7".into()),
             capture: Some("/tmp/a-%p.pcapng".into()),
             memlock: Some(Memlock::Strict),
@@ -240,6 +255,7 @@ mod tests {
                 "WEIR_PROFILE=connectx4",
                 "WEIR_ICRC=always",
                 "WEIR_FRAMING=roce",
+                "WEIR_LOCAL=off",
                 "WEIR_FAULTS=loss=0.01,seed=7",
                 "WEIR_CAPTURE=/tmp/a-%p.pcapng",
                 "WEIR_MEMLOCK=strict",

@@ -17,6 +17,8 @@ pub struct Config {
     pub icrc: Icrc,
     /// `WEIR_FRAMING`: how payload travels to Weir peers.
     pub framing: Framing,
+    /// `WEIR_LOCAL`: whether packets between processes of one network namespace and user go through shared memory.
+    pub local: Local,
     /// `WEIR_FAULTS`: the faults that the carrier injects.
     pub faults: Option<FaultSpec>,
     /// `WEIR_CAPTURE`: the file that every packet is recorded in.
@@ -47,6 +49,15 @@ pub enum Framing {
     Roce,
     /// In frames.
     Weir,
+}
+
+/// Whether packets go through shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Where the peer is in the same network namespace and of the same user.
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// What happens to memory beyond RLIMIT_MEMLOCK.
@@ -81,6 +92,7 @@ impl Config {
                 "WEIR_FRAMING",
                 &[("auto", Framing::Auto), ("roce", Framing::Roce), ("weir", Framing::Weir)],
             )?,
+            local: choice("WEIR_LOCAL", &[("off", Local::Off), ("auto", Local::Auto)])?,
             faults: match variable("WEIR_FAULTS") {
                 None => None,
                 Some(text) => Some(text.parse().map_err(|error| format!("WEIR_FAULTS={text}: {error}"))?),

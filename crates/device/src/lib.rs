@@ -10,6 +10,7 @@ mod engine;
 mod events;
 mod features;
 mod limits;
+mod local;
 mod memory;
 mod objects;
 mod os;

@@ -36,9 +36,18 @@ pub fn is_slot_port(port: u16) -> bool {
 /// The name of a slot's socket in the abstract namespace. It is on the stack, because the holder of port 4791 connects
 /// to slots in its turns.
 pub fn name(slot: u16) -> Name {
+    name_in("weir/slot/", slot)
+}
+
+/// The name of the socket by which the process of a slot is asked for shared memory.
+pub fn local_name(slot: u16) -> Name {
+    name_in("weir/local/", slot)
+}
+
+fn name_in(folder: &str, slot: u16) -> Name {
     let mut bytes = [0; NAME_LEN];
     let mut rest = &mut bytes[..];
-    write!(rest, "weir/slot/{slot}").expect("there is room for five digits");
+    write!(rest, "{folder}{slot}").expect("there is room for five digits");
     let len = NAME_LEN - rest.len();
     Name { bytes, len }
 }
@@ -49,7 +58,7 @@ pub struct Name {
     len: usize,
 }
 
-const NAME_LEN: usize = "weir/slot/".len() + 5;
+const NAME_LEN: usize = "weir/local/".len() + 5;
 
 impl Deref for Name {
     type Target = str;

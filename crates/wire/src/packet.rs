@@ -165,6 +165,34 @@ impl Headers {
         }
     }
 
+    /// Parses the headers at the front of `bytes`, where they may take `room` bytes at most.
+    #[inline]
+    pub fn parse(bytes: &[u8], room: usize) -> Result<Self, ParseError> {
+        let truncated = |need: usize| ParseError::Truncated { len: bytes.len(), need: need + ICRC_LEN };
+        let bytes = &bytes[..room.min(bytes.len())];
+        let (raw, rest) = RawBth::ref_from_prefix(bytes).map_err(|_| truncated(RawBth::LEN))?;
+        let bth = Bth::from_raw(raw);
+        let opcode = bth.opcode;
+        if bth.version != 0 {
+            return Err(ParseError::Version(bth.version));
+        }
+        if opcode.operation().is_none() && !opcode.is_reserved_request() {
+            return Err(ParseError::UnknownOpcode(opcode.0));
+        }
+        let len = opcode.extensions_len();
+        let extensions = rest.get(..len).ok_or_else(|| truncated(RawBth::LEN + len))?;
+        let mut headers = Headers::new(bth);
+        headers.extensions[..len].copy_from_slice(extensions);
+        Ok(headers)
+    }
+
+    /// The bytes of payload among the `body` bytes between the headers and the ICRC; the rest is pad.
+    #[inline]
+    pub fn payload_len(&self, body: usize) -> Result<usize, ParseError> {
+        let pad = self.bth.pad;
+        body.checked_sub(usize::from(pad)).ok_or(ParseError::Pad { pad, payload: body })
+    }
+
     /// Length in bytes of the headers on the wire.
     #[inline]
     pub fn len(&self) -> usize {
@@ -222,25 +250,11 @@ impl<'a> Packet<'a> {
     /// extension headers: the responder refuses it (IBTA 9.7.4.1.2).
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let truncated = |need: usize| ParseError::Truncated { len: bytes.len(), need };
-        let (raw, rest) = RawBth::ref_from_prefix(bytes).map_err(|_| truncated(RawBth::LEN + ICRC_LEN))?;
-        let bth = Bth::from_raw(raw);
-        let opcode = bth.opcode;
-        if bth.version != 0 {
-            return Err(ParseError::Version(bth.version));
-        }
-        if opcode.operation().is_none() && !opcode.is_reserved_request() {
-            return Err(ParseError::UnknownOpcode(opcode.0));
-        }
-        let len = opcode.extensions_len();
-        let short = || truncated(RawBth::LEN + len + ICRC_LEN);
-        let (extensions, rest) = rest.split_at_checked(len).ok_or_else(short)?;
-        let (body, icrc) = rest.split_last_chunk::<ICRC_LEN>().ok_or_else(short)?;
-        let pad = usize::from(bth.pad);
-        let payload = body.len().checked_sub(pad).ok_or(ParseError::Pad { pad: bth.pad, payload: body.len() })?;
-        let mut headers = Headers::new(bth);
-        headers.extensions[..len].copy_from_slice(extensions);
-        Ok(Packet { headers, payload: &body[..payload], icrc: u32::from_le_bytes(*icrc), placement: None })
+        let headers = Headers::parse(bytes, bytes.len().saturating_sub(ICRC_LEN))?;
+        let body = &bytes[headers.len()..];
+        let (payload, icrc) = body.split_last_chunk::<ICRC_LEN>().expect("the headers end before the ICRC");
+        let len = headers.payload_len(payload.len())?;
+        Ok(Packet { headers, payload: &payload[..len], icrc: u32::from_le_bytes(*icrc), placement: None })
     }
 }
 

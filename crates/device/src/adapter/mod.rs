@@ -6,6 +6,7 @@
 mod control;
 mod device_fatal;
 pub(crate) mod fork;
+mod local_links;
 mod open;
 mod page_faults;
 pub mod process_exit;
@@ -16,6 +17,7 @@ mod thread;
 mod thread_tasks;
 
 use crate::engine::{Engine, Turn};
+use crate::local::listener::Listener;
 use crate::os::clock;
 use crate::os::descriptors::DescriptorGuard;
 use crate::os::engine_hold::holds_engine;
@@ -40,6 +42,8 @@ pub(crate) struct Adapter {
     /// The limit of the READs of all QPs together, set with the first QP; `None` if the profile has none.
     reads: OnceLock<Option<Arc<Reads>>>,
     engine: Owned<Handover<Engine>>,
+    /// Where peers ask for shared memory; `None` if this process shares none.
+    listener: Option<Owned<Listener>>,
     /// Held while the descriptors are closed. The last member: members are dropped in this order.
     closing: Option<DescriptorGuard>,
 }

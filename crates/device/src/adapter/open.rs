@@ -1,11 +1,13 @@
 //! Opening and closing an adapter.
 
 use crate::adapter::fork;
+use crate::adapter::local_links::MORE_DESCRIPTORS;
 use crate::adapter::registry::OPEN;
 use crate::adapter::{Adapter, device_fatal, process_exit, thread};
 use crate::config::{Config, Userfaultfd};
-use crate::engine::{Engine, Turn};
+use crate::engine::{Engine, Turn, may_be_local};
 use crate::limits::LIMITS;
+use crate::local::listener::Listener;
 use crate::memory::{copy, populate};
 use crate::os::descriptors::{self, DescriptorGuard};
 use crate::os::engine_hold::holds_engine;
@@ -21,6 +23,8 @@ use crate::shared::state::{AdapterState, Parts};
 use crate::slot::Slot;
 use crate::stat::{publish, sheet};
 use crate::{Errno, userfault};
+use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, OnceLock, Weak};
 use weir_link::DisabledFeatures;
 use weir_transport::{PageFaults, Profile, RequesterFaults, ResponderFaults};
@@ -78,16 +82,25 @@ impl Adapter {
         let index = seen.iter().position(|other| other.name == device.name).unwrap_or(0);
         let watch = Watch::new(&device, netlink)?;
         let shown = publish::device(&device.name, index as u64)?;
-        let engine = Engine::new(&device, &config, &profile, slot, ports, shown);
+        let listener = may_be_local(&config, &profile).then(|| Listener::open(slot.number()));
+        let listener = listener.and_then(|listener| {
+            let log = |error: &io::Error| {
+                tracing::warn!("packets to other processes here go by UDP, which is slower: {error}")
+            };
+            listener.inspect_err(log).ok().map(Owned::new)
+        });
+        let engine = Engine::new(&device, &config, &profile, slot, ports, shown, listener.is_some());
         let engine = engine.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?;
         let mut sockets = engine.descriptors();
-        sockets.reserve(MORE_SOCKETS);
-        let pace = Pace::new(sockets.clone(), watch.descriptor(), keeps_times(&profile));
+        let local = listener.as_ref().map(|listener| listener.as_raw_fd());
+        let pace = Pace::new(sockets.clone(), watch.descriptor(), local, keeps_times(&profile));
         let pace = Arc::new(Owned::new(pace.inspect_err(|_| shown.state.set(sheet::state::CLOSED))?));
+        sockets.extend(listener.iter().flat_map(|listener| listener.descriptors()));
+        sockets.reserve(MORE_SOCKETS + MORE_DESCRIPTORS);
         let device_memory = LIMITS.max_dm_size;
         let state = AdapterState::new(Parts { device, config, watch, profile, device_memory, pace, sockets, shown });
         let engine = Owned::new(Handover::new(engine, MISSES));
-        Ok(Adapter { state, own_profile, reads: OnceLock::new(), engine, closing: None })
+        Ok(Adapter { state, own_profile, reads: OnceLock::new(), engine, listener, closing: None })
     }
 }
 

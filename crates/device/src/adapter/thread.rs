@@ -2,7 +2,9 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
+use crate::adapter::local_links::LocalLinks;
 use crate::engine::Turn;
+use crate::local::endpoint::Sleepers;
 use crate::os::clock;
 use crate::os::mask;
 use crate::os::panics::catch_panic;
@@ -18,12 +20,12 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Starts the thread with the program's signals blocked, so that no handler runs on it. Error: EAGAIN.
 pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
-    let pace = adapter.pace.clone();
+    let (pace, sleepers) = (adapter.pace.clone(), adapter.sleepers.clone());
     let adapter = Arc::downgrade(adapter);
     let run = move || {
         mask::assume_unblocked();
         let weak = adapter.clone();
-        if !catch_panic(|| drive(&pace, &adapter))
+        if !catch_panic(|| drive(&pace, &sleepers, &adapter))
             && let Some(adapter) = weak.upgrade()
             && adapter.is_ours()
         {
@@ -37,9 +39,11 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
 }
 
 /// Runs until the adapter is gone or has failed.
-fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
+fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
+    let mut links = LocalLinks::default();
     while !pace.has_ended() {
         let mine = pace.wait();
+        sleepers.disarm();
         let changed = pace.interface_has_changed();
         let tasks = pace.take_tasks();
         let flush = pace.flush_requested();
@@ -54,7 +58,7 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
         if changed {
             adapter.watch.process_notifications();
         }
-        adapter.run_tasks(tasks);
+        adapter.run_tasks(tasks, &mut links);
         if !mine {
             continue;
         }
@@ -72,8 +76,16 @@ fn drive(pace: &Pace, adapter: &Weak<Adapter>) {
             if worked {
                 last_work = now;
             }
-            if now - last_work > SPIN || adapter.pace.program_polls() || pace.has_ended() {
+            if adapter.pace.program_polls() || pace.has_ended() {
                 break;
+            }
+            if now - last_work > SPIN {
+                // A peer wakes the thread for packets that come after this turn.
+                if !sleepers.arm() || !adapter.drive(Turn::THREAD) {
+                    break;
+                }
+                sleepers.disarm();
+                last_work = now;
             }
             if pace.flush_requested().is_some() || pace.has_other_work() {
                 break;

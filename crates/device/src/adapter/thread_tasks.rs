@@ -2,6 +2,7 @@
 //! call.
 
 use crate::adapter::Adapter;
+use crate::adapter::local_links::LocalLinks;
 use crate::engine::peers::capacity::Lists;
 use crate::os::clock;
 use crate::pace::ThreadTasks;
@@ -9,9 +10,12 @@ use crate::relay::port_authority::PortOwners;
 
 impl Adapter {
     /// Does what turns have asked for: first what other threads wait for, last what may take long.
-    pub(super) fn run_tasks(&self, tasks: ThreadTasks) {
+    pub(super) fn run_tasks(&self, tasks: ThreadTasks, links: &mut LocalLinks) {
         if tasks.contains(ThreadTasks::TURN) {
             self.request_turn();
+        }
+        if tasks.contains(ThreadTasks::LOCAL) {
+            links.work(self);
         }
         if tasks.contains(ThreadTasks::PEER_ROOM) {
             self.make_room_for_peers();

@@ -4,7 +4,7 @@ use super::{Engine, Turn, entry_peer};
 use crate::Errno;
 use crate::engine::peers::capacity::Lists;
 use crate::engine::peers::connection::Link;
-use crate::engine::table::Opened;
+use crate::engine::table::{Opened, Path};
 use crate::engine::waiting::WaitReason;
 use crate::os::clock;
 use crate::shared::qp::QpShared;
@@ -92,6 +92,7 @@ impl Engine {
         entry.peer = Some(peer);
         if let Some(psn) = rq_psn {
             entry.connection.count += 1;
+            entry.path = Path::New;
             entry.connection.begin(dest, psn, self.peers.tag(num, entry.connection.count));
         }
         if slot::is_used(slot_of(dest)) {
@@ -133,6 +134,9 @@ impl Engine {
         self.release_in_flight(index);
         if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.peer.take()) {
             self.peers.unbind(peer, index, clock::now());
+            if self.peers.get(peer).members.is_empty() {
+                self.release_ring(peer);
+            }
         }
     }
 }

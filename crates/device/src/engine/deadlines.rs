@@ -87,6 +87,7 @@ impl Engine {
     /// Handles everything that is in the sockets.
     #[cold]
     fn catch_up(&mut self, adapter: &AdapterState, now: Instant) {
+        self.empty_rings(adapter, now);
         let mut empty = 0;
         for _ in 0..CATCH_UP {
             empty = if self.receive(adapter, now) == 0 { empty + 1 } else { 0 };

@@ -11,14 +11,19 @@ use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::proof::{PROOF_LEN, Proof};
 use crate::engine::{Engine, OUTBOX_GROUPS};
 use crate::shared::route::{Route, needs_scope};
+use crate::shared::state::AdapterState;
 use weir_link::{Arrival, Group};
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
 impl Engine {
     /// Handles a received hello.
-    pub(super) fn handle_hello(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
+    pub(super) fn handle_hello(&mut self, adapter: &AdapterState, arrival: &Arrival, datagram: &[u8], now: Instant) {
         let Some((hello, proofs)) = Hello::decode(datagram) else { return };
+        if hello.mark != 0 {
+            // The answer means that all packets from before the question were taken in.
+            self.empty_rings(adapter, now);
+        }
         let full = proofs.clone().count() == MAX_PROOFS;
         let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
         let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
@@ -29,7 +34,7 @@ impl Engine {
             }
             return;
         };
-        let progress = outcome.answers && self.verify(id, proofs);
+        let progress = outcome.answers && self.verify(id, proofs, now);
         let (unproven, unconfirmed) = self.proof_state(id);
         if unproven && outcome.answers && (progress || full) {
             // An answer has room for some of the proofs only.
@@ -116,7 +121,7 @@ impl Engine {
     }
 
     /// Checks the proofs of an answer. Returns whether they proved the ownership of a QP.
-    fn verify(&mut self, id: PeerId, proofs: impl Iterator<Item = Proof> + Clone) -> bool {
+    fn verify(&mut self, id: PeerId, proofs: impl Iterator<Item = Proof> + Clone, now: Instant) -> bool {
         let (nonce, mut progress) = (self.peers.nonce(id), false);
         for at in 0..self.peers.get(id).members.len() {
             let index = self.peers.get(id).members[at];
@@ -135,6 +140,9 @@ impl Engine {
                 self.ready(index);
                 progress = true;
             }
+        }
+        if progress {
+            self.want_ring(id, now);
         }
         progress
     }

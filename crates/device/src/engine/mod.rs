@@ -12,6 +12,7 @@ mod flush_all;
 mod groups;
 mod handshake;
 pub mod host;
+pub mod local;
 mod multicast;
 mod overflow;
 pub mod peers;
@@ -30,7 +31,7 @@ mod transmit;
 mod waiting;
 
 use crate::Errno;
-use crate::config::{Config, Framing, Icrc};
+use crate::config::{Config, Framing, Icrc, Local};
 use crate::engine::peers::hello::{self, Hello};
 use crate::engine::peers::proof::Secret;
 use crate::memory::keys::Cached;
@@ -42,6 +43,7 @@ use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use completions::PendingCompletions;
 use groups::Groups;
+use local::rings::Rings;
 use peers::Peers;
 use peers::foreign::Foreign;
 use peers::identity::PeerId;
@@ -99,6 +101,7 @@ pub struct Engine {
     groups: Groups,
     table: Table,
     peers: Peers,
+    rings: Rings,
     timers: Timers,
     /// QPs with something to send, each once.
     ready: VecDeque<u16>,
@@ -146,8 +149,9 @@ impl Engine {
         slot: Slot,
         ports: Ports,
         shown: &'static sheet::Device,
+        offers_local: bool,
     ) -> Result<Engine, Errno> {
-        let peers = own_peers(config, profile, ports.receive_buffer())?;
+        let peers = own_peers(config, profile, ports.receive_buffer(), offers_local)?;
         Engine::over(carrier::wrap(ports, device, config)?, slot, peers, profile, shown)
     }
 
@@ -175,6 +179,7 @@ impl Engine {
             foreign: Foreign::default(),
             groups: Groups::default(),
             peers,
+            rings: Rings::new(),
             timers: Timers::new(table::INDICES + 1),
             ready: VecDeque::with_capacity(64),
             wait_for_room: WaitList::default(),
@@ -225,6 +230,9 @@ impl Engine {
             self.end_ack_delays(now, turn.receive);
         }
         if turn.receive {
+            worked |= self.receive_by_rings(adapter, now);
+        }
+        if turn.receive && self.rings.leaves_time_for_sockets(now) {
             for _ in 0..RECEIVES {
                 let arrived = self.receive(adapter, now);
                 worked |= arrived > 0;
@@ -242,7 +250,8 @@ impl Engine {
         }
         // Handed over packets that their receivers could not take earlier.
         self.foreign.flush(now);
-        if !worked && self.ready.is_empty() && now.0 < self.next_due && adapter.pace.program_polls() {
+        let idle = !worked && self.ready.is_empty() && now.0 < self.next_due && !self.rings.needs_thread();
+        if idle && adapter.pace.program_polls() {
             return false;
         }
         let now = self.handle_deadlines(adapter, now);
@@ -259,6 +268,7 @@ impl Engine {
         self.completions.publish();
         self.fail_overflown(adapter, now);
         self.completions.publish();
+        self.ask_for_rings(adapter, now);
         // If a long turn left work over, the next turn is due at once.
         let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };
         self.next_due = next.unwrap_or(u64::MAX);
@@ -322,7 +332,8 @@ impl Engine {
     }
 
     fn next_deadline(&self, adapter: &AdapterState) -> Option<u64> {
-        let next = [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next()];
+        let next =
+            [self.timers.next(), self.peers.next_attempt(), self.carrier.due(), self.foreign.next(), self.rings.next()];
         next.into_iter().chain([adapter.cqs.moderated.next()]).flatten().min()
     }
 
@@ -337,8 +348,9 @@ impl Engine {
     }
 }
 
-/// A list of peers without an entry, with what hellos say about this process. `receive_buffer`: as for [`Peers::new`].
-fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize) -> Result<Peers, Errno> {
+/// A list of peers without an entry, with what hellos say about this process. `receive_buffer`: as for [`Peers::new`];
+/// `offers_local`: peers can connect to this process for shared memory.
+fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize, offers_local: bool) -> Result<Peers, Errno> {
     // Captures and fault injection need the packets' ICRC.
     let icrc_auto = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
     // What reads a capture, and what is tested by faults, is RoCE.
@@ -353,6 +365,7 @@ fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize) -> Resul
         alive: 0,
         icrc_auto,
         frames,
+        local: offers_local && may_be_local(config, profile),
         boot_id: hello::boot_id()?,
         window: 0,
         patience: config.patience,
@@ -365,6 +378,14 @@ fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize) -> Resul
         peers.widen();
     }
     Ok(peers)
+}
+
+/// Returns whether packets of this process may go through shared memory. Captures, fault injection and `--icrc always`
+/// are about packets on a wire. Where page faults make peers repeat all that they have in flight, their windows may be
+/// larger than a ring.
+pub fn may_be_local(config: &Config, profile: &Profile) -> bool {
+    let plain = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
+    config.local == Local::Auto && plain && profile.page_faults.responder == ResponderFaults::Wait
 }
 
 fn entry_peer(table: &Table, index: u16) -> Option<PeerId> {

@@ -223,7 +223,8 @@ mod tests {
         let (slot, ports) = Slot::claim(weir_link::DisabledFeatures::empty()).unwrap();
         let shown = publish::device(&adapter.device.name, 0).unwrap();
         let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
-        let mut engine = Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown).unwrap();
+        let mut engine =
+            Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown, false).unwrap();
         engine.carrier = Box::new(Busy);
         let holder = Holder::claim_name(&format!("weir/test/{}", std::process::id())).unwrap();
         engine.foreign.note_foreign_peer(clock::now());

@@ -30,6 +30,7 @@ impl Engine {
             return self.receive_seldom(adapter, now);
         }
         self.empty_receives = 0;
+        self.rings.note_arrivals(now);
         // The inbox is taken out while its packets are worked on; nothing else fills it meanwhile.
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         self.shown.traffic.received(&inbox.arrivals);
@@ -66,7 +67,7 @@ impl Engine {
             if datagram.starts_with(&MAGIC) {
                 // Hellos go from slot port to slot port: those that came by port 4791 or were handed over are ignored.
                 if arrival.to_port != ROCE_PORT {
-                    self.handle_hello(arrival, datagram, now);
+                    self.handle_hello(adapter, arrival, datagram, now);
                 }
                 continue;
             }
@@ -83,7 +84,7 @@ impl Engine {
             let mut next = Some((position, datagram));
             while let Some((position, datagram)) = next {
                 if let Some(packet) = checks.packet(position, datagram)
-                    && checks.wanted(&protocol, &packet)
+                    && (!checks.retired || is_wanted(&protocol, &packet))
                 {
                     let side = QpHost::side_of(packet.headers.bth.opcode);
                     let mut host =
@@ -272,17 +273,14 @@ impl Checks {
             Verdict::Bad => false,
         }
     }
+}
 
-    /// A retired QP only repeats ACKs and NAKs that it has sent before.
-    fn wanted(&self, protocol: &weir_transport::Qp, packet: &Packet<'_>) -> bool {
-        if !self.retired {
-            return true;
-        }
-        let bth = &packet.headers.bth;
-        let again = bth.psn.before(protocol.attr().rq_psn);
-        let refused = protocol.state() == QpState::Error;
-        !bth.opcode.is_response() && (refused || again && bth.opcode.has_payload() && !packet.payload.is_empty())
-    }
+/// Returns whether a retired QP handles a packet: it only repeats ACKs and NAKs that it has sent before.
+pub(super) fn is_wanted(protocol: &weir_transport::Qp, packet: &Packet<'_>) -> bool {
+    let bth = &packet.headers.bth;
+    let again = bth.psn.before(protocol.attr().rq_psn);
+    let refused = protocol.state() == QpState::Error;
+    !bth.opcode.is_response() && (refused || again && bth.opcode.has_payload() && !packet.payload.is_empty())
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ fn zeros(len: usize) -> Iovec {
 }
 
 /// Copies payload to the staging buffer.
-fn fill(memory: &mut Memory<'_>, payload: &Payload<'_>, to: &mut [u8]) -> Result<(), Denied> {
+pub(super) fn fill(memory: &mut Memory<'_>, payload: &Payload<'_>, to: &mut [u8]) -> Result<(), Denied> {
     match *payload {
         Payload::None => Ok(()),
         Payload::Bytes(bytes) => {
@@ -263,7 +263,7 @@ fn fill(memory: &mut Memory<'_>, payload: &Payload<'_>, to: &mut [u8]) -> Result
 }
 
 /// The side of the QP that sends a payload: the responder sends what the peer READs.
-fn side_of(payload: &Payload<'_>) -> Side {
+pub(super) fn side_of(payload: &Payload<'_>) -> Side {
     if matches!(payload, Payload::Remote(_)) { Side::Responder } else { Side::Requester }
 }
 

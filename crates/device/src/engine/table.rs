@@ -56,10 +56,23 @@ pub struct Entry {
     pub retired: Option<Instant>,
     /// Keeps the adapter open while the QP is retired.
     keeps: Option<Opened>,
+    /// How its packets travel.
+    pub path: Path,
     /// Packets that wait for a page.
     pub held: Held,
     /// The QP that was removed before it.
     next_removed: Option<Box<Entry>>,
+}
+
+/// How the packets of a QP travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// None has left.
+    New,
+    /// By UDP.
+    Udp,
+    /// By shared memory.
+    Ring,
 }
 
 /// A reference that keeps the adapter open; the engine does not look into it.
@@ -140,6 +153,7 @@ impl Table {
             deadline: u64::MAX,
             retired: None,
             keeps: None,
+            path: Path::New,
             held: Held::default(),
             next_removed: None,
         }));

@@ -6,7 +6,7 @@ mod wire;
 
 pub use wire::{Burst, Sent};
 
-use crate::config::{Config, Framing, Icrc, Memlock, Userfaultfd};
+use crate::config::{Config, Framing, Icrc, Local, Memlock, Userfaultfd};
 use crate::engine::host::QpHost;
 use crate::engine::peers::connection::Link;
 use crate::engine::table::Entry;
@@ -68,6 +68,7 @@ impl Rig {
             profile: Profile::ideal(),
             icrc,
             framing: Framing::Auto,
+            local: Local::Auto,
             faults: None,
             capture: None,
             memlock: Memlock::Lax,
@@ -78,11 +79,11 @@ impl Rig {
         let profile = Arc::new(config.profile.clone());
         let device = device(slot);
         let watch = Watch::over(&device, Netlink::over(nothing()), None);
-        let pace = Arc::new(Owned::new(Pace::new(Vec::new(), None, false).unwrap()));
+        let pace = Arc::new(Owned::new(Pace::new(Vec::new(), None, None, false).unwrap()));
         let shown = publish::private_device();
         let wire = Arc::new(Mutex::new(Wire { segments: 64, ..Wire::default() }));
         let carrier = Box::new(InMemory(wire.clone()));
-        let peers = own_peers(&config, &profile, 8 << 20).unwrap();
+        let peers = own_peers(&config, &profile, 8 << 20, false).unwrap();
         let claimed = Slot::of(slot, Incoming::of(nothing()));
         let mut engine = Engine::over(carrier, claimed, peers, &profile, shown).unwrap();
         // An engine without a holder would claim the name of the holder of port 4791 as soon as a QP is connected.

@@ -1,14 +1,21 @@
 //! Departures: the ready QPs take turns until they have sent everything or their peers' windows are full.
 
 use crate::engine::host::QpHost;
+use crate::engine::local::rings::RingId;
+use crate::engine::local::{RingEgress, Written};
 use crate::engine::peers::connection::Link;
+use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::peer::Peer;
 use crate::engine::staging::Staging;
+use crate::engine::table::{Path, Table};
 use crate::engine::waiting::WaitReason;
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::memory::window::User;
 use crate::pace::ThreadTasks;
+use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
+use std::sync::Arc;
+use std::time::Duration;
 use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, QpState, Refused, Service, Side};
 
 /// Bursts in one turn, so that arrivals are not starved.
@@ -32,7 +39,7 @@ impl Engine {
                 }
             }
         }
-        sent |= !self.outbox.groups.is_empty();
+        sent |= !self.outbox.groups.is_empty() | self.rings.take_sent();
         self.flush();
         if sent {
             self.note_send_errors(adapter);
@@ -68,11 +75,12 @@ impl Engine {
             }
             return false;
         };
+        let link = entry.connection.link;
         let at = self.peers.get(peer);
         let icrc = at.weir().is_none_or(|weir| weir.icrc);
-        let (tag, discard, foreign) = match entry.connection.link {
+        let (tag, discard, foreign) = match link {
             // Any process can compute an ICRC: nothing is sent to a process that may not be the peer.
-            Link::Weir(_) | Link::Asking { .. } if waits(entry.connection.link, at, icrc) => {
+            Link::Weir(_) | Link::Asking { .. } if waits(link, at, icrc) => {
                 let mut protocol = shared.lock();
                 if protocol.state() == QpState::Error {
                     self.flush_queues(adapter, index, &mut protocol, now);
@@ -89,6 +97,13 @@ impl Engine {
             }
             _ => (None, false, true),
         };
+        if let (Some(tag), false) = (tag, discard)
+            && let Link::Weir(demand) = link
+            && let Some(ring) = self.ring_of(peer, index, demand.incarnation)
+        {
+            return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now);
+        }
+        let at = self.peers.get(peer);
         let mut protocol = shared.lock();
         let together = self.carrier.max_segments() > 1;
         let to = at.to(foreign);
@@ -124,10 +139,10 @@ impl Engine {
         };
         if shared.service == Service::Uc {
             let room = if foreign { usize::MAX } else { self.peers.unreliable_room(peer) };
-            let mut metered = Metered { staging, room, sent: 0, refused: false };
+            let mut metered = Metered { egress: staging, room, sent: 0, refused: false };
             let progress = protocol.poll_transmit(now, limits, &mut host, &mut metered);
             let Metered { sent, refused, .. } = metered;
-            self.peers.get_mut(peer).flow.sent(sent);
+            self.note_unreliable(peer, index, sent);
             if refused {
                 // Before `after`, which checks whether the QP waits.
                 self.wait_for(WaitReason::Peer(peer), index);
@@ -137,6 +152,7 @@ impl Engine {
             return progress == Progress::Full && !refused;
         }
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
+        entry_left_by_udp(&mut self.table, index);
         let limited = progress == Progress::Limited;
         if limited {
             // Before `after`, which checks whether the QP waits.
@@ -144,6 +160,79 @@ impl Engine {
         }
         self.after(index, &mut protocol);
         progress == Progress::Full
+    }
+
+    /// As [`transmit_one`](Self::transmit_one), by a ring to the peer.
+    fn transmit_by_ring(
+        &mut self,
+        adapter: &AdapterState,
+        index: u16,
+        (peer, id, tag): (PeerId, RingId, u32),
+        shared: &Arc<QpShared>,
+        now: Instant,
+    ) -> bool {
+        let at = self.peers.get(peer);
+        let patience = at.weir().map_or(Duration::ZERO, |weir| weir.patience);
+        let limits = Limits { request_bytes: self.peers.room(peer, false), read_bytes: self.peers.read_room(peer) };
+        let mut protocol = shared.lock();
+        protocol.set_patience(patience);
+        protocol.set_acks_first(true);
+        // Frames make the packets of a UDP_SEGMENT send equally long. A ring takes packets of any length.
+        protocol.set_frames(false);
+        let Some(ring) = self.rings.get_mut(id) else { return false };
+        let mut host =
+            QpHost::in_turn(Side::Requester, shared, &adapter.regions, &mut self.cached, &mut self.completions);
+        let mut egress = RingEgress {
+            producer: &mut ring.endpoint.producer,
+            tag,
+            user: User { pd: shared.pd(), qp: shared.num },
+            faults: &shared.faults,
+            regions: &adapter.regions,
+            cached: &mut self.payload_cached,
+            lost: &self.lost,
+            written: Written::default(),
+        };
+        let (progress, refused, unreliable) = if shared.service == Service::Uc {
+            let room = self.peers.unreliable_room(peer);
+            let mut metered = Metered { egress, room, sent: 0, refused: false };
+            let progress = protocol.poll_transmit(now, limits, &mut host, &mut metered);
+            egress = metered.egress;
+            (progress, metered.refused, metered.sent)
+        } else {
+            let progress = protocol.poll_transmit(now, limits, &mut host, &mut egress);
+            (progress, progress == Progress::Limited, 0)
+        };
+        let Written { packets, bytes, lie, .. } = egress.written;
+        if ring.endpoint.producer.publish() || packets > 0 {
+            ring.wake_peer();
+            self.rings.note_sent();
+            self.shown.traffic.packets_sent.bump(packets);
+            self.shown.traffic.bytes_sent.bump(bytes as u64);
+        }
+        if refused {
+            // Before `after`, which checks whether the QP waits.
+            self.wait_for(WaitReason::Peer(peer), index);
+        }
+        self.after(index, &mut protocol);
+        drop(protocol);
+        if shared.service == Service::Uc {
+            self.peers.get_mut(peer).flow.sent(unreliable);
+            self.ask(peer, now);
+        }
+        if lie {
+            self.abandon_ring(id, peer);
+        }
+        progress == Progress::Full && !refused
+    }
+
+    /// Unacknowledged packets of a QP have left by UDP.
+    fn note_unreliable(&mut self, peer: PeerId, index: u16, sent: usize) {
+        self.peers.get_mut(peer).flow.sent(sent);
+        if sent > 0
+            && let Some(entry) = self.table.get_mut(index)
+        {
+            entry.path = Path::Udp;
+        }
     }
 
     /// Flushes what is posted to a QP in the error state that has no peer.
@@ -176,6 +265,13 @@ impl Engine {
     }
 }
 
+/// Packets of a QP have left by UDP, or the QP had none: in flight there may be some from now on.
+fn entry_left_by_udp(table: &mut Table, index: u16) {
+    if let Some(entry) = table.get_mut(index) {
+        entry.path = Path::Udp;
+    }
+}
+
 /// Returns whether requests to a peer wait until it has proven that it owns the QP there, or that it is still alive.
 fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
     match link {
@@ -186,21 +282,25 @@ fn waits(link: Link, peer: &Peer, icrc: bool) -> bool {
 }
 
 /// Counts the bytes sent to a peer that does not acknowledge them, and stops at its window.
-struct Metered<'a> {
-    staging: Staging<'a>,
+struct Metered<E> {
+    egress: E,
     room: usize,
     sent: usize,
     refused: bool,
 }
 
-impl Egress for Metered<'_> {
+impl<E: Egress> Egress for Metered<E> {
+    fn has_room(&self) -> bool {
+        self.egress.has_room()
+    }
+
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
         let cost = packet.header_len() + packet.payload.len() + PACKET_COST;
         if self.sent + cost > self.room {
             self.refused = true;
             return Err(Refused::Full);
         }
-        self.staging.push(packet)?;
+        self.egress.push(packet)?;
         self.sent += cost;
         Ok(())
     }

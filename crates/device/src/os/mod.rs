@@ -16,5 +16,6 @@ pub mod notify;
 pub mod panics;
 pub mod per_process;
 pub mod process;
+pub mod seqpacket;
 pub mod threads;
 pub mod watch;

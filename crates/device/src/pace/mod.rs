@@ -32,6 +32,8 @@ pub struct Pace {
     /// Becomes readable when the interface changes; -1 if that is not watched.
     interface: RawFd,
     interface_changed: AtomicBool,
+    /// Becomes readable when there are messages about shared memory; -1 if there is none.
+    local: RawFd,
     /// Bits of [`ThreadTasks`].
     tasks: AtomicU8,
     ended: AtomicBool,
@@ -59,6 +61,8 @@ impl ThreadTasks {
     pub const REMOVED_QPS: ThreadTasks = ThreadTasks(16);
     /// Take a turn for a thread that must not take it.
     pub const TURN: ThreadTasks = ThreadTasks(32);
+    /// Make or free shared memory, or read messages about it.
+    pub const LOCAL: ThreadTasks = ThreadTasks(64);
 
     /// Returns whether any work of `tasks` is in this set.
     pub fn contains(self, tasks: ThreadTasks) -> bool {
@@ -83,11 +87,17 @@ const TOKEN_KICK: u64 = 1;
 const TOKEN_TIMER: u64 = 2;
 const TOKEN_PACKETS: u64 = 3;
 const TOKEN_INTERFACE: u64 = 4;
+const TOKEN_LOCAL: u64 = 5;
 
 impl Pace {
-    /// Watches `packets` for arrivals, and `interface`, which must stay open as long as the adapter exists.
-    /// `watchful`: the thread never ticks. Error: EMFILE.
-    pub fn new(packets: Vec<RawFd>, interface: Option<RawFd>, watchful: bool) -> Result<Pace, Errno> {
+    /// Watches `packets` for arrivals, `interface`, and `local` for messages about shared memory; these must stay open as
+    /// long as the adapter exists. `watchful`: the thread never ticks. Error: EMFILE.
+    pub fn new(
+        packets: Vec<RawFd>,
+        interface: Option<RawFd>,
+        local: Option<RawFd>,
+        watchful: bool,
+    ) -> Result<Pace, Errno> {
         // SAFETY: each call creates a descriptor, owned from here on if the call succeeds.
         let (epoll, kick, timer) = unsafe {
             (
@@ -109,6 +119,7 @@ impl Pace {
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
+            local: local.unwrap_or(-1),
             tasks: AtomicU8::new(0),
             ended: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
@@ -121,6 +132,9 @@ impl Pace {
         }
         if let Some(interface) = interface {
             pace.add(interface, TOKEN_INTERFACE)?;
+        }
+        if let Some(local) = local {
+            pace.add(local, TOKEN_LOCAL)?;
         }
         Ok(pace)
     }
@@ -327,17 +341,20 @@ impl Pace {
 
     fn tick(&self) -> bool {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut poll = [watched(self.kick.as_raw_fd()), watched(self.interface)];
+        let mut poll = [watched(self.kick.as_raw_fd()), watched(self.interface), watched(self.local)];
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
         if self.program_polls() && self.flush_requested().is_none() {
-            // SAFETY: two pollfds, of which one may be -1, and one timespec on the stack.
-            unsafe { libc::ppoll(poll.as_mut_ptr(), 2, &wait, std::ptr::null()) };
+            // SAFETY: three pollfds, of which some may be -1, and one timespec on the stack.
+            unsafe { libc::ppoll(poll.as_mut_ptr(), 3, &wait, std::ptr::null()) };
             drain(&self.kick);
         }
         if poll[1].revents != 0 {
             self.interface_changed.store(true, Ordering::Relaxed);
+        }
+        if poll[2].revents != 0 {
+            self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
         }
         !self.polling.still_polled()
     }
@@ -356,6 +373,9 @@ impl Pace {
                     self.armed.store(u64::MAX, Ordering::Relaxed);
                 }
                 TOKEN_INTERFACE => self.interface_changed.store(true, Ordering::Relaxed),
+                TOKEN_LOCAL => {
+                    self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
+                }
                 _ => {}
             }
         }

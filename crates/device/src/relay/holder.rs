@@ -2,8 +2,7 @@
 
 use super::message;
 use super::message_buffers::{MessageBuffers, Queue};
-use super::sys;
-use crate::os::descriptors;
+use crate::os::{descriptors, seqpacket};
 use crate::slot;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -58,10 +57,10 @@ struct Socket(OwnedFd);
 impl Socket {
     /// Connects to a slot; returns the user of the process that has the slot, too.
     fn connect(slot: u16) -> io::Result<(Socket, u32)> {
-        let socket = sys::connect(&slot::name(slot))?;
+        let socket = seqpacket::connect(&slot::name(slot))?;
         descriptors::register(&[socket.as_raw_fd()]);
         let socket = Socket(socket);
-        let user = sys::user(&socket.0)?;
+        let user = seqpacket::user(&socket.0)?;
         Ok((socket, user))
     }
 }
@@ -89,7 +88,7 @@ impl Holder {
 
     /// Claims another name, for tests on machines where a process has the real one.
     pub fn claim_name(name: &str) -> io::Result<Holder> {
-        Self::of(sys::claim(name)?)
+        Self::of(seqpacket::claim(name)?)
     }
 
     /// The holder of the name that this socket is bound to.
@@ -214,7 +213,7 @@ impl Link {
     fn send(&mut self, buffers: &mut MessageBuffers) -> Sent {
         let mut tried = false;
         while let Some(message) = buffers.first(&self.queue) {
-            let error = match sys::send(&self.socket.0, message) {
+            let error = match seqpacket::send(&self.socket.0, message) {
                 Ok(()) => {
                     buffers.drop_first(&mut self.queue);
                     (self.retry, self.stuck, self.wait) = (None, None, FIRST_WAIT);

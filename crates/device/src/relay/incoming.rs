@@ -3,8 +3,7 @@
 //! Any user may connect. A connection of a user that is refused is closed, and does not keep others from theirs:
 //! while it waits for the decision, later connections of other users are accepted, and connections are read in turn.
 
-use super::sys;
-use crate::os::{clock, descriptors};
+use crate::os::{clock, descriptors, seqpacket};
 use crate::relay::port_authority::{PortAuthority, PortOwners};
 use std::io;
 use std::net::IpAddr;
@@ -60,7 +59,7 @@ pub struct Accepted {
 impl Incoming {
     /// Claims a name. `AddrInUse` if another process has it.
     pub fn claim(name: &str) -> io::Result<Incoming> {
-        Ok(Self::of(sys::claim(name)?))
+        Ok(Self::of(seqpacket::claim(name)?))
     }
 
     /// The connections that come in by this socket.
@@ -130,7 +129,7 @@ impl Incoming {
     /// A new connection.
     fn take_new(&mut self) -> io::Result<Option<Link>> {
         loop {
-            let socket = match sys::accept(&self.listener) {
+            let socket = match seqpacket::accept(&self.listener) {
                 Ok(socket) => socket,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => return Err(error),
@@ -138,7 +137,7 @@ impl Incoming {
                     _ => return Ok(None),
                 },
             };
-            if let Ok(user) = sys::user(&socket) {
+            if let Ok(user) = seqpacket::user(&socket) {
                 return Ok(Some(Link { socket, user, waits: Some(clock::now()) }));
             }
         }
@@ -165,7 +164,7 @@ impl Incoming {
                 continue;
             }
             link.waits = None;
-            match sys::receive(&link.socket, buffer) {
+            match seqpacket::receive(&link.socket, buffer) {
                 // The holder sends no message without a packet, so the connection has ended.
                 Ok(0) => return Received::Ended(self.links.remove(at)),
                 Ok(len) if len <= buffer.len() => {
@@ -234,16 +233,16 @@ mod tests {
     #[test]
     fn empty_and_oversized_messages_end_a_connection_and_no_other() {
         let (name, mut incoming) = claimed("lengths");
-        let good = sys::connect(&name).unwrap();
+        let good = seqpacket::connect(&name).unwrap();
         assert!(incoming.accept(clock::now()).unwrap().is_some());
         for len in [0, 101, 60_000] {
-            let bad = sys::connect(&name).unwrap();
+            let bad = seqpacket::connect(&name).unwrap();
             assert!(incoming.accept(clock::now()).unwrap().is_some());
-            sys::send(&bad, &vec![1; len]).unwrap();
-            sys::send(&bad, &[1; 10]).unwrap();
+            seqpacket::send(&bad, &vec![1; len]).unwrap();
+            seqpacket::send(&bad, &[1; 10]).unwrap();
             assert_eq!(message(&mut incoming, &mut [0; 100]), None, "{len} bytes");
             assert_eq!(incoming.links.len(), 1);
-            sys::send(&good, &[1; 100]).unwrap();
+            seqpacket::send(&good, &[1; 100]).unwrap();
             assert_eq!(message(&mut incoming, &mut [0; 100]), Some(100));
         }
         drop(good);
@@ -257,14 +256,14 @@ mod tests {
         let (name, mut incoming) = claimed("turns");
         let mut connections = Vec::new();
         for number in 0..LINKS + 3 {
-            connections.push(sys::connect(&name).unwrap());
+            connections.push(seqpacket::connect(&name).unwrap());
             let accepted = incoming.accept(clock::now()).unwrap().unwrap();
             assert_eq!(accepted.ended.is_some(), number >= LINKS);
         }
         assert_eq!(incoming.links.len(), LINKS);
         for (number, connection) in connections.iter().enumerate() {
             for _ in 0..3 {
-                let sent = sys::send(connection, &vec![1; number + 1]);
+                let sent = seqpacket::send(connection, &vec![1; number + 1]);
                 assert_eq!(sent.is_ok(), number >= 3, "{number}: {sent:?}");
             }
         }
@@ -275,7 +274,7 @@ mod tests {
     #[test]
     fn descriptors_in_a_message_are_not_received() {
         let (name, mut incoming) = claimed("descriptors");
-        let connection = sys::connect(&name).unwrap();
+        let connection = seqpacket::connect(&name).unwrap();
         assert!(incoming.accept(clock::now()).unwrap().is_some());
         let (reader, writer) = std::io::pipe().unwrap();
         let (parts, file) = ([IoSlice::new(b"something")], [writer.as_raw_fd()]);
@@ -311,7 +310,7 @@ mod tests {
                 bind(socket.as_raw_fd(), from).unwrap();
             }
             connect(socket.as_raw_fd(), &to).unwrap();
-            sys::send(&socket, b"message").unwrap();
+            seqpacket::send(&socket, b"message").unwrap();
             assert!(incoming.accept(clock::now()).unwrap().is_some(), "{from:?}");
             assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7), "{from:?}");
             connections.push(socket);
@@ -336,7 +335,7 @@ mod tests {
                     // SAFETY: changes the user of this thread only, where the library's call would change that of all
                     // threads.
                     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) }, 0);
-                    (sys::connect(&name).unwrap(), port.map(|address| UdpSocket::bind(address).unwrap()))
+                    (seqpacket::connect(&name).unwrap(), port.map(|address| UdpSocket::bind(address).unwrap()))
                 };
                 let _held = std::thread::scope(|scope| scope.spawn(connect).join().unwrap());
                 incoming.authority = PortAuthority::new();
@@ -372,17 +371,17 @@ mod tests {
                 // SAFETY: changes the user of this thread only, where the library's call would change that of all
                 // threads.
                 assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 12345, 12345, 12345) }, 0);
-                std::iter::from_fn(|| sys::connect(&name).ok()).take(1000).collect::<Vec<_>>()
+                std::iter::from_fn(|| seqpacket::connect(&name).ok()).take(1000).collect::<Vec<_>>()
             };
             let flood = std::thread::scope(|scope| scope.spawn(flood).join().unwrap());
             assert!(flood.len() < 1000, "the number of connections is limited");
             assert!(incoming.accept(clock::now()).unwrap().is_none(), "none of them, and not all in one call");
-            let holder = sys::connect(&name).unwrap();
+            let holder = seqpacket::connect(&name).unwrap();
             // The owners are not read meanwhile: the flood's connections wait for that, and the holder's does not.
             let mut look = || incoming.accept(clock::now()).unwrap();
             let looks = (0..flood.len()).take_while(|_| look().is_none()).count();
             assert!(looks <= flood.len() / FORGERIES, "{looks}");
-            sys::send(&holder, b"message").unwrap();
+            seqpacket::send(&holder, b"message").unwrap();
             assert_eq!(message(&mut incoming, &mut [0; 100]), Some(7));
             assert!(incoming.take_owners_request());
             assert_eq!(incoming.undecided.len(), 1, "a connection takes the place of its user's earlier one");
@@ -390,7 +389,7 @@ mod tests {
             incoming.renew_owners(&mut PortOwners::read(), began, clock::now());
             assert!(incoming.accept(clock::now()).unwrap().is_none());
             for refused in &flood {
-                assert_eq!(sys::send(refused, b"message").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+                assert_eq!(seqpacket::send(refused, b"message").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
             }
         };
         std::thread::spawn(test).join().unwrap();

@@ -10,4 +10,3 @@ pub mod incoming;
 pub mod message;
 mod message_buffers;
 pub mod port_authority;
-mod sys;

@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use crate::config::Config;
+use crate::local::endpoint::{MAX_RINGS, Sleepers};
 use crate::memory::device_memory::Budget;
 use crate::memory::keys::Regions;
 use crate::os::descriptors;
@@ -38,6 +39,8 @@ pub(crate) struct AdapterState {
     /// Failed sends, for the log.
     pub send_errors: SendErrorLog,
     pub pace: Arc<Owned<Pace>>,
+    /// The rings that the engine's thread waits for when it sleeps.
+    pub sleepers: Arc<Sleepers>,
     /// Descriptors of the slot and the ports. A forked child closes them.
     sockets: LeafMutex<Vec<RawFd>>,
     /// What all its CQs share.
@@ -85,6 +88,7 @@ impl AdapterState {
             device_memory: Budget::new(parts.device_memory),
             send_errors: SendErrorLog::default(),
             pace: parts.pace,
+            sleepers: Arc::new(Sleepers::new(MAX_RINGS)),
             sockets: LeafMutex::new(parts.sockets),
             cqs: Arc::default(),
             resolver: OnceLock::new(),

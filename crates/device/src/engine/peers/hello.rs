@@ -16,6 +16,7 @@ const VERSION: u8 = 2;
 /// sides make it.
 const ICRC_AUTO: u8 = 1 << 0;
 const FRAMES: u8 = 1 << 1;
+const LOCAL: u8 = 1 << 2;
 /// Bytes before the proofs.
 const HEAD: usize = 64;
 /// Bytes of the checksum at the end, because fault injection damages hellos too.
@@ -38,6 +39,8 @@ pub struct Hello {
     pub icrc_auto: bool,
     /// The sender accepts frames ([`weir_wire::frame`]), and sends frames to a peer that does.
     pub frames: bool,
+    /// The sender offers shared memory to processes of its network namespace and user.
+    pub local: bool,
     /// Identifies the running kernel.
     pub boot_id: [u8; 16],
     /// Bytes that the receiver of this hello may have in flight towards its sender.
@@ -57,7 +60,7 @@ impl Hello {
         head.fill(0);
         head[..4].copy_from_slice(&MAGIC);
         let offer = |made: bool, bit: u8| if made { bit } else { 0 };
-        let offers = offer(self.icrc_auto, ICRC_AUTO) | offer(self.frames, FRAMES);
+        let offers = offer(self.icrc_auto, ICRC_AUTO) | offer(self.frames, FRAMES) | offer(self.local, LOCAL);
         (head[4], head[5], head[6]) = (VERSION, offers, proofs.len() as u8);
         head[8..24].copy_from_slice(&self.boot_id);
         head[24..32].copy_from_slice(&self.ask.to_be_bytes());
@@ -94,6 +97,7 @@ impl Hello {
             alive: long(40),
             icrc_auto: bytes[5] & ICRC_AUTO != 0,
             frames: bytes[5] & FRAMES != 0,
+            local: bytes[5] & LOCAL != 0,
             boot_id: bytes[8..24].try_into().expect("sixteen bytes"),
             window: word(48),
             patience: Duration::from_millis(u64::from(word(52))),
@@ -126,6 +130,7 @@ mod tests {
             alive: u64::MAX,
             icrc_auto: true,
             frames: true,
+            local: true,
             boot_id: [9; 16],
             window: 123_456,
             patience: Duration::from_secs(60),

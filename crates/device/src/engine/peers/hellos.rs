@@ -170,10 +170,12 @@ impl Peers {
     /// The parameters in a hello.
     fn parameters_of(&self, hello: &Hello) -> Weir {
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
+        let icrc = !(one_machine && hello.icrc_auto && self.own.icrc_auto);
         Weir {
             near: one_machine,
-            icrc: !(one_machine && hello.icrc_auto && self.own.icrc_auto),
             frames: hello.frames && self.own.frames,
+            icrc,
+            local: !icrc && hello.local && self.own.local,
             // At least one burst: a peer with window 0 would block a UD QP's datagrams to others.
             window: (hello.window as usize).max(*SHARE.start()),
             patience: hello.patience,

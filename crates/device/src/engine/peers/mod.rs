@@ -16,8 +16,8 @@ pub mod unbound_peers;
 use crate::Errno;
 use crate::engine::peers::flow::Flow;
 use crate::engine::peers::hello::Hello;
-use crate::engine::peers::identity::{EntryId, PeerId};
-use crate::engine::peers::peer::{Peer, State, Weir};
+use crate::engine::peers::identity::{EntryId, PeerId, PeerKey};
+use crate::engine::peers::peer::{Peer, RingState, State, Weir};
 use crate::engine::peers::proof::Secret;
 use crate::engine::peers::unbound_peers::{RECENT_HELLO, UnboundPeer, UnboundPeers};
 use crate::engine::waiting::WaitList;
@@ -125,6 +125,14 @@ impl Peers {
     /// As [`get`](Self::get), mutable.
     pub fn get_mut(&mut self, id: PeerId) -> &mut Peer {
         &mut self.lists.peers[id]
+    }
+
+    /// The peer of a key.
+    pub fn id_of(&self, key: &PeerKey) -> Option<PeerId> {
+        match self.lists.by_key.get(key)? {
+            EntryId::Peer(id) => Some(*id),
+            EntryId::Unbound(_) => None,
+        }
     }
 
     /// The indices of all entries, free ones too.
@@ -255,6 +263,7 @@ impl Peers {
             confirmed: known.filter(|known| known.proven).map(|known| known.last_hello),
             announced_window: known.map_or(0, |known| known.announced_window),
             datagrams: None,
+            ring: RingState::None,
         };
         let id = match self.lists.vacant.pop() {
             Some(id) => {

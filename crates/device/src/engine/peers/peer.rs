@@ -45,6 +45,8 @@ pub struct Peer {
     pub confirmed: Option<Instant>,
     /// The window in the last hello to it.
     pub announced_window: usize,
+    /// The shared memory through which packets go to it.
+    pub ring: RingState,
     /// When a datagram last went there; a QP sends datagrams without being bound to the peer.
     pub datagrams: Option<Instant>,
 }
@@ -60,6 +62,19 @@ pub enum State {
     Foreign,
 }
 
+/// Whether packets to a peer go through shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingState {
+    /// They do not.
+    None,
+    /// The engine's thread will connect to the peer.
+    Wanted { tries: u32, at: Instant },
+    /// The thread has connected, or is about to.
+    Connecting { tries: u32 },
+    /// There is a ring, which has this index.
+    Up(usize),
+}
+
 /// The parameters in the last hello of a Weir peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weir {
@@ -69,6 +84,8 @@ pub struct Weir {
     pub icrc: bool,
     /// Payload of connected QPs travels in frames in both directions ([`weir_wire::frame`]).
     pub frames: bool,
+    /// Both sides offer shared memory.
+    pub local: bool,
     /// Bytes that may be under way to it.
     pub window: usize,
     /// How long to keep trying while it does not answer.

@@ -20,6 +20,7 @@ fn hello() -> Hello {
         alive: 0,
         icrc_auto: true,
         frames: true,
+        local: false,
         boot_id: [1; 16],
         window: 1 << 20,
         patience: Duration::ZERO,
@@ -329,7 +330,7 @@ fn frames_need_the_offer_of_both_sides() {
     let mut bytes = [0; hello::MAX_LEN];
     let len = other.encode(&[], &mut bytes);
     let sum = len - 8;
-    bytes[5] |= 0xfc;
+    bytes[5] |= 0xf8;
     let checked = crate::engine::peers::proof::checksum(&bytes[..sum]).to_be_bytes();
     bytes[sum..len].copy_from_slice(&checked);
     assert_eq!(Hello::decode(&bytes[..len]).map(|(hello, _)| hello), Some(other));

@@ -138,7 +138,7 @@ mod tests {
 
     fn unbound(number: u32, last_hello: u64) -> UnboundPeer {
         let key = ([10, 0, 0, 1].into(), IpAddr::from(number.to_be_bytes()), 20481);
-        let weir = Weir { near: false, icrc: true, frames: false, window: 1, patience: Duration::ZERO };
+        let weir = Weir { near: false, icrc: true, frames: false, local: false, window: 1, patience: Duration::ZERO };
         UnboundPeer { key, weir, last_hello: Instant(last_hello), announced_window: 0, proven: false }
     }
 

@@ -3,11 +3,11 @@
 //! The engine sends and receives by raw system calls, because the C library's functions are cancellation points.
 
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, UnixAddr, bind, getsockopt, listen, setsockopt, socket,
-    sockopt,
+    AddressFamily, Backlog, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrLike, UnixAddr,
+    bind, getsockopt, listen, recvmsg, sendmsg, setsockopt, socket, sockopt,
 };
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The requested size of the send buffer, which the kernel doubles: the limit net.core.wmem_max of most machines. A
 /// receiver that takes nothing costs the system this much memory.
@@ -66,6 +66,33 @@ pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let (bytes, len) = (buffer.as_mut_ptr(), buffer.len());
     // SAFETY: room for `len` bytes, valid during the call; no address is asked for.
     check(unsafe { libc::syscall(libc::SYS_recvfrom, socket.as_raw_fd(), bytes, len, flags, nowhere, nowhere) })
+}
+
+/// As [`send`], with a file that the other side receives.
+pub fn send_with_file(socket: &OwnedFd, message: &[u8], file: &OwnedFd) -> io::Result<()> {
+    let files = [file.as_raw_fd()];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    let control = [ControlMessage::ScmRights(&files)];
+    sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(message)], &control, flags, None)?;
+    Ok(())
+}
+
+/// As [`receive`], with a file that came with the message. Further files are closed.
+pub fn receive_with_file(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut room = nix::cmsg_space!([RawFd; 1]);
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC | MsgFlags::MSG_CMSG_CLOEXEC;
+    let mut parts = [IoSliceMut::new(buffer)];
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut room), flags)?;
+    let mut file = None;
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(files) = control {
+            for received in files {
+                // SAFETY: a new descriptor of this process, owned from here on.
+                file = Some(unsafe { OwnedFd::from_raw_fd(received) });
+            }
+        }
+    }
+    Ok((message.bytes, file))
 }
 
 /// The user at the other end: of the process that connected, or of the process that listens.

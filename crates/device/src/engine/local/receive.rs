@@ -1,0 +1,198 @@
+//! Arrivals by rings.
+
+use crate::engine::host::QpHost;
+use crate::engine::local::rings::{Ring, RingId};
+use crate::engine::peers::identity::PeerId;
+use crate::engine::receive::is_wanted;
+use crate::engine::{Engine, index_in};
+use crate::local::ring::{Consumer, Lie, Record};
+use crate::shared::qp::QpShared;
+use crate::shared::state::AdapterState;
+use std::sync::Arc;
+use weir_transport::{Handled, Instant, Service};
+use weir_wire::{DEFAULT_PKEY, Headers, ICRC_LEN, Packet, Psn};
+
+/// Bytes, and packets, that one turn takes from a ring, so that departures are not starved.
+const BYTES: usize = 128 << 10;
+const PACKETS: usize = 256;
+/// The most packets in a ring.
+const ALL: usize = 1 << 20;
+
+/// How much is taken.
+struct Budget {
+    packets: usize,
+    bytes: usize,
+}
+
+impl Engine {
+    /// Takes packets from all rings. Returns whether there were any.
+    #[inline]
+    pub(in crate::engine) fn receive_by_rings(&mut self, adapter: &AdapterState, now: Instant) -> bool {
+        let (mut left, mut any) = (self.rings.count, false);
+        let mut id = 0;
+        while left > 0 && id < self.rings.rings.len() {
+            if self.rings.rings[id].is_some() {
+                left -= 1;
+                any |= self.receive_by_ring(adapter, id, now, Budget { packets: PACKETS, bytes: BYTES });
+            }
+            id += 1;
+        }
+        any
+    }
+
+    /// Takes all packets that were published in any ring before this call.
+    pub(in crate::engine) fn empty_rings(&mut self, adapter: &AdapterState, now: Instant) {
+        for id in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
+            self.empty_ring(adapter, id, now);
+        }
+    }
+
+    /// Takes all packets that were published in a ring before this call.
+    pub(super) fn empty_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant) {
+        self.receive_by_ring(adapter, id, now, Budget { packets: ALL, bytes: crate::local::segment::RING });
+    }
+
+    fn receive_by_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant, mut budget: Budget) -> bool {
+        // The ring is taken out while its packets are worked on.
+        let Some(mut ring) = self.rings.rings[id].take() else { return false };
+        let before = budget.packets;
+        let result = self.drain(adapter, &mut ring, now, &mut budget);
+        let any = before != budget.packets;
+        if any {
+            ring.endpoint.consumer.release();
+        }
+        let peer = ring.peer;
+        self.rings.rings[id] = Some(ring);
+        if result.is_err() {
+            self.abandon_ring(id, peer);
+        }
+        any
+    }
+
+    /// The peer has written what no Weir process writes.
+    #[cold]
+    pub(in crate::engine) fn abandon_ring(&mut self, id: RingId, peer: PeerId) {
+        tracing::error!(
+            "the process at {} wrote invalid data into shared memory: packets to it go by UDP from now on",
+            self.peers.get(peer).to(false)
+        );
+        self.close_ring(id);
+    }
+
+    fn drain(&mut self, adapter: &AdapterState, ring: &mut Ring, now: Instant, budget: &mut Budget) -> Result<(), Lie> {
+        let peer = ring.peer;
+        let consumer = &mut ring.endpoint.consumer;
+        let mut next = next_packet(consumer)?;
+        while let Some((record, headers)) = next.take() {
+            let dest = headers.bth.dest_qp;
+            let Some((index, shared, tag, retired)) = self.destination_in_ring(peer, dest) else {
+                self.count(&record, budget);
+                consumer.advance(&record);
+                next = if budget.is_left() { next_packet(consumer)? } else { None };
+                continue;
+            };
+            // A burst is usually for one QP, which is locked once.
+            let mut protocol = shared.lock();
+            let mut current = Some((record, headers));
+            let (mut lie, mut came) = (false, false);
+            while let Some((record, headers)) = current.take() {
+                self.count(&record, budget);
+                if record.tag == tag {
+                    came = true;
+                    let Some(packet) = packet(consumer, &record, headers) else {
+                        lie = true;
+                        break;
+                    };
+                    // IBTA 9.6.1.1.3: it is dropped silently, and counted.
+                    if !packet.headers.bth.is_in_partition_of(DEFAULT_PKEY) {
+                        self.shown.traffic.pkey_violations.bump(1);
+                    } else if !retired || is_wanted(&protocol, &packet) {
+                        let side = QpHost::side_of(packet.headers.bth.opcode);
+                        let mut host =
+                            QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
+                        if protocol.handle_packet(now, &packet, &mut host) == Handled::Held {
+                            self.hold_record(index, side, &packet);
+                        }
+                    }
+                }
+                consumer.advance(&record);
+                if !budget.is_left() {
+                    break;
+                }
+                match next_packet(consumer) {
+                    Ok(Some((record, headers))) if headers.bth.dest_qp == dest => current = Some((record, headers)),
+                    Ok(other) => next = other,
+                    Err(Lie) => lie = true,
+                }
+            }
+            self.after(index, &mut protocol);
+            drop(protocol);
+            if came && let Some(entry) = self.table.get_mut(index) {
+                entry.connection.note_packet(true, true, true);
+            }
+            if lie {
+                return Err(Lie);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn count(&self, record: &Record, budget: &mut Budget) {
+        budget.packets -= 1;
+        budget.bytes = budget.bytes.saturating_sub(record.len());
+        self.shown.traffic.packets_received.bump(1);
+        self.shown.traffic.bytes_received.bump(record.len() as u64);
+    }
+
+    /// The QP that a packet of a peer is for, its tag, and whether it is retired. `None`: the peer may not send to it.
+    #[inline]
+    fn destination_in_ring(&self, peer: PeerId, dest: u32) -> Option<(u16, Arc<QpShared>, u32, bool)> {
+        let index = index_in(&self.slot, dest)?;
+        let entry = self.table.get(index)?;
+        let service = entry.shared.service;
+        let retired = entry.retired.is_some();
+        let refused = service == Service::Ud || retired && service == Service::Uc;
+        if entry.shared.num != dest || entry.peer != Some(peer) || refused {
+            return None;
+        }
+        Some((index, entry.shared.clone(), entry.connection.tag, retired))
+    }
+
+    /// A packet met a page fault: a copy of it is kept, as a datagram.
+    #[cold]
+    #[inline(never)]
+    fn hold_record(&mut self, index: u16, side: weir_transport::Side, packet: &Packet<'_>) {
+        let mut scratch = std::mem::take(&mut self.rings.scratch);
+        let start = packet.headers.emit(&mut scratch);
+        let end = start + packet.payload.len();
+        scratch[start..end].copy_from_slice(packet.payload);
+        let end = end + usize::from(packet.headers.bth.pad) + ICRC_LEN;
+        let psn: Psn = packet.headers.bth.psn;
+        self.hold(index, side, psn, &scratch[..end], None);
+        self.rings.scratch = scratch;
+    }
+}
+
+impl Budget {
+    #[inline]
+    fn is_left(&self) -> bool {
+        self.packets > 0 && self.bytes > 0
+    }
+}
+
+/// The next packet of a ring, with its headers.
+#[inline]
+fn next_packet(consumer: &mut Consumer) -> Result<Option<(Record, Headers)>, Lie> {
+    let Some(record) = consumer.next()? else { return Ok(None) };
+    let headers = Headers::parse(record.head(), record.headers_room()).map_err(|_| Lie)?;
+    Ok(Some((record, headers)))
+}
+
+/// The packet of a record. `None`: it is shorter than its headers and pad.
+#[inline]
+fn packet<'a>(consumer: &'a Consumer, record: &Record, headers: Headers) -> Option<Packet<'a>> {
+    let body = consumer.body(record, headers.len())?;
+    let len = headers.payload_len(body.len()).ok()?;
+    Some(Packet { headers, payload: &body[..len], icrc: 0, placement: None })
+}

@@ -1,0 +1,111 @@
+//! One side's ends of the two rings of a segment.
+
+use crate::local::arming;
+use crate::local::ring::{Consumer, Producer};
+use crate::local::segment::Segment;
+use crate::os::locks::LeafMutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The most rings of an adapter. Peers beyond that are reached by UDP.
+pub const MAX_RINGS: usize = 128;
+
+/// The side of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It made the segment.
+    Maker,
+    /// It was handed the segment.
+    Taker,
+}
+
+/// One side's ends of two rings.
+pub struct Endpoint {
+    pub producer: Producer,
+    pub consumer: Consumer,
+    segment: Arc<Segment>,
+    outgoing: usize,
+}
+
+/// Makes the producer of a ring wake this process's sleeping thread.
+pub struct Sleeper {
+    segment: Arc<Segment>,
+    incoming: usize,
+}
+
+/// The rings that the engine's thread waits for when it sleeps.
+pub struct Sleepers {
+    list: LeafMutex<Vec<(u64, Sleeper)>>,
+    /// There are some.
+    any: AtomicBool,
+    armed: AtomicBool,
+}
+
+impl Endpoint {
+    /// The ends of a side of a new segment.
+    pub fn new(segment: Segment, side: Side) -> Endpoint {
+        let segment = Arc::new(segment);
+        let outgoing = if side == Side::Maker { 0 } else { 1 };
+        Endpoint {
+            producer: Producer::new(segment.clone(), outgoing),
+            consumer: Consumer::new(segment.clone(), 1 - outgoing),
+            segment,
+            outgoing,
+        }
+    }
+
+    /// Packets were published. Returns whether the peer's thread must be woken.
+    #[inline]
+    pub fn must_wake_peer(&self) -> bool {
+        arming::must_wake(self.segment.armed(self.outgoing))
+    }
+
+    /// What makes the peer wake this process.
+    pub fn sleeper(&self) -> Sleeper {
+        Sleeper { segment: self.segment.clone(), incoming: 1 - self.outgoing }
+    }
+}
+
+impl Sleepers {
+    /// None, with room for `most`.
+    pub fn new(most: usize) -> Sleepers {
+        let list = LeafMutex::new(Vec::with_capacity(most));
+        Sleepers { list, any: AtomicBool::new(false), armed: AtomicBool::new(false) }
+    }
+
+    /// The thread will wait for a further ring, which has the number `token`.
+    pub fn add(&self, token: u64, sleeper: Sleeper) {
+        let mut list = self.list.lock();
+        if list.len() < list.capacity() {
+            list.push((token, sleeper));
+            self.any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread no longer waits for a ring. The caller drops what is returned.
+    pub fn remove(&self, token: u64) -> Option<Sleeper> {
+        let mut list = self.list.lock();
+        let at = list.iter().position(|(other, _)| *other == token)?;
+        let (_, sleeper) = list.swap_remove(at);
+        self.any.store(!list.is_empty(), Ordering::Relaxed);
+        Some(sleeper)
+    }
+
+    /// The thread will sleep unless it finds packets in a turn after this call. Returns whether there are rings.
+    pub fn arm(&self) -> bool {
+        if !self.any.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.armed.store(true, Ordering::Relaxed);
+        self.list.lock().iter().for_each(|(_, Sleeper { segment, incoming })| arming::arm(segment.armed(*incoming)));
+        true
+    }
+
+    /// The thread is awake.
+    pub fn disarm(&self) {
+        if self.armed.swap(false, Ordering::Relaxed) {
+            let list = self.list.lock();
+            list.iter().for_each(|(_, Sleeper { segment, incoming })| arming::disarm(segment.armed(*incoming)));
+        }
+    }
+}
