@@ -160,8 +160,7 @@ fn hostile_bytes_lead_nowhere_else() {
     hostile(20_000, &mut || random.next());
 }
 
-/// A peer that changes both rings and all control words as it likes, while this side writes and reads. The body of the
-/// fuzz target, too: nothing may be read or written outside of the segment, and nothing may panic. A guard page after
+/// A peer that changes both rings and all control words as it likes, while this side writes and reads: nothing may be read or written outside of the segment, and nothing may panic. A guard page after
 /// the mapping is not needed: each length is compared with the ring's.
 fn hostile(steps: usize, next: &mut impl FnMut() -> u64) {
     let (mut a, b) = pair();
