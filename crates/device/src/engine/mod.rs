@@ -86,8 +86,8 @@ const OUTBOX_GROUPS: usize = 32;
 /// Iovecs of payload that is sent in place: two for each packet of the shortest such payload, and many more than
 /// one packet with the most SGEs has.
 const OUTBOX_IOVECS: usize = 4096;
-/// Receive buffers of 64 KiB each.
-const INBOX_SLOTS: usize = 8;
+/// Receive buffers of 64 KiB each: enough for a few bursts in one system call, and few enough to stay in the cache.
+const INBOX_SLOTS: usize = 4;
 /// Receive calls in one turn, so that departures are not starved.
 const RECEIVES: usize = 4;
 

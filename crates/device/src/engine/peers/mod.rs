@@ -62,7 +62,7 @@ pub struct Peers {
 }
 
 /// The smallest and the largest window of one peer: one burst; what stays in the cache.
-const SHARE: std::ops::RangeInclusive<usize> = (64 << 10)..=(512 << 10);
+const SHARE: std::ops::RangeInclusive<usize> = (64 << 10)..=(1 << 20);
 
 impl Peers {
     /// `receive_buffer`: the size of the socket's receive buffer in the kernel. ENOMEM if there is no memory.
