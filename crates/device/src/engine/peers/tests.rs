@@ -294,7 +294,7 @@ fn an_unbound_peer_that_answers_is_proven_and_stays_so_when_bound() {
     let id = peers.bind(route(), QPN, 0, Instant(1));
     assert!(peers.get(id).weir().is_some());
     peers.ask_soon(id, Instant(1));
-    assert_eq!(peers.next_due_hello(Instant(1)).unwrap().1.hello.window, 524_288);
+    assert_eq!(peers.next_due_hello(Instant(1)).unwrap().1.hello.window, 1 << 20);
 }
 
 #[test]

@@ -245,7 +245,7 @@ fn the_ack_leaves_before_the_completion_is_published() {
 fn unacknowledged_packets_stop_at_the_window_and_go_on_when_the_peer_has_taken_them() {
     let (mut a, mut b) = (Rig::new(5, Icrc::Auto), Rig::new(6, Icrc::Auto));
     let [x, y] = connected(&mut a, &mut b, Service::Uc);
-    let mut source: Vec<u8> = (0..1u32 << 20).map(|n| (n % 251) as u8).collect();
+    let mut source: Vec<u8> = (0..4u32 << 20).map(|n| (n % 251) as u8).collect();
     let mut target = vec![0; source.len()];
     let (from, to) = (a.register(&mut source), b.register(&mut target));
     let id = a.entry(&x).peer.unwrap();
