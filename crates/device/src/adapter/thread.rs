@@ -9,12 +9,14 @@ use crate::os::clock;
 use crate::os::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
-use crate::pace::{Pace, ThreadTasks};
+use crate::pace::{Pace, ThreadTasks, Wake};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How long the thread spins before it sleeps: about the cost of a wake-up.
 const SPIN: Duration = Duration::from_micros(40);
+/// The most turns of the thread on one wake-up from its standby.
+const STANDBY_TURNS: usize = 64;
 /// How often a thread with steady work looks at its other descriptors.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -42,7 +44,8 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
 fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
     let mut links = LocalLinks::default();
     while !pace.has_ended() {
-        let mine = pace.wait();
+        let wake = pace.wait();
+        let mine = wake != Wake::Nothing;
         sleepers.disarm();
         let changed = pace.interface_has_changed();
         let tasks = pace.take_tasks();
@@ -62,6 +65,17 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
         if !mine {
             continue;
         }
+        if wake == Wake::Standby {
+            // It does not spin, as below.
+            for _ in 0..STANDBY_TURNS {
+                if !adapter.drive(Turn::THREAD) {
+                    break;
+                }
+            }
+            pace.stand_by();
+            continue;
+        }
+        let mut stopped = wake == Wake::Stopped;
         let mut now = clock::now();
         let (mut last_work, mut last_look) = (now, now);
         adapter.gathering.thread_wakes();
@@ -72,6 +86,9 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
                 last_look = now;
             }
             let worked = adapter.drive(Turn::THREAD);
+            if std::mem::take(&mut stopped) {
+                pace.note_stop(worked);
+            }
             now = clock::now();
             if worked {
                 last_work = now;
@@ -79,7 +96,9 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
             if adapter.pace.program_polls() || pace.has_ended() {
                 break;
             }
-            if now - last_work > SPIN {
+            // A program that looks at its memory may need this core.
+            let spin = if pace.looks_at_memory() { Duration::ZERO } else { SPIN };
+            if now - last_work > spin {
                 // A peer wakes the thread for packets that come after this turn.
                 if !sleepers.arm() || !adapter.drive(Turn::THREAD) {
                     break;

@@ -73,6 +73,9 @@ impl Cq {
             taken = self.shared.take(max, |entry| each(&entry.completion))?;
             self.context.adapter.pace.polled(taken == 0, worked);
         }
+        if taken > 0 {
+            self.context.adapter.pace.may_stop();
+        }
         Ok(taken)
     }
 
@@ -86,6 +89,9 @@ impl Cq {
             let worked = self.context.adapter.drive_for_poll();
             self.shared.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
             self.context.adapter.pace.polled(found.is_none(), worked);
+        }
+        if found.is_some() {
+            self.context.adapter.pace.may_stop();
         }
         Ok(found)
     }

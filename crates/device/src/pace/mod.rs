@@ -2,15 +2,18 @@
 //!
 //! *Watching*: the thread waits for packets and deadlines. *Ticking*: a program polls, so the thread leaves the
 //! sockets alone (waking it for each packet would cost the poller its core) and only checks at intervals whether the
-//! program still polls.
+//! program still polls. If such a program waits by looking at its memory, packets wake the thread nevertheless, while
+//! the program does not poll (`standby.rs`).
 
 mod polling;
+mod standby;
 mod yield_backoff;
 
 use crate::Errno;
 use crate::os::clock;
 use crate::os::locks::LeafMutex;
 use crate::pace::polling::{Polling, TICK};
+use crate::pace::standby::Standby;
 use crate::pace::yield_backoff::YieldBackoff;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -26,6 +29,7 @@ pub struct Pace {
     timer: OwnedFd,
     packets: LeafMutex<Packets>,
     polling: Polling,
+    standby: Standby,
     yield_backoff: YieldBackoff,
     /// When the timer fires (nanoseconds); `u64::MAX` if it is not armed.
     armed: AtomicU64,
@@ -40,6 +44,19 @@ pub struct Pace {
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
     flushes_done: AtomicU32,
+}
+
+/// Why the engine's thread wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The program polls: the thread moves no packets.
+    Nothing,
+    /// Packets wait, and the program may look at its memory: the thread handles them, and sleeps again.
+    Standby,
+    /// The program has just stopped polling: the thread moves packets from now on.
+    Stopped,
+    /// No program polls.
+    Watch,
 }
 
 /// Work that the engine's thread does outside of the engine, because it may wait, allocate, or take long.
@@ -76,6 +93,8 @@ struct Packets {
     /// They are in the epoll set. While a program polls they are not: in the set, the kernel would look for waiting
     /// threads at each packet.
     watched: bool,
+    /// They are in the set of the standby.
+    on_standby: bool,
 }
 
 /// Sockets that an adapter may get without growth of a list: those of port 4791, connections of holders of that port,
@@ -99,8 +118,10 @@ impl Pace {
         watchful: bool,
     ) -> Result<Pace, Errno> {
         // SAFETY: each call creates a descriptor, owned from here on if the call succeeds.
-        let (epoll, kick, timer) = unsafe {
+        let (epoll, sockets, outer, kick, timer) = unsafe {
             (
+                own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
                 own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
                 own(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
                 own(libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK))?,
@@ -113,8 +134,10 @@ impl Pace {
             packets: LeafMutex::new(Packets {
                 descriptors: Vec::with_capacity(packets.len() + MORE_SOCKETS),
                 watched: true,
+                on_standby: false,
             }),
             polling: Polling::new(watchful),
+            standby: Standby::new(sockets, outer)?,
             yield_backoff: YieldBackoff::new(),
             armed: AtomicU64::new(u64::MAX),
             interface: interface.unwrap_or(-1),
@@ -139,9 +162,10 @@ impl Pace {
         Ok(pace)
     }
 
-    /// The descriptors that it opened: epoll, eventfd and timer.
+    /// The descriptors that it opened: epoll sets, eventfd and timer.
     pub fn descriptors(&self) -> Vec<RawFd> {
-        [&self.epoll, &self.kick, &self.timer].map(|fd| fd.as_raw_fd()).into()
+        let own = [&self.epoll, &self.kick, &self.timer].map(|fd| fd.as_raw_fd());
+        own.into_iter().chain(self.standby.descriptors()).collect()
     }
 
     /// Watches a further descriptor for arrivals.
@@ -149,6 +173,9 @@ impl Pace {
         let mut packets = self.packets.lock();
         if packets.watched {
             self.add(descriptor, TOKEN_PACKETS)?;
+        }
+        if packets.on_standby {
+            self.standby.add(descriptor)?;
         }
         packets.descriptors.push(descriptor);
         Ok(())
@@ -160,6 +187,48 @@ impl Pace {
         packets.descriptors.retain(|other| *other != descriptor);
         if packets.watched {
             self.remove(descriptor);
+        }
+        if packets.on_standby {
+            self.standby.remove(descriptor);
+        }
+    }
+
+    /// The program has stopped polling, and packets waited or not: begins the standby if that happens often.
+    pub fn note_stop(&self, packets_waited: bool) {
+        if self.standby.is_active() || !self.standby.note_stop(packets_waited) {
+            return;
+        }
+        let mut packets = self.packets.lock();
+        packets.on_standby = true;
+        // A socket that cannot be added is looked at twice a millisecond, as without a standby.
+        packets.descriptors.iter().for_each(|descriptor| drop(self.standby.add(*descriptor)));
+        drop(packets);
+        self.standby.begin();
+    }
+
+    /// Takes the sockets out of the set of a standby that has ended.
+    fn end_standby(&self) {
+        let mut packets = self.packets.lock();
+        if std::mem::take(&mut packets.on_standby) {
+            packets.descriptors.iter().for_each(|descriptor| self.standby.remove(*descriptor));
+        }
+    }
+
+    /// Returns whether the program waits by looking at its memory, as far as is known.
+    pub fn looks_at_memory(&self) -> bool {
+        self.standby.is_active()
+    }
+
+    /// The thread has handled the packets that woke it from its standby.
+    pub fn stand_by(&self) {
+        self.standby.rearm();
+    }
+
+    /// A poll returned completions: the program may stop polling.
+    #[inline]
+    pub fn may_stop(&self) {
+        if self.standby.is_active() && !self.standby.is_armed() {
+            self.standby.arm();
         }
     }
 
@@ -227,6 +296,9 @@ impl Pace {
         let polls = self.polling.note_drive(worked == Some(true));
         if !empty {
             return;
+        }
+        if self.standby.is_armed() {
+            self.standby.disarm();
         }
         if polls.is_multiple_of(POLLS_PER_YIELD) {
             // With fewer cores than pollers, the peer that this program waits for may have no core.
@@ -314,18 +386,17 @@ impl Pace {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// The thread waits until there is something to do. Returns false if there is nothing to do, because the program
-    /// still polls.
-    pub fn wait(&self) -> bool {
+    /// The thread waits until there is something to do, or, if the program polls, for a tick.
+    pub fn wait(&self) -> Wake {
         if self.has_other_work() {
-            !self.program_polls()
+            if self.program_polls() { Wake::Nothing } else { Wake::Watch }
         } else if self.program_polls() {
             self.watch_packets(false);
             self.tick()
         } else {
             self.watch_packets(true);
             self.wait_for_packets(-1);
-            true
+            Wake::Watch
         }
     }
 
@@ -339,15 +410,20 @@ impl Pace {
         self.tasks.load(Ordering::Relaxed) != 0 || self.interface_changed.load(Ordering::Relaxed)
     }
 
-    fn tick(&self) -> bool {
+    fn tick(&self) -> Wake {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut poll = [watched(self.kick.as_raw_fd()), watched(self.interface), watched(self.local)];
+        let standby = if self.standby.is_active() { self.standby.descriptors()[1] } else { -1 };
+        let own = [self.kick.as_raw_fd(), self.interface, self.local, standby];
+        let mut poll = own.map(watched);
+        if standby < 0 {
+            self.end_standby();
+        }
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
         if self.program_polls() && self.flush_requested().is_none() {
-            // SAFETY: three pollfds, of which some may be -1, and one timespec on the stack.
-            unsafe { libc::ppoll(poll.as_mut_ptr(), 3, &wait, std::ptr::null()) };
+            // SAFETY: four pollfds, of which some may be -1, and one timespec on the stack.
+            unsafe { libc::ppoll(poll.as_mut_ptr(), poll.len() as libc::nfds_t, &wait, std::ptr::null()) };
             drain(&self.kick);
         }
         if poll[1].revents != 0 {
@@ -356,7 +432,16 @@ impl Pace {
         if poll[2].revents != 0 {
             self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
         }
-        !self.polling.still_polled()
+        if poll[3].revents != 0 {
+            self.standby.take_wake();
+            return Wake::Standby;
+        }
+        match (self.polling.still_polled(), self.standby.is_armed()) {
+            (true, false) => Wake::Nothing,
+            // A wake-up may have been lost to a thread that disarmed the standby.
+            (true, true) => Wake::Standby,
+            (false, _) => Wake::Stopped,
+        }
     }
 
     /// `timeout`: milliseconds; without end if negative.

@@ -1,0 +1,232 @@
+//! Standby: a program that polls, but waits by looking at its memory in between, makes no call while it waits. Its
+//! sockets then wake the engine's thread, although the thread ticks.
+//!
+//! The thread notices such a program: packets waited at its tick, and the program had stopped polling. From then on each
+//! poll that returns a completion arms the standby, because the program may stop polling, and the next empty poll
+//! disarms it. Only such programs pay for this: about two system calls per message. The standby ends when the thread
+//! was not needed for many times in a row.
+//!
+//! The sockets are in one epoll set, and that set is in a second one, where it is armed and disarmed. Arming looks for
+//! packets that have arrived before, so no wake-up is lost. If two threads arm and disarm at once, the set may stay
+//! disarmed: then the thread serves the program at its next tick.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Stops in a row with packets waiting after which the standby begins.
+const BEGIN_AFTER: u32 = 3;
+/// Disarmed without a wake-up this many times in a row, the standby ends.
+const END_AFTER: u32 = 256;
+
+/// Shared between polling threads and the engine's thread.
+pub struct Standby {
+    /// The sockets, while there is a standby.
+    sockets: OwnedFd,
+    /// Contains `sockets`.
+    outer: OwnedFd,
+    active: AtomicBool,
+    armed: AtomicBool,
+    /// The thread was woken since it was armed.
+    woken: AtomicBool,
+    stalls: AtomicU32,
+    useless: AtomicU32,
+}
+
+impl Standby {
+    /// No standby. Both descriptors are epoll sets. Error: that of the system call.
+    pub fn new(sockets: OwnedFd, outer: OwnedFd) -> io::Result<Standby> {
+        let standby = Standby {
+            sockets,
+            outer,
+            active: AtomicBool::new(false),
+            armed: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
+            stalls: AtomicU32::new(0),
+            useless: AtomicU32::new(0),
+        };
+        control(&standby.outer, libc::EPOLL_CTL_ADD, standby.sockets.as_raw_fd(), 0)?;
+        Ok(standby)
+    }
+
+    /// Its descriptors: the set of the sockets, and the set that becomes readable when the thread must wake.
+    pub fn descriptors(&self) -> [RawFd; 2] {
+        [self.sockets.as_raw_fd(), self.outer.as_raw_fd()]
+    }
+
+    /// Whether polls arm it.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Whether packets wake the thread, because the program may have stopped polling.
+    #[inline]
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
+    }
+
+    /// The program stopped polling, and packets waited or not. Returns whether the standby should begin.
+    pub fn note_stop(&self, packets_waited: bool) -> bool {
+        let stalls = if packets_waited { self.stalls.load(Ordering::Relaxed) + 1 } else { 0 };
+        self.stalls.store(stalls % BEGIN_AFTER, Ordering::Relaxed);
+        stalls == BEGIN_AFTER
+    }
+
+    /// The sockets are in the set.
+    pub fn begin(&self) {
+        self.useless.store(0, Ordering::Relaxed);
+        self.active.store(true, Ordering::Relaxed);
+    }
+
+    /// A socket enters the set.
+    pub fn add(&self, socket: RawFd) -> io::Result<()> {
+        control(&self.sockets, libc::EPOLL_CTL_ADD, socket, libc::EPOLLIN)
+    }
+
+    /// A socket leaves the set; it need not be in it.
+    pub fn remove(&self, socket: RawFd) {
+        let _ = control(&self.sockets, libc::EPOLL_CTL_DEL, socket, 0);
+    }
+
+    /// A poll returned a completion: the program may stop polling.
+    #[cold]
+    pub fn arm(&self) {
+        if !self.armed.swap(true, Ordering::SeqCst) {
+            self.set(libc::EPOLLIN | libc::EPOLLONESHOT);
+        }
+    }
+
+    /// A poll found nothing: the program polls.
+    #[cold]
+    pub fn disarm(&self) {
+        if !self.armed.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        self.set(0);
+        let useless =
+            if self.woken.swap(false, Ordering::Relaxed) { 0 } else { self.useless.load(Ordering::Relaxed) + 1 };
+        self.useless.store(useless, Ordering::Relaxed);
+        if useless >= END_AFTER {
+            self.active.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread was woken by packets. They wake it again only after [`rearm`](Self::rearm).
+    pub fn take_wake(&self) {
+        self.woken.store(true, Ordering::Relaxed);
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: one event on the stack.
+        unsafe { libc::epoll_wait(self.outer.as_raw_fd(), &mut event, 1, 0) };
+    }
+
+    /// The thread has handled the packets. Further ones wake it again, unless the program polls.
+    pub fn rearm(&self) {
+        if self.is_armed() {
+            self.set(libc::EPOLLIN | libc::EPOLLONESHOT);
+        }
+    }
+
+    fn set(&self, events: i32) {
+        // It cannot fail: the set is in the other one.
+        let _ = control(&self.outer, libc::EPOLL_CTL_MOD, self.sockets.as_raw_fd(), events);
+    }
+}
+
+fn control(set: &OwnedFd, operation: i32, descriptor: RawFd, events: i32) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: events as u32, u64: 0 };
+    // SAFETY: one event on the stack.
+    let result = unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, descriptor, &mut event) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::own;
+
+    /// A standby that has begun, with an eventfd in place of a socket.
+    fn begun() -> (Standby, OwnedFd) {
+        // SAFETY: each call creates a descriptor.
+        let [sockets, outer, socket] = unsafe {
+            [libc::epoll_create1(0), libc::epoll_create1(0), libc::eventfd(0, libc::EFD_NONBLOCK)]
+                .map(|fd| own(fd).unwrap())
+        };
+        let standby = Standby::new(sockets, outer).unwrap();
+        standby.add(socket.as_raw_fd()).unwrap();
+        standby.begin();
+        (standby, socket)
+    }
+
+    fn packet_arrives(socket: &OwnedFd) {
+        let one = 1u64;
+        // SAFETY: eight bytes from the stack.
+        unsafe { libc::write(socket.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    fn packets_are_handled(socket: &OwnedFd) {
+        crate::pace::drain(socket);
+    }
+
+    fn wakes(standby: &Standby) -> bool {
+        let mut poll = libc::pollfd { fd: standby.descriptors()[1], events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd on the stack.
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn packets_wake_the_thread_only_while_the_program_does_not_poll() {
+        let (standby, socket) = begun();
+        packet_arrives(&socket);
+        assert!(!wakes(&standby), "the program polls");
+        standby.arm();
+        assert!(wakes(&standby), "a packet that came before counts");
+        standby.disarm();
+        assert!(!wakes(&standby));
+        packets_are_handled(&socket);
+        standby.arm();
+        assert!(!wakes(&standby));
+        packet_arrives(&socket);
+        assert!(wakes(&standby));
+    }
+
+    #[test]
+    fn a_wake_up_comes_once_until_the_thread_stands_by_again() {
+        let (standby, socket) = begun();
+        standby.arm();
+        packet_arrives(&socket);
+        standby.take_wake();
+        assert!(!wakes(&standby), "the thread works");
+        standby.rearm();
+        assert!(wakes(&standby), "the packet was not handled");
+        standby.take_wake();
+        standby.disarm();
+        standby.rearm();
+        assert!(!wakes(&standby), "the program polls");
+    }
+
+    #[test]
+    fn it_begins_after_stops_in_a_row_with_packets_waiting() {
+        let (standby, _) = begun();
+        let begins: Vec<bool> = [true, true, false, true, true, true].map(|waited| standby.note_stop(waited)).into();
+        assert_eq!(begins, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn it_ends_when_the_thread_was_not_needed_for_long() {
+        let (standby, _) = begun();
+        for round in 0..3 * END_AFTER {
+            assert!(standby.is_active(), "{round}");
+            standby.arm();
+            if round % (END_AFTER - 1) == 0 {
+                standby.take_wake();
+            }
+            standby.disarm();
+        }
+        for _ in 0..END_AFTER {
+            standby.arm();
+            standby.disarm();
+        }
+        assert!(!standby.is_active());
+    }
+}
