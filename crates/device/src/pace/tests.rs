@@ -1,0 +1,62 @@
+//! When a program counts as a poller.
+
+use crate::pace::polling::{POLLER_AFTER, Polling};
+
+/// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
+fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
+    (0..1000).map(|n| from + n * gap).find(|now| {
+        polling.note_drive(false);
+        polling.note_empty_poll(|| *now)
+    })
+}
+
+#[test]
+fn frequent_polls_make_a_poller() {
+    let polling = Polling::new(false);
+    assert!(!polling.program_polls());
+    let at = poller_at(&polling, 1_000_000_000, 500).unwrap();
+    assert!(at <= 1_000_000_000 + 30_000, "after {at}");
+    assert!(polling.program_polls());
+    assert!(!polling.note_empty_poll(|| unreachable!("it is a poller already")));
+}
+
+#[test]
+fn a_watchful_thread_never_ticks() {
+    let polling = Polling::new(true);
+    assert_eq!(poller_at(&polling, 1_000_000_000, 500), None);
+    assert!(!polling.program_polls() && !polling.hand_over());
+}
+
+#[test]
+fn occasional_polls_make_no_poller() {
+    assert_eq!(poller_at(&Polling::new(false), 1_000_000_000, 100_000), None);
+    // A program that sleeps in between is no poller either, however often it polls before.
+    let polling = Polling::new(false);
+    for event in 0..1000 {
+        for _ in 0..POLLER_AFTER / 2 {
+            assert!(!polling.note_empty_poll(|| event * 10_000));
+        }
+        assert!(!polling.hand_over());
+    }
+}
+
+#[test]
+fn a_hand_over_is_reported_once() {
+    let polling = Polling::new(false);
+    poller_at(&polling, 1_000_000_000, 500).unwrap();
+    assert!(polling.hand_over() && !polling.program_polls());
+    assert!(!polling.hand_over());
+}
+
+#[test]
+fn a_poller_that_stops_is_noticed() {
+    for (polls, work, still) in [(0, 0, false), (1, 1, false), (11, 0, false), (12, 0, true), (2, 2, true)] {
+        let polling = Polling::new(false);
+        poller_at(&polling, 1_000_000_000, 500).unwrap();
+        for n in 0..polls {
+            polling.note_drive(n < work);
+        }
+        assert_eq!(polling.still_polled(), still, "{polls} polls, {work} with work");
+        assert_eq!(polling.program_polls(), still);
+    }
+}
