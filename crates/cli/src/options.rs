@@ -26,8 +26,9 @@ pub struct Options {
     /// `auto` (default): frames, but RoCEv2 with --capture or --faults. The process at the other end must agree to frames
     #[arg(long, value_name = "FORMAT", env = "WEIR_FRAMING")]
     pub framing: Option<Framing>,
-    /// Whether packets between processes of one network namespace and user go through shared memory: `auto`,
-    /// except with --capture, --faults, --icrc always and profiles with page faults at the responder; `off` (default) never
+    /// Whether packets between processes of one network namespace and user go through shared memory. `auto`: they do,
+    /// except with --capture, --faults, --icrc always, or a profile whose responder sends RNR NAKs or drops packets at
+    /// page faults; `off` (default): they never do
     #[arg(long, value_name = "WHEN", env = "WEIR_LOCAL")]
     pub local: Option<Local>,
 

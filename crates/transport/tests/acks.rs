@@ -149,7 +149,7 @@ fn a_waiting_ack_leaves_with_requests() {
         exchange(&mut pair);
         let sent = pair.wire.log.iter().filter(|s| s.from == 1).filter_map(|s| s.headers.bth.opcode.operation());
         let at = sent.clone().position(|operation| operation == Operation::Acknowledge);
-        // Last, even in a burst of its own: the peer's program may look at its memory only when it sees its completion.
+        // Last, even in a burst of its own: the peer's program may stop polling as soon as it sees its completion.
         assert_eq!(at, Some(if first { 0 } else { sent.count() - 1 }), "{first} {len}");
     }
 }
