@@ -27,8 +27,8 @@ pub struct Options {
     #[arg(long, value_name = "FORMAT", env = "WEIR_FRAMING")]
     pub framing: Option<Framing>,
     /// Whether packets between processes of one network namespace and user go through shared memory. `auto`: they do,
-    /// except with --capture, --faults, --icrc always, or a profile whose responder sends RNR NAKs or drops packets at
-    /// page faults; `off` (default): they never do
+    /// except with --capture, --faults, --icrc always, or a profile in which the responder sends RNR NAKs or drops
+    /// packets at page faults; `off` (default): they never do
     #[arg(long, value_name = "WHEN", env = "WEIR_LOCAL")]
     pub local: Option<Local>,
 
