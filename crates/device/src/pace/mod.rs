@@ -195,7 +195,7 @@ impl Pace {
 
     /// The program has stopped polling, and packets waited or not: begins the standby if that happens often.
     pub fn note_stop(&self, packets_waited: bool) {
-        if self.standby.is_active() || !self.standby.note_stop(packets_waited) {
+        if self.standby.is_active() || !self.standby.note_stop(packets_waited, clock::now().0) {
             return;
         }
         let mut packets = self.packets.lock();
@@ -434,7 +434,10 @@ impl Pace {
         }
         if poll[3].revents != 0 {
             self.standby.take_wake();
-            return Wake::Standby;
+            // Otherwise the program arms a CQ at this moment: its kick may be among those drained here.
+            if self.program_polls() {
+                return Wake::Standby;
+            }
         }
         match (self.polling.still_polled(), self.standby.is_armed()) {
             (true, false) => Wake::Nothing,

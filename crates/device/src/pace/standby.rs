@@ -12,10 +12,13 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Stops in a row with packets waiting after which the standby begins.
+/// Stops in a row with packets waiting, each within `SOON` after the one before, after which the standby begins. A
+/// program that only polls is off its core at a tick now and then, which looks the same.
 const BEGIN_AFTER: u32 = 3;
+/// Nanoseconds.
+const SOON: u64 = 20_000_000;
 /// Disarmed without a wake-up this many times in a row, the standby ends.
 const END_AFTER: u32 = 256;
 
@@ -30,6 +33,8 @@ pub struct Standby {
     /// The thread was woken since it was armed.
     woken: AtomicBool,
     stalls: AtomicU32,
+    /// When the last of them was (nanoseconds).
+    stalled_at: AtomicU64,
     useless: AtomicU32,
 }
 
@@ -43,6 +48,7 @@ impl Standby {
             armed: AtomicBool::new(false),
             woken: AtomicBool::new(false),
             stalls: AtomicU32::new(0),
+            stalled_at: AtomicU64::new(0),
             useless: AtomicU32::new(0),
         };
         control(&standby.outer, libc::EPOLL_CTL_ADD, standby.sockets.as_raw_fd(), 0)?;
@@ -66,9 +72,12 @@ impl Standby {
         self.armed.load(Ordering::Relaxed)
     }
 
-    /// The program stopped polling, and packets waited or not. Returns whether the standby should begin.
-    pub fn note_stop(&self, packets_waited: bool) -> bool {
-        let stalls = if packets_waited { self.stalls.load(Ordering::Relaxed) + 1 } else { 0 };
+    /// The program stopped polling, and packets waited or not. Returns whether the standby should begin. `now`:
+    /// nanoseconds.
+    pub fn note_stop(&self, packets_waited: bool, now: u64) -> bool {
+        let soon = now.saturating_sub(self.stalled_at.swap(now, Ordering::Relaxed)) <= SOON;
+        let before = if soon { self.stalls.load(Ordering::Relaxed) } else { 0 };
+        let stalls = if packets_waited { before + 1 } else { 0 };
         self.stalls.store(stalls % BEGIN_AFTER, Ordering::Relaxed);
         stalls == BEGIN_AFTER
     }
@@ -208,8 +217,17 @@ mod tests {
     #[test]
     fn it_begins_after_stops_in_a_row_with_packets_waiting() {
         let (standby, _) = begun();
-        let begins: Vec<bool> = [true, true, false, true, true, true].map(|waited| standby.note_stop(waited)).into();
+        let begins: Vec<bool> = [true, true, false, true, true, true].map(|waited| standby.note_stop(waited, 7)).into();
         assert_eq!(begins, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn it_does_not_begin_after_rare_stops() {
+        let (standby, _) = begun();
+        let rare = SOON + 1;
+        assert!((1..100).all(|stop| !standby.note_stop(true, stop * rare)));
+        assert!(!standby.note_stop(true, 100 * rare - SOON));
+        assert!(standby.note_stop(true, 100 * rare - SOON + 1), "the third within a short time");
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl Egress for RingEgress<'_> {
         let room = match self.producer.reserve(headers, body) {
             Ok(room) => room,
             // The packet is lost, as on a wire that carries more than the receiver takes.
-            Err(NoRoom::Full) => return Ok(()),
+            Err(NoRoom::Full) => {
+                self.lost.shown.traffic.packets_lost.bump(1);
+                return Ok(());
+            }
             Err(NoRoom::Lie) => {
                 self.written.lie = true;
                 return Ok(());

@@ -16,6 +16,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use weir_transport::Instant;
 
+/// The most bytes in flight to a peer with shared memory: a ring has room for requests, UC packets and READ responses
+/// at the same time.
+const LOCAL_WINDOW: usize = 512 << 10;
+
 /// Waits before hellos are sent again. After the sixth the peer is treated as foreign; the others are for a process
 /// that was stopped or very busy.
 const ATTEMPTS: [Duration; 10] = [
@@ -171,13 +175,15 @@ impl Peers {
     fn parameters_of(&self, hello: &Hello) -> Weir {
         let one_machine = hello.boot_id == self.own.boot_id && hello.boot_id != [0; 16];
         let icrc = !(one_machine && hello.icrc_auto && self.own.icrc_auto);
+        let local = !icrc && hello.local && self.own.local;
+        let most = if local { LOCAL_WINDOW } else { usize::MAX };
         Weir {
             near: one_machine,
             frames: hello.frames && self.own.frames,
             icrc,
-            local: !icrc && hello.local && self.own.local,
+            local,
             // At least one burst: a peer with window 0 would block a UD QP's datagrams to others.
-            window: (hello.window as usize).max(*SHARE.start()),
+            window: (hello.window as usize).clamp(*SHARE.start(), most),
             patience: hello.patience,
         }
     }
