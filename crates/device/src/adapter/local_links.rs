@@ -95,7 +95,19 @@ impl LocalLinks {
 
     fn accept(&mut self, adapter: &Adapter, listener: &Listener) {
         for _ in 0..AT_ONCE {
-            let Ok(socket) = listener.accept() else { return };
+            let socket = match listener.accept() {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // No descriptors or no memory: the connection would wake the thread again and again.
+                    listener.stop();
+                    tracing::warn!(
+                        "{}: no further peer gets shared memory, packets go by UDP: {error}",
+                        adapter.device.name
+                    );
+                    return;
+                }
+            };
             // Memory is shared with processes of the same user only.
             if !is_own_user(&socket) {
                 continue;

@@ -43,6 +43,11 @@ impl Listener {
         seqpacket::accept(&self.socket)
     }
 
+    /// Accepts no further connections. Those that were accepted stay.
+    pub fn stop(&self) {
+        self.unwatch(self.socket.as_raw_fd());
+    }
+
     /// Watches a connection.
     pub fn watch(&self, connection: RawFd, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
