@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub xrc_target: bool,
     /// Payload of SENDs, WRITEs and READ responses leaves in frames ([`weir_wire::frame`]).
     pub frames: bool,
+    /// The application polls for completions; otherwise it waits for events.
+    pub program_polls: bool,
     /// Path MTU of datagrams; no QP attribute contains it.
     pub datagram_mtu: Mtu,
 }
@@ -51,6 +53,7 @@ impl Config {
             patience: Duration::ZERO,
             xrc_target: false,
             frames: false,
+            program_polls: true,
             datagram_mtu: Mtu::M4096,
         };
         config.derive();

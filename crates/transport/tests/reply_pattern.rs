@@ -78,6 +78,25 @@ fn the_ack_of_a_long_message_leaves_after_the_last_packet_of_its_reply() {
 }
 
 #[test]
+fn a_program_that_waits_for_events_sees_its_send_complete_before_the_reply() {
+    // A long message, and a short one with a long reply in one burst or several.
+    for (message, burst) in [(LONG, 100), (64, 100), (64, 3)] {
+        let mut pair = replying(Setup { burst, ..Setup::default() });
+        pair.nodes[1].qp.set_program_polls(false);
+        post(&mut pair, 0, message);
+        deliver_all(&mut pair, 0);
+        assert_eq!(pair.nodes[1].qp.has_waiting_ack(), message != LONG);
+        post(&mut pair, 1, LONG);
+        pair.run_until_idle();
+        let (acks, packets) = acks_of(&pair, 1);
+        assert!(
+            acks.iter().any(|at| at + 1 < packets),
+            "{message} {burst}: the ACK is not last: {acks:?} of {packets}"
+        );
+    }
+}
+
+#[test]
 fn acks_inside_a_long_message_leave_at_once() {
     let tuning = Tuning { ack_every: 2, ..Tuning::default() };
     let mut pair = replying(Setup { tuning, ..Setup::default() });

@@ -105,6 +105,7 @@ impl Engine {
         }
         let at = self.peers.get(peer);
         let mut protocol = shared.lock();
+        protocol.set_program_polls(adapter.pace.program_polls());
         let together = self.carrier.max_segments() > 1;
         let to = at.to(foreign);
         match at.weir() {

@@ -8,7 +8,7 @@
 //! Therefore an ACK alone leaves after the requests where it can end their burst, and before them where the next
 //! message ends short, or where the adapter asks for it ([`Qp::set_acks_first`]). An ACK that has waited for a reply
 //! leaves after the last packet of the reply, in a burst of its own if need be: the peer's program may stop polling as
-//! soon as it sees its completion. Responses and NAKs always leave before requests. A side that found the egress full
+//! soon as it sees its completion. That is so while the application polls ([`Qp::set_program_polls`]). Responses and NAKs always leave before requests. A side that found the egress full
 //! because of the other side leaves first at the next poll.
 
 use super::Qp;
@@ -56,7 +56,8 @@ impl Qp {
     /// Requests were sent in this poll: after the last posted one, a waiting ACK joins their burst.
     #[inline]
     pub(super) fn requests_sent(&mut self, now: Instant) {
-        let all = self.requester.has_sent_all(&self.send_queue);
+        // An ACK in the first burst of a reply arrives before the reply is complete.
+        let all = self.requester.has_sent_all(&self.send_queue) || !self.config.program_polls;
         self.responder.sends_left(now, all, self.requester.unacknowledged(), &self.config);
     }
 
@@ -66,7 +67,8 @@ impl Qp {
             && matches!(self.config.state, QpState::Rts | QpState::Sqd)
             && self.requester.has_to_send(&self.send_queue, &self.config)
             && (self.ack_order.acks_first
-                || !self.responder.has_waiting_ack() && self.requester.next_ends_short(&self.send_queue, &self.config));
+                || !(self.responder.has_waiting_ack() && self.config.program_polls)
+                    && self.requester.next_ends_short(&self.send_queue, &self.config));
         if leads {
             self.responder.send_ack_with_requests();
         }

@@ -227,6 +227,13 @@ impl Qp {
         self.config.patience = patience;
     }
 
+    /// Whether the application polls for completions (the default). A peer that waits for events, as this side does, may
+    /// count on an event of its send before the event of the reply. So only while this side polls does the ACK of a long
+    /// message wait for the reply, and leave after it in a datagram of its own.
+    pub fn set_program_polls(&mut self, polls: bool) {
+        self.config.program_polls = polls;
+    }
+
     /// Whether payload of SENDs, WRITEs and READ responses leaves in frames ([`weir_wire::frame`]), which the peer must
     /// accept; UD has no frames. Frames and RoCE packets are taken alike.
     pub fn set_frames(&mut self, frames: bool) {

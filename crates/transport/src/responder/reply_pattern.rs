@@ -49,15 +49,16 @@ const LONGEST_REPLY: u32 = 8;
 const PEER_ACK_FOLLOWS: u32 = 4;
 
 impl ReplyPattern {
-    /// A message was executed. Returns whether its ACK may wait for the application's reply.
+    /// A message was executed, of one packet if `single`. Returns whether its ACK may wait for the application's reply.
     #[inline]
-    pub fn message_executed(&mut self, now: Instant) -> bool {
+    pub fn message_executed(&mut self, now: Instant, single: bool, config: &Config) -> bool {
         if matches!(self.reply, Reply::Awaited | Reply::Posted) {
             self.replies = 0;
         }
         (self.executed, self.reply) = (Some(now), Reply::Awaited);
         // ACKs in the other direction of a stream must not wait: the peer may send a stream as well.
-        self.replies >= REPLIES_BEFORE_DELAY + self.doubts && !self.streams
+        let waits = self.replies >= REPLIES_BEFORE_DELAY + self.doubts && !self.streams;
+        waits && (single || config.program_polls)
     }
 
     /// A send was posted.
