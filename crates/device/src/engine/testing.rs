@@ -63,11 +63,15 @@ pub fn address(number: u16) -> IpAddr {
 
 impl Rig {
     pub fn new(slot: u16, icrc: Icrc) -> Rig {
+        Rig::with_framing(slot, icrc, Framing::Auto)
+    }
+
+    pub fn with_framing(slot: u16, icrc: Icrc, framing: Framing) -> Rig {
         let config = Config {
             interface: None,
             profile: Profile::ideal(),
             icrc,
-            framing: Framing::Auto,
+            framing,
             local: Local::Auto,
             faults: None,
             capture: None,

@@ -1,9 +1,9 @@
 use super::*;
-use crate::config::Icrc;
+use crate::config::{Framing, Icrc};
 use crate::engine::testing::{FIRST_PSN, Rig, address, connected};
 use std::net::{IpAddr, SocketAddr};
 use weir_transport::{AttrMask, Data, Psn, QpAttr, SendOp};
-use weir_wire::{Aeth, Bth, Deth, Headers};
+use weir_wire::{Aeth, Bth, Destination, Deth, Headers, Placement};
 
 /// A peer that is no Weir process: its QPN is of no slot.
 const FOREIGN: u32 = 17;
@@ -18,6 +18,8 @@ struct Datagram {
     bth: Bth,
     payload: Vec<u8>,
     end: End,
+    /// It is a frame, not a RoCE packet.
+    framed: bool,
 }
 
 /// The last four bytes.
@@ -35,7 +37,8 @@ impl Datagram {
     fn send(rig: &Rig, qp: &QpShared, from: (IpAddr, u16), to_port: u16, end: End) -> Datagram {
         let opcode = Opcode::new(qp.service, Operation::SendOnly);
         let bth = Bth { ack_req: true, ..Bth::new(opcode, qp.num, Psn::new(FIRST_PSN)) };
-        Datagram { from: from.into(), to: rig.address, to_port, bth, payload: b"payload!".to_vec(), end }
+        let (from, payload) = (from.into(), b"payload!".to_vec());
+        Datagram { from, to: rig.address, to_port, bth, payload, end, framed: false }
     }
 
     /// From a foreign adapter.
@@ -62,8 +65,7 @@ impl Datagram {
         let mut headers = Headers::new(self.bth);
         headers.put(Aeth::new(31, 0));
         headers.put(Deth { qkey: QKEY.into(), src_qp: FOREIGN.into() });
-        let mut bytes = vec![0; headers.len()];
-        headers.emit(&mut bytes);
+        let mut bytes = if self.framed { self.frame_header(&headers) } else { roce_header(&headers) };
         bytes.extend(&self.payload);
         let envelope = |ip_id, dont_fragment| {
             let (src, src_port, dst_port) = (self.from.ip(), self.from.port(), self.to_port);
@@ -78,10 +80,25 @@ impl Datagram {
         bytes
     }
 
+    /// The header of a frame. Each message is one packet, so the PSN tells its number.
+    fn frame_header(&self, headers: &Headers) -> Vec<u8> {
+        let destination = Destination::Message { number: self.bth.psn.get() - FIRST_PSN };
+        let placement = Placement { destination, offset: 0, length: self.payload.len() as u32 };
+        let mut bytes = vec![0; frame::HEADER_LEN];
+        frame::emit(headers, &placement, &mut bytes);
+        bytes
+    }
+
     fn arrive(&self, rig: &mut Rig) {
         rig.arrive(self.from, self.to, self.to_port, &[self.bytes()]);
         rig.turn();
     }
+}
+
+fn roce_header(headers: &Headers) -> Vec<u8> {
+    let mut bytes = vec![0; headers.len()];
+    headers.emit(&mut bytes);
+    bytes
 }
 
 /// A named change of a datagram.
@@ -163,6 +180,7 @@ fn packets_of_a_foreign_peer_need_its_address_and_an_icrc() {
             ("another partition, limited", &|d| d.bth.pkey = 0x7ffe, 1),
             ("another partition and a wrong ICRC", &|d| (d.bth.pkey, d.end) = (0x8001, End::Wrong(1)), 0),
             ("an unknown transport version", &|d| d.bth.version = 1, 0),
+            ("a frame", &|d| d.framed = true, 0),
             ("an unknown service", &|d| d.bth.opcode = Opcode(0xe4), 0),
             ("more pad than payload", &|d| (d.bth.pad, d.payload) = (3, Vec::new()), 0),
         ],
@@ -241,6 +259,9 @@ fn a_peer_that_has_proven_nothing_yet_may_send_with_an_icrc_or_the_tag() {
     assert!(matches!(rig.link(&qp), Link::Asking { .. }));
     let (tag, slots) = (tag(&rig, &qp), ((address(6), rig.port + 1), rig.port));
     let good = Datagram::send(&rig, &qp, slots.0, slots.1, End::Icrc(0, true));
+    // Without a receive, a SEND that is accepted would leave no trace: nothing is sent to this peer yet.
+    let mut memory = vec![0; 8];
+    rig.post_recv(&qp, 76, &[rig.register(&mut memory)]);
     none_is_accepted(
         &mut rig,
         &qp,
@@ -249,8 +270,11 @@ fn a_peer_that_has_proven_nothing_yet_may_send_with_an_icrc_or_the_tag() {
             ("a wrong ICRC", &|d| d.end = End::Wrong(1), 0),
             ("another tag", &|d| d.end = End::Tag(tag ^ 1), 0),
             ("the tag by port 4791", &|d| (d.to_port, d.end) = (ROCE_PORT, End::Tag(tag)), 0),
+            ("a frame by port 4791", &|d| (d.to_port, d.framed) = (ROCE_PORT, true), 0),
         ],
     );
+    good.arrive(&mut rig);
+    assert_eq!(rig.completions()[0].wr_id, 76);
     each_is_accepted(
         &mut rig,
         &qp,
@@ -259,8 +283,24 @@ fn a_peer_that_has_proven_nothing_yet_may_send_with_an_icrc_or_the_tag() {
             ("an ICRC", &|_| {}),
             ("an ICRC by port 4791", &|d| d.to_port = ROCE_PORT),
             ("the tag", &|d| d.end = End::Tag(tag)),
+            ("a frame", &|d| d.framed = true),
         ],
     );
+}
+
+#[test]
+fn a_process_with_framing_roce_takes_no_frames() {
+    for framing in [Framing::Auto, Framing::Roce] {
+        let (mut a, mut b) = (Rig::with_framing(5, Icrc::Auto, framing), Rig::new(6, Icrc::Auto));
+        let [qp, _] = connected(&mut a, &mut b, Service::Rc);
+        a.take_sent();
+        let good = Datagram::send(&a, &qp, (b.address, b.port), a.port, End::Tag(tag(&a, &qp)));
+        match framing {
+            Framing::Roce => none_is_accepted(&mut a, &qp, &good, &[("a frame", &|d| d.framed = true, 0)]),
+            _ => each_is_accepted(&mut a, &qp, &good, &[("a frame", &|d| d.framed = true)]),
+        }
+        each_is_accepted(&mut a, &qp, &good, &[("a RoCE packet", &|_| {})]);
+    }
 }
 
 #[test]

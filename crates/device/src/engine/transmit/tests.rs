@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::Icrc;
+use crate::config::{Framing, Icrc};
 use crate::engine::peers::connection::TRIES;
 use crate::engine::testing::{FIRST_PSN, Rig, Sent, address, connected, exchange};
 use crate::os::clock;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_transport::{AttrMask, Data, Psn, QpAttr, SendOp, Status};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, ROCE_PORT, frame};
+use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, ROCE_PORT, frame};
 
 /// QPNs of foreign adapters: of no slot.
 const FOREIGN: u32 = 17;
@@ -37,7 +37,7 @@ fn from_foreign(rig: &Rig, qp: &QpShared, number: u16, operation: Operation, psn
 /// The destination QPNs and PSNs of packets.
 fn numbers(groups: &[Sent]) -> Vec<(u32, u32)> {
     let datagrams = groups.iter().flat_map(|group| &group.datagrams);
-    let bths = datagrams.map(|datagram| frame::parse_any(datagram).unwrap().headers.bth);
+    let bths = datagrams.map(|datagram| Packet::parse(datagram).unwrap().headers.bth);
     bths.map(|bth| (bth.dest_qp, bth.psn.get())).collect()
 }
 
@@ -66,7 +66,7 @@ fn a_posted_request_leaves_once_by_the_carrier() {
     let (src_port, dst_port) = (rig.port, ROCE_PORT);
     let envelope = Envelope { src: *from, dst: to.ip(), src_port, dst_port, ip_id: 0, dont_fragment: true };
     assert_eq!(icrc::verify(&envelope, &datagrams[0]), Verdict::Good);
-    assert_eq!(frame::parse_any(&datagrams[0]).unwrap().payload, b"request!");
+    assert_eq!(Packet::parse(&datagrams[0]).unwrap().payload, b"request!");
     assert_eq!(numbers(&sent), [(FOREIGN + 9, FIRST_PSN)]);
     assert_eq!(rig.state.shown.traffic.packets_sent.get(), 1);
     rig.turn();
@@ -95,6 +95,28 @@ fn requests_wait_until_the_peer_has_proven_itself() {
         done[1].extend(b.completions().iter().map(|completion| completion.wr_id));
     }
     assert!(done == [[1], [2]] && memory == b"request!" && !is_waiting(&a, &x));
+}
+
+#[test]
+fn payload_leaves_in_frames_if_both_processes_offer_them() {
+    for (own, other, framed) in [
+        (Framing::Auto, Framing::Auto, true),
+        (Framing::Auto, Framing::Roce, false),
+        (Framing::Roce, Framing::Auto, false),
+    ] {
+        let mut a = Rig::with_framing(5, Icrc::Auto, own);
+        let mut b = Rig::with_framing(6, Icrc::Auto, other);
+        let [x, _] = connected(&mut a, &mut b, Service::Rc);
+        a.take_bursts();
+        let mut memory = vec![7; 3000];
+        let sge = a.register(&mut memory);
+        send(&mut a, &x);
+        a.post_send(&x, 2, SendOp::Write { remote_addr: 0, rkey: 1 }, Data::Gather(&[sge]));
+        a.turn();
+        let datagrams: Vec<_> = a.take_sent().into_iter().flat_map(|group| group.datagrams).collect();
+        let found: Vec<_> = datagrams.iter().map(|datagram| frame::is_frame(datagram)).collect();
+        assert_eq!(found, [framed; 4], "a SEND, and a WRITE of three packets: {own:?}, {other:?}");
+    }
 }
 
 #[test]
@@ -235,7 +257,7 @@ fn the_ack_leaves_before_the_completion_is_published() {
     rig.turn();
     let bursts = rig.take_bursts();
     let [burst] = &bursts[..] else { panic!("{} bursts", bursts.len()) };
-    let ack = frame::parse_any(&burst.groups[0].datagrams[0]).unwrap();
+    let ack = Packet::parse(&burst.groups[0].datagrams[0]).unwrap();
     assert_eq!(ack.headers.bth.opcode.operation(), Some(Operation::Acknowledge));
     assert!(burst.published.is_empty(), "{:?}", burst.published);
     assert_eq!(rig.completions()[0].wr_id, 7);
