@@ -27,7 +27,7 @@ pub enum Measurement {
     Iperf3,
     /// Half round trip of WRITEs or SENDs, median.
     Latency { verb: Verb, size: usize },
-    /// Half round trip of a UDP datagram as long as an 8-byte WRITE.
+    /// Half round trip of a UDP datagram as long as the frame of an 8-byte WRITE.
     RawLatency,
     /// Half round trip in a test of UCX, median.
     UcxLatency { test: &'static str, size: usize, over: Over },

@@ -172,11 +172,11 @@ pub fn all() -> Vec<Row> {
             QpMemory(1000),
             vec![bar(Fixed(64.0 * MIB as f64), AtMost(1.0))],
         )),
-        ceiling("raw-1m", "raw UDP bursts, framed as 1 MiB WRITEs", raw(MIB), Iperf3),
-        ceiling("raw-64k", "raw UDP bursts, framed as 64 KiB WRITEs", raw(64 * KIB), tag_bw(64 * KIB)),
-        ceiling("raw-4k", "raw UDP bursts, framed as 4 KiB WRITEs", raw(4 * KIB), tag_bw(4 * KIB)),
+        ceiling("raw-1m", "raw UDP bursts, in datagrams as of 1 MiB WRITEs", raw(MIB), Iperf3),
+        ceiling("raw-64k", "raw UDP bursts, in datagrams as of 64 KiB WRITEs", raw(64 * KIB), tag_bw(64 * KIB)),
+        ceiling("raw-4k", "raw UDP bursts, in datagrams as of 4 KiB WRITEs", raw(4 * KIB), tag_bw(4 * KIB)),
         ceiling("raw-bidir", "raw both ways, summed", Raw { size: MIB, both_ways: true }, raw(MIB)),
-        ceiling("raw-lat", "raw UDP ping-pong, spinning", RawLatency, tag_lat),
+        ceiling("raw-lat", "raw UDP ping-pong as of 8 B WRITEs, spinning", RawLatency, tag_lat),
     ]
 }
 

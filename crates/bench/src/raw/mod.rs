@@ -1,4 +1,5 @@
-//! Raw ceilings: the system calls of Weir's UDP carrier with datagrams of RoCE's sizes, without a protocol.
+//! Raw ceilings: the system calls of Weir's UDP carrier with datagrams as long as Weir's frames, without
+//! a protocol.
 //!
 //! A server and a client run as hidden `weir bench --raw-…` child processes, each pinned, each on its side of the
 //! stage. They exchange parameters over TCP; closing that connection ends the server.
@@ -113,8 +114,8 @@ mod tests {
             let out = over_loopback(Job::Throughput { message: 64 << 10, both_ways, seconds: 0.2 });
             let got: Throughput = serde_json::from_str(&out).unwrap();
             assert!(got.arrived > 1 << 20 && (0.1..10.0).contains(&got.seconds), "{got:?}");
-            // 16 packets of 16 bytes each, and a RETH, around 64 KiB.
-            assert!((got.payload_share - 65536.0 / (65536.0 + 16.0 * 16.0 + 16.0)).abs() < 1e-9, "{got:?}");
+            // Each 4096 bytes have 40 bytes of header and an ICRC.
+            assert!((got.payload_share - 4096.0 / (40.0 + 4096.0 + 4.0)).abs() < 1e-9, "{got:?}");
         }
     }
 
