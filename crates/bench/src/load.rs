@@ -5,8 +5,9 @@ use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 use weir_stage::{Child, Side, Stage};
 
-/// A loop ends by itself after this time, which is longer than a measurement may take.
-const LIMIT: Duration = Duration::from_secs(150);
+/// A loop ends by itself after this time, which is longer than a measurement may take: a measurement of UCX is two runs
+/// of up to 135 s.
+const LIMIT: Duration = Duration::from_secs(300);
 /// Time limit for a loop to start.
 const START: Duration = Duration::from_secs(10);
 /// CPU time that a loop has used when it counts as started.
@@ -14,7 +15,19 @@ const STARTED: Duration = Duration::from_millis(20);
 
 /// Running loops. Dropping them ends them; the kernel ends them with the thread that started them.
 pub struct Loops {
-    _children: Vec<Child>,
+    children: Vec<Child>,
+}
+
+impl Loops {
+    /// Returns an error if a loop has ended: what was measured meanwhile was not, or not always, under load.
+    pub fn still_run(&mut self) -> Result<()> {
+        for child in &mut self.children {
+            if child.poll()?.is_some() {
+                bail!("a busy loop ended during the measurement: {}", child.printed()?);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Starts a loop on each core that this process may use, and waits until all of them run.
@@ -38,7 +51,7 @@ pub fn start(stage: &Stage) -> Result<Loops> {
             bail!("a busy loop ended at once: {}", child.printed()?);
         }
     }
-    Ok(Loops { _children: children })
+    Ok(Loops { children })
 }
 
 /// Computes on a core until the time limit. This is what the child processes run.
@@ -58,8 +71,29 @@ pub fn spin(core: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_loop_that_has_ended_is_an_error() {
+        let spawn = |program: &str, arguments: &[&str]| {
+            // Dropping a child kills its process group.
+            Child::spawn(Command::new(program).args(arguments).process_group(0), program).unwrap()
+        };
+        let mut loops = Loops { children: vec![spawn("sleep", &["60"])] };
+        loops.still_run().unwrap();
+        let mut ended = spawn("true", &[]);
+        while ended.poll().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        loops.children.push(ended);
+        let error = loops.still_run().unwrap_err().to_string();
+        assert!(error.contains("ended during the measurement") && error.contains("true"), "{error}");
+    }
+
     #[test]
     fn a_loop_on_a_core_that_does_not_exist_is_an_error() {
-        assert!(super::spin(1 << 20).unwrap_err().to_string().contains("1048576"));
+        assert!(spin(1 << 20).unwrap_err().to_string().contains("1048576"));
     }
 }

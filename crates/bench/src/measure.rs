@@ -1,5 +1,6 @@
 //! Measurements: each run gives one figure.
 
+use super::load::Loops;
 use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Verb};
 use super::{idle, load, memory, raw};
@@ -153,11 +154,17 @@ impl<'a> Runner<'a> {
         Runner { stage, seconds, loaded: false, rates: HashMap::new() }
     }
 
-    /// Runs a measurement and returns its figure in the base unit.
+    /// Runs a measurement and returns its figure in the base unit; an error if a busy loop has ended meanwhile.
     pub fn run(&mut self, measurement: Measurement) -> Result<f64> {
+        let mut loops = self.loaded.then(|| load::start(self.stage)).transpose()?;
+        let figure = self.measure(measurement)?;
+        loops.as_mut().map_or(Ok(()), Loops::still_run)?;
+        Ok(figure)
+    }
+
+    fn measure(&mut self, measurement: Measurement) -> Result<f64> {
         use Measurement::*;
         let (stage, seconds) = (self.stage, self.seconds);
-        let _loops = self.loaded.then(|| load::start(stage)).transpose()?;
         match measurement {
             Perftest { verb, size, icrc, both_ways } => {
                 Ok(perftest::bandwidth(stage, verb, size, icrc, both_ways, seconds)?.bytes)
