@@ -110,48 +110,46 @@ fn block_a_signal() -> std::io::Result<()> {
     Ok(signals.thread_block()?)
 }
 
+/// The variables of all options of the adapter, which the help of `weir run` names.
+fn variables(bed: &Bed) -> Result<Vec<String>> {
+    let mut command = bed.bare(Side::A, WEIR);
+    let help = Child::spawn(command.args(["run", "--help"]), "weir run --help")?.wait(Duration::from_secs(10))?;
+    // Lines are wrapped anywhere between words.
+    let help = help.success()?.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let names = help.split("[env: ").skip(1).filter_map(|rest| rest.split_once('=')).map(|(name, _)| name.to_owned());
+    let names: Vec<String> = names.collect();
+    ensure!(names.iter().any(|name| name == "WEIR_LOCAL") && names.len() >= 12, "{names:?} are in the help:\n{help}");
+    Ok(names)
+}
+
 fn empty_variables(bed: &Bed) -> Result<()> {
-    for name in VARIABLES {
-        let mut command = bed.weir(Side::A, &[], ["sh", "-c", "env | grep -c \"^$0=\"", name]);
+    let variables = variables(bed)?;
+    for name in &variables {
+        let mut command = bed.weir(Side::A, &[], ["sh", "-c", "env | grep -c \"^$0=\"", name.as_str()]);
         let ended = Child::spawn(command.env(name, ""), "weir run")?.wait(Duration::from_secs(10))?;
         ensure!(ended.stdout == "0\n" && ended.stderr.is_empty(), "{name}=: {}", ended.printed());
     }
     // The library itself must ignore empty variables too: set them after `weir run`.
-    let mut command = bed.weir(Side::A, &[], ["sh", "-c", &format!("env {}= ibv_devices", VARIABLES.join("= "))]);
+    let mut command = bed.weir(Side::A, &[], ["sh", "-c", &format!("env {}= ibv_devices", variables.join("= "))]);
     let ended = Child::spawn(&mut command, "ibv_devices")?.wait(Duration::from_secs(10))?.success()?;
     ensure!(ended.stdout.contains("weir_lo") && ended.stderr.is_empty(), "{}", ended.printed());
     Ok(())
 }
 
-/// The variables of all options of the adapter.
-const VARIABLES: [&str; 11] = [
-    "WEIR_INTERFACE",
-    "WEIR_PROFILE",
-    "WEIR_ICRC",
-    "WEIR_FRAMING",
-    "WEIR_FAULTS",
-    "WEIR_CAPTURE",
-    "WEIR_MEMLOCK",
-    "WEIR_USERFAULTFD",
-    "WEIR_WITHOUT",
-    "WEIR_LOG",
-    "WEIR_PATIENCE",
-];
-
 fn wrong_variables(bed: &Bed) -> Result<()> {
-    for name in VARIABLES {
-        let value = match name {
+    for name in variables(bed)? {
+        let value = match name.as_str() {
             "WEIR_LOG" => "weir=loud",
             _ => "/no/such/value",
         };
         let mut command = bed.weir(Side::A, &[], ["true"]);
-        let ended = Child::spawn(command.env(name, value), "weir run")?.wait(Duration::from_secs(10))?;
-        ensure!(!ended.status.success() && ended.stderr.contains(name), "{name}: {}", ended.printed());
+        let ended = Child::spawn(command.env(&name, value), "weir run")?.wait(Duration::from_secs(10))?;
+        ensure!(!ended.status.success() && ended.stderr.contains(&name), "{name}: {}", ended.printed());
         let option = name.replace("WEIR_", "--").to_lowercase();
         ensure!(!ended.stderr.contains(&option), "{name}: {}", ended.printed());
         // For a wrong option, the error must name the option, whatever the variable holds (empty here).
         let mut command = bed.weir(Side::A, &[&option, &value.replace("/no", "/not")], ["true"]);
-        let ended = Child::spawn(command.env(name, ""), "weir run")?.wait(Duration::from_secs(10))?;
+        let ended = Child::spawn(command.env(&name, ""), "weir run")?.wait(Duration::from_secs(10))?;
         ensure!(!ended.status.success() && ended.stderr.contains(&option), "{option}: {}", ended.printed());
     }
     Ok(())
