@@ -29,6 +29,10 @@ const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("with duplicates and delay", &["--faults", "dup=0.05,delay=20us,jitter=200us"], "-l -s 6"),
 ];
 
+/// As [`SETTINGS`], for two processes at one address: their packets go through shared memory.
+const LOCAL_SETTINGS: &[(&str, &str)] =
+    &[("", "-s 19"), ("with ODP memory", "-s 20 -o 1"), ("over XRC", "-c XRC -s 21")];
+
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
     for topology in Topology::ALL {
@@ -38,6 +42,11 @@ pub fn trials() -> Vec<Trial> {
         }
         let over_ipv6 = move |bed: &Bed| verify(bed, &[], "-s 7", true);
         trials.push(trial(topology, "every byte and status over IPv6", over_ipv6));
+    }
+    for &(name, options) in LOCAL_SETTINGS {
+        let name = format!("every byte and status through shared memory {name}");
+        let verify = move |bed: &Bed| verify(bed, &["--local", "auto"], options, false);
+        trials.push(trial(Topology::Loopback, name.trim_end(), verify));
     }
     trials
 }
