@@ -4,8 +4,13 @@ use crate::bed::{Bed, FAULTS, Topology, library};
 use crate::{faults, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
-use std::time::Duration;
-use weir_stage::{Side, pair};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use weir_stage::pair::{self, Outcome};
+use weir_stage::{Child, Protocol, Side};
+
+/// Time limit of a run.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Name, options of `weir run`, options of `weir-verify`. Without faults the payload travels in frames, with faults in
 /// RoCE packets, unless an option says otherwise.
@@ -45,8 +50,7 @@ pub fn trials() -> Vec<Trial> {
     }
     for &(name, options) in LOCAL_SETTINGS {
         let name = format!("every byte and status through shared memory {name}");
-        let verify = move |bed: &Bed| verify(bed, &["--local", "auto"], options, false);
-        trials.push(trial(Topology::Loopback, name.trim_end(), verify));
+        trials.push(trial(Topology::Loopback, name.trim_end(), move |bed| verify_local(bed, options)));
     }
     trials
 }
@@ -56,18 +60,45 @@ fn verify(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<()> {
 }
 
 /// The same; calls `prepare` on each command before it starts.
-pub fn verify_with(
-    bed: &Bed,
-    weir: &[&str],
-    options: &str,
-    ipv6: bool,
-    prepare: impl Fn(&mut std::process::Command),
-) -> Result<()> {
-    let program = library().join("weir-verify");
-    ensure!(program.is_file(), "no {}: run `make build`, or `make test`", program.display());
+pub fn verify_with(bed: &Bed, weir: &[&str], options: &str, ipv6: bool, prepare: impl Fn(&mut Command)) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
     let lossy = weir.contains(&FAULTS);
-    let command = |side: Side, seed: &str| -> Result<std::process::Command> {
+    let [mut server, mut client] = commands(bed, weir, &format!("-p {port} {options}"), ipv6)?;
+    prepare(&mut server);
+    prepare(&mut client);
+    let outcome = pair::run(&mut server, &mut client, port, LIMIT)?.success()?;
+    if lossy {
+        faults::ensure_losses(&outcome.client)?;
+        faults::ensure_losses(&outcome.server)?;
+    }
+    ensure_verified(&outcome)
+}
+
+/// With `--local auto`; the client must map the shared memory, too.
+fn verify_local(bed: &Bed, options: &str) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let [mut server, mut client] = commands(bed, &["--local", "auto"], &format!("-p {port} {options}"), false)?;
+    let mut server = Child::spawn(&mut server, "the server")?;
+    server.wait_listening(Protocol::Tcp, port, Duration::from_secs(15))?;
+    let client = Child::spawn(&mut client, "the client")?;
+    let maps = format!("/proc/{}/maps", client.pid());
+    let end = Instant::now() + LIMIT;
+    let mut shares = false;
+    while !shares && client.runs() && Instant::now() < end {
+        shares = std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("/memfd:weir"));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let outcome = pair::finish(server, client, LIMIT)?.success()?;
+    ensure!(shares, "the client maps no shared memory\n{}", outcome.client.printed());
+    ensure_verified(&outcome)
+}
+
+/// The commands of the server and of the client.
+fn commands(bed: &Bed, weir: &[&str], options: &str, ipv6: bool) -> Result<[Command; 2]> {
+    let program = library().join("weir-verify");
+    ensure!(program.is_file(), "no {}: run `make build`, or `make test`", program.display());
+    let lossy = weir.contains(&FAULTS);
+    let command = |side: Side, seed: &str| -> Result<Command> {
         let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
         let gid = bed.gid_index(side, address)?;
         let mut weir: Vec<String> = weir.iter().map(|&word| word.to_owned()).collect();
@@ -76,19 +107,17 @@ pub fn verify_with(
         weir.extend(lossy.then_some(["--log".into(), "info".into()]).into_iter().flatten());
         let weir: Vec<&str> = weir.iter().map(String::as_str).collect();
         let mut command = bed.weir(side, &weir, [&program]);
-        let line = format!("-d {} -g {gid} -p {port} {options}", bed.stage.device());
+        let line = format!("-d {} -g {gid} {options}", bed.stage.device());
         command.args(line.split_whitespace());
-        prepare(&mut command);
         Ok(command)
     };
     let mut client = command(Side::B, ",seed=12")?;
     client.arg(bed.stage.address(Side::A).to_string());
-    let outcome =
-        pair::run(&mut command(Side::A, ",seed=11")?, &mut client, port, Duration::from_secs(120))?.success()?;
-    if lossy {
-        faults::ensure_losses(&outcome.client)?;
-        faults::ensure_losses(&outcome.server)?;
-    }
+    Ok([command(Side::A, ",seed=11")?, client])
+}
+
+/// An error if few bytes were compared.
+fn ensure_verified(outcome: &Outcome) -> Result<()> {
     let bytes = outcome.client.stdout.lines().find_map(|line| line.split_once(" bytes verified, 0 wrong"));
     let bytes: u64 = bytes.context("no count of verified bytes")?.0.parse()?;
     ensure!(bytes > 1 << 20, "{bytes} bytes were compared; more than 1 MiB is required\n{}", outcome.client.printed());
