@@ -233,12 +233,11 @@ impl LocalLinks {
     fn read(&mut self, adapter: &Adapter, listener: &Listener, token: u64) {
         let Some((_, socket)) = self.rings.iter().find(|(other, _)| *other == token) else { return };
         let mut message = [0u8; WAKE.len()];
-        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: as many bytes on the stack; the engine closes the socket of a ring by this thread only.
-        let len = unsafe { libc::recv(*socket, message.as_mut_ptr().cast(), message.len(), flags) };
-        let waits = len < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
-        if len == WAKE.len() as isize || waits {
-            return;
+        // The engine closes the socket of a ring by this thread only.
+        match seqpacket::receive(socket, &mut message) {
+            Ok(len) if len == WAKE.len() => return,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            _ => {}
         }
         if let Some(ring) = adapter.with_engine(|engine| engine.end_ring(adapter, token, clock::now())) {
             self.free(adapter, listener, *ring);
@@ -306,8 +305,7 @@ fn failed(adapter: &Adapter, key: &PeerKey, end: End) {
 }
 
 fn is_own_user(socket: &OwnedFd) -> bool {
-    // SAFETY: a call without arguments that cannot fail.
-    seqpacket::user(socket).is_ok_and(|user| user == unsafe { libc::geteuid() })
+    seqpacket::user(socket).is_ok_and(|user| user == nix::unistd::geteuid().as_raw())
 }
 
 /// Why a ring could not be made, for the log.

@@ -153,7 +153,7 @@ impl Engine {
             return progress == Progress::Full && !refused;
         }
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
-        entry_left_by_udp(&mut self.table, index);
+        takes_udp(&mut self.table, index);
         let limited = progress == Progress::Limited;
         if limited {
             // Before `after`, which checks whether the QP waits.
@@ -229,10 +229,8 @@ impl Engine {
     /// Unacknowledged packets of a QP have left by UDP.
     fn note_unreliable(&mut self, peer: PeerId, index: u16, sent: usize) {
         self.peers.get_mut(peer).flow.sent(sent);
-        if sent > 0
-            && let Some(entry) = self.table.get_mut(index)
-        {
-            entry.path = Path::Udp;
+        if sent > 0 {
+            takes_udp(&mut self.table, index);
         }
     }
 
@@ -266,8 +264,8 @@ impl Engine {
     }
 }
 
-/// Packets of a QP have left by UDP, or the QP had none: in flight there may be some from now on.
-fn entry_left_by_udp(table: &mut Table, index: u16) {
+/// Notes that packets of a QP go by UDP: some may be in flight.
+fn takes_udp(table: &mut Table, index: u16) {
     if let Some(entry) = table.get_mut(index) {
         entry.path = Path::Udp;
     }

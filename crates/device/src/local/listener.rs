@@ -1,9 +1,9 @@
 //! The socket by which peers ask for shared memory, and what the engine's thread watches of it.
 
-use crate::os::seqpacket;
+use crate::os::{epoll, seqpacket};
 use crate::slot::local_name;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Token of the socket.
 pub const LISTENER: u64 = 0;
@@ -20,15 +20,7 @@ impl Listener {
     /// Listens at a slot's name. Error: another process has the name, or the system refuses.
     pub fn open(slot: u16) -> io::Result<Listener> {
         let socket = seqpacket::claim(&local_name(slot))?;
-        // SAFETY: a new descriptor, owned from here on if the call succeeds.
-        let epoll = unsafe {
-            let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-            if epoll < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            OwnedFd::from_raw_fd(epoll)
-        };
-        let listener = Listener { socket, epoll };
+        let listener = Listener { socket, epoll: epoll::create()? };
         listener.watch(listener.socket.as_raw_fd(), LISTENER)?;
         Ok(listener)
     }
@@ -50,18 +42,12 @@ impl Listener {
 
     /// Watches a connection.
     pub fn watch(&self, connection: RawFd, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
-        // SAFETY: one event on the stack.
-        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, connection, &mut event) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        epoll::add(&self.epoll, connection, libc::EPOLLIN, token)
     }
 
     /// Stops watching a connection that is about to be closed: a forked child may keep it open for a moment.
     pub fn unwatch(&self, connection: RawFd) {
-        // SAFETY: no event is needed.
-        unsafe {
-            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, connection, std::ptr::null_mut());
-        }
+        epoll::remove(&self.epoll, connection);
     }
 
     /// Tokens of what is readable, some of them if there are many.

@@ -4,6 +4,7 @@ pub mod cancel;
 pub mod clock;
 pub mod descriptors;
 pub mod engine_hold;
+pub mod epoll;
 pub mod errno;
 pub mod grow;
 pub mod handlers;

@@ -63,7 +63,7 @@ pub fn send(socket: &OwnedFd, message: &[u8]) -> io::Result<()> {
 
 /// Receives a message into `buffer`, which gets its first bytes, and returns its whole length; 0 at the end.
 /// Descriptors in the message are not received: there is no room for them. `WouldBlock` if there is no message.
-pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn receive(socket: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<usize> {
     let (flags, nowhere) = (libc::MSG_DONTWAIT | libc::MSG_TRUNC, std::ptr::null_mut::<libc::sockaddr>());
     let (bytes, len) = (buffer.as_mut_ptr(), buffer.len());
     // SAFETY: room for `len` bytes, valid during the call; no address is asked for.

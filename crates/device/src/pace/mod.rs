@@ -10,8 +10,8 @@ mod standby;
 mod yield_backoff;
 
 use crate::Errno;
-use crate::os::clock;
 use crate::os::locks::LeafMutex;
+use crate::os::{clock, epoll};
 use crate::pace::polling::{Polling, TICK};
 use crate::pace::standby::Standby;
 use crate::pace::yield_backoff::YieldBackoff;
@@ -117,12 +117,10 @@ impl Pace {
         local: Option<RawFd>,
         watchful: bool,
     ) -> Result<Pace, Errno> {
+        let (epoll, sockets, outer) = (epoll::create()?, epoll::create()?, epoll::create()?);
         // SAFETY: each call creates a descriptor, owned from here on if the call succeeds.
-        let (epoll, sockets, outer, kick, timer) = unsafe {
+        let (kick, timer) = unsafe {
             (
-                own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
-                own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
-                own(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
                 own(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
                 own(libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | libc::TFD_NONBLOCK))?,
             )
@@ -254,17 +252,11 @@ impl Pace {
     }
 
     fn remove(&self, descriptor: RawFd) {
-        // SAFETY: no event is needed; for a descriptor that is not in the set the call returns an error.
-        unsafe {
-            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor, std::ptr::null_mut());
-        }
+        epoll::remove(&self.epoll, descriptor);
     }
 
     fn add(&self, descriptor: RawFd, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
-        // SAFETY: one event on the stack.
-        let result = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor, &mut event) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        epoll::add(&self.epoll, descriptor, libc::EPOLLIN, token)
     }
 
     /// Returns whether the interface has changed since the last call. The caller must then check it.

@@ -10,6 +10,7 @@
 //! packets that have arrived before, so no wake-up is lost. If two threads arm and disarm at once, the set may stay
 //! disarmed: then the thread serves the program at its next tick.
 
+use crate::os::epoll;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -51,7 +52,7 @@ impl Standby {
             stalled_at: AtomicU64::new(0),
             useless: AtomicU32::new(0),
         };
-        control(&standby.outer, libc::EPOLL_CTL_ADD, standby.sockets.as_raw_fd(), 0)?;
+        epoll::add(&standby.outer, standby.sockets.as_raw_fd(), 0, 0)?;
         Ok(standby)
     }
 
@@ -90,12 +91,12 @@ impl Standby {
 
     /// A socket enters the set.
     pub fn add(&self, socket: RawFd) -> io::Result<()> {
-        control(&self.sockets, libc::EPOLL_CTL_ADD, socket, libc::EPOLLIN)
+        epoll::add(&self.sockets, socket, libc::EPOLLIN, 0)
     }
 
     /// A socket leaves the set; it need not be in it.
     pub fn remove(&self, socket: RawFd) {
-        let _ = control(&self.sockets, libc::EPOLL_CTL_DEL, socket, 0);
+        epoll::remove(&self.sockets, socket);
     }
 
     /// A poll returned a completion: the program may stop polling.
@@ -138,15 +139,8 @@ impl Standby {
 
     fn set(&self, events: i32) {
         // It cannot fail: the set is in the other one.
-        let _ = control(&self.outer, libc::EPOLL_CTL_MOD, self.sockets.as_raw_fd(), events);
+        let _ = epoll::modify(&self.outer, self.sockets.as_raw_fd(), events, 0);
     }
-}
-
-fn control(set: &OwnedFd, operation: i32, descriptor: RawFd, events: i32) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: events as u32, u64: 0 };
-    // SAFETY: one event on the stack.
-    let result = unsafe { libc::epoll_ctl(set.as_raw_fd(), operation, descriptor, &mut event) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]
@@ -156,11 +150,9 @@ mod tests {
 
     /// A standby that has begun, with an eventfd in place of a socket.
     fn begun() -> (Standby, OwnedFd) {
-        // SAFETY: each call creates a descriptor.
-        let [sockets, outer, socket] = unsafe {
-            [libc::epoll_create1(0), libc::epoll_create1(0), libc::eventfd(0, libc::EFD_NONBLOCK)]
-                .map(|fd| own(fd).unwrap())
-        };
+        let (sockets, outer) = (epoll::create().unwrap(), epoll::create().unwrap());
+        // SAFETY: the call creates a descriptor.
+        let socket = unsafe { own(libc::eventfd(0, libc::EFD_NONBLOCK)).unwrap() };
         let standby = Standby::new(sockets, outer).unwrap();
         standby.add(socket.as_raw_fd()).unwrap();
         standby.begin();
