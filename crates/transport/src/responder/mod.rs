@@ -9,6 +9,8 @@
 
 mod ack;
 mod datagram;
+mod due;
+mod duplicates;
 mod execute;
 mod opcode_order;
 mod page_fault;
@@ -23,11 +25,11 @@ use crate::recv_queue::RecvQueue;
 use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
 use ack::{Covered, Owed};
 pub use datagram::GRH_LEN;
-use opcode_order::{Message, Request};
+use opcode_order::Message;
 use reply_pattern::ReplyPattern;
 use resources::Resources;
 use sequence::{PsnPosition, Sequence};
-use weir_wire::{NakCode, Packet, Psn, Reth, Syndrome, XrcEth};
+use weir_wire::{NakCode, Packet, Psn, Syndrome, XrcEth};
 
 /// The state of the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,98 +224,6 @@ impl Responder {
         self.expected.psn()
     }
 
-    /// The time at which a waiting ACK, a delayed NAK or a delayed response is due.
-    #[inline]
-    pub fn deadline(&self) -> Option<Instant> {
-        match (self.owed.deadline(), self.late) {
-            (owed, None) => owed,
-            (None, late) => late,
-            (Some(owed), Some(late)) => Some(owed.min(late)),
-        }
-    }
-
-    /// Whether an ACK waits for requests to leave with.
-    #[inline]
-    pub fn has_waiting_ack(&self) -> bool {
-        self.owed.is_waiting()
-    }
-
-    /// Whether an ACK is owed, including a waiting one.
-    #[inline]
-    pub fn owes_ack(&self) -> bool {
-        matches!(self.owed, Owed::DelayedAck { .. } | Owed::Ack)
-    }
-
-    /// A send was posted.
-    #[inline]
-    pub fn posted(&mut self) {
-        self.reply_pattern.send_posted();
-    }
-
-    /// The posted sends leave now, and an owed ACK may leave with them.
-    #[inline]
-    pub fn sends_leave(&mut self, now: Instant, config: &Config) {
-        self.reply_pattern.sends_leave(now, config);
-    }
-
-    /// Posted sends have left, `all` of them or a part; `unacknowledged`: their number. A waiting ACK leaves after the
-    /// last of them (IBTA 9.7.5.1.2).
-    #[inline]
-    pub fn sends_left(&mut self, now: Instant, all: bool, unacknowledged: u32, config: &Config) {
-        self.reply_pattern.sends_left(all, unacknowledged);
-        if all {
-            self.send_ack_with_requests();
-        } else if self.owed.is_waiting() {
-            self.owed.extend_ack_delay(self.reply_pattern.rest_of_reply(now, config));
-        }
-    }
-
-    /// A waiting ACK leaves now, together with requests (IBTA 9.7.5.1.2).
-    #[inline]
-    pub fn send_ack_with_requests(&mut self) {
-        if self.owed.end_ack_delay() {
-            self.reply_pattern.ack_left_with_reply();
-        }
-    }
-
-    /// The program polled, and its poll found nothing: a waiting ACK stops waiting, unless its reply is leaving, or may
-    /// still be posted when the peer's ACK of an `unacknowledged` request has arrived.
-    pub fn program_polled(&mut self, now: Instant, unacknowledged: bool, config: &Config) {
-        if !self.reply_pattern.waits_beyond_poll(now, unacknowledged, config) {
-            self.end_ack_delay();
-        }
-    }
-
-    /// A waiting ACK stops waiting: no request came in time (IBTA 9.7.5.1.2).
-    pub fn end_ack_delay(&mut self) {
-        if self.owed.end_ack_delay() {
-            self.reply_pattern.waited_in_vain();
-        }
-    }
-
-    /// What has waited until `now` is due: an ACK (IBTA 9.7.5.1.2), a NAK or a response.
-    #[inline]
-    pub fn end_delays(&mut self, now: Instant) {
-        if self.owed.end_delays(now) {
-            self.reply_pattern.reply_late();
-        }
-        if self.late.is_some_and(|late| late <= now) {
-            self.late = None;
-        }
-    }
-
-    /// Whether something is due now; an ACK that may still wait does not count.
-    #[inline]
-    pub fn has_to_send(&self) -> bool {
-        (self.owed.is_due() || self.resources.is_pending()) && self.late.is_none()
-    }
-
-    /// Whether more than an ACK is due; an ACK alone can follow the QP's own requests.
-    #[inline]
-    pub fn has_responses(&self) -> bool {
-        matches!(self.owed, Owed::Nak(_)) || self.resources.is_pending()
-    }
-
     /// Handles a request, with the checks in their order: PSN, opcode order, operation allowed (IBTA 9.7.4.1.1,
     /// 9.7.4.1.2, 9.7.4.1.3); then it is executed. Without a receive the peer gets an RNR NAK (IBTA 9.7.5.2.8).
     #[inline]
@@ -430,46 +340,6 @@ impl Responder {
     fn owe_sequence_nak(&mut self) {
         self.order = Order::SequenceNakSent;
         self.owed = Owed::Nak(Syndrome::Nak(NakCode::PsnSequence));
-    }
-
-    /// A duplicate request: gets its response again, but is not executed again. A SEND or WRITE gets an ACK
-    /// (IBTA C9-105), a READ its data (IBTA 9.4.4), an atomic its first result (IBTA 9.4.5).
-    fn repeat(&mut self, now: Instant, packet: &Packet<'_>, config: &Config) {
-        let bth = &packet.headers.bth;
-        let position = self.expected.nearest(bth.psn);
-        match bth.opcode.operation().and_then(opcode_order::lookup) {
-            Some((Request::Send | Request::Write, _)) if bth.ack_req || bth.opcode.ends_message() => {
-                self.owed.repeat();
-            }
-            Some((Request::Send | Request::Write, _)) => {}
-            Some((Request::Read, _)) => {
-                if let Some(reth) = packet.headers.get::<Reth>() {
-                    let (va, rkey, length) = (reth.va.get(), reth.rkey.get(), reth.dma_len.get());
-                    let known = self.resources.repeat_read(position, va, rkey, length, config.mtu);
-                    self.duplicate_requested(known, config);
-                    if known {
-                        self.delay_response(now, config);
-                    }
-                }
-            }
-            Some((Request::Atomic | Request::AtomicWrite, _)) => {
-                let known = self.resources.repeat_atomic(position);
-                self.duplicate_requested(known, config);
-            }
-            None => {}
-        }
-    }
-}
-
-/// Duplicate READs get a late response: new READs took 3 to 7 µs in all traces of the thesis, duplicates 74 to 93
-/// (T fig 4.2, 5.3). Responses leave in PSN order, so later responses are delayed too.
-impl Responder {
-    #[cold]
-    fn delay_response(&mut self, now: Instant, config: &Config) {
-        let wait = config.profile.repeated_read;
-        if self.late.is_none() && !wait.high.is_zero() {
-            self.late = Some(now + wait.at(self.chance.share()));
-        }
     }
 }
 
