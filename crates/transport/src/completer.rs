@@ -150,7 +150,7 @@ impl<H: Host> Step<'_, H> {
             return Ok(CompleterState::Retransmitting);
         }
         if slot.kind == Kind::AtomicWrite {
-            return self.atomic_write(packet);
+            return self.atomic_write(packet, at);
         }
         let mtu = self.config.mtu;
         let offset = at as usize * mtu;
@@ -192,9 +192,13 @@ impl<H: Host> Step<'_, H> {
 
     /// The response to an ATOMIC WRITE is a READ response without payload (IBTA annex A19); any other is a bad response
     /// (IBTA 9.9.2).
-    fn atomic_write(&mut self, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
+    fn atomic_write(&mut self, packet: &Packet<'_>, at: u32) -> Result<CompleterState, Failure> {
         let opcode = packet.headers.bth.opcode;
-        if !opcode.starts_message() || !opcode.ends_message() || !packet.payload.is_empty() {
+        let fits = opcode.starts_message()
+            && opcode.ends_message()
+            && packet.payload.is_empty()
+            && packet.placement.is_none_or(|placement| placement == self.response_placement(0, at));
+        if !fits {
             return Err(Failure { status: Status::BadResponse, vendor: u32::from(opcode.0) });
         }
         self.response_arrived();

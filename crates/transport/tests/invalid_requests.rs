@@ -6,6 +6,11 @@ use weir_wire::{Bth, Destination, Headers, NakCode, Opcode, Operation, Packet, P
 
 /// Passes to node 1 a request that a correct requester does not send.
 fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len: u32) {
+    request_at(pair, psn, operation, len, dma_len, None);
+}
+
+/// As `request`, in a frame if it has a placement.
+fn request_at(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len: u32, placement: Option<Placement>) {
     let opcode = Opcode::new(Service::Rc, operation);
     let mut headers = Headers::new(Bth::new(opcode, 0x12, Psn::new(0x10_0000 + psn)));
     let (va, rkey) = remote(0);
@@ -13,7 +18,7 @@ fn request(pair: &mut Pair, psn: u32, operation: Operation, len: usize, dma_len:
     headers.put(weir_wire::Ieth { rkey: 1.into() });
     headers.put(weir_wire::Feth { flags: 1.into() });
     let Node { qp, host, .. } = &mut pair.nodes[1];
-    qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0, placement: None }, host);
+    qp.handle_packet(pair.now, &Packet { headers, payload: &vec![1; len], icrc: 0, placement }, host);
 }
 
 #[test]
@@ -120,6 +125,8 @@ fn a_frame_whose_placement_does_not_follow_from_earlier_frames_is_an_error() {
         (write, 1, earlier),
         (write, 1, longer),
         (write, 2, longer),
+        (send, 0, longer),
+        (send, 1, longer),
         (send, 2, earlier),
         (send, 1, shorter),
         (send, 2, longer),
@@ -136,6 +143,93 @@ fn a_frame_whose_placement_does_not_follow_from_earlier_frames_is_an_error() {
     }
     for (at, change) in [(0, number), (1, earlier), (1, longer), (2, number), (2, longer)] {
         assert_eq!(misplaced(Service::Rc, read(200_000), at, change), (vec![], vec![Success, BadResponse, WrFlushed]));
+    }
+}
+
+/// The placement of a SEND's frame in the first message.
+fn of_send(offset: u32, length: u32) -> Placement {
+    Placement { destination: Destination::Message { number: 0 }, offset, length }
+}
+
+#[test]
+fn the_frames_of_a_send_state_one_length_and_the_message_has_it() {
+    use Operation as O;
+    type Request = (Operation, usize, Option<Placement>);
+    let cases: &[(bool, &[Request])] = &[
+        (true, &[(O::SendFirst, 1024, Some(of_send(0, 2000))), (O::SendLast, 976, Some(of_send(1024, 2000)))]),
+        // The sender may change between frames and RoCE packets.
+        (true, &[(O::SendFirst, 1024, Some(of_send(0, 2000))), (O::SendLast, 976, None)]),
+        (true, &[(O::SendFirst, 1024, None), (O::SendLast, 976, Some(of_send(1024, 2000)))]),
+        (false, &[(O::SendFirst, 1024, Some(of_send(0, 2000))), (O::SendLast, 977, None)]),
+        (false, &[(O::SendFirst, 1024, Some(of_send(0, 2000))), (O::SendLast, 975, None)]),
+        (false, &[(O::SendFirst, 1024, None), (O::SendLast, 976, Some(of_send(1024, 2001)))]),
+        (false, &[(O::SendFirst, 1024, Some(of_send(0, 1024)))]),
+        (false, &[(O::SendFirst, 1024, Some(of_send(0, 1 << 31 | 1)))]),
+        (false, &[(O::SendOnly, 1000, Some(of_send(0, 1001)))]),
+        // The length changes in the middle of the message, or the message goes on beyond it.
+        (false, &[(O::SendFirst, 1024, Some(of_send(0, 3000))), (O::SendMiddle, 1024, Some(of_send(1024, 3001)))]),
+        (false, &[(O::SendFirst, 1024, Some(of_send(0, 2048))), (O::SendMiddle, 1024, None)]),
+    ];
+    for (good, case) in cases {
+        let mut pair = Setup::default().pair();
+        pair.post_recv(8, 300_000, 10_000);
+        for (psn, &(operation, len, placement)) in case.iter().enumerate() {
+            assert_eq!(pair.nodes[1].qp.state(), QpState::Rts, "{case:?}");
+            request_at(&mut pair, psn as u32, operation, len, 0, placement);
+        }
+        let status = if *good { Status::Success } else { Status::WrFlushed };
+        assert_eq!(pair.outcomes(1, Queue::Receive), [(8, status)], "{case:?}");
+        pair.transmit();
+        assert_eq!(pair.wire.nak_codes().is_empty(), *good, "{case:?}");
+    }
+}
+
+#[test]
+fn an_atomic_write_in_a_frame_belongs_to_its_own_address() {
+    let (address, rkey) = remote(0);
+    let right = Placement { destination: Destination::Memory { address, rkey }, offset: 0, length: 8 };
+    let elsewhere = Destination::Memory { address: address + 8, rkey };
+    let keyless = Destination::Memory { address, rkey: rkey ^ 1 };
+    let wrong = [
+        Placement { destination: elsewhere, ..right },
+        Placement { destination: keyless, ..right },
+        Placement { destination: Destination::Message { number: 0 }, ..right },
+        Placement { offset: 8, ..right },
+        Placement { length: 16, ..right },
+    ];
+    for (placement, good) in [(right, true)].into_iter().chain(wrong.map(|placement| (placement, false))) {
+        let mut pair = Setup::default().pair();
+        let before = pair.memory(1, 0, 16);
+        request_at(&mut pair, 0, Operation::AtomicWrite, 8, 8, Some(placement));
+        assert_eq!(pair.nodes[1].qp.state(), if good { QpState::Rts } else { QpState::Error }, "{placement:?}");
+        assert_eq!(pair.memory(1, 0, 8) == [1; 8], good, "{placement:?}");
+        assert_eq!(pair.memory(1, 8, 8), before[8..], "{placement:?}");
+    }
+}
+
+#[test]
+fn a_framed_response_to_an_atomic_write_belongs_to_its_message() {
+    let (remote_addr, rkey) = remote(200_000);
+    let number = Destination::Message { number: 1 };
+    let right = Placement { destination: number, offset: 0, length: 0 };
+    let wrong = [
+        Placement { destination: Destination::Message { number: 0 }, ..right },
+        Placement { destination: Destination::Memory { address: 0, rkey: 1 }, ..right },
+        Placement { offset: 4, ..right },
+        Placement { length: 8, ..right },
+    ];
+    for (placement, good) in [(right, true)].into_iter().chain(wrong.map(|placement| (placement, false))) {
+        let mut pair = Setup::default().pair();
+        pair.post(0, SendOp::Send, 0, 10);
+        pair.post(1, SendOp::AtomicWrite { remote_addr, rkey }, 0, 8);
+        pair.transmit();
+        let opcode = Opcode::new(Service::Rc, Operation::ReadResponseOnly);
+        let mut headers = Headers::new(Bth::new(opcode, 0x11, Psn::new(0x10_0001)));
+        headers.put(weir_wire::Aeth::new(0x1f, 2));
+        let Node { qp, host, .. } = &mut pair.nodes[0];
+        qp.handle_packet(pair.now, &Packet { headers, payload: &[], icrc: 0, placement: Some(placement) }, host);
+        let status = if good { Status::Success } else { Status::BadResponse };
+        assert_eq!(pair.outcomes(0, Queue::Send), [(0, Status::Success), (1, status)], "{placement:?}");
     }
 }
 

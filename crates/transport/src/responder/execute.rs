@@ -42,25 +42,31 @@ impl Responder {
     ) -> Result<Verdict, Stop> {
         let opcode = packet.headers.bth.opcode;
         let payload = packet.payload;
-        let received = match self.message {
-            Message::Send { received } => received,
+        let (received, total) = match self.message {
+            Message::Send { received, total } => (received, total),
             _ if !queue.ready(host) => return Ok(Verdict::NotReady),
-            _ => 0,
+            _ => (0, None),
         };
         check_packet_length(packet, config)?;
-        if let Some(placement) = &packet.placement {
-            self.check_send_placement(placement, received, packet, config)?;
+        let total = match &packet.placement {
+            Some(placement) => Some(self.check_send_placement(placement, received, total, config)?),
+            None => total,
+        };
+        let after = received + payload.len() as u64;
+        // The lengths of the packets add up to the length in the frames. (A message may begin in RoCE packets and end in
+        // frames, and the other way round.)
+        if total.is_some_and(|total| after > u64::from(total) || opcode.ends_message() != (after == u64::from(total))) {
+            return Err(Fatal::invalid().into());
         }
         // The message is longer than its receive (IBTA 9.7.4.1.6).
-        if received + payload.len() as u64 > queue.room() {
+        if after > queue.room() {
             return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).into());
         }
         if !payload.is_empty() {
             host.scatter(queue.sges(), received, payload).map_err(Stop::receiving)?;
         }
-        let received = received + payload.len() as u64;
         if !opcode.ends_message() {
-            self.message = Message::Send { received };
+            self.message = Message::Send { received: after, total };
             return Ok(Verdict::Executed);
         }
         let invalidated_rkey = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
@@ -74,14 +80,8 @@ impl Responder {
         self.end_message();
         let imm = packet.headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be());
         let solicited = packet.headers.bth.solicited;
-        let received = Received {
-            opcode: WcOpcode::Recv,
-            byte_len: received as u32,
-            imm,
-            invalidated_rkey,
-            solicited,
-            from: None,
-        };
+        let received =
+            Received { opcode: WcOpcode::Recv, byte_len: after as u32, imm, invalidated_rkey, solicited, from: None };
         queue.complete(host, config, received);
         Ok(Verdict::Executed)
     }
@@ -111,11 +111,7 @@ impl Responder {
         if total > MAX_MESSAGE || after > total || ends != (after == total) {
             return Err(Fatal::invalid().into());
         }
-        if let Some(placement) = &packet.placement {
-            let destination = Destination::Memory { address: va.wrapping_add(received), rkey };
-            let here = Placement { destination, offset: received as u32, length: total as u32 };
-            (*placement == here).then_some(()).ok_or(Fatal::invalid())?;
-        }
+        check_memory_placement(packet, va.wrapping_add(received), rkey, received, total)?;
         // Nothing is checked for a zero-length WRITE (IBTA C9-88).
         if self.message == Message::None && total > 0 {
             host.check_remote(rkey, va, total, Access::REMOTE_WRITE).map_err(Stop::access)?;
@@ -189,28 +185,31 @@ impl Responder {
         if packet.payload.len() != 8 || reth.dma_len.get() != 8 || !va.is_multiple_of(8) {
             return Err(Fatal::invalid().into());
         }
+        check_memory_placement(packet, va, rkey, 0, 8)?;
         host.check_remote(rkey, va, 8, Access::REMOTE_WRITE).map_err(Stop::access)?;
         host.write_remote(rkey, va, packet.payload).map_err(Stop::access)?;
         self.respond(1, Response::Written);
         Ok(Verdict::Responding { packets: 1 })
     }
 
-    /// The frame of a SEND must belong where its PSN puts it, otherwise it is an invalid request (IBTA 9.7.5.2.2). A lost
-    /// message of UC is not counted here, so the numbers of UC differ.
+    /// The frame of a SEND must belong where its PSN puts it, and state the length that earlier frames of the message
+    /// stated (`total`), otherwise it is an invalid request (IBTA 9.7.5.2.2). Returns that length, 2^31 at most
+    /// (IBTA C9-94). A lost message of UC is not counted here, so the numbers of UC differ.
     #[inline]
     fn check_send_placement(
         &self,
         placement: &Placement,
         received: u64,
-        packet: &Packet<'_>,
+        total: Option<u32>,
         config: &Config,
-    ) -> Result<(), Fatal> {
+    ) -> Result<u32, Fatal> {
         let number = Destination::Message { number: self.msn };
-        let ends = placement.offset as usize + packet.payload.len() == placement.length as usize;
+        let length = placement.length;
         let fits = u64::from(placement.offset) == received
-            && ends == packet.headers.bth.opcode.ends_message()
+            && u64::from(length) <= MAX_MESSAGE
+            && total.is_none_or(|total| total == length)
             && (placement.destination == number || !config.is_reliable());
-        if fits { Ok(()) } else { Err(Fatal::invalid()) }
+        if fits { Ok(length) } else { Err(Fatal::invalid()) }
     }
 
     /// No more READs and atomics than the QP has resources for (IBTA 9.7.4.1.4).
@@ -229,6 +228,16 @@ impl Responder {
         self.message = Message::None;
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
+}
+
+/// A frame of a WRITE must belong to the address, key, offset and length of the message that its PSN puts it at, otherwise
+/// it is an invalid request (IBTA 9.7.5.2.2). A RoCE packet has no placement.
+#[inline(always)]
+fn check_memory_placement(packet: &Packet<'_>, address: u64, rkey: u32, offset: u64, length: u64) -> Result<(), Fatal> {
+    let Some(placement) = &packet.placement else { return Ok(()) };
+    let destination = Destination::Memory { address, rkey };
+    let here = Placement { destination, offset: offset as u32, length: length as u32 };
+    if *placement == here { Ok(()) } else { Err(Fatal::invalid()) }
 }
 
 /// FIRST and MIDDLE are full, LAST is not empty, no packet exceeds the path MTU (IBTA C9-92).

@@ -19,8 +19,8 @@ pub(super) enum Message {
     /// No message: the next packet must start one.
     #[default]
     None,
-    /// `received` bytes so far; the oldest receive work request is taken.
-    Send { received: u64 },
+    /// `received` bytes so far; the oldest receive work request is taken. `total`: the length that frames of it stated.
+    Send { received: u64, total: Option<u32> },
     /// `received` bytes so far of `total`; the destination starts at `va`.
     Write { va: u64, rkey: u32, received: u64, total: u64 },
 }
@@ -97,7 +97,10 @@ mod tests {
                     O::FetchAdd,
                 ],
             ),
-            (Message::Send { received: 0 }, vec![O::SendMiddle, O::SendLast, O::SendLastImm, O::SendLastInv]),
+            (
+                Message::Send { received: 0, total: None },
+                vec![O::SendMiddle, O::SendLast, O::SendLastImm, O::SendLastInv],
+            ),
             (write, vec![O::WriteMiddle, O::WriteLast, O::WriteLastImm]),
         ] {
             for (operation, request, _) in TABLE {
