@@ -175,11 +175,10 @@ impl Egress for Staged<'_> {
         }
         let Some(id) = self.peers.peer_of_datagram(route, to.dest_qp, self.now) else { return self.without_room() };
         let peer = self.peers.get(id);
-        let icrc = match peer.state {
-            State::Unknown => return self.park(id, packet),
-            State::Foreign => true,
-            State::Weir(weir) => weir.icrc,
-        };
+        if peer.state == State::Unknown {
+            return self.park(id, packet);
+        }
+        let icrc = peer.for_datagrams().is_none_or(|weir| weir.icrc);
         let cost = packet.headers.len() + packet.payload.len() + PACKET_COST;
         if self.peers.unreliable_room(id) < cost {
             self.blocked = Some(WaitReason::Peer(id));

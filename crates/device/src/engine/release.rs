@@ -46,7 +46,7 @@ impl Engine {
         let peer = self.peers.get_mut(id);
         let to = peer.to(peer.state == State::Foreign);
         peer.flow.sent(group.len + PACKET_COST);
-        let with_icrc = peer.weir().is_none_or(|weir| weir.icrc);
+        let with_icrc = peer.for_datagrams().is_none_or(|weir| weir.icrc);
         let start = self.outbox.len;
         let buffer = &mut self.outbox.bytes[start..start + group.len];
         buffer.copy_from_slice(&from.bytes[group.start..group.start + group.len]);

@@ -1,7 +1,8 @@
 //! The exchange of hellos with peers: when they are sent, and which of their parameters are used.
 //!
 //! The parameters in a hello are used only if it answers this process's nonce. Each QP's ownership is proven
-//! separately: see [`crate::engine::handshake`].
+//! separately: see [`crate::engine::handshake`]. From then on connected QPs use the parameters of the proven process
+//! only. Another process that answers at its port is obeyed for datagrams, which go to any process there.
 
 use crate::engine::peers::connection::TRIES;
 use crate::engine::peers::hello::{Hello, MAX_PROOFS};
@@ -137,21 +138,27 @@ impl Peers {
             _ => return nothing,
         };
         let peer = &mut self.lists.peers[id];
-        let news = peer.weir() != Some(weir);
+        let news = peer.for_datagrams() != Some(weir);
         if answers {
-            peer.state = State::Weir(weir);
-            peer.confirmed = Some(now);
             match peer.incarnation {
-                Some(incarnation) if hello.alive == alive(incarnation, hello.answer) => peer.suspected = None,
-                // Not the process that the QPs belong to, or one that pretends to be the peer.
-                Some(_) => {
+                Some(incarnation) if hello.alive != alive(incarnation, hello.answer) => {
+                    // Not the process that the QPs belong to, or one that pretends to be the peer.
+                    peer.unidentified = Some(weir);
                     peer.suspected.get_or_insert(0);
                     if peer.is_suspected() && peer.next_attempt.is_none() {
                         (peer.attempts, peer.next_attempt) = (0, Some(now));
                     }
                 }
-                None => {}
+                identity => {
+                    (peer.state, peer.unidentified) = (State::Weir(weir), None);
+                    if identity.is_some() {
+                        peer.suspected = None;
+                    }
+                }
             }
+            // What follows is used whatever process answers. It is for datagrams: when a new hello is due. And for UC and
+            // UD: packets from before the mark have been taken in. Without an answer the sender would go on too.
+            peer.confirmed = Some(now);
             if hello.mark != 0 {
                 peer.flow.answered(hello.mark);
             }

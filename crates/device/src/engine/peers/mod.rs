@@ -158,10 +158,14 @@ impl Peers {
         }
     }
 
-    /// A QP was proven to belong to the process with this incarnation.
+    /// A QP was proven to belong to the process with this incarnation. If the hello with the proof came from another
+    /// process than the one before, its parameters are used from now on.
     pub fn proven(&mut self, id: PeerId, incarnation: u64) {
         let peer = &mut self.lists.peers[id];
         (peer.incarnation, peer.suspected) = (Some(incarnation), None);
+        if let Some(weir) = peer.unidentified.take() {
+            peer.state = State::Weir(weir);
+        }
     }
 
     /// The number that identifies this process to a peer.
@@ -250,6 +254,7 @@ impl Peers {
             slot_port: port,
             state: known.filter(|known| known.proven).map_or(State::Unknown, |known| State::Weir(known.weir)),
             incarnation: None,
+            unidentified: None,
             members: Vec::new(),
             next_to_prove: 0,
             suspected: None,
@@ -292,7 +297,7 @@ impl Peers {
         }
         debug_assert_eq!((peer.in_flight, peer.reading), (0, 0), "all requests have ended");
         peer.next_attempt = None;
-        let known = peer.weir().zip(peer.confirmed);
+        let known = peer.for_datagrams().zip(peer.confirmed);
         self.lists.by_key.remove(&key);
         self.lists.vacant.push(id);
         if let Some((weir, last_hello)) = known {
@@ -337,10 +342,11 @@ impl Peers {
         window.saturating_sub(peer.in_flight)
     }
 
-    /// The agreed parameters of the process at a port of an address, if it has answered this process's nonce.
+    /// The agreed parameters of the process at a port of an address, if it has answered this process's nonce: those
+    /// that datagrams use.
     pub fn find(&self, local: IpAddr, remote: IpAddr, port: u16) -> Option<Weir> {
         match *self.lists.by_key.get(&(local, remote, port))? {
-            EntryId::Peer(id) => self.lists.peers[id].weir(),
+            EntryId::Peer(id) => self.lists.peers[id].for_datagrams(),
             EntryId::Unbound(index) => self.unbound_peers.get(index).filter(|peer| peer.proven).map(|peer| peer.weir),
         }
     }

@@ -20,6 +20,8 @@ pub struct Peer {
     pub state: State,
     /// The incarnation that QPs were last proven to belong to; another process may have its port by now.
     pub incarnation: Option<u64>,
+    /// The parameters in the last answer, if another process than that incarnation gave it: only datagrams use them.
+    pub unidentified: Option<Weir>,
     /// Indices of the QPs that are bound to it, each once.
     pub members: Vec<u16>,
     /// The member that the next answer's proofs begin with.
@@ -75,7 +77,8 @@ pub enum RingState {
     Up(usize),
 }
 
-/// The parameters in the last hello of a Weir peer.
+/// The parameters in the last hello of a Weir peer; once QPs are proven to belong to an incarnation of it, in the last
+/// hello of this incarnation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weir {
     /// It runs under the same kernel: a burst arrives as it was sent.
@@ -99,6 +102,11 @@ impl Peer {
             State::Weir(weir) => Some(weir),
             State::Unknown | State::Foreign => None,
         }
+    }
+
+    /// As [`weir`](Self::weir), for datagrams: they go to any process that answers at the port.
+    pub fn for_datagrams(&self) -> Option<Weir> {
+        self.unidentified.or(self.weir())
     }
 
     /// The destination of its packets, as a foreign adapter or as a Weir process.

@@ -90,12 +90,62 @@ fn a_hello_without_the_nonce_changes_nothing() {
     // A hello that asks and brings new parameters is asked in return.
     let reply = peers.handle_hello(route(), PORT, &Hello { ask: 42, ..forged }, Instant(1)).reply.unwrap().hello;
     assert_eq!((reply.answer, reply.ask), (42, peers.nonce(id)));
-    let outcome = peers.handle_hello(route(), PORT, &Hello { answer: reply.ask, ..forged }, Instant(1));
+    let answer = Hello { answer: reply.ask, alive: alive(77, reply.ask), ..forged };
+    let outcome = peers.handle_hello(route(), PORT, &answer, Instant(1));
     assert!(outcome.answers && outcome.reply.is_none());
     let window = *SHARE.start();
     assert!(
         matches!(peers.get(id).state, State::Weir(Weir { icrc: true, window: announced, .. }) if announced == window)
     );
+}
+
+#[test]
+fn the_parameters_of_another_process_are_used_for_datagrams_only_until_it_proves_itself() {
+    let mut peers = peers(1 << 20);
+    let id = known(&mut peers);
+    peers.proven(id, 77);
+    let before = peers.get(id).weir().unwrap();
+    let nonce = peers.nonce(id);
+    let from = |incarnation: u64, hello: Hello| Hello { answer: nonce, alive: alive(incarnation, nonce), ..hello };
+    // It has other offers, a smaller window and less patience.
+    let other = Hello { icrc_auto: false, frames: false, window: 1, patience: Duration::from_millis(1), ..hello() };
+    let found = |peers: &Peers| peers.find(route().local, route().remote, PORT).unwrap();
+    peers.handle_hello(route(), PORT, &from(78, other), Instant(7));
+    assert_eq!((peers.get(id).weir(), peers.room(id, false)), (Some(before), before.window));
+    let unidentified = Weir { icrc: true, frames: false, window: 64 << 10, patience: other.patience, ..before };
+    assert_eq!((peers.get(id).for_datagrams(), found(&peers)), (Some(unidentified), unidentified));
+    assert_eq!(peers.get(id).confirmed, Some(Instant(7)), "datagrams ask no more than before");
+    // It is asked once about its parameters.
+    let question = Hello { ask: 42, answer: 0, ..other };
+    let reply = peers.handle_hello(route(), PORT, &question, Instant(8)).reply.unwrap().hello;
+    assert_eq!((reply.answer, reply.ask), (42, 0));
+    // The process of the QPs is alive: it has the port for datagrams too.
+    peers.handle_hello(route(), PORT, &from(77, hello()), Instant(9));
+    assert_eq!((peers.get(id).weir(), found(&peers)), (Some(before), before));
+    // The other process proves that it has a QP.
+    peers.handle_hello(route(), PORT, &from(78, other), Instant(10));
+    peers.proven(id, 78);
+    assert_eq!((peers.get(id).weir(), found(&peers)), (Some(unidentified), unidentified));
+    peers.handle_hello(route(), PORT, &from(77, hello()), Instant(11));
+    assert_eq!(peers.get(id).weir(), Some(unidentified));
+    // The entry of the port remains when no QP is bound.
+    peers.unbind(id, 0, Instant(12));
+    assert_eq!((peers.id_of(&(route().local, route().remote, PORT)), found(&peers)), (None, before));
+}
+
+#[test]
+fn a_flow_control_answer_counts_whatever_process_gives_it() {
+    let mut peers = peers(1 << 20);
+    let id = known(&mut peers);
+    peers.proven(id, 77);
+    let window = peers.get(id).weir().unwrap().window;
+    peers.get_mut(id).flow.sent(window);
+    let mark = peers.ask(id, Instant(1)).unwrap().hello.mark;
+    assert_eq!(peers.unreliable_room(id), 0);
+    let nonce = peers.nonce(id);
+    let answer = Hello { answer: nonce, alive: alive(78, nonce), mark, ..hello() };
+    peers.handle_hello(route(), PORT, &answer, Instant(2));
+    assert_eq!(peers.unreliable_room(id), window);
 }
 
 #[test]
