@@ -55,16 +55,22 @@ local h = {
     version = ProtoField.uint8("weir_hello.version", "Version", base.DEC),
     icrc_auto = ProtoField.bool("weir_hello.icrc_auto", "Offers packets without ICRC", 8, nil, 0x01),
     frames = ProtoField.bool("weir_hello.frames", "Offers frames", 8, nil, 0x02),
+    shared_memory = ProtoField.bool("weir_hello.shared_memory", "Offers shared memory", 8, nil, 0x04),
     proofs = ProtoField.uint8("weir_hello.proofs", "Proofs", base.DEC),
     boot_id = ProtoField.bytes("weir_hello.boot_id", "Boot ID"),
     ask = ProtoField.uint64("weir_hello.ask", "Nonce of the question", base.HEX),
     answer = ProtoField.uint64("weir_hello.answer", "Nonce of the answer", base.HEX),
-    alive = ProtoField.uint64("weir_hello.alive", "Incarnation", base.HEX),
+    alive = ProtoField.uint64("weir_hello.alive", "Evidence of the same process", base.HEX),
     window = ProtoField.uint32("weir_hello.window", "Window in bytes", base.DEC),
     patience = ProtoField.uint32("weir_hello.patience", "Patience in ms", base.DEC),
     mark = ProtoField.uint32("weir_hello.mark", "Flow-control mark", base.DEC),
+    proof = ProtoField.bytes("weir_hello.proof", "Proof (ID, sealed tag and incarnation)"),
+    checksum = ProtoField.uint64("weir_hello.checksum", "Checksum", base.HEX),
 }
 hello.fields = h
+local HELLO_HEAD, PROOF, CHECKSUM, HELLO_VERSION = 64, 20, 8, 2
+local bad_hello = ProtoExpert.new("weir_hello.malformed", "Malformed hello", expert.group.MALFORMED, expert.severity.ERROR)
+hello.experts = { bad_hello }
 
 -- Whether the opcode has frames, and whether it belongs to a WRITE.
 local function kind(opcode)
@@ -130,21 +136,35 @@ end
 local function dissect_hello(buffer, pinfo, tree)
     pinfo.cols.protocol = "Weir"
     local subtree = tree:add(hello, buffer())
-    if buffer:len() < 72 then
+    if buffer:len() < HELLO_HEAD + CHECKSUM then
+        subtree:add_proto_expert_info(bad_hello)
         return
     end
     subtree:add(h.version, buffer(4, 1))
-    subtree:add(h.icrc_auto, buffer(5, 1))
-    subtree:add(h.frames, buffer(5, 1))
+    if buffer(4, 1):uint() ~= HELLO_VERSION then
+        return
+    end
+    local proofs = buffer(6, 1):uint()
+    for _, field in ipairs { h.icrc_auto, h.frames, h.shared_memory } do
+        subtree:add(field, buffer(5, 1))
+    end
     subtree:add(h.proofs, buffer(6, 1))
     subtree:add(h.boot_id, buffer(8, 16))
-    for field, at in pairs { ask = 24, answer = 32, alive = 40 } do
-        subtree:add(h[field], buffer(at, 8))
+    subtree:add(h.ask, buffer(24, 8))
+    subtree:add(h.answer, buffer(32, 8))
+    subtree:add(h.alive, buffer(40, 8))
+    subtree:add(h.window, buffer(48, 4))
+    subtree:add(h.patience, buffer(52, 4))
+    subtree:add(h.mark, buffer(56, 4))
+    if buffer:len() ~= HELLO_HEAD + proofs * PROOF + CHECKSUM then
+        subtree:add_proto_expert_info(bad_hello)
+        return
     end
-    for field, at in pairs { window = 48, patience = 52, mark = 56 } do
-        subtree:add(h[field], buffer(at, 4))
+    for at = 0, proofs - 1 do
+        subtree:add(h.proof, buffer(HELLO_HEAD + at * PROOF, PROOF))
     end
-    pinfo.cols.info = string.format("Hello, %d proofs", buffer(6, 1):uint())
+    subtree:add(h.checksum, buffer(buffer:len() - CHECKSUM, CHECKSUM))
+    pinfo.cols.info = string.format("Hello, %d proofs", proofs)
 end
 
 function weir.dissector(buffer, pinfo, tree)

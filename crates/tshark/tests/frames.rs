@@ -32,12 +32,31 @@ const FIELDS: [&str; 24] = [
     "weir.payload_length",
     "weir.icrc",
     "infiniband.bth.opcode",
-    "weir_hello.frames",
     "_ws.malformed",
+    "weir.malformed",
+];
+
+/// What tshark prints for a hello.
+const HELLO_FIELDS: [&str; 15] = [
+    "weir_hello.version",
+    "weir_hello.icrc_auto",
+    "weir_hello.frames",
+    "weir_hello.shared_memory",
+    "weir_hello.proofs",
+    "weir_hello.boot_id",
+    "weir_hello.ask",
+    "weir_hello.answer",
+    "weir_hello.alive",
+    "weir_hello.window",
+    "weir_hello.patience",
+    "weir_hello.mark",
+    "weir_hello.proof",
+    "weir_hello.checksum",
+    "weir_hello.malformed",
 ];
 
 /// Writes datagrams between two slots to a capture file, and returns the fields that tshark prints.
-fn dissected(datagrams: &[Vec<u8>]) -> Vec<Vec<String>> {
+fn dissected(datagrams: &[Vec<u8>], fields: &[&str]) -> Vec<Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("frames.pcapng");
     let mut recorder = Recorder::create(&path, &RecorderOptions::default()).unwrap();
@@ -56,13 +75,19 @@ fn dissected(datagrams: &[Vec<u8>]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&path);
     tshark.args(["-n", "-T", "fields", "-E", "separator=/t"]);
-    for field in FIELDS {
+    for field in fields {
         tshark.args(["-e", field]);
     }
     let output = tshark.output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && !errors.contains("Lua"), "{errors}");
-    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+    // tshark versions print booleans as 1 or True, 0 or False.
+    let plain = |field: &str| match field {
+        "True" => "1".to_owned(),
+        "False" => "0".to_owned(),
+        _ => field.to_owned(),
+    };
+    text.lines().map(|line| line.split('\t').map(plain).collect()).collect()
 }
 
 /// A frame of an opcode with all its headers, and what tshark must print for it.
@@ -119,11 +144,7 @@ fn example(opcode: Opcode) -> (Vec<u8>, Vec<String>) {
 fn the_dissector_prints_every_field_of_every_frame() {
     let opcodes = (0..=255).map(Opcode).filter(|opcode| frame::is_framed(*opcode));
     let (datagrams, expected): (Vec<_>, Vec<_>) = opcodes.map(example).unzip();
-    let printed: Vec<Vec<String>> = dissected(&datagrams)
-        .into_iter()
-        // tshark versions print booleans as 1 or True.
-        .map(|row| row.into_iter().map(|field| if field == "True" { "1".into() } else { field }).collect())
-        .collect();
+    let printed = dissected(&datagrams, &FIELDS);
     assert_eq!(printed.len(), 48);
     for (printed, expected) in printed.iter().zip(&expected) {
         for (field, (printed, expected)) in FIELDS.iter().zip(printed.iter().zip(expected)) {
@@ -134,20 +155,78 @@ fn the_dissector_prints_every_field_of_every_frame() {
 
 #[test]
 #[ignore = "needs tshark"]
-fn the_dissector_takes_roce_packets_and_hellos_too() {
+fn the_dissector_takes_roce_packets_and_malformed_frames_too() {
     let mut ack = Headers::new(Bth::new(Opcode::new(Service::Rc, Operation::Acknowledge), 5, Psn::new(9)));
     ack.put(Aeth::new(0x1f, 5));
     let mut bytes = vec![0; ack.len()];
     ack.emit(&mut bytes);
     bytes.extend([0; 4]);
-    let mut hello = vec![0; 72];
-    hello[..6].copy_from_slice(b"WEIR\x02\x02");
     // The payload of this frame does not fit its message.
     let (mut bad, _) = example(Opcode::new(Service::Rc, Operation::SendMiddle));
     bad[28..32].fill(0);
-    let printed = dissected(&[bytes, hello, bad]);
+    let printed = dissected(&[bytes, bad], &FIELDS);
     let column = |name| FIELDS.iter().position(|field| *field == name).unwrap();
     assert_eq!(printed[0][column("infiniband.bth.opcode")], "17");
-    assert!(["1", "True"].contains(&printed[1][column("weir_hello.frames")].as_str()), "{:?}", printed[1]);
-    assert_eq!((printed[2][column("weir.length")].as_str(), printed[2][column("weir.icrc")].as_str()), ("0", ""));
+    assert_eq!((printed[1][column("weir.length")].as_str(), printed[1][column("weir.icrc")].as_str()), ("0", ""));
+    assert_ne!(printed[1][column("weir.malformed")], "");
+}
+
+/// A hello by the layout in docs/wire-and-hello.md, each field with a value of its own.
+fn hello(offers: u8, proofs: u8) -> Vec<u8> {
+    let mut hello = b"WEIR".to_vec();
+    hello.extend([2, offers, proofs, 0]);
+    hello.extend(0x10..0x20);
+    for long in [0x1111_2222_3333_4444_u64, 0x5555_6666_7777_8888, 0x9999_aaaa_bbbb_cccc] {
+        hello.extend(long.to_be_bytes());
+    }
+    for word in [65_536_u32, 60_000, 7] {
+        hello.extend(word.to_be_bytes());
+    }
+    hello.extend([0; 4]);
+    for proof in 0..proofs {
+        hello.extend([0xe0 + proof; 20]);
+    }
+    hello.extend(0x0102_0304_0506_0708_u64.to_be_bytes());
+    hello
+}
+
+#[test]
+#[ignore = "needs tshark"]
+fn the_dissector_prints_every_field_of_a_hello() {
+    for (offers, bits) in [(0, ["0", "0", "0"]), (1, ["1", "0", "0"]), (2, ["0", "1", "0"]), (4, ["0", "0", "1"])] {
+        let printed = dissected(&[hello(offers, 2)], &HELLO_FIELDS);
+        let proofs = format!("{},{}", "e0".repeat(20), "e1".repeat(20));
+        let expected = [
+            "2",
+            bits[0],
+            bits[1],
+            bits[2],
+            "2",
+            "101112131415161718191a1b1c1d1e1f",
+            "0x1111222233334444",
+            "0x5555666677778888",
+            "0x9999aaaabbbbcccc",
+            "65536",
+            "60000",
+            "7",
+            &proofs,
+            "0x0102030405060708",
+            "",
+        ];
+        for (field, (printed, expected)) in HELLO_FIELDS.iter().zip(printed[0].iter().zip(expected)) {
+            assert_eq!(printed, expected, "{field}");
+        }
+    }
+    let column = |name| HELLO_FIELDS.iter().position(|field| *field == name).unwrap();
+    // A length that does not fit the number of proofs, a hello that is too short, and one of another version.
+    let (mut long, short, mut later) = (hello(0, 1), hello(0, 0)[..60].to_vec(), hello(7, 0));
+    long.push(0);
+    later[4] = 3;
+    let printed = dissected(&[long, short, later], &HELLO_FIELDS);
+    assert_ne!(printed[0][column("weir_hello.malformed")], "");
+    assert_ne!(printed[1][column("weir_hello.malformed")], "");
+    assert_eq!(
+        (printed[2][column("weir_hello.version")].as_str(), printed[2][column("weir_hello.ask")].as_str()),
+        ("3", "")
+    );
 }
