@@ -1,4 +1,5 @@
-//! The cores of the machine, and the distance of two of them: the time that a cache line takes from one pinned thread to another.
+//! The cores of the machine, and the distance of two of them: the time that a cache line takes from one pinned thread to
+//! another.
 
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};

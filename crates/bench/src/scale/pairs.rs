@@ -13,7 +13,7 @@ const SIZE: usize = 64 << 10;
 const WEIR: &str = "ib_write_bw";
 /// Interval of readings.
 const TICK: Duration = Duration::from_millis(20);
-/// Time limit of a run, from the start of its clients.
+/// Time limit of a run, from the start of its last client.
 const BOUND: Duration = Duration::from_secs(90);
 /// A run lasts longer by this for each pair, because its pairs start one after the other.
 const SECONDS_PER_PAIR: f64 = 0.1;
