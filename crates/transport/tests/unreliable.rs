@@ -76,6 +76,23 @@ fn a_message_with_a_gap_is_dropped_and_its_receive_serves_the_next() {
 }
 
 #[test]
+fn a_uc_packet_lacks_a_receive_only_where_its_message_takes_one() {
+    let mut pair = UC.pair();
+    let has = |pair: &mut Pair, service, operation| {
+        let node = &mut pair.nodes[1];
+        node.qp.has_receive_for(weir_wire::Opcode::new(service, operation), &mut node.host)
+    };
+    use Operation as O;
+    let takes = [O::SendFirst, O::SendOnly, O::SendOnlyImm, O::WriteLastImm, O::WriteOnlyImm];
+    let others = [O::SendMiddle, O::SendLast, O::SendLastImm, O::WriteFirst, O::WriteOnly, O::WriteLast];
+    assert!(takes.iter().all(|operation| has(&mut pair, Service::Uc, *operation) == Some(false)));
+    assert!(others.iter().all(|operation| has(&mut pair, Service::Uc, *operation).is_none()));
+    assert_eq!(has(&mut pair, Service::Rc, O::SendOnly), None, "of another service");
+    pair.post_recv(10, 200_000, 100);
+    assert!(takes.iter().all(|operation| has(&mut pair, Service::Uc, *operation) == Some(true)));
+}
+
+#[test]
 fn a_uc_responder_drops_invalid_requests_without_a_reply() {
     let mut pair = UC.pair();
     let (remote_addr, rkey) = remote(0);

@@ -56,6 +56,10 @@ pub struct Traffic {
     pub rnr_naks: u64,
     /// Packets that the adapter itself lost, because of a flaw of its profile.
     pub packets_lost: u64,
+    /// Messages of UC through shared memory that were dropped because no receive was posted in time.
+    pub without_receive: u64,
+    /// Packets that were lost because the shared memory to their peer was full.
+    pub ring_full: u64,
 }
 
 /// An on-demand region.
@@ -135,6 +139,8 @@ impl From<&read::Device> for Device {
                 implied_naks: device.implied_naks,
                 rnr_naks: device.rnr_naks,
                 packets_lost: device.packets_lost,
+                without_receive: device.without_receive,
+                ring_full: device.ring_full,
             },
             paging: Paging::of(&device.paging),
         }

@@ -104,6 +104,16 @@ fn retransmissions(process: &Process) -> String {
         if traffic.packets_lost > 0 {
             let _ = writeln!(text, "{}: {} packets lost by the adapter itself", device.name, traffic.packets_lost);
         }
+        if traffic.without_receive > 0 {
+            let _ = writeln!(
+                text,
+                "{}: {} messages of UC dropped because no receive was posted",
+                device.name, traffic.without_receive
+            );
+        }
+        if traffic.ring_full > 0 {
+            let _ = writeln!(text, "{}: {} packets lost to full shared memory", device.name, traffic.ring_full);
+        }
     }
     text
 }

@@ -8,7 +8,8 @@
 
 use crate::adapter::Adapter;
 use crate::engine::Turn;
-use crate::engine::local::rings::{Ring, Wanted};
+use crate::engine::local::Made;
+use crate::engine::local::rings::{Ring, Use, Wanted};
 use crate::engine::peers::identity::PeerKey;
 use crate::local::endpoint::{Endpoint, MAX_RINGS, Side};
 use crate::local::handshake::{self, CLAIM_LEN, Claim, WAKE};
@@ -19,11 +20,15 @@ use crate::os::{clock, seqpacket};
 use crate::slot::{FIRST_PORT, local_name};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+use weir_transport::Instant;
 
 /// The most connections in a handshake. A new one takes the place of the oldest.
 const HANDSHAKES: usize = 32;
 /// Descriptors that an adapter has more because of them.
 pub const MORE_DESCRIPTORS: usize = MAX_RINGS + HANDSHAKES + 2;
+/// A handshake that takes longer ends: the peer's thread is stopped, or the peer is no Weir process.
+const LONGEST: Duration = Duration::from_secs(1);
 /// The most connections that are accepted before other work.
 const AT_ONCE: usize = 32;
 
@@ -35,12 +40,15 @@ pub struct LocalLinks {
     rings: Vec<(u64, RawFd)>,
     /// The token of the last connection.
     last_token: u64,
+    /// The log says that there are too many rings.
+    limit_logged: bool,
 }
 
 /// A connection of which no ring is made yet.
 struct Handshake {
     token: u64,
     socket: OwnedFd,
+    began: Instant,
     state: State,
 }
 
@@ -72,9 +80,6 @@ impl LocalLinks {
         let Some(listener) = &adapter.listener else { return };
         // A child that is forked meanwhile must not keep descriptors that are not registered yet.
         let _opening = DescriptorGuard::begin();
-        while let Some(ring) = adapter.with_engine(|engine| engine.take_closed_ring()) {
-            self.free(adapter, listener, *ring);
-        }
         for token in listener.readable() {
             if token == LISTENER {
                 self.accept(adapter, listener);
@@ -90,6 +95,31 @@ impl LocalLinks {
             if let Err(end) = self.connect(adapter, listener, wanted) {
                 failed(adapter, &key, end);
             }
+        }
+        while let Some(ring) = adapter.with_engine(|engine| engine.take_closed_ring()) {
+            self.free(adapter, listener, *ring);
+        }
+        self.end_old(adapter, listener);
+        if !self.limit_logged && adapter.with_engine(|engine| engine.ring_limit_was_reached()) {
+            self.limit_logged = true;
+            tracing::warn!(
+                "this process shares memory with {MAX_RINGS} others: packets to further processes of this machine go \
+                 by UDP, which is slower"
+            );
+        }
+    }
+
+    /// Ends handshakes that have taken too long. The thread is called again for the others.
+    fn end_old(&mut self, adapter: &Adapter, listener: &Listener) {
+        let now = clock::now();
+        while let Some(at) = self.handshakes.iter().position(|handshake| now - handshake.began >= LONGEST) {
+            let handshake = self.handshakes.swap_remove(at);
+            self.end(adapter, listener, handshake, End::Refused);
+        }
+        if let Some(oldest) = self.handshakes.iter().map(|handshake| handshake.began).min() {
+            adapter.with_engine(|engine| engine.need_thread_by(oldest + LONGEST));
+            // A turn arms the timer.
+            adapter.drive(Turn::SEND);
         }
     }
 
@@ -144,7 +174,7 @@ impl LocalLinks {
         self.last_token += 1;
         let token = self.last_token;
         adapter.add_sockets(&[socket.as_raw_fd()]);
-        let handshake = Handshake { token, socket, state };
+        let handshake = Handshake { token, socket, began: clock::now(), state };
         match listener.watch(handshake.socket.as_raw_fd(), token) {
             Ok(()) => self.handshakes.push(handshake),
             Err(error) => self.end(adapter, listener, handshake, error.into()),
@@ -152,11 +182,12 @@ impl LocalLinks {
     }
 
     /// A connection in a handshake is readable.
-    fn proceed(&mut self, adapter: &Adapter, listener: &Listener, Handshake { token, socket, state }: Handshake) {
+    fn proceed(&mut self, adapter: &Adapter, listener: &Listener, handshake: Handshake) {
+        let Handshake { token, socket, began, state } = handshake;
         let mut message = [0; CLAIM_LEN + 1];
         let (len, file) = match seqpacket::receive_with_file(&socket, &mut message) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return self.handshakes.push(Handshake { token, socket, state });
+                return self.handshakes.push(Handshake { token, socket, began, state });
             }
             Ok((len, file)) => (len.min(message.len()), file),
             Err(_) => (0, None),
@@ -174,7 +205,7 @@ impl LocalLinks {
             }
             (Ok(Next::Claimed { greeting, claim, segment }), State::Connected { wanted }) => {
                 let state = State::Claimed { wanted, greeting, claim, segment };
-                self.handshakes.push(Handshake { token, socket, state });
+                self.handshakes.push(Handshake { token, socket, began, state });
             }
             (Ok(Next::Answered), State::Claimed { wanted, greeting, claim, segment })
                 if message == claim.answer(&wanted.keys, greeting) =>
@@ -182,8 +213,8 @@ impl LocalLinks {
                 let endpoint = Endpoint::new(segment, Side::Maker);
                 self.add(adapter, listener, token, socket, (&wanted.key, wanted.keys.acceptor), endpoint);
             }
-            (Err(end), state) => self.end(adapter, listener, Handshake { token, socket, state }, end),
-            (_, state) => self.end(adapter, listener, Handshake { token, socket, state }, End::Refused),
+            (Err(end), state) => self.end(adapter, listener, Handshake { token, socket, began, state }, end),
+            (_, state) => self.end(adapter, listener, Handshake { token, socket, began, state }, End::Refused),
         }
     }
 
@@ -222,7 +253,8 @@ impl LocalLinks {
         self.rings.push((token, socket.as_raw_fd()));
         // Before the ring is used: the thread must not sleep without it.
         adapter.sleepers.add(token, endpoint.sleeper());
-        let added = adapter.with_engine(|engine| engine.add_ring(key, incarnation, endpoint, socket, token));
+        let made = Made { endpoint, socket, token };
+        let added = adapter.with_engine(|engine| engine.add_ring(adapter, key, incarnation, made, clock::now()));
         match added {
             Ok(()) => tracing::debug!("packets to {}, port {}, go through shared memory", key.1, key.2),
             Err(unused) => self.free(adapter, listener, *unused),
@@ -239,9 +271,11 @@ impl LocalLinks {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             _ => {}
         }
-        if let Some(ring) = adapter.with_engine(|engine| engine.end_ring(adapter, token, clock::now())) {
-            self.free(adapter, listener, *ring);
-        }
+        // The engine may need the ring for some time: it is readable all that time.
+        listener.unwatch(*socket);
+        adapter.with_engine(|engine| engine.end_ring(adapter, token, clock::now()));
+        // A turn arms the timer.
+        adapter.drive(Turn::SEND);
     }
 
     fn end(&mut self, adapter: &Adapter, listener: &Listener, handshake: Handshake, end: End) {
@@ -261,6 +295,11 @@ impl LocalLinks {
     }
 
     fn free(&mut self, adapter: &Adapter, listener: &Listener, ring: Ring) {
+        if let Use::Lie(peer) = ring.state {
+            tracing::error!(
+                "the process at {peer} wrote invalid data into shared memory: packets to it go by UDP from now on"
+            );
+        }
         self.rings.retain(|(token, _)| *token != ring.token);
         drop(adapter.sleepers.remove(ring.token));
         listener.unwatch(ring.socket.as_raw_fd());

@@ -92,7 +92,7 @@ impl Engine {
         entry.peer = Some(peer);
         if let Some(psn) = rq_psn {
             entry.connection.count += 1;
-            entry.path = Path::New;
+            (entry.path, entry.responded_by_udp, entry.without_receive) = (Path::New, None, false);
             entry.connection.begin(dest, psn, self.peers.tag(num, entry.connection.count));
         }
         if slot::is_used(slot_of(dest)) {

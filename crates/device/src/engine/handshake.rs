@@ -49,7 +49,9 @@ impl Engine {
             }
             // A flow-control question asks for no proofs.
             if hello.mark != 0 {
-                self.send_hello(&outgoing, &[]);
+                if !self.answer_later(id, &outgoing) {
+                    self.send_hello(&outgoing, &[]);
+                }
             } else {
                 self.send_proofs(id, &hello, &outgoing);
             }

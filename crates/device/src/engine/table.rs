@@ -58,6 +58,10 @@ pub struct Entry {
     keeps: Option<Opened>,
     /// How its packets travel.
     pub path: Path,
+    /// When it last sent responses to READs or atomics by UDP, if no request has come by a ring since.
+    pub responded_by_udp: Option<Instant>,
+    /// UC: a packet waited in a ring for a receive until its time was over, and no receive was seen since.
+    pub without_receive: bool,
     /// Packets that wait for a page.
     pub held: Held,
     /// The QP that was removed before it.
@@ -154,6 +158,8 @@ impl Table {
             retired: None,
             keeps: None,
             path: Path::New,
+            responded_by_udp: None,
+            without_receive: false,
             held: Held::default(),
             next_removed: None,
         }));

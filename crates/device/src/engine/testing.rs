@@ -67,6 +67,15 @@ impl Rig {
     }
 
     pub fn with_framing(slot: u16, icrc: Icrc, framing: Framing) -> Rig {
+        Rig::make(slot, icrc, framing, false)
+    }
+
+    /// A rig that offers shared memory to its peers. No thread makes it.
+    pub fn sharing(slot: u16) -> Rig {
+        Rig::make(slot, Icrc::Auto, Framing::Auto, true)
+    }
+
+    fn make(slot: u16, icrc: Icrc, framing: Framing, shares: bool) -> Rig {
         let config = Config {
             interface: None,
             profile: Profile::ideal(),
@@ -87,7 +96,7 @@ impl Rig {
         let shown = publish::private_device();
         let wire = Arc::new(Mutex::new(Wire { segments: 64, ..Wire::default() }));
         let carrier = Box::new(InMemory(wire.clone()));
-        let peers = own_peers(&config, &profile, 8 << 20, false).unwrap();
+        let peers = own_peers(&config, &profile, 8 << 20, shares).unwrap();
         let claimed = Slot::of(slot, Incoming::of(nothing()));
         let mut engine = Engine::over(carrier, claimed, peers, &profile, shown).unwrap();
         // An engine without a holder would claim the name of the holder of port 4791 as soon as a QP is connected.

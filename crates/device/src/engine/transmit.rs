@@ -20,6 +20,9 @@ use weir_transport::{Egress, Instant, Limits, Outgoing, PACKET_COST, Progress, Q
 
 /// Bursts in one turn, so that arrivals are not starved.
 const FLUSHES: usize = 8;
+/// A QP gives up no earlier than after this time where its packets, or their ACKs, may wait in a ring behind packets of
+/// UC: longer than a ring waits (`local/receive_wait.rs`).
+const BEHIND_UC: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// Sends the packets of ready QPs. Returns whether anything was sent.
@@ -99,7 +102,7 @@ impl Engine {
         };
         if let (Some(tag), false) = (tag, discard)
             && let Link::Weir(demand) = link
-            && let Some(ring) = self.ring_of(peer, index, demand.incarnation)
+            && let Some(ring) = self.ring_of(peer, index, demand.incarnation, now)
         {
             return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now);
         }
@@ -152,8 +155,9 @@ impl Engine {
             self.ask(peer, now);
             return progress == Progress::Full && !refused;
         }
+        let responds = protocol.has_responses();
         let progress = protocol.poll_transmit(now, limits, &mut host, &mut staging);
-        takes_udp(&mut self.table, index);
+        takes_udp(&mut self.table, index, responds.then_some(now));
         let limited = progress == Progress::Limited;
         if limited {
             // Before `after`, which checks whether the QP waits.
@@ -173,14 +177,19 @@ impl Engine {
         now: Instant,
     ) -> bool {
         let at = self.peers.get(peer);
-        let patience = at.weir().map_or(Duration::ZERO, |weir| weir.patience);
+        let mut patience = at.weir().map_or(Duration::ZERO, |weir| weir.patience);
         let limits = Limits { request_bytes: self.peers.room(peer, false), read_bytes: self.peers.read_room(peer) };
+        let Some(ring) = self.rings.get_mut(id) else { return false };
+        ring.unreliable |= shared.service == Service::Uc;
+        if ring.unreliable {
+            // Packets may wait behind one of UC.
+            patience = patience.max(BEHIND_UC);
+        }
         let mut protocol = shared.lock();
         protocol.set_patience(patience);
         protocol.set_acks_first(true);
         // Frames make the packets of a UDP_SEGMENT send equally long. A ring takes packets of any length.
         protocol.set_frames(false);
-        let Some(ring) = self.rings.get_mut(id) else { return false };
         let mut host =
             QpHost::in_turn(Side::Requester, shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut egress = RingEgress {
@@ -204,8 +213,8 @@ impl Engine {
             (progress, progress == Progress::Limited, 0)
         };
         let Written { packets, bytes, lie, .. } = egress.written;
-        if ring.endpoint.producer.publish() || packets > 0 {
-            ring.wake_peer();
+        let published = ring.endpoint.producer.publish() || packets > 0;
+        if published {
             self.rings.note_sent();
             self.shown.traffic.packets_sent.bump(packets);
             self.shown.traffic.bytes_sent.bump(bytes as u64);
@@ -216,12 +225,15 @@ impl Engine {
         }
         self.after(index, &mut protocol);
         drop(protocol);
+        if published && let Some(ring) = self.rings.get_mut(id) {
+            ring.wake_peer();
+        }
         if shared.service == Service::Uc {
             self.peers.get_mut(peer).flow.sent(unreliable);
             self.ask(peer, now);
         }
         if lie {
-            self.abandon_ring(id, peer);
+            self.abandon_ring(id);
         }
         progress == Progress::Full && !refused
     }
@@ -230,7 +242,7 @@ impl Engine {
     fn note_unreliable(&mut self, peer: PeerId, index: u16, sent: usize) {
         self.peers.get_mut(peer).flow.sent(sent);
         if sent > 0 {
-            takes_udp(&mut self.table, index);
+            takes_udp(&mut self.table, index, None);
         }
     }
 
@@ -264,10 +276,11 @@ impl Engine {
     }
 }
 
-/// Notes that packets of a QP go by UDP: some may be in flight.
-fn takes_udp(table: &mut Table, index: u16) {
+/// Notes that packets of a QP go by UDP: some may be in flight. `responded`: when it sent responses, if it did.
+fn takes_udp(table: &mut Table, index: u16, responded: Option<Instant>) {
     if let Some(entry) = table.get_mut(index) {
         entry.path = Path::Udp;
+        entry.responded_by_udp = responded.or(entry.responded_by_udp);
     }
 }
 

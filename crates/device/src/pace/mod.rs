@@ -41,6 +41,8 @@ pub struct Pace {
     /// Bits of [`ThreadTasks`].
     tasks: AtomicU8,
     ended: AtomicBool,
+    /// How long the thread has waited in ticks since it last checked whether the program polls (nanoseconds).
+    waited: AtomicU64,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
     flushes_done: AtomicU32,
@@ -143,6 +145,7 @@ impl Pace {
             local: local.unwrap_or(-1),
             tasks: AtomicU8::new(0),
             ended: AtomicBool::new(false),
+            waited: AtomicU64::new(0),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
         };
@@ -380,7 +383,8 @@ impl Pace {
 
     /// The thread waits until there is something to do, or, if the program polls, for a tick.
     pub fn wait(&self) -> Wake {
-        if self.has_other_work() {
+        // A look may have taken the kick of a flush that was requested later than the thread checked.
+        if self.has_other_work() || self.flush_requested().is_some() {
             if self.program_polls() { Wake::Nothing } else { Wake::Watch }
         } else if self.program_polls() {
             self.watch_packets(false);
@@ -411,6 +415,7 @@ impl Pace {
             self.end_standby();
         }
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
+        let began = clock::now();
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
         if self.program_polls() && self.flush_requested().is_none() {
@@ -431,7 +436,11 @@ impl Pace {
                 return Wake::Standby;
             }
         }
-        match (self.polling.still_polled(), self.standby.is_armed()) {
+        // Polls are counted over a whole tick: a message or a task may have ended this one early.
+        let waited = self.waited.load(Ordering::Relaxed) + (clock::now() - began).as_nanos() as u64;
+        let early = self.program_polls() && waited < TICK;
+        self.waited.store(if early { waited } else { 0 }, Ordering::Relaxed);
+        match (early || self.polling.still_polled(), self.standby.is_armed()) {
             (true, false) => Wake::Nothing,
             // A wake-up may have been lost to a thread that disarmed the standby.
             (true, true) => Wake::Standby,

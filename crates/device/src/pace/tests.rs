@@ -1,6 +1,7 @@
-//! When a program counts as a poller.
+//! When a program counts as a poller, and what wakes the thread.
 
 use crate::pace::polling::{POLLER_AFTER, Polling};
+use crate::pace::{Pace, ThreadTasks, Wake};
 
 /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
 fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
@@ -59,4 +60,34 @@ fn a_poller_that_stops_is_noticed() {
         assert_eq!(polling.still_polled(), still, "{polls} polls, {work} with work");
         assert_eq!(polling.program_polls(), still);
     }
+}
+
+/// Polls that make the program a poller.
+fn poll_until_ticking(pace: &Pace) {
+    while !pace.program_polls() {
+        pace.polled(true, Some(false));
+    }
+}
+
+#[test]
+fn a_tick_that_a_task_ends_early_says_nothing_about_the_program() {
+    let pace = Pace::new(Vec::new(), None, None, false).unwrap();
+    poll_until_ticking(&pace);
+    // The first wait takes the kick of the polls.
+    pace.ask_thread(ThreadTasks::LOCAL);
+    assert_eq!((pace.wait(), pace.take_tasks()), (Wake::Nothing, ThreadTasks::LOCAL));
+    assert!(pace.program_polls());
+    // Ticks of full length find that the program has stopped.
+    let waits = (0..10).map(|_| pace.wait()).position(|wake| wake == Wake::Stopped);
+    assert!(waits.is_some() && !pace.program_polls());
+}
+
+#[test]
+fn a_flush_that_was_requested_before_a_look_does_not_wait() {
+    let pace = Pace::new(Vec::new(), None, None, false).unwrap();
+    let ticket = pace.ask_flush();
+    pace.look();
+    assert_eq!(pace.wait(), Wake::Watch);
+    assert_eq!(pace.flush_requested(), Some(ticket));
+    pace.flushed(ticket);
 }

@@ -50,6 +50,10 @@ pub struct Device {
     pub rnr_naks: u64,
     /// Packets that the adapter itself lost, as its profile describes.
     pub packets_lost: u64,
+    /// Messages of UC through shared memory that were dropped because no receive was posted in time.
+    pub without_receive: u64,
+    /// Packets that were lost because the shared memory to their peer was full.
+    pub ring_full: u64,
     /// Counters of paging by name; times are in nanoseconds, and their names end in `_ns`.
     pub paging: Vec<(String, u64)>,
 }
@@ -169,6 +173,8 @@ fn describe(sheet: &Sheet, folder: &Path, owner: u32) -> Process {
             implied_naks: traffic.implied_naks.get(),
             rnr_naks: traffic.rnr_naks.get(),
             packets_lost: traffic.packets_lost.get(),
+            without_receive: traffic.without_receive.get(),
+            ring_full: traffic.ring_full.get(),
             paging: paging(&device.paging),
         }
     });

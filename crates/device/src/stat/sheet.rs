@@ -5,7 +5,7 @@ use weir_link::{Arrival, Fate, Group};
 use weir_transport::Retransmissions;
 
 /// "weir", and the version of this layout.
-pub const MAGIC: u64 = 0x7765_6972_0000_0003;
+pub const MAGIC: u64 = 0x7765_6972_0000_0004;
 /// Maximum number of devices in a sheet.
 pub const DEVICES: usize = 8;
 /// Maximum number of on-demand regions in a sheet.
@@ -71,6 +71,10 @@ pub struct Traffic {
     pub packets_lost: Word,
     /// Packets of another partition, which were dropped.
     pub pkey_violations: Word,
+    /// Messages of UC through shared memory that were dropped because no receive was posted in time.
+    pub without_receive: Word,
+    /// Packets that were lost because the shared memory to their peer was full.
+    pub ring_full: Word,
 }
 
 impl Traffic {

@@ -49,6 +49,12 @@ impl Qp {
         self.config.state != QpState::Reset && self.responder.has_to_send()
     }
 
+    /// Whether responses to READs and atomics, or a NAK, are to be sent: they must not change their order.
+    #[inline]
+    pub fn has_responses(&self) -> bool {
+        self.config.state != QpState::Reset && self.responder.has_responses()
+    }
+
     // Inlined: it has one caller and runs for every packet.
     #[inline(always)]
     pub(super) fn send_requests<H: Host, E: Egress>(

@@ -1,7 +1,7 @@
 //! When what the responder owes is due: ACKs that wait for a reply to leave with, delayed NAKs and late responses.
 
-use super::Responder;
 use super::ack::Owed;
+use super::{Responder, Waits};
 use crate::Instant;
 use crate::config::Config;
 
@@ -84,6 +84,11 @@ impl Responder {
         if self.late.is_some_and(|late| late <= now) {
             self.late = None;
         }
+    }
+
+    /// Whether requests wait for a page.
+    pub fn waits_for_page(&self) -> bool {
+        self.waits != Waits::No
     }
 
     /// Whether something is due now; an ACK that may still wait does not count.

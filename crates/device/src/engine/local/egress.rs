@@ -56,7 +56,7 @@ impl Egress for RingEgress<'_> {
             Ok(room) => room,
             // The packet is lost, as on a wire that carries more than the receiver takes.
             Err(NoRoom::Full) => {
-                self.lost.shown.traffic.packets_lost.bump(1);
+                self.lost.shown.traffic.ring_full.bump(1);
                 return Ok(());
             }
             Err(NoRoom::Lie) => {

@@ -4,11 +4,13 @@
 
 mod egress;
 mod receive;
+mod receive_wait;
 pub mod rings;
 
 pub use egress::{RingEgress, Written};
 
 use crate::engine::Engine;
+use crate::engine::peers::hellos::OutgoingHello;
 use crate::engine::peers::identity::{PeerId, PeerKey};
 use crate::engine::peers::peer::RingState;
 use crate::engine::table::Path;
@@ -17,7 +19,8 @@ use crate::local::handshake::Keys;
 use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
 use crate::slot::FIRST_PORT;
-use rings::{Ring, RingId, Wanted};
+use receive_wait::ReceiveWait;
+use rings::{Ring, RingId, Use, Wanted};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use weir_transport::{InFlight, Instant, Service};
@@ -26,12 +29,17 @@ use weir_transport::{InFlight, Instant, Service};
 /// proof yet.
 const TRIES: u32 = 8;
 const WAIT: Duration = Duration::from_millis(1);
+/// A ring that has lasted this long was made successfully: when it ends, attempts are counted anew.
+const LASTED: Duration = Duration::from_secs(1);
+/// After the last response that a QP sent by UDP, its packets go by UDP for this time at least: the peer may not have
+/// taken it from its socket, and looks at rings first.
+const OVERTAKEN: Duration = Duration::from_millis(5);
 
 impl Engine {
     /// A QP was proven to belong to a peer: the peer gets a ring, if both sides offer it.
     pub(super) fn want_ring(&mut self, id: PeerId, now: Instant) {
         let peer = self.peers.get(id);
-        if !peer.weir().is_some_and(|weir| weir.local) {
+        if !peer.may_share() {
             return;
         }
         match peer.ring {
@@ -44,12 +52,21 @@ impl Engine {
             RingState::None => {}
             _ => return,
         }
-        // The process with the smaller slot connects.
-        let peer = self.peers.get_mut(id);
-        if FIRST_PORT + self.slot.number() < peer.slot_port {
-            peer.ring = RingState::Wanted { tries: 0, at: now };
+        if self.connects_to(id) {
+            self.peers.get_mut(id).ring = RingState::Wanted { tries: 0, at: now };
             self.rings.ask = true;
         }
+    }
+
+    /// Returns whether this process connects to a peer, and not the peer to it.
+    fn connects_to(&self, id: PeerId) -> bool {
+        FIRST_PORT + self.slot.number() < self.peers.get(id).slot_port
+    }
+
+    /// The engine's thread is needed at this time at the latest.
+    pub fn need_thread_by(&mut self, at: Instant) {
+        self.rings.need_thread_by(at);
+        self.next_due = self.next_due.min(at.0);
     }
 
     /// Has the thread do what is due.
@@ -67,18 +84,17 @@ impl Engine {
         for id in self.peers.ids() {
             let RingState::Wanted { tries, at } = self.peers.get(id).ring else { continue };
             if at > now {
-                self.rings.next_try = Some(self.rings.next_try.map_or(at, |next| next.min(at)));
+                self.rings.need_thread_by(at);
                 continue;
             }
-            if self.rings.count == MAX_RINGS {
-                self.log_limit();
-                self.peers.get_mut(id).ring = RingState::None;
-                continue;
-            }
-            self.peers.get_mut(id).ring = RingState::Connecting { tries: tries + 1 };
             let own = self.peers.own_incarnation(id);
-            let peer = self.peers.get(id);
-            let Some(incarnation) = peer.incarnation else { continue };
+            let has_room = self.has_room_for_ring();
+            let peer = self.peers.get_mut(id);
+            let Some(incarnation) = peer.incarnation.filter(|_| peer.may_share() && has_room) else {
+                peer.ring = RingState::None;
+                continue;
+            };
+            peer.ring = RingState::Connecting { tries: tries + 1 };
             return Some(Wanted {
                 key: peer.key(),
                 keys: Keys { connector: own, acceptor: incarnation },
@@ -89,39 +105,55 @@ impl Engine {
     }
 
     /// The keys with which the peer of this key connects. `None`: it is not known, or has proven nothing.
-    pub fn keys_of_connector(&self, key: &PeerKey) -> Option<Keys> {
+    pub fn keys_of_connector(&mut self, key: &PeerKey) -> Option<Keys> {
         let id = self.peers.id_of(key)?;
-        let peer = self.peers.get(id);
-        if !peer.weir().is_some_and(|weir| weir.local) || peer.members.is_empty() {
+        let replaces = matches!(self.peers.get(id).ring, RingState::Up(_));
+        if !self.peers.get(id).may_share() || !replaces && !self.has_room_for_ring() {
             return None;
         }
+        let peer = self.peers.get(id);
         Some(Keys { connector: peer.incarnation?, acceptor: self.peers.own_incarnation(id) })
     }
 
     /// Gives a peer its ring. `incarnation`: of the process at the other end. The ring comes back if it is not used.
     pub fn add_ring(
         &mut self,
+        adapter: &AdapterState,
         key: &PeerKey,
         incarnation: u64,
-        endpoint: Endpoint,
-        socket: OwnedFd,
-        token: u64,
+        made: Made,
+        now: Instant,
     ) -> Result<(), Box<Ring>> {
         let id = self.peers.id_of(key);
-        let ring = Box::new(Ring { endpoint, socket, token, incarnation, peer: id.unwrap_or(0) });
-        let Some(id) = id.filter(|id| self.peers.get(*id).incarnation == Some(incarnation)) else { return Err(ring) };
-        if let RingState::Up(old) = self.peers.get(id).ring {
-            self.close_ring(old);
+        let Made { endpoint, socket, token } = made;
+        let mut ring = Box::new(Ring {
+            endpoint,
+            socket,
+            token,
+            incarnation,
+            peer: id.unwrap_or(0),
+            state: Use::Both,
+            made: now,
+            tries: 0,
+            unreliable: false,
+            wait: ReceiveWait::default(),
+            answer: None,
+        });
+        let Some(id) = id else { return Err(ring) };
+        let peer = self.peers.get(id);
+        // Its QPs may be gone by now, or belong to another process: then nothing would end the ring.
+        if !peer.may_share() || peer.incarnation != Some(incarnation) {
+            return Err(ring);
         }
-        match self.rings.insert(ring) {
-            Ok(ring) => self.peers.get_mut(id).ring = RingState::Up(ring),
-            Err(ring) => {
-                self.log_limit();
-                self.peers.get_mut(id).ring = RingState::None;
-                return Err(ring);
-            }
+        match peer.ring {
+            RingState::Up(old) => self.retire_ring(adapter, old, now),
+            RingState::Connecting { tries } => ring.tries = tries,
+            _ => {}
         }
-        Ok(())
+        let inserted = self.rings.insert(ring);
+        let peer = self.peers.get_mut(id);
+        peer.ring = inserted.as_ref().map_or(RingState::None, |ring| RingState::Up(*ring));
+        inserted.map(|_| ())
     }
 
     /// A peer that was to get a ring did not get it: it is tried again. Returns whether that was the last attempt.
@@ -133,21 +165,44 @@ impl Engine {
             peer.ring = RingState::None;
             return true;
         }
-        let at = now + WAIT * (1 << (tries - 1));
-        peer.ring = RingState::Wanted { tries, at };
-        self.rings.next_try = Some(self.rings.next_try.map_or(at, |next| next.min(at)));
-        self.next_due = self.next_due.min(at.0);
+        self.try_again(id, tries, now);
         false
     }
 
-    /// The connection of a ring has ended: takes what is in the ring, and returns the ring, to be freed.
-    pub fn end_ring(&mut self, adapter: &AdapterState, token: u64, now: Instant) -> Option<Box<Ring>> {
+    /// A peer is tried again after a wait.
+    fn try_again(&mut self, id: PeerId, tries: u32, now: Instant) {
+        let at = now + WAIT * (1 << tries.saturating_sub(1));
+        self.peers.get_mut(id).ring = RingState::Wanted { tries, at };
+        self.need_thread_by(at);
+    }
+
+    /// The connection of a ring has ended: what is in the ring is taken. The peer is asked for another one: it may have
+    /// ended this one with its last QP, and have others by now.
+    pub fn end_ring(&mut self, adapter: &AdapterState, token: u64, now: Instant) {
         let same = |ring: &Option<Box<Ring>>| ring.as_ref().is_some_and(|ring| ring.token == token);
-        let id = self.rings.rings.iter().position(same)?;
+        let Some(id) = self.rings.rings.iter().position(same) else { return };
+        let Some(ring) = self.rings.get_mut(id) else { return };
+        let (peer, incarnation) = (ring.peer, ring.incarnation);
+        let tries = if now - ring.made < LASTED { ring.tries } else { 0 };
+        let was_up = self.peers.get(peer).ring == RingState::Up(id);
+        self.retire_ring(adapter, id, now);
+        let at = self.peers.get(peer);
+        let same = at.may_share() && at.incarnation == Some(incarnation);
+        if was_up && same && tries < TRIES && self.connects_to(peer) {
+            self.try_again(peer, tries, now);
+        }
+    }
+
+    /// No packet is sent by a ring any more. What is in it is taken, and it is closed when it is empty: a UC packet may
+    /// wait for a receive.
+    fn retire_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant) {
+        let Some(ring) = self.rings.get_mut(id) else { return };
+        ring.state = Use::Rest;
+        let peer = self.peers.get_mut(ring.peer);
+        if peer.ring == RingState::Up(id) {
+            peer.ring = RingState::None;
+        }
         self.empty_ring(adapter, id, now);
-        let ring = self.rings.remove(id)?;
-        self.peers.get_mut(ring.peer).ring = RingState::None;
-        Some(ring)
     }
 
     /// A ring that the engine no longer uses, to be freed, one per call.
@@ -158,7 +213,10 @@ impl Engine {
     /// Stops to use a ring. The thread frees it.
     pub(super) fn close_ring(&mut self, id: RingId) {
         if let Some(ring) = self.rings.remove(id) {
-            self.peers.get_mut(ring.peer).ring = RingState::None;
+            let peer = self.peers.get_mut(ring.peer);
+            if peer.ring == RingState::Up(id) {
+                peer.ring = RingState::None;
+            }
             self.rings.closed.push(ring);
             self.rings.ask = true;
         }
@@ -166,16 +224,17 @@ impl Engine {
 
     /// The last QP of a peer is gone.
     pub(super) fn release_ring(&mut self, id: PeerId) {
-        let peer = self.peers.get_mut(id);
-        match peer.ring {
-            RingState::Up(ring) => self.close_ring(ring),
-            _ => peer.ring = RingState::None,
+        for ring in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
+            if self.rings.get_mut(ring).is_some_and(|ring| ring.peer == id) {
+                self.close_ring(ring);
+            }
         }
+        self.peers.get_mut(id).ring = RingState::None;
     }
 
     /// The ring that a QP's packets take, if they take one. `incarnation`: of the process that owns the QP's peer.
     #[inline]
-    pub(super) fn ring_of(&mut self, peer: PeerId, index: u16, incarnation: u64) -> Option<RingId> {
+    pub(super) fn ring_of(&mut self, peer: PeerId, index: u16, incarnation: u64, now: Instant) -> Option<RingId> {
         let RingState::Up(id) = self.peers.get(peer).ring else { return None };
         let entry = self.table.get_mut(index)?;
         if self.rings.get_mut(id)?.incarnation != incarnation {
@@ -185,7 +244,10 @@ impl Engine {
         // nothing is in flight; a QP that does not stays with UDP.
         let begins = match entry.path {
             Path::New | Path::Ring => true,
-            Path::Udp => entry.shared.service != Service::Uc && entry.counted == InFlight::default(),
+            Path::Udp => {
+                let responses_arrived = entry.responded_by_udp.is_none_or(|last| now - last > OVERTAKEN);
+                entry.shared.service != Service::Uc && entry.counted == InFlight::default() && responses_arrived
+            }
         };
         if begins {
             entry.path = Path::Ring;
@@ -193,15 +255,40 @@ impl Engine {
         begins.then_some(id)
     }
 
-    #[cold]
-    fn log_limit(&mut self) {
-        if !std::mem::replace(&mut self.rings.limit_logged, true) {
-            tracing::warn!(
-                "this process shares memory with {MAX_RINGS} others: packets to further processes of this machine go \
-                 by UDP, which is slower"
-            );
+    /// Returns whether a ring can be added. If not, the thread is asked to say so in the log.
+    fn has_room_for_ring(&mut self) -> bool {
+        let has_room = self.rings.count < MAX_RINGS;
+        if !has_room && !std::mem::replace(&mut self.rings.limit_reached, true) {
+            self.rings.ask = true;
         }
+        has_room
     }
+
+    /// Returns whether there was no room for a ring at some time.
+    pub fn ring_limit_was_reached(&self) -> bool {
+        self.rings.limit_reached
+    }
+
+    /// Keeps an answer to a question of flow control until all packets that came before the question are taken, if one
+    /// of them waits for a receive. Returns whether it does.
+    pub(super) fn answer_later(&mut self, peer: PeerId, answer: &OutgoingHello) -> bool {
+        let waits = |ring: &&mut Box<Ring>| ring.peer == peer && ring.wait.is_waiting();
+        let ring = self.rings.rings.iter_mut().flatten().find(waits);
+        let later = ring.is_some();
+        if let Some(ring) = ring {
+            ring.answer = Some(*answer);
+        }
+        later
+    }
+}
+
+/// The parts of a ring that was agreed on.
+pub struct Made {
+    pub endpoint: Endpoint,
+    /// The connection by which it was made.
+    pub socket: OwnedFd,
+    /// Its number in the thread's lists.
+    pub token: u64,
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Arrivals by rings.
 
 use crate::engine::host::QpHost;
-use crate::engine::local::rings::{Ring, RingId};
+use crate::engine::local::receive_wait::{LOOK, ReceiveWait};
+use crate::engine::local::rings::{Ring, RingId, Use};
 use crate::engine::peers::identity::PeerId;
 use crate::engine::receive::is_wanted;
 use crate::engine::{Engine, index_in};
@@ -18,6 +19,15 @@ const PACKETS: usize = 256;
 /// The most packets in a ring.
 const ALL: usize = 1 << 20;
 
+/// What was taken from a ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Drained {
+    /// All that was in it.
+    All,
+    /// As much as the budget allows, or up to a packet that waits for a receive.
+    Part,
+}
+
 /// How much is taken.
 struct Budget {
     packets: usize,
@@ -29,6 +39,7 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn receive_by_rings(&mut self, adapter: &AdapterState, now: Instant) -> bool {
         let (mut left, mut any) = (self.rings.count, false);
+        self.rings.next_look = None;
         let mut id = 0;
         while left > 0 && id < self.rings.rings.len() {
             if self.rings.rings[id].is_some() {
@@ -40,14 +51,14 @@ impl Engine {
         any
     }
 
-    /// Takes all packets that were published in any ring before this call.
+    /// Takes all packets that were published in any ring before this call, except behind one that waits for a receive.
     pub(in crate::engine) fn empty_rings(&mut self, adapter: &AdapterState, now: Instant) {
         for id in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
             self.empty_ring(adapter, id, now);
         }
     }
 
-    /// Takes all packets that were published in a ring before this call.
+    /// As [`empty_rings`](Self::empty_rings), for one ring.
     pub(super) fn empty_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant) {
         self.receive_by_ring(adapter, id, now, Budget { packets: ALL, bytes: crate::local::segment::RING });
     }
@@ -61,25 +72,46 @@ impl Engine {
         if any {
             ring.endpoint.consumer.release();
         }
-        let peer = ring.peer;
+        if ring.wait.is_waiting() {
+            self.rings.next_look = Some(now + LOOK);
+        }
+        let emptied = result == Ok(Drained::All);
+        let answer = ring.answer.take_if(|_| emptied);
+        let closes = emptied && ring.state == Use::Rest;
+        if emptied {
+            ring.wait.reset();
+        }
         self.rings.rings[id] = Some(ring);
-        if result.is_err() {
-            self.abandon_ring(id, peer);
+        if let Some(answer) = answer {
+            self.send_hello(&answer, &[]);
+        }
+        if result == Err(Lie) {
+            self.abandon_ring(id);
+        } else if closes {
+            self.close_ring(id);
         }
         any
     }
 
     /// The peer has written what no Weir process writes.
     #[cold]
-    pub(in crate::engine) fn abandon_ring(&mut self, id: RingId, peer: PeerId) {
-        tracing::error!(
-            "the process at {} wrote invalid data into shared memory: packets to it go by UDP from now on",
-            self.peers.get(peer).to(false)
-        );
+    pub(in crate::engine) fn abandon_ring(&mut self, id: RingId) {
+        if let Some(ring) = self.rings.get_mut(id) {
+            let peer = self.peers.get_mut(ring.peer);
+            // The thread writes the log.
+            ring.state = Use::Lie(peer.to(false));
+            peer.lied = Some(ring.incarnation);
+        }
         self.close_ring(id);
     }
 
-    fn drain(&mut self, adapter: &AdapterState, ring: &mut Ring, now: Instant, budget: &mut Budget) -> Result<(), Lie> {
+    fn drain(
+        &mut self,
+        adapter: &AdapterState,
+        ring: &mut Ring,
+        now: Instant,
+        budget: &mut Budget,
+    ) -> Result<Drained, Lie> {
         let peer = ring.peer;
         let consumer = &mut ring.endpoint.consumer;
         let mut next = next_packet(consumer)?;
@@ -94,11 +126,28 @@ impl Engine {
             // A burst is usually for one QP, which is locked once.
             let mut protocol = shared.lock();
             let mut current = Some((record, headers));
-            let (mut lie, mut came) = (false, false);
+            let (mut lie, mut came, mut asks, mut waits) = (false, false, false, false);
             while let Some((record, headers)) = current.take() {
+                if shared.service == Service::Uc && record.tag == tag {
+                    ring.unreliable = true;
+                    let opcode = headers.bth.opcode;
+                    let host = &mut QpHost::in_turn(
+                        QpHost::side_of(opcode),
+                        &shared,
+                        &adapter.regions,
+                        &mut self.cached,
+                        &mut self.completions,
+                    );
+                    let has_receive = protocol.has_receive_for(opcode, host);
+                    waits = self.waits_for_receive(index, &mut ring.wait, has_receive, now);
+                    if waits {
+                        break;
+                    }
+                }
                 self.count(&record, budget);
                 if record.tag == tag {
                     came = true;
+                    asks |= !headers.bth.opcode.is_response();
                     let Some(packet) = packet(consumer, &record, headers) else {
                         lie = true;
                         break;
@@ -129,12 +178,46 @@ impl Engine {
             drop(protocol);
             if came && let Some(entry) = self.table.get_mut(index) {
                 entry.connection.note_packet(true, true, true);
+                if asks {
+                    // The peer sends requests by a ring when it has the responses that left by UDP.
+                    entry.responded_by_udp = None;
+                }
             }
             if lie {
                 return Err(Lie);
             }
+            if waits {
+                return Ok(Drained::Part);
+            }
         }
-        Ok(())
+        Ok(if budget.is_left() { Drained::All } else { Drained::Part })
+    }
+
+    /// A UC packet is next in a ring, and has a receive, or takes none (`None`). Returns whether the ring waits.
+    #[inline]
+    fn waits_for_receive(
+        &mut self,
+        index: u16,
+        wait: &mut ReceiveWait,
+        has_receive: Option<bool>,
+        now: Instant,
+    ) -> bool {
+        if has_receive == Some(false) {
+            let Some(entry) = self.table.get_mut(index) else { return false };
+            // Where a packet waited in vain, the next ones do not wait: the program may not mean to receive them.
+            let others = entry.peer.is_some_and(|peer| self.peers.get(peer).members.len() > 1);
+            if !entry.without_receive && wait.waits(now, others) {
+                return true;
+            }
+            entry.without_receive = true;
+            self.shown.traffic.without_receive.bump(1);
+        } else if has_receive == Some(true)
+            && let Some(entry) = self.table.get_mut(index)
+        {
+            entry.without_receive = false;
+        }
+        wait.end(now);
+        false
     }
 
     #[inline]

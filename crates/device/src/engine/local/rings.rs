@@ -1,9 +1,12 @@
 //! The rings of an adapter: their list, and when the engine looks at them and at the sockets.
 
+use crate::engine::local::receive_wait::ReceiveWait;
+use crate::engine::peers::hellos::OutgoingHello;
 use crate::engine::peers::identity::{PeerId, PeerKey};
 use crate::local::endpoint::{Endpoint, MAX_RINGS};
 use crate::local::handshake::{Keys, WAKE};
 use crate::os::seqpacket;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use weir_transport::Instant;
 
@@ -28,6 +31,27 @@ pub struct Ring {
     /// The peer's process.
     pub incarnation: u64,
     pub peer: PeerId,
+    pub state: Use,
+    pub(in crate::engine) made: Instant,
+    /// The attempts that it took.
+    pub(in crate::engine) tries: u32,
+    /// UC packets went through it, in one direction or the other.
+    pub(in crate::engine) unreliable: bool,
+    /// Its next packet waits for a receive.
+    pub(in crate::engine) wait: ReceiveWait,
+    /// An answer to a question of flow control: all packets before the question must be taken first.
+    pub(in crate::engine) answer: Option<OutgoingHello>,
+}
+
+/// What a ring is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Packets in both directions.
+    Both,
+    /// Its connection has ended, or another ring took its place: what is in it is taken.
+    Rest,
+    /// Nothing: the peer at this address wrote what no Weir process writes. The log does not say so yet.
+    Lie(SocketAddr),
 }
 
 /// The rings of an adapter.
@@ -39,12 +63,14 @@ pub struct Rings {
     pub(in crate::engine) closed: Vec<Box<Ring>>,
     /// Packets were published in this turn.
     sent: bool,
-    /// When a peer is to be tried again.
+    /// When the thread is needed: a peer is to be tried again, or a handshake has taken too long.
     pub(in crate::engine) next_try: Option<Instant>,
+    /// When a ring that waits for a receive is looked at again.
+    pub(in crate::engine) next_look: Option<Instant>,
     /// The thread is needed.
     pub(in crate::engine) ask: bool,
-    /// The log says that there are too many.
-    pub(in crate::engine) limit_logged: bool,
+    /// There were too many.
+    pub(in crate::engine) limit_reached: bool,
     pub(in crate::engine) scratch: Box<[u8]>,
     /// When something last came from the sockets, and when they are looked at next (nanoseconds).
     sockets_busy: u64,
@@ -69,8 +95,9 @@ impl Rings {
             closed: Vec::with_capacity(MAX_RINGS),
             sent: false,
             next_try: None,
+            next_look: None,
             ask: false,
-            limit_logged: false,
+            limit_reached: false,
             scratch: vec![0; SCRATCH].into(),
             sockets_busy: 0,
             look_at_sockets: 0,
@@ -82,6 +109,11 @@ impl Rings {
         self.rings.get_mut(id)?.as_deref_mut()
     }
 
+    /// The thread is needed at this time at the latest.
+    pub fn need_thread_by(&mut self, at: Instant) {
+        self.next_try = Some(self.next_try.map_or(at, |next| next.min(at)));
+    }
+
     /// Returns whether the thread must be asked for work.
     #[inline]
     pub fn needs_thread(&self) -> bool {
@@ -90,7 +122,7 @@ impl Rings {
 
     /// When the engine has something to do for them.
     pub fn next(&self) -> Option<u64> {
-        self.next_try.map(|instant| instant.0)
+        self.next_try.into_iter().chain(self.next_look).map(|instant| instant.0).min()
     }
 
     /// Returns whether a turn looks for arrivals at the sockets.

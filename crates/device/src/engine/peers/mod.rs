@@ -269,6 +269,7 @@ impl Peers {
             announced_window: known.map_or(0, |known| known.announced_window),
             datagrams: None,
             ring: RingState::None,
+            lied: None,
         };
         let id = match self.lists.vacant.pop() {
             Some(id) => {

@@ -49,6 +49,8 @@ pub struct Peer {
     pub announced_window: usize,
     /// The shared memory through which packets go to it.
     pub ring: RingState,
+    /// The process of this incarnation wrote what no Weir process writes: it gets no shared memory again.
+    pub lied: Option<u64>,
     /// When a datagram last went there; a QP sends datagrams without being bound to the peer.
     pub datagrams: Option<Instant>,
 }
@@ -96,6 +98,12 @@ pub struct Weir {
 }
 
 impl Peer {
+    /// Returns whether it may share memory with this process: both sides offer it, and the peer has kept to the rules.
+    pub fn may_share(&self) -> bool {
+        let lied = self.lied.is_some() && self.lied == self.incarnation;
+        self.weir().is_some_and(|weir| weir.local) && !self.members.is_empty() && !lied
+    }
+
     /// The peer's parameters if it is a Weir process.
     pub fn weir(&self) -> Option<Weir> {
         match self.state {
