@@ -18,6 +18,7 @@ mod idle;
 mod invalidate;
 mod kernel;
 mod killed;
+mod local;
 mod matrix;
 mod micro;
 mod multicast;
@@ -62,6 +63,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         idle::trials(),
         kernel::trials(),
         killed::trials(),
+        local::trials(),
         users::trials(),
         stat::trials(),
         threads::trials(),

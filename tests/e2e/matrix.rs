@@ -1,7 +1,8 @@
 //! Every RC program of perftest, with the options that change its traffic, in both topologies, with and without faults.
 //!
-//! `make test-all` runs the whole matrix. `make test` runs each program without options in all four cells
-//! (topology, faults), and each of its options in one cell. The cells are assigned round-robin.
+//! `make test-all` runs the whole matrix, with every way that payload can travel in a cell (topology, faults). `make
+//! test` runs each program without options in all four cells, on one host in every way, and each of its options in one
+//! cell in one way. Cells and ways are assigned round-robin.
 
 use crate::bed::{FAULTS, Topology};
 use crate::faults;
@@ -60,9 +61,13 @@ pub fn trials(whole: bool) -> Vec<Trial> {
                 }
                 let turn = (nth + option) % cells.len();
                 let turn = if never_with_faults && cells[turn].1 { turn - 1 } else { turn };
-                if whole || options.is_empty() || turn == cell {
-                    let framing = if number % 2 == 0 { Framing::Default } else { Framing::Other };
-                    trials.push(perftest_trial(topology, program.name, options, faulty.then_some(number), framing));
+                let ways = ways(topology, faulty);
+                let every = whole || options.is_empty() && topology == Topology::Loopback && !faulty;
+                if every || options.is_empty() || turn == cell {
+                    let chosen = number as usize % ways.len();
+                    for (_, way) in ways.iter().enumerate().filter(|(way, _)| every || *way == chosen) {
+                        trials.push(perftest_trial(topology, program.name, options, faulty.then_some(number), *way));
+                    }
                 }
             }
         }
@@ -70,11 +75,20 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
-/// How payload travels: frames without faults and RoCE packets with faults are the default.
+/// How payload travels. The first of a cell is the default there.
 #[derive(Clone, Copy, PartialEq)]
-enum Framing {
-    Default,
-    Other,
+enum Way {
+    SharedMemory,
+    Frames,
+    Roce,
+}
+
+fn ways(topology: Topology, faulty: bool) -> &'static [Way] {
+    match (topology, faulty) {
+        (Topology::Loopback, false) => &[Way::SharedMemory, Way::Frames, Way::Roce],
+        (Topology::Veth, false) => &[Way::Frames, Way::Roce],
+        (_, true) => &[Way::Roce, Way::Frames],
+    }
 }
 
 fn perftest_trial(
@@ -82,7 +96,7 @@ fn perftest_trial(
     program: &'static str,
     options: &'static str,
     number: Option<u64>,
-    framing: Framing,
+    way: Way,
 ) -> Trial {
     let all_sizes = options.ends_with("-a");
     // Small numbers, so that the whole matrix takes minutes; -a moves 16 MiB per iteration.
@@ -91,13 +105,14 @@ fn perftest_trial(
     if number.is_some() {
         name += " with faults";
     }
-    let frames = number.is_none() == (framing == Framing::Default);
-    name += if frames { " in frames" } else { " in RoCE packets" };
-    let framing = match framing {
-        Framing::Default => "auto",
-        Framing::Other if frames => "weir",
-        Framing::Other => "roce",
+    let is_default = way == ways(topology, number.is_some())[0];
+    let (how, framing) = match way {
+        Way::SharedMemory => (" through shared memory", "auto"),
+        Way::Frames => (" in frames", "weir"),
+        Way::Roce => (" in RoCE packets", "roce"),
     };
+    name += how;
+    let framing = if is_default { "auto" } else { framing };
     trial(topology, &name, move |bed| {
         let spec = number.map(|number| faults::with_losing_seed(FAULTS, number));
         // -F: no warning of perftest about varying CPU frequencies.

@@ -15,22 +15,24 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
     for topology in Topology::ALL {
         for options in OPTIONS {
-            trials.push(pingpong(topology, options, false));
+            trials.push(pingpong(topology, &[], options, false));
         }
-        trials.push(pingpong(topology, "-c", true));
+        trials.push(pingpong(topology, &[], "-c", true));
     }
+    trials.push(pingpong(Topology::Loopback, &["--local", "off"], "-c", false));
     trials
 }
 
-fn pingpong(topology: Topology, options: &'static str, ipv6: bool) -> Trial {
+fn pingpong(topology: Topology, weir: &'static [&str], options: &'static str, ipv6: bool) -> Trial {
     let name = format!("ibv_rc_pingpong {options}{}", if ipv6 { " over IPv6" } else { "" });
+    let name = if weir.is_empty() { name } else { format!("{name} with {}", weir.join(" ")) };
     trial(topology, &name, move |bed| {
         let port = bed.stage.free_port(Side::A)?;
         let command = |side: Side| -> Result<std::process::Command> {
             let address = if ipv6 { bed.stage.address6(side).into() } else { bed.stage.address(side) };
             let gid = bed.gid_index(side, address)?;
             let line = format!("ibv_rc_pingpong -d {} -g {gid} -p {port} {options}", bed.stage.device());
-            Ok(bed.weir(side, &[], line.split_whitespace()))
+            Ok(bed.weir(side, weir, line.split_whitespace()))
         };
         let mut client = command(Side::B)?;
         client.arg(bed.stage.address(Side::A).to_string());

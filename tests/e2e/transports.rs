@@ -46,13 +46,13 @@ pub fn trials(whole: bool) -> Vec<Trial> {
             let all = [""].iter().chain(*options).enumerate();
             for (_, options) in all.filter(|(option, _)| chosen(nth, *option)) {
                 let name = format!("perftest {program} {options}").trim_end().to_owned();
-                trials.push(trial(topology, &name, move |bed| one_perftest(bed, program, options)));
+                trials.push(trial(topology, &name, move |bed| one_perftest(bed, &[], program, options)));
             }
         }
         for (nth, (program, options)) in PINGPONGS.iter().enumerate() {
             for (_, options) in options.iter().enumerate().filter(|(option, _)| chosen(nth, *option)) {
                 let name = format!("{program} {options}").trim_end().to_owned();
-                trials.push(trial(topology, &name, move |bed| pingpong(bed, program, options)));
+                trials.push(trial(topology, &name, move |bed| pingpong(bed, &[], program, options)));
             }
         }
         for (transport, packets) in [("uc", 3), ("ud", 1)] {
@@ -64,6 +64,9 @@ pub fn trials(whole: bool) -> Vec<Trial> {
                 trials.push(trial(topology, &name, move |bed| unreliable(bed, &how, packets, faults, hit)));
             }
         }
+        if topology == Topology::Loopback {
+            trials.extend(by_udp(whole));
+        }
         for transport in ["rc", "uc", "ud"] {
             let name = format!("pyverbs in two processes, {transport}");
             trials.push(trial(topology, &name, move |bed| python(bed, transport)));
@@ -72,25 +75,47 @@ pub fn trials(whole: bool) -> Vec<Trial> {
     trials
 }
 
-fn one_perftest(bed: &Bed, program: &str, options: &str) -> Result<()> {
+/// On one host, what goes through shared memory by default also goes by UDP: each program, with all its options if
+/// `whole`.
+fn by_udp(whole: bool) -> Vec<Trial> {
+    let shares = |program: &str| !program.contains("UD") && !program.contains("_ud_");
+    let mut trials = vec![];
+    for (program, options) in PERFTEST.iter().filter(|(program, _)| shares(program)) {
+        for options in [""].iter().chain(if whole { *options } else { &[] }) {
+            let name = format!("perftest {program} {options}").trim_end().to_owned() + " by UDP";
+            trials.push(trial(Topology::Loopback, &name, move |bed| one_perftest(bed, UDP, program, options)));
+        }
+    }
+    for (program, options) in PINGPONGS.iter().filter(|(program, _)| shares(program)) {
+        for options in &options[..if whole { options.len() } else { 1 }] {
+            let name = format!("{program} {options}").trim_end().to_owned() + " by UDP";
+            trials.push(trial(Topology::Loopback, &name, move |bed| pingpong(bed, UDP, program, options)));
+        }
+    }
+    trials
+}
+
+const UDP: &[&str] = &["--local", "off"];
+
+fn one_perftest(bed: &Bed, weir: &[&str], program: &str, options: &str) -> Result<()> {
     let all_sizes = options == "-a";
     let iterations = if all_sizes { 5 } else { 200 };
     let line = format!("{program} -F -d {{dev}} -p {{port}} -n {iterations} {options}");
-    let outcome = bed.pair(&[], &line, WITHIN)?;
+    let outcome = bed.pair(weir, &line, WITHIN)?;
     let rows = perftest::rows(&outcome.client.stdout).len();
     // Over UD perftest stops at the MTU, so that the number of sizes varies.
     ensure!(if all_sizes { rows > 8 } else { rows == 1 }, "{rows} lines of results\n{}", outcome.client.printed());
     Ok(())
 }
 
-fn pingpong(bed: &Bed, program: &str, options: &str) -> Result<()> {
-    both(bed, |gid, port| format!("{program} -d {} -g {gid} -p {port} {options}", bed.stage.device()))
+fn pingpong(bed: &Bed, weir: &[&str], program: &str, options: &str) -> Result<()> {
+    both(bed, weir, |gid, port| format!("{program} -d {} -g {gid} -p {port} {options}", bed.stage.device()))
 }
 
 fn python(bed: &Bed, transport: &str) -> Result<()> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/e2e/two_processes.py");
     // pyverbs is built for the interpreter of the distribution.
-    both(bed, |gid, port| format!("/usr/bin/python3 {script} {} {gid} {port} {transport}", bed.stage.device()))
+    both(bed, &[], |gid, port| format!("/usr/bin/python3 {script} {} {gid} {port} {transport}", bed.stage.device()))
 }
 
 /// `unreliable.c` checks the messages that arrive; this checks how many arrive.
@@ -113,11 +138,11 @@ fn unreliable(bed: &Bed, how: &[&str], packets: i32, faults: &str, hit: f64) -> 
 }
 
 /// A server on A, and a client on B with the server's address as last argument. Both must exit with status 0.
-fn both(bed: &Bed, line: impl Fn(u64, u16) -> String) -> Result<()> {
+fn both(bed: &Bed, weir: &[&str], line: impl Fn(u64, u16) -> String) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
     let command = |side: Side| -> Result<std::process::Command> {
         let gid = bed.gid_index(side, bed.stage.address(side)).context("no GID")?;
-        Ok(bed.weir(side, &[], line(gid, port).split_whitespace()))
+        Ok(bed.weir(side, weir, line(gid, port).split_whitespace()))
     };
     let mut client = command(Side::B)?;
     client.arg(bed.stage.address(Side::A).to_string());

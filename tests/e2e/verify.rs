@@ -12,8 +12,8 @@ use weir_stage::{Child, Protocol, Side};
 /// Time limit of a run.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Name, options of `weir run`, options of `weir-verify`. Without faults the payload travels in frames, with faults in
-/// RoCE packets, unless an option says otherwise.
+/// Name, options of `weir run`, options of `weir-verify`. All go by UDP. Without faults the payload travels in frames,
+/// with faults in RoCE packets, unless an option says otherwise.
 const SETTINGS: &[(&str, &[&str], &str)] = &[
     ("", &[], ""),
     ("in RoCE packets", &["--framing", "roce"], "-s 18"),
@@ -35,15 +35,20 @@ const SETTINGS: &[(&str, &[&str], &str)] = &[
 ];
 
 /// As [`SETTINGS`], for two processes at one address: their packets go through shared memory.
-const LOCAL_SETTINGS: &[(&str, &str)] =
-    &[("", "-s 19"), ("with ODP memory", "-s 20 -o 1"), ("over XRC", "-c XRC -s 21")];
+const LOCAL_SETTINGS: &[(&str, &str)] = &[
+    ("", "-s 19"),
+    ("with ODP memory", "-s 20 -o 1"),
+    ("over XRC", "-c XRC -s 21"),
+    ("with long messages", "-s 22 -m 8388608 -n 100"),
+];
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
     for topology in Topology::ALL {
         for &(name, weir, options) in SETTINGS {
             let name = format!("every byte and status {name}");
-            trials.push(trial(topology, name.trim_end(), move |bed| verify(bed, weir, options, false)));
+            let weir = [weir, &["--local", "off"]].concat();
+            trials.push(trial(topology, name.trim_end(), move |bed| verify(bed, &weir, options, false)));
         }
         let over_ipv6 = move |bed: &Bed| verify(bed, &[], "-s 7", true);
         trials.push(trial(topology, "every byte and status over IPv6", over_ipv6));
@@ -74,10 +79,10 @@ pub fn verify_with(bed: &Bed, weir: &[&str], options: &str, ipv6: bool, prepare:
     ensure_verified(&outcome)
 }
 
-/// With `--local auto`; the client must map the shared memory, too.
+/// By default; the client must map the shared memory, too.
 fn verify_local(bed: &Bed, options: &str) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
-    let [mut server, mut client] = commands(bed, &["--local", "auto"], &format!("-p {port} {options}"), false)?;
+    let [mut server, mut client] = commands(bed, &[], &format!("-p {port} {options}"), false)?;
     let mut server = Child::spawn(&mut server, "the server")?;
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(15))?;
     let client = Child::spawn(&mut client, "the client")?;

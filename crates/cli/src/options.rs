@@ -26,9 +26,9 @@ pub struct Options {
     /// `auto` (default): frames, but RoCEv2 with --capture or --faults. The process at the other end must agree to frames
     #[arg(long, value_name = "FORMAT", env = "WEIR_FRAMING")]
     pub framing: Option<Framing>,
-    /// Whether packets between processes of one network namespace and user go through shared memory. `auto`: they do,
-    /// except with --capture, --faults, --icrc always, or a profile in which the responder sends RNR NAKs or drops
-    /// packets at page faults; `off` (default): they never do
+    /// Whether packets between processes of one network namespace and user go through shared memory. `auto` (default):
+    /// they do, except with --capture, --faults, --icrc always, --framing roce or weir, or a profile in which the
+    /// responder sends RNR NAKs or drops packets at page faults; `off`: they never do, and a sniffer sees them
     #[arg(long, value_name = "WHEN", env = "WEIR_LOCAL")]
     pub local: Option<Local>,
 

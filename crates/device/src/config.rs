@@ -92,7 +92,7 @@ impl Config {
                 "WEIR_FRAMING",
                 &[("auto", Framing::Auto), ("roce", Framing::Roce), ("weir", Framing::Weir)],
             )?,
-            local: choice("WEIR_LOCAL", &[("off", Local::Off), ("auto", Local::Auto)])?,
+            local: choice("WEIR_LOCAL", &[("auto", Local::Auto), ("off", Local::Off)])?,
             faults: match variable("WEIR_FAULTS") {
                 None => None,
                 Some(text) => Some(text.parse().map_err(|error| format!("WEIR_FAULTS={text}: {error}"))?),

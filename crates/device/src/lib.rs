@@ -49,6 +49,13 @@ pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::OwnerProcess;
 pub use paging::Advice;
 
+/// The bodies of the fuzz targets.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use crate::local::handshake::fuzz as fuzz_handshake;
+    pub use crate::local::ring::fuzz::ring as fuzz_ring;
+}
+
 /// What the interposed functions that change signal handlers and signal masks call.
 pub mod signals {
     pub use crate::os::handlers::change;

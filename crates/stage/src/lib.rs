@@ -52,6 +52,8 @@ pub struct Stage {
     cores: [usize; 2],
     /// Each side's programs run on its core only.
     pinned: bool,
+    /// The sides stand for two programs of one host, and not for two hosts.
+    one_host: bool,
 }
 
 /// How A reaches B.
@@ -75,7 +77,8 @@ impl Stage {
     /// One namespace for both sides, as two processes of one host have it; or loopback if that is not allowed.
     pub fn same_host() -> Result<Stage> {
         let shared = shared_namespace().map(Network::Shared);
-        Self::with(shared.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))
+        let stage = Self::with(shared.unwrap_or_else(|e| Network::Loopback(format!("{e:#}"))))?;
+        Ok(Stage { one_host: true, ..stage })
     }
 
     /// A stage on loopback.
@@ -84,12 +87,12 @@ impl Stage {
     }
 
     fn with(network: Network) -> Result<Stage> {
-        Ok(Stage { network, cores: pick_cores()?, pinned: true })
+        Ok(Stage { network, cores: pick_cores()?, pinned: true, one_host: false })
     }
 
     /// The same places, with programs on whichever cores the kernel chooses.
     pub fn unpinned(&self) -> Stage {
-        Stage { network: self.network.clone(), cores: self.cores, pinned: false }
+        Stage { network: self.network.clone(), pinned: false, ..*self }
     }
 
     /// A command that runs on this side: in its namespace, on its core if pinned, without stdin. The kernel kills it
@@ -184,6 +187,12 @@ impl Stage {
             (0..100).map(|_| 10_000 + (RandomState::new().hash_one(()) % 10_000) as u16).find(|port| !taken(port))
         })?;
         port.context("looking for a free port")
+    }
+
+    /// Returns whether the sides stand for two programs of one host. On loopback they may stand for two hosts: what is
+    /// measured there is then a network, and packets must not go through shared memory.
+    pub fn is_one_host(&self) -> bool {
+        self.one_host
     }
 
     /// Why this stage is on loopback; `None` if it has new namespaces.

@@ -31,7 +31,8 @@ pub struct Crowd {
 /// Runs it in the namespace of the stage; an error if a process fails.
 pub fn run(stage: &Stage) -> Result<Crowd> {
     let mut command = stage.command(Side::A, std::env::current_exe()?);
-    command.args(["run", "--"]).arg(library_folder()?.join("weir-crowd"));
+    // The processes stand for those of many hosts, as far as one machine can.
+    command.args(["run", "--local", "off", "--"]).arg(library_folder()?.join("weir-crowd"));
     command.args(["-d", &stage.device(), "-t", &PATIENCE.as_secs().to_string(), &PROCESSES.to_string()]);
     let ended = Child::spawn(&mut command, "weir-crowd")?.wait(BOUND)?;
     let crowd: Crowd = match serde_json::from_str(&ended.stdout) {

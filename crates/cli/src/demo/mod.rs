@@ -6,7 +6,7 @@ mod steps;
 mod verify;
 
 use crate::environment;
-use crate::options::Options;
+use crate::options::{Local, Options};
 use anyhow::{Context, Result, bail};
 use progress::Progress;
 use report::Report;
@@ -43,7 +43,12 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let mut options = args.options.clone();
     // On a busy machine a pinned program may lose its core for longer than perftest's retries last.
     options.patience.get_or_insert(PATIENCE);
-    let bench = Bench { variables: environment::variables(&options)?, stage: Stage::new(MTU)? };
+    let stage = Stage::new(MTU)?;
+    if stage.loopback_reason().is_some() {
+        // What is shown is a network, beside iperf3 over TCP.
+        options.local.get_or_insert(Local::Off);
+    }
+    let bench = Bench { variables: environment::variables(&options)?, stage };
     let progress = Progress::new(args.rounds as usize * ROUND.len() + 1);
     let stage = match bench.stage.loopback_reason() {
         None => format!("{}; MTU {MTU}", bench.stage.describe()),

@@ -358,3 +358,29 @@ fn explain(error: &io::Error) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::testing::Bed;
+    use crate::slot::slot_of;
+    use weir_transport::Profile;
+
+    #[test]
+    fn a_handshake_that_does_not_go_on_is_ended() {
+        let bed = Bed::new(&Profile { name: "handshake".into(), ..Profile::ideal() });
+        let socket = seqpacket::connect(&local_name(slot_of(bed.qps[0].num()))).unwrap();
+        let (mut greeted, end) = (false, std::time::Instant::now() + Duration::from_secs(20));
+        loop {
+            let mut message = [0; CLAIM_LEN];
+            match seqpacket::receive(&socket, &mut message) {
+                Ok(0) => break,
+                Ok(len) => greeted = handshake::read_greeting(&message[..len]).is_some(),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            assert!(std::time::Instant::now() < end, "it is never ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(greeted);
+    }
+}

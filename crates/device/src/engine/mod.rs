@@ -380,11 +380,14 @@ fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize, offers_l
     Ok(peers)
 }
 
-/// Returns whether packets of this process may go through shared memory. Captures, fault injection and `--icrc always`
-/// are about packets on a wire. Where page faults make peers repeat all that they have in flight, their windows may be
+/// Returns whether packets of this process may go through shared memory. Captures, fault injection, `--icrc always` and
+/// a framing that was chosen are about packets on a wire. Where page faults make peers repeat all that they have in flight, their windows may be
 /// larger than a ring.
 pub fn may_be_local(config: &Config, profile: &Profile) -> bool {
-    let plain = config.icrc == Icrc::Auto && config.faults.is_none() && config.capture.is_none();
+    let plain = config.icrc == Icrc::Auto
+        && config.framing == Framing::Auto
+        && config.faults.is_none()
+        && config.capture.is_none();
     config.local == Local::Auto && plain && profile.page_faults.responder == ResponderFaults::Wait
 }
 

@@ -130,6 +130,21 @@ fn address(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from(octets).to_canonical()
 }
 
+/// The body of the fuzz target: any bytes as a message. What is read encodes to the same bytes, and no code is right.
+#[cfg(any(test, feature = "testing"))]
+pub fn fuzz(bytes: &[u8]) {
+    if let Some(nonce) = read_greeting(bytes) {
+        assert_eq!(greeting(nonce)[..], *bytes);
+    }
+    let Some(claim) = Claim::decode(bytes) else { return };
+    // An address that is mapped into IPv6 decodes to the same address; others are kept as they are.
+    assert_eq!(claim.encode()[..], *bytes);
+    let keys = Keys { connector: 0x1234_5678_9abc_def0, acceptor: 0x0fed_cba9_8765_4321 };
+    assert!(!claim.is_valid(&keys, claim.nonce), "a code was guessed");
+    let right = Claim::new(&keys, claim.nonce, claim.nonce, claim.from, claim.to, claim.slot);
+    assert!(right.is_valid(&keys, claim.nonce) && Claim::decode(&right.encode()) == Some(right));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,5 +189,19 @@ mod tests {
         assert_ne!(claim.answer(&KEYS, 5), claim.answer(&KEYS, 4));
         // The acceptor's code is not the connector's, sent back.
         assert_ne!(claim.answer(&KEYS, 5)[8..], claim.code);
+    }
+
+    /// The seeds of the fuzz target, and messages with one changed byte.
+    #[test]
+    fn fuzzed_messages_are_no_claims_of_the_peer() {
+        crate::local::testing::corpus("handshake").iter().for_each(|seed| fuzz(seed));
+        for message in [greeting(7).to_vec(), claim("10.0.0.1").encode().to_vec(), claim("fd00::7").encode().to_vec()] {
+            for at in 0..message.len() {
+                let mut changed = message.clone();
+                changed[at] ^= 0x55;
+                fuzz(&changed);
+                fuzz(&message[..at]);
+            }
+        }
     }
 }

@@ -294,5 +294,7 @@ fn prefix_at(segment: &Segment, ring: usize, position: u64) -> &AtomicU64 {
     unsafe { segment.packets(ring).add(offset_of(position) & !7).cast().as_ref() }
 }
 
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -140,15 +140,15 @@ impl Engine {
             answer: None,
         });
         let Some(id) = id else { return Err(ring) };
+        match self.peers.get(id).ring {
+            RingState::Up(old) => self.retire_ring(adapter, old, now),
+            RingState::Connecting { tries } => ring.tries = tries,
+            _ => {}
+        }
         let peer = self.peers.get(id);
         // Its QPs may be gone by now, or belong to another process: then nothing would end the ring.
         if !peer.may_share() || peer.incarnation != Some(incarnation) {
             return Err(ring);
-        }
-        match peer.ring {
-            RingState::Up(old) => self.retire_ring(adapter, old, now),
-            RingState::Connecting { tries } => ring.tries = tries,
-            _ => {}
         }
         let inserted = self.rings.insert(ring);
         let peer = self.peers.get_mut(id);
@@ -198,10 +198,13 @@ impl Engine {
     fn retire_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant) {
         let Some(ring) = self.rings.get_mut(id) else { return };
         ring.state = Use::Rest;
-        let peer = self.peers.get_mut(ring.peer);
+        let owner = ring.peer;
+        let peer = self.peers.get_mut(owner);
         if peer.ring == RingState::Up(id) {
             peer.ring = RingState::None;
         }
+        // A peer that fills its old rings for ever has one of them.
+        self.close_rings(|other, ring| ring.peer == owner && ring.state == Use::Rest && other != id);
         self.empty_ring(adapter, id, now);
     }
 
@@ -224,12 +227,16 @@ impl Engine {
 
     /// The last QP of a peer is gone.
     pub(super) fn release_ring(&mut self, id: PeerId) {
-        for ring in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
-            if self.rings.get_mut(ring).is_some_and(|ring| ring.peer == id) {
-                self.close_ring(ring);
+        self.close_rings(|_, ring| ring.peer == id);
+        self.peers.get_mut(id).ring = RingState::None;
+    }
+
+    fn close_rings(&mut self, which: impl Fn(RingId, &Ring) -> bool) {
+        for id in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
+            if self.rings.get_mut(id).is_some_and(|ring| which(id, ring)) {
+                self.close_ring(id);
             }
         }
-        self.peers.get_mut(id).ring = RingState::None;
     }
 
     /// The ring that a QP's packets take, if they take one. `incarnation`: of the process that owns the QP's peer.

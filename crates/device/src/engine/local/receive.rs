@@ -24,8 +24,10 @@ const ALL: usize = 1 << 20;
 enum Drained {
     /// All that was in it.
     All,
-    /// As much as the budget allows, or up to a packet that waits for a receive.
+    /// As much as the budget allows.
     Part,
+    /// What was before a packet that waits for a receive.
+    Waits,
 }
 
 /// How much is taken.
@@ -72,8 +74,11 @@ impl Engine {
         if any {
             ring.endpoint.consumer.release();
         }
-        if ring.wait.is_waiting() {
+        if result == Ok(Drained::Waits) {
             self.rings.next_look = Some(now + LOOK);
+        } else {
+            // Also where the QP that it waited for is gone.
+            ring.wait.end(now);
         }
         let emptied = result == Ok(Drained::All);
         let answer = ring.answer.take_if(|_| emptied);
@@ -187,7 +192,7 @@ impl Engine {
                 return Err(Lie);
             }
             if waits {
-                return Ok(Drained::Part);
+                return Ok(Drained::Waits);
             }
         }
         Ok(if budget.is_left() { Drained::All } else { Drained::Part })

@@ -278,6 +278,19 @@ fn uc_messages_without_a_receive_are_dropped_after_a_while() {
 }
 
 #[test]
+fn a_ring_does_not_wait_for_a_qp_that_is_gone() {
+    let mut messages = Messages::new();
+    let _keeps_the_ring = connected(&mut messages.a, &mut messages.b, Service::Rc);
+    messages.send(1);
+    assert!(messages.look(MS).is_empty());
+    assert!(messages.b.engine.rings.next().is_some());
+    messages.b.engine.disconnect(messages.qps[1].num);
+    messages.look(MS);
+    assert_eq!((messages.b.engine.rings.next(), messages.b.engine.rings.count), (None, 1));
+    assert!(messages.b.engine.rings.rings[0].as_ref().is_some_and(|ring| !ring.wait.is_waiting()));
+}
+
+#[test]
 fn other_qps_wait_behind_uc_only_for_the_time_of_all_waits() {
     let mut messages = Messages::new();
     let rc = connected(&mut messages.a, &mut messages.b, Service::Rc);

@@ -1,11 +1,7 @@
+use super::fuzz::{hostile, pair};
 use super::*;
-use crate::local::endpoint::{Endpoint, Side};
+use crate::local::endpoint::Endpoint;
 use std::collections::VecDeque;
-
-fn pair() -> (Endpoint, Endpoint) {
-    let (made, file) = Segment::create().unwrap();
-    (Endpoint::new(made, Side::Maker), Endpoint::new(Segment::open(&file).unwrap(), Side::Taker))
-}
 
 /// The next number of a pseudo-random sequence.
 struct Random(u64);
@@ -160,57 +156,13 @@ fn hostile_bytes_lead_nowhere_else() {
     hostile(20_000, &mut || random.next());
 }
 
-/// A peer that changes both rings and all control words as it likes, while this side writes and reads: nothing may be read or written outside of the segment, and nothing may panic. A guard page after
-/// the mapping is not needed: each length is compared with the ring's.
-fn hostile(steps: usize, next: &mut impl FnMut() -> u64) {
-    let (mut a, b) = pair();
-    for _ in 0..steps {
-        let what = next();
-        match what % 8 {
-            // Anything anywhere in the ring that is read, mostly at its next record.
-            0..=3 => {
-                let near = a.consumer.tail.wrapping_add(next() % 3 * 8);
-                let position = if what & 8 == 0 { near } else { next() } & !7;
-                let value = match what >> 4 & 3 {
-                    0 => next(),
-                    1 => GAP,
-                    2 => (next() % 5000) | (next() & IS_LONG) | (next() << TAG_SHIFT),
-                    _ => 0,
-                };
-                prefix_at(&b.producer.segment, b.producer.ring, position).store(value, Ordering::Relaxed);
-            }
-            4 => {
-                let value = if what & 8 == 0 { next() } else { (next() % (2 * RING as u64)) & !63 };
-                b.producer.segment.consumed(a.producer.ring).store(value, Ordering::Relaxed);
-            }
-            5 | 6 => {
-                if let Ok(Some(record)) = a.consumer.next() {
-                    let headers = record.headers_room();
-                    assert!(record.head().len() >= headers);
-                    let body = a.consumer.body(&record, 12 + 4 * (next() % 9) as usize);
-                    let base = a.consumer.segment.packets(a.consumer.ring).as_ptr() as usize;
-                    if let Some(body) = body {
-                        let range = body.as_ptr_range();
-                        assert!(range.start as usize >= base && range.end as usize <= base + RING);
-                        std::hint::black_box(body.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte)));
-                    }
-                    a.consumer.advance(&record);
-                    a.consumer.release();
-                    assert_eq!(a.consumer.tail % ALIGN as u64, 0);
-                }
-            }
-            _ => {
-                let (headers, body) = (12 + 4 * (next() % 9) as usize, (next() % 4100) as usize);
-                if let Ok(room) = a.producer.reserve(headers, body) {
-                    let base = a.producer.segment.packets(a.producer.ring).as_ptr() as usize;
-                    let (start, rest) = a.producer.buffers(&room);
-                    start.fill(1);
-                    rest.fill(2);
-                    assert!(start.as_ptr() as usize >= base && rest.as_ptr_range().end as usize <= base + RING);
-                    a.producer.commit(room, 7);
-                    a.producer.publish();
-                }
-            }
-        }
+/// The seeds of the fuzz target, and random inputs.
+#[test]
+fn the_fuzzed_ring_survives() {
+    crate::local::testing::corpus("ring").iter().for_each(|seed| fuzz::ring(seed));
+    let mut random = Random::new();
+    for _ in 0..20 {
+        let bytes: Vec<u8> = (0..4000).map(|_| random.next() as u8).collect();
+        fuzz::ring(&bytes);
     }
 }
