@@ -100,11 +100,14 @@ impl Engine {
             }
             _ => (None, false, true),
         };
+        let mut drains = false;
         if let (Some(tag), false) = (tag, discard)
             && let Link::Weir(demand) = link
-            && let Some(ring) = self.ring_of(peer, index, demand.incarnation, now)
         {
-            return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now);
+            if let Some(ring) = self.ring_of(peer, index, demand.incarnation, now) {
+                return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now);
+            }
+            drains = self.drains_for_ring(peer, index, demand.incarnation, now);
         }
         let at = self.peers.get(peer);
         let mut protocol = shared.lock();
@@ -122,7 +125,10 @@ impl Engine {
                 protocol.set_frames(false);
             }
         }
-        let limits = Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) };
+        let limits = match drains {
+            true => Limits { request_bytes: 0, read_bytes: 0 },
+            false => Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) },
+        };
         let mut host =
             QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut staging = Staging {

@@ -262,6 +262,17 @@ impl Engine {
         begins.then_some(id)
     }
 
+    /// Whether a QP that [`ring_of`](Self::ring_of) leaves to UDP sends no further requests until those in flight are
+    /// acknowledged: then it takes its ring. A QP that always has more to send would otherwise stay with UDP.
+    #[inline]
+    pub(super) fn drains_for_ring(&mut self, peer: PeerId, index: u16, incarnation: u64, now: Instant) -> bool {
+        let RingState::Up(id) = self.peers.get(peer).ring else { return false };
+        let Some(entry) = self.table.get(index) else { return false };
+        let responses_arrived = entry.responded_by_udp.is_none_or(|last| now - last > OVERTAKEN);
+        let moves = entry.shared.service != Service::Uc && responses_arrived;
+        moves && self.rings.get_mut(id).is_some_and(|ring| ring.incarnation == incarnation)
+    }
+
     /// Returns whether a ring can be added. If not, the thread is asked to say so in the log.
     fn has_room_for_ring(&mut self) -> bool {
         let has_room = self.rings.count < MAX_RINGS;
