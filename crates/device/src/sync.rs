@@ -1,5 +1,5 @@
 //! The synchronization primitives of the model-checked modules: `tests/handover.rs`, `tests/polling.rs`,
-//! `tests/gathering.rs` and `tests/arming.rs` replace them by those of loom.
+//! `tests/gathering.rs`, `tests/arming.rs` and `tests/standby.rs` replace them by those of loom.
 
 pub use crate::os::locks::{RankedCondvar, RankedGuard, RankedMutex, rank};
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};

@@ -10,7 +10,7 @@ mod polling;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use polling::{POLLER_AFTER, Polling};
+use polling::{MAX_WAIT, POLLER_AFTER, Polling, TICK};
 
 /// The parts of an adapter that the sleep of its thread depends on.
 struct Adapter {
@@ -34,7 +34,7 @@ impl Adapter {
     fn new() -> Arc<Adapter> {
         let polling = Polling::new(false);
         while !polling.note_empty_poll(|| 0) {
-            polling.note_drive(false);
+            polling.note_poll(0);
         }
         let (engine, armed) = (Mutex::new(()), AtomicBool::new(false));
         Arc::new(Adapter { polling, engine, armed, kick: Mutex::default(), kicked: Condvar::new() })
@@ -49,7 +49,7 @@ impl Adapter {
 
     fn poll(&self) {
         self.turn();
-        self.polling.note_drive(false);
+        self.polling.note_poll(0);
         if self.polling.note_empty_poll(|| 0) {
             self.kick();
         }
@@ -68,10 +68,11 @@ impl Adapter {
 
     /// The engine's thread; returns when it would sleep for ever.
     fn thread(&self) {
-        loop {
+        for now in (0..).step_by(TICK as usize) {
             if self.polling.program_polls() {
+                assert!(self.polling.check_may_wait(now) <= MAX_WAIT);
                 self.kick.lock().unwrap().pending = false;
-                if self.polling.still_polled() {
+                if self.polling.still_polled(now) {
                     continue;
                 }
             } else {

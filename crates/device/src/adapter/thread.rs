@@ -9,12 +9,10 @@ use crate::os::clock;
 use crate::os::mask;
 use crate::os::panics::catch_panic;
 use crate::os::threads::with_signals_blocked;
-use crate::pace::{Pace, ThreadTasks, Wake};
+use crate::pace::{Pace, Spin, ThreadTasks, Wake};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// How long the thread spins before it sleeps: about the cost of a wake-up.
-const SPIN: Duration = Duration::from_micros(40);
 /// The most turns of the thread on one wake-up from its standby.
 const STANDBY_TURNS: usize = 64;
 /// How often a thread with steady work looks at its other descriptors.
@@ -43,6 +41,7 @@ pub fn start(adapter: &Arc<Adapter>) -> Result<(), Errno> {
 /// Runs until the adapter is gone or has failed.
 fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
     let mut links = LocalLinks::default();
+    let mut spin = Spin::default();
     while !pace.has_ended() {
         let wake = pace.wait();
         let mine = wake != Wake::Nothing;
@@ -97,8 +96,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
                 break;
             }
             // A program that looks at its memory may need this core.
-            let spin = if pace.looks_at_memory() { Duration::ZERO } else { SPIN };
-            if now - last_work > spin {
+            if !worked && pace.looks_at_memory() || !spin.goes_on(worked, (now - last_work).as_nanos() as u64) {
                 // A peer wakes the thread for packets that come after this turn.
                 if !sleepers.arm() || !adapter.drive(Turn::THREAD) {
                     break;
@@ -109,8 +107,11 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
             if pace.flush_requested().is_some() || pace.has_other_work() {
                 break;
             }
-            // The program that the thread waits for may need this core.
-            adapter.pace.offer_core();
+            // The program that the thread waits for may need this core. Without packets to wait for, the thread had
+            // better sleep: a wake-up gets the core back sooner.
+            if spin.is_idle() {
+                adapter.pace.offer_core();
+            }
         }
         adapter.end_gathering();
     }

@@ -219,6 +219,9 @@ impl Engine {
             return false;
         }
         let mut now = clock::now();
+        if turn.receive && turn.earlier_acks {
+            adapter.pace.polls(now.0);
+        }
         let rang = !self.lets_gather(adapter, turn, now) && self.take_doorbells(adapter);
         let mut worked = rang;
         if adapter.has_resolved() {

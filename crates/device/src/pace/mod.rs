@@ -5,22 +5,22 @@
 //! program still polls. If such a program waits by looking at its memory, packets wake the thread nevertheless, while
 //! the program does not poll (`standby.rs`).
 
+mod armed;
 mod polling;
+mod spin;
 mod standby;
 mod yield_backoff;
 
 use crate::Errno;
 use crate::os::locks::LeafMutex;
-use crate::os::{clock, epoll};
+use crate::os::{clock, epoll, threads};
 use crate::pace::polling::{Polling, TICK};
 use crate::pace::standby::Standby;
 use crate::pace::yield_backoff::YieldBackoff;
+pub use spin::Spin;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-
-/// Polls between two offers of a poller's core to other threads: some 50 µs.
-const POLLS_PER_YIELD: u32 = 64;
 
 /// Shared between the threads that drive the engine and its own thread.
 pub struct Pace {
@@ -41,8 +41,6 @@ pub struct Pace {
     /// Bits of [`ThreadTasks`].
     tasks: AtomicU8,
     ended: AtomicBool,
-    /// How long the thread has waited in ticks since it last checked whether the program polls (nanoseconds).
-    waited: AtomicU64,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
     flushes_done: AtomicU32,
@@ -145,7 +143,6 @@ impl Pace {
             local: local.unwrap_or(-1),
             tasks: AtomicU8::new(0),
             ended: AtomicBool::new(false),
-            waited: AtomicU64::new(0),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),
         };
@@ -229,7 +226,7 @@ impl Pace {
     #[inline]
     pub fn may_stop(&self) {
         if self.standby.is_active() && !self.standby.is_armed() {
-            self.standby.arm();
+            self.standby.arm(clock::now().0);
         }
     }
 
@@ -284,18 +281,23 @@ impl Pace {
         self.polling.program_polls()
     }
 
+    /// A poll takes a turn at the time `now` (nanoseconds).
+    #[inline]
+    pub fn polls(&self, now: u64) {
+        self.polling.note_poll(now);
+    }
+
     /// A program polled and drove the engine. `worked`: whether there was work, `None` if another thread held the
     /// engine. `empty`: the poll found no completion.
     #[inline]
     pub fn polled(&self, empty: bool, worked: Option<bool>) {
-        let polls = self.polling.note_drive(worked == Some(true));
         if !empty {
             return;
         }
         if self.standby.is_armed() {
-            self.standby.disarm();
+            self.standby.disarm(clock::now().0);
         }
-        if polls.is_multiple_of(POLLS_PER_YIELD) {
+        if self.yield_backoff.polled_in_vain() {
             // With fewer cores than pollers, the peer that this program waits for may have no core.
             self.offer_core();
         }
@@ -414,8 +416,8 @@ impl Pace {
         if standby < 0 {
             self.end_standby();
         }
+        threads::let_timers_wait(self.polling.check_may_wait(clock::now().0));
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
-        let began = clock::now();
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
         if self.program_polls() && self.flush_requested().is_none() {
@@ -436,11 +438,7 @@ impl Pace {
                 return Wake::Standby;
             }
         }
-        // Polls are counted over a whole tick: a message or a task may have ended this one early.
-        let waited = self.waited.load(Ordering::Relaxed) + (clock::now() - began).as_nanos() as u64;
-        let early = self.program_polls() && waited < TICK;
-        self.waited.store(if early { waited } else { 0 }, Ordering::Relaxed);
-        match (early || self.polling.still_polled(), self.standby.is_armed()) {
+        match (self.polling.still_polled(clock::now().0), self.standby.is_armed()) {
             (true, false) => Wake::Nothing,
             // A wake-up may have been lost to a thread that disarmed the standby.
             (true, true) => Wake::Standby,

@@ -11,12 +11,15 @@ use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 pub const POLLER_AFTER: u32 = 24;
 /// Nanoseconds: two of the thread's checks.
 const PERIOD: u64 = 2 * TICK;
-/// How often the thread checks whether a poller still polls (nanoseconds).
+/// How often the thread checks whether a poller still polls, at the most (nanoseconds).
 pub const TICK: u64 = 500_000;
-/// Weighted polls between two checks below which a program is no longer a poller.
-const STILL_POLLS: u32 = POLLER_AFTER / 2;
-/// A poll with work counts as this many further empty polls, because it takes as long.
-const POLLS_PER_WORK: u32 = 8;
+/// The longest time that a check may wait for another timer (nanoseconds): the kernel's own tick is as long.
+pub const MAX_WAIT: u64 = 4_000_000;
+/// A check may wait for this part of the time that the program has polled.
+const WAIT_DIVISOR: u64 = 8;
+/// When the last poll is longer ago than this (nanoseconds), the program is no longer a poller. A turn of a poll may take
+/// half as long.
+pub const STOPPED_AFTER: u64 = 200_000;
 
 const WATCHING: u8 = 0;
 const TICKING: u8 = 1;
@@ -27,12 +30,10 @@ pub struct Polling {
     /// Empty polls since `counted_from`.
     empty: AtomicU32,
     counted_from: AtomicU64,
-    /// Polls that looked for arrivals, and how many of them found work. Approximate: threads may overwrite each
-    /// other's counts.
-    polls: AtomicU32,
-    works: AtomicU32,
-    /// The weighted polls at the thread's last check.
-    seen: AtomicU32,
+    /// When a poll last looked for arrivals (nanoseconds).
+    last_poll: AtomicU64,
+    /// When the program became a poller (nanoseconds).
+    polls_from: AtomicU64,
     /// The thread never ticks, even if a program polls.
     watchful: bool,
 }
@@ -44,9 +45,8 @@ impl Polling {
             mode: AtomicU8::new(WATCHING),
             empty: AtomicU32::new(0),
             counted_from: AtomicU64::new(0),
-            polls: AtomicU32::new(0),
-            works: AtomicU32::new(0),
-            seen: AtomicU32::new(0),
+            last_poll: AtomicU64::new(0),
+            polls_from: AtomicU64::new(0),
             watchful,
         }
     }
@@ -57,15 +57,10 @@ impl Polling {
         self.mode.load(Ordering::Relaxed) == TICKING
     }
 
-    /// A poll looked for arrivals; `worked`: it found work. Returns how many such polls there were, wrapping.
+    /// A poll looks for arrivals at the time `now` (nanoseconds).
     #[inline]
-    pub fn note_drive(&self, worked: bool) -> u32 {
-        let polls = self.polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.polls.store(polls, Ordering::Relaxed);
-        if worked {
-            self.works.store(self.works.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        }
-        polls
+    pub fn note_poll(&self, now: u64) {
+        self.last_poll.store(now, Ordering::Relaxed);
     }
 
     /// A poll drove the engine and found nothing, at the time `now` (nanoseconds). Returns true if that made the
@@ -79,7 +74,8 @@ impl Polling {
         let now = now();
         let often = now.saturating_sub(self.counted_from.swap(now, Ordering::Relaxed)) <= PERIOD && !self.watchful;
         if often {
-            self.seen.store(self.weighted_polls(), Ordering::Relaxed);
+            self.polls_from.store(now, Ordering::Relaxed);
+            self.note_poll(now);
             self.mode.store(TICKING, Ordering::SeqCst);
         }
         often
@@ -92,21 +88,24 @@ impl Polling {
         self.mode.swap(WATCHING, Ordering::SeqCst) == TICKING
     }
 
-    /// The thread checks whether a program still polls, a `TICK` after the switch or the last check. Returns whether it
-    /// does; if not, the thread watches again.
-    pub fn still_polled(&self) -> bool {
-        let weighted = self.weighted_polls();
-        let since = weighted.wrapping_sub(self.seen.swap(weighted, Ordering::Relaxed));
-        if self.program_polls() && since >= STILL_POLLS {
+    /// The thread checks at the time `now` (nanoseconds) whether a program still polls. Returns whether it does; if not,
+    /// the thread watches again.
+    pub fn still_polled(&self, now: u64) -> bool {
+        let since = now.saturating_sub(self.last_poll.load(Ordering::Relaxed));
+        if self.program_polls() && since <= STOPPED_AFTER {
             return true;
         }
         self.hand_over();
         false
     }
 
-    /// The number of polls, in which a poll with work counts as `POLLS_PER_WORK` further ones. It wraps.
-    fn weighted_polls(&self) -> u32 {
-        let works = self.works.load(Ordering::Relaxed).wrapping_mul(POLLS_PER_WORK);
-        works.wrapping_add(self.polls.load(Ordering::Relaxed))
+    /// How long the thread's next check may wait for another timer, beyond a `TICK` (nanoseconds). A timer interrupt of
+    /// its own would take a poller's core for longer than a message takes. The longer a program has polled, the later
+    /// the thread may notice that it has stopped.
+    pub fn check_may_wait(&self, now: u64) -> u64 {
+        let polled_for = now.saturating_sub(self.polls_from.load(Ordering::Relaxed));
+        let wait = (polled_for / WAIT_DIVISOR).min(MAX_WAIT);
+        // Shorter waits save no interrupt.
+        if wait < TICK { 0 } else { wait }
     }
 }

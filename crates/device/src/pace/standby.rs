@@ -4,13 +4,13 @@
 //! The thread notices such a program: packets waited at its tick, and the program had stopped polling. From then on each
 //! poll that returns a completion arms the standby, because the program may stop polling, and the next empty poll
 //! disarms it. Only such programs pay for this: about two system calls per message. The standby ends when the thread
-//! was not needed for many times in a row.
+//! was rarely needed: a program that receives much polls again soon, but packets come in between all the time.
 //!
-//! The sockets are in one epoll set, and that set is in a second one, where it is armed and disarmed. Arming looks for
-//! packets that have arrived before, so no wake-up is lost. If two threads arm and disarm at once, the set may stay
-//! disarmed: then the thread serves the program at its next tick.
+//! The sockets are in one epoll set, and that set is in a second one, where it is armed and disarmed (`armed.rs`).
+//! Arming looks for packets that have arrived before, so no wake-up is lost.
 
 use crate::os::epoll;
+use crate::pace::armed::Armed;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,8 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const BEGIN_AFTER: u32 = 3;
 /// Nanoseconds.
 const SOON: u64 = 20_000_000;
-/// Disarmed without a wake-up this many times in a row, the standby ends.
+/// Disarmed without need this often, the standby ends.
 const END_AFTER: u32 = 256;
+/// A wake-up that was needed makes up for this many that were not.
+const NEEDED_WEIGHT: u32 = 16;
+/// Nanoseconds. A program that polls again within this time did not need the thread: the wake-up takes as long.
+const NEEDED_AFTER: u64 = 20_000;
 
 /// Shared between polling threads and the engine's thread.
 pub struct Standby {
@@ -30,7 +34,9 @@ pub struct Standby {
     /// Contains `sockets`.
     outer: OwnedFd,
     active: AtomicBool,
-    armed: AtomicBool,
+    armed: Armed,
+    /// When it was armed (nanoseconds).
+    armed_at: AtomicU64,
     /// The thread was woken since it was armed.
     woken: AtomicBool,
     stalls: AtomicU32,
@@ -46,7 +52,8 @@ impl Standby {
             sockets,
             outer,
             active: AtomicBool::new(false),
-            armed: AtomicBool::new(false),
+            armed: Armed::new(),
+            armed_at: AtomicU64::new(0),
             woken: AtomicBool::new(false),
             stalls: AtomicU32::new(0),
             stalled_at: AtomicU64::new(0),
@@ -70,7 +77,7 @@ impl Standby {
     /// Whether packets wake the thread, because the program may have stopped polling.
     #[inline]
     pub fn is_armed(&self) -> bool {
-        self.armed.load(Ordering::Relaxed)
+        self.armed.is_armed()
     }
 
     /// The program stopped polling, and packets waited or not. Returns whether the standby should begin. `now`:
@@ -99,23 +106,24 @@ impl Standby {
         epoll::remove(&self.sockets, socket);
     }
 
-    /// A poll returned a completion: the program may stop polling.
+    /// A poll returned a completion at the time `now` (nanoseconds): the program may stop polling.
     #[cold]
-    pub fn arm(&self) {
-        if !self.armed.swap(true, Ordering::SeqCst) {
-            self.set(libc::EPOLLIN | libc::EPOLLONESHOT);
+    pub fn arm(&self, now: u64) {
+        if self.armed.arm(|armed| self.set(armed)) {
+            self.armed_at.store(now, Ordering::Relaxed);
         }
     }
 
-    /// A poll found nothing: the program polls.
+    /// A poll found nothing at the time `now` (nanoseconds): the program polls.
     #[cold]
-    pub fn disarm(&self) {
-        if !self.armed.swap(false, Ordering::SeqCst) {
+    pub fn disarm(&self, now: u64) {
+        if !self.armed.disarm(|armed| self.set(armed)) {
             return;
         }
-        self.set(0);
-        let useless =
-            if self.woken.swap(false, Ordering::Relaxed) { 0 } else { self.useless.load(Ordering::Relaxed) + 1 };
+        let long = now.saturating_sub(self.armed_at.load(Ordering::Relaxed)) > NEEDED_AFTER;
+        let needed = self.woken.swap(false, Ordering::Relaxed) && long;
+        let before = self.useless.load(Ordering::Relaxed);
+        let useless = if needed { before.saturating_sub(NEEDED_WEIGHT) } else { before + 1 };
         self.useless.store(useless, Ordering::Relaxed);
         if useless >= END_AFTER {
             self.active.store(false, Ordering::Relaxed);
@@ -132,12 +140,11 @@ impl Standby {
 
     /// The thread has handled the packets. Further ones wake it again, unless the program polls.
     pub fn rearm(&self) {
-        if self.is_armed() {
-            self.set(libc::EPOLLIN | libc::EPOLLONESHOT);
-        }
+        self.armed.rearm(|armed| self.set(armed));
     }
 
-    fn set(&self, events: i32) {
+    fn set(&self, armed: bool) {
+        let events = if armed { libc::EPOLLIN | libc::EPOLLONESHOT } else { 0 };
         // It cannot fail: the set is in the other one.
         let _ = epoll::modify(&self.outer, self.sockets.as_raw_fd(), events, 0);
     }
@@ -180,12 +187,12 @@ mod tests {
         let (standby, socket) = begun();
         packet_arrives(&socket);
         assert!(!wakes(&standby), "the program polls");
-        standby.arm();
+        standby.arm(0);
         assert!(wakes(&standby), "a packet that came before counts");
-        standby.disarm();
+        standby.disarm(0);
         assert!(!wakes(&standby));
         packets_are_handled(&socket);
-        standby.arm();
+        standby.arm(0);
         assert!(!wakes(&standby));
         packet_arrives(&socket);
         assert!(wakes(&standby));
@@ -194,14 +201,14 @@ mod tests {
     #[test]
     fn a_wake_up_comes_once_until_the_thread_stands_by_again() {
         let (standby, socket) = begun();
-        standby.arm();
+        standby.arm(0);
         packet_arrives(&socket);
         standby.take_wake();
         assert!(!wakes(&standby), "the thread works");
         standby.rearm();
         assert!(wakes(&standby), "the packet was not handled");
         standby.take_wake();
-        standby.disarm();
+        standby.disarm(0);
         standby.rearm();
         assert!(!wakes(&standby), "the program polls");
     }
@@ -222,21 +229,47 @@ mod tests {
         assert!(standby.note_stop(true, 100 * rare - SOON + 1), "the third within a short time");
     }
 
+    /// Arms and disarms `rounds` times: the thread wakes, and the program polls again after `gap` nanoseconds.
+    fn receive(standby: &Standby, rounds: u32, gap: u64) {
+        for round in 0..u64::from(rounds) {
+            standby.arm(round * 1_000_000);
+            standby.take_wake();
+            standby.disarm(round * 1_000_000 + gap);
+        }
+    }
+
     #[test]
     fn it_ends_when_the_thread_was_not_needed_for_long() {
         let (standby, _) = begun();
         for round in 0..3 * END_AFTER {
             assert!(standby.is_active(), "{round}");
-            standby.arm();
-            if round % (END_AFTER - 1) == 0 {
-                standby.take_wake();
-            }
-            standby.disarm();
+            receive(&standby, u32::from(round.is_multiple_of(NEEDED_WEIGHT)), NEEDED_AFTER + 1);
+            standby.arm(0);
+            standby.disarm(1_000_000);
         }
         for _ in 0..END_AFTER {
-            standby.arm();
-            standby.disarm();
+            standby.arm(0);
+            standby.disarm(1_000_000);
         }
         assert!(!standby.is_active());
+    }
+
+    #[test]
+    fn it_ends_for_a_program_that_polls_again_soon_although_packets_come() {
+        let (standby, _) = begun();
+        for _ in 0..3 {
+            receive(&standby, END_AFTER / 3, NEEDED_AFTER);
+            receive(&standby, 1, NEEDED_AFTER + 1);
+        }
+        assert!(standby.is_active());
+        receive(&standby, END_AFTER / 2, NEEDED_AFTER);
+        assert!(!standby.is_active());
+    }
+
+    #[test]
+    fn it_goes_on_for_a_program_that_looks_at_its_memory() {
+        let (standby, _) = begun();
+        receive(&standby, 3 * END_AFTER, NEEDED_AFTER + 1);
+        assert!(standby.is_active());
     }
 }

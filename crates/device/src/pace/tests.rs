@@ -1,12 +1,12 @@
 //! When a program counts as a poller, and what wakes the thread.
 
-use crate::pace::polling::{POLLER_AFTER, Polling};
+use crate::pace::polling::{MAX_WAIT, POLLER_AFTER, Polling, STOPPED_AFTER, TICK};
 use crate::pace::{Pace, ThreadTasks, Wake};
 
 /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
 fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
     (0..1000).map(|n| from + n * gap).find(|now| {
-        polling.note_drive(false);
+        polling.note_poll(*now);
         polling.note_empty_poll(|| *now)
     })
 }
@@ -51,15 +51,30 @@ fn a_hand_over_is_reported_once() {
 
 #[test]
 fn a_poller_that_stops_is_noticed() {
-    for (polls, work, still) in [(0, 0, false), (1, 1, false), (11, 0, false), (12, 0, true), (2, 2, true)] {
-        let polling = Polling::new(false);
-        poller_at(&polling, 1_000_000_000, 500).unwrap();
-        for n in 0..polls {
-            polling.note_drive(n < work);
-        }
-        assert_eq!(polling.still_polled(), still, "{polls} polls, {work} with work");
-        assert_eq!(polling.program_polls(), still);
+    let polling = Polling::new(false);
+    let mut last = poller_at(&polling, 1_000_000_000, 500).unwrap();
+    for check in 1..10 {
+        let now = 1_000_000_000 + check * 8 * TICK;
+        last = now - STOPPED_AFTER;
+        polling.note_poll(last);
+        assert!(polling.still_polled(now) && polling.program_polls());
     }
+    assert!(!polling.still_polled(last + STOPPED_AFTER + 1), "however often it polled before");
+    assert!(!polling.program_polls());
+    polling.note_poll(last + TICK);
+    assert!(!polling.still_polled(last + TICK), "one poll makes no poller");
+}
+
+#[test]
+fn the_longer_a_program_polls_the_longer_a_check_may_wait() {
+    let polling = Polling::new(false);
+    let at = poller_at(&polling, 1_000_000_000, 500).unwrap();
+    let waits =
+        [0, 8 * TICK - 1, 8 * TICK, 16 * TICK, 1000 * TICK].map(|polled_for| polling.check_may_wait(at + polled_for));
+    assert_eq!(waits, [0, 0, TICK, 2 * TICK, MAX_WAIT]);
+    assert!(!polling.still_polled(at + 1000 * TICK));
+    let again = poller_at(&polling, at + 1001 * TICK, 500).unwrap();
+    assert_eq!(polling.check_may_wait(again + TICK), 0, "it polls anew");
 }
 
 /// Polls that make the program a poller.
