@@ -28,22 +28,48 @@ pub const VERSION: u8 = 1;
 /// Bytes of a frame before its payload.
 pub const HEADER_LEN: usize = RawFrame::LEN;
 
+/// What the parser and the writer of frames ask about an opcode, as bits: one look-up for each packet.
+mod has {
+    /// Packets with the opcode may be frames.
+    pub const FRAME: u8 = 1 << 0;
+    /// The frame belongs to a WRITE.
+    pub const DESTINATION: u8 = 1 << 1;
+    /// The RoCE packet has a RETH.
+    pub const RETH: u8 = 1 << 2;
+    /// The RoCE packet has an XRCETH or a header of four bytes: immediate data, AETH, IETH.
+    pub const MORE: u8 = 1 << 3;
+}
+
+/// Indexed by opcode.
+const BITS: [u8; 256] = {
+    let mut bits = [0; 256];
+    let mut code = 0;
+    while code < bits.len() {
+        let opcode = Opcode(code as u8);
+        let framed = opcode.has_payload()
+            && !matches!(opcode.service(), Service::Ud)
+            && !matches!(opcode.operation(), None | Some(Operation::AtomicWrite));
+        if framed {
+            let more = opcode.has_xrceth() || opcode.has_imm() || opcode.has_aeth() || opcode.has_ieth();
+            bits[code] = has::FRAME
+                | (has::DESTINATION * is_write(opcode) as u8)
+                | (has::RETH * opcode.has_reth() as u8)
+                | (has::MORE * more as u8);
+        }
+        code += 1;
+    }
+    bits
+};
+
 /// Whether packets with this opcode may be frames: they carry payload of a WRITE, a SEND or a READ response.
 #[inline]
 pub const fn is_framed(opcode: Opcode) -> bool {
-    const TABLE: [bool; 256] = {
-        let mut table = [false; 256];
-        let mut code = 0;
-        while code < table.len() {
-            let opcode = Opcode(code as u8);
-            table[code] = opcode.has_payload()
-                && !matches!(opcode.service(), Service::Ud)
-                && !matches!(opcode.operation(), None | Some(Operation::AtomicWrite));
-            code += 1;
-        }
-        table
-    };
-    TABLE[opcode.0 as usize]
+    opcode_has(opcode, has::FRAME)
+}
+
+#[inline]
+const fn opcode_has(opcode: Opcode, bit: u8) -> bool {
+    BITS[opcode.0 as usize] & bit != 0
 }
 
 /// Whether a frame with this opcode belongs to a WRITE.
@@ -72,14 +98,18 @@ pub fn emit(headers: &Headers, placement: &Placement, out: &mut [u8]) -> usize {
         Destination::Memory { address, rkey } => (address, rkey),
         Destination::Message { number } => (0, number & 0xff_ffff),
     };
+    let (srq, word) = match opcode_has(headers.bth.opcode, has::MORE) {
+        true => (headers.get::<XrcEth>().map_or(U32::ZERO, |xrceth| xrceth.srq), word(headers)),
+        false => (U32::ZERO, U32::ZERO),
+    };
     let raw = RawFrame {
         bth: Bth { version: VERSION, reserved: 0, ..headers.bth }.to_raw(),
         address: U64::new(address),
         key: U32::new(key),
         offset: U32::new(placement.offset),
         length: U32::new(placement.length),
-        srq: headers.get::<XrcEth>().map_or(U32::ZERO, |xrceth| xrceth.srq),
-        word: word(headers),
+        srq,
+        word,
     };
     out[..HEADER_LEN].copy_from_slice(raw.as_bytes());
     HEADER_LEN
@@ -131,7 +161,10 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     if !body.len().is_multiple_of(4) {
         return Err(ParseError::Unaligned { body: body.len() });
     }
-    let placement = raw.placement(is_write(opcode)).filter(|_| bth.reserved == 0).ok_or(ParseError::Reserved)?;
+    let placement = raw
+        .placement(opcode_has(opcode, has::DESTINATION))
+        .filter(|_| bth.reserved == 0)
+        .ok_or(ParseError::Reserved)?;
     if u64::from(placement.offset) + len as u64 > u64::from(placement.length) {
         return Err(ParseError::Beyond { offset: placement.offset, payload: len, length: placement.length });
     }
@@ -157,15 +190,18 @@ impl RawFrame {
     fn headers(&self, bth: Bth, placement: &Placement) -> Option<Headers> {
         let opcode = bth.opcode;
         let mut headers = Headers::new(bth);
+        if opcode_has(opcode, has::RETH)
+            && let Destination::Memory { address, rkey } = placement.destination
+        {
+            headers.put(Reth { va: address.into(), rkey: rkey.into(), dma_len: self.length });
+        }
+        if !opcode_has(opcode, has::MORE) {
+            return (self.srq.get() | self.word.get() == 0).then_some(headers);
+        }
         if opcode.has_xrceth() {
             headers.put(XrcEth { srq: self.srq });
         } else if self.srq.get() != 0 {
             return None;
-        }
-        if opcode.has_reth()
-            && let Destination::Memory { address, rkey } = placement.destination
-        {
-            headers.put(Reth { va: address.into(), rkey: rkey.into(), dma_len: self.length });
         }
         if opcode.has_imm() {
             headers.put(ImmDt { imm: self.word });
