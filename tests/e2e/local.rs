@@ -20,7 +20,7 @@ const ALIGN: usize = 64;
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![];
-    for options in ["-s 64 -n 20000", "-s 1048576 -n 200", "-e -s 4096 -n 2000"] {
+    for options in ["-s 64 -n 5000", "-s 1048576 -n 50", "-e -s 4096 -n 1000"] {
         let name = format!("ib_send_bw -c UC {options} loses no message beside busy cores");
         trials.push(trial(Topology::Loopback, &name, move |bed| beside_busy_cores(bed, options)));
     }
@@ -47,7 +47,7 @@ fn beside_busy_cores(bed: &Bed, options: &str) -> Result<()> {
             });
         }
         let line = format!("ib_send_bw -c UC -F -d {{dev}} -p {{port}} {options}");
-        let result = (0..3).try_for_each(|_| bed.pair(&[], &line, LIMIT).map(|_| ()));
+        let result = bed.pair(&[], &line, LIMIT).map(|_| ());
         done.store(true, Ordering::Relaxed);
         result
     })
