@@ -7,7 +7,7 @@
 use crate::engine::peers::connection::TRIES;
 use crate::engine::peers::hello::{Hello, MAX_PROOFS};
 use crate::engine::peers::identity::{EntryId, PeerId, PeerKey as Key};
-use crate::engine::peers::peer::{State, Weir};
+use crate::engine::peers::peer::{RingState, State, Weir};
 use crate::engine::peers::proof::alive;
 use crate::engine::peers::unbound_peers::UnboundPeer;
 use crate::engine::peers::{Peers, SHARE, share};
@@ -92,7 +92,8 @@ impl Peers {
     /// A flow-control question that is due again, one per call; or a peer that is no longer waited for.
     pub fn ask_again(&mut self, now: Instant) -> Option<(PeerId, Option<OutgoingHello>)> {
         let id = self.lists.peers.iter().position(|peer| peer.flow.due().is_some_and(|due| due <= now))?;
-        let mark = self.lists.peers[id].flow.repeat(now);
+        let by_ring = matches!(self.lists.peers[id].ring, RingState::Up(_));
+        let mark = self.lists.peers[id].flow.repeat(now, by_ring);
         Some((id, mark.map(|mark| self.hello_to(id, Ask::Yes, 0, mark))))
     }
 
