@@ -3,6 +3,7 @@
 use crate::ids::{HostId, QpId};
 use crate::memory::{Accessor, Memory};
 use crate::packet::{PacketKey, Packets, Payload};
+use crate::qp::Sent;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use weir_transport::{
@@ -37,6 +38,14 @@ pub(crate) struct View<'a> {
     pub accessor: Accessor,
 }
 
+impl Adapter {
+    /// Whether there is something that the simulation has to collect: READ credits, page faults, reports.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.reads_available || !self.memory.begun.is_empty() || !self.reports.is_empty()
+    }
+}
+
 impl Host for View<'_> {
     fn check_local(&mut self, sges: &[Sge], _access: Access) -> Result<(), Denied> {
         self.adapter.borrow().memory.check_sges(sges)
@@ -52,6 +61,7 @@ impl Host for View<'_> {
         memory.scatter(sges, offset, bytes)
     }
 
+    #[inline(always)]
     fn write_remote(&mut self, rkey: u32, va: u64, bytes: &[u8]) -> Result<(), Denied> {
         let memory = &mut self.adapter.borrow_mut().memory;
         let len = bytes.len() as u64;
@@ -100,6 +110,8 @@ pub(crate) struct Out<'a> {
     /// The QP that sends.
     pub from: QpId,
     pub to: HostId,
+    /// What that QP has sent.
+    pub sent: &'a mut Sent,
     pub packets: &'a mut Packets,
     /// The packets of the turn, in order, and whether the adapter lost them.
     pub staged: &'a mut Vec<(PacketKey, bool)>,
@@ -107,10 +119,26 @@ pub(crate) struct Out<'a> {
 }
 
 impl Out<'_> {
-    #[inline]
+    #[inline(always)]
     fn stage(&mut self, headers: &Headers, payload: Payload, lost: bool) {
-        let key = self.packets.add(self.from, self.to, headers, payload);
+        let repeated = self.sent.leaves(headers, payload.len());
+        let key = self.packets.add(self.from, self.to, repeated, headers, payload);
         self.staged.push((key, lost));
+    }
+
+    /// Payload from memory that a peer READs. Only a responder sends from there.
+    #[inline(never)]
+    fn load(&mut self, range: &Remote) -> Result<Payload, Refused> {
+        let Remote { rkey, va, len, .. } = *range;
+        let memory = &mut self.adapter.borrow_mut().memory;
+        let accessor = Accessor { side: Side::Responder, ..self.accessor };
+        let region = memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
+        Ok(memory.load(region, va, len as usize))
+    }
+
+    #[inline(always)]
+    fn gather(&mut self, sges: &[Sge], offset: u64, len: usize) -> Result<Payload, Refused> {
+        self.adapter.borrow_mut().memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)
     }
 }
 
@@ -120,6 +148,8 @@ impl Egress for Out<'_> {
         !self.full
     }
 
+    // Inlined, so that headers are built where they stay.
+    #[inline(always)]
     fn push(&mut self, packet: &Outgoing<'_>) -> Result<(), Refused> {
         if self.full {
             return Err(Refused::Full);
@@ -127,17 +157,8 @@ impl Egress for Out<'_> {
         let payload = match packet.payload {
             Source::None => Payload::Phantom(0),
             Source::Bytes(bytes) => Payload::Bytes(bytes.into()),
-            Source::Gather { sges, offset, len } => {
-                let memory = &mut self.adapter.borrow_mut().memory;
-                memory.gather(sges, offset, len, self.accessor).map_err(Refused::Denied)?
-            }
-            // Only a responder sends from remote-accessible memory.
-            Source::Remote(Remote { rkey, va, len, .. }) => {
-                let memory = &mut self.adapter.borrow_mut().memory;
-                let accessor = Accessor { side: Side::Responder, ..self.accessor };
-                let region = memory.reach(rkey, va, len, va + len, accessor).map_err(Refused::Denied)?;
-                memory.load(region, va, len as usize)
-            }
+            Source::Gather { sges, offset, len } => self.gather(sges, offset, len)?,
+            Source::Remote(ref range) => self.load(range)?,
         };
         self.stage(&packet.headers, payload, false);
         self.full = true;

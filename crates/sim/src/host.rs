@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_transport::{FaultNotifier, Instant, Limits, Outstanding, Profile, Progress, Side};
+use weir_transport::{FaultNotifier, Handled, Instant, Limits, Outstanding, Profile, Progress, Side};
 
 /// The host's own time for a page fault: about the cost of a first touch by a processor.
 const FAULT: Duration = Duration::from_micros(1);
@@ -38,6 +38,15 @@ pub(crate) struct HostState {
     pub notify_at: Option<Instant>,
     pub counts: Counts,
     pub capture: Option<Capture>,
+}
+
+/// A QP, and what it uses of its host.
+pub(crate) struct QpInHost<'a> {
+    num: u32,
+    pub qp: &'a mut SimQp,
+    adapter: &'a RefCell<Adapter>,
+    ready: &'a mut VecDeque<u32>,
+    pub counts: &'a mut Counts,
 }
 
 #[derive(Default)]
@@ -94,15 +103,16 @@ impl HostState {
 
     /// The QP with this number; `None` if it was destroyed.
     pub fn get_mut(&mut self, num: u32) -> Option<&mut SimQp> {
-        let at = self.qps.get_mut(slot_index(num))?;
-        at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)
+        self.at(num).map(|at| at.qp)
     }
 
-    /// A QP, and its view of the adapter.
-    pub fn parts(&mut self, now: Instant, num: u32, side: Side) -> Option<(&mut SimQp, View<'_>)> {
-        let at = self.qps.get_mut(slot_index(num))?;
+    /// The QP with this number in its host; `None` if it was destroyed.
+    #[inline]
+    pub fn at(&mut self, num: u32) -> Option<QpInHost<'_>> {
+        let HostState { qps, adapter, ready, counts, .. } = self;
+        let at = qps.get_mut(slot_index(num))?;
         let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)?;
-        Some((qp, View { adapter: &self.adapter, accessor: Accessor { now, qp: num, side } }))
+        Some(QpInHost { num, qp, adapter, ready, counts })
     }
 
     /// Destroys a QP and frees its number's index. The packets that it holds are lost.
@@ -118,26 +128,14 @@ impl HostState {
         }
     }
 
-    /// Queues a QP for its turn, if it has something to send. Returns the QP, unless it was destroyed.
-    #[inline]
-    pub fn queue_turn(&mut self, num: u32) -> Option<&mut SimQp> {
-        let at = self.qps.get_mut(slot_index(num))?;
-        let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS)?;
-        if !qp.ready && qp.qp.has_to_send() {
-            qp.ready = true;
-            self.ready.push_back(num);
-        }
-        Some(qp)
-    }
-
     /// Queues the QPs that waited for a READ credit, if there is a credit again.
     pub fn queue_limited(&mut self) {
         if std::mem::take(&mut self.adapter.get_mut().reads_available) {
             for num in std::mem::take(&mut self.limited) {
-                if let Some(qp) = self.get_mut(num) {
-                    qp.limited = false;
+                if let Some(mut at) = self.at(num) {
+                    at.qp.limited = false;
+                    at.queue_turn();
                 }
-                self.queue_turn(num);
             }
         }
     }
@@ -149,23 +147,24 @@ impl HostState {
     }
 
     /// Lets the next QP of this host, number `host`, send a packet. Appends it to `staged`, with any that the adapter
-    /// itself loses. Returns that QP.
+    /// itself loses. Returns that QP, and the time of the event that its deadline needs.
+    #[inline]
     pub fn turn(
         &mut self,
         now: Instant,
         host: HostId,
         packets: &mut Packets,
         staged: &mut Vec<(PacketKey, bool)>,
-    ) -> Option<u32> {
+    ) -> Option<(u32, Option<Instant>)> {
         let num = self.ready.pop_front()?;
         let HostState { qps, adapter, ready, limited, .. } = self;
         let at = &mut qps[slot_index(num)];
         let qp = at.qp.as_deref_mut().filter(|_| at.generation == num >> INDEX_BITS);
-        let Some(qp) = qp else { return Some(num) };
+        let Some(qp) = qp else { return Some((num, None)) };
         qp.ready = false;
         let accessor = Accessor { now, qp: num, side: Side::Requester };
         let from = QpId { host, num };
-        let mut out = Out { adapter, accessor, from, to: qp.peer, packets, staged, full: false };
+        let mut out = Out { adapter, accessor, from, to: qp.peer, sent: &mut qp.sent, packets, staged, full: false };
         let mut view = View { adapter, accessor };
         match qp.qp.poll_transmit(now, UNLIMITED, &mut view, &mut out) {
             Progress::Idle => {}
@@ -179,7 +178,42 @@ impl HostState {
                 limited.push(num);
             }
         }
-        Some(num)
+        Some((num, qp.arm(now)))
+    }
+}
+
+impl<'a> QpInHost<'a> {
+    /// The adapter, as a side of the QP accesses it.
+    #[inline]
+    pub fn view(&self, now: Instant, side: Side) -> View<'a> {
+        View { adapter: self.adapter, accessor: Accessor { now, qp: self.num, side } }
+    }
+
+    /// Passes a packet to the QP, and keeps it if it has to wait for a page.
+    #[inline]
+    pub fn receive(&mut self, now: Instant, key: PacketKey, packets: &mut Packets) {
+        let packet = &packets[key];
+        let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
+        let handled = self.qp.qp.handle_packet(now, &packet.view(), &mut self.view(now, side));
+        self.qp.qp.end_ack_delay();
+        match handled {
+            Handled::Held => self.qp.held[side as usize].push_back(key),
+            Handled::Done => packets.remove(key),
+        }
+        if side == Side::Requester
+            && let Some(reads) = self.qp.qp.unnotified_reads()
+        {
+            self.adapter.borrow_mut().notifier.waits(self.num, reads);
+        }
+    }
+
+    /// Queues the QP for its turn, if it has something to send.
+    #[inline]
+    pub fn queue_turn(&mut self) {
+        if !self.qp.ready && self.qp.qp.has_to_send() {
+            self.qp.ready = true;
+            self.ready.push_back(self.num);
+        }
     }
 }
 

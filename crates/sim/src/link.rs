@@ -36,6 +36,9 @@ impl Link {
     }
 }
 
+/// No packet has more bytes (BTH ..= ICRC).
+const LARGEST: u32 = 8192;
+
 /// A direction of a link, and the queue before it.
 ///
 /// Packets leave in sequence at the link's rate. So the number of waiting bytes follows from the time at which the
@@ -47,6 +50,12 @@ pub(crate) struct Pipe {
     /// Bytes that may wait before it.
     buffer: u64,
     picoseconds_per_byte: f64,
+    /// The length of the last packet that entered, and the picoseconds that it needs: most packets are equally long.
+    last: (u32, u64),
+    /// Nanoseconds.
+    latency: u64,
+    /// While fewer than this many picoseconds of packets wait, any packet fits into the queue.
+    plenty: u64,
     /// When the last packet that entered will have left, picoseconds.
     free: u64,
     /// The first and the last packet on their way through it; each has the key of the next.
@@ -56,35 +65,43 @@ pub(crate) struct Pipe {
 impl Pipe {
     pub fn new(link: Link, to: Node, buffer: u64) -> Self {
         let picoseconds_per_byte = 8e12 / link.rate;
-        Pipe { link, to, buffer, picoseconds_per_byte, free: 0, ends: None }
-    }
-
-    /// When the next packet may leave, rounded up to nanoseconds.
-    pub fn free_at(&self) -> Instant {
-        Instant(self.free.div_ceil(1000))
+        let latency = link.latency.as_nanos() as u64;
+        // Rounded down by more than what the division in `fits` may be off.
+        let plenty = (buffer.saturating_sub(LARGEST.into()) as f64 * picoseconds_per_byte * (1.0 - 1e-9)) as u64;
+        Pipe { link, to, buffer, picoseconds_per_byte, last: (u32::MAX, 0), latency, plenty, free: 0, ends: None }
     }
 
     /// Whether a packet of `bytes` bytes (BTH ..= ICRC) fits into the queue.
-    pub fn has_room(&self, now: Instant, bytes: usize) -> bool {
-        let waiting = match self.free.saturating_sub(now.0 * 1000) {
-            0 => 0,
-            time => (time as f64 / self.picoseconds_per_byte) as u64,
-        };
-        waiting + bytes as u64 <= self.buffer
+    #[inline]
+    pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
+        let time = self.free.saturating_sub(now.0 * 1000);
+        // Without the division, in most cases.
+        time < self.plenty && bytes <= LARGEST || self.fits(time, bytes)
     }
 
-    /// Reserves the time on the wire that a packet needs; returns when it arrives.
-    pub fn occupy(&mut self, now: Instant, bytes: usize) -> Instant {
+    /// Whether a packet fits behind packets that need this many picoseconds.
+    fn fits(&self, time: u64, bytes: u32) -> bool {
+        (time as f64 / self.picoseconds_per_byte) as u64 + u64::from(bytes) <= self.buffer
+    }
+
+    /// Reserves the time on the wire that a packet needs. Returns when the next packet may leave, rounded up to
+    /// nanoseconds, and when this packet arrives.
+    #[inline]
+    pub fn occupy(&mut self, now: Instant, bytes: u32) -> (Instant, Instant) {
         // Events have whole nanoseconds: a gap below 1 ns is rounding, and is not kept.
         let since = (now.0 * 1000).saturating_sub(self.free);
         let start = if since < 1000 { self.free } else { now.0 * 1000 };
-        let bytes = bytes + self.link.overhead as usize;
-        // As signed integers, which processors convert in one instruction.
-        self.free = start + (bytes as i64 as f64 * self.picoseconds_per_byte) as i64 as u64;
-        self.free_at() + self.link.latency
+        if bytes != self.last.0 {
+            let on_wire = i64::from(bytes) + i64::from(self.link.overhead);
+            self.last = (bytes, (on_wire as f64 * self.picoseconds_per_byte) as u64);
+        }
+        self.free = start + self.last.1;
+        let free = self.free.div_ceil(1000);
+        (Instant(free), Instant(free.saturating_add(self.latency)))
     }
 
     /// Puts a packet into the pipe. True if it is the only packet: the caller must schedule its arrival.
+    #[inline]
     pub fn put(&mut self, packets: &mut Packets, arrival: Instant, packet: PacketKey) -> bool {
         packets[packet].arrival = arrival;
         packets[packet].next = None;
@@ -102,10 +119,39 @@ impl Pipe {
     }
 
     /// Removes the packet that arrives; also returns the arrival of the next one.
+    #[inline]
     pub fn take(&mut self, packets: &Packets) -> Option<(PacketKey, Option<Instant>)> {
         let (first, last) = self.ends?;
         let next = packets[first].next;
         self.ends = next.map(|next| (next, last));
         Some((first, next.map(|next| packets[next].arrival)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::HostId;
+    use weir_transport::Chance;
+
+    #[test]
+    fn a_packet_fits_if_its_bytes_and_those_that_wait_do() {
+        let mut chance = Chance::seeded(1);
+        for (buffer, gbit) in [(0, 100.0), (5000, 100.0), (1 << 15, 1.0), (1 << 20, 54.545), (1 << 30, 400.0)] {
+            let mut pipe = Pipe::new(Link::ethernet(gbit), Node::Host(HostId(0)), buffer);
+            let (mut full, mut now) = (0, 0);
+            for _ in 0..20_000 {
+                let bytes = 1 + (chance.bits() % 5000) as u32;
+                let fits = pipe.has_room(Instant(now), bytes);
+                assert_eq!(fits, pipe.fits(pipe.free.saturating_sub(now * 1000), bytes), "{buffer} {gbit}");
+                if fits {
+                    pipe.occupy(Instant(now), bytes);
+                } else {
+                    full += 1;
+                    now += chance.bits() % 10_000;
+                }
+            }
+            assert!(full > 0 || buffer == 1 << 30, "{buffer}");
+        }
     }
 }

@@ -167,7 +167,7 @@ impl Memory {
 
     /// Checks that a range is present, and returns the index of its region. If it is not present, a fault resolves its
     /// missing pages and those up to `end`.
-    #[inline]
+    #[inline(always)]
     pub fn reach(&mut self, key: u32, addr: u64, len: u64, end: u64, accessor: Accessor) -> Result<usize, Denied> {
         let index = self.find(key, addr, len)?;
         if self.regions[index].pages.is_some() {
@@ -177,6 +177,7 @@ impl Memory {
     }
 
     /// As `reach`, in a region of ODP memory.
+    #[inline(never)]
     fn reach_pages(&mut self, index: usize, addr: u64, len: u64, end: u64, accessor: Accessor) -> Result<(), Denied> {
         let region = &self.regions[index];
         let Some(pages) = &region.pages else { return Ok(()) };
@@ -244,7 +245,28 @@ impl Memory {
     }
 
     /// Payload from `len` bytes at `offset` of SGEs; a fault resolves missing pages, as in `ensure_sges_present`.
+    #[inline(always)]
     pub fn gather(&mut self, sges: &[Sge], offset: u64, len: usize, accessor: Accessor) -> Result<Payload, Denied> {
+        // Most payload comes from a single SGE.
+        if let [sge] = sges
+            && offset + len as u64 <= u64::from(sge.length)
+        {
+            let end = sge.addr + u64::from(sge.length);
+            let region = self.reach(sge.lkey, sge.addr + offset, len as u64, end, accessor)?;
+            return Ok(self.load(region, sge.addr + offset, len));
+        }
+        self.gather_segments(sges, offset, len, accessor)
+    }
+
+    /// As `gather`, from several SGEs.
+    #[inline(never)]
+    fn gather_segments(
+        &mut self,
+        sges: &[Sge],
+        offset: u64,
+        len: usize,
+        accessor: Accessor,
+    ) -> Result<Payload, Denied> {
         let mut phantom = true;
         for_each_segment(sges, offset, len as u64, |sge, addr, len, _| {
             let region = self.reach(sge.lkey, addr, len, sge.addr + u64::from(sge.length), accessor)?;
@@ -262,6 +284,7 @@ impl Memory {
     }
 
     /// Payload from a range that `reach` found in this region.
+    #[inline(always)]
     pub fn load(&self, region: usize, addr: u64, len: usize) -> Payload {
         let region = &self.regions[region];
         match &region.bytes {
@@ -271,6 +294,7 @@ impl Memory {
     }
 
     /// Stores bytes in a range that `reach` found in this region, if the region has contents.
+    #[inline(always)]
     pub fn store(&mut self, region: usize, addr: u64, bytes: &[u8]) {
         let region = &mut self.regions[region];
         if let Some(all) = &mut region.bytes {
@@ -334,11 +358,13 @@ impl Memory {
         self.faulted += 1;
     }
 
+    #[inline]
     fn index(&self, key: u32) -> Option<usize> {
         let index = ((key >> 8) as usize).checked_sub(1)?;
         (key & 0xff == 0 && index < self.regions.len()).then_some(index)
     }
 
+    #[inline]
     fn find(&self, key: u32, addr: u64, len: u64) -> Result<usize, Denied> {
         let index = self.index(key).ok_or(Denied::Protection)?;
         let region = &self.regions[index];

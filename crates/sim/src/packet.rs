@@ -25,6 +25,8 @@ pub(crate) struct SimPacket {
     pub repeated: bool,
     pub headers: Headers,
     pub payload: Payload,
+    /// Bytes from the BTH to the ICRC.
+    pub bytes: u32,
     /// When it arrives at the end of the pipe that it is in.
     pub arrival: Instant,
     /// The packet behind it in that pipe.
@@ -46,21 +48,30 @@ pub(crate) struct Packets {
 
 impl Packets {
     /// Adds a packet, which gets the next sequence number.
-    #[inline]
-    pub fn add(&mut self, from: QpId, to: HostId, headers: &Headers, payload: Payload) -> PacketKey {
-        let (id, repeated, arrival, next) = (self.added, false, Instant(0), None);
+    // Inlined: a call would copy the headers once more.
+    #[inline(always)]
+    pub fn add(&mut self, from: QpId, to: HostId, repeated: bool, headers: &Headers, payload: Payload) -> PacketKey {
+        let (id, arrival, next) = (self.added, Instant(0), None);
+        let bytes = (headers.len() + payload.len() + usize::from(headers.bth.pad) + ICRC_LEN) as u32;
         self.added += 1;
         let Some(index) = self.unused.pop() else {
-            self.packets.push(SimPacket { id, from, to, repeated, headers: *headers, payload, arrival, next });
-            return PacketKey(self.packets.len() as u32 - 1);
+            return self.grow(SimPacket { id, from, to, repeated, headers: *headers, payload, bytes, arrival, next });
         };
         // Field by field: a whole packet would be built on the stack first.
         let packet = &mut self.packets[index as usize];
         (packet.id, packet.from, packet.to, packet.repeated) = (id, from, to, repeated);
         packet.headers = *headers;
         packet.payload = payload;
+        packet.bytes = bytes;
         (packet.arrival, packet.next) = (arrival, next);
         PacketKey(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, packet: SimPacket) -> PacketKey {
+        self.packets.push(packet);
+        PacketKey(self.packets.len() as u32 - 1)
     }
 
     /// Removes a packet, which has arrived or is lost. Its key must not be used again.
@@ -74,12 +85,14 @@ impl Packets {
 impl Index<PacketKey> for Packets {
     type Output = SimPacket;
 
+    #[inline]
     fn index(&self, key: PacketKey) -> &SimPacket {
         &self.packets[key.0 as usize]
     }
 }
 
 impl IndexMut<PacketKey> for Packets {
+    #[inline]
     fn index_mut(&mut self, key: PacketKey) -> &mut SimPacket {
         &mut self.packets[key.0 as usize]
     }
@@ -87,6 +100,7 @@ impl IndexMut<PacketKey> for Packets {
 
 impl Payload {
     /// The payload; zeros if it has no contents.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
             // Inline data always has bytes, so that phantom payload is at most the largest MTU.
@@ -95,6 +109,7 @@ impl Payload {
         }
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         match self {
             Payload::Phantom(len) => *len as usize,
@@ -105,12 +120,8 @@ impl Payload {
 
 impl SimPacket {
     /// The packet as the protocol takes it. The ICRC is not checked.
+    #[inline]
     pub fn view(&self) -> Packet<'_> {
         Packet { headers: self.headers, payload: self.payload.bytes(), icrc: 0, placement: None }
-    }
-
-    /// Bytes from the BTH to the ICRC.
-    pub fn len(&self) -> usize {
-        self.headers.len() + self.payload.len() + usize::from(self.headers.bth.pad) + ICRC_LEN
     }
 }

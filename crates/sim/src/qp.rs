@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_transport::{
     Access, AttrMask, Host, Instant, Mtu, Profile, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Service, Tuning,
 };
-use weir_wire::RnrTimer;
+use weir_wire::{Headers, RnrTimer};
 
 /// Attributes of a connection (RC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,12 @@ pub(crate) struct SimQp {
     pub armed: Option<Instant>,
     /// Packets that wait for pages, by [`weir_transport::Side`].
     pub held: [VecDeque<PacketKey>; 2],
-    /// The PSN after the last one sent, of requests and of responses.
-    sent: [Option<Psn>; 2],
+    pub sent: Sent,
 }
+
+/// The PSN after the last one sent, of requests and of responses.
+#[derive(Default)]
+pub(crate) struct Sent([Option<Psn>; 2]);
 
 impl SimQp {
     /// A QP in RESET.
@@ -70,7 +73,7 @@ impl SimQp {
             limited: false,
             armed: None,
             held: Default::default(),
-            sent: [None; 2],
+            sent: Sent::default(),
         }
     }
 
@@ -124,10 +127,19 @@ impl SimQp {
         let new = self.armed.is_none_or(|armed| at < armed);
         new.then(|| *self.armed.insert(at))
     }
+}
 
-    /// Records a sent packet; returns true if this PSN or a later one was sent before.
-    pub fn leaves(&mut self, response: bool, psn: Psn) -> bool {
-        let next = &mut self.sent[usize::from(response)];
+impl Sent {
+    /// Records a sent packet; returns true if this PSN or a later one was sent before. An ACK or NAK reports the current
+    /// state: it is never a retransmission.
+    #[inline]
+    pub fn leaves(&mut self, headers: &Headers, payload: usize) -> bool {
+        let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
+        let response = opcode.is_response();
+        if response && opcode.has_aeth() && opcode.starts_message() && payload == 0 {
+            return false;
+        }
+        let next = &mut self.0[usize::from(response)];
         let repeated = next.is_some_and(|next| psn.before(next));
         if !repeated {
             *next = Some(psn.next());

@@ -1,190 +1,120 @@
 //! Future events, ordered by time; events of the same time in the order in which they were added.
 //!
-//! No event is earlier than the last one taken. So the queue is a radix heap: it compares no two events, and its cost
-//! does not grow with their number. An event is in a list that its time and the time of the last event taken determine:
-//! the highest digit in which they differ is its level, and the value of that digit is its slot. The first event is
-//! therefore in the first slot of the lowest level. An event moves to a lower level only together with all the others of
-//! its list, so that events of the same time are always in the same list, in their order.
+//! The next few events are in a short ring, in their order: while little else happens, a new event is later than those
+//! in the ring and earlier than all others, and costs next to nothing. The others are in a radix heap.
 
-use crate::ids::{HostId, QpId};
+mod event;
+mod radix;
+
+pub(crate) use event::Event;
+use event::Packed;
+use radix::Radix;
 use weir_transport::Instant;
 
-/// Bits of a digit of the time.
-const DIGIT: u32 = 10;
-/// Values of a digit.
-const SLOTS: usize = 1 << DIGIT;
-/// Words of a set of slots.
-const WORDS: usize = SLOTS / u64::BITS as usize;
-/// Digits of the time.
-const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
-/// The end of a list.
-const NONE: u32 = u32::MAX;
+/// Only events before this many nanoseconds are in the ring: those of packets, and not the deadlines of QPs.
+const SOON: u64 = 1 << 14;
+/// Events in the ring, a power of two: more than two hosts and the links between them have at a time.
+const NEXT: usize = 8;
 
-/// A future event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// A host's port is free for the next packet.
-    PortFree(HostId),
-    /// The first packet in a pipe arrives at its end.
-    Arrival(u32),
-    /// A QP's deadline, unless it has moved.
-    Deadline(QpId),
-    /// A page fault of a host ends.
-    FaultEnds(HostId, u32),
-    /// The fault notifier of a host is due.
-    NotifyRequesters(HostId),
-    /// A timer of the application.
-    Timer(u64),
-}
-
+/// All future events. No event is earlier than the last one taken.
 #[derive(Debug)]
 pub(crate) struct Queue {
     /// Time of the last event taken.
-    last: u64,
-    /// Bit n: level n has events.
-    filled: u32,
-    levels: Box<[Level; LEVELS]>,
-    entries: Vec<Entry>,
-    /// The first unused entry.
-    unused: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Level {
-    /// Bit n: word n of `filled` is not 0.
-    words: u32,
-    /// Bit m of word n: slot 64 n + m has events.
-    filled: [u64; WORDS],
-    slots: [List; SLOTS],
-}
-
-/// Events that are linked by [`Entry::next`].
-#[derive(Clone, Copy, Debug)]
-struct List {
-    first: u32,
-    last: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    at: Instant,
-    event: Event,
-    /// The entry after it in its list, or after it among the unused entries.
-    next: u32,
+    last: Instant,
+    /// A ring of the events that are next. None of the others comes before them.
+    next: [(Instant, Packed); NEXT],
+    /// The index of the first of them, wrapping.
+    first: usize,
+    /// Their number.
+    count: usize,
+    others: Radix,
+    /// None of the others is earlier.
+    bound: Instant,
 }
 
 impl Default for Queue {
     fn default() -> Self {
-        let level = Level { words: 0, filled: [0; WORDS], slots: [List { first: NONE, last: NONE }; SLOTS] };
-        Queue { last: 0, filled: 0, levels: Box::new([level; LEVELS]), entries: Vec::new(), unused: NONE }
+        let (last, bound) = (Instant(0), Instant(u64::MAX));
+        Queue { last, next: [(last, Packed(0, 0)); NEXT], first: 0, count: 0, others: Radix::default(), bound }
     }
 }
 
 impl Queue {
-    /// Adds an event at a time that is not before that of the last event taken.
+    /// Adds an event.
+    ///
+    /// # Panics
+    /// If its time is before that of the last event taken.
+    #[inline]
     pub fn put(&mut self, at: Instant, event: Event) {
-        debug_assert!(at.0 >= self.last, "an event in the past: {event:?}");
-        let entry = Entry { at, event, next: NONE };
-        let mut index = self.unused;
-        if let Some(unused) = self.entries.get_mut(index as usize) {
-            self.unused = unused.next;
-            *unused = entry;
+        let event = event.pack();
+        assert!(at >= self.last, "an event in the past");
+        // An event of the same time as another comes after it.
+        if at < self.bound && at.0 - self.last.0 < SOON && self.count < NEXT {
+            self.insert(at, event);
         } else {
-            index = self.entries.len() as u32;
-            self.entries.push(entry);
+            self.put_behind(at, event);
         }
-        self.append(index, at);
     }
 
     /// Time of the earliest event.
     pub fn next_time(&self) -> Option<Instant> {
-        let (level, slot) = self.first_slot()?;
-        self.list(self.levels[level].slots[slot]).map(|index| self.entries[index as usize].at).min()
+        if self.count > 0 { Some(self.next[self.first % NEXT].0) } else { self.others.next_time() }
     }
 
     /// Removes the earliest event.
+    #[inline]
     pub fn take(&mut self) -> Option<(Instant, Event)> {
-        let (mut level, mut slot) = self.first_slot()?;
-        if level > 0 {
-            self.spread(level, slot);
-            (level, slot) = self.first_slot()?;
+        if self.count == 0 && !self.refill() {
+            return None;
         }
-        let list = &mut self.levels[level].slots[slot];
-        let first = list.first;
-        let entry = &mut self.entries[first as usize];
-        let (at, event) = (entry.at, entry.event);
-        list.first = std::mem::replace(&mut entry.next, self.unused);
-        let emptied = list.first == NONE;
-        self.unused = first;
-        self.last = at.0;
-        if emptied {
-            self.clear(level, slot);
-        }
-        Some((at, event))
+        let (at, event) = self.next[self.first % NEXT];
+        self.first = self.first.wrapping_add(1);
+        self.count -= 1;
+        self.last = at;
+        Some((at, event.unpack()))
     }
 
-    /// The level and the slot of the earliest event.
+    /// Inserts an event into the ring, which has room, behind all that are not later.
     #[inline]
-    fn first_slot(&self) -> Option<(usize, usize)> {
-        let number = self.filled.trailing_zeros() as usize;
-        let level = self.levels.get(number)?;
-        let word = level.words.trailing_zeros() as usize % WORDS;
-        Some((number, word * 64 + level.filled[word].trailing_zeros() as usize % 64))
-    }
-
-    /// Makes the time of the first event in a list the last time, so that the list's events move to lower levels.
-    fn spread(&mut self, level: usize, slot: usize) {
-        let list = self.levels[level].slots[slot];
-        self.clear(level, slot);
-        self.last = self.list(list).map(|index| self.entries[index as usize].at.0).fold(u64::MAX, u64::min);
-        let mut index = list.first;
-        while let Some(entry) = self.entries.get_mut(index as usize) {
-            let next = std::mem::replace(&mut entry.next, NONE);
-            let at = entry.at;
-            self.append(index, at);
-            index = next;
+    fn insert(&mut self, at: Instant, event: Packed) {
+        let mut index = self.first.wrapping_add(self.count);
+        self.count += 1;
+        while index != self.first && self.next[index.wrapping_sub(1) % NEXT].0 > at {
+            self.next[index % NEXT] = self.next[index.wrapping_sub(1) % NEXT];
+            index = index.wrapping_sub(1);
         }
+        self.next[index % NEXT] = (at, event);
     }
 
-    /// Appends an entry to the list of its time.
-    #[inline]
-    fn append(&mut self, index: u32, at: Instant) {
-        let differs = at.0 ^ self.last;
-        // Most events are in the lowest level.
-        let number = if differs < SLOTS as u64 { 0 } else { (differs.ilog2() / DIGIT) as usize };
-        let slot = (at.0 >> (number as u32 * DIGIT)) as usize % SLOTS;
-        let level = &mut self.levels[number];
-        let (word, bit) = (slot / 64, 1 << (slot % 64));
-        let list = &mut level.slots[slot];
-        let last = std::mem::replace(&mut list.last, index);
-        if level.filled[word] & bit != 0 {
-            self.entries[last as usize].next = index;
-            return;
-        }
-        list.first = index;
-        level.filled[word] |= bit;
-        level.words |= 1 << word;
-        self.filled |= 1 << number;
-    }
-
-    /// Empties a slot; its entries are used elsewhere.
-    #[inline]
-    fn clear(&mut self, number: usize, slot: usize) {
-        let level = &mut self.levels[number];
-        level.filled[slot / 64] &= !(1 << (slot % 64));
-        if level.filled[slot / 64] == 0 {
-            level.words &= !(1 << (slot / 64));
-            if level.words == 0 {
-                self.filled &= !(1 << number);
+    /// Adds an event that is late or not before all others, or for which the ring has no room.
+    #[inline(never)]
+    fn put_behind(&mut self, at: Instant, event: Packed) {
+        if self.count > 0 {
+            let (latest, displaced) = self.next[self.first.wrapping_add(self.count - 1) % NEXT];
+            if at < latest {
+                // The ring is full. Its last event comes before all others.
+                self.others.put_first(latest, displaced);
+                self.bound = latest;
+                self.count -= 1;
+                return self.insert(at, event);
             }
         }
+        self.others.put(at, event);
+        self.bound = self.bound.min(at);
     }
 
-    /// The entries of a list.
-    fn list(&self, list: List) -> impl Iterator<Item = u32> {
-        std::iter::successors(Some(list.first), |&index| {
-            Some(self.entries[index as usize].next).filter(|&next| next != NONE)
-        })
+    /// Moves the earliest of the others into the ring, which is empty. False if there is none.
+    #[inline(never)]
+    fn refill(&mut self) -> bool {
+        let mut moved = self.others.take();
+        // Those that follow soon too: new events come behind the first of the others, and would all have to go there.
+        while let Some(next) = moved {
+            self.next[self.first.wrapping_add(self.count) % NEXT] = next;
+            self.count += 1;
+            moved = if self.count < NEXT { self.others.take_ahead() } else { None };
+        }
+        self.bound = self.others.bound();
+        self.count > 0
     }
 }
 
@@ -218,5 +148,14 @@ mod tests {
             }
             assert_eq!((queue.take(), queue.next_time()), (None, None), "seed {seed}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "an event in the past")]
+    fn no_event_is_before_the_last_one_taken() {
+        let mut queue = Queue::default();
+        queue.put(Instant(10), Event::Timer(0));
+        queue.take();
+        queue.put(Instant(9), Event::Timer(1));
     }
 }

@@ -1,23 +1,27 @@
 //! Handling of the events of a simulation.
 
-use super::Simulation;
+use super::{Observer, Rule, Simulation};
+use crate::host::HostState;
 use crate::ids::{HostId, Node, QpId, SwitchId};
 use crate::link::Link;
+use crate::network::Network;
 use crate::observe::{Loss, PacketEvent, Seen};
-use crate::packet::{PacketKey, SimPacket};
-use crate::queue::Event;
+use crate::packet::{PacketKey, Packets, SimPacket};
+use crate::queue::{Event, Queue};
 use weir_capture::Direction;
-use weir_transport::{Chance, Handled, Instant, Side};
+use weir_transport::{Chance, Instant, Side};
 
 /// Event handlers.
 impl Simulation {
     /// Follows up on a change of a QP: it may be ready to send, have a new deadline, or have reports.
+    #[inline]
     pub(crate) fn follow_up(&mut self, id: QpId) {
         let Simulation { now, queue, hosts, .. } = self;
-        if let Some(qp) = hosts[id.host.0 as usize].queue_turn(id.num)
-            && let Some(at) = qp.arm(*now)
-        {
-            queue.put(at, Event::Deadline(id));
+        if let Some(mut at) = hosts[id.host.0 as usize].at(id.num) {
+            at.queue_turn();
+            if let Some(deadline) = at.qp.arm(*now) {
+                queue.put(deadline, Event::Deadline(id));
+            }
         }
         self.collect(id.host);
         self.transmit(id.host);
@@ -26,6 +30,13 @@ impl Simulation {
     /// Schedules the ends of a host's new page faults, and collects its reports for the application.
     #[inline]
     fn collect(&mut self, id: HostId) {
+        if self.hosts[id.0 as usize].adapter.get_mut().has_news() {
+            self.collect_news(id);
+        }
+    }
+
+    #[inline(never)]
+    fn collect_news(&mut self, id: HostId) {
         let Simulation { queue, hosts, reports, .. } = self;
         let host = &mut hosts[id.0 as usize];
         host.queue_limited();
@@ -47,76 +58,20 @@ impl Simulation {
     }
 
     /// Lets the next QP of a host send a packet.
+    #[inline(never)]
     fn turn(&mut self, host: HostId) {
-        let Simulation { now, hosts, packets, staged, .. } = self;
-        let Some(num) = hosts[host.0 as usize].turn(*now, host, packets, staged) else { return };
-        for at in 0..self.staged.len() {
-            let (key, dammed) = self.staged[at];
-            self.send(key, dammed);
+        let Simulation { now, queue, hosts, network, chance, packets, observer, rule, staged, .. } = self;
+        let state = &mut hosts[host.0 as usize];
+        let Some((num, deadline)) = state.turn(*now, host, packets, staged) else { return };
+        for &(key, dammed) in &*staged {
+            let mut outside = Outside { now: *now, queue, network, chance, packets, observer, rule };
+            outside.send(host, state, key, dammed);
         }
-        self.staged.clear();
-        let Simulation { now, hosts, queue, .. } = self;
-        if let Some(qp) = hosts[host.0 as usize].get_mut(num)
-            && let Some(at) = qp.arm(*now)
-        {
+        staged.clear();
+        if let Some(at) = deadline {
             queue.put(at, Event::Deadline(QpId { host, num }));
         }
         self.collect(host);
-    }
-
-    /// A packet leaves its host.
-    fn send(&mut self, key: PacketKey, dammed: bool) {
-        let Simulation { now, queue, hosts, network, chance, packets, observer, rule, .. } = self;
-        let packet = &mut packets[key];
-        let from = packet.from;
-        let host = &mut hosts[from.host.0 as usize];
-        let opcode = packet.headers.bth.opcode;
-        let response = opcode.is_response();
-        // An ACK or NAK reports the current state: it is never a retransmission.
-        let ack = response && opcode.has_aeth() && opcode.starts_message() && packet.payload.len() == 0;
-        if !ack && let Some(qp) = host.get_mut(from.num) {
-            packet.repeated = qp.leaves(response, packet.headers.bth.psn);
-        }
-        *(if response { &mut host.counts.responses } else { &mut host.counts.requests }) += 1;
-        host.counts.repeated += u64::from(packet.repeated);
-
-        let port = network.port(from.host);
-        let node = Node::Host(from.host);
-        let mut lost = if dammed { Some(Loss::Adapter) } else { port.is_none().then_some(Loss::NoDestination) };
-        if lost.is_none()
-            && let Some(rule) = rule
-            && rule(&seen(*now, node, PacketEvent::Sent { lost: None }, packet))
-        {
-            lost = Some(Loss::Rule);
-        }
-        let mut arrival = None;
-        if let Some(index) = port
-            && !dammed
-        {
-            let pipe = &mut network.pipes[index as usize];
-            lost = lost.or_else(|| loses(&pipe.link, packet, chance));
-            arrival = Some((index, pipe.occupy(*now, packet.len())));
-            // A lost packet occupies the link, too.
-            host.sending = true;
-            queue.put(pipe.free_at(), Event::PortFree(from.host));
-        }
-        if let Some(loss) = lost {
-            host.counts.lose(loss);
-        }
-        if let Some(capture) = &mut host.capture {
-            capture.record(*now, Direction::Out, packet, lost);
-        }
-        if let Some(watch) = observer {
-            watch(&seen(*now, node, PacketEvent::Sent { lost }, packet));
-        }
-        match arrival {
-            Some((index, at)) if lost.is_none() => {
-                if network.pipes[index as usize].put(packets, at, key) {
-                    queue.put(at, Event::Arrival(index));
-                }
-            }
-            _ => packets.remove(key),
-        }
     }
 
     /// The first packet of a pipe arrives at its end.
@@ -142,12 +97,12 @@ impl Simulation {
             return self.lost(Node::Switch(switch), Loss::NoDestination, key);
         };
         let pipe = &mut self.network.pipes[index as usize];
-        let bytes = packet.len();
+        let bytes = packet.bytes;
         if !pipe.has_room(self.now, bytes) {
             self.network.dropped(switch);
             return self.lost(Node::Switch(switch), Loss::Buffer, key);
         }
-        let at = pipe.occupy(self.now, bytes);
+        let (_, at) = pipe.occupy(self.now, bytes);
         if let Some(loss) = loses(&pipe.link, packet, &mut self.chance) {
             return self.lost(Node::Switch(switch), loss, key);
         }
@@ -177,48 +132,34 @@ impl Simulation {
         }
         let id = QpId { host: packet.to, num: packet.headers.bth.dest_qp };
         // An RC QP accepts packets from its peer only.
-        if host.get(id.num).is_none_or(|qp| qp.peer != packet.from.host) {
+        let Some(mut at) = host.at(id.num).filter(|at| at.qp.peer == packet.from.host) else {
             return self.lost(node, Loss::NoDestination, key);
-        }
-        host.counts.arrived += 1;
+        };
+        at.counts.arrived += 1;
         if let Some(watch) = &mut self.observer {
             watch(&seen(now, node, PacketEvent::Arrived, packet));
         }
-        self.pass_to_qp(id, key);
-        self.follow_up(id);
-    }
-
-    /// Passes a packet to its QP, and keeps it if it has to wait for a page.
-    fn pass_to_qp(&mut self, id: QpId, key: PacketKey) {
-        let Simulation { now, hosts, packets, .. } = self;
-        let packet = &packets[key];
-        let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
-        let host = &mut hosts[id.host.0 as usize];
-        let Some((qp, mut view)) = host.parts(*now, id.num, side) else { return packets.remove(key) };
-        let handled = qp.qp.handle_packet(*now, &packet.view(), &mut view);
-        qp.qp.end_ack_delay();
-        match handled {
-            Handled::Held => qp.held[side as usize].push_back(key),
-            Handled::Done => packets.remove(key),
+        at.receive(now, key, &mut self.packets);
+        at.queue_turn();
+        if let Some(deadline) = at.qp.arm(now) {
+            self.queue.put(deadline, Event::Deadline(id));
         }
-        if side == Side::Requester
-            && let Some(reads) = qp.qp.unnotified_reads()
-        {
-            host.adapter.get_mut().notifier.waits(id.num, reads);
-        }
+        self.collect(id.host);
+        self.transmit(id.host);
     }
 
     pub(crate) fn deadline(&mut self, id: QpId) {
         let now = self.now;
         let host = self.host_mut(id.host);
-        let Some((qp, mut view)) = host.parts(now, id.num, Side::Requester) else { return };
+        let Some(at) = host.at(id.num) else { return };
         // The event is obsolete: the QP has another deadline now.
-        if qp.armed != Some(now) {
+        if at.qp.armed != Some(now) {
             return;
         }
-        qp.armed = None;
-        if qp.qp.poll_timeout().is_some_and(|at| at <= now) {
-            qp.qp.handle_timeout(now, &mut view);
+        at.qp.armed = None;
+        if at.qp.qp.poll_timeout().is_some_and(|at| at <= now) {
+            let mut view = at.view(now, Side::Requester);
+            at.qp.qp.handle_timeout(now, &mut view);
         }
         self.follow_up(id);
     }
@@ -261,9 +202,74 @@ impl Simulation {
         // it.
         self.follow_up(id);
         for packet in held {
-            self.pass_to_qp(id, packet);
+            match self.hosts[id.host.0 as usize].at(id.num) {
+                Some(mut at) => at.receive(now, packet, &mut self.packets),
+                None => self.packets.remove(packet),
+            }
         }
         self.follow_up(id);
+    }
+}
+
+/// What a packet meets outside of its host.
+struct Outside<'a> {
+    now: Instant,
+    queue: &'a mut Queue,
+    network: &'a mut Network,
+    chance: &'a mut Chance,
+    packets: &'a mut Packets,
+    observer: &'a mut Option<Observer>,
+    rule: &'a mut Option<Rule>,
+}
+
+impl Outside<'_> {
+    /// A packet leaves its host.
+    #[inline(always)]
+    fn send(&mut self, id: HostId, host: &mut HostState, key: PacketKey, dammed: bool) {
+        let Outside { now, queue, network, chance, packets, observer, rule } = self;
+        let packet = &packets[key];
+        let response = packet.headers.bth.opcode.is_response();
+        *(if response { &mut host.counts.responses } else { &mut host.counts.requests }) += 1;
+        host.counts.repeated += u64::from(packet.repeated);
+
+        let port = network.port(id);
+        let node = Node::Host(id);
+        let mut lost = if dammed { Some(Loss::Adapter) } else { port.is_none().then_some(Loss::NoDestination) };
+        if lost.is_none()
+            && let Some(rule) = rule
+            && rule(&seen(*now, node, PacketEvent::Sent { lost: None }, packet))
+        {
+            lost = Some(Loss::Rule);
+        }
+        let mut arrival = None;
+        if let Some(index) = port
+            && !dammed
+        {
+            let pipe = &mut network.pipes[index as usize];
+            lost = lost.or_else(|| loses(&pipe.link, packet, chance));
+            let (free, at) = pipe.occupy(*now, packet.bytes);
+            arrival = Some((index, at));
+            // A lost packet occupies the link, too.
+            host.sending = true;
+            queue.put(free, Event::PortFree(id));
+        }
+        if let Some(loss) = lost {
+            host.counts.lose(loss);
+        }
+        if let Some(capture) = &mut host.capture {
+            capture.record(*now, Direction::Out, packet, lost);
+        }
+        if let Some(watch) = observer {
+            watch(&seen(*now, node, PacketEvent::Sent { lost }, packet));
+        }
+        match arrival {
+            Some((index, at)) if lost.is_none() => {
+                if network.pipes[index as usize].put(packets, at, key) {
+                    queue.put(at, Event::Arrival(index));
+                }
+            }
+            _ => packets.remove(key),
+        }
     }
 }
 

@@ -183,8 +183,9 @@ impl Simulation {
         let host = self.host_mut(id.host);
         let qp = SimQp::new(id.num, peer.host, setup, &host.profile);
         host.put(id.num, qp);
-        if let Some((qp, mut view)) = host.parts(now, id.num, Side::Requester) {
-            qp.connect(now, peer.num, setup, end, &mut view);
+        if let Some(at) = host.at(id.num) {
+            let mut view = at.view(now, Side::Requester);
+            at.qp.connect(now, peer.num, setup, end, &mut view);
         }
     }
 }
@@ -307,11 +308,14 @@ impl Simulation {
             }
             Event::Timer(token) => app.timer(self, token),
         }
-        self.report(app);
+        if !self.reports.is_empty() {
+            self.report(app);
+        }
         true
     }
 
     /// Passes pending reports to the application.
+    #[inline(never)]
     fn report(&mut self, app: &mut dyn App) {
         while let Some((host, report)) = self.reports.pop_front() {
             match report {
