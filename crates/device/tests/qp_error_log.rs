@@ -5,15 +5,17 @@ mod common;
 
 use common::{connect_with, create, open, pair};
 use std::fmt::{Debug, Write};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use weir_device::Cq;
+use weir_device::{Cq, Mr};
 use weir_transport::{Data, QpAttr, SendFlags, SendOp, SendWr, Service, Status};
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// What the log deregisters at its next line, as a memory hook of the program may do when the line allocates memory.
+static VICTIM: Mutex<Option<Arc<Mr>>> = Mutex::new(None);
 
 /// Collects warnings.
 struct Log;
@@ -34,6 +36,10 @@ impl Subscriber for Log {
         let mut text = Text(String::new());
         event.record(&mut text);
         WARNINGS.lock().unwrap().push(text.0);
+        let victim = VICTIM.lock().unwrap().take();
+        if let Some(victim) = victim {
+            victim.dereg().expect("it is registered");
+        }
     }
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
@@ -101,6 +107,9 @@ fn a_single_line_says_why_and_what_to_do() {
     let mut word = 0u64;
     let mr = pd.reg_mr(&raw mut word as u64, 8, 0, weir_transport::Access::LOCAL_WRITE).unwrap();
     let sges = [weir_transport::Sge { addr: 0, length: 8, lkey: mr.lkey() }];
+    // A wrong order of locks is a panic, after which the work request would be flushed.
+    let victim = pd.reg_mr(&raw mut word as u64, 8, 0, weir_transport::Access::LOCAL_WRITE).unwrap();
+    *VICTIM.lock().unwrap() = Some(victim);
     ends[0].qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&sges) }).unwrap();
     ends[0].qp.doorbell();
     assert_eq!(ended(&ends[0].cq, 1), [Status::RemoteAccess]);
@@ -108,6 +117,7 @@ fn a_single_line_says_why_and_what_to_do() {
     assert_eq!((requester.len(), responder.len()), (1, 1), "{requester:?} {responder:?}");
     assert!(requester[0].contains("its request") && requester[0].contains("Look at rkey"), "{requester:?}");
     assert!(responder[0].contains("it refused a request"), "{responder:?}");
+    assert!(VICTIM.lock().unwrap().is_none());
     let ends = WARNINGS.lock().unwrap().iter().filter(|line| line.contains("is in the error state")).count();
     assert_eq!(ends, 3, "{:?}", WARNINGS.lock().unwrap());
 }

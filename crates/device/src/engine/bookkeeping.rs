@@ -1,6 +1,7 @@
 //! Bookkeeping of QPs and their peers: what is in flight, which QPs wait, and which try again.
 
-use super::{Engine, entry_peer, qp_error_log};
+use super::qp_error_log::QpError;
+use super::{Engine, entry_peer};
 use crate::engine::peers::Peers;
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::identity::PeerId;
@@ -40,7 +41,9 @@ impl Engine {
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
-            qp_error_log::log_qp_error(&protocol.attr(), entry.shared.num, to, &ending);
+            let error = QpError { num: entry.shared.num, dest: protocol.attr().dest_qp_num, peer: to, ending };
+            // There is room for all QPs: `add_qp` has reserved it.
+            self.endings.push(error);
         }
         if has_to_send {
             self.ready(index);
@@ -56,6 +59,13 @@ impl Engine {
                 self.wake_waiting(entry_peer(&self.table, index));
             }
         }
+    }
+
+    /// Moves the completions of the turn to their CQs. The log lines of failed QPs come first: a program that sees a
+    /// failed completion may end at once.
+    pub(super) fn publish_completions(&mut self) {
+        self.endings.drain(..).for_each(QpError::log);
+        self.completions.publish();
     }
 
     /// A QP has missed an ACK. Where packets carry an ICRC, an ACK does not show which process sent it: the peer has

@@ -26,6 +26,8 @@ impl Engine {
         self.timers.reserve(count + 1);
         self.ready.reserve((count + 1).saturating_sub(self.ready.len()));
         self.delayed_acks.reserve((count + 1).saturating_sub(self.delayed_acks.len()));
+        // A QP ends once until it is reset, and that waits for the end of the turn.
+        self.endings.reserve((count + 1).saturating_sub(self.endings.len()));
         self.rung.reserve(count);
         Ok(shared)
     }

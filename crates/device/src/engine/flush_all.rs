@@ -12,7 +12,7 @@ impl Engine {
     /// Moves every QP to the error state and flushes its work requests.
     pub fn fail(&mut self, adapter: &AdapterState) {
         // Completions of a turn that did not end.
-        catch_panic(|| self.completions.publish());
+        catch_panic(|| self.publish_completions());
         // The engine's thread ends, and the removed QPs keep the adapter open.
         drop(self.take_removed());
         for index in self.table.indices() {

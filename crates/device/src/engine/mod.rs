@@ -48,6 +48,7 @@ use peers::Peers;
 use peers::foreign::Foreign;
 use peers::identity::PeerId;
 use peers::parked::Parked;
+use qp_error_log::QpError;
 use staging::Lost;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -111,6 +112,8 @@ pub struct Engine {
     room_asked: bool,
     /// QPs that owe a delayed ACK, each once.
     delayed_acks: Vec<u16>,
+    /// QPs that went to the error state in this turn and are not in the log yet.
+    endings: Vec<QpError>,
     rung: Vec<u32>,
     /// Peers that got datagrams of the QP that is worked on.
     served: Vec<PeerId>,
@@ -185,6 +188,7 @@ impl Engine {
             wait_for_room: WaitList::default(),
             room_asked: false,
             delayed_acks: Vec::with_capacity(64),
+            endings: Vec::with_capacity(64),
             rung: Vec::with_capacity(64),
             served: Vec::with_capacity(64),
             cached: Cached::default(),
@@ -268,9 +272,9 @@ impl Engine {
             adapter.gathering.burst_left(clock::now().0);
         }
         worked |= sent;
-        self.completions.publish();
+        self.publish_completions();
         self.fail_overflown(adapter, now);
-        self.completions.publish();
+        self.publish_completions();
         self.ask_for_rings(adapter, now);
         // If a long turn left work over, the next turn is due at once.
         let next = if self.ready.is_empty() { self.next_deadline(adapter) } else { Some(now.0) };

@@ -3,30 +3,37 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use weir_transport::{Ending, QpAttr, Side, Status};
+use weir_transport::{Ending, Side, Status};
 
-/// Logs that a QP went to the error state because of a request.
-#[cold]
-#[inline(never)]
-pub fn log_qp_error(attr: &QpAttr, num: u32, peer: Option<IpAddr>, ending: &Ending) {
-    let message = QpErrorMessage { attr, num, peer, ending };
-    tracing::warn!("{message}");
+/// A QP that went to the error state because of a request.
+#[derive(Clone, Copy)]
+pub struct QpError {
+    /// The QP.
+    pub num: u32,
+    /// The QP at the other end.
+    pub dest: u32,
+    /// Its address, if there is a route.
+    pub peer: Option<IpAddr>,
+    pub ending: Ending,
 }
 
-struct QpErrorMessage<'a> {
-    attr: &'a QpAttr,
-    num: u32,
-    peer: Option<IpAddr>,
-    ending: &'a Ending,
+impl QpError {
+    /// Writes the line. No lock of a rank above the engine's is held: a log allocates memory, and a memory hook of the
+    /// program may deregister a region there.
+    #[cold]
+    #[inline(never)]
+    pub fn log(self) {
+        tracing::warn!("{self}");
+    }
 }
 
-impl fmt::Display for QpErrorMessage<'_> {
+impl fmt::Display for QpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ending { side, status, psn, tries, .. } = *self.ending;
+        let Ending { side, status, psn, tries, .. } = self.ending;
         write!(f, "QP {:#08x} is in the error state: ", self.num)?;
         match side {
-            Side::Requester => write!(f, "its request to QP {:#08x}", self.attr.dest_qp_num)?,
-            Side::Responder => write!(f, "it refused a request of QP {:#08x}", self.attr.dest_qp_num)?,
+            Side::Requester => write!(f, "its request to QP {:#08x}", self.dest)?,
+            Side::Responder => write!(f, "it refused a request of QP {:#08x}", self.dest)?,
         }
         match self.peer {
             Some(peer) => write!(f, " at {peer}")?,
@@ -36,7 +43,7 @@ impl fmt::Display for QpErrorMessage<'_> {
         if let Some(tries) = tries {
             write!(f, " after {tries} tries")?;
         }
-        write!(f, ": {}", advice(self.ending))
+        write!(f, ": {}", advice(&self.ending))
     }
 }
 

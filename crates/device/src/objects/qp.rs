@@ -58,7 +58,7 @@ impl Receives {
 pub struct Qp {
     pd: Arc<Pd>,
     caps: QpCaps,
-    shared: Arc<QpShared>,
+    pub(crate) shared: Arc<QpShared>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     receives: Receives,
@@ -151,7 +151,7 @@ impl Qp {
             Receives::Shared(srq) => srq.attach(),
             Receives::Domain(xrcd) => {
                 let target: Arc<TargetQp> = qp.clone();
-                xrcd.enter(qp.num(), Arc::downgrade(&target));
+                xrcd.enter(qp.num(), Arc::downgrade(&target), &qp.shared);
             }
         }
         Ok(qp)

@@ -91,7 +91,7 @@ impl Srq {
                 // An engine turn may have looked the SRQ up before its removal: wait for it.
                 self.pd.context.adapter.quiesce();
                 cq.detach();
-                xrcd.forget_srq();
+                xrcd.forget_srq(&self.shared);
             }
             self.shared.drop_events();
             self.pd.detach();
@@ -119,4 +119,29 @@ impl Drop for Srq {
 fn check_sizes(max_wr: u32, max_sge: u32) -> Result<(), Errno> {
     let fits = (1..=LIMITS.max_qp_wr).contains(&max_wr) && max_sge <= LIMITS.max_sge;
     if fits { Ok(()) } else { Err(Errno(libc::EINVAL)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::context::Context;
+
+    /// The memory of an SRQ is not freed in a turn of the engine, under the lock of a QP: a memory hook of the program
+    /// that deregisters a region there would wait for locks that this thread holds.
+    #[test]
+    fn a_target_qp_does_not_keep_a_destroyed_srq() {
+        let context = Context::open("weir_lo").unwrap();
+        let (pd, xrcd) = (context.alloc_pd().unwrap(), Xrcd::open(&context).unwrap());
+        let cq = context.create_cq(4, None, 0).unwrap();
+        let create = SrqCreate { max_wr: 4, max_sge: 1, cookie: 0 };
+        let [first, second] =
+            [(); 2].map(|()| pd.create_srq(&create, Some((xrcd.clone(), cq.clone()))).expect("an SRQ"));
+        let target = xrcd.create_target(0).unwrap();
+        assert!(target.shared.select_srq(first.number()).is_some());
+        second.destroy().unwrap();
+        assert_eq!(Arc::strong_count(&first.shared), 3, "the SRQ, the domain and the last message");
+        first.destroy().unwrap();
+        assert_eq!((Arc::strong_count(&first.shared), Arc::strong_count(&second.shared)), (1, 1));
+        assert_eq!(target.shared.select_srq(first.number()), None);
+    }
 }

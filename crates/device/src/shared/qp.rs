@@ -152,6 +152,12 @@ impl QpShared {
         Some(pd)
     }
 
+    /// An SRQ is destroyed, and the caller holds it: it is not kept for the last message that named it. Otherwise the
+    /// next message would free its memory in a turn.
+    pub fn forget_srq(&self, srq: &Arc<SrqShared>) {
+        self.named().take_if(|named| Arc::ptr_eq(named, srq));
+    }
+
     /// Returns whether the CQ of its receives depends on the SRQ that the message names.
     pub fn recv_cq_varies(&self) -> bool {
         matches!(self.receives, ReceiveSource::Domain(_))
