@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use weir_transport::testing::{Entry, Faults, Pair, Rng, Setup, fuzz_requester, fuzz_responder, remote};
+use weir_transport::testing::{Entry, Faults, Pair, Rng, Setup, fuzz_frames, fuzz_requester, fuzz_responder, remote};
 use weir_transport::*;
 use weir_wire::{MAX_HEADERS, frame};
 
@@ -216,6 +216,7 @@ fn the_fuzz_corpora_pass() {
     };
     seeds("responder").iter().for_each(|seed| fuzz_responder(seed));
     seeds("requester").iter().for_each(|seed| fuzz_requester(seed));
+    seeds("frames").iter().for_each(|seed| fuzz_frames(seed));
 }
 
 proptest! {
@@ -356,5 +357,10 @@ proptest! {
     #[test]
     fn the_fuzzed_requester_survives(data in prop::collection::vec(any::<u8>(), 0..600)) {
         fuzz_requester(&data);
+    }
+
+    #[test]
+    fn a_qp_survives_the_frames_of_a_hostile_peer(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_frames(&data);
     }
 }

@@ -18,25 +18,25 @@ use weir_wire::{
 };
 
 /// Input bytes, consumed one by one; zeros after their end.
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(pub &'a [u8]);
 
 impl Input<'_> {
-    fn byte(&mut self) -> u8 {
+    pub fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }
 
-    fn word(&mut self) -> u32 {
+    pub fn word(&mut self) -> u32 {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// A length, mostly equal to the MTU or next to it.
-    fn length(&mut self, mtu: usize) -> usize {
+    pub fn length(&mut self, mtu: usize) -> usize {
         match self.byte() % 8 {
             0 => 0,
             1 => 1,

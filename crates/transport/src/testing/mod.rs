@@ -3,6 +3,7 @@
 //! Tests, fuzzers and other crates use it. All randomness is seeded: the same setup gives the same run.
 
 mod fuzz;
+mod fuzz_frames;
 mod host;
 mod memory;
 mod null_host;
@@ -13,6 +14,7 @@ mod rng;
 mod wire;
 
 pub use fuzz::{requester as fuzz_requester, responder as fuzz_responder};
+pub use fuzz_frames::frames as fuzz_frames;
 pub use host::{Entry, Srqs, Staging, TestHost};
 pub use memory::{CANARY, Memory, Region};
 pub use null_host::{NullHost, connected};
