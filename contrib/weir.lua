@@ -69,7 +69,8 @@ local h = {
 }
 hello.fields = h
 local HELLO_HEAD, PROOF, CHECKSUM, HELLO_VERSION = 64, 20, 8, 2
-local bad_hello = ProtoExpert.new("weir_hello.malformed", "Malformed hello", expert.group.MALFORMED, expert.severity.ERROR)
+local bad_hello =
+    ProtoExpert.new("weir_hello.malformed", "Malformed hello", expert.group.MALFORMED, expert.severity.ERROR)
 hello.experts = { bad_hello }
 
 -- Whether the opcode has frames, and whether it belongs to a WRITE.

@@ -29,6 +29,8 @@ const HANDSHAKES: usize = 32;
 pub const MORE_DESCRIPTORS: usize = MAX_RINGS + HANDSHAKES + 2;
 /// A handshake that takes longer ends: the peer's thread is stopped, or the peer is no Weir process.
 const LONGEST: Duration = Duration::from_secs(1);
+/// How long no connection is accepted after the system refused one.
+const PAUSE: Duration = Duration::from_secs(1);
 /// The most connections that are accepted before other work.
 const AT_ONCE: usize = 32;
 
@@ -42,6 +44,10 @@ pub struct LocalLinks {
     last_token: u64,
     /// The log says that there are too many rings.
     limit_logged: bool,
+    /// When connections are accepted again.
+    paused: Option<Instant>,
+    /// The log says that a connection was refused by the system.
+    refusal_logged: bool,
 }
 
 /// A connection of which no ring is made yet.
@@ -80,6 +86,7 @@ impl LocalLinks {
         let Some(listener) = &adapter.listener else { return };
         // A child that is forked meanwhile must not keep descriptors that are not registered yet.
         let _opening = DescriptorGuard::begin();
+        self.resume(adapter, listener);
         for token in listener.readable() {
             if token == LISTENER {
                 self.accept(adapter, listener);
@@ -123,6 +130,20 @@ impl LocalLinks {
         }
     }
 
+    /// Accepts connections again when the time has come. Otherwise the thread is called again then.
+    fn resume(&mut self, adapter: &Adapter, listener: &Listener) {
+        let Some(at) = self.paused else { return };
+        if at <= clock::now() {
+            // Without memory it pauses again.
+            self.paused = listener.resume().err().map(|_| clock::now() + PAUSE);
+        }
+        if let Some(at) = self.paused {
+            adapter.with_engine(|engine| engine.need_thread_by(at));
+            // A turn arms the timer.
+            adapter.drive(Turn::SEND);
+        }
+    }
+
     fn accept(&mut self, adapter: &Adapter, listener: &Listener) {
         for _ in 0..AT_ONCE {
             let socket = match listener.accept() {
@@ -130,11 +151,17 @@ impl LocalLinks {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     // No descriptors or no memory: the connection would wake the thread again and again.
-                    listener.stop();
-                    tracing::warn!(
-                        "{}: no further peer gets shared memory, packets go by UDP: {error}",
-                        adapter.device.name
-                    );
+                    listener.pause();
+                    self.paused = Some(clock::now() + PAUSE);
+                    self.resume(adapter, listener);
+                    if !std::mem::replace(&mut self.refusal_logged, true) {
+                        tracing::warn!(
+                            "{}: another process of this machine gets no shared memory for now, packets go by UDP, \
+                             which is slower{}: {error}",
+                            adapter.device.name,
+                            explain(&error)
+                        );
+                    }
                     return;
                 }
             };

@@ -78,6 +78,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
         let mut now = clock::now();
         let (mut last_work, mut last_look) = (now, now);
         adapter.gathering.thread_wakes();
+        spin.begin();
         loop {
             // Steady work must not keep the thread from changes of the interface. A turn follows: it arms the timer.
             if now - last_look > LOOK {
@@ -86,7 +87,8 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
             }
             let worked = adapter.drive(Turn::THREAD);
             if std::mem::take(&mut stopped) {
-                pace.note_stop(worked);
+                // The standby watches sockets. With rings, most packets do not come from there.
+                pace.note_stop(worked && !adapter.with_engine(|engine| engine.has_rings()));
             }
             now = clock::now();
             if worked {

@@ -388,8 +388,8 @@ fn own_peers(config: &Config, profile: &Profile, receive_buffer: usize, offers_l
 }
 
 /// Returns whether packets of this process may go through shared memory. Captures, fault injection, `--icrc always` and
-/// a framing that was chosen are about packets on a wire. Where page faults make peers repeat all that they have in flight, their windows may be
-/// larger than a ring.
+/// a framing that was chosen are about packets on a wire. Where page faults make peers repeat all that they have in
+/// flight, their windows may be larger than a ring.
 pub fn may_be_local(config: &Config, profile: &Profile) -> bool {
     let plain = config.icrc == Icrc::Auto
         && config.framing == Framing::Auto

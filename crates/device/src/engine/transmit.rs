@@ -193,7 +193,10 @@ impl Engine {
         }
         let mut protocol = shared.lock();
         protocol.set_patience(patience);
-        protocol.set_acks_first(true);
+        // Of a long reply only a part may be in the ring when the ACK follows the first packets.
+        let polls = adapter.pace.program_polls();
+        protocol.set_program_polls(polls);
+        protocol.set_acks_first(!polls);
         // Frames make the packets of a UDP_SEGMENT send equally long. A ring takes packets of any length.
         protocol.set_frames(false);
         let mut host =

@@ -35,9 +35,14 @@ impl Listener {
         seqpacket::accept(&self.socket)
     }
 
-    /// Accepts no further connections. Those that were accepted stay.
-    pub fn stop(&self) {
+    /// Accepts no further connections until [`resume`](Self::resume). Those that were accepted stay.
+    pub fn pause(&self) {
         self.unwatch(self.socket.as_raw_fd());
+    }
+
+    /// Accepts connections again.
+    pub fn resume(&self) -> io::Result<()> {
+        self.watch(self.socket.as_raw_fd(), LISTENER)
     }
 
     /// Watches a connection.

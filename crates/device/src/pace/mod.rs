@@ -198,7 +198,7 @@ impl Pace {
         }
         let mut packets = self.packets.lock();
         packets.on_standby = true;
-        // A socket that cannot be added is looked at twice a millisecond, as without a standby.
+        // A socket that cannot be added is looked at when the program has stopped, as without a standby.
         packets.descriptors.iter().for_each(|descriptor| drop(self.standby.add(*descriptor)));
         drop(packets);
         self.standby.begin();
@@ -420,7 +420,8 @@ impl Pace {
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
-        if self.program_polls() && self.flush_requested().is_none() {
+        let asked = self.flush_requested().is_some() || self.has_other_work() || self.has_ended();
+        if self.program_polls() && !asked {
             // SAFETY: four pollfds, of which some may be -1, and one timespec on the stack.
             unsafe { libc::ppoll(poll.as_mut_ptr(), poll.len() as libc::nfds_t, &wait, std::ptr::null()) };
             drain(&self.kick);
@@ -440,9 +441,12 @@ impl Pace {
         }
         match (self.polling.still_polled(clock::now().0), self.standby.is_armed()) {
             (true, false) => Wake::Nothing,
-            // A wake-up may have been lost to a thread that disarmed the standby.
+            // Arming may have failed: packets may wait.
             (true, true) => Wake::Standby,
-            (false, _) => Wake::Stopped,
+            (false, _) => {
+                threads::let_timers_wait(0);
+                Wake::Stopped
+            }
         }
     }
 

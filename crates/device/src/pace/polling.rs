@@ -13,7 +13,7 @@ pub const POLLER_AFTER: u32 = 24;
 const PERIOD: u64 = 2 * TICK;
 /// How often the thread checks whether a poller still polls, at the most (nanoseconds).
 pub const TICK: u64 = 500_000;
-/// The longest time that a check may wait for another timer (nanoseconds): the kernel's own tick is as long.
+/// The longest time that a check may wait for another timer (nanoseconds): the kernel's own tick is as long with HZ=250.
 pub const MAX_WAIT: u64 = 4_000_000;
 /// A check may wait for this part of the time that the program has polled.
 const WAIT_DIVISOR: u64 = 8;

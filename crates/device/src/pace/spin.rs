@@ -20,6 +20,11 @@ pub struct Spin {
 }
 
 impl Spin {
+    /// The thread wakes up. A spin that was broken off counts neither way.
+    pub fn begin(&mut self) {
+        self.idle = false;
+    }
+
     /// A turn found work or not, `since` nanoseconds after the last that did. Returns whether the thread goes on.
     pub fn goes_on(&mut self, worked: bool, since: u64) -> bool {
         if worked {
@@ -85,5 +90,16 @@ mod tests {
         assert!(skipped <= 256, "{skipped}");
         let spun = (0..30).filter(|_| wake(&mut spin, SPIN)).count();
         assert_eq!(spun, 10, "two wake-ups without after each spin, which ends when no further packets come");
+    }
+
+    #[test]
+    fn a_spin_that_is_broken_off_says_nothing() {
+        let mut spin = Spin::default();
+        wake(&mut spin, SPIN + 1);
+        spin.skip = 0;
+        assert!(spin.goes_on(true, 0) && spin.goes_on(false, 1) && spin.is_idle());
+        spin.begin();
+        assert!(spin.goes_on(true, 0));
+        assert_eq!(spin.failures, 1);
     }
 }

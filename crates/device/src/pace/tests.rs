@@ -85,10 +85,9 @@ fn poll_until_ticking(pace: &Pace) {
 }
 
 #[test]
-fn a_tick_that_a_task_ends_early_says_nothing_about_the_program() {
+fn a_task_does_not_wait_for_the_tick() {
     let pace = Pace::new(Vec::new(), None, None, false).unwrap();
     poll_until_ticking(&pace);
-    // The first wait takes the kick of the polls.
     pace.ask_thread(ThreadTasks::LOCAL);
     assert_eq!((pace.wait(), pace.take_tasks()), (Wake::Nothing, ThreadTasks::LOCAL));
     assert!(pace.program_polls());

@@ -35,6 +35,8 @@ pub struct Written {
     pub packets: u64,
     pub bytes: usize,
     unpublished: usize,
+    /// Bytes that found the ring full.
+    lost: usize,
     /// The peer has written what no Weir process writes.
     pub lie: bool,
 }
@@ -42,7 +44,8 @@ pub struct Written {
 impl Egress for RingEgress<'_> {
     #[inline]
     fn has_room(&self) -> bool {
-        self.written.bytes <= BURST
+        // What is lost took as much time.
+        self.written.bytes + self.written.lost <= BURST && !self.written.lie
     }
 
     #[inline]
@@ -57,6 +60,7 @@ impl Egress for RingEgress<'_> {
             // The packet is lost, as on a wire that carries more than the receiver takes.
             Err(NoRoom::Full) => {
                 self.lost.shown.traffic.ring_full.bump(1);
+                self.written.lost += headers + body;
                 return Ok(());
             }
             Err(NoRoom::Lie) => {

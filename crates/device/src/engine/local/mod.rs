@@ -14,7 +14,7 @@ use crate::engine::peers::hellos::OutgoingHello;
 use crate::engine::peers::identity::{PeerId, PeerKey};
 use crate::engine::peers::peer::RingState;
 use crate::engine::table::Path;
-use crate::local::endpoint::{Endpoint, MAX_RINGS};
+use crate::local::endpoint::Endpoint;
 use crate::local::handshake::Keys;
 use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
@@ -84,7 +84,7 @@ impl Engine {
         for id in self.peers.ids() {
             let RingState::Wanted { tries, at } = self.peers.get(id).ring else { continue };
             if at > now {
-                self.rings.need_thread_by(at);
+                self.need_thread_by(at);
                 continue;
             }
             let own = self.peers.own_incarnation(id);
@@ -151,6 +151,9 @@ impl Engine {
             return Err(ring);
         }
         let inserted = self.rings.insert(ring);
+        if inserted.is_err() {
+            self.has_room_for_ring();
+        }
         let peer = self.peers.get_mut(id);
         peer.ring = inserted.as_ref().map_or(RingState::None, |ring| RingState::Up(*ring));
         inserted.map(|_| ())
@@ -206,6 +209,8 @@ impl Engine {
         // A peer that fills its old rings for ever has one of them.
         self.close_rings(|other, ring| ring.peer == owner && ring.state == Use::Rest && other != id);
         self.empty_ring(adapter, id, now);
+        // The next turn moves completions to their CQs.
+        self.next_due = 0;
     }
 
     /// A ring that the engine no longer uses, to be freed, one per call.
@@ -273,9 +278,14 @@ impl Engine {
         moves && self.rings.get_mut(id).is_some_and(|ring| ring.incarnation == incarnation)
     }
 
+    /// Returns whether any peer shares memory.
+    pub fn has_rings(&self) -> bool {
+        self.rings.count > 0
+    }
+
     /// Returns whether a ring can be added. If not, the thread is asked to say so in the log.
     fn has_room_for_ring(&mut self) -> bool {
-        let has_room = self.rings.count < MAX_RINGS;
+        let has_room = self.rings.has_room();
         if !has_room && !std::mem::replace(&mut self.rings.limit_reached, true) {
             self.rings.ask = true;
         }

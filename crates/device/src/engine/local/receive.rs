@@ -124,6 +124,8 @@ impl Engine {
             let dest = headers.bth.dest_qp;
             let Some((index, shared, tag, retired)) = self.destination_in_ring(peer, dest) else {
                 self.count(&record, budget);
+                // The QP that the ring waited for may be gone.
+                ring.wait.end(now);
                 consumer.advance(&record);
                 next = if budget.is_left() { next_packet(consumer)? } else { None };
                 continue;

@@ -153,10 +153,14 @@ impl Rings {
         (self.sockets_busy, self.look_at_sockets) = (now.0, 0);
     }
 
+    /// Returns whether a ring can be added. Rings that wait to be freed count: the list of them does not grow.
+    pub fn has_room(&self) -> bool {
+        self.count + self.closed.len() < MAX_RINGS
+    }
+
     /// Adds a ring; returns it if there are too many.
     pub fn insert(&mut self, ring: Box<Ring>) -> Result<RingId, Box<Ring>> {
-        // Rings that wait to be freed count: the list of them does not grow.
-        let room = self.count + self.closed.len() < MAX_RINGS;
+        let room = self.has_room();
         let Some(id) = self.rings.iter().position(Option::is_none).filter(|_| room) else { return Err(ring) };
         self.rings[id] = Some(ring);
         self.count += 1;
