@@ -93,6 +93,31 @@ impl Adapter {
         if self.check().is_ok() { self.attempt(Turn::POLL) } else { None }
     }
 
+    /// A program polled and drove the engine ([`Pace::polled`](crate::pace::Pace::polled)).
+    #[inline]
+    pub fn polled(&self, empty: bool, worked: Option<bool>) {
+        if self.pace.polled(empty, worked) {
+            self.sleepers.unwatch();
+        }
+    }
+
+    /// A poll returned completions: the program may look at its memory from now on.
+    #[inline]
+    pub fn may_stop_polling(&self) {
+        if self.pace.may_stop() {
+            self.watch_rings();
+        }
+    }
+
+    /// Packets in rings wake the thread from now on. Those that came before are taken here.
+    #[cold]
+    fn watch_rings(&self) {
+        if self.sleepers.watch() {
+            // An ACK still waits for the program's reply.
+            self.drive(Turn::LOOK);
+        }
+    }
+
     /// Takes turns until there was no work for 300 µs, in which a peer on this machine would have answered, for 5 ms
     /// at most: for control paths that need what is under way.
     pub fn drive_until_idle(&self) {

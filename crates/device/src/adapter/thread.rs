@@ -45,7 +45,9 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
     while !pace.has_ended() {
         let wake = pace.wait();
         let mine = wake != Wake::Nothing;
-        sleepers.disarm();
+        if !pace.stands_by() {
+            sleepers.disarm();
+        }
         let changed = pace.interface_has_changed();
         let tasks = pace.take_tasks();
         let flush = pace.flush_requested();
@@ -72,6 +74,9 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
                 }
             }
             pace.stand_by();
+            if pace.stands_by() && sleepers.watch() {
+                adapter.drive(Turn::THREAD);
+            }
             continue;
         }
         let mut stopped = wake == Wake::Stopped;
@@ -87,8 +92,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
             }
             let worked = adapter.drive(Turn::THREAD);
             if std::mem::take(&mut stopped) {
-                // The standby watches sockets. With rings, most packets do not come from there.
-                pace.note_stop(worked && !adapter.with_engine(|engine| engine.has_rings()));
+                pace.note_stop(worked);
             }
             now = clock::now();
             if worked {

@@ -75,6 +75,8 @@ impl Turn {
     pub const SEND: Turn = Turn { receive: false, earlier_acks: false, lets_gather: false };
     /// An empty CQ was polled.
     pub const POLL: Turn = Turn { receive: true, earlier_acks: true, lets_gather: false };
+    /// Arrivals besides: it does not count as a poll.
+    pub const LOOK: Turn = Turn { receive: true, earlier_acks: false, lets_gather: false };
     /// The engine's thread.
     pub const THREAD: Turn = Turn { receive: true, earlier_acks: false, lets_gather: true };
     /// The process is about to end.

@@ -35,10 +35,27 @@ pub struct Sleeper {
 
 /// The rings that the engine's thread waits for when it sleeps.
 pub struct Sleepers {
-    list: LeafMutex<Vec<(u64, Sleeper)>>,
+    list: LeafMutex<List>,
     /// There are some.
     any: AtomicBool,
     armed: AtomicBool,
+}
+
+struct List {
+    /// By their numbers.
+    sleepers: Vec<(u64, Sleeper)>,
+    /// The thread sleeps, or is about to: no other thread disarms.
+    asleep: bool,
+}
+
+impl List {
+    fn arm(&self) {
+        self.sleepers.iter().for_each(|(_, Sleeper { segment, incoming })| arming::arm(segment.armed(*incoming)));
+    }
+
+    fn disarm(&self) {
+        self.sleepers.iter().for_each(|(_, Sleeper { segment, incoming })| arming::disarm(segment.armed(*incoming)));
+    }
 }
 
 impl Endpoint {
@@ -69,13 +86,13 @@ impl Endpoint {
 impl Sleepers {
     /// None, with room for `most`.
     pub fn new(most: usize) -> Sleepers {
-        let list = LeafMutex::new(Vec::with_capacity(most));
+        let list = LeafMutex::new(List { sleepers: Vec::with_capacity(most), asleep: false });
         Sleepers { list, any: AtomicBool::new(false), armed: AtomicBool::new(false) }
     }
 
     /// The thread will wait for a further ring, which has the number `token`.
     pub fn add(&self, token: u64, sleeper: Sleeper) {
-        let mut list = self.list.lock();
+        let list = &mut self.list.lock().sleepers;
         if list.len() < list.capacity() {
             list.push((token, sleeper));
             self.any.store(true, Ordering::Relaxed);
@@ -84,7 +101,7 @@ impl Sleepers {
 
     /// The thread no longer waits for a ring. The caller drops what is returned.
     pub fn remove(&self, token: u64) -> Option<Sleeper> {
-        let mut list = self.list.lock();
+        let list = &mut self.list.lock().sleepers;
         let at = list.iter().position(|(other, _)| *other == token)?;
         let (_, sleeper) = list.swap_remove(at);
         self.any.store(!list.is_empty(), Ordering::Relaxed);
@@ -96,16 +113,43 @@ impl Sleepers {
         if !self.any.load(Ordering::Relaxed) {
             return false;
         }
+        let mut list = self.list.lock();
         self.armed.store(true, Ordering::Relaxed);
-        self.list.lock().iter().for_each(|(_, Sleeper { segment, incoming })| arming::arm(segment.armed(*incoming)));
+        list.asleep = true;
+        list.arm();
         true
     }
 
     /// The thread is awake.
     pub fn disarm(&self) {
-        if self.armed.swap(false, Ordering::Relaxed) {
+        if self.armed.load(Ordering::Relaxed) {
+            let mut list = self.list.lock();
+            self.armed.store(false, Ordering::Relaxed);
+            list.asleep = false;
+            list.disarm();
+        }
+    }
+
+    /// A program that polls may stop: packets wake the thread unless they are found in a turn after this call. Returns
+    /// whether there are rings.
+    pub fn watch(&self) -> bool {
+        if !self.any.load(Ordering::Relaxed) {
+            return false;
+        }
+        let list = self.list.lock();
+        self.armed.store(true, Ordering::Relaxed);
+        list.arm();
+        true
+    }
+
+    /// The program polls.
+    pub fn unwatch(&self) {
+        if self.armed.load(Ordering::Relaxed) {
             let list = self.list.lock();
-            list.iter().for_each(|(_, Sleeper { segment, incoming })| arming::disarm(segment.armed(*incoming)));
+            if !list.asleep {
+                self.armed.store(false, Ordering::Relaxed);
+                list.disarm();
+            }
         }
     }
 }

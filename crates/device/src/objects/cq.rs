@@ -71,10 +71,10 @@ impl Cq {
         if taken == 0 {
             let worked = self.context.adapter.drive_for_poll();
             taken = self.shared.take(max, |entry| each(&entry.completion))?;
-            self.context.adapter.pace.polled(taken == 0, worked);
+            self.context.adapter.polled(taken == 0, worked);
         }
         if taken > 0 {
-            self.context.adapter.pace.may_stop();
+            self.context.adapter.may_stop_polling();
         }
         Ok(taken)
     }
@@ -88,10 +88,10 @@ impl Cq {
         if first && found.is_none() {
             let worked = self.context.adapter.drive_for_poll();
             self.shared.take(1, |entry| found = Some((entry.completion, entry.stamp)))?;
-            self.context.adapter.pace.polled(found.is_none(), worked);
+            self.context.adapter.polled(found.is_none(), worked);
         }
         if found.is_some() {
-            self.context.adapter.pace.may_stop();
+            self.context.adapter.may_stop_polling();
         }
         Ok(found)
     }

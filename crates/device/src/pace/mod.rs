@@ -9,6 +9,7 @@ mod armed;
 mod polling;
 mod spin;
 mod standby;
+mod tasks;
 mod yield_backoff;
 
 use crate::Errno;
@@ -21,6 +22,7 @@ pub use spin::Spin;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+pub use tasks::ThreadTasks;
 
 /// Shared between the threads that drive the engine and its own thread.
 pub struct Pace {
@@ -57,34 +59,6 @@ pub enum Wake {
     Stopped,
     /// No program polls.
     Watch,
-}
-
-/// Work that the engine's thread does outside of the engine, because it may wait, allocate, or take long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadTasks(u8);
-
-impl ThreadTasks {
-    /// No work.
-    pub const NONE: ThreadTasks = ThreadTasks(0);
-    /// Write the log of send errors, which may wait for a terminal.
-    pub const SEND_ERRORS: ThreadTasks = ThreadTasks(1);
-    /// Allocate room for peers.
-    pub const PEER_ROOM: ThreadTasks = ThreadTasks(2);
-    /// Read from the kernel which users have port 4791.
-    pub const PORT_OWNERS: ThreadTasks = ThreadTasks(4);
-    /// Open port 4791.
-    pub const LISTEN: ThreadTasks = ThreadTasks(8);
-    /// Free the QPs that the engine has removed.
-    pub const REMOVED_QPS: ThreadTasks = ThreadTasks(16);
-    /// Take a turn for a thread that must not take it.
-    pub const TURN: ThreadTasks = ThreadTasks(32);
-    /// Make or free shared memory, or read messages about it.
-    pub const LOCAL: ThreadTasks = ThreadTasks(64);
-
-    /// Returns whether any work of `tasks` is in this set.
-    pub fn contains(self, tasks: ThreadTasks) -> bool {
-        self.0 & tasks.0 != 0
-    }
 }
 
 /// Descriptors of the sockets that receive packets.
@@ -222,12 +196,20 @@ impl Pace {
         self.standby.rearm();
     }
 
-    /// A poll returned completions: the program may stop polling.
+    /// A poll returned completions: the program may stop polling. Returns whether packets must wake the thread from now
+    /// on.
     #[inline]
-    pub fn may_stop(&self) {
-        if self.standby.is_active() && !self.standby.is_armed() {
+    pub fn may_stop(&self) -> bool {
+        let arms = self.standby.is_active() && !self.standby.is_armed();
+        if arms {
             self.standby.arm(clock::now().0);
         }
+        arms
+    }
+
+    /// Returns whether packets wake the thread although the program counts as a poller.
+    pub fn stands_by(&self) -> bool {
+        self.program_polls() && self.standby.is_armed()
     }
 
     /// Adds the descriptors of `packets` to the epoll set, or removes them.
@@ -288,13 +270,14 @@ impl Pace {
     }
 
     /// A program polled and drove the engine. `worked`: whether there was work, `None` if another thread held the
-    /// engine. `empty`: the poll found no completion.
+    /// engine. `empty`: the poll found no completion. Returns whether packets need not wake the thread any more.
     #[inline]
-    pub fn polled(&self, empty: bool, worked: Option<bool>) {
+    pub fn polled(&self, empty: bool, worked: Option<bool>) -> bool {
         if !empty {
-            return;
+            return false;
         }
-        if self.standby.is_armed() {
+        let disarms = self.standby.is_armed();
+        if disarms {
             self.standby.disarm(clock::now().0);
         }
         if self.yield_backoff.polled_in_vain() {
@@ -304,6 +287,7 @@ impl Pace {
         if worked.is_some() && self.polling.note_empty_poll(|| clock::now().0) {
             self.kick();
         }
+        disarms
     }
 
     /// Offers the core to other threads, unless they kept it for long lately.
@@ -431,6 +415,7 @@ impl Pace {
         }
         if poll[2].revents != 0 {
             self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
+            self.standby.note_wake();
         }
         if poll[3].revents != 0 {
             self.standby.take_wake();

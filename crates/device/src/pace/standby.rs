@@ -130,6 +130,11 @@ impl Standby {
         }
     }
 
+    /// A message woke the thread, because packets are in a ring.
+    pub fn note_wake(&self) {
+        self.woken.store(true, Ordering::Relaxed);
+    }
+
     /// The thread was woken by packets. They wake it again only after [`rearm`](Self::rearm).
     pub fn take_wake(&self) {
         self.woken.store(true, Ordering::Relaxed);

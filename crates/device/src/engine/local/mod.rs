@@ -278,11 +278,6 @@ impl Engine {
         moves && self.rings.get_mut(id).is_some_and(|ring| ring.incarnation == incarnation)
     }
 
-    /// Returns whether any peer shares memory.
-    pub fn has_rings(&self) -> bool {
-        self.rings.count > 0
-    }
-
     /// Returns whether a ring can be added. If not, the thread is asked to say so in the log.
     fn has_room_for_ring(&mut self) -> bool {
         let has_room = self.rings.has_room();
