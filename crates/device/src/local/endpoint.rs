@@ -153,3 +153,29 @@ impl Sleepers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_polls_leaves_the_sleeping_thread_its_wake_up() {
+        let (segment, file) = Segment::create().unwrap();
+        let producer = Endpoint::new(Segment::open(&file).unwrap(), Side::Taker);
+        let sleepers = Sleepers::new(1);
+        assert!(!sleepers.watch(), "there are no rings");
+        sleepers.add(1, Endpoint::new(segment, Side::Maker).sleeper());
+        // A program looks at its memory, and polls again.
+        assert!(sleepers.watch() && producer.must_wake_peer());
+        assert!(sleepers.watch());
+        sleepers.unwatch();
+        assert!(!producer.must_wake_peer());
+        // The thread sleeps.
+        assert!(sleepers.watch() && sleepers.arm());
+        sleepers.unwatch();
+        assert!(producer.must_wake_peer() && !producer.must_wake_peer());
+        sleepers.arm();
+        sleepers.disarm();
+        assert!(!producer.must_wake_peer());
+    }
+}
