@@ -7,10 +7,10 @@ mod sync {
 
 #[path = "../src/pace/armed.rs"]
 mod armed;
+mod interleavings;
 
 use armed::Armed;
 use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
 
 /// The sockets of an adapter, and the kernel's set that contains them.
 struct Adapter {
@@ -75,20 +75,13 @@ impl Adapter {
 /// Checks all interleavings of `threads` and, if `stands_by`, the engine's thread, with at most `preemptions`
 /// preemptions. Returns in each the adapter as they leave it.
 fn model<const N: usize>(preemptions: usize, stands_by: bool, threads: [fn(&Adapter); N], check: fn(&Adapter)) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.check(move || {
-        let adapter = Adapter::new();
-        let spawn = |work: fn(&Adapter)| {
-            let adapter = adapter.clone();
-            thread::spawn(move || work(&adapter))
-        };
+    interleavings::check(preemptions, Adapter::new, move |adapter, spawn| {
         let engine = stands_by.then(|| spawn(Adapter::thread));
         threads.map(spawn).into_iter().for_each(|thread| thread.join().unwrap());
         adapter.set.lock().unwrap().over = true;
         adapter.ready.notify_one();
         engine.into_iter().for_each(|engine| engine.join().unwrap());
-        check(&adapter);
+        check(adapter);
     });
 }
 

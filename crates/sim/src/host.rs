@@ -207,6 +207,14 @@ impl<'a> QpInHost<'a> {
         }
     }
 
+    /// The QP has changed: queues it for its turn, if it has something to send. Returns the time of the event that its
+    /// deadline needs.
+    #[inline]
+    pub fn settle(&mut self, now: Instant) -> Option<Instant> {
+        self.queue_turn();
+        self.qp.arm(now)
+    }
+
     /// Queues the QP for its turn, if it has something to send.
     #[inline]
     pub fn queue_turn(&mut self) {

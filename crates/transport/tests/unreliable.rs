@@ -2,7 +2,7 @@
 
 use weir_transport::testing::{Fate, Faults, NETWORK_HEADER, Pair, QKEY, Rng, Setup, good, remote, sge, write};
 use weir_transport::*;
-use weir_wire::{Deth, Operation};
+use weir_wire::{Bth, Deth, Opcode, Operation};
 
 const UC: Unreliable = Unreliable(Service::Uc);
 const UD: Unreliable = Unreliable(Service::Ud);
@@ -75,15 +75,39 @@ fn a_message_with_a_gap_is_dropped_and_its_receive_serves_the_next() {
     }
 }
 
+/// Whether node 1 has a receive for a packet, `after` packets after the last one.
+fn has_receive(pair: &mut Pair, service: Service, operation: Operation, after: u32) -> Option<bool> {
+    let node = &mut pair.nodes[1];
+    let psn = node.qp.attr().rq_psn.plus(after);
+    node.qp.has_receive_for(&Bth::new(Opcode::new(service, operation), 0x12, psn), &mut node.host)
+}
+
+#[test]
+fn a_uc_packet_that_is_dropped_in_any_case_lacks_no_receive() {
+    let mut pair = UC.pair();
+    let last = |pair: &mut Pair, after| has_receive(pair, Service::Uc, Operation::WriteLastImm, after);
+    assert_eq!(last(&mut pair, 0), None, "its message has not begun");
+    pair.wire.rule = Some(Box::new(|_, packet| {
+        let last = packet.headers.bth.opcode.operation() == Some(Operation::WriteLastImm);
+        if last { Fate::Drop } else { Fate::Pass }
+    }));
+    pair.post(1, write_imm(0, 7), 0, 3000);
+    pair.run_until_idle();
+    assert_eq!(last(&mut pair, 0), Some(false), "its message is complete but for it");
+    assert_eq!(last(&mut pair, 1), None, "a packet before it is missing");
+    let mut attr = Setup::default().attr(1);
+    attr.access_flags = Access::LOCAL_WRITE;
+    let node = &mut pair.nodes[1];
+    node.qp.modify(pair.now, &attr, AttrMask::ACCESS_FLAGS, &mut node.host).expect("allowed in RTS");
+    assert_eq!(last(&mut pair, 0), None, "the QP does not allow it");
+}
+
 #[test]
 fn a_uc_packet_lacks_a_receive_only_where_its_message_takes_one() {
     let mut pair = UC.pair();
-    let has = |pair: &mut Pair, service, operation| {
-        let node = &mut pair.nodes[1];
-        node.qp.has_receive_for(weir_wire::Opcode::new(service, operation), &mut node.host)
-    };
+    let has = |pair: &mut Pair, service, operation| has_receive(pair, service, operation, 0);
     use Operation as O;
-    let takes = [O::SendFirst, O::SendOnly, O::SendOnlyImm, O::WriteLastImm, O::WriteOnlyImm];
+    let takes = [O::SendFirst, O::SendOnly, O::SendOnlyImm, O::WriteOnlyImm];
     let others = [O::SendMiddle, O::SendLast, O::SendLastImm, O::WriteFirst, O::WriteOnly, O::WriteLast];
     assert!(takes.iter().all(|operation| has(&mut pair, Service::Uc, *operation) == Some(false)));
     assert!(others.iter().all(|operation| has(&mut pair, Service::Uc, *operation).is_none()));

@@ -48,6 +48,8 @@ pub struct LocalLinks {
     paused: Option<Instant>,
     /// The log says that a connection was refused by the system.
     refusal_logged: bool,
+    /// The log says that a process that connected could not be reached through shared memory.
+    failure_logged: bool,
 }
 
 /// A connection of which no ring is made yet.
@@ -124,9 +126,7 @@ impl LocalLinks {
             self.end(adapter, listener, handshake, End::Refused);
         }
         if let Some(oldest) = self.handshakes.iter().map(|handshake| handshake.began).min() {
-            adapter.with_engine(|engine| engine.need_thread_by(oldest + LONGEST));
-            // A turn arms the timer.
-            adapter.drive(Turn::SEND);
+            call_again(adapter, oldest + LONGEST);
         }
     }
 
@@ -138,9 +138,7 @@ impl LocalLinks {
             self.paused = listener.resume().err().map(|_| clock::now() + PAUSE);
         }
         if let Some(at) = self.paused {
-            adapter.with_engine(|engine| engine.need_thread_by(at));
-            // A turn arms the timer.
-            adapter.drive(Turn::SEND);
+            call_again(adapter, at);
         }
     }
 
@@ -311,7 +309,10 @@ impl LocalLinks {
         match handshake.state {
             State::Connected { wanted } | State::Claimed { wanted, .. } => failed(adapter, &wanted.key, end),
             State::Accepted { .. } => {
-                if let End::System(error) = end {
+                // One line tells of all of them: each attempt of each process may fail.
+                if let End::System(error) = end
+                    && !std::mem::replace(&mut self.failure_logged, true)
+                {
                     tracing::warn!(
                         "a process of this machine is reached by UDP, which is slower{}: {error}",
                         explain(&error)
@@ -332,6 +333,13 @@ impl LocalLinks {
         listener.unwatch(ring.socket.as_raw_fd());
         adapter.forget_socket(ring.socket.as_raw_fd());
     }
+}
+
+/// The thread is called again at this time.
+fn call_again(adapter: &Adapter, at: Instant) {
+    adapter.with_engine(|engine| engine.need_thread_by(at));
+    // A turn arms the timer.
+    adapter.drive(Turn::SEND);
 }
 
 /// What follows a message.

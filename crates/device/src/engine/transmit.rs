@@ -2,7 +2,7 @@
 
 use crate::engine::host::QpHost;
 use crate::engine::local::rings::RingId;
-use crate::engine::local::{RingEgress, Written};
+use crate::engine::local::{RingEgress, Way, Written};
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::identity::PeerId;
 use crate::engine::peers::peer::Peer;
@@ -104,10 +104,10 @@ impl Engine {
         if let (Some(tag), false) = (tag, discard)
             && let Link::Weir(demand) = link
         {
-            if let Some(ring) = self.ring_of(peer, index, demand.incarnation, now) {
-                return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now);
+            match self.way_of(peer, index, demand.incarnation, now) {
+                Way::Ring(ring) => return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now),
+                way => drains = way == Way::Drain,
             }
-            drains = self.drains_for_ring(peer, index, demand.incarnation, now);
         }
         let at = self.peers.get(peer);
         let mut protocol = shared.lock();

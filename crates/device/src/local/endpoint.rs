@@ -5,7 +5,7 @@ use crate::local::ring::{Consumer, Producer};
 use crate::local::segment::Segment;
 use crate::os::locks::LeafMutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The most rings of an adapter. Peers beyond that are reached by UDP.
 pub const MAX_RINGS: usize = 128;
@@ -49,12 +49,8 @@ struct List {
 }
 
 impl List {
-    fn arm(&self) {
-        self.sleepers.iter().for_each(|(_, Sleeper { segment, incoming })| arming::arm(segment.armed(*incoming)));
-    }
-
-    fn disarm(&self) {
-        self.sleepers.iter().for_each(|(_, Sleeper { segment, incoming })| arming::disarm(segment.armed(*incoming)));
+    fn each(&self, change: fn(&AtomicU32)) {
+        self.sleepers.iter().for_each(|(_, Sleeper { segment, incoming })| change(segment.armed(*incoming)));
     }
 }
 
@@ -110,46 +106,47 @@ impl Sleepers {
 
     /// The thread will sleep unless it finds packets in a turn after this call. Returns whether there are rings.
     pub fn arm(&self) -> bool {
-        if !self.any.load(Ordering::Relaxed) {
-            return false;
-        }
-        let mut list = self.list.lock();
-        self.armed.store(true, Ordering::Relaxed);
-        list.asleep = true;
-        list.arm();
-        true
+        self.set(true)
     }
 
     /// The thread is awake.
     pub fn disarm(&self) {
-        if self.armed.load(Ordering::Relaxed) {
-            let mut list = self.list.lock();
-            self.armed.store(false, Ordering::Relaxed);
-            list.asleep = false;
-            list.disarm();
-        }
+        self.clear(true);
     }
 
     /// A program that polls may stop: packets wake the thread unless they are found in a turn after this call. Returns
     /// whether there are rings.
     pub fn watch(&self) -> bool {
+        self.set(false)
+    }
+
+    /// The program polls. A thread that sleeps is woken nevertheless.
+    pub fn unwatch(&self) {
+        self.clear(false);
+    }
+
+    /// `sleeps`: the thread does.
+    fn set(&self, sleeps: bool) -> bool {
         if !self.any.load(Ordering::Relaxed) {
             return false;
         }
-        let list = self.list.lock();
+        let mut list = self.list.lock();
         self.armed.store(true, Ordering::Relaxed);
-        list.arm();
+        list.asleep |= sleeps;
+        list.each(arming::arm);
         true
     }
 
-    /// The program polls.
-    pub fn unwatch(&self) {
-        if self.armed.load(Ordering::Relaxed) {
-            let list = self.list.lock();
-            if !list.asleep {
-                self.armed.store(false, Ordering::Relaxed);
-                list.disarm();
-            }
+    /// `wakes`: the thread does.
+    fn clear(&self, wakes: bool) {
+        if !self.armed.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut list = self.list.lock();
+        list.asleep &= !wakes;
+        if !list.asleep {
+            self.armed.store(false, Ordering::Relaxed);
+            list.each(arming::disarm);
         }
     }
 }

@@ -16,12 +16,16 @@ impl Simulation {
     /// Follows up on a change of a QP: it may be ready to send, have a new deadline, or have reports.
     #[inline]
     pub(crate) fn follow_up(&mut self, id: QpId) {
-        let Simulation { now, queue, hosts, .. } = self;
-        if let Some(mut at) = hosts[id.host.0 as usize].at(id.num) {
-            at.queue_turn();
-            if let Some(deadline) = at.qp.arm(*now) {
-                queue.put(deadline, Event::Deadline(id));
-            }
+        let Simulation { now, hosts, .. } = self;
+        let deadline = hosts[id.host.0 as usize].at(id.num).and_then(|mut at| at.settle(*now));
+        self.settled(id, deadline);
+    }
+
+    /// A QP was queued for its turn, if it has something to send, and needs an event for this deadline.
+    #[inline]
+    fn settled(&mut self, id: QpId, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline {
+            self.queue.put(deadline, Event::Deadline(id));
         }
         self.collect(id.host);
         self.transmit(id.host);
@@ -140,12 +144,8 @@ impl Simulation {
             watch(&seen(now, node, PacketEvent::Arrived, packet));
         }
         at.receive(now, key, &mut self.packets);
-        at.queue_turn();
-        if let Some(deadline) = at.qp.arm(now) {
-            self.queue.put(deadline, Event::Deadline(id));
-        }
-        self.collect(id.host);
-        self.transmit(id.host);
+        let deadline = at.settle(now);
+        self.settled(id, deadline);
     }
 
     pub(crate) fn deadline(&mut self, id: QpId) {

@@ -4,7 +4,7 @@ use super::Qp;
 use crate::requester::Failure;
 use crate::responder::{Fatal, GRH_LEN};
 use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, QpEvent, QpState};
-use weir_wire::{Opcode, Operation, Packet, Service};
+use weir_wire::{Bth, Operation, Packet, Service};
 
 /// Without ACKs nothing would reopen a window: only the egress limits the sender.
 const UNLIMITED: Limits = Limits { request_bytes: usize::MAX, read_bytes: usize::MAX };
@@ -56,19 +56,19 @@ impl Qp {
         }
     }
 
-    /// UC: returns whether there is a receive for a packet; `None` if the packet takes none. Without a receive its
-    /// message would be dropped, so the caller may pass the packet in later. A receive may be taken from the shared
-    /// receive queue for it.
-    pub fn has_receive_for<H: Host>(&mut self, opcode: Opcode, host: &mut H) -> Option<bool> {
+    /// UC: returns whether there is a receive for the next packet; `None` if the packet takes none, or is dropped in any
+    /// case. Without a receive its message would be dropped, so the caller may pass the packet in later. A receive may
+    /// be taken from the shared receive queue for it.
+    pub fn has_receive_for<H: Host>(&mut self, bth: &Bth, host: &mut H) -> Option<bool> {
         use Operation as O;
         let takes = matches!(
-            opcode.operation(),
+            bth.opcode.operation(),
             Some(O::SendFirst | O::SendOnly | O::SendOnlyImm | O::WriteLastImm | O::WriteOnlyImm)
         );
         let listens = matches!(self.config.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        let uc = self.config.init.service == Service::Uc && opcode.service() == Service::Uc;
+        let uc = self.config.init.service == Service::Uc && bth.opcode.service() == Service::Uc;
         let asks = takes && listens && uc && !self.responder.waits_for_page();
-        asks.then(|| self.recv_queue.ready(host))
+        (asks && self.responder.admits(bth, &self.config)).then(|| self.recv_queue.ready(host))
     }
 
     /// Sends requests; each is complete when its last packet has left.

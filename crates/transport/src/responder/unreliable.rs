@@ -1,13 +1,13 @@
 //! The responder of UC: it sends nothing, and an error costs one message (IBTA 9.8.2.2).
 
-use super::opcode_order::{self, Message};
+use super::opcode_order::{self, Message, Request};
 use super::page_fault::Stop;
 use super::sequence::PsnPosition;
 use super::{Fatal, Responder, Verdict, Waits};
 use crate::config::Config;
 use crate::recv_queue::RecvQueue;
 use crate::{Handled, Host, Status};
-use weir_wire::{Packet, Psn};
+use weir_wire::{Bth, Packet, Psn};
 
 impl Responder {
     /// Handles a request. If a packet is missing, the rest of its message is dropped, and its receive serves the next
@@ -25,20 +25,12 @@ impl Responder {
             return Ok(Handled::Held);
         }
         let bth = &packet.headers.bth;
-        let starts = bth.opcode.starts_message();
-        // FIRST or ONLY begins a new message, regardless of an unfinished message and of the PSN.
-        if starts || bth.psn != self.expected.psn() {
+        let admitted = self.admitted(bth, config);
+        if admitted.is_none() || !self.continues(bth) {
             self.message = Message::None;
         }
         self.expected = PsnPosition::first(bth.psn.next());
-        let known = bth.opcode.operation().and_then(opcode_order::lookup);
-        let allowed = known.filter(|(request, access)| {
-            opcode_order::follows(&self.message, *request, starts) && config.attr.access_flags.contains(*access)
-        });
-        let Some((request, _)) = allowed else {
-            self.message = Message::None;
-            return Ok(Handled::Done);
-        };
+        let Some(request) = admitted else { return Ok(Handled::Done) };
         match self.execute(request, packet, config, queue, host) {
             Ok(Verdict::Executed) => {}
             Err(Stop::PageFault) => return Ok(self.missing_page(bth.psn, config)),
@@ -54,6 +46,24 @@ impl Responder {
             Ok(Verdict::NotReady | Verdict::Responding { .. }) | Err(_) => self.message = Message::None,
         }
         Ok(Handled::Done)
+    }
+
+    /// Whether the next packet is not dropped: its message has lost no packet, and the QP allows it.
+    pub fn admits(&self, bth: &Bth, config: &Config) -> bool {
+        self.admitted(bth, config).is_some()
+    }
+
+    fn admitted(&self, bth: &Bth, config: &Config) -> Option<Request> {
+        let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup)?;
+        let message = if self.continues(bth) { &self.message } else { &Message::None };
+        let follows = opcode_order::follows(message, request, bth.opcode.starts_message());
+        (follows && config.attr.access_flags.contains(access)).then_some(request)
+    }
+
+    /// Whether the next packet may belong to the current message: FIRST or ONLY begins a new one, regardless of an
+    /// unfinished message and of the PSN.
+    fn continues(&self, bth: &Bth) -> bool {
+        !bth.opcode.starts_message() && bth.psn == self.expected.psn()
     }
 
     /// A packet needs a missing page: either the caller passes it in again, or its message is lost

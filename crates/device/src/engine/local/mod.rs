@@ -237,45 +237,34 @@ impl Engine {
     }
 
     fn close_rings(&mut self, which: impl Fn(RingId, &Ring) -> bool) {
-        for id in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
+        for id in self.rings.ids() {
             if self.rings.get_mut(id).is_some_and(|ring| which(id, ring)) {
                 self.close_ring(id);
             }
         }
     }
 
-    /// The ring that a QP's packets take, if they take one. `incarnation`: of the process that owns the QP's peer.
+    /// How a QP's packets travel now. `incarnation`: of the process that owns the QP's peer.
     #[inline]
-    pub(super) fn ring_of(&mut self, peer: PeerId, index: u16, incarnation: u64, now: Instant) -> Option<RingId> {
-        let RingState::Up(id) = self.peers.get(peer).ring else { return None };
-        let entry = self.table.get_mut(index)?;
-        if self.rings.get_mut(id)?.incarnation != incarnation {
-            return None;
+    pub(super) fn way_of(&mut self, peer: PeerId, index: u16, incarnation: u64, now: Instant) -> Way {
+        let RingState::Up(id) = self.peers.get(peer).ring else { return Way::Udp };
+        let Some(entry) = self.table.get_mut(index) else { return Way::Udp };
+        if self.rings.get_mut(id).is_none_or(|ring| ring.incarnation != incarnation) {
+            return Way::Udp;
         }
         // Packets in a ring overtake those that left by UDP before. A QP that retransmits begins to use the ring when
         // nothing is in flight; a QP that does not stays with UDP.
-        let begins = match entry.path {
-            Path::New | Path::Ring => true,
-            Path::Udp => {
-                let responses_arrived = entry.responded_by_udp.is_none_or(|last| now - last > OVERTAKEN);
-                entry.shared.service != Service::Uc && entry.counted == InFlight::default() && responses_arrived
+        if entry.path == Path::Udp {
+            let responses_arrived = entry.responded_by_udp.is_none_or(|last| now - last > OVERTAKEN);
+            if entry.shared.service == Service::Uc || !responses_arrived {
+                return Way::Udp;
             }
-        };
-        if begins {
-            entry.path = Path::Ring;
+            if entry.counted != InFlight::default() {
+                return Way::Drain;
+            }
         }
-        begins.then_some(id)
-    }
-
-    /// Whether a QP that [`ring_of`](Self::ring_of) leaves to UDP sends no further requests until those in flight are
-    /// acknowledged: then it takes its ring. A QP that always has more to send would otherwise stay with UDP.
-    #[inline]
-    pub(super) fn drains_for_ring(&mut self, peer: PeerId, index: u16, incarnation: u64, now: Instant) -> bool {
-        let RingState::Up(id) = self.peers.get(peer).ring else { return false };
-        let Some(entry) = self.table.get(index) else { return false };
-        let responses_arrived = entry.responded_by_udp.is_none_or(|last| now - last > OVERTAKEN);
-        let moves = entry.shared.service != Service::Uc && responses_arrived;
-        moves && self.rings.get_mut(id).is_some_and(|ring| ring.incarnation == incarnation)
+        entry.path = Path::Ring;
+        Way::Ring(id)
     }
 
     /// Returns whether a ring can be added. If not, the thread is asked to say so in the log.
@@ -303,6 +292,16 @@ impl Engine {
         }
         later
     }
+}
+
+/// How the packets of a QP travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Ring(RingId),
+    Udp,
+    /// By UDP, but without further requests until those in flight are acknowledged: then the QP takes its ring. A QP that
+    /// always has more to send would otherwise stay with UDP.
+    Drain,
 }
 
 /// The parts of a ring that was agreed on.

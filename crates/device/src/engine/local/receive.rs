@@ -55,7 +55,7 @@ impl Engine {
 
     /// Takes all packets that were published in any ring before this call, except behind one that waits for a receive.
     pub(in crate::engine) fn empty_rings(&mut self, adapter: &AdapterState, now: Instant) {
-        for id in 0..if self.rings.count == 0 { 0 } else { self.rings.rings.len() } {
+        for id in self.rings.ids() {
             self.empty_ring(adapter, id, now);
         }
     }
@@ -145,7 +145,7 @@ impl Engine {
                         &mut self.cached,
                         &mut self.completions,
                     );
-                    let has_receive = protocol.has_receive_for(opcode, host);
+                    let has_receive = protocol.has_receive_for(&headers.bth, host);
                     waits = self.waits_for_receive(index, &mut ring.wait, has_receive, now);
                     if waits {
                         break;

@@ -7,6 +7,7 @@ use crate::local::endpoint::{Endpoint, MAX_RINGS};
 use crate::local::handshake::{Keys, WAKE};
 use crate::os::seqpacket;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use weir_transport::Instant;
 
@@ -102,6 +103,11 @@ impl Rings {
             sockets_busy: 0,
             look_at_sockets: 0,
         }
+    }
+
+    /// The indices that rings may have: none if there is no ring.
+    pub fn ids(&self) -> Range<RingId> {
+        0..if self.count == 0 { 0 } else { self.rings.len() }
     }
 
     /// The ring of an index.

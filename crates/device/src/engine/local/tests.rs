@@ -50,6 +50,15 @@ fn write_to(to: &Sge) -> SendOp {
     SendOp::Write { remote_addr: to.addr, rkey: to.lkey }
 }
 
+/// Posts a WRITE of two packets at `a`, as work request 1. Returns its source, its target at `b`, and the
+/// SGEs of both.
+fn post_write(a: &mut Rig, b: &mut Rig, qps: &[Arc<QpShared>; 2]) -> (Vec<u8>, Vec<u8>, [Sge; 2]) {
+    let (mut source, mut target) = (vec![7u8; 5000], vec![0u8; 5000]);
+    let (from, to) = (a.register(&mut source), b.register(&mut target));
+    a.post_send(&qps[0], 1, write_to(&to), Data::Gather(&[from]));
+    (source, target, [from, to])
+}
+
 fn statuses(rig: &Rig) -> Vec<(u64, Status)> {
     rig.completions().iter().map(|completion| (completion.wr_id, completion.status)).collect()
 }
@@ -133,9 +142,7 @@ fn a_peer_that_lies_loses_its_ring_and_udp_goes_on() {
     // The thread frees it, and the other side sees the end of the connection.
     end(&mut a);
     assert!(a.engine.take_closed_ring().is_some());
-    let (mut source, mut target) = (vec![7u8; 5000], vec![0u8; 5000]);
-    let (from, to) = (a.register(&mut source), b.register(&mut target));
-    a.post_send(&qps[0], 1, write_to(&to), Data::Gather(&[from]));
+    let (source, target, _) = post_write(&mut a, &mut b, &qps);
     exchange(&mut a, &mut b);
     assert_eq!((target == source, statuses(&a)), (true, vec![(1, Status::Success)]));
     // It gets no other ring.
@@ -148,9 +155,7 @@ fn packets_that_are_in_a_ring_when_its_peer_ends_are_taken() {
     let (mut a, mut b) = rigs();
     let qps = connected(&mut a, &mut b, Service::Rc);
     join(&mut a, &mut b, &qps);
-    let (mut source, mut target) = (vec![7u8; 5000], vec![0u8; 5000]);
-    let (from, to) = (a.register(&mut source), b.register(&mut target));
-    a.post_send(&qps[0], 1, write_to(&to), Data::Gather(&[from]));
+    let (source, target, _) = post_write(&mut a, &mut b, &qps);
     a.turn();
     drop(a);
     end(&mut b);
@@ -387,9 +392,7 @@ fn a_ring_is_emptied_before_another_takes_its_place() {
     let (mut a, mut b) = rigs();
     let qps = connected(&mut a, &mut b, Service::Rc);
     join(&mut a, &mut b, &qps);
-    let (mut source, mut target) = (vec![7u8; 5000], vec![0u8; 5000]);
-    let (from, to) = (a.register(&mut source), b.register(&mut target));
-    a.post_send(&qps[0], 1, write_to(&to), Data::Gather(&[from]));
+    let (source, target, [from, to]) = post_write(&mut a, &mut b, &qps);
     a.turn();
     join_as(&mut a, &mut b, &qps, TOKEN + 1);
     assert!(target == source);
@@ -463,7 +466,7 @@ fn a_qp_that_responds_by_udp_goes_on_so_until_its_responses_have_arrived() {
     let (peer, index) = (b.entry(&qps[1]).peer.unwrap(), b.index(&qps[1]));
     let incarnation = b.engine.peers.get(peer).incarnation.unwrap();
     let sent = b.entry(&qps[1]).responded_by_udp.unwrap();
-    assert_eq!(b.engine.ring_of(peer, index, incarnation, sent), None);
+    assert_eq!(b.engine.way_of(peer, index, incarnation, sent), Way::Udp);
     // The peer has the response, or it would not send requests by the ring.
     a.post_send(&qps[0], 2, SendOp::Read { remote_addr: from.addr, rkey: from.lkey }, Data::Gather(&[to]));
     turns(&mut a, &mut b);
