@@ -127,6 +127,7 @@ impl Adapter {
     }
 
     fn turn(&self, engine: &mut Engine) {
+        assert!(self.engine.is_held());
         engine.turns += 1;
         self.doorbells.take(&mut engine.rung);
         for number in engine.rung.drain(..) {
@@ -142,7 +143,8 @@ impl Adapter {
             assert_eq!(qp.sent.load(Ordering::Relaxed), *qp.posted.lock().unwrap(), "a doorbell was lost");
         }
         assert!(!self.doorbells.any(), "a doorbell is left");
-        assert!(self.poll(), "the engine is still held");
+        assert!(!self.engine.is_held(), "the engine is still held");
+        assert!(self.poll());
     }
 }
 

@@ -4,12 +4,12 @@ mod sync {
     pub use loom::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 }
 
+mod interleavings;
 #[path = "../src/pace/polling.rs"]
 mod polling;
 
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
 use polling::{POLLER_AFTER, Polling, TICK};
 
 /// The parts of an adapter that the sleep of its thread depends on.
@@ -72,7 +72,9 @@ impl Adapter {
             if self.polling.program_polls() {
                 self.polling.check_may_wait(now);
                 self.kick.lock().unwrap().pending = false;
-                if self.polling.still_polled(now) {
+                if self.polling.still_polled(now, self.engine.try_lock().is_err()) {
+                    // A program in the middle of a turn ends it.
+                    loom::thread::yield_now();
                     continue;
                 }
             } else {
@@ -92,14 +94,7 @@ impl Adapter {
 
 /// Checks all interleavings of `programs` and the engine's thread with at most `preemptions` preemptions.
 fn model<const N: usize>(preemptions: usize, programs: [fn(&Adapter); N]) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.check(move || {
-        let adapter = Adapter::new();
-        let spawn = |work: fn(&Adapter)| {
-            let adapter = adapter.clone();
-            thread::spawn(move || work(&adapter))
-        };
+    interleavings::check(preemptions, Adapter::new, move |adapter, spawn| {
         let engine = spawn(Adapter::thread);
         for program in programs.map(spawn) {
             program.join().unwrap();

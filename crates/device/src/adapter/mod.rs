@@ -48,8 +48,12 @@ pub(crate) struct Adapter {
     closing: Option<DescriptorGuard>,
 }
 
-/// How long a poll sleeps at most after many failed attempts to take a turn.
+/// How long a thread sleeps at most after many failed attempts to take a turn.
 const ASLEEP: Duration = Duration::from_millis(1);
+
+/// How often the engine's thread looks whether the engine is free before it sleeps: for some microseconds, in which a
+/// short turn on another core ends.
+const TRIES: u32 = 200;
 
 /// A posted burst of this many bytes goes out at once.
 const FULL_BURST: u32 = 64 << 10;
@@ -141,6 +145,18 @@ impl Adapter {
     /// One turn unless another thread holds the engine. Returns whether there was work; true if the engine is held.
     pub fn drive(&self, turn: Turn) -> bool {
         self.attempt(turn).unwrap_or(true)
+    }
+
+    /// One turn as soon as no other thread holds the engine, for the engine's thread: it may have taken the core from a
+    /// thread of the program in the middle of a turn, which needs that core to end the turn. So it does not try for
+    /// long before it sleeps, for `ASLEEP` at most. Returns whether there was work; `None` if the engine is still held.
+    fn drive_when_free(&self, turn: Turn) -> Option<bool> {
+        let mut tries = 0;
+        while tries < TRIES && self.engine.is_held() {
+            std::hint::spin_loop();
+            tries += 1;
+        }
+        self.engine.wait_within(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another_turn(engine))
     }
 
     /// The engine's thread is about to sleep, or leaves the packets to a program that polls: requests wait no longer.

@@ -43,7 +43,8 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
     let mut links = LocalLinks::default();
     let mut spin = Spin::default();
     while !pace.has_ended() {
-        let wake = pace.wait();
+        // The adapter's other threads are those of the program.
+        let wake = pace.wait(|| adapter.upgrade().is_some_and(|adapter| adapter.engine.is_held()));
         let mine = wake != Wake::Nothing;
         if !pace.stands_by() {
             sleepers.disarm();
@@ -69,13 +70,13 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
         if wake == Wake::Standby {
             // It does not spin, as below.
             for _ in 0..STANDBY_TURNS {
-                if !adapter.drive(Turn::THREAD) {
+                if adapter.drive_when_free(Turn::THREAD) != Some(true) {
                     break;
                 }
             }
             pace.stand_by();
             if pace.stands_by() && sleepers.watch() {
-                adapter.drive(Turn::THREAD);
+                adapter.drive_when_free(Turn::THREAD);
             }
             continue;
         }
@@ -90,9 +91,10 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
                 pace.look();
                 last_look = now;
             }
-            let worked = adapter.drive(Turn::THREAD);
+            let is_driven = adapter.engine.is_held();
+            let worked = adapter.drive_when_free(Turn::THREAD).unwrap_or(true);
             if std::mem::take(&mut stopped) {
-                pace.note_stop(worked);
+                pace.note_stop(worked && !is_driven);
             }
             now = clock::now();
             if worked {

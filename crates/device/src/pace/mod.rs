@@ -202,7 +202,7 @@ impl Pace {
     pub fn may_stop(&self) -> bool {
         let arms = self.standby.is_active() && !self.standby.is_armed();
         if arms {
-            self.standby.arm(clock::now().0);
+            self.standby.arm();
         }
         arms
     }
@@ -278,7 +278,7 @@ impl Pace {
         }
         let disarms = self.standby.is_armed();
         if disarms {
-            self.standby.disarm(clock::now().0);
+            self.standby.disarm();
         }
         if self.yield_backoff.polled_in_vain() {
             // With fewer cores than pollers, the peer that this program waits for may have no core.
@@ -367,16 +367,19 @@ impl Pace {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// The thread waits until there is something to do, or, if the program polls, for a tick.
-    pub fn wait(&self) -> Wake {
+    /// The thread waits until there is something to do, or, if the program polls, for a tick. `drives`: whether a thread
+    /// of the program takes a turn at this moment.
+    pub fn wait(&self, drives: impl Fn() -> bool) -> Wake {
         // A look may have taken the kick of a flush that was requested later than the thread checked.
         if self.has_other_work() || self.flush_requested().is_some() {
             if self.program_polls() { Wake::Nothing } else { Wake::Watch }
         } else if self.program_polls() {
             self.watch_packets(false);
-            self.tick()
+            self.tick(drives)
         } else {
             self.watch_packets(true);
+            // A program that looks at its memory and never polls may have the core.
+            threads::take_short_slices(true);
             self.wait_for_packets(-1);
             Wake::Watch
         }
@@ -392,9 +395,11 @@ impl Pace {
         self.tasks.load(Ordering::Relaxed) != 0 || self.interface_changed.load(Ordering::Relaxed)
     }
 
-    fn tick(&self) -> Wake {
+    fn tick(&self, drives: impl Fn() -> bool) -> Wake {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let standby = if self.standby.is_active() { self.standby.descriptors()[1] } else { -1 };
+        let standby = if self.looks_at_memory() { self.standby.descriptors()[1] } else { -1 };
+        // Otherwise the program needs the core more than the thread does.
+        threads::take_short_slices(self.looks_at_memory());
         let own = [self.kick.as_raw_fd(), self.interface, self.local, standby];
         let mut poll = own.map(watched);
         if standby < 0 {
@@ -415,16 +420,19 @@ impl Pace {
         }
         if poll[2].revents != 0 {
             self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
-            self.standby.note_wake();
         }
         if poll[3].revents != 0 {
             self.standby.take_wake();
-            // Otherwise the program arms a CQ at this moment: its kick may be among those drained here.
-            if self.program_polls() {
-                return Wake::Standby;
-            }
         }
-        match (self.polling.still_polled(clock::now().0), self.standby.is_armed()) {
+        // A message of a peer may say that packets are in a ring.
+        if (poll[2].revents != 0 || poll[3].revents != 0) && self.standby.is_doubtful() {
+            self.test_standby(&drives);
+        }
+        // Otherwise the program arms a CQ at this moment: its kick may be among those drained here.
+        if poll[3].revents != 0 && self.program_polls() {
+            return Wake::Standby;
+        }
+        match (self.polling.still_polled(clock::now().0, drives()), self.standby.is_armed()) {
             (true, false) => Wake::Nothing,
             // Arming may have failed: packets may wait.
             (true, true) => Wake::Standby,
@@ -432,6 +440,20 @@ impl Pace {
                 threads::let_timers_wait(0);
                 Wake::Stopped
             }
+        }
+    }
+
+    /// Packets have woken the thread from its standby: finds out whether the program takes them.
+    #[cold]
+    fn test_standby(&self, drives: impl Fn() -> bool) {
+        let last = self.polling.last_poll();
+        let mut kick = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let wait = libc::timespec { tv_sec: 0, tv_nsec: standby::TEST as libc::c_long };
+        threads::let_timers_wait(0);
+        // SAFETY: one pollfd and one timespec on the stack.
+        let kicked = unsafe { libc::ppoll(&mut kick, 1, &wait, std::ptr::null()) } != 0;
+        if !kicked {
+            self.standby.note_test(self.polling.last_poll() != last || drives());
         }
     }
 

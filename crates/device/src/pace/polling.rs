@@ -88,11 +88,17 @@ impl Polling {
         self.mode.swap(WATCHING, Ordering::SeqCst) == TICKING
     }
 
+    /// When a poll last looked for arrivals (nanoseconds).
+    pub fn last_poll(&self) -> u64 {
+        self.last_poll.load(Ordering::Relaxed)
+    }
+
     /// The thread checks at the time `now` (nanoseconds) whether a program still polls. Returns whether it does; if not,
-    /// the thread watches again.
-    pub fn still_polled(&self, now: u64) -> bool {
-        let since = now.saturating_sub(self.last_poll.load(Ordering::Relaxed));
-        if self.program_polls() && since <= STOPPED_AFTER {
+    /// the thread watches again. `drives`: the program takes a turn at this moment. It may be a long turn, and posts
+    /// take turns too: a program that posts as many long messages as a poll has completed polls rarely.
+    pub fn still_polled(&self, now: u64, drives: bool) -> bool {
+        let since = now.saturating_sub(self.last_poll());
+        if self.program_polls() && (since <= STOPPED_AFTER || drives) {
             return true;
         }
         self.hand_over();

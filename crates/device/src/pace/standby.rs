@@ -3,8 +3,11 @@
 //!
 //! The thread notices such a program: packets waited at its tick, and the program had stopped polling. From then on each
 //! poll that returns a completion arms the standby, because the program may stop polling, and the next empty poll
-//! disarms it. Only such programs pay for this: about two system calls per message. The standby ends when the thread
-//! was rarely needed: a program that receives much polls again soon, but packets come in between all the time.
+//! disarms it. Only such programs pay for this: about two system calls per message.
+//!
+//! A program that receives much polls again soon, but packets come in between all the time and wake the thread, which
+//! may take the core that the program would poll on. So the thread tests now and then whether it is needed: it leaves
+//! the packets to the program for a moment. The standby ends when the program polls in most tests.
 //!
 //! The sockets are in one epoll set, and that set is in a second one, where it is armed and disarmed (`armed.rs`).
 //! Arming looks for packets that have arrived before, so no wake-up is lost.
@@ -20,12 +23,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const BEGIN_AFTER: u32 = 3;
 /// Nanoseconds.
 const SOON: u64 = 20_000_000;
-/// Disarmed without need this often, the standby ends.
+/// Each end of a standby without need doubles the number of stops after which the next one begins, this often.
+const MAX_DOUBLINGS: u32 = 5;
+/// Disarmed this often since a test showed that the thread was needed, the standby ends.
 const END_AFTER: u32 = 256;
-/// A wake-up that was needed makes up for this many that were not.
-const NEEDED_WEIGHT: u32 = 16;
-/// Nanoseconds. A program that polls again within this time did not need the thread: the wake-up takes as long.
-const NEEDED_AFTER: u64 = 20_000;
+/// Disarmed this often, it is doubtful: tests begin.
+const DOUBTFUL_AFTER: u32 = 128;
+/// A test that shows no need counts as much as this many times of disarming.
+const TEST_WEIGHT: u32 = 16;
+/// The length of a test (nanoseconds). A program that polls at all does so within this time, if it has its core.
+pub const TEST: u64 = 50_000;
 
 /// Shared between polling threads and the engine's thread.
 pub struct Standby {
@@ -35,14 +42,13 @@ pub struct Standby {
     outer: OwnedFd,
     active: AtomicBool,
     armed: Armed,
-    /// When it was armed (nanoseconds).
-    armed_at: AtomicU64,
-    /// The thread was woken since it was armed.
-    woken: AtomicBool,
     stalls: AtomicU32,
     /// When the last of them was (nanoseconds).
     stalled_at: AtomicU64,
-    useless: AtomicU32,
+    /// How often it was disarmed since a test showed that the thread was needed.
+    doubts: AtomicU32,
+    /// How many in a row ended without need.
+    ended: AtomicU32,
 }
 
 impl Standby {
@@ -53,11 +59,10 @@ impl Standby {
             outer,
             active: AtomicBool::new(false),
             armed: Armed::new(),
-            armed_at: AtomicU64::new(0),
-            woken: AtomicBool::new(false),
             stalls: AtomicU32::new(0),
             stalled_at: AtomicU64::new(0),
-            useless: AtomicU32::new(0),
+            doubts: AtomicU32::new(0),
+            ended: AtomicU32::new(0),
         };
         epoll::add(&standby.outer, standby.sockets.as_raw_fd(), 0, 0)?;
         Ok(standby)
@@ -86,13 +91,14 @@ impl Standby {
         let soon = now.saturating_sub(self.stalled_at.swap(now, Ordering::Relaxed)) <= SOON;
         let before = if soon { self.stalls.load(Ordering::Relaxed) } else { 0 };
         let stalls = if packets_waited { before + 1 } else { 0 };
-        self.stalls.store(stalls % BEGIN_AFTER, Ordering::Relaxed);
-        stalls == BEGIN_AFTER
+        let begins = stalls >= BEGIN_AFTER << self.ended.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
+        self.stalls.store(if begins { 0 } else { stalls }, Ordering::Relaxed);
+        begins
     }
 
     /// The sockets are in the set.
     pub fn begin(&self) {
-        self.useless.store(0, Ordering::Relaxed);
+        self.doubts.store(0, Ordering::Relaxed);
         self.active.store(true, Ordering::Relaxed);
     }
 
@@ -106,38 +112,46 @@ impl Standby {
         epoll::remove(&self.sockets, socket);
     }
 
-    /// A poll returned a completion at the time `now` (nanoseconds): the program may stop polling.
+    /// A poll returned a completion: the program may stop polling.
     #[cold]
-    pub fn arm(&self, now: u64) {
-        if self.armed.arm(|armed| self.set(armed)) {
-            self.armed_at.store(now, Ordering::Relaxed);
+    pub fn arm(&self) {
+        self.armed.arm(|armed| self.set(armed));
+    }
+
+    /// A poll found nothing: the program polls.
+    #[cold]
+    pub fn disarm(&self) {
+        if self.armed.disarm(|armed| self.set(armed)) {
+            self.doubt(1);
         }
     }
 
-    /// A poll found nothing at the time `now` (nanoseconds): the program polls.
-    #[cold]
-    pub fn disarm(&self, now: u64) {
-        if !self.armed.disarm(|armed| self.set(armed)) {
-            return;
-        }
-        let long = now.saturating_sub(self.armed_at.load(Ordering::Relaxed)) > NEEDED_AFTER;
-        let needed = self.woken.swap(false, Ordering::Relaxed) && long;
-        let before = self.useless.load(Ordering::Relaxed);
-        let useless = if needed { before.saturating_sub(NEEDED_WEIGHT) } else { before + 1 };
-        self.useless.store(useless, Ordering::Relaxed);
-        if useless >= END_AFTER {
-            self.active.store(false, Ordering::Relaxed);
+    /// Whether the thread should test its need at its next wake-up: it leaves the packets to the program for
+    /// [`TEST`].
+    pub fn is_doubtful(&self) -> bool {
+        self.is_active() && self.doubts.load(Ordering::Relaxed) >= DOUBTFUL_AFTER
+    }
+
+    /// What a test showed: the program polled meanwhile, or the thread was needed.
+    pub fn note_test(&self, polled: bool) {
+        if polled {
+            self.doubt(TEST_WEIGHT);
+        } else {
+            self.doubts.store(0, Ordering::Relaxed);
+            self.ended.store(0, Ordering::Relaxed);
         }
     }
 
-    /// A message woke the thread, because packets are in a ring.
-    pub fn note_wake(&self) {
-        self.woken.store(true, Ordering::Relaxed);
+    fn doubt(&self, weight: u32) {
+        let doubts = self.doubts.load(Ordering::Relaxed) + weight;
+        self.doubts.store(doubts, Ordering::Relaxed);
+        if doubts >= END_AFTER && self.active.swap(false, Ordering::Relaxed) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The thread was woken by packets. They wake it again only after [`rearm`](Self::rearm).
     pub fn take_wake(&self) {
-        self.woken.store(true, Ordering::Relaxed);
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: one event on the stack.
         unsafe { libc::epoll_wait(self.outer.as_raw_fd(), &mut event, 1, 0) };
@@ -192,12 +206,12 @@ mod tests {
         let (standby, socket) = begun();
         packet_arrives(&socket);
         assert!(!wakes(&standby), "the program polls");
-        standby.arm(0);
+        standby.arm();
         assert!(wakes(&standby), "a packet that came before counts");
-        standby.disarm(0);
+        standby.disarm();
         assert!(!wakes(&standby));
         packets_are_handled(&socket);
-        standby.arm(0);
+        standby.arm();
         assert!(!wakes(&standby));
         packet_arrives(&socket);
         assert!(wakes(&standby));
@@ -206,14 +220,14 @@ mod tests {
     #[test]
     fn a_wake_up_comes_once_until_the_thread_stands_by_again() {
         let (standby, socket) = begun();
-        standby.arm(0);
+        standby.arm();
         packet_arrives(&socket);
         standby.take_wake();
         assert!(!wakes(&standby), "the thread works");
         standby.rearm();
         assert!(wakes(&standby), "the packet was not handled");
         standby.take_wake();
-        standby.disarm(0);
+        standby.disarm();
         standby.rearm();
         assert!(!wakes(&standby), "the program polls");
     }
@@ -234,47 +248,58 @@ mod tests {
         assert!(standby.note_stop(true, 100 * rare - SOON + 1), "the third within a short time");
     }
 
-    /// Arms and disarms `rounds` times: the thread wakes, and the program polls again after `gap` nanoseconds.
-    fn receive(standby: &Standby, rounds: u32, gap: u64) {
-        for round in 0..u64::from(rounds) {
-            standby.arm(round * 1_000_000);
-            standby.take_wake();
-            standby.disarm(round * 1_000_000 + gap);
+    /// Arms and disarms `rounds` times, and tests the need where the thread would.
+    fn receive(standby: &Standby, rounds: u32, needed: bool) {
+        for _ in 0..rounds {
+            standby.arm();
+            if standby.is_doubtful() {
+                standby.note_test(!needed);
+            }
+            standby.disarm();
         }
     }
 
     #[test]
-    fn it_ends_when_the_thread_was_not_needed_for_long() {
+    fn it_ends_for_a_program_that_polls_although_packets_come() {
         let (standby, _) = begun();
-        for round in 0..3 * END_AFTER {
-            assert!(standby.is_active(), "{round}");
-            receive(&standby, u32::from(round.is_multiple_of(NEEDED_WEIGHT)), NEEDED_AFTER + 1);
-            standby.arm(0);
-            standby.disarm(1_000_000);
-        }
+        receive(&standby, DOUBTFUL_AFTER, false);
+        assert!(standby.is_active() && standby.is_doubtful());
+        receive(&standby, (END_AFTER - DOUBTFUL_AFTER) / TEST_WEIGHT, false);
+        assert!(!standby.is_active() && !standby.is_doubtful());
+    }
+
+    #[test]
+    fn it_ends_when_no_packets_wake_the_thread_for_long() {
+        let (standby, _) = begun();
         for _ in 0..END_AFTER {
-            standby.arm(0);
-            standby.disarm(1_000_000);
+            assert!(standby.is_active());
+            standby.arm();
+            standby.disarm();
         }
-        assert!(!standby.is_active());
-    }
-
-    #[test]
-    fn it_ends_for_a_program_that_polls_again_soon_although_packets_come() {
-        let (standby, _) = begun();
-        for _ in 0..3 {
-            receive(&standby, END_AFTER / 3, NEEDED_AFTER);
-            receive(&standby, 1, NEEDED_AFTER + 1);
-        }
-        assert!(standby.is_active());
-        receive(&standby, END_AFTER / 2, NEEDED_AFTER);
         assert!(!standby.is_active());
     }
 
     #[test]
     fn it_goes_on_for_a_program_that_looks_at_its_memory() {
         let (standby, _) = begun();
-        receive(&standby, 3 * END_AFTER, NEEDED_AFTER + 1);
+        receive(&standby, 3 * END_AFTER, true);
         assert!(standby.is_active());
+    }
+
+    #[test]
+    fn after_an_end_without_need_it_begins_later() {
+        let (standby, _) = begun();
+        let stops = |standby: &Standby| (1..).find(|stop| standby.note_stop(true, *stop)).unwrap();
+        for doublings in [0, 1, 2, 3, 4, 5, 5] {
+            assert_eq!(stops(&standby), u64::from(BEGIN_AFTER) << doublings);
+            standby.begin();
+            receive(&standby, END_AFTER, false);
+            assert!(!standby.is_active());
+        }
+        standby.begin();
+        receive(&standby, END_AFTER, true);
+        receive(&standby, END_AFTER, false);
+        assert!(!standby.is_active());
+        assert_eq!(stops(&standby), u64::from(BEGIN_AFTER) << 1, "it was needed meanwhile");
     }
 }

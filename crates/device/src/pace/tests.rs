@@ -57,12 +57,13 @@ fn a_poller_that_stops_is_noticed() {
         let now = 1_000_000_000 + check * 8 * TICK;
         last = now - STOPPED_AFTER;
         polling.note_poll(last);
-        assert!(polling.still_polled(now) && polling.program_polls());
+        assert!(polling.still_polled(now, false) && polling.program_polls());
     }
-    assert!(!polling.still_polled(last + STOPPED_AFTER + 1), "however often it polled before");
+    assert!(polling.still_polled(last + STOPPED_AFTER + 1, true), "it takes a long turn");
+    assert!(!polling.still_polled(last + STOPPED_AFTER + 1, false), "however often it polled before");
     assert!(!polling.program_polls());
     polling.note_poll(last + TICK);
-    assert!(!polling.still_polled(last + TICK), "one poll makes no poller");
+    assert!(!polling.still_polled(last + TICK, true), "one poll makes no poller");
 }
 
 #[test]
@@ -72,7 +73,7 @@ fn the_longer_a_program_polls_the_longer_a_check_may_wait() {
     let waits =
         [0, 8 * TICK - 1, 8 * TICK, 16 * TICK, 1000 * TICK].map(|polled_for| polling.check_may_wait(at + polled_for));
     assert_eq!(waits, [0, 0, TICK, 2 * TICK, MAX_WAIT]);
-    assert!(!polling.still_polled(at + 1000 * TICK));
+    assert!(!polling.still_polled(at + 1000 * TICK, false));
     let again = poller_at(&polling, at + 1001 * TICK, 500).unwrap();
     assert_eq!(polling.check_may_wait(again + TICK), 0, "it polls anew");
 }
@@ -89,10 +90,10 @@ fn a_task_does_not_wait_for_the_tick() {
     let pace = Pace::new(Vec::new(), None, None, false).unwrap();
     poll_until_ticking(&pace);
     pace.ask_thread(ThreadTasks::LOCAL);
-    assert_eq!((pace.wait(), pace.take_tasks()), (Wake::Nothing, ThreadTasks::LOCAL));
+    assert_eq!((pace.wait(|| false), pace.take_tasks()), (Wake::Nothing, ThreadTasks::LOCAL));
     assert!(pace.program_polls());
     // Ticks of full length find that the program has stopped.
-    let waits = (0..10).map(|_| pace.wait()).position(|wake| wake == Wake::Stopped);
+    let waits = (0..10).map(|_| pace.wait(|| false)).position(|wake| wake == Wake::Stopped);
     assert!(waits.is_some() && !pace.program_polls());
 }
 
@@ -101,7 +102,7 @@ fn a_flush_that_was_requested_before_a_look_does_not_wait() {
     let pace = Pace::new(Vec::new(), None, None, false).unwrap();
     let ticket = pace.ask_flush();
     pace.look();
-    assert_eq!(pace.wait(), Wake::Watch);
+    assert_eq!(pace.wait(|| false), Wake::Watch);
     assert_eq!(pace.flush_requested(), Some(ticket));
     pace.flushed(ticket);
 }

@@ -79,6 +79,12 @@ impl<T> Handover<T> {
         held.then(|| self.work(first, another))
     }
 
+    /// Whether a thread holds it at this moment.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & HELD != 0
+    }
+
     fn has_missed_often(&self) -> bool {
         let missed = self.missed.load(Ordering::Relaxed) + 1;
         let often = missed >= self.attempts_before_sleep;
