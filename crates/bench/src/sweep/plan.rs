@@ -78,15 +78,6 @@ impl Program {
     pub fn arguments(self) -> &'static str {
         if self.is_latency() { "" } else { " --report_gbits" }
     }
-
-    /// The tests of UCX that it is compared with: the better of them counts.
-    pub fn tests(self) -> &'static [&'static str] {
-        match self {
-            Program::ReadLat => &["ucp_get"],
-            Program::WriteLat | Program::SendLat => &["tag_lat"],
-            Program::WriteBw | Program::SendBw | Program::ReadBw => &UCX_THROUGHPUTS,
-        }
-    }
 }
 
 impl Plan {
@@ -135,6 +126,22 @@ impl WeirRun {
         self.size.map_or("-a".to_owned(), |size| format!("-s {size}"))
     }
 
+    /// The runs of UCX that one of `size` bytes is compared with: the better of them counts.
+    pub fn compared_with(self, size: usize) -> impl Iterator<Item = UcxRun> {
+        let WeirRun { program, pinned, iterations, .. } = self;
+        let tests = match program {
+            Program::ReadLat => &["ucp_get"][..],
+            Program::WriteLat | Program::SendLat => &["tag_lat"],
+            Program::WriteBw | Program::SendBw | Program::ReadBw => &UCX_THROUGHPUTS,
+        };
+        tests.iter().map(move |test| UcxRun { test, pinned, iterations, size })
+    }
+
+    /// The same run with messages of one size.
+    pub fn with_size(self, size: usize) -> WeirRun {
+        WeirRun { size: Some(size), ..self }
+    }
+
     /// Whether both belong to one series of sizes.
     pub fn is_alike(&self, other: &WeirRun) -> bool {
         let series = |run: &WeirRun| (run.program, run.pinned, run.iterations);
@@ -173,11 +180,8 @@ mod tests {
             let plan = Plan::new(quick);
             for run in &plan.weir {
                 let sizes = run.size.map_or_else(|| sizes(LARGEST), |size| vec![size]);
-                for (test, size) in
-                    run.program.tests().iter().flat_map(|test| sizes.iter().map(move |size| (test, size)))
-                {
-                    let (pinned, iterations) = (run.pinned, run.iterations);
-                    assert!(plan.ucx.contains(&UcxRun { test, pinned, iterations, size: *size }), "{run}, {test}");
+                for ucx in sizes.iter().flat_map(|size| run.compared_with(*size)) {
+                    assert!(plan.ucx.contains(&ucx), "{run}, {ucx}");
                 }
             }
         }

@@ -25,8 +25,10 @@ pub struct Measured {
 /// The figures of all rounds.
 #[derive(Default)]
 pub struct Figures {
-    weir: HashMap<(WeirRun, usize), Vec<Measured>>,
-    ucx: HashMap<UcxRun, Vec<f64>>,
+    /// Each with the figure of UCX that was measured last before it.
+    weir: HashMap<(WeirRun, usize), Vec<(Measured, f64)>>,
+    /// The last of each.
+    ucx: HashMap<UcxRun, f64>,
 }
 
 /// One operation at one size.
@@ -51,7 +53,7 @@ pub struct Point {
     /// The bars that do not hold.
     pub short: Vec<Bar>,
     #[serde(skip)]
-    pub latency: bool,
+    pub run: WeirRun,
 }
 
 /// A bar of a point.
@@ -79,13 +81,18 @@ impl Measured {
 }
 
 impl Figures {
-    pub fn add_weir(&mut self, run: WeirRun, size: usize, measured: Measured) {
-        self.weir.entry((run, size)).or_default().push(measured);
+    /// Adds a figure, to be compared with those of UCX that were added last. Error: there are none.
+    pub fn add_weir(&mut self, run: WeirRun, size: usize, measured: Measured) -> Result<()> {
+        let better = if run.program.is_latency() { f64::min } else { f64::max };
+        let ucx = run.compared_with(size).filter_map(|run| self.ucx.get(&run).copied()).reduce(better);
+        let ucx = ucx.with_context(|| format!("{run}: nothing to compare {size} bytes with"))?;
+        self.weir.entry((run, size)).or_default().push((measured, ucx));
+        Ok(())
     }
 
     /// Adds messages per second, or for a latency seconds.
     pub fn add_ucx(&mut self, run: UcxRun, figure: f64) {
-        self.ucx.entry(run).or_default().push(figure);
+        self.ucx.insert(run, figure);
     }
 
     /// All points of a plan: by program, pinning and iterations, sizes ascending.
@@ -109,19 +116,13 @@ impl Figures {
 
     fn point(&self, run: WeirRun, size: usize) -> Option<Point> {
         let WeirRun { program, pinned, iterations, .. } = run;
-        let measured = self.weir.get(&(run, size))?;
-        let test = |test: &&'static str| self.ucx.get(&UcxRun { test, pinned, iterations, size });
-        let tests: Vec<&Vec<f64>> = program.tests().iter().filter_map(test).collect();
+        let rounds = self.weir.get(&(run, size))?;
         let latency = program.is_latency();
-        let better = if latency { f64::min } else { f64::max };
         let scale = if latency { 1.0 } else { size as f64 };
-        let ucx: Vec<f64> = (0..measured.len())
-            .filter_map(|round| tests.iter().filter_map(|figures| figures.get(round).copied()).reduce(better))
-            .map(|figure| figure * scale)
-            .collect();
-        let weir: Vec<f64> = measured.iter().map(|measured| measured.figure * scale).collect();
+        let weir: Vec<f64> = rounds.iter().map(|(measured, _)| measured.figure * scale).collect();
+        let ucx: Vec<f64> = rounds.iter().map(|(_, figure)| figure * scale).collect();
         let ratio = |(weir, ucx): (&f64, &f64)| if latency { ucx / weir } else { weir / ucx };
-        let tails: Vec<f64> = measured.iter().filter_map(|measured| Some(measured.p99? / measured.figure)).collect();
+        let tails: Vec<f64> = rounds.iter().filter_map(|(measured, _)| Some(measured.p99? / measured.figure)).collect();
         Some(Point {
             program: program.name(),
             size,
@@ -133,16 +134,20 @@ impl Figures {
             step: None,
             tail: Spread::of(&tails).map(|spread| spread.median),
             short: Vec::new(),
-            latency,
+            run,
         })
     }
 }
 
 impl Point {
+    /// Whether it is a latency.
+    pub fn is_latency(&self) -> bool {
+        self.run.program.is_latency()
+    }
+
     /// Whether `larger` is the next larger size of the same series of throughputs.
     fn is_next_smaller(&self, larger: &Point) -> bool {
-        let series = |point: &Point| (point.program, point.pinned, point.iterations, point.latency);
-        series(self) == series(larger) && !self.latency && self.size * 2 == larger.size
+        self.run.is_alike(&larger.run) && !self.is_latency() && self.size * 2 == larger.size
     }
 
     fn judge(&mut self) {
@@ -176,7 +181,7 @@ mod tests {
                     (false, 16_384) => (0.25e6, None),
                     (false, _) => (2e6, None),
                 };
-                figures.add_weir(*run, size, Measured { figure, p99 });
+                figures.add_weir(*run, size, Measured { figure, p99 }).unwrap();
             }
         }
         (plan, figures)
@@ -188,7 +193,7 @@ mod tests {
         let points = figures.points(&plan);
         assert_eq!(points.len(), 2 * (3 * 23 + 3 * 5));
         for point in &points {
-            let expected: &[Bar] = match (point.latency, point.size) {
+            let expected: &[Bar] = match (point.is_latency(), point.size) {
                 (true, 8) => &[],
                 (true, _) => &[Bar::Ucx, Bar::Tail],
                 (false, 16_384) => &[Bar::Ucx, Bar::Step],
@@ -199,5 +204,21 @@ mod tests {
         let cliff = points.iter().find(|point| point.size == 16_384).unwrap();
         assert_eq!((cliff.weir, cliff.ucx, cliff.speed.median), (0.25e6 * 16_384.0, 1e6 * 16_384.0, 0.25));
         assert_eq!(cliff.step, Some(0.25));
+    }
+
+    #[test]
+    fn a_figure_is_compared_with_those_of_ucx_before_it() {
+        let (plan, mut figures) = plan_and_figures();
+        let run = *plan.weir.iter().find(|run| run.program == Program::SendBw).unwrap();
+        for (weir, ucx) in [(3e6, 4e6), (3e6, 2e6)] {
+            run.compared_with(64).for_each(|run| figures.add_ucx(run, ucx));
+            figures.add_weir(run, 64, Measured { figure: weir, p99: None }).unwrap();
+        }
+        let points = figures.points(&plan);
+        let speeds = |program| {
+            let point = points.iter().find(|point| point.size == 64 && point.program == program).unwrap();
+            [point.speed.min, point.speed.median, point.speed.max]
+        };
+        assert_eq!((speeds("ib_send_bw"), speeds("ib_write_bw")), ([0.75, 1.5, 2.0], [2.0; 3]));
     }
 }

@@ -34,7 +34,7 @@ impl Report {
         let mut text = String::new();
         let mut kinds: Vec<(bool, bool, u64)> = Vec::new();
         for point in &self.points {
-            let kind = (point.latency, point.pinned, point.iterations);
+            let kind = (point.is_latency(), point.pinned, point.iterations);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
@@ -47,7 +47,8 @@ impl Report {
     }
 
     fn table(&self, text: &mut String, (latency, pinned, iterations): (bool, bool, u64)) {
-        let of_kind = |point: &&Point| (point.latency, point.pinned, point.iterations) == (latency, pinned, iterations);
+        let of_kind =
+            |point: &&Point| (point.is_latency(), point.pinned, point.iterations) == (latency, pinned, iterations);
         let points: Vec<&Point> = self.points.iter().filter(of_kind).collect();
         let (what, unit) = if latency { ("latency, median", "µs") } else { ("throughput", "GB/s") };
         let place = if pinned { "one core a side" } else { "unpinned" };
@@ -86,8 +87,8 @@ impl Report {
                 point.program,
                 point.size,
                 point.iterations,
-                shown(point.weir, point.latency),
-                shown(point.ucx, point.latency),
+                shown(point.weir, point.is_latency()),
+                shown(point.ucx, point.is_latency()),
                 reasons.join("; "),
             );
         }
@@ -108,7 +109,7 @@ fn reason(bar: Bar, point: &Point) -> String {
 /// A figure, its speed relative to UCX, and a mark if a bar does not hold.
 fn cell(point: &Point) -> String {
     let mark = if point.short.is_empty() { ' ' } else { '!' };
-    format!("{} ({}){mark}", shown(point.weir, point.latency), significant(point.speed.median))
+    format!("{} ({}){mark}", shown(point.weir, point.is_latency()), significant(point.speed.median))
 }
 
 /// A figure in µs or GB/s.
