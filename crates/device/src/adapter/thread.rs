@@ -128,6 +128,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
 #[cfg(test)]
 mod tests {
     use crate::adapter::testing::Bed;
+    use crate::engine::Turn;
     use std::io;
     use std::os::fd::RawFd;
     use std::time::{Duration, Instant};
@@ -155,6 +156,18 @@ mod tests {
         fn fds(&self) -> Vec<RawFd> {
             self.0.as_ref().map_or_else(Vec::new, |inner| inner.fds())
         }
+    }
+
+    #[test]
+    fn a_turn_of_the_thread_waits_for_the_holder_only_so_long() {
+        let bed = Bed::new(&Profile::ideal());
+        let adapter = bed.adapter();
+        adapter.with_engine(|_| {
+            let waits =
+                std::thread::scope(|scope| scope.spawn(|| adapter.drive_when_free(Turn::THREAD)).join().unwrap());
+            assert_eq!(waits, None);
+        });
+        assert!(adapter.drive_when_free(Turn::THREAD).is_some());
     }
 
     #[test]

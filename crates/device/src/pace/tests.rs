@@ -1,7 +1,8 @@
 //! When a program counts as a poller, and what wakes the thread.
 
 use crate::pace::polling::{MAX_WAIT, POLLER_AFTER, Polling, STOPPED_AFTER, TICK};
-use crate::pace::{Pace, ThreadTasks, Wake};
+use crate::pace::{Pace, ThreadTasks, Wake, own};
+use std::os::fd::AsRawFd;
 
 /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
 fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
@@ -105,4 +106,28 @@ fn a_flush_that_was_requested_before_a_look_does_not_wait() {
     assert_eq!(pace.wait(|| false), Wake::Watch);
     assert_eq!(pace.flush_requested(), Some(ticket));
     pace.flushed(ticket);
+}
+
+#[test]
+fn a_thread_that_packets_wake_tests_whether_the_program_would_take_them() {
+    // SAFETY: the call creates a descriptor; it stands for a socket with a packet.
+    let socket = unsafe { own(libc::eventfd(1, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)).unwrap() };
+    for (program_drives, goes_on) in [(false, true), (true, false)] {
+        let pace = Pace::new(vec![socket.as_raw_fd()], None, None, false).unwrap();
+        poll_until_ticking(&pace);
+        (0..3).for_each(|_| pace.note_stop(true));
+        assert!(pace.looks_at_memory());
+        for _ in 0..1000 {
+            if !pace.looks_at_memory() {
+                break;
+            }
+            pace.may_stop();
+            if pace.standby.is_doubtful() {
+                poll_until_ticking(&pace);
+                assert_eq!(pace.wait(|| program_drives), Wake::Standby);
+            }
+            pace.polled(true, Some(false));
+        }
+        assert_eq!(pace.looks_at_memory(), goes_on);
+    }
 }
