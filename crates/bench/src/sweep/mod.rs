@@ -1,8 +1,8 @@
 //! `weir bench sweep`: every operation at every message size, pinned and unpinned, against UCX over TCP. It finds the
 //! sizes between two fast ones that are slow.
 //!
-//! A run of all sizes takes long, and machines are slow for seconds now and then. So points that fall short of a bar are
-//! measured again, in turns with UCX.
+//! A run of all sizes takes long, and machines are slow for seconds now and then. So points that are slower than UCX, or
+//! whose p99 is high, are measured again one by one, in turns with UCX. All measurements count.
 
 mod plan;
 mod points;
@@ -15,7 +15,7 @@ use super::request::Request;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use plan::{Plan, UcxRun, WeirRun};
-use points::{Figures, Measured, Point};
+use points::{Bar, Figures, Measured, Point};
 use std::process::ExitCode;
 use std::time::Duration;
 use weir_stage::Stage;
@@ -52,7 +52,8 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
             bar.inc(1);
         }
     }
-    let short: Vec<_> = figures.points(&plan).into_iter().filter(|point| !point.short.is_empty()).collect();
+    let again = |point: &Point| point.short.iter().any(|bar| *bar != Bar::Step);
+    let short: Vec<_> = figures.points(&plan).into_iter().filter(again).collect();
     let compared = |point: &Point| point.run.compared_with(point.size);
     let more: usize = short.iter().map(|point| compared(point).count() + 1).sum();
     bar.inc_length(u64::from(AGAIN) * more as u64);
@@ -63,7 +64,7 @@ pub fn run(request: &Request<'_>) -> Result<ExitCode> {
             bar.inc(1);
         }
         for (size, measured) in measure_weir(stage(point.pinned), &point.run.with_size(point.size))? {
-            figures.add_weir(point.run, size, measured)?;
+            figures.add_again(point.run, size, measured)?;
         }
         bar.inc(1);
     }

@@ -27,6 +27,8 @@ pub struct Measured {
 pub struct Figures {
     /// Each with the figure of UCX that was measured last before it.
     weir: HashMap<(WeirRun, usize), Vec<(Measured, f64)>>,
+    /// Likewise: further rounds of single points.
+    again: HashMap<(WeirRun, usize), Vec<(Measured, f64)>>,
     /// The last of each.
     ucx: HashMap<UcxRun, f64>,
 }
@@ -52,6 +54,8 @@ pub struct Point {
     pub tail: Option<f64>,
     /// The bars that do not hold.
     pub short: Vec<Bar>,
+    /// Number of measurements.
+    pub rounds: usize,
     #[serde(skip)]
     pub run: WeirRun,
 }
@@ -83,11 +87,23 @@ impl Measured {
 impl Figures {
     /// Adds a figure, to be compared with those of UCX that were added last. Error: there are none.
     pub fn add_weir(&mut self, run: WeirRun, size: usize, measured: Measured) -> Result<()> {
-        let better = if run.program.is_latency() { f64::min } else { f64::max };
-        let ucx = run.compared_with(size).filter_map(|run| self.ucx.get(&run).copied()).reduce(better);
-        let ucx = ucx.with_context(|| format!("{run}: nothing to compare {size} bytes with"))?;
+        let ucx = self.compared(run, size)?;
         self.weir.entry((run, size)).or_default().push((measured, ucx));
         Ok(())
+    }
+
+    /// As [`add_weir`](Self::add_weir), in a further round of this point alone.
+    pub fn add_again(&mut self, run: WeirRun, size: usize, measured: Measured) -> Result<()> {
+        let ucx = self.compared(run, size)?;
+        self.again.entry((run, size)).or_default().push((measured, ucx));
+        Ok(())
+    }
+
+    /// The figure of UCX that was added last.
+    fn compared(&self, run: WeirRun, size: usize) -> Result<f64> {
+        let better = if run.program.is_latency() { f64::min } else { f64::max };
+        let ucx = run.compared_with(size).filter_map(|run| self.ucx.get(&run).copied()).reduce(better);
+        ucx.with_context(|| format!("{run}: nothing to compare {size} bytes with"))
     }
 
     /// Adds messages per second, or for a latency seconds.
@@ -105,8 +121,8 @@ impl Figures {
         let mut points: Vec<Point> = Vec::with_capacity(all.len());
         for ((_, size), run) in all {
             let Some(mut point) = self.point(run, size) else { continue };
-            if let Some(smaller) = points.last().filter(|last| last.is_next_smaller(&point)) {
-                point.step = Some(point.weir / smaller.weir);
+            if points.last().is_some_and(|last| last.is_next_smaller(&point)) {
+                point.step = self.step(run, size);
             }
             point.judge();
             points.push(point);
@@ -114,9 +130,21 @@ impl Figures {
         points
     }
 
+    /// Throughput in bytes divided by that of the next smaller size: median of the rounds of all sizes. Other rounds do
+    /// not count, because they are of one of the sizes only.
+    fn step(&self, run: WeirRun, size: usize) -> Option<f64> {
+        let of = |size: usize| {
+            let alike = self.weir.iter().find(|((other, bytes), _)| other.is_alike(&run) && *bytes == size)?;
+            Some(alike.1.iter().map(move |(measured, _)| measured.figure * size as f64))
+        };
+        let steps: Vec<f64> = of(size)?.zip(of(size / 2)?).map(|(larger, smaller)| larger / smaller).collect();
+        Some(Spread::of(&steps)?.median)
+    }
+
     fn point(&self, run: WeirRun, size: usize) -> Option<Point> {
         let WeirRun { program, pinned, iterations, .. } = run;
-        let rounds = self.weir.get(&(run, size))?;
+        let again = self.again.get(&(run, size)).map_or(&[][..], Vec::as_slice);
+        let rounds: Vec<_> = self.weir.get(&(run, size))?.iter().chain(again).collect();
         let latency = program.is_latency();
         let scale = if latency { 1.0 } else { size as f64 };
         let weir: Vec<f64> = rounds.iter().map(|(measured, _)| measured.figure * scale).collect();
@@ -134,6 +162,7 @@ impl Figures {
             step: None,
             tail: Spread::of(&tails).map(|spread| spread.median),
             short: Vec::new(),
+            rounds: rounds.len(),
             run,
         })
     }
@@ -220,5 +249,18 @@ mod tests {
             [point.speed.min, point.speed.median, point.speed.max]
         };
         assert_eq!((speeds("ib_send_bw"), speeds("ib_write_bw")), ([0.75, 1.5, 2.0], [2.0; 3]));
+    }
+
+    #[test]
+    fn further_rounds_of_a_point_count_for_its_speed_and_not_for_its_step() {
+        let (plan, mut figures) = plan_and_figures();
+        let cliff = |figures: &Figures| figures.points(&plan).into_iter().find(|point| point.size == 16_384).unwrap();
+        let run = cliff(&figures).run;
+        for _ in 0..2 {
+            figures.add_again(run, 16_384, Measured { figure: 2e6, p99: None }).unwrap();
+        }
+        let point = cliff(&figures);
+        assert_eq!((point.speed.median, point.step, point.rounds), (2.0, Some(0.25), 3));
+        assert_eq!(point.short, [Bar::Step]);
     }
 }

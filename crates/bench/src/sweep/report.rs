@@ -77,7 +77,10 @@ impl Report {
     fn worst(&self, text: &mut String) {
         let mut short: Vec<&Point> = self.points.iter().filter(|point| !point.short.is_empty()).collect();
         short.sort_by(|a, b| a.speed.median.total_cmp(&b.speed.median));
-        let _ = writeln!(text, "{} of {} points fall short of a bar", short.len(), self.points.len());
+        let rounds = self.points.iter().map(|point| point.rounds).min().unwrap_or_default();
+        let again = self.points.iter().filter(|point| point.rounds > rounds).count();
+        let _ = writeln!(text, "{again} of {} points were measured again, because they fell short", self.points.len());
+        let _ = writeln!(text, "{} of them fall short of a bar in the median", short.len());
         for point in short.iter().take(WORST) {
             let pinned = if point.pinned { "pinned" } else { "unpinned" };
             let reasons: Vec<String> = point.short.iter().map(|bar| reason(*bar, point)).collect();

@@ -309,14 +309,14 @@ impl LocalLinks {
         match handshake.state {
             State::Connected { wanted } | State::Claimed { wanted, .. } => failed(adapter, &wanted.key, end),
             State::Accepted { .. } => {
-                // One line tells of all of them: each attempt of each process may fail.
-                if let End::System(error) = end
-                    && !std::mem::replace(&mut self.failure_logged, true)
-                {
-                    tracing::warn!(
-                        "a process of this machine is reached by UDP, which is slower{}: {error}",
-                        explain(&error)
-                    );
+                if let End::System(error) = end {
+                    let why = explain(&error);
+                    // Each attempt of each process may fail.
+                    if std::mem::replace(&mut self.failure_logged, true) {
+                        tracing::debug!("another process of this machine is reached by UDP{why}: {error}");
+                    } else {
+                        tracing::warn!("a process of this machine is reached by UDP, which is slower{why}: {error}");
+                    }
                 }
             }
         }

@@ -24,6 +24,7 @@ use crate::os::engine_hold::holds_engine;
 use crate::os::locks::{Held, rank};
 use crate::os::panics::Failed;
 use crate::os::process::Owned;
+use crate::os::threads::let_timers_wait;
 use crate::pace::ThreadTasks;
 use crate::shared::handover::Handover;
 use crate::shared::qp::QpShared;
@@ -155,6 +156,9 @@ impl Adapter {
         while tries < TRIES && self.engine.is_held() {
             std::hint::spin_loop();
             tries += 1;
+        }
+        if tries == TRIES {
+            let_timers_wait(0);
         }
         self.engine.wait_within(ASLEEP, |engine| self.turn(engine, turn), |engine| self.another_turn(engine))
     }

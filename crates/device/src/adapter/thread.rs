@@ -70,7 +70,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
         if wake == Wake::Standby {
             // It does not spin, as below.
             for _ in 0..STANDBY_TURNS {
-                if adapter.drive_when_free(Turn::THREAD) != Some(true) {
+                if adapter.drive_when_free(Turn::THREAD) != Some(true) || !pace.stands_by() || pace.is_wanted() {
                     break;
                 }
             }
@@ -167,7 +167,8 @@ mod tests {
                 std::thread::scope(|scope| scope.spawn(|| adapter.drive_when_free(Turn::THREAD)).join().unwrap());
             assert_eq!(waits, None);
         });
-        assert!(adapter.drive_when_free(Turn::THREAD).is_some());
+        // The adapter's own thread may hold it, without its core.
+        assert!((0..1000).any(|_| adapter.drive_when_free(Turn::THREAD).is_some()));
     }
 
     #[test]

@@ -395,6 +395,11 @@ impl Pace {
         self.tasks.load(Ordering::Relaxed) != 0 || self.interface_changed.load(Ordering::Relaxed)
     }
 
+    /// Returns whether the thread has anything to do but to move packets.
+    pub fn is_wanted(&self) -> bool {
+        self.flush_requested().is_some() || self.has_other_work() || self.has_ended()
+    }
+
     fn tick(&self, drives: impl Fn() -> bool) -> Wake {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let standby = if self.looks_at_memory() { self.standby.descriptors()[1] } else { -1 };
@@ -409,8 +414,7 @@ impl Pace {
         let wait = libc::timespec { tv_sec: 0, tv_nsec: TICK as libc::c_long };
         // The reasons for kicks so far are checked by the thread itself.
         drain(&self.kick);
-        let asked = self.flush_requested().is_some() || self.has_other_work() || self.has_ended();
-        if self.program_polls() && !asked {
+        if self.program_polls() && !self.is_wanted() {
             // SAFETY: four pollfds, of which some may be -1, and one timespec on the stack.
             unsafe { libc::ppoll(poll.as_mut_ptr(), poll.len() as libc::nfds_t, &wait, std::ptr::null()) };
             drain(&self.kick);
@@ -426,7 +430,7 @@ impl Pace {
         }
         // A message of a peer may say that packets are in a ring.
         if (poll[2].revents != 0 || poll[3].revents != 0) && self.standby.is_doubtful() {
-            self.test_standby(&drives);
+            self.test_standby();
         }
         // Otherwise the program arms a CQ at this moment: its kick may be among those drained here.
         if poll[3].revents != 0 && self.program_polls() {
@@ -445,7 +449,11 @@ impl Pace {
 
     /// Packets have woken the thread from its standby: finds out whether the program takes them.
     #[cold]
-    fn test_standby(&self, drives: impl Fn() -> bool) {
+    fn test_standby(&self) {
+        // The kick that came with the packets may be drained.
+        if !self.program_polls() || self.is_wanted() {
+            return;
+        }
         let last = self.polling.last_poll();
         let mut kick = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let wait = libc::timespec { tv_sec: 0, tv_nsec: standby::TEST as libc::c_long };
@@ -453,7 +461,7 @@ impl Pace {
         // SAFETY: one pollfd and one timespec on the stack.
         let kicked = unsafe { libc::ppoll(&mut kick, 1, &wait, std::ptr::null()) } != 0;
         if !kicked {
-            self.standby.note_test(self.polling.last_poll() != last || drives());
+            self.standby.note_test(self.polling.last_poll() != last);
         }
     }
 

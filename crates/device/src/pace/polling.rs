@@ -20,6 +20,9 @@ const WAIT_DIVISOR: u64 = 8;
 /// When the last poll is longer ago than this (nanoseconds), the program is no longer a poller. A turn of a poll may take
 /// half as long.
 pub const STOPPED_AFTER: u64 = 200_000;
+/// The same while the program takes a turn at the moment of the check (nanoseconds): a turn may be long. A post takes a
+/// turn too, but looks for no arrivals, so a program that only posts must not remain a poller.
+pub const LONGEST_TURN: u64 = 5_000_000;
 
 const WATCHING: u8 = 0;
 const TICKING: u8 = 1;
@@ -94,11 +97,10 @@ impl Polling {
     }
 
     /// The thread checks at the time `now` (nanoseconds) whether a program still polls. Returns whether it does; if not,
-    /// the thread watches again. `drives`: the program takes a turn at this moment. It may be a long turn, and posts
-    /// take turns too: a program that posts as many long messages as a poll has completed polls rarely.
+    /// the thread watches again. `drives`: the program takes a turn at this moment.
     pub fn still_polled(&self, now: u64, drives: bool) -> bool {
         let since = now.saturating_sub(self.last_poll());
-        if self.program_polls() && (since <= STOPPED_AFTER || drives) {
+        if self.program_polls() && since <= if drives { LONGEST_TURN } else { STOPPED_AFTER } {
             return true;
         }
         self.hand_over();

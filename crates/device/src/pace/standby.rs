@@ -7,7 +7,8 @@
 //!
 //! A program that receives much polls again soon, but packets come in between all the time and wake the thread, which
 //! may take the core that the program would poll on. So the thread tests now and then whether it is needed: it leaves
-//! the packets to the program for a moment. The standby ends when the program polls in most tests.
+//! the packets to the program for a moment. The standby ends when the program polls in all of several
+//! tests in a row.
 //!
 //! The sockets are in one epoll set, and that set is in a second one, where it is armed and disarmed (`armed.rs`).
 //! Arming looks for packets that have arrived before, so no wake-up is lost.

@@ -1,8 +1,10 @@
 //! When a program counts as a poller, and what wakes the thread.
 
-use crate::pace::polling::{MAX_WAIT, POLLER_AFTER, Polling, STOPPED_AFTER, TICK};
-use crate::pace::{Pace, ThreadTasks, Wake, own};
+use crate::os::clock;
+use crate::pace::polling::{LONGEST_TURN, MAX_WAIT, POLLER_AFTER, Polling, STOPPED_AFTER, TICK};
+use crate::pace::{Pace, ThreadTasks, Wake, drain, own};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
 fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
@@ -60,7 +62,7 @@ fn a_poller_that_stops_is_noticed() {
         polling.note_poll(last);
         assert!(polling.still_polled(now, false) && polling.program_polls());
     }
-    assert!(polling.still_polled(last + STOPPED_AFTER + 1, true), "it takes a long turn");
+    assert!(polling.still_polled(last + LONGEST_TURN, true), "it takes a long turn");
     assert!(!polling.still_polled(last + STOPPED_AFTER + 1, false), "however often it polled before");
     assert!(!polling.program_polls());
     polling.note_poll(last + TICK);
@@ -74,7 +76,7 @@ fn the_longer_a_program_polls_the_longer_a_check_may_wait() {
     let waits =
         [0, 8 * TICK - 1, 8 * TICK, 16 * TICK, 1000 * TICK].map(|polled_for| polling.check_may_wait(at + polled_for));
     assert_eq!(waits, [0, 0, TICK, 2 * TICK, MAX_WAIT]);
-    assert!(!polling.still_polled(at + 1000 * TICK, false));
+    assert!(!polling.still_polled(at + 1000 * TICK, true), "it only posts");
     let again = poller_at(&polling, at + 1001 * TICK, 500).unwrap();
     assert_eq!(polling.check_may_wait(again + TICK), 0, "it polls anew");
 }
@@ -112,22 +114,54 @@ fn a_flush_that_was_requested_before_a_look_does_not_wait() {
 fn a_thread_that_packets_wake_tests_whether_the_program_would_take_them() {
     // SAFETY: the call creates a descriptor; it stands for a socket with a packet.
     let socket = unsafe { own(libc::eventfd(1, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)).unwrap() };
-    for (program_drives, goes_on) in [(false, true), (true, false)] {
+    for polls in [false, true] {
         let pace = Pace::new(vec![socket.as_raw_fd()], None, None, false).unwrap();
         poll_until_ticking(&pace);
         (0..3).for_each(|_| pace.note_stop(true));
         assert!(pace.looks_at_memory());
-        for _ in 0..1000 {
-            if !pace.looks_at_memory() {
-                break;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // The program's polls during the tests; the others are below.
+            scope.spawn(|| {
+                let mut now = clock::now().0;
+                while polls && !over.load(Ordering::Relaxed) {
+                    now += 1;
+                    pace.polls(now);
+                    std::thread::yield_now();
+                }
+            });
+            for _ in 0..1000 {
+                pace.may_stop();
+                if pace.standby.is_doubtful() {
+                    poll_until_ticking(&pace);
+                    assert_eq!(pace.wait(|| false), Wake::Standby);
+                }
+                pace.polled(true, Some(false));
             }
-            pace.may_stop();
-            if pace.standby.is_doubtful() {
-                poll_until_ticking(&pace);
-                assert_eq!(pace.wait(|| program_drives), Wake::Standby);
-            }
-            pace.polled(true, Some(false));
-        }
-        assert_eq!(pace.looks_at_memory(), goes_on);
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(pace.looks_at_memory(), !polls);
     }
+}
+
+#[test]
+fn nothing_is_tested_while_the_thread_has_other_work() {
+    let pace = Pace::new(Vec::new(), None, None, false).unwrap();
+    poll_until_ticking(&pace);
+    (0..3).for_each(|_| pace.note_stop(true));
+    while !pace.standby.is_doubtful() {
+        pace.may_stop();
+        pace.polled(true, Some(false));
+    }
+    let ticket = pace.ask_flush();
+    pace.test_standby();
+    assert!(pace.standby.is_doubtful());
+    pace.flushed(ticket);
+    pace.hand_to_thread();
+    pace.test_standby();
+    assert!(pace.standby.is_doubtful(), "the program does not poll");
+    poll_until_ticking(&pace);
+    drain(&pace.kick);
+    pace.test_standby();
+    assert!(!pace.standby.is_doubtful());
 }
