@@ -2,7 +2,7 @@
 //! sizes between two fast ones that are slow.
 //!
 //! A run of all sizes takes long, and machines are slow for seconds now and then. So points that are slower than UCX, or
-//! whose p99 is high, are measured again one by one, in turns with UCX. All measurements count.
+//! have a high p99, are measured again one by one, in turns with UCX. All measurements count.
 
 mod plan;
 mod points;
