@@ -4,8 +4,7 @@ use super::plan::{Plan, Program, UcxRun, WeirRun};
 use crate::table::Spread;
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use weir_stage::perftest::Row;
 
 /// A larger message may have this share of the throughput of the next smaller one, in bytes.
@@ -29,6 +28,8 @@ pub struct Figures {
     weir: HashMap<(WeirRun, usize), Vec<(Measured, f64)>>,
     /// Likewise: further rounds of single points.
     again: HashMap<(WeirRun, usize), Vec<(Measured, f64)>>,
+    /// Further measurements of the step from the next smaller size.
+    steps: HashMap<(WeirRun, usize), Vec<f64>>,
     /// The last of each.
     ucx: HashMap<UcxRun, f64>,
 }
@@ -99,6 +100,16 @@ impl Figures {
         Ok(())
     }
 
+    /// Adds throughput in bytes divided by that of the next smaller size, measured one after the other.
+    pub fn add_step(&mut self, run: WeirRun, size: usize, step: f64) {
+        self.steps.entry((run, size)).or_default().push(step);
+    }
+
+    /// Number of points that were measured again.
+    pub fn measured_again(&self) -> usize {
+        self.again.keys().chain(self.steps.keys()).collect::<HashSet<_>>().len()
+    }
+
     /// The figure of UCX that was added last.
     fn compared(&self, run: WeirRun, size: usize) -> Result<f64> {
         let better = if run.program.is_latency() { f64::min } else { f64::max };
@@ -130,15 +141,15 @@ impl Figures {
         points
     }
 
-    /// Throughput in bytes divided by that of the next smaller size: median of the rounds of all sizes. Other rounds do
-    /// not count, because they are of one of the sizes only.
+    /// Throughput in bytes divided by that of the next smaller size. The further rounds of a single point do not count.
     fn step(&self, run: WeirRun, size: usize) -> Option<f64> {
         let of = |size: usize| {
             let alike = self.weir.iter().find(|((other, bytes), _)| other.is_alike(&run) && *bytes == size)?;
             Some(alike.1.iter().map(move |(measured, _)| measured.figure * size as f64))
         };
-        let steps: Vec<f64> = of(size)?.zip(of(size / 2)?).map(|(larger, smaller)| larger / smaller).collect();
-        Some(Spread::of(&steps)?.median)
+        let again = self.steps.get(&(run, size)).map_or(&[][..], Vec::as_slice);
+        let steps = of(size)?.zip(of(size / 2)?).map(|(larger, smaller)| larger / smaller);
+        Some(Spread::of(&steps.chain(again.iter().copied()).collect::<Vec<_>>())?.median)
     }
 
     fn point(&self, run: WeirRun, size: usize) -> Option<Point> {
@@ -262,5 +273,8 @@ mod tests {
         let point = cliff(&figures);
         assert_eq!((point.speed.median, point.step, point.rounds), (2.0, Some(0.25), 3));
         assert_eq!(point.short, [Bar::Step]);
+        [0.9, 1.1].into_iter().for_each(|step| figures.add_step(run, 16_384, step));
+        let point = cliff(&figures);
+        assert_eq!((point.step, point.short.len(), figures.measured_again()), (Some(0.9), 0, 1));
     }
 }

@@ -13,6 +13,8 @@ const WORST: usize = 20;
 pub struct Report {
     /// By program, pinning and iterations, sizes ascending.
     pub points: Vec<Point>,
+    /// Number of points that fell short at first, and were measured again.
+    pub measured_again: usize,
     /// Number of points with a bar that does not hold.
     pub short: usize,
 }
@@ -21,7 +23,7 @@ impl Report {
     pub fn new(plan: &Plan, figures: &Figures) -> Report {
         let points = figures.points(plan);
         let short = points.iter().filter(|point| !point.short.is_empty()).count();
-        Report { points, short }
+        Report { points, measured_again: figures.measured_again(), short }
     }
 
     /// Whether every bar holds.
@@ -77,10 +79,9 @@ impl Report {
     fn worst(&self, text: &mut String) {
         let mut short: Vec<&Point> = self.points.iter().filter(|point| !point.short.is_empty()).collect();
         short.sort_by(|a, b| a.speed.median.total_cmp(&b.speed.median));
-        let rounds = self.points.iter().map(|point| point.rounds).min().unwrap_or_default();
-        let again = self.points.iter().filter(|point| point.rounds > rounds).count();
-        let _ = writeln!(text, "{again} of {} points were measured again, because they fell short", self.points.len());
-        let _ = writeln!(text, "{} of them fall short of a bar in the median", short.len());
+        let (again, all) = (self.measured_again, self.points.len());
+        let _ = writeln!(text, "{again} of {all} points fell short of a bar at first, and were measured again");
+        let _ = writeln!(text, "{} of {all} points fall short of a bar in the median", short.len());
         for point in short.iter().take(WORST) {
             let pinned = if point.pinned { "pinned" } else { "unpinned" };
             let reasons: Vec<String> = point.short.iter().map(|bar| reason(*bar, point)).collect();

@@ -422,15 +422,15 @@ impl Pace {
         if poll[1].revents != 0 {
             self.interface_changed.store(true, Ordering::Relaxed);
         }
-        if poll[2].revents != 0 {
-            self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
-        }
         if poll[3].revents != 0 {
             self.standby.take_wake();
         }
         // A message of a peer may say that packets are in a ring.
         if (poll[2].revents != 0 || poll[3].revents != 0) && self.standby.is_doubtful() {
-            self.test_standby();
+            self.test_standby(|pace| pace.wait_for_kick(standby::TEST));
+        }
+        if poll[2].revents != 0 {
+            self.tasks.fetch_or(ThreadTasks::LOCAL.0, Ordering::Release);
         }
         // Otherwise the program arms a CQ at this moment: its kick may be among those drained here.
         if poll[3].revents != 0 && self.program_polls() {
@@ -448,21 +448,27 @@ impl Pace {
     }
 
     /// Packets have woken the thread from its standby: finds out whether the program takes them.
+    /// `wait`: for the program, or until the thread is kicked. It returns whether it was.
     #[cold]
-    fn test_standby(&self) {
+    fn test_standby(&self, wait: impl FnOnce(&Pace) -> bool) {
         // The kick that came with the packets may be drained.
         if !self.program_polls() || self.is_wanted() {
             return;
         }
         let last = self.polling.last_poll();
-        let mut kick = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let wait = libc::timespec { tv_sec: 0, tv_nsec: standby::TEST as libc::c_long };
-        threads::let_timers_wait(0);
-        // SAFETY: one pollfd and one timespec on the stack.
-        let kicked = unsafe { libc::ppoll(&mut kick, 1, &wait, std::ptr::null()) } != 0;
-        if !kicked {
+        if !wait(self) {
             self.standby.note_test(self.polling.last_poll() != last);
         }
+    }
+
+    /// Waits until the thread is kicked, for this many nanoseconds at the most, and leaves the kick. Returns whether it
+    /// was.
+    fn wait_for_kick(&self, at_most: u64) -> bool {
+        let mut kick = libc::pollfd { fd: self.kick.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let wait = libc::timespec { tv_sec: 0, tv_nsec: at_most as libc::c_long };
+        threads::let_timers_wait(0);
+        // SAFETY: one pollfd and one timespec on the stack.
+        unsafe { libc::ppoll(&mut kick, 1, &wait, std::ptr::null()) != 0 }
     }
 
     /// `timeout`: milliseconds; without end if negative.

@@ -1,10 +1,8 @@
 //! When a program counts as a poller, and what wakes the thread.
 
-use crate::os::clock;
 use crate::pace::polling::{LONGEST_TURN, MAX_WAIT, POLLER_AFTER, Polling, STOPPED_AFTER, TICK};
 use crate::pace::{Pace, ThreadTasks, Wake, drain, own};
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Empty polls every `gap` nanoseconds from `from` on; returns when they make the program a poller.
 fn poller_at(polling: &Polling, from: u64, gap: u64) -> Option<u64> {
@@ -110,58 +108,64 @@ fn a_flush_that_was_requested_before_a_look_does_not_wait() {
     pace.flushed(ticket);
 }
 
-#[test]
-fn a_thread_that_packets_wake_tests_whether_the_program_would_take_them() {
-    // SAFETY: the call creates a descriptor; it stands for a socket with a packet.
-    let socket = unsafe { own(libc::eventfd(1, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)).unwrap() };
-    for polls in [false, true] {
-        let pace = Pace::new(vec![socket.as_raw_fd()], None, None, false).unwrap();
-        poll_until_ticking(&pace);
-        (0..3).for_each(|_| pace.note_stop(true));
-        assert!(pace.looks_at_memory());
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            // The program's polls during the tests; the others are below.
-            scope.spawn(|| {
-                let mut now = clock::now().0;
-                while polls && !over.load(Ordering::Relaxed) {
-                    now += 1;
-                    pace.polls(now);
-                    std::thread::yield_now();
-                }
-            });
-            for _ in 0..1000 {
-                pace.may_stop();
-                if pace.standby.is_doubtful() {
-                    poll_until_ticking(&pace);
-                    assert_eq!(pace.wait(|| false), Wake::Standby);
-                }
-                pace.polled(true, Some(false));
-            }
-            over.store(true, Ordering::Relaxed);
-        });
-        assert_eq!(pace.looks_at_memory(), !polls);
-    }
-}
-
-#[test]
-fn nothing_is_tested_while_the_thread_has_other_work() {
-    let pace = Pace::new(Vec::new(), None, None, false).unwrap();
+/// A standby that became doubtful, with these descriptors of packets and of messages about rings.
+fn doubtful(packets: Vec<RawFd>, local: Option<RawFd>) -> Pace {
+    let pace = Pace::new(packets, None, local, false).unwrap();
     poll_until_ticking(&pace);
     (0..3).for_each(|_| pace.note_stop(true));
     while !pace.standby.is_doubtful() {
         pace.may_stop();
         pace.polled(true, Some(false));
     }
+    drain(&pace.kick);
+    pace
+}
+
+fn ready_descriptor() -> OwnedFd {
+    // SAFETY: the call creates a descriptor.
+    unsafe { own(libc::eventfd(1, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)).unwrap() }
+}
+
+#[test]
+fn a_thread_that_packets_wake_tests_whether_it_is_needed() {
+    let ready = ready_descriptor();
+    for (packets, local) in [(vec![ready.as_raw_fd()], None), (Vec::new(), Some(ready.as_raw_fd()))] {
+        let pace = doubtful(packets, local);
+        pace.may_stop();
+        pace.wait(|| false);
+        assert!(pace.looks_at_memory() && !pace.standby.is_doubtful(), "the program did not poll");
+    }
+}
+
+#[test]
+fn the_standby_ends_when_the_program_polls_in_all_tests() {
+    let ready = ready_descriptor();
+    let pace = doubtful(vec![ready.as_raw_fd()], None);
+    let polls = |pace: &Pace| {
+        pace.polls(pace.polling.last_poll() + 1);
+        false
+    };
+    let tests = (1..100).find(|_| {
+        pace.test_standby(polls);
+        !pace.looks_at_memory()
+    });
+    assert_eq!(tests, Some(8));
+}
+
+#[test]
+fn nothing_is_tested_while_the_thread_has_other_work() {
+    let pace = doubtful(Vec::new(), None);
+    let idle = |_: &Pace| false;
     let ticket = pace.ask_flush();
-    pace.test_standby();
+    pace.test_standby(idle);
     assert!(pace.standby.is_doubtful());
     pace.flushed(ticket);
+    pace.test_standby(|_| true);
+    assert!(pace.standby.is_doubtful(), "the thread was kicked meanwhile");
     pace.hand_to_thread();
-    pace.test_standby();
+    pace.test_standby(idle);
     assert!(pace.standby.is_doubtful(), "the program does not poll");
     poll_until_ticking(&pace);
-    drain(&pace.kick);
-    pace.test_standby();
+    pace.test_standby(idle);
     assert!(!pace.standby.is_doubtful());
 }
