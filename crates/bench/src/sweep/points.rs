@@ -147,14 +147,14 @@ impl Figures {
             let alike = self.weir.iter().find(|((other, bytes), _)| other.is_alike(&run) && *bytes == size)?;
             Some(alike.1.iter().map(move |(measured, _)| measured.figure * size as f64))
         };
-        let again = self.steps.get(&(run, size)).map_or(&[][..], Vec::as_slice);
+        let again = self.steps.get(&(run, size)).into_iter().flatten();
         let steps = of(size)?.zip(of(size / 2)?).map(|(larger, smaller)| larger / smaller);
-        Some(Spread::of(&steps.chain(again.iter().copied()).collect::<Vec<_>>())?.median)
+        Some(Spread::of(&steps.chain(again.copied()).collect::<Vec<_>>())?.median)
     }
 
     fn point(&self, run: WeirRun, size: usize) -> Option<Point> {
         let WeirRun { program, pinned, iterations, .. } = run;
-        let again = self.again.get(&(run, size)).map_or(&[][..], Vec::as_slice);
+        let again = self.again.get(&(run, size)).into_iter().flatten();
         let rounds: Vec<_> = self.weir.get(&(run, size))?.iter().chain(again).collect();
         let latency = program.is_latency();
         let scale = if latency { 1.0 } else { size as f64 };

@@ -34,9 +34,9 @@ impl Report {
     /// The report as text: a table for each kind of run, then the worst points.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let mut kinds: Vec<(bool, bool, u64)> = Vec::new();
+        let mut kinds: Vec<Kind> = Vec::new();
         for point in &self.points {
-            let kind = (point.is_latency(), point.pinned, point.iterations);
+            let kind = kind(point);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
@@ -48,10 +48,8 @@ impl Report {
         text
     }
 
-    fn table(&self, text: &mut String, (latency, pinned, iterations): (bool, bool, u64)) {
-        let of_kind =
-            |point: &&Point| (point.is_latency(), point.pinned, point.iterations) == (latency, pinned, iterations);
-        let points: Vec<&Point> = self.points.iter().filter(of_kind).collect();
+    fn table(&self, text: &mut String, of_kind @ (latency, pinned, iterations): Kind) {
+        let points: Vec<&Point> = self.points.iter().filter(|point| kind(point) == of_kind).collect();
         let (what, unit) = if latency { ("latency, median", "µs") } else { ("throughput", "GB/s") };
         let place = if pinned { "one core a side" } else { "unpinned" };
         let _ = writeln!(text, "{what}, {unit} (× UCX), {place}, -n {iterations}");
@@ -100,6 +98,13 @@ impl Report {
             let _ = writeln!(text, "  and {} more (--json lists all)", short.len() - WORST);
         }
     }
+}
+
+/// What the points of a table have in common: whether they are latencies, pinning and iterations.
+type Kind = (bool, bool, u64);
+
+fn kind(point: &Point) -> Kind {
+    (point.is_latency(), point.pinned, point.iterations)
 }
 
 fn reason(bar: Bar, point: &Point) -> String {

@@ -112,7 +112,7 @@ fn drive(pace: &Pace, sleepers: &Sleepers, adapter: &Weak<Adapter>) {
                 sleepers.disarm();
                 last_work = now;
             }
-            if pace.flush_requested().is_some() || pace.has_other_work() {
+            if pace.is_wanted() {
                 break;
             }
             // The program that the thread waits for may need this core. Without packets to wait for, the thread had
