@@ -359,9 +359,17 @@ static void replies(void)
 	struct ibv_sge sge = slot(100);
 	struct ibv_send_wr wr = send_wr(1, &sge);
 	struct ibv_wc wc = { 0 };
+	struct ibv_cq_init_attr_ex init = { .cqe = 4, .wc_flags = IBV_WC_EX_WITH_SL };
+	struct ibv_poll_cq_attr poll = { 0 };
+	struct ibv_cq_ex *extended = ibv_create_cq_ex(my.context, &init);
+	struct ibv_qp *third = new_qp(IBV_QPT_UD, ibv_cq_ex_to_cq(extended), NULL);
 	double until = now() + 10;
+	int empty;
+	/* The packet type, as adapters report it: UCX looks for the addresses in the GRH by it. */
+	int packet_type = my.gid.raw[10] == 0xff ? 2 : 1;
 
 	move_to(qp, 0, IBV_QPS_RTS);
+	move_to(third, 0, IBV_QPS_RTS);
 	move_to(peer, 0, IBV_QPS_RTS);
 	sge.length = 100;
 	wr.wr.ud.ah = ah;
@@ -374,6 +382,7 @@ static void replies(void)
 		;
 	check(wc.wr_id == 20 && !wc.status && wc.byte_len == GRH + 100 && wc.wc_flags & IBV_WC_GRH && wc.src_qp == qp->qp_num,
 	      "the completion of a received datagram");
+	check((wc.sl & 7) == packet_type, "service level %d, not packet type %d", wc.sl, packet_type);
 	check(!ibv_init_ah_from_wc(my.context, 1, &wc, (struct ibv_grh *)(my.at + 20 * LENGTH), &back) && back.is_global &&
 		      !memcmp(&back.grh.dgid, &my.gid, 16) && back.grh.sgid_index == opt.gid && back.port_num == 1,
 	      "ibv_init_ah_from_wc");
@@ -385,6 +394,19 @@ static void replies(void)
 		expect(cq, 21, IBV_WC_SUCCESS, "a reply");
 		check(!ibv_destroy_ah(reply), "ibv_destroy_ah");
 	}
+	check(!post_recv(third, NULL, 22), "ibv_post_recv");
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = third->qp_num;
+	post(qp, &wr);
+	expect(cq, 1, IBV_WC_SUCCESS, "a datagram for an extended CQ");
+	for (until = now() + 10; (empty = ibv_start_poll(extended, &poll)) == ENOENT && now() < until;)
+		;
+	if (check(!empty, "no completion in the extended CQ")) {
+		check(extended->wr_id == 22 && (ibv_wc_read_sl(extended) & 7) == packet_type, "%lu, service level %d",
+		      (unsigned long)extended->wr_id, ibv_wc_read_sl(extended));
+		ibv_end_poll(extended);
+	}
+	check(!ibv_destroy_qp(third) && !ibv_destroy_cq(ibv_cq_ex_to_cq(extended)), "cannot destroy the extended CQ");
 	check(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_ah(ah), "cannot destroy QPs and AH");
 	check(!ibv_destroy_cq(cq) && !ibv_destroy_cq(theirs), "cannot clean up");
 }

@@ -51,6 +51,18 @@ bitflags! {
     }
 }
 
+/// The network header of a received datagram, with the number by which adapters report it in the low three bits of a
+/// completion's service level: an Ethernet frame has no service level. UCX finds the datagram's addresses by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Network {
+    /// Not a datagram.
+    #[default]
+    None = 0,
+    Ipv6 = 1,
+    Ipv4 = 2,
+}
+
 /// A work completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -72,6 +84,8 @@ pub struct Completion {
     pub qp_num: u32,
     /// The remote QP of a received message.
     pub src_qp: u32,
+    /// UD: the network header of the received datagram (annex A17.4.5.1).
+    pub network: Network,
     /// The number of work requests of this queue that have been retired in total, this one included (wrapping):
     /// polling the completion frees their WQE slots, including those of unsignalled work requests.
     pub retired: u32,

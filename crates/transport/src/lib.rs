@@ -46,7 +46,7 @@ mod wr;
 pub use access::{Access, AtomicOp, Bind, Denied, Remote};
 pub use attr::{AddressVector, AttrMask, ModifyError, Mtu, QpAttr, QpCaps, QpInit, QpState};
 pub use completer::CompleterState;
-pub use completion::{Completion, QpEvent, Status, WcFlags, WcOpcode};
+pub use completion::{Completion, Network, QpEvent, Status, WcFlags, WcOpcode};
 pub use ending::Ending;
 pub use handled::{Handled, Side};
 pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused};

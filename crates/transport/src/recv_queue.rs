@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::ring::filled;
-use crate::{Completion, Host, PostError, Queue, RecvWr, Sge, Status, WcFlags, WcOpcode};
+use crate::{Completion, Host, Network, PostError, Queue, RecvWr, Sge, Status, WcFlags, WcOpcode};
 use std::collections::TryReserveError;
 
 #[derive(Clone, Copy, Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Received {
     pub invalidated_rkey: Option<u32>,
     pub solicited: bool,
     /// The sending QP, if it is not the connected peer: then a GRH precedes the data.
-    pub from: Option<u32>,
+    pub from: Option<(u32, Network)>,
 }
 
 /// A ring of `max_recv_wr` slots, rounded up to a power of two.
@@ -134,7 +134,8 @@ impl RecvQueue {
             byte_len: received.byte_len,
             imm: received.imm.or(received.invalidated_rkey).unwrap_or(0),
             flags,
-            src_qp: received.from.unwrap_or(config.attr.dest_qp_num),
+            src_qp: received.from.map_or(config.attr.dest_qp_num, |(src_qp, _)| src_qp),
+            network: received.from.map_or(Network::None, |(_, network)| network),
             ..self.blank(config, Status::Success, 0)
         };
         self.head = self.head.wrapping_add(1);
@@ -160,6 +161,7 @@ impl RecvQueue {
             vendor_err,
             qp_num: config.init.qp_num,
             src_qp: config.attr.dest_qp_num,
+            network: Network::None,
             retired: self.head.wrapping_add(1),
         }
     }

@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::ring::filled;
 use crate::{
-    Completion, Data, Host, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, Target, WcFlags, WcOpcode,
+    Completion, Data, Host, Network, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, Target, WcFlags,
+    WcOpcode,
 };
 use std::collections::TryReserveError;
 use weir_wire::Service;
@@ -190,6 +191,7 @@ impl SendQueue {
             vendor_err,
             qp_num: config.init.qp_num,
             src_qp: config.attr.dest_qp_num,
+            network: Network::None,
             retired: self.head.wrapping_add(1),
         });
         self.head = self.head.wrapping_add(1);

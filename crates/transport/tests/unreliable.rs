@@ -242,6 +242,7 @@ fn a_datagram_comes_with_its_network_header_and_its_sender() {
         let received = *pair.completions(1, Queue::Receive).last().expect("one arrived");
         let reported = (received.byte_len as usize, received.src_qp, received.imm, received.flags);
         assert_eq!(reported, (40 + len, 0x11, 0x77, WcFlags::GRH | WcFlags::WITH_IMM));
+        assert_eq!(received.network, Network::Ipv6, "{NETWORK_HEADER:x?} begins with version 6");
         assert_eq!(pair.memory(1, 200_000, 40), NETWORK_HEADER);
         assert_eq!(pair.memory(1, 200_040, len), pair.memory(0, 500, len));
     }

@@ -171,16 +171,13 @@ readers! {
     read_qp_num -> u32: |completion, _stamp| completion.qp_num;
     read_src_qp -> u32: |completion, _stamp| completion.src_qp;
     read_wc_flags -> c_uint: |completion, _stamp| completion.flags.bits();
+    read_sl -> u8: |completion, _stamp| completion.network as u8;
     read_completion_ts -> u64: |_completion, stamp| *stamp;
     read_completion_wallclock_ns -> u64: |_completion, stamp| wallclock(*stamp);
 }
 
-/// Ethernet has no LID, and a UDP socket does not report a packet's service level.
+/// Ethernet has no LID.
 unsafe extern "C" fn read_slid(_cq: *mut ibv_cq_ex) -> u32 {
-    0
-}
-
-unsafe extern "C" fn read_sl(_cq: *mut ibv_cq_ex) -> u8 {
     0
 }
 

@@ -58,7 +58,7 @@ fn work_completion(c: &Completion) -> ibv_wc {
         wc_flags: c.flags.bits() as c_uint,
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: c.network as u8,
         dlid_path_bits: 0,
     }
 }

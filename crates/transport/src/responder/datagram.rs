@@ -5,7 +5,7 @@ use super::{Fatal, Responder, Waits};
 use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
-use crate::{Handled, Host, Status, WcOpcode};
+use crate::{Handled, Host, Network, Status, WcOpcode};
 use weir_wire::{Deth, ImmDt, Packet};
 
 /// Bytes of the network header that precedes a received datagram (IBTA 11.4.1.2): an IPv6 header, or 20 unused bytes
@@ -58,9 +58,14 @@ impl Responder {
             imm: headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be()),
             invalidated_rkey: None,
             solicited: headers.bth.solicited,
-            from: Some(deth.src_qp.get() & 0xff_ffff),
+            from: Some((deth.src_qp.get() & 0xff_ffff, network_of(network_header))),
         };
         queue.complete(host, config, received);
         Ok(Handled::Done)
     }
+}
+
+/// Which header it is, by its version: an IPv4 header has 20 unused bytes before it.
+fn network_of(header: &[u8; GRH_LEN]) -> Network {
+    if header[0] >> 4 == 6 { Network::Ipv6 } else { Network::Ipv4 }
 }
