@@ -13,6 +13,7 @@ mod advise;
 mod ah;
 mod attr;
 mod batch;
+mod buf;
 mod builder;
 mod context;
 mod cq;

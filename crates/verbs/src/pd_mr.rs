@@ -120,9 +120,11 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     })
 }
 
+/// Registers memory of this process. EINVAL for unknown flags.
+///
 /// # Safety
 /// `pd` is alive.
-unsafe fn register(
+pub unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,
@@ -146,7 +148,7 @@ unsafe fn register(
     unsafe { make(pd, addr, mr) }
 }
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 
 /// Creates the `ibv_mr` of a new region. ENOMEM if memory is short.
 ///

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::context::{self, ContextOwn};
 use crate::ffi::{EINVAL, ENODATA, fill, number, status, zeroed};
-use crate::rate::link_speed;
+use crate::rate::{effective_speed, link_speed};
 use std::ffi::{c_int, c_uint};
 use std::net::IpAddr;
 use weir_device::Errno;
@@ -108,6 +108,22 @@ pub unsafe extern "C" fn query_port(
         }
         // SAFETY: guaranteed by the caller.
         unsafe { copy_clamped(&port_attr(context::own(context)), attr.cast(), size) };
+        Ok(())
+    })
+}
+
+/// The speed of the interface, in units of 100 Mb/s.
+///
+/// # Safety
+/// `context` is open, `speed` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port_speed(context: *mut ibv_context, port: u32, speed: *mut u64) -> c_int {
+    status(|| {
+        if port != PORT {
+            return Err(EINVAL);
+        }
+        // SAFETY: guaranteed by the caller.
+        unsafe { *speed = effective_speed(context::own_checked(context)?.device.port().speed_mbps) };
         Ok(())
     })
 }

@@ -93,6 +93,15 @@ pub fn link_speed(mbps: u32) -> (u8, u8) {
     }
 }
 
+/// The speed of an interface in units of 100 Mbit/s, at least one. For an interface of unknown speed (0) that of
+/// [`link_speed`].
+pub fn effective_speed(mbps: u32) -> u64 {
+    match mbps {
+        0 => 400,
+        mbps => u64::from(mbps / 100).max(1),
+    }
+}
+
 fn find(which: impl Fn(&Rate) -> bool) -> Option<&'static Rate> {
     RATES.iter().find(|r| which(r))
 }

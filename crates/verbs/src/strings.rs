@@ -31,7 +31,7 @@ const WC_STATUS: [&CStr; 24] = [
     c"TM software rendezvous",
 ];
 
-const EVENTS: [&CStr; 20] = [
+const EVENTS: [&CStr; 21] = [
     c"CQ error",
     c"local work queue catastrophic error",
     c"invalid request local work queue error",
@@ -52,6 +52,27 @@ const EVENTS: [&CStr; 20] = [
     c"client reregistration",
     c"GID table change",
     c"WQ fatal",
+    c"Device link speed change",
+];
+
+/// There are no opcodes 12 and 13.
+const WR_OPCODES: [&CStr; 16] = [
+    c"rdma-write",
+    c"rdma-write-with-imm",
+    c"send",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    UNKNOWN,
+    UNKNOWN,
+    c"flush",
+    c"atomic-write",
 ];
 
 const NODE_TYPES: [&CStr; 8] = [
@@ -89,6 +110,12 @@ pub extern "C" fn ibv_node_type_str(node_type: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_port_state_str(state: c_int) -> *const c_char {
     name(&PORT_STATES, state)
+}
+
+/// The name of an `ibv_wr_opcode`: `ibv_wr_opcode_str`, which `versions.c` exports in several nodes.
+#[unsafe(no_mangle)]
+pub extern "C" fn weir_wr_opcode_str(opcode: c_int) -> *const c_char {
+    name(&WR_OPCODES, opcode)
 }
 
 fn name(names: &[&'static CStr], number: c_int) -> *const c_char {

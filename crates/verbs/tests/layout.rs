@@ -1,15 +1,20 @@
-//! Compares the types of `abi` with the installed `<infiniband/verbs.h>`: a C program prints every size, offset and
-//! constant, and the values of Rust must be the same.
+//! Compares the types of `abi` with `<infiniband/verbs.h>`, the installed one and those of other releases: a C program
+//! prints every size, offset and constant, and the values of Rust must be the same. `layout-releases.txt` has the values
+//! of releases. `WEIR_RELEASES="39=/path/to/include 44=…" cargo test -p weir-verbs --test layout` records them again;
+//! each directory has the release's `infiniband` and `rdma`.
 
 mod system;
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::fs;
 use std::mem::offset_of;
+use std::path::Path;
 use std::process::Command;
 use weir_verbs::abi::*;
 
 /// A C expression and its value in Rust.
+#[derive(Clone)]
 struct Fact {
     c: String,
     rust: i128,
@@ -46,26 +51,131 @@ macro_rules! constants {
 fn types_and_constants_match_the_header() {
     system::installed("/usr/include/infiniband/verbs.h", "libibverbs-dev");
     let facts = facts();
-    let dir = tempfile::tempdir().unwrap();
-    let (source, program) = (dir.path().join("layout.c"), dir.path().join("layout"));
-    fs::write(&source, c_program(&facts)).unwrap();
-    system::run(Command::new("cc").arg("-w").arg("-o").arg(&program).arg(&source));
-    let printed = system::run(&mut Command::new(&program));
-    let c: Vec<i128> = printed.lines().map(|line| line.parse().unwrap()).collect();
+    let c = print(&facts, None);
     assert_eq!(c.len(), facts.len());
-    let wrong: String =
-        facts.iter().zip(c).filter(|(fact, c)| fact.rust != *c).fold(String::new(), |mut wrong, (fact, c)| {
+    let wrong: String = facts.iter().zip(c).filter(|(fact, c)| !agrees(&fact.c, fact.rust, *c)).fold(
+        String::new(),
+        |mut wrong, (fact, c)| {
             let _ = writeln!(wrong, "{} is {c} in C, {} in Rust", fact.c, fact.rust);
             wrong
-        });
+        },
+    );
     assert!(wrong.is_empty(), "{wrong}");
     assert!(facts.len() > 700, "only {} facts", facts.len());
+}
+
+/// Programs that are built against any of these releases use the same structures, except for members that they do not
+/// look for in this library.
+#[test]
+fn types_and_constants_match_every_release() {
+    let facts = [facts(), later()].concat();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout-releases.txt");
+    if let Ok(releases) = std::env::var("WEIR_RELEASES") {
+        fs::write(&file, record(&facts, &releases)).unwrap();
+    }
+    let recorded = fs::read_to_string(&file).unwrap();
+    let (mut releases, mut compared) = (Vec::new(), 0);
+    let rust: HashMap<&str, i128> = facts.iter().map(|fact| (fact.c.as_str(), fact.rust)).collect();
+    let mut seen = BTreeSet::new();
+    let mut wrong = String::new();
+    for line in recorded.lines() {
+        if let Some(names) = line.strip_prefix("# releases: ") {
+            releases = names.split(' ').collect();
+        }
+        let Some((c, values)) = line.split_once(" = ") else { continue };
+        let Some(ours) = rust.get(c) else { panic!("{c}: not in the list of facts; record the releases again") };
+        seen.insert(c);
+        let values: Vec<_> = values.split(' ').collect();
+        let each = releases.iter().zip(values.iter().cycle());
+        for (release, theirs) in each.filter(|(_, value)| **value != "-") {
+            compared += 1;
+            if !agrees(c, *ours, theirs.parse().unwrap()) {
+                let _ = writeln!(wrong, "{c} is {theirs} in release {release}, {ours} in Rust");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    let missing: Vec<_> = facts.iter().map(|fact| &fact.c).filter(|c| !seen.contains(c.as_str())).collect();
+    assert!(missing.is_empty(), "record the releases again: {missing:?}");
+    assert!(releases.len() >= 5 && compared > 5000, "{releases:?}: {compared}");
+}
+
+/// Whether a value of a header fits that of Rust.
+fn agrees(c: &str, ours: i128, theirs: i128) -> bool {
+    match c {
+        // Programs look for its members from its end, and no further than its size says.
+        "sizeof(struct verbs_context)" => theirs >= ours,
+        // Calls pass its size.
+        "sizeof(struct ibv_port_attr)" => theirs >= ours,
+        // Members that the mask does not select are not read.
+        "sizeof(struct ibv_mr_init_attr)" => theirs <= ours,
+        // Programs call additional members only for operations that they created the QP with.
+        "sizeof(struct ibv_qp_ex)" => theirs <= ours,
+        _ => ours == theirs,
+    }
+}
+
+/// The table of releases, each given as `NAME=INCLUDE_DIRECTORY`.
+fn record(facts: &[Fact], releases: &str) -> String {
+    let releases: Vec<_> = releases.split(' ').map(|release| release.split_once('=').unwrap()).collect();
+    let names: Vec<_> = releases.iter().map(|(name, _)| *name).collect();
+    let mut table = format!(
+        "# Sizes, offsets and constants of <infiniband/verbs.h> in releases of rdma-core on x86-64, recorded by\n\
+         # layout.rs. One value: the same in all releases. \"-\": not in that release.\n# releases: {}\n",
+        names.join(" ")
+    );
+    let columns: Vec<_> = releases.iter().map(|(_, include)| values_of(facts, Path::new(include))).collect();
+    for fact in facts {
+        let values: Vec<_> =
+            columns.iter().map(|column| column.get(fact.c.as_str()).map_or("-".to_owned(), i128::to_string)).collect();
+        let same = values.iter().all(|value| *value == values[0]);
+        let _ = writeln!(table, "{} = {}", fact.c, if same { values[0].clone() } else { values.join(" ") });
+    }
+    table
+}
+
+/// The values of a release's headers, by expression. Expressions that do not compile are absent.
+fn values_of<'a>(facts: &'a [Fact], include: &Path) -> HashMap<&'a str, i128> {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("facts.c");
+    // A line of the program for each fact: the compiler names the lines that are wrong.
+    fs::write(&source, c_program(facts)).unwrap();
+    let head = c_program(&[]).lines().count() - 1;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-w", "-fsyntax-only", "-fmax-errors=0"]).arg("-I").arg(include).arg(&source);
+    let errors = String::from_utf8(compiler.output().unwrap().stderr).unwrap();
+    let wrong: BTreeSet<usize> = errors
+        .lines()
+        .filter(|line| line.contains(" error: "))
+        .filter_map(|line| line.strip_prefix(source.to_str()?)?.split(':').nth(1)?.parse().ok())
+        .collect();
+    let known = facts.iter().enumerate().filter(|(at, _)| !wrong.contains(&(head + at + 1)));
+    let known: Vec<_> = known.map(|(_, fact)| Fact { c: fact.c.clone(), rust: fact.rust }).collect();
+    let values = print(&known, Some(include));
+    let names = facts.iter().enumerate().filter(|(at, _)| !wrong.contains(&(head + at + 1)));
+    names.map(|(_, fact)| fact.c.as_str()).zip(values).collect()
+}
+
+/// What a C program prints for each fact, with headers of this directory or the installed ones.
+fn print(facts: &[Fact], include: Option<&Path>) -> Vec<i128> {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("layout.c"), dir.path().join("layout"));
+    fs::write(&source, c_program(facts)).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.arg("-w").arg("-o").arg(&program).arg(&source);
+    if let Some(include) = include {
+        compiler.arg("-I").arg(include);
+    }
+    system::run(&mut compiler);
+    let printed = system::run(&mut Command::new(&program));
+    printed.lines().map(|line| line.parse().unwrap()).collect()
 }
 
 fn c_program(facts: &[Fact]) -> String {
     let mut c = String::from(
         "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\n#include <infiniband/sa.h>\n\
-         #include <rdma/ib_user_verbs.h>\n#include <rdma/ib_user_sa.h>\nint main(void) {\n",
+         #include <rdma/ib_user_verbs.h>\n#include <rdma/ib_user_sa.h>\n\
+         int main(void) {\n",
     );
     for fact in facts {
         let _ = writeln!(c, "printf(\"%lld\\n\", (long long)({}));", fact.c);
@@ -178,6 +288,26 @@ fn facts() -> Vec<Fact> {
     }
     constants! { facts,
         IBV_DEVICE_UD_AV_PORT_ENFORCE, IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_XRC, IBV_QPT_XRC_SEND, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_EX_WITH_TSO, IBV_QP_EX_WITH_ATOMIC_WRITE
+    }
+    // It grows at its start, so what counts is the distance from its end.
+    let size = size_of::<verbs_context>() as i128;
+    for fact in facts.iter_mut().filter(|fact| fact.c.starts_with("offsetof(struct verbs_context")) {
+        *fact = Fact { c: format!("sizeof(struct verbs_context) - {}", fact.c), rust: size - fact.rust };
+    }
+    facts
+}
+
+/// What releases after 44 added.
+fn later() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    structures! { facts, "struct":
+        ibv_mr_init_attr { length, access, comp_mask, iova, addr, fd, fd_offset, dmah, buf }
+    }
+    members! { facts,
+        ibv_qp_ex: "wr_flush" = wr_flush;
+    }
+    constants! { facts,
+        IBV_REG_MR_MASK_IOVA, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_BUF, IBV_QP_EX_WITH_FLUSH, IBV_WR_FLUSH
     }
     facts
 }

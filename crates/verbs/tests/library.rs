@@ -48,11 +48,13 @@ fn interposed() -> Symbols {
 }
 
 #[test]
-fn each_private_node_exports_ibv_query_gid_type() {
+fn each_private_node_exports_the_functions_of_clients() {
     let symbols = defined(&system::linked().join("libibverbs.so.1"));
     for node in [34, 57, 59, 64, 65] {
-        let wanted = format!("ibv_query_gid_type@IBVERBS_PRIVATE_{node}");
-        assert!(symbols.contains(&wanted), "{wanted}");
+        for name in ["ibv_query_gid_type", "ibv_wr_opcode_str"] {
+            let wanted = format!("{name}@IBVERBS_PRIVATE_{node}");
+            assert!(symbols.contains(&wanted), "{wanted}");
+        }
     }
 }
 
@@ -97,7 +99,9 @@ fn names_and_rates_are_those_of_the_distribution() {
     for function in names {
         for n in -2..40 {
             let name = |l: &Library| l.name_of(function, n);
-            assert_eq!(name(&ours), name(&theirs), "{function}({n})");
+            // Release 59 added an event.
+            let added = function == "ibv_event_type_str" && n == 20 && name(&theirs) == "unknown";
+            assert!(added || name(&ours) == name(&theirs), "{function}({n}): {}, {}", name(&ours), name(&theirs));
         }
     }
     for (function, version, limit) in [

@@ -1,6 +1,6 @@
 //! Protection domains, memory regions and windows, device memory.
 
-use super::ibv_context;
+use super::{Opaque, ibv_context};
 use std::ffi::{c_int, c_uint, c_void};
 
 pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
@@ -19,6 +19,12 @@ pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 4;
 pub const IBV_REREG_MR_FLAGS_SUPPORTED: c_int = 7;
 pub const IBV_REREG_MR_ERR_INPUT: c_int = -1;
 pub const IBV_REREG_MR_ERR_CMD: c_int = -4;
+pub const IBV_REG_MR_MASK_IOVA: u64 = 1 << 0;
+pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
+pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
+pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
+pub const IBV_REG_MR_MASK_DMAH: u64 = 1 << 4;
+pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
 pub const IBV_MW_TYPE_1: c_int = 1;
 pub const IBV_MW_TYPE_2: c_int = 2;
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
@@ -39,6 +45,29 @@ pub struct ibv_mr {
     pub handle: u32,
     pub lkey: u32,
     pub rkey: u32,
+}
+
+/// Of release 59.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ibv_mr_init_attr {
+    pub length: usize,
+    pub access: c_int,
+    pub comp_mask: u64,
+    pub iova: u64,
+    pub addr: *mut c_void,
+    pub fd: c_int,
+    pub fd_offset: u64,
+    pub dmah: *mut Opaque,
+    pub buf: *mut ibv_buf,
+}
+
+/// Of release 64. Programs see it by pointer only.
+#[repr(C)]
+pub struct ibv_buf {
+    pub addr: *mut c_void,
+    pub size: usize,
+    pub pd: *mut ibv_pd,
 }
 
 #[repr(C)]

@@ -29,6 +29,7 @@ pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
 pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
 pub const IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
 pub const IBV_QP_EX_WITH_TSO: u64 = 1 << 10;
+pub const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 pub const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
 pub const IBV_QP_STATE: c_int = 1 << 0;
 pub const IBV_QP_PATH_MTU: c_int = 1 << 8;
@@ -176,6 +177,8 @@ pub struct ibv_qp_ex {
     pub wr_complete: Option<unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int>,
     pub wr_abort: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
     pub wr_atomic_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void)>,
+    /// Of release 45.
+    pub wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
 }
 
 #[derive(Clone, Copy)]
