@@ -3,14 +3,17 @@
 //! A UDP datagram to port 4791 carries BTH, the extension headers of its opcode, payload, pad, ICRC. [`Packet::parse`]
 //! checks all lengths once and returns a view; [`Headers`] is the owned form, with [`Headers::emit`]. [`frame`] is the
 //! second encoding of packets, between Weir peers only. [`ip`] covers the parts of IPv4, IPv6, UDP and Ethernet that
-//! the ICRC and capture files need.
+//! the ICRC and capture files need. [`mad`] and [`cm`] are the management datagrams that set up connections.
 #![forbid(unsafe_code)]
 
+pub mod cm;
+#[macro_use]
 mod ext;
 mod extension;
 pub mod frame;
 pub mod icrc;
 pub mod ip;
+pub mod mad;
 mod opcode;
 mod packet;
 mod placement;
