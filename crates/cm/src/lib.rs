@@ -1,41 +1,40 @@
-//! Connection management (IBTA chapter 12): what two processes exchange before their QPs are connected, and after.
+//! Connection management (IBTA chapter 12): how two processes connect their QPs. No clock, no socket, no thread.
 //!
-//! The values here are what a program says in a connection's messages, and what it learns from those of its peer. The
-//! messages themselves are in [`weir_wire::cm`]. The protocol that sends them is one value for all connections of a
-//! process; time is an argument of its calls:
+//! [`Cm`] is the protocol for all connections of a process. The caller gives it the MADs that QP 1 receives
+//! ([`Cm::handle`]) and the time, sends the MADs that it makes ([`Cm::poll_transmit`]) and takes its events
+//! ([`Cm::poll_event`]). The messages are in [`weir_wire::cm`].
 //!
-//! ```text
-//! impl Cm {
-//!     fn new(config: Config) -> Cm
-//!     fn connect(&mut self, now: Instant, to: &Address, request: &Request) -> Result<ConnectionId, Error>
-//!     fn accept(&mut self, now: Instant, id: ConnectionId, reply: &Reply) -> Result<(), Error>
-//!     fn reject(&mut self, now: Instant, id: ConnectionId, reason: RejectReason, ari: &[u8], private: &[u8]) -> Result<(), Error>
-//!     fn ignore(&mut self, id: ConnectionId) -> Result<(), Error>
-//!     fn ready(&mut self, id: ConnectionId, private: &[u8]) -> Result<(), Error>
-//!     fn established(&mut self, id: ConnectionId) -> Result<(), Error>
-//!     fn delay(&mut self, now: Instant, id: ConnectionId, service_timeout: u8, private: &[u8]) -> Result<(), Error>
-//!     fn delay_duplicates(&mut self, now: Instant, id: ConnectionId, service_timeout: u8, private: &[u8]) -> Result<(), Error>
-//!     fn disconnect(&mut self, now: Instant, id: ConnectionId, private: &[u8]) -> Result<(), Error>
-//!     fn resolve_service(&mut self, now: Instant, to: &Address, request: &SidrRequest) -> Result<ConnectionId, Error>
-//!     fn answer_service(&mut self, now: Instant, id: ConnectionId, reply: &SidrReply) -> Result<(), Error>
-//!     fn forget(&mut self, now: Instant, id: ConnectionId)
-//!     fn handle(&mut self, now: Instant, from: &Address, mad: &[u8])
-//!     fn poll_transmit(&mut self) -> Option<(Address, Mad)>
-//!     fn poll_timeout(&self) -> Option<Instant>
-//!     fn handle_timeout(&mut self, now: Instant)
-//!     fn poll_event(&mut self) -> Option<Event>
-//! }
-//! ```
+//! | | active side | passive side |
+//! | --- | --- | --- |
+//! | ask | [`Cm::connect`] | [`Event::Request`] |
+//! | answer | [`Event::Reply`], [`Event::Rejected`], [`Event::Unreachable`] | [`Cm::accept`], [`Cm::reject`], [`Cm::ignore`], [`Cm::delay`] |
+//! | establish | [`Cm::ready`] | [`Event::Established`], or [`Cm::established`] at the first packet |
+//! | disconnect | [`Cm::disconnect`] | [`Event::DisconnectRequest`], then [`Cm::disconnect`] |
+//! | over | [`Event::Disconnected`], [`Event::TimewaitExit`] | [`Event::TimewaitExit`] |
+//!
+//! Either side can disconnect. Every connection stays until the caller calls [`Cm::forget`], which is right in every
+//! state. A UD QP needs no connection: [`Cm::resolve_service`] asks for its number.
 #![forbid(unsafe_code)]
-#![expect(dead_code, reason = "the protocol that uses the conversions is not here yet")]
 
+mod calls;
+mod cm;
 mod config;
+mod connection;
 mod event;
+mod receive;
 mod request;
 mod service;
+mod sidr;
+mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod timeout;
+mod times;
 
+pub use cm::Cm;
 pub use config::{Address, Config, ConnectionId, Error};
 pub use event::Event;
 pub use request::{Ece, Reply, Request, Transport};
 pub use service::{SidrReply, SidrRequest};
 pub use weir_wire::cm::{IpHeader, PortSpace, RejectReason, ServiceId, SidrStatus};
+pub use weir_wire::mad::Mad;
