@@ -32,12 +32,15 @@ pub fn run(args: &EnvArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All variables, LD_LIBRARY_PATH first: Weir's folder, then the entries that it has already.
+/// All variables, those of the loader first.
 pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
-    let mut variables = options.variables()?;
     let folder = library::find()?.folder.to_string_lossy().into_owned();
-    let before = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    variables.insert(0, ("LD_LIBRARY_PATH", search_path(&folder, &before)));
+    let before = |name: &str| std::env::var(name).unwrap_or_default();
+    let mut variables = vec![
+        ("LD_LIBRARY_PATH", search_path(&folder, &before("LD_LIBRARY_PATH"))),
+        ("LD_PRELOAD", preload(&folder, &before("LD_PRELOAD"))),
+    ];
+    variables.extend(options.variables()?);
     // Without a run folder the program shows no counters (`weir stat`), which is no error.
     if let Ok(run) = weir_device::stat::folder::prepare() {
         variables.push((weir_device::stat::folder::VARIABLE, run.to_string_lossy().into_owned()));
@@ -49,6 +52,20 @@ pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
 fn search_path(folder: &str, before: &str) -> String {
     let rest = before.split(':').filter(|entry| !entry.is_empty() && *entry != folder);
     std::iter::once(folder).chain(rest).collect::<Vec<_>>().join(":")
+}
+
+/// The libraries that are loaded before all others: the old entries, then Weir's library.
+///
+/// LD_LIBRARY_PATH alone does not reach a program with DT_RPATH, nor a copy of libibverbs under another name, and the
+/// functions of the C library that Weir interposes reach a library that is opened later only if they come before the
+/// C library's. Weir's library comes last among the preloaded ones, because some of those insist on being the first
+/// (AddressSanitizer), and each calls the next.
+fn preload(folder: &str, before: &str) -> String {
+    let full = format!("{folder}/{}", library::NAME);
+    // Spaces and colons separate the entries. A bare name is found by LD_LIBRARY_PATH, except for DT_RPATH.
+    let ours = if full.contains([' ', ':']) { library::NAME.to_owned() } else { full };
+    let rest = before.split([' ', ':']).filter(|entry| !entry.is_empty() && *entry != ours);
+    rest.chain([ours.as_str()]).collect::<Vec<_>>().join(":")
 }
 
 /// Single-quoted for a POSIX shell, unless it needs no quotes.
@@ -68,6 +85,13 @@ mod tests {
     fn weirs_folder_comes_first_and_once() {
         assert_eq!(search_path("/w", ""), "/w");
         assert_eq!(search_path("/w", "/a::/w:/b:"), "/w:/a:/b");
+    }
+
+    #[test]
+    fn weirs_library_is_preloaded_last_and_once() {
+        assert_eq!(preload("/w", ""), "/w/libibverbs.so.1");
+        assert_eq!(preload("/w", "a.so /w/libibverbs.so.1:b.so"), "a.so:b.so:/w/libibverbs.so.1");
+        assert_eq!(preload("/w x", "a.so"), "a.so:libibverbs.so.1");
     }
 
     #[test]

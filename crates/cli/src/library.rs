@@ -5,7 +5,7 @@ use goblin::elf::Elf;
 use std::path::{Path, PathBuf};
 
 /// The soname that programs need.
-const NAME: &str = "libibverbs.so.1";
+pub const NAME: &str = "libibverbs.so.1";
 
 /// A folder for LD_LIBRARY_PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -99,6 +99,12 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     guard(0, || unsafe { own(device) }.guid)
 }
 
+/// The number of a device in this process: programs see it as `uverbs<number>`.
+pub fn number_of(info: &DeviceInfo) -> usize {
+    // SAFETY: devices are never freed.
+    unsafe { &*interned(info) }.own.index
+}
+
 /// Weir's part of a device.
 ///
 /// # Safety

@@ -25,6 +25,7 @@ mod ece;
 mod events;
 mod exports;
 mod ffi;
+mod files;
 mod fork;
 mod gate;
 mod hooks;

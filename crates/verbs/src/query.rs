@@ -18,6 +18,8 @@ const LEGACY_PORT_ATTR: usize = 47;
 const MAX_MESSAGE: u32 = 1 << 31;
 /// Not an assigned OUI, and not zero: some programs take zero for a device that was not queried.
 pub const NO_VENDOR: u32 = 0xff_ffff;
+/// The capabilities of every port.
+pub const PORT_CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 /// Physical port states, IBTA 14.2.5.6.
 const PHYS_DISABLED: u8 = 3;
 const PHYS_LINK_UP: u8 = 5;
@@ -353,7 +355,7 @@ fn port_attr(own: &ContextOwn) -> ibv_port_attr {
         max_mtu: port.max_mtu as c_int,
         active_mtu: port.active_mtu as c_int,
         gid_tbl_len: port.gid_table_len as c_int,
-        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        port_cap_flags: PORT_CAPABILITIES,
         max_msg_sz: MAX_MESSAGE,
         bad_pkey_cntr: port.pkey_violations.try_into().unwrap_or(u32::MAX),
         pkey_tbl_len: 1,

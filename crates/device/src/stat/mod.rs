@@ -12,3 +12,5 @@ pub(crate) mod publish;
 pub mod read;
 pub(crate) mod sheet;
 mod vendor;
+
+pub use publish::own_folder;

@@ -55,6 +55,16 @@ pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
     }))
 }
 
+/// The folder of this process, created if necessary; `None` if it cannot be created.
+pub fn own_folder() -> Option<PathBuf> {
+    let mut guard = own();
+    let own = match &mut *guard {
+        Some(own) => own,
+        empty => empty.insert(Own::new().ok()?),
+    };
+    own.folder.clone()
+}
+
 /// Counters of a device that no other process sees.
 #[cfg(test)]
 pub fn private_device() -> &'static sheet::Device {

@@ -1,5 +1,5 @@
 //! The C library's functions that change what addresses mean, each preceded by an invalidation of ODP memory,
-//! and those that end the process (`ends`).
+//! those that end the process (`ends`), and those that take the path of a file (`paths`).
 //!
 //! A program that is linked with this library calls these functions instead of the C library's. A program that opens
 //! the library later calls the C library's, and only `userfaultfd` reports changes (`weir_device::userfault`). Each
@@ -13,6 +13,7 @@
 mod ends;
 mod errno;
 mod next;
+mod paths;
 mod shm;
 mod signals;
 
@@ -55,6 +56,7 @@ extern "C" fn look_up() {
     SBRK.look_up();
     IOCTL.look_up();
     ends::look_up();
+    paths::look_up();
     signals::look_up();
 }
 
