@@ -153,6 +153,8 @@ def run_process(folder, module, only, options):
     command = [PYTHON, os.path.join(HERE, 'module.py'), str(writer), folder, options.device, options.gid, module, *only]
     environment = {name: value for name, value in os.environ.items() if not name.startswith('WEIR_')}
     environment['LD_LIBRARY_PATH'] = options.library
+    environment['LD_PRELOAD'] = os.path.join(options.library, 'libibverbs.so.1')
+    environment['WEIR_INTERFACE'] = 'all'
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                pass_fds=[writer], start_new_session=True, cwd=folder)
     os.close(writer)

@@ -74,6 +74,9 @@ pub fn run(args: &DevicesArgs) -> Result<ExitCode> {
         let texts: Vec<String> = devices.iter().map(text).collect();
         print!("{}", texts.join("\n"));
     }
+    for device in weir_device::hidden_devices().map_err(error)? {
+        eprintln!("programs do not see {}, except with --interface {} or --interface all", device.name, device.ifname);
+    }
     for why in weir_device::unusable_interfaces().map_err(error)? {
         eprintln!("{why}");
     }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options of the adapter")]
 pub struct Options {
-    /// Use only this network interface: programs see one device
+    /// Use only this network interface: programs see one device. `all`: they see every device, `weir_lo` too, which
+    /// by default is there only if no other interface is up
     #[arg(long, value_name = "NAME", env = "WEIR_INTERFACE")]
     pub interface: Option<String>,
 
@@ -177,9 +178,15 @@ fn interfaces() -> Vec<String> {
 }
 
 fn check_interface(name: &str) -> Result<()> {
+    if name == weir_device::ALL_INTERFACES {
+        return Ok(());
+    }
     let existing = interfaces();
     if !existing.iter().any(|interface| interface == name) {
-        bail!("there is no interface `{name}` in this network namespace; there are: {}", existing.join(", "));
+        bail!(
+            "there is no interface `{name}` in this network namespace; there are: {}, and `all`",
+            existing.join(", ")
+        );
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use weir_transport::Profile;
 /// Settings of this process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `WEIR_INTERFACE`: show this interface only.
+    /// `WEIR_INTERFACE`: show this interface only, or all.
     pub interface: Option<String>,
     /// `WEIR_PROFILE`: how the adapter behaves.
     pub profile: Profile,

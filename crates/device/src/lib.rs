@@ -43,7 +43,7 @@ pub use os::cancel::Uncancelled;
 pub use os::errno::Errno;
 pub use os::grow::with_room;
 pub use os::headroom;
-pub use os::interfaces::{DeviceInfo, devices, unusable_interfaces};
+pub use os::interfaces::{ALL_INTERFACES, DeviceInfo, devices, hidden_devices, unusable_interfaces};
 pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::OwnerProcess;

@@ -33,6 +33,18 @@ pub fn is_slot_port(port: u16) -> bool {
     port.checked_sub(FIRST_PORT).is_some_and(is_used)
 }
 
+/// Returns whether a process of this network namespace has the slot of a QPN. Error: as of [`Slot::claim`].
+pub fn is_claimed(qpn: u32) -> io::Result<bool> {
+    let slot = slot_of(qpn);
+    if !is_used(slot) {
+        return Ok(false);
+    }
+    match Incoming::claim(&name(slot)) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(true),
+        other => other.map(|_| false),
+    }
+}
+
 /// The name of a slot's socket in the abstract namespace. It is on the stack, because the holder of port 4791 connects
 /// to slots in its turns.
 pub fn name(slot: u16) -> Name {
@@ -158,6 +170,7 @@ mod tests {
         let (b, _more) = Slot::claim(DisabledFeatures::empty()).unwrap();
         assert_ne!(a.number(), b.number());
         let number = a.number();
+        assert!(is_claimed(u32::from(number) << INDEX_BITS | 5).unwrap() && !is_claimed(5).unwrap());
         assert!(Incoming::claim(&name(number)).is_err());
         drop(a);
         assert!(Incoming::claim(&name(number)).is_ok());

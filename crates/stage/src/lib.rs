@@ -100,6 +100,10 @@ impl Stage {
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).process_group(0);
+        if !self.network.is_joined() {
+            // The machine may have other interfaces, beside which programs do not see this one.
+            command.env("WEIR_INTERFACE", self.interface());
+        }
         let namespace = self.network.namespace(side).cloned();
         let parent = Pid::this();
         let mut core = CpuSet::new();

@@ -33,7 +33,10 @@ fn run(program: &Path, arguments: &[&Path], seen: &str, userfaultfd: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut timed = Command::new("timeout");
     timed.arg("120").arg(program).args(arguments).args(["-d", "weir_lo"]);
-    timed.env("LD_LIBRARY_PATH", system::linked()).env("WEIR_RUN_DIR", folder.path().join("run"));
+    timed
+        .env("LD_LIBRARY_PATH", system::linked())
+        .env("WEIR_INTERFACE", "lo")
+        .env("WEIR_RUN_DIR", folder.path().join("run"));
     timed.env("CHANGES_SEEN", seen).env("WEIR_USERFAULTFD", userfaultfd);
     let out = system::run(&mut timed);
     assert_eq!(out, "changes of ODP memory: 0 wrong\n");

@@ -15,7 +15,12 @@ fn a_real_time_poller_does_not_stall_the_holder_of_the_engine() {
     let program = system::compile("priority.c", "priority", &["-libverbs", "-pthread"]);
     let folder = tempfile::tempdir().unwrap();
     let mut timed = Command::new("timeout");
-    timed.arg("120").arg(&program).args(["weir_lo", "1", "fifo", "20"]).env("LD_LIBRARY_PATH", system::linked());
+    timed
+        .arg("120")
+        .arg(&program)
+        .args(["weir_lo", "1", "fifo", "20"])
+        .env("LD_LIBRARY_PATH", system::linked())
+        .env("WEIR_INTERFACE", "lo");
     let output = timed.env("WEIR_RUN_DIR", folder.path().join("run")).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_ne!(output.status.code(), Some(NO_PRIORITY), "root gets a real-time priority: {err}");

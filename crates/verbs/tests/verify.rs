@@ -32,6 +32,7 @@ fn run_pair(program: &Path, options: &[&str], env: &[(&str, &str)]) {
             .args(options)
             .args(host)
             .env("LD_LIBRARY_PATH", system::linked())
+            .env("WEIR_INTERFACE", "lo")
             .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -179,7 +179,8 @@ impl Qp {
         if mask.contains(AttrMask::PATH_MTU) {
             self.check_path_mtu(attr.path_mtu)?;
         }
-        let route = if mask.contains(AttrMask::AV) { Some(adapter.route(&attr.ah_attr)?) } else { None };
+        let route =
+            if mask.contains(AttrMask::AV) { Some(adapter.route_to(&attr.ah_attr, attr.dest_qp_num)?) } else { None };
         if route.is_some_and(|route| route.remote.is_multicast()) {
             return Err(Errno(libc::EINVAL));
         }

@@ -62,17 +62,42 @@ fn path_mtu(if_mtu: u32) -> Mtu {
         .unwrap_or(Mtu::M256)
 }
 
-/// The devices of this network namespace, `weir_lo` last, because programs take the first. `WEIR_INTERFACE` selects a
-/// single device. Error: the interfaces cannot be queried, for example EMFILE.
+/// The value of `WEIR_INTERFACE` that shows all devices.
+pub const ALL_INTERFACES: &str = "all";
+
+/// The devices that programs see: those of this network namespace, the first one first that most programs take.
+/// `weir_lo` is there only if no other device is up: UCX and others connect every device of a host with those of
+/// another host, and the loopback interfaces of two hosts are not connected. `WEIR_INTERFACE` selects a single
+/// device, or all. Error: the interfaces cannot be queried, for example EMFILE.
 pub fn devices() -> Result<Vec<DeviceInfo>, Errno> {
     let wanted = Config::from_env().ok().and_then(|config| config.interface);
-    let mut devices = all(&mut Netlink::open()?)?;
-    devices.retain(|device| wanted.as_ref().is_none_or(|name| *name == device.ifname || *name == device.name));
+    let mut devices = shown(all(&mut Netlink::open()?)?, wanted.as_deref());
     let shared = shared_notes();
     for device in &mut devices {
         device.notes.splice(..0, shared.iter().cloned());
     }
     Ok(devices)
+}
+
+fn shown(mut devices: Vec<DeviceInfo>, wanted: Option<&str>) -> Vec<DeviceInfo> {
+    match wanted {
+        Some(ALL_INTERFACES) => {}
+        Some(name) => devices.retain(|device| name == device.ifname || name == device.name),
+        None => {
+            let other_is_up = devices.iter().any(|device| device.up && !device.loopback);
+            devices.retain(|device| !(other_is_up && device.loopback));
+        }
+    }
+    devices
+}
+
+/// The devices of this network namespace that programs do not see, because `WEIR_INTERFACE` does not name them.
+/// Error: as [`devices`].
+pub fn hidden_devices() -> Result<Vec<DeviceInfo>, Errno> {
+    let seen = devices()?;
+    let mut others = all(&mut Netlink::open()?)?;
+    others.retain(|device| !seen.iter().any(|known| known.name == device.name));
+    Ok(others)
 }
 
 /// Why interfaces of this network namespace are not devices, and what to do: for `lo`, and if there is no device at
@@ -151,8 +176,8 @@ pub fn down(ifname: &str) -> String {
 }
 
 /// Lays out the GID table like adapters: the link-local IPv6 address first (on loopback, `::1`), then IPv4, then
-/// other IPv6. The last entry stays empty, and so does entry 0 if there is no such address, so that IPv4 always
-/// begins at index 1.
+/// other IPv6. Without a link-local address entry 0 is the same as entry 1: IPv4 always begins at index 1, and
+/// programs that take index 0 by default find an address there. The last entry stays empty.
 fn gid_table(addresses: &[IpAddr]) -> Vec<Option<IpAddr>> {
     let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_loopback());
     let first = addresses.iter().find(|address| local(address)).copied();
@@ -160,6 +185,9 @@ fn gid_table(addresses: &[IpAddr]) -> Vec<Option<IpAddr>> {
     let v6 = addresses.iter().filter(|address| address.is_ipv6() && Some(**address) != first).copied();
     let mut table = vec![first];
     table.extend(v4.chain(v6).map(Some));
+    if first.is_none() {
+        table[0] = table.get(1).copied().flatten();
+    }
     table.push(None);
     table
 }
@@ -208,8 +236,8 @@ mod tests {
     fn ipv4_is_at_index_one() {
         let [a, b, c]: [IpAddr; 3] = ["10.0.0.1", "fe80::1", "2001:db8::1"].map(|text| text.parse().unwrap());
         assert_eq!(gid_table(&[c, a, b]), [Some(b), Some(a), Some(c), None]);
-        assert_eq!(gid_table(&[a]), [None, Some(a), None]);
-        assert_eq!(gid_table(&[c]), [None, Some(c), None]);
+        assert_eq!(gid_table(&[a]), [Some(a), Some(a), None]);
+        assert_eq!(gid_table(&[c]), [Some(c), Some(c), None]);
     }
 
     #[test]
@@ -219,6 +247,21 @@ mod tests {
         assert_eq!((last.name.as_str(), last.up, last.mtu()), ("weir_lo", true, Mtu::M4096));
         assert_eq!(guid([2, 0, 0, 0, 0, 1], 3), 0x0000_00ff_fe00_0001);
         assert_ne!(guid([0; 6], 1), guid([0; 6], 2));
+    }
+
+    #[test]
+    fn loopback_is_shown_alone_or_on_request() {
+        let lo = all(&mut Netlink::open().unwrap()).unwrap().pop().expect("there is a loopback interface");
+        let other = |up| DeviceInfo { name: "weir_t0".into(), ifname: "t0".into(), loopback: false, up, ..lo.clone() };
+        let names = |devices: Vec<DeviceInfo>, wanted| {
+            shown(devices, wanted).into_iter().map(|device| device.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(vec![lo.clone()], None), ["weir_lo"]);
+        assert_eq!(names(vec![other(true), lo.clone()], None), ["weir_t0"]);
+        assert_eq!(names(vec![other(false), lo.clone()], None), ["weir_t0", "weir_lo"]);
+        assert_eq!(names(vec![other(true), lo.clone()], Some("lo")), ["weir_lo"]);
+        assert_eq!(names(vec![other(true), lo.clone()], Some("weir_t0")), ["weir_t0"]);
+        assert_eq!(names(vec![other(true), lo.clone()], Some(ALL_INTERFACES)), ["weir_t0", "weir_lo"]);
     }
 
     #[test]

@@ -27,7 +27,10 @@ impl Route {
             Err(Errno(libc::EINVAL))
         };
         if !av.is_global {
-            return refuse("RoCE needs is_global and a destination GID (a GID index, e.g. `-g 1`, is missing)");
+            return refuse(
+                "RoCE needs is_global and a destination GID (a GID index, e.g. `-g 1`, is missing), unless the peer is \
+                 a QP of this host",
+            );
         }
         let gids = now.map_or(&device.gids, |now| &now.gids);
         let Some(local) = gids.get(usize::from(av.sgid_index)).copied().flatten() else {
@@ -42,6 +45,16 @@ impl Route {
         // A datagram to a group leaves the link only if its address handle has a hop limit above 1.
         let hops = if remote.is_multicast() { av.hop_limit.max(1) } else { 0 };
         Ok(Route { local, remote, ifindex: if bound { device.ifindex } else { 0 }, hops })
+    }
+
+    /// The route to this host itself; `None` if the device has no address.
+    pub fn to_itself(device: &DeviceInfo, now: Option<&DeviceInfo>) -> Option<Route> {
+        let gids = now.map_or(&device.gids, |now| &now.gids);
+        let usable = gids.iter().flatten().copied();
+        // An address that needs no scope, if there is one.
+        let local = usable.min_by_key(|address| needs_scope(*address))?;
+        let ifindex = if needs_scope(local) { device.ifindex } else { 0 };
+        Some(Route { local, remote: local, ifindex, hops: 0 })
     }
 
     /// The peer's socket address at a port.

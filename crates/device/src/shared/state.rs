@@ -19,6 +19,7 @@ use crate::shared::doorbells::Doorbells;
 use crate::shared::gathering::Gathering;
 use crate::shared::route::Route;
 use crate::shared::send_errors::SendErrorLog;
+use crate::slot;
 use crate::stat::sheet;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -152,6 +153,19 @@ impl AdapterState {
     /// The route of an address vector. EINVAL if it has no GRH or an index without a GID.
     pub fn route(&self, av: &AddressVector) -> Result<Route, Errno> {
         Route::resolve(&self.device, self.watch.device().as_ref(), av)
+    }
+
+    /// The route of an address vector for a connection to this QP. Without a GRH the vector names no host; programs
+    /// that were written for InfiniBand (`ibv_rc_pingpong` without `-g`) leave it out. They mean this host if a
+    /// process here has the peer's QPN. Error: as of [`route`](Self::route).
+    pub fn route_to(&self, av: &AddressVector, qpn: u32) -> Result<Route, Errno> {
+        if !av.is_global
+            && slot::is_claimed(qpn)?
+            && let Some(route) = Route::to_itself(&self.device, self.watch.device().as_ref())
+        {
+            return Ok(route);
+        }
+        self.route(av)
     }
 
     /// Returns whether pages of a QP have come since the last `take_resolved`.

@@ -62,7 +62,8 @@ pub fn keep_counters(entries: &mut Entries, before: &Entries) {
 /// Adds the counters of each device: the sums over all live processes of this network namespace. They are counted
 /// while a process runs, so they are less after its end.
 pub fn add_counters(entries: &mut Entries, devices: &[Numbered]) {
-    let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| std::os::unix::fs::MetadataExt::ino(&found));
+    let namespace =
+        std::fs::metadata("/proc/self/ns/net").map_or(0, |found| std::os::unix::fs::MetadataExt::ino(&found));
     let processes = read::processes(&read::folders());
     for device in devices {
         let same = processes.iter().filter(|process| process.namespace == namespace);

@@ -91,7 +91,10 @@ mod tests {
             assert_eq!(place(path.as_bytes()), wanted.map(PathBuf::from), "{path}");
             if let (Some(place), [first, second, ..]) = (wanted, path.as_bytes()) {
                 assert!(may_be_shown([*first, *second]));
-                assert_eq!(super::place(path_of(Path::new(place)).unwrap().as_os_str().as_bytes()).unwrap(), Path::new(place));
+                assert_eq!(
+                    super::place(path_of(Path::new(place)).unwrap().as_os_str().as_bytes()).unwrap(),
+                    Path::new(place)
+                );
             }
         }
         assert_eq!(path_of(Path::new("class/infiniband")), Some("/sys/class/infiniband".into()));

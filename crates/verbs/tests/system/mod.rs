@@ -35,7 +35,13 @@ pub fn compile(source: &str, name: &str, options: &[&str]) -> PathBuf {
 pub fn check(name: &str, arguments: &[&str], env: &[(&str, &str)]) -> String {
     let program = compile(&format!("{name}.c"), name, &["-libverbs", "-pthread"]);
     let mut timed = Command::new("timeout");
-    timed.arg("120").arg(&program).arg("weir_lo").args(arguments).env("LD_LIBRARY_PATH", linked());
+    timed
+        .arg("120")
+        .arg(&program)
+        .arg("weir_lo")
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", linked())
+        .env("WEIR_INTERFACE", "lo");
     let out = run(timed.envs(env.iter().copied()));
     assert!(passed(&out), "{arguments:?} {env:?}: {out}");
     out
