@@ -18,6 +18,7 @@ mod idle;
 mod invalidate;
 mod kernel;
 mod killed;
+mod loading;
 mod local;
 mod matrix;
 mod micro;
@@ -63,6 +64,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         idle::trials(),
         kernel::trials(),
         killed::trials(),
+        loading::trials(),
         local::trials(),
         users::trials(),
         stat::trials(),

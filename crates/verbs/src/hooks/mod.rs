@@ -12,17 +12,17 @@
 
 mod ends;
 mod errno;
+mod guarded;
 mod next;
 mod paths;
 mod shm;
 mod signals;
 
 use errno::{fail_enosys, keeping_errno};
+use guarded::{caught, with_signals_blocked};
 use libc::{c_int, c_ulong, c_void, off_t, size_t};
 use next::Next;
-use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use weir_device::paging::invalidate;
 use weir_device::userfault;
 
@@ -298,11 +298,6 @@ fn invalidating<T>(addresses: [Range<u64>; 2], change: Change, call: impl FnOnce
     })
 }
 
-/// After a panic the program's own call is still made; the adapters fail.
-fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(work)).inspect_err(|_| weir_device::panicked()).ok()
-}
-
 fn bytes(addr: Addr, len: usize) -> Range<u64> {
     addr as u64..(addr as u64).saturating_add(len as u64)
 }
@@ -335,24 +330,4 @@ fn removes_pages(advice: c_int) -> bool {
             | COLLAPSE
             | GUARD_INSTALL
     )
-}
-
-/// A signal handler of the program may call these functions, so signals are blocked. Fault signals stay open for the
-/// guarded copy.
-fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the calls fill masks on the stack.
-    let before = unsafe {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
-            libc::sigdelset(all.as_mut_ptr(), fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        before.assume_init()
-    };
-    let result = work();
-    // SAFETY: restores the previous mask.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    result
 }

@@ -7,8 +7,8 @@
 //! (glob, nftw) are not reached.
 
 use super::errno::{fail_enosys, keeping_errno};
+use super::guarded::{caught, with_signals_blocked};
 use super::next::Next;
-use super::{caught, with_signals_blocked};
 use crate::files;
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use std::ffi::{CStr, CString};
