@@ -41,6 +41,7 @@ impl Cm {
             interval: interval(request.remote_response_timeout, request.ack_timeout),
             max_retries: request.max_retries.min(15),
             retries_left: 0,
+            delay: Duration::ZERO,
             timewait: timewait(request.ack_timeout, 0),
         })?;
         let tid = self.tid(id);
@@ -146,10 +147,11 @@ impl Cm {
         let private = padded(private)?;
         let connection = self.table.at(id);
         connection.state = state;
+        connection.delay = service_time(service_timeout);
+        let longer = connection.delay;
         let (remote_comm_id, tid) = (connection.remote_comm_id(), connection.tid);
         let mra = Mra { local_comm_id: id, remote_comm_id, message, service_timeout, private };
         self.keep(id, &mra.into(), tid, 0);
-        let longer = service_time(service_timeout);
         let deadline = self.table.deadline(id).map(|deadline| deadline.max(now) + longer);
         self.table.set_deadline(id, deadline);
         Ok(())
@@ -266,9 +268,4 @@ impl Cm {
             _ => self.end(id),
         }
     }
-}
-
-/// How long a request waits for the caller without a repetition: twice the time to the next one.
-pub(crate) fn renewed(now: Instant, deadline: Option<Instant>, interval: Duration) -> Option<Instant> {
-    deadline.map(|deadline| deadline.max(now + interval * 2))
 }

@@ -72,6 +72,8 @@ pub(crate) struct Connection {
     pub interval: Duration,
     pub max_retries: u8,
     pub retries_left: u8,
+    /// For how long the caller's MRA makes the peer wait.
+    pub delay: Duration,
     /// How long packets may be on their way after the end.
     pub timewait: Duration,
 }

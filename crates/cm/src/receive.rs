@@ -1,9 +1,9 @@
 //! What a received MAD does (IBTA 12.9.5, 12.9.6).
 
-use crate::calls::{REP, REQ, renewed};
+use crate::calls::{REP, REQ};
 use crate::cm::Cm;
 use crate::connection::{Connection, Remote, State};
-use crate::times::{interval, patience, peers_interval, service_time, time, timewait};
+use crate::times::{patience, peers_interval, repetition, service_time, timewait};
 use crate::{Address, ConnectionId, Event, RejectReason, Reply, Request};
 use weir_transport::Instant;
 use weir_wire::cm::{Drep, Dreq, Message, Mra, Rej, Rep, Req, Rtu};
@@ -62,6 +62,7 @@ impl Cm {
             interval: peers_interval(req.local_response_timeout),
             max_retries: req.max_cm_retries,
             retries_left: 0,
+            delay: std::time::Duration::ZERO,
             timewait: timewait(req.primary.ack_timeout, 0),
         });
         // The peer repeats a request that is dropped.
@@ -74,8 +75,9 @@ impl Cm {
 
     /// The peer has no answer to its REQ yet, or the network repeats it.
     fn repeated_req(&mut self, now: Instant, from: &Address, id: u32, tid: u64, req: &Req) {
-        let wait = interval(req.remote_response_timeout, req.primary.ack_timeout);
-        let deadline = renewed(now, self.table.deadline(id), wait.min(time(24)));
+        // It waits for the answer at least until it repeats its REQ again, and that may be lost.
+        let wait = repetition(req.remote_response_timeout, req.primary.ack_timeout) * 2 + self.table.at(id).delay;
+        let deadline = self.table.deadline(id).map(|deadline| deadline.max(now + wait));
         match self.table.at(id).state {
             State::ReqReceived => self.table.set_deadline(id, deadline),
             State::ReqDelayed => {

@@ -103,6 +103,7 @@ fn resolution(address: &Address, request: &SidrReq, state: State, tid: u64) -> C
         interval: time(0),
         max_retries: 0,
         retries_left: 0,
+        delay: Duration::ZERO,
         timewait: time(0),
     }
 }

@@ -26,6 +26,11 @@ pub(crate) fn peers_interval(response: u8) -> Duration {
     time(response.min(MAX_TIMEOUT)).max(MIN_INTERVAL)
 }
 
+/// How long a peer waits until it repeats a REQ with these exponents.
+pub(crate) fn repetition(response: u8, ack_timeout: u8) -> Duration {
+    interval(response.min(MAX_TIMEOUT), ack_timeout.min(MAX_TIMEOUT))
+}
+
 /// How long packets may be on their way (IBTA 12.9.8.4): twice the way of a packet, and the time that the remote QP
 /// needs for its answer.
 pub(crate) fn timewait(ack_timeout: u8, target_ack_delay: u8) -> Duration {

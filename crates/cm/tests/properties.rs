@@ -5,8 +5,16 @@ use weir_cm::testing::{address, fuzz_handle};
 use weir_cm::{Cm, Config};
 use weir_transport::Instant;
 
+#[test]
+fn the_fuzz_corpus_passes() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/connections");
+    let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|seed| fuzz_handle(&std::fs::read(seed).unwrap()));
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(4000)))]
 
     #[test]
     fn any_calls_and_mads_leave_a_consistent_process(bytes in prop::collection::vec(any::<u8>(), 0..600)) {

@@ -5,5 +5,5 @@ mod fuzz;
 mod pair;
 
 pub use fuzz::handle as fuzz_handle;
-pub use pair::{Faults, Pair, address};
+pub use pair::{Faults, Pair, address, reply, request};
 pub use weir_transport::testing::Rng;

@@ -1,6 +1,6 @@
 //! Two processes and the network between them.
 
-use crate::{Address, Cm, Config, Event};
+use crate::{Address, Cm, Config, ConnectionId, Event, PortSpace, Reply, Request, ServiceId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weir_transport::Instant;
@@ -35,6 +35,8 @@ pub struct Pair {
     pub faults: Faults,
     /// Every MAD that a process sent, with its number, also lost ones.
     pub sent: Vec<(usize, Mad)>,
+    /// How many of the next MADs of each process are lost.
+    pub lose: [usize; 2],
     rng: Rng,
     /// By time of arrival and number: the receiver and the MAD.
     network: BTreeMap<(Instant, u64), (usize, Mad)>,
@@ -50,6 +52,17 @@ pub fn address(process: usize) -> Address {
     }
 }
 
+/// A request for a connection with that QP of process 0.
+pub fn request(qpn: u32) -> Request {
+    let service_id = ServiceId::ip(PortSpace::TCP, 18515);
+    Request { service_id, qpn, ca_guid: 0xa, starting_psn: 7, private: b"hello".to_vec(), ..Request::default() }
+}
+
+/// An answer with that QP of process 1.
+pub fn reply(qpn: u32) -> Reply {
+    Reply { qpn, ca_guid: 0xb, starting_psn: 9, private: b"welcome".to_vec(), ..Reply::default() }
+}
+
 impl Pair {
     pub fn new(seed: u64, faults: Faults, config: Config) -> Pair {
         let mut rng = Rng(seed);
@@ -58,7 +71,7 @@ impl Pair {
         });
         let now = Instant(1_000_000_000);
         let (sent, network) = (Vec::new(), BTreeMap::new());
-        Pair { cms, events: Default::default(), now, faults, sent, rng, network, count: 0 }
+        Pair { cms, events: Default::default(), now, faults, sent, lose: [0, 0], rng, network, count: 0 }
     }
 
     /// Without faults.
@@ -72,6 +85,10 @@ impl Pair {
             while let Some((to, mad)) = self.cms[process].poll_transmit() {
                 assert_eq!(to, address(process), "a MAD goes to the peer");
                 self.sent.push((process, mad));
+                if self.lose[process] > 0 {
+                    self.lose[process] -= 1;
+                    continue;
+                }
                 if self.rng.chance(self.faults.loss) {
                     continue;
                 }
@@ -133,6 +150,46 @@ impl Pair {
     pub fn event(&mut self, process: usize) -> Event {
         self.collect();
         self.events[process].pop_front().expect("an event")
+    }
+
+    /// Process 0 asks for a connection of its QP; process 1 has the request.
+    pub fn requested(&mut self, qpn: u32) -> (ConnectionId, ConnectionId) {
+        let active = self.cms[0].connect(self.now, &address(0), &request(qpn)).expect("there are IDs");
+        self.settle();
+        let Event::Request { id: passive, .. } = self.event(1) else { panic!("not a request") };
+        (active, passive)
+    }
+
+    /// Process 1 accepts with its QP; process 0 has the reply.
+    pub fn replied(&mut self, qpns: (u32, u32)) -> (ConnectionId, ConnectionId) {
+        let (active, passive) = self.requested(qpns.0);
+        self.cms[1].accept(self.now, passive, &reply(qpns.1)).expect("the request waits");
+        self.settle();
+        let Event::Reply { .. } = self.event(0) else { panic!("not a reply") };
+        (active, passive)
+    }
+
+    /// An established connection of two QPs.
+    pub fn connected(&mut self, qpns: (u32, u32)) -> (ConnectionId, ConnectionId) {
+        let (active, passive) = self.replied(qpns);
+        self.cms[0].ready(active, b"").expect("the reply waits");
+        self.settle();
+        let Event::Established { .. } = self.event(1) else { panic!("not established") };
+        self.clear_sent();
+        (active, passive)
+    }
+
+    /// Gives a process a message as from its peer.
+    pub fn inject(&mut self, process: usize, message: impl Into<Message>) {
+        let mad = message.into().emit(0x77, 0);
+        self.cms[process].handle(self.now, &address(process), &mad);
+        self.collect();
+    }
+
+    /// Whether neither process has an event.
+    pub fn is_silent(&mut self) -> bool {
+        self.collect();
+        self.events.iter().all(VecDeque::is_empty)
     }
 
     /// The messages that a process sent since the last call of `clear_sent`.
