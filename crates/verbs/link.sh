@@ -1,15 +1,17 @@
 #!/bin/sh
 # Links libibverbs.so.1 from the static library that cargo built, with the version nodes of libibverbs.map.
 #
-#   link.sh PROFILE_DIR OUT_DIR      for example: link.sh target/release out
+#   link.sh PROFILE_DIR OUT_DIR [LIBRARY]      for example: link.sh target/release out
+#
+# LIBRARY is the libibverbs.so.1 that provider libraries need, by default the distribution's.
 #
 # OUT_DIR/lib/weir/libibverbs.so.1        needs the distribution's library too, for the private symbols that provider
 #                                         libraries need (libmlx5, libefa: perftest and UCX are linked to them)
 # OUT_DIR/lib/weir/plain/libibverbs.so.1  needs no other libibverbs; the only one where the distribution has none
 set -eu
 
-if [ $# -ne 2 ]; then
-	echo "usage: $0 PROFILE_DIR OUT_DIR" >&2
+if [ $# -ne 2 ] && [ $# -ne 3 ]; then
+	echo "usage: $0 PROFILE_DIR OUT_DIR [LIBRARY]" >&2
 	exit 2
 fi
 archive=$1/libweir_verbs.a
@@ -65,7 +67,7 @@ for source in versions ends; do
 done
 link "$lib/plain/libibverbs.so.1"
 
-distribution=$(distribution_library || true)
+distribution=${3:-$(distribution_library || true)}
 if [ -n "$distribution" ]; then
 	# A library with an absolute path as its soname: what links against it then needs exactly that path.
 	echo > "$scratch/empty.c"

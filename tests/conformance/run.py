@@ -5,6 +5,7 @@ Each module runs in its own process, with Weir's library, on the loopback device
 or if a test that must pass (expected.txt) does not pass. With `--strict` it is also 1 if a test is skipped without a
 reason in expected.txt.
 As root it reserves huge pages during the run, which some tests need.
+`--build` runs the suite of another release, from its build directory; expected.txt does not count then.
 `--update` adds the tests that pass now to expected.txt, and writes their number into README. `--readme` runs no test:
 it compares README's number with expected.txt.
 """
@@ -42,7 +43,7 @@ def main():
     if options.readme:
         sys.exit('\n'.join(check_readme(expected)) or 0)
     with tempfile.TemporaryDirectory(prefix='weir-conformance-') as folder:
-        unpack(suite(folder), os.path.join(folder, 'tests'))
+        unpack(suite(folder, options.build), os.path.join(folder, 'tests'))
         modules = options.modules or list_modules(os.path.join(folder, 'tests'))
         results = []
         with huge_pages():
@@ -53,7 +54,10 @@ def main():
                 if not options.json:
                     print_row(module, rows, time.monotonic() - begin)
     complaints = expected.judge(results, whole=not options.modules, strict=options.strict)
-    if options.update:
+    if options.build:
+        # Releases rename and change tests.
+        complaints = [f'{short(result["test"])} failed' for result in results if result['verdict'] == 'failed']
+    elif options.update:
         expected.update(results)
         update_readme(expected)
     elif not options.modules:
@@ -72,6 +76,9 @@ def arguments():
     parser.add_argument('--device', default='weir_lo')
     parser.add_argument('--gid', default='1', help='GID index (default: 127.0.0.1 of weir_lo)')
     parser.add_argument('--timeout', type=float, default=30, help='time limit of one test, seconds')
+    parser.add_argument('--build', metavar='DIR',
+                        help='the directory in which another release of rdma-core was built with cmake; --library must '
+                             'then be linked for its libibverbs (crates/verbs/link.sh)')
     parser.add_argument('--json', action='store_true', help='print all results as one JSON object')
     parser.add_argument('--strict', action='store_true', help='a skip without a reason in expected.txt is an error')
     parser.add_argument('--update', action='store_true', help='write what passes now into expected.txt and README')
@@ -104,8 +111,12 @@ def write(path, value):
         print(f'{path}: {error.strerror}', file=sys.stderr)
 
 
-def suite(folder):
-    """The folder of the suite: the installed one or, if documentation is not installed, extracted from the package."""
+def suite(folder, build):
+    """The folder of the suite: that of the build's source, the installed one or, if documentation is not installed, the
+    one extracted from the package."""
+    if build:
+        with open(os.path.join(build, 'CMakeCache.txt')) as cache:
+            return re.search(r'^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$', cache.read(), re.MULTILINE)[1] + '/tests'
     if glob.glob(INSTALLED + '/test_*'):
         return INSTALLED
     print('The suite is not installed (no documentation?): extracting it from its package.', file=sys.stderr)
@@ -155,6 +166,10 @@ def run_process(folder, module, only, options):
     environment['LD_LIBRARY_PATH'] = options.library
     environment['LD_PRELOAD'] = os.path.join(options.library, 'libibverbs.so.1')
     environment['WEIR_INTERFACE'] = 'all'
+    if options.build:
+        environment['LD_LIBRARY_PATH'] += os.pathsep + os.path.join(options.build, 'lib')
+        environment['PYTHONPATH'] = os.path.join(options.build, 'python')
+    environment['PATH'] = rdma_command(folder, options.device) + os.pathsep + environment['PATH']
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                pass_fds=[writer], start_new_session=True, cwd=folder)
     os.close(writer)
@@ -184,6 +199,18 @@ def run_process(folder, module, only, options):
     why = why or f'its process ended with status {status}'
     name = current or f'tests.{module}'
     return results, wanted, False, {'test': name, 'verdict': 'failed', 'why': f'{why}\n{log.read()[-4000:]}'}
+
+
+def rdma_command(folder, device):
+    """A directory with a command `rdma` in the place of iproute2's, which asks the kernel for devices."""
+    directory = os.path.join(folder, 'bin')
+    path = os.path.join(directory, 'rdma')
+    if not os.path.exists(path):
+        os.makedirs(directory)
+        link = [{'ifname': device, 'port': 1, 'netdev': device.removeprefix('weir_')}]
+        write(path, f"#!/bin/sh\necho '{json.dumps(link)}'\n")
+        os.chmod(path, 0o755)
+    return directory
 
 
 def lines(reader, timeout):

@@ -20,6 +20,7 @@ mod relay;
 mod shared;
 mod slot;
 pub mod stat;
+pub mod steering;
 mod sync;
 pub mod userfault;
 
@@ -33,6 +34,7 @@ pub use objects::channel::CompChannel;
 pub use objects::context::{Context, PortInfo};
 pub use objects::cq::{Cq, CqCreate};
 pub use objects::dm::Dm;
+pub use objects::flow::Flow;
 pub use objects::mr::{Mr, Rereg};
 pub use objects::mw::Mw;
 pub use objects::pd::Pd;

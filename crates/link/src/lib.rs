@@ -8,6 +8,7 @@ pub mod capture;
 mod clock;
 mod cmsg;
 mod disabled_features;
+mod ethernet;
 mod fate;
 pub mod faults;
 mod inbox;
@@ -19,6 +20,7 @@ mod single_datagram;
 mod udp;
 
 pub use disabled_features::{DisabledFeatures, UnknownFeature};
+pub use ethernet::{Ethernet, FilterInstruction, Membership};
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
 pub use outbox::{Group, Iovec, MAX_IOVECS, Outbox};

@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub program_polls: bool,
     /// Path MTU of datagrams; no QP attribute contains it.
     pub datagram_mtu: Mtu,
+    /// Raw: bytes of the longest Ethernet frame.
+    pub ethernet_limit: usize,
 }
 
 /// Classes of QPs with the same state transitions.
@@ -37,6 +39,7 @@ pub(crate) enum Class {
     Ud,
     XrcInitiator,
     XrcTarget,
+    Raw,
 }
 
 impl Config {
@@ -55,6 +58,7 @@ impl Config {
             frames: false,
             program_polls: true,
             datagram_mtu: Mtu::M4096,
+            ethernet_limit: 1514,
         };
         config.derive();
         config
@@ -62,8 +66,11 @@ impl Config {
 
     /// Recomputes the values that are derived from the attributes.
     pub fn derive(&mut self) {
-        let datagrams = self.init.service == Service::Ud;
-        self.mtu = if datagrams { self.datagram_mtu } else { self.attr.path_mtu }.bytes();
+        self.mtu = match self.init.service {
+            Service::Ud => self.datagram_mtu.bytes(),
+            Service::Raw => self.ethernet_limit,
+            _ => self.attr.path_mtu.bytes(),
+        };
         self.read_packets = (self.tuning.read_chunk / self.mtu).clamp(1, 1 << 20) as u32;
     }
 
@@ -90,6 +97,7 @@ impl Config {
             Service::Ud => Class::Ud,
             Service::Xrc if self.xrc_target => Class::XrcTarget,
             Service::Xrc => Class::XrcInitiator,
+            Service::Raw => Class::Raw,
             Service::Rc | Service::Rd | Service::Other => Class::Rc,
         }
     }
@@ -97,7 +105,13 @@ impl Config {
     /// Whether the service has acknowledgements.
     #[inline]
     pub fn is_reliable(&self) -> bool {
-        !matches!(self.init.service, Service::Uc | Service::Ud)
+        !matches!(self.init.service, Service::Uc | Service::Ud | Service::Raw)
+    }
+
+    /// Whether each message is one packet.
+    #[inline]
+    pub fn has_datagrams(&self) -> bool {
+        matches!(self.init.service, Service::Ud | Service::Raw)
     }
 
     /// Packets of a message of `length` bytes: a zero-length message takes one packet too (IBTA 9.7.2).

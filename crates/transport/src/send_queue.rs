@@ -215,6 +215,7 @@ fn supports(service: Service, op: &SendOp, to: Target) -> bool {
             Kind::Local => true,
             Kind::Read | Kind::Atomic | Kind::AtomicWrite => false,
         },
+        (Service::Raw, Target::Peer) => matches!(op, SendOp::Send),
         (Service::Ud, Target::Datagram(_)) => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
         _ => false,
     }

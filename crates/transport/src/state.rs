@@ -99,9 +99,21 @@ const XRC_TARGET: [Transition; 8] = transitions! { XrcTarget:
         | PATH_MIG_STATE];
 };
 
+const RAW: [Transition; 9] = transitions! { Raw:
+    Reset => Init, [PORT], [];
+    Init => Init, [], [PORT];
+    Init => Rtr, [], [];
+    Rtr => Rts, [], [CUR_STATE];
+    Rts => Rts, [], [CUR_STATE];
+    Rts => Sqd, [], [EN_SQD_ASYNC_NOTIFY];
+    Sqd => Rts, [], [CUR_STATE];
+    Sqd => Sqd, [], [];
+    Sqe => Rts, [], [CUR_STATE];
+};
+
 /// All rows of the table.
 fn rows() -> impl Iterator<Item = &'static Transition> {
-    [&RC[..], &UC, &UD, &XRC_INITIATOR, &XRC_TARGET].into_iter().flatten()
+    [&RC[..], &UC, &UD, &XRC_INITIATOR, &XRC_TARGET, &RAW].into_iter().flatten()
 }
 
 /// Removes from a mask the attributes of the direction that this end of an XRC connection lacks: applications set the
@@ -240,7 +252,7 @@ mod tests {
 
     #[test]
     fn only_transitions_of_the_table_exist() {
-        for (class, from) in [Class::Rc, Class::Uc, Class::Ud, Class::XrcInitiator, Class::XrcTarget]
+        for (class, from) in [Class::Rc, Class::Uc, Class::Ud, Class::XrcInitiator, Class::XrcTarget, Class::Raw]
             .iter()
             .flat_map(|class| STATES.map(|from| (*class, from)))
         {

@@ -36,6 +36,7 @@ pub fn offers(qp_type: c_int, operations: u64) -> bool {
         IBV_QPT_XRC_SEND => ALL,
         IBV_QPT_UC => SENDS_AND_WRITES,
         IBV_QPT_UD => SENDS,
+        IBV_QPT_RAW_PACKET => IBV_QP_EX_WITH_SEND,
         _ => 0,
     };
     operations & !offered == 0

@@ -74,7 +74,10 @@ pub unsafe extern "C" fn alloc_parent_domain(
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     object(|| {
-        const SUPPORTED: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+        // A permission for memory that a confidential guest shares: a program of the guest needs none.
+        const SUPPORTED: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+            | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+            | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
         // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
             let attr = attr.as_ref().ok_or(EINVAL)?;

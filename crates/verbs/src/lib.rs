@@ -26,6 +26,7 @@ mod events;
 mod exports;
 mod ffi;
 mod files;
+mod flow;
 mod fork;
 mod gate;
 mod hooks;
@@ -50,7 +51,9 @@ mod resolve;
 mod srq;
 mod strings;
 mod sysfs;
+mod tables;
 mod unsupported;
+mod wq;
 mod xrc;
 
 #[global_allocator]

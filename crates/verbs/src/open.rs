@@ -4,7 +4,8 @@ use crate::abi::*;
 use crate::exports::Exports;
 use crate::ffi::{ENODEV, object_of, status, zeroed};
 use crate::{
-    advise, context, cq, cq_ex, device, dm, domain, log, mw, pd_mr, poll, post, qp, qp_create, query, srq, xrc,
+    advise, context, cq, cq_ex, device, dm, domain, flow, log, mw, pd_mr, poll, post, qp, qp_create, query, srq, wq,
+    xrc,
 };
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -55,7 +56,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
             }
             // QPs that the application has not destroyed are destroyed with their device, as with a real adapter.
             for qp in context::own(context).registry.qps().objects() {
-                if let Err(error) = qp::own(qp.as_ptr()).device.destroy() {
+                let device = &qp::own(qp.as_ptr()).device;
+                device.end_flows();
+                if let Err(error) = device.destroy() {
                     tracing::warn!(?error, "a QP could not be destroyed with its device");
                 }
             }
@@ -89,6 +92,17 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs
     verbs.alloc_td = Some(domain::alloc_td);
     verbs.dealloc_td = Some(domain::dealloc_td);
     verbs.alloc_parent_domain = Some(domain::alloc_parent_domain);
+    verbs.ibv_create_flow = Some(flow::create_flow);
+    verbs.ibv_destroy_flow = Some(flow::destroy_flow);
+    verbs.create_counters = Some(flow::create_counters);
+    verbs.destroy_counters = Some(flow::destroy_counters);
+    verbs.attach_counters_point_flow = Some(flow::attach_counters_point_flow);
+    verbs.read_counters = Some(flow::read_counters);
+    verbs.create_wq = Some(wq::create_wq);
+    verbs.modify_wq = Some(wq::modify_wq);
+    verbs.destroy_wq = Some(wq::destroy_wq);
+    verbs.create_rwq_ind_table = Some(wq::create_rwq_ind_table);
+    verbs.destroy_rwq_ind_table = Some(wq::destroy_rwq_ind_table);
     verbs.sz = size_of::<verbs_context>();
 
     let context = &mut verbs.context;

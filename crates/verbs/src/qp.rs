@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::batch::Builder;
 use crate::ffi::{guard, status};
 use crate::registry::Registry;
+use crate::tables::TableUser;
 use crate::{attr, context, domain};
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub struct QpOwn {
     pub max_recv_sge: u32,
     pub max_inline: usize,
     pub sq_sig_all: bool,
+    /// Raw: the indirection table that it uses.
+    pub table: Option<TableUser>,
     pub registry: Arc<Registry>,
     pub cookie: u64,
     pub owner_process: OwnerProcess,

@@ -7,7 +7,7 @@ use crate::ffi::{EINVAL, EOPNOTSUPP, object, zeroed};
 use crate::post::INLINE_ROOM;
 use crate::qp::{Qp, QpOwn, own};
 use crate::registry::{new_cookie, new_handle};
-use crate::{attr, builder, context, cq, pd, srq, xrc};
+use crate::{attr, builder, context, cq, pd, srq, wq, xrc};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -33,6 +33,8 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_MAX_TSO_HEADER
+            | IBV_QP_INIT_ATTR_IND_TABLE
+            | IBV_QP_INIT_ATTR_RX_HASH
             | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
@@ -52,6 +54,9 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_
                 || built.is_some_and(|operations| !builder::offers((*init).qp_type, operations))
             {
                 return Err(EOPNOTSUPP);
+            }
+            if mask & SPREADS != 0 {
+                return if mask & SPREADS == SPREADS && built.is_none() { create_spread(init) } else { Err(EINVAL) };
             }
             if let Some(operations) = built {
                 let inline = &mut (*init).cap.max_inline_data;
@@ -124,6 +129,28 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
         given.max_inline_data = given.max_inline_data.min(INLINE_ROOM as u32);
         (*init).cap = attr::from_caps(&given);
         Ok(public)
+    }
+}
+
+/// What a raw packet QP needs that spreads what it receives over work queues.
+const SPREADS: u32 = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+
+/// Creates a raw packet QP that spreads what it receives over work queues.
+///
+/// # Safety
+/// `init` is as in verbs.h, with a PD and [`SPREADS`].
+unsafe fn create_spread(init: *mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
+    let cookie = new_cookie();
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (pd, context) = ((*init).pd, (*(*init).pd).context);
+        context::own_checked(context)?;
+        let (device, table) = wq::create_spread(&*init, cookie)?;
+        let qp = enter(context, pd, device, Service::Raw, cookie, false)?;
+        (*qp).own.table = Some(table);
+        (*qp).ex.qp_base.qp_context = (*init).qp_context;
+        (*qp).ex.qp_base.qp_type = IBV_QPT_RAW_PACKET;
+        Ok(qp.cast())
     }
 }
 
@@ -208,6 +235,7 @@ unsafe fn enter(
         max_recv_sge: given.max_recv_sge,
         max_inline: given.max_inline_data as usize,
         sq_sig_all,
+        table: None,
         registry: registry.clone(),
         cookie,
         owner_process: OwnerProcess::current(),
@@ -230,6 +258,7 @@ fn service(qp_type: c_int) -> Result<Service, Errno> {
         IBV_QPT_RC => Ok(Service::Rc),
         IBV_QPT_UC => Ok(Service::Uc),
         IBV_QPT_UD => Ok(Service::Ud),
+        IBV_QPT_RAW_PACKET => Ok(Service::Raw),
         IBV_QPT_XRC_SEND => Ok(Service::Xrc),
         _ => Err(EOPNOTSUPP),
     }

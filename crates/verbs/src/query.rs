@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::context::{self, ContextOwn};
 use crate::ffi::{EINVAL, ENODATA, fill, number, status, zeroed};
 use crate::rate::{effective_speed, link_speed};
+use crate::tables::{HASH_FIELDS, MAX_LOG_TABLE};
 use std::ffi::{c_int, c_uint};
 use std::net::IpAddr;
 use weir_device::Errno;
@@ -80,6 +81,14 @@ pub unsafe extern "C" fn query_device_ex(
                 all.odp_caps = ODP_CAPS;
                 all.xrc_odp_caps = XRC_ODP_CAPS;
             }
+            all.rss_caps = ibv_rss_caps {
+                supported_qpts: 1 << IBV_QPT_RAW_PACKET,
+                max_rwq_indirection_tables: all.orig_attr.max_qp as u32,
+                max_rwq_indirection_table_size: 1 << MAX_LOG_TABLE,
+                rx_hash_fields_mask: HASH_FIELDS,
+                rx_hash_function: IBV_RX_HASH_FUNC_TOEPLITZ,
+            };
+            all.max_wq_type_rq = all.orig_attr.max_qp as u32;
             all.max_dm_size = context::own(context).device.limits().max_dm_size;
             all.phys_port_cnt_ex = PORT;
             copy_clamped(&all, attr.cast(), size);
@@ -332,6 +341,8 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.max_res_rd_atom = int(limits.max_qp.saturating_mul(limits.max_qp_rd_atom.into()));
     attr.max_qp_init_rd_atom = limits.max_qp_init_rd_atom.into();
     attr.atomic_cap = IBV_ATOMIC_HCA;
+    // Creating one needs CAP_NET_RAW.
+    attr.max_raw_ethy_qp = attr.max_qp;
     attr.max_mcast_grp = int(limits.max_groups);
     // No limit except the number of QPs.
     attr.max_mcast_qp_attach = int(limits.max_qp);

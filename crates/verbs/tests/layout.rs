@@ -253,6 +253,27 @@ fn facts() -> Vec<Fact> {
         ibv_srq_init_attr_ex { srq_context, attr, comp_mask, srq_type, pd, xrcd, cq, tm_cap }
         ibv_wq { context, wq_context, pd, cq, wq_num, handle, state, wq_type, post_recv, mutex, cond, events_completed, comp_mask }
         ibv_rwq_ind_table { context, ind_tbl_handle, ind_tbl_num, comp_mask }
+        ibv_flow_attr { comp_mask, r#type, size, priority, num_of_specs, port, flags }
+        ibv_flow_eth_filter { dst_mac, src_mac, ether_type, vlan_tag }
+        ibv_flow_spec_eth { r#type, size, val, mask }
+        ibv_flow_ipv4_filter { src_ip, dst_ip }
+        ibv_flow_spec_ipv4 { r#type, size, val, mask }
+        ibv_flow_ipv4_ext_filter { src_ip, dst_ip, proto, tos, ttl, flags }
+        ibv_flow_spec_ipv4_ext { r#type, size, val, mask }
+        ibv_flow_ipv6_filter { src_ip, dst_ip, flow_label, next_hdr, traffic_class, hop_limit }
+        ibv_flow_spec_ipv6 { r#type, size, val, mask }
+        ibv_flow_tcp_udp_filter { dst_port, src_port }
+        ibv_flow_spec_tcp_udp { r#type, size, val, mask }
+        ibv_flow_tunnel_filter { tunnel_id }
+        ibv_flow_spec_tunnel { r#type, size, val, mask }
+        ibv_flow_spec_counter_action { r#type, size, counters }
+        ibv_flow { comp_mask, context, handle }
+        ibv_counters_init_attr { comp_mask }
+        ibv_counters { context }
+        ibv_counter_attach_attr { counter_desc, index, comp_mask }
+        ibv_wq_init_attr { wq_context, wq_type, max_wr, max_sge, pd, cq, comp_mask, create_flags }
+        ibv_wq_attr { attr_mask, wq_state, curr_wq_state, flags, flags_mask }
+        ibv_rwq_ind_table_init_attr { log_ind_tbl_size, ind_tbl, comp_mask }
         ibv_sge { addr, length, lkey }
         ibv_data_buf { addr, length }
         ibv_send_wr { wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, wr, qp_type }
@@ -287,7 +308,7 @@ fn facts() -> Vec<Fact> {
         IBV_VALUES_MASK_RAW_CLOCK, IBV_WC_GRH, IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SRC_QP, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_TM_INFO, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_CREATE_CQ_SUP_WC_FLAGS, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, IBV_CQ_ATTR_MODERATE, IBV_NODE_CA, IBV_TRANSPORT_IB, IBV_ATOMIC_HCA, IBV_PORT_DOWN, IBV_PORT_ACTIVE, IBV_LINK_LAYER_ETHERNET, IBV_GID_TYPE_ROCE_V2, IBV_PORT_CM_SUP, IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, IBV_DEVICE_CURR_QP_STATE_MOD, IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_SYS_IMAGE_GUID, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B, IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX, IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_GID_CHANGE, IBV_ACCESS_HUGETLB, IBV_ACCESS_MW_BIND, IBV_ACCESS_ZERO_BASED, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_RANGE, IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_CHANGE_PD, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_FLAGS_SUPPORTED, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_ERR_CMD, IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_MAX_TSO_HEADER, IBV_QP_STATE, IBV_QP_PATH_MTU, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV, IBV_WR_TSO, IBV_WR_ATOMIC_WRITE, IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, IBV_SEND_INLINE, IBV_SEND_IP_CSUM
     }
     constants! { facts,
-        IBV_DEVICE_UD_AV_PORT_ENFORCE, IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_XRC, IBV_QPT_XRC_SEND, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_EX_WITH_TSO, IBV_QP_EX_WITH_ATOMIC_WRITE
+        IBV_FLOW_ATTR_NORMAL, IBV_FLOW_ATTR_ALL_DEFAULT, IBV_FLOW_ATTR_MC_DEFAULT, IBV_FLOW_ATTR_FLAGS_DONT_TRAP, IBV_FLOW_SPEC_ETH, IBV_FLOW_SPEC_IPV4, IBV_FLOW_SPEC_IPV6, IBV_FLOW_SPEC_IPV4_EXT, IBV_FLOW_SPEC_TCP, IBV_FLOW_SPEC_UDP, IBV_FLOW_SPEC_VXLAN_TUNNEL, IBV_FLOW_SPEC_ACTION_DROP, IBV_FLOW_SPEC_ACTION_COUNT, IBV_COUNTER_PACKETS, IBV_COUNTER_BYTES, IBV_WQT_RQ, IBV_WQS_RESET, IBV_WQS_RDY, IBV_WQS_ERR, IBV_WQ_ATTR_STATE, IBV_WQ_ATTR_CURR_STATE, IBV_RX_HASH_FUNC_TOEPLITZ, IBV_QPT_RAW_PACKET, IBV_QP_INIT_ATTR_IND_TABLE, IBV_QP_INIT_ATTR_RX_HASH, IBV_DEVICE_UD_AV_PORT_ENFORCE, IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_XRC, IBV_QPT_XRC_SEND, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_EX_WITH_TSO, IBV_QP_EX_WITH_ATOMIC_WRITE
     }
     // It grows at its start, so what counts is the distance from its end.
     let size = size_of::<verbs_context>() as i128;
@@ -307,7 +328,7 @@ fn later() -> Vec<Fact> {
         ibv_qp_ex: "wr_flush" = wr_flush;
     }
     constants! { facts,
-        IBV_REG_MR_MASK_IOVA, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_BUF, IBV_QP_EX_WITH_FLUSH, IBV_WR_FLUSH
+        IBV_REG_MR_MASK_IOVA, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_FD, IBV_REG_MR_MASK_FD_OFFSET, IBV_REG_MR_MASK_DMAH, IBV_REG_MR_MASK_BUF, IBV_QP_EX_WITH_FLUSH, IBV_WR_FLUSH, IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
     }
     facts
 }

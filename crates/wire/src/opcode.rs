@@ -22,6 +22,8 @@ pub enum Service {
     Xrc,
     /// Congestion notification and all other values.
     Other,
+    /// No transport: whole Ethernet frames. No opcode has it.
+    Raw,
 }
 
 /// The low five bits of an opcode.
@@ -169,7 +171,7 @@ impl Opcode {
             Service::Rd => 0x40,
             Service::Ud => 0x60,
             Service::Xrc => 0xa0,
-            Service::Other => 0x80,
+            Service::Other | Service::Raw => 0x80,
         };
         Opcode(base | operation as u8)
     }
@@ -198,7 +200,7 @@ impl Opcode {
                     && !matches!(operation, O::ReadRequest | O::AtomicWrite)
             }
             Service::Ud => matches!(operation, O::SendOnly | O::SendOnlyImm),
-            Service::Rd | Service::Other => false,
+            Service::Rd | Service::Other | Service::Raw => false,
         };
         if allowed { Some(operation) } else { None }
     }

@@ -7,6 +7,8 @@ mod completions;
 mod control;
 mod datagram;
 mod deadlines;
+mod ethernet;
+pub mod ethernet_port;
 mod faulted;
 mod flush_all;
 mod groups;
@@ -42,6 +44,7 @@ use crate::shared::state::AdapterState;
 use crate::slot::{FIRST_PORT, INDEX_BITS, Slot, slot_of};
 use crate::stat::sheet;
 use completions::PendingCompletions;
+use ethernet_port::EthernetPort;
 use groups::Groups;
 use local::rings::Rings;
 use peers::Peers;
@@ -102,6 +105,8 @@ pub struct Engine {
     slot: Slot,
     foreign: Foreign,
     groups: Groups,
+    /// For raw QPs.
+    ethernet: Option<Box<EthernetPort>>,
     table: Table,
     peers: Peers,
     rings: Rings,
@@ -183,6 +188,7 @@ impl Engine {
             slot,
             foreign: Foreign::default(),
             groups: Groups::default(),
+            ethernet: None,
             peers,
             rings: Rings::new(),
             timers: Timers::new(table::INDICES + 1),
@@ -256,6 +262,9 @@ impl Engine {
             if self.expects_handed_over(now) {
                 worked |= self.receive_handed_over(adapter, now) > 0;
             }
+        }
+        if turn.receive {
+            worked |= self.receive_ethernet(adapter);
         }
         // Handed over packets that their receivers could not take earlier.
         self.foreign.flush(now);

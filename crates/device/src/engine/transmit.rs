@@ -70,6 +70,9 @@ impl Engine {
         if shared.service == Service::Ud {
             return self.transmit_datagrams(adapter, index, now);
         }
+        if shared.service == Service::Raw {
+            return self.transmit_ethernet(adapter, index, now);
+        }
         let Some(peer) = entry.peer else {
             // There is no route, but in the error state the work requests are flushed.
             let mut protocol = shared.lock();

@@ -6,6 +6,7 @@ pub mod channel;
 pub mod context;
 pub mod cq;
 pub mod dm;
+pub mod flow;
 pub mod mr;
 pub mod mw;
 pub mod pd;

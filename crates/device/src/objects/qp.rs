@@ -1,6 +1,8 @@
 //! Queue pairs of the verbs: creation, posting, modification, destruction.
 
 use crate::Errno;
+use crate::adapter::Adapter;
+use crate::engine::ethernet_port::longest_frame;
 use crate::engine::host::QpHost;
 use crate::events::AsyncEvent;
 use crate::limits::LIMITS;
@@ -12,9 +14,10 @@ use crate::objects::xrcd::{TargetQp, Xrcd};
 use crate::os::clock;
 use crate::os::interfaces::HEADERS;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
+use crate::steering::spread::Spread;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use weir_transport::{
     AttrMask, Data, ModifyError, Mtu, PostError, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendWr, Service, Side,
     Target, Tuning,
@@ -62,6 +65,10 @@ pub struct Qp {
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     receives: Receives,
+    /// Raw: it spreads what it receives over work queues.
+    spread: OnceLock<Arc<Spread>>,
+    /// Raw: its steering rules.
+    flows: AtomicU32,
     /// How often the QP is open: the last `destroy` ends it (XRC targets are opened several times).
     handles: AtomicU32,
 }
@@ -107,7 +114,7 @@ impl Qp {
     ) -> Result<Arc<Qp>, Errno> {
         let served = matches!(
             (create.service, &receives),
-            (Service::Rc | Service::Uc | Service::Ud, Receives::Own | Receives::Shared(_))
+            (Service::Rc | Service::Uc | Service::Ud | Service::Raw, Receives::Own | Receives::Shared(_))
                 | (Service::Xrc, Receives::Own | Receives::Domain(_))
         );
         if !served {
@@ -118,10 +125,14 @@ impl Qp {
             (caps.max_recv_wr, caps.max_recv_sge) = (0, 0);
         }
         let adapter = &pd.context.adapter;
+        if create.service == Service::Raw {
+            adapter.with_engine(|engine| engine.open_ethernet(adapter))?;
+        }
         let shared = adapter.add_qp(|num| {
             let init = QpInit { qp_num: num, service: create.service, caps, sq_sig_all: create.sq_sig_all };
             let mut protocol = weir_transport::Qp::try_new(init, adapter.profile.clone(), Tuning::default())?;
             protocol.set_datagram_mtu(adapter.device.mtu());
+            protocol.set_ethernet_limit(longest_frame(adapter));
             match &receives {
                 Receives::Own => {}
                 Receives::Shared(srq) => protocol.share_receives(srq.query().1)?,
@@ -144,7 +155,8 @@ impl Qp {
         send_cq.attach();
         recv_cq.attach();
         let (send_cq, recv_cq) = (send_cq.clone(), recv_cq.clone());
-        let qp = Qp { pd: pd.clone(), caps, shared, send_cq, recv_cq, receives, handles: AtomicU32::new(1) };
+        let (spread, flows, handles) = (OnceLock::new(), AtomicU32::new(0), AtomicU32::new(1));
+        let qp = Qp { pd: pd.clone(), caps, shared, send_cq, recv_cq, receives, spread, flows, handles };
         let qp = Arc::new(qp);
         match &qp.receives {
             Receives::Own => {}
@@ -155,6 +167,36 @@ impl Qp {
             }
         }
         Ok(qp)
+    }
+
+    /// Raw: what rules of this QP match goes to receive work queues from now on. EINVAL if it has queues already.
+    pub fn spread_over(&self, spread: Spread) -> Result<(), Errno> {
+        self.spread.set(Arc::new(spread)).map_err(|_| Errno(libc::EINVAL))
+    }
+
+    /// Removes all its steering rules: its device is closed.
+    pub fn end_flows(&self) {
+        if self.flows.load(Ordering::Acquire) > 0 && self.adapter().is_ours() {
+            self.adapter().with_engine(|engine| engine.remove_rules_of(self.num()));
+            self.flows.store(0, Ordering::Release);
+        }
+    }
+
+    pub(super) fn adapter(&self) -> &Arc<Adapter> {
+        &self.pd.context.adapter
+    }
+
+    pub(super) fn spread(&self) -> Option<&Arc<Spread>> {
+        self.spread.get()
+    }
+
+    pub(super) fn attach_flow(&self) {
+        self.flows.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn detach_flow(&self) {
+        // The rules may have ended before, with the device.
+        let _ = self.flows.fetch_update(Ordering::AcqRel, Ordering::Acquire, |flows| flows.checked_sub(1));
     }
 
     /// Opens the QP once more; each open needs its own `destroy`.
@@ -347,12 +389,15 @@ impl Qp {
     }
 
     /// Destroys the QP: purges its completions, sends owed ACKs. No event of it comes after the return. EBUSY while
-    /// it is attached to a multicast group.
+    /// it is attached to a multicast group, or has steering rules.
     pub fn destroy(&self) -> Result<(), Errno> {
         if !self.pd.context.adapter.is_ours() {
             return Ok(());
         }
         if self.shared.service == Service::Ud && self.pd.context.adapter.is_attached(&self.shared) {
+            return Err(Errno(libc::EBUSY));
+        }
+        if self.flows.load(Ordering::Acquire) > 0 {
             return Err(Errno(libc::EBUSY));
         }
         let last = |handles: u32| handles.checked_sub(1);

@@ -23,7 +23,6 @@ use crate::{
 use std::collections::TryReserveError;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_wire::Service;
 
 /// A queue pair. The parts that are specific to UC and UD are in `qp::unreliable`.
 ///
@@ -235,9 +234,9 @@ impl Qp {
     }
 
     /// Whether payload of SENDs, WRITEs and READ responses leaves in frames ([`weir_wire::frame`]), which the peer must
-    /// accept; UD has no frames. Frames and RoCE packets are taken alike.
+    /// accept; UD and raw QPs have no frames. Frames and RoCE packets are taken alike.
     pub fn set_frames(&mut self, frames: bool) {
-        self.config.frames = frames && self.config.init.service != Service::Ud;
+        self.config.frames = frames && !self.config.has_datagrams();
     }
 
     /// Data in flight.

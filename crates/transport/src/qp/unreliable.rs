@@ -1,4 +1,4 @@
-//! UC and UD queue pairs: the differences from a reliable queue pair.
+//! UC, UD and raw queue pairs: the differences from a reliable queue pair.
 
 use super::Qp;
 use crate::requester::Failure;
@@ -34,6 +34,24 @@ impl Qp {
         match responder.handle_datagram(packet, network_header, config, recv_queue, host) {
             Ok(handled) => handled,
             Err(fatal) => self.fail_receive(fatal, host),
+        }
+    }
+
+    /// Raw: sets the bytes of the longest Ethernet frame that may be sent. Call it before any post.
+    pub fn set_ethernet_limit(&mut self, bytes: usize) {
+        self.config.ethernet_limit = bytes;
+        self.config.derive();
+    }
+
+    /// Raw: takes an Ethernet frame for this QP. Before RTR and in the error state it is dropped.
+    pub fn handle_ethernet<H: Host>(&mut self, frame: &[u8], host: &mut H) {
+        let listens = matches!(self.config.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        if !listens || self.config.init.service != Service::Raw {
+            return;
+        }
+        let Qp { config, recv_queue, responder, .. } = self;
+        if let Err(fatal) = responder.handle_ethernet(frame, config, recv_queue, host) {
+            self.fail_receive(fatal, host);
         }
     }
 

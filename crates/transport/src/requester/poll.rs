@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::limits::{Limits, PACKET_COST, Progress};
 use crate::quirk::{Lost, Part};
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
-use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status, Target};
+use crate::{Access, Denied, Egress, Host, Instant, QpState, Refused, SendFlags, SendOp, Status};
 
 /// The most packets between the oldest unacknowledged and the next: beyond half of the PSN space the order of PSNs is
 /// ambiguous (IBTA 9.7.1).
@@ -301,7 +301,7 @@ fn check<H: Host>(
         return Err(Failure { status: Status::LocalQpOperation, vendor: vendor::NO_READS });
     }
     // A datagram is one packet (IBTA 9.8.3.1).
-    if matches!(slot.to, Target::Datagram(_)) && slot.packets > 1 {
+    if config.has_datagrams() && slot.packets > 1 {
         return Err(Failure { status: Status::LocalLength, vendor: vendor::OVER_MTU });
     }
     match queue.source(index) {

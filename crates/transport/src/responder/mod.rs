@@ -14,6 +14,7 @@ mod duplicates;
 mod execute;
 mod opcode_order;
 mod page_fault;
+mod raw;
 mod reply_pattern;
 mod resources;
 mod sequence;

@@ -29,6 +29,7 @@ pub const IBV_MW_TYPE_1: c_int = 1;
 pub const IBV_MW_TYPE_2: c_int = 2;
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
 pub const IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 2;
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: u32 = 4;
 
 #[repr(C)]
 pub struct ibv_pd {

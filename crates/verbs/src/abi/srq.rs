@@ -1,6 +1,6 @@
 //! Shared receive queues and work queues.
 
-use super::{Opaque, ibv_context, ibv_cq, ibv_pd, ibv_xrcd};
+use super::{ibv_context, ibv_cq, ibv_pd, ibv_recv_wr, ibv_xrcd};
 use std::ffi::{c_int, c_void};
 
 pub const IBV_SRQ_MAX_WR: c_int = 1 << 0;
@@ -65,7 +65,7 @@ pub struct ibv_wq {
     pub handle: u32,
     pub state: c_int,
     pub wq_type: c_int,
-    pub post_recv: *mut Opaque,
+    pub post_recv: Option<unsafe extern "C" fn(*mut ibv_wq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
     pub mutex: libc::pthread_mutex_t,
     pub cond: libc::pthread_cond_t,
     pub events_completed: u32,
