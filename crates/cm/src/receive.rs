@@ -30,8 +30,12 @@ impl Cm {
 
     fn req(&mut self, now: Instant, from: &Address, header: &MadHeader, req: &Req) {
         let tid = header.tid.get();
+        let remote = Remote { comm_id: req.local_comm_id, ca_guid: req.ca_guid, qpn: req.qpn };
         let known = self.table.of_comm_id(from.remote, req.ca_guid, req.local_comm_id);
-        if let Some(id) = known.filter(|id| self.table.at(*id).remote.is_some_and(|remote| remote.qpn == req.qpn)) {
+        if let Some(id) = known
+            && let connection = self.table.at(id)
+            && (connection.remote, connection.address) == (Some(remote), *from)
+        {
             return self.repeated_req(now, from, id, tid, req);
         }
         // The GIDs are the connection's addresses, and the sender's address is all that proves them.
@@ -67,7 +71,7 @@ impl Cm {
         });
         // The peer repeats a request that is dropped.
         let Some(id) = id else { return };
-        self.table.take_remote(id, Remote { comm_id: req.local_comm_id, ca_guid: req.ca_guid, qpn: req.qpn });
+        self.table.take_remote(id, remote);
         let wait = patience(req.remote_response_timeout, req.primary.ack_timeout, req.max_cm_retries);
         self.table.set_deadline(id, Some(now + wait));
         self.report(Event::Request { id: ConnectionId(id), from: *from, request: Box::new(request) });

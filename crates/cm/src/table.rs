@@ -27,13 +27,41 @@ struct Entry {
     half_open: bool,
 }
 
-/// The order in which communication IDs are given: no ID comes again before all others were used.
+/// The order in which communication IDs are given: no ID comes again before all others were used. A peer that sees some
+/// IDs cannot easily tell those of others.
 struct Ids {
     prefix: u32,
-    mask: u32,
-    /// Hides how many connections the process had.
-    operand: u32,
+    bits: u32,
+    keys: [u32; 3],
     next: u32,
+}
+
+impl Ids {
+    fn new(config: &Config) -> Ids {
+        let mut state = config.seed;
+        let keys = std::array::from_fn(|_| {
+            // The constant of a linear congruential generator with 64 bits; its upper bits are the good ones.
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (state >> 32) as u32
+        });
+        let bits = config.id_bits.min(32);
+        Ids { prefix: config.id_prefix & !mask(bits), bits, keys, next: 0 }
+    }
+
+    /// The next ID: every step maps the numbers of that many bits onto themselves.
+    fn next(&mut self) -> u32 {
+        let mut number = self.next;
+        self.next = self.next.wrapping_add(1);
+        for key in self.keys {
+            number = (number ^ key).wrapping_mul(key | 1) & mask(self.bits);
+            number ^= number >> (self.bits / 2).max(1);
+        }
+        self.prefix | number
+    }
+}
+
+fn mask(bits: u32) -> u32 {
+    u32::MAX.checked_shr(32 - bits).unwrap_or(0)
 }
 
 /// Requests without an answer, and accepted ones before their connection is established.
@@ -46,14 +74,13 @@ struct HalfOpen {
 
 impl Table {
     pub fn new(config: &Config) -> Table {
-        let mask = u32::MAX.checked_shr(32_u32.saturating_sub(config.id_bits)).unwrap_or(0);
         Table {
             entries: HashMap::new(),
             by_comm_id: HashMap::new(),
             by_qpn: HashMap::new(),
             by_request: HashMap::new(),
             deadlines: BTreeSet::new(),
-            ids: Ids { prefix: config.id_prefix & !mask, mask, operand: config.seed as u32 & mask, next: 0 },
+            ids: Ids::new(config),
             half_open: HalfOpen {
                 limit: config.max_half_open,
                 limit_per_peer: config.max_half_open_per_peer,
@@ -70,14 +97,12 @@ impl Table {
 
     /// Gives the connection an ID.
     pub fn insert(&mut self, connection: Connection) -> Result<u32, Error> {
-        let Ids { prefix, mask, operand, .. } = self.ids;
         // ID 0 is none in some messages. The eighth that stays free makes a free ID near.
-        if self.entries.len() as u64 >= (u64::from(mask) + 1) * 7 / 8 {
+        if self.entries.len() as u64 >= (u64::from(mask(self.ids.bits)) + 1) * 7 / 8 {
             return Err(Error::NoIds);
         }
         loop {
-            let id = prefix | (self.ids.next ^ operand) & mask;
-            self.ids.next = self.ids.next.wrapping_add(1);
+            let id = self.ids.next();
             if id != 0 && !self.entries.contains_key(&id) {
                 self.entries.insert(id, Entry { connection, deadline: None, half_open: false });
                 return Ok(id);

@@ -240,10 +240,10 @@ fn requests_of_a_flood_end_by_themselves() {
         ids.push(cm.poll_event().unwrap().id());
     }
     cm.handle_timeout(Instant(0) + Duration::from_secs(104));
-    for id in ids {
+    for _ in &ids {
         assert!(matches!(cm.poll_event(), Some(Event::Rejected { reason: RejectReason::TIMEOUT, .. })));
-        cm.forget(Instant(0), id);
     }
+    ids.iter().for_each(|id| cm.forget(Instant(0), *id));
     assert!(cm.is_empty() && cm.poll_transmit().is_none());
 }
 
@@ -276,6 +276,30 @@ fn ids_come_again_only_after_all_others() {
         }
     }
     assert_eq!(kept.len(), 50);
+}
+
+#[test]
+fn ids_do_not_count_up() {
+    let mut cm = Cm::new(Config { seed: 0x1234_5678_9abc_def0, ..Config::default() });
+    let ids: Vec<u32> = (0..100).map(|_| cm.connect(Instant(0), &address(0), &request(1)).unwrap().0).collect();
+    let mut steps: Vec<u32> = ids.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    assert!(steps.len() > 90, "{steps:?}");
+}
+
+/// Another address of the process is another connection: the peer's QP cannot have both.
+#[test]
+fn a_request_for_another_address_is_no_repetition() {
+    let mut pair = Pair::quiet();
+    let (active, _) = pair.connected((1, 2));
+    let from = Address { local: "10.0.0.9".parse().unwrap(), ..address(1) };
+    pair.cms[1].handle(pair.now, &from, &Message::from(req(&from, active.0, 1)).emit(0, 0));
+    let (to, mad) = pair.cms[1].poll_transmit().unwrap();
+    let (_, Message::Rej(rej)) = Message::parse(&mad).unwrap() else { panic!() };
+    assert_eq!((to, rej.reason), (from, RejectReason::STALE_CONNECTION));
+    pair.settle();
+    assert!(matches!(pair.event(0), Event::DisconnectRequest { id, .. } if id == active));
 }
 
 #[test]
