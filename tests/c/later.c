@@ -1,5 +1,5 @@
 /* Functions of later releases of rdma-core than the headers that this is compiled with, which it finds by name and
- * version: registration by attributes, allocated buffers, the speed of the port, names of opcodes.
+ * version: registration by attributes, allocated buffers, the speed of the port, names of opcodes, FLUSH.
  *
  *   later DEVICE
  *
@@ -51,6 +51,75 @@ static int refused(struct ibv_mr *mr)
 	if (mr)
 		ibv_dereg_mr(mr);
 	return error;
+}
+
+enum { FLUSH_GLOBAL = 1, FLUSH_PERSISTENT = 2, RANGE = 0, WHOLE = 1, OFFERS_FLUSH = 1 << 11, WC_FLUSH = 8 };
+enum { MR_FLUSH_GLOBAL = 1 << 8, MR_FLUSH_PERSISTENT = 1 << 9 };
+
+/* Of releases from 45 on. */
+struct flushing_qp {
+	struct ibv_qp_ex ex;
+	void (*wr_flush)(struct ibv_qp_ex *, uint32_t rkey, uint64_t addr, size_t length, uint8_t type, uint8_t level);
+};
+
+/* A FLUSH after a WRITE of what `from` has, on a QP that is connected to itself. Returns the error of the post, or 1000
+ * and the status of the first completion. */
+static int flush(struct ibv_qp *qp, struct ibv_mr *mr, size_t length, int type, int level)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+	struct ibv_wc wc;
+	int error;
+
+	ibv_wr_start(ex);
+	ex->wr_id = 1;
+	ex->wr_flags = 0;
+	ibv_wr_rdma_write(ex, mr->rkey, (uintptr_t)mr->addr + PAGE);
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)mr->addr, PAGE);
+	ex->wr_id = 2;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	((struct flushing_qp *)(void *)ex)->wr_flush(ex, mr->rkey, (uintptr_t)mr->addr + PAGE, length, type, level);
+	if ((error = ibv_wr_complete(ex)))
+		return error;
+	while (!ibv_poll_cq(qp->send_cq, 1, &wc))
+		;
+	check(wc.status || (wc.wr_id == 2 && wc.opcode == (enum ibv_wc_opcode)WC_FLUSH), "the FLUSH completes");
+	return 1000 + wc.status;
+}
+
+static void flushes(struct ibv_context *context, struct ibv_pd *pd)
+{
+	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr_ex init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd };
+	int gid = best_gid(context, 1), access = ACCESS | MR_FLUSH_GLOBAL;
+	char *at = aligned_alloc(PAGE, 2 * PAGE);
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	struct ibv_qp_attr attr;
+	union ibv_gid raw;
+
+	init.cap = (struct ibv_qp_cap){ 8, 8, 1, 1, 0 };
+	init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | OFFERS_FLUSH;
+	check(!ibv_reg_mr(pd, at, PAGE, access | MR_FLUSH_PERSISTENT) && errno == EINVAL, "memory is not persistent");
+	mr = ibv_reg_mr(pd, at, 2 * PAGE, access);
+	qp = ibv_create_qp_ex(context, &init);
+	if (!check(mr && qp && gid >= 0 && !ibv_query_gid(context, 1, gid, &raw), "a QP that offers FLUSH"))
+		return;
+	attr = rc_attr(qp->qp_num, &raw, gid);
+	attr.qp_access_flags |= MR_FLUSH_GLOBAL | MR_FLUSH_PERSISTENT;
+	check(!rc_connect(qp, attr), "it connects to itself");
+	for (int n = 0; n < 3; n++) {
+		memset(at, n + 1, PAGE);
+		check(flush(qp, mr, n == 1 ? 99999 : PAGE, FLUSH_GLOBAL, n == 1 ? WHOLE : RANGE) == 1000, "a FLUSH");
+		check(!memcmp(at, at + PAGE, PAGE), "what was written is there");
+	}
+	check(flush(qp, mr, PAGE, 0, RANGE) == EINVAL && flush(qp, mr, PAGE, 4, RANGE) == EINVAL, "no placement type");
+	check(flush(qp, mr, PAGE, FLUSH_GLOBAL, 2) == EINVAL, "an unknown selectivity");
+	check(flush(qp, mr, (size_t)1 << 32, FLUSH_GLOBAL, RANGE) == EINVAL, "a range that is too long");
+	/* The QP fails at both of its ends. */
+	check(flush(qp, mr, PAGE, FLUSH_PERSISTENT, RANGE) > 1000, "a right that the region lacks");
+	check(!ibv_destroy_qp(qp) && !ibv_destroy_cq(cq) && !ibv_dereg_mr(mr), "the QP is destroyed");
+	free(at);
 }
 
 int main(int argc, char **argv)
@@ -108,6 +177,7 @@ int main(int argc, char **argv)
 	attr.buf = buf;
 	check(refused(reg(pd, &attr)) == EINVAL, "a buffer without an address");
 	release(buf);
+	flushes(context, pd);
 	check(!allocate(pd, 0, &buf) && errno == EINVAL, "no buffer of no size");
 	check(!allocate(pd, (size_t)1 << 60, &buf) && errno == ENOMEM, "no buffer larger than memory");
 	check(ibv_dealloc_pd(other) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0, "all is freed");

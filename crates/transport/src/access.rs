@@ -18,6 +18,10 @@ bitflags! {
         const MW_BIND = 16;
         /// Addresses in the region start at 0.
         const ZERO_BASED = 32;
+        /// A peer may FLUSH, so that data is visible.
+        const FLUSH_GLOBAL = 256;
+        /// A peer may FLUSH, so that data is persistent.
+        const FLUSH_PERSISTENT = 512;
     }
 }
 

@@ -137,7 +137,7 @@ impl<H: Host> Step<'_, H> {
         Ok(CompleterState::Retransmitting)
     }
 
-    /// A packet of a READ response, or the response to an ATOMIC WRITE: it must have the length and the end that the
+    /// A packet of a READ response, or the response to an ATOMIC WRITE or a FLUSH: it must have the length and the end that the
     /// request asked for (IBTA 9.7.6.1).
     fn read(&mut self, seq: u64, packet: &Packet<'_>) -> Result<CompleterState, Failure> {
         if !self.acknowledge_before(seq) {
@@ -149,8 +149,8 @@ impl<H: Host> Step<'_, H> {
             self.fault_in_buffer(wr, u64::from(at) * self.config.mtu as u64, packet.payload.len());
             return Ok(CompleterState::Retransmitting);
         }
-        if slot.kind == Kind::AtomicWrite {
-            return self.atomic_write(packet, at);
+        if slot.kind == Kind::Answered {
+            return self.empty_response(packet, at);
         }
         let mtu = self.config.mtu;
         let offset = at as usize * mtu;
@@ -190,9 +190,9 @@ impl<H: Host> Step<'_, H> {
         }
     }
 
-    /// The response to an ATOMIC WRITE is a READ response without payload (IBTA annex A19); any other is a bad response
+    /// The response to an ATOMIC WRITE or a FLUSH is a READ response without payload (IBTA annex A19); any other is a bad response
     /// (IBTA 9.9.2).
-    fn atomic_write(&mut self, packet: &Packet<'_>, at: u32) -> Result<CompleterState, Failure> {
+    fn empty_response(&mut self, packet: &Packet<'_>, at: u32) -> Result<CompleterState, Failure> {
         let opcode = packet.headers.bth.opcode;
         let fits = opcode.starts_message()
             && opcode.ends_message()

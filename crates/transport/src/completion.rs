@@ -33,6 +33,7 @@ pub enum WcOpcode {
     FetchAdd = 4,
     BindWindow = 5,
     LocalInvalidate = 6,
+    Flush = 8,
     AtomicWrite = 9,
     Recv = 128,
     RecvRdmaWithImm = 129,

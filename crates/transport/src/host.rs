@@ -30,6 +30,12 @@ pub trait Host {
     /// Performs an atomic at an aligned `va` on behalf of a peer and returns the previous value.
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied>;
 
+    /// Checks that a key allows a FLUSH of a range (address and bytes, not 0), or of all of its memory, and makes what
+    /// was written there visible.
+    fn flush_remote(&mut self, _rkey: u32, _range: Option<(u64, u64)>, _access: Access) -> Result<(), Denied> {
+        Err(Denied::Protection)
+    }
+
     /// Makes `len` bytes, starting at byte `offset` of the SGEs' concatenation, writable. The requester calls it
     /// before a READ or an atomic leaves, so that the response meets no page fault.
     fn prepare_local(&mut self, _sges: &[Sge], _offset: u64, _len: u64, _access: Access) -> Result<(), Denied> {

@@ -60,4 +60,4 @@ pub use state::MAX_RD_ATOMIC;
 pub use time::Instant;
 pub use tuning::Tuning;
 pub use weir_wire::{Psn, Service};
-pub use wr::{Data, Datagram, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Target};
+pub use wr::{Data, Datagram, Flush, PostError, RecvWr, SendFlags, SendOp, SendWr, Sge, Target};

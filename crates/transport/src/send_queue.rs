@@ -21,8 +21,8 @@ pub(crate) enum Kind {
     Read,
     /// One PSN, complete when the original value has arrived.
     Atomic,
-    /// One PSN, complete when the peer's response has arrived.
-    AtomicWrite,
+    /// One PSN, complete when the peer's response has arrived, which has no payload: ATOMIC WRITE and FLUSH.
+    Answered,
     /// Sends nothing: complete when it was executed and everything before it is complete.
     Local,
 }
@@ -147,17 +147,17 @@ impl SendQueue {
                     return Err(PostError::TooManySges);
                 }
                 let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
-                if length > MAX_MESSAGE || (matches!(kind, Kind::Atomic | Kind::AtomicWrite) && length != 8) {
+                if length > MAX_MESSAGE || fixed_length(&wr.op).is_some_and(|fixed| length != fixed) {
                     return Err(PostError::Length);
                 }
                 self.sges[index * self.max_sges..][..sges.len()].copy_from_slice(sges);
                 (length as u32, sges.len() as u32, false)
             }
             Data::Inline(bytes) => {
-                if bytes.len() > self.max_inline || !matches!(kind, Kind::Data | Kind::AtomicWrite) {
+                if bytes.len() > self.max_inline || !matches!(kind, Kind::Data | Kind::Answered) {
                     return Err(PostError::Inline);
                 }
-                if kind == Kind::AtomicWrite && bytes.len() != 8 {
+                if fixed_length(&wr.op).is_some_and(|fixed| bytes.len() as u64 != fixed) {
                     return Err(PostError::Length);
                 }
                 self.inline[index * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
@@ -166,7 +166,7 @@ impl SendQueue {
         };
         let packets = match kind {
             Kind::Data | Kind::Read => config.packets(length),
-            Kind::Atomic | Kind::AtomicWrite => 1,
+            Kind::Atomic | Kind::Answered => 1,
             Kind::Local => 0,
         };
         let mut flags = wr.flags;
@@ -213,7 +213,7 @@ fn supports(service: Service, op: &SendOp, to: Target) -> bool {
         (Service::Uc, Target::Peer) => match kind(op) {
             Kind::Data => !matches!(op, SendOp::SendInvalidate { .. }),
             Kind::Local => true,
-            Kind::Read | Kind::Atomic | Kind::AtomicWrite => false,
+            Kind::Read | Kind::Atomic | Kind::Answered => false,
         },
         (Service::Raw, Target::Peer) => matches!(op, SendOp::Send),
         (Service::Ud, Target::Datagram(_)) => matches!(op, SendOp::Send | SendOp::SendImm { .. }),
@@ -230,8 +230,17 @@ fn kind(op: &SendOp) -> Kind {
         | SendOp::WriteImm { .. } => Kind::Data,
         SendOp::Read { .. } => Kind::Read,
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => Kind::Atomic,
-        SendOp::AtomicWrite { .. } => Kind::AtomicWrite,
+        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => Kind::Answered,
         SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => Kind::Local,
+    }
+}
+
+/// The length of an operation's data, if it has only one.
+fn fixed_length(op: &SendOp) -> Option<u64> {
+    match op {
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite { .. } => Some(8),
+        SendOp::Flush { .. } => Some(0),
+        _ => None,
     }
 }
 
@@ -243,6 +252,7 @@ fn wc_opcode(op: &SendOp) -> WcOpcode {
         SendOp::CompareSwap { .. } => WcOpcode::CompSwap,
         SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
         SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
+        SendOp::Flush { .. } => WcOpcode::Flush,
         SendOp::LocalInvalidate { .. } => WcOpcode::LocalInvalidate,
         SendOp::BindWindow(_) => WcOpcode::BindWindow,
     }

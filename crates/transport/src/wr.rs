@@ -1,6 +1,6 @@
 //! Work requests in the form in which the caller posts them.
 
-use crate::Bind;
+use crate::{Access, Bind};
 use bitflags::bitflags;
 use thiserror::Error;
 
@@ -72,12 +72,51 @@ pub enum SendOp {
         remote_addr: u64,
         rkey: u32,
     },
+    /// A FLUSH: earlier WRITEs to this memory of the peer are visible there before it completes (IBTA annex A19).
+    Flush {
+        remote_addr: u64,
+        rkey: u32,
+        length: u32,
+        flush: Flush,
+    },
     /// Invalidates a key of this process, after every earlier work request is complete (IBTA 10.6.5).
     LocalInvalidate {
         key: u32,
     },
     /// Binds a memory window before any later work request begins (IBTA 10.6.7).
     BindWindow(Bind),
+}
+
+/// What a FLUSH is about (IBTA annex A19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// Data becomes visible to the peer's processors (`IBV_FLUSH_GLOBAL`).
+    pub global: bool,
+    /// Data becomes persistent (`IBV_FLUSH_PERSISTENT`).
+    pub persistent: bool,
+    /// The whole region or window of the key, not a range.
+    pub whole: bool,
+}
+
+impl Flush {
+    /// The bits of the FLUSH extended transport header.
+    pub(crate) fn bits(self) -> u32 {
+        u32::from(self.global) | u32::from(self.persistent) << 1 | u32::from(self.whole) << 4
+    }
+
+    /// `None`: no placement type, an unknown one, or an unknown selectivity.
+    pub(crate) fn from_bits(bits: u32) -> Option<Flush> {
+        let flush = Flush { global: bits & 1 != 0, persistent: bits & 2 != 0, whole: bits >> 4 & 3 == 1 };
+        (flush.bits() == bits & 0x3f && bits & 3 != 0).then_some(flush)
+    }
+
+    /// The rights that it needs.
+    pub(crate) fn access(self) -> Access {
+        let mut access = Access::empty();
+        access.set(Access::FLUSH_GLOBAL, self.global);
+        access.set(Access::FLUSH_PERSISTENT, self.persistent);
+        access
+    }
 }
 
 /// The destination of a send work request.

@@ -48,7 +48,8 @@ fn requests_of_wrong_length_or_order_are_invalid() {
         &[(O::ReadRequest, 0, (1 << 31) + 1)],
         &[(O::ReadRequest, 4, 10)],
         &[(O::SendLastInv, 10, 0)],
-        &[(O::Flush, 0, 10)],
+        &[(O::Flush, 4, 10)],
+        &[(O::Flush, 0, (1 << 31) + 1)],
         &[(O::AtomicWrite, 4, 8)],
         &[(O::AtomicWrite, 8, 16)],
     ];

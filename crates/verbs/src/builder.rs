@@ -11,7 +11,7 @@ use crate::ffi::guard_hot;
 use crate::mw;
 use crate::qp::{self, QpOwn};
 use std::ffi::{c_int, c_void};
-use weir_transport::{Datagram, SendOp, Sge, Target};
+use weir_transport::{Datagram, Flush, SendOp, Sge, Target};
 
 /// The operations that each type of QP can build; each set contains the one before it.
 const SENDS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
@@ -32,8 +32,8 @@ const ATOMIC_BYTES: usize = 8;
 /// Whether a QP of this type can build these operations.
 pub fn offers(qp_type: c_int, operations: u64) -> bool {
     let offered = match qp_type {
-        IBV_QPT_RC => ALL | IBV_QP_EX_WITH_ATOMIC_WRITE,
-        IBV_QPT_XRC_SEND => ALL,
+        IBV_QPT_RC => ALL | IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH,
+        IBV_QPT_XRC_SEND => ALL | IBV_QP_EX_WITH_FLUSH,
         IBV_QPT_UC => SENDS_AND_WRITES,
         IBV_QPT_UD => SENDS,
         IBV_QPT_RAW_PACKET => IBV_QP_EX_WITH_SEND,
@@ -77,6 +77,7 @@ pub fn install(qp: &mut ibv_qp_ex, operations: u64) {
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: wr_atomic_cmp_swp;
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: wr_atomic_fetch_add;
         IBV_QP_EX_WITH_ATOMIC_WRITE: wr_atomic_write;
+        IBV_QP_EX_WITH_FLUSH: wr_flush;
         IBV_QP_EX_WITH_SEND_WITH_INV: wr_send_inv;
         IBV_QP_EX_WITH_LOCAL_INV: wr_local_inv;
         IBV_QP_EX_WITH_BIND_MW: wr_bind_mw;
@@ -180,6 +181,33 @@ unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr:
     unsafe {
         begin(qp, SendOp::AtomicWrite { remote_addr, rkey });
         with_batch(qp, |own, batch| batch.copy(std::iter::once((bytes.cast(), ATOMIC_BYTES)), own.max_inline));
+    }
+}
+
+/// This request needs no setter. EINVAL for an unknown placement type or selectivity, and for a range of more than 4 GiB.
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    length: usize,
+    placement: u8,
+    selectivity: u8,
+) {
+    let (global, persistent) = (placement & IBV_FLUSH_GLOBAL != 0, placement & IBV_FLUSH_PERSISTENT != 0);
+    let whole = selectivity == IBV_FLUSH_MR;
+    let known =
+        placement & !(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT) == 0 && (whole || selectivity == IBV_FLUSH_RANGE);
+    // The length of a whole region has no meaning.
+    let bytes = if whole { Some(0) } else { u32::try_from(length).ok() };
+    // SAFETY: the caller's QP is alive, and `wr_start` entered its gate.
+    unsafe {
+        match bytes.filter(|_| known && (global || persistent)) {
+            Some(length) => {
+                let flush = Flush { global, persistent, whole };
+                begin(qp, SendOp::Flush { remote_addr, rkey, length, flush });
+            }
+            None => with_batch(qp, |_, batch| batch.fail(libc::EINVAL)),
+        }
     }
 }
 

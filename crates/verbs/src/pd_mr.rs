@@ -182,10 +182,15 @@ pub struct Flags {
     pub huge: bool,
 }
 
-/// Parses access flags. Optional flags have no visible effect here. EINVAL for unknown flags.
+/// Parses access flags. Optional flags have no visible effect here. EINVAL for unknown flags and for
+/// persistent memory.
 pub fn access_flags(bits: u32) -> Result<Flags, Errno> {
     let known = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND);
     let access = Access::from_bits(known).ok_or(EINVAL)?;
+    // The memory is not known to be persistent; Soft-RoCE refuses it in the same way.
+    if access.contains(Access::FLUSH_PERSISTENT) {
+        return Err(EINVAL);
+    }
     Ok(Flags { access, on_demand: bits & IBV_ACCESS_ON_DEMAND != 0, huge: bits & IBV_ACCESS_HUGETLB != 0 })
 }
 

@@ -30,17 +30,19 @@ const TYPE_ROCE_V2: c_int = 1;
 
 const DATAGRAMS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+/// RC and XRC: an ATOMIC WRITE is a WRITE, and a FLUSH needs no pages.
+const FLUSHES: u32 = IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE;
 /// Any memory access of any service may meet a page fault.
 const ODP_CAPS: ibv_odp_caps = ibv_odp_caps {
     general_caps: IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
     per_transport_caps: ibv_odp_per_transport_caps {
-        rc_odp_caps: DATAGRAMS | ONE_SIDED,
+        rc_odp_caps: DATAGRAMS | ONE_SIDED | FLUSHES,
         uc_odp_caps: DATAGRAMS | IBV_ODP_SUPPORT_WRITE,
         ud_odp_caps: DATAGRAMS,
     },
 };
 /// XRC receives by SRQs only.
-const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_SIDED;
+const XRC_ODP_CAPS: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV | ONE_SIDED | FLUSHES;
 
 /// # Safety
 /// `context` is open, `attr` is writable.

@@ -8,6 +8,7 @@ use crate::memory::window::User;
 use crate::paging::invalidate;
 use crate::shared::qp::QpShared;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
 use weir_wire::Opcode;
 
@@ -76,6 +77,16 @@ impl Host for QpHost<'_> {
 
     fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, Denied> {
         self.memory().atomic(of_request(rkey, va, 8), op)
+    }
+
+    fn flush_remote(&mut self, rkey: u32, range: Option<(u64, u64)>, access: Access) -> Result<(), Denied> {
+        match range {
+            Some((va, len)) => self.memory().check(of_request(rkey, va, len), access).map(drop)?,
+            None => self.memory().check_whole(rkey, access)?,
+        }
+        // Payload is in memory when a request was executed; stores become visible no later than this.
+        fence(Ordering::SeqCst);
+        Ok(())
     }
 
     fn prepare_local(&mut self, sges: &[Sge], offset: u64, len: u64, access: Access) -> Result<(), Denied> {

@@ -120,6 +120,12 @@ impl Memory<'_> {
         })
     }
 
+    /// As [`Memory::check`], for all memory of a key that the peer gave.
+    pub fn check_whole(&mut self, rkey: u32, access: Access) -> Result<(), Denied> {
+        let region = self.regions.find(rkey, self.cached)?;
+        region.remote(self.user.pd, self.user.qp, region.iova, region.len, access).map(drop)
+    }
+
     /// As [`Memory::check`], and the pages are present: a missing page raises a page fault.
     #[inline(always)]
     pub fn access(&mut self, extent: Extent, access: Access) -> Result<Option<Granted>, Denied> {

@@ -110,7 +110,7 @@ impl Requester {
         let len = match slot.kind {
             Kind::Read => len as u64,
             Kind::Atomic => 8,
-            Kind::Data | Kind::AtomicWrite | Kind::Local => 0,
+            Kind::Data | Kind::Answered | Kind::Local => 0,
         };
         match (source, config.profile.page_faults.requester) {
             (Source::Gather(sges), RequesterFaults::Wait) if len > 0 => {

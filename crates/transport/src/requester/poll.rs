@@ -295,7 +295,7 @@ fn check<H: Host>(
     config: &Config,
     host: &mut H,
 ) -> Result<(), Failure> {
-    let sends = matches!(slot.kind, Kind::Data | Kind::AtomicWrite);
+    let sends = matches!(slot.kind, Kind::Data | Kind::Answered);
     let access = if sends { Access::empty() } else { Access::LOCAL_WRITE };
     if slot.kind != Kind::Data && config.attr.max_rd_atomic == 0 {
         return Err(Failure { status: Status::LocalQpOperation, vendor: vendor::NO_READS });

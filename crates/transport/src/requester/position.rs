@@ -41,7 +41,7 @@ impl Position {
                 self.extra = self.extra.wrapping_add(requests).wrapping_sub(u32::from(to == slot.packets));
                 self.cost += u64::from(requests) * PACKET_COST as u64;
             }
-            Kind::Atomic | Kind::AtomicWrite => {
+            Kind::Atomic | Kind::Answered => {
                 self.reads += 1;
                 self.cost += PACKET_COST as u64;
             }

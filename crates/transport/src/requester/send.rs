@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::send_queue::{Kind, SendQueue, SendSlot, Source};
 use crate::{Datagram, Outgoing, Payload, SendFlags, SendOp, Target};
 use weir_wire::{
-    AtomicEth, Destination, Deth, Headers, Ieth, ImmDt, Operation, Operation as O, Placement, Psn, Reth, XrcEth,
+    AtomicEth, Destination, Deth, Feth, Headers, Ieth, ImmDt, Operation, Operation as O, Placement, Psn, Reth, XrcEth,
 };
 
 /// The next packet from a position.
@@ -41,7 +41,7 @@ impl Step {
                     last: at.packet + packets == slot.packets,
                 }
             }
-            Kind::AtomicWrite => Step { packets: 1, payload: left, read_bytes: 0, last: true },
+            Kind::Answered => Step { packets: 1, payload: left, read_bytes: 0, last: true },
             // Local work requests are never sent.
             Kind::Atomic | Kind::Local => Step { packets: 1, payload: 0, read_bytes: 0, last: true },
         }
@@ -128,6 +128,7 @@ fn operation(op: &SendOp, first: bool, last: bool) -> Operation {
         SendOp::CompareSwap { .. } => O::CompareSwap,
         SendOp::FetchAdd { .. } => O::FetchAdd,
         SendOp::AtomicWrite { .. } => O::AtomicWrite,
+        SendOp::Flush { .. } => O::Flush,
         // Local work requests are never sent.
         SendOp::SendInvalidate { .. } | SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => {
             part(first, last, [O::SendMiddle, O::SendFirst, O::SendLastInv, O::SendOnlyInv])
@@ -178,6 +179,10 @@ fn extend(headers: &mut Headers, slot: &SendSlot, first: bool, offset: u64, step
             headers.put(Ieth { rkey: rkey.into() });
         }
         SendOp::AtomicWrite { remote_addr, rkey } => headers.put(reth(remote_addr, rkey, slot.length)),
+        SendOp::Flush { remote_addr, rkey, length, flush } => {
+            headers.put(Feth { flags: flush.bits().into() });
+            headers.put(reth(remote_addr, rkey, length));
+        }
         SendOp::LocalInvalidate { .. } | SendOp::BindWindow(_) => {}
     }
 }

@@ -27,7 +27,7 @@ impl Responder {
                     }
                 }
             }
-            Some((Request::Atomic | Request::AtomicWrite, _)) => {
+            Some((Request::Atomic | Request::AtomicWrite | Request::Flush, _)) => {
                 let known = self.resources.repeat_atomic(position);
                 self.duplicate_requested(known, config);
             }

@@ -8,8 +8,8 @@ use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
 use crate::send_queue::MAX_MESSAGE;
-use crate::{Access, AtomicOp, Denied, Host, Status, WcOpcode};
-use weir_wire::{AtomicEth, Destination, Ieth, ImmDt, NakCode, Packet, Placement, Reth};
+use crate::{Access, AtomicOp, Denied, Flush, Host, Status, WcOpcode};
+use weir_wire::{AtomicEth, Destination, Feth, Ieth, ImmDt, NakCode, Packet, Placement, Reth};
 
 impl Responder {
     /// Executes a request. When it returns `Executed`, all data of the packet is in memory. After a page fault it may
@@ -29,6 +29,7 @@ impl Responder {
             Request::Read => self.read(packet, config, host),
             Request::Atomic => self.atomic(packet, config, host),
             Request::AtomicWrite => self.atomic_write(packet, config, host),
+            Request::Flush => self.flush(packet, config, host),
         }
     }
 
@@ -188,7 +189,29 @@ impl Responder {
         check_memory_placement(packet, va, rkey, 0, 8)?;
         host.check_remote(rkey, va, 8, Access::REMOTE_WRITE).map_err(Stop::access)?;
         host.write_remote(rkey, va, packet.payload).map_err(Stop::access)?;
-        self.respond(1, Response::Written);
+        self.respond(1, Response::Executed);
+        Ok(Verdict::Responding { packets: 1 })
+    }
+
+    /// Earlier requests were executed before this one, so nothing is left but to make their data visible. The QP and the
+    /// key must both allow each placement type of the FLUSH (IBTA annex A19).
+    #[cold]
+    fn flush<H: Host>(&mut self, packet: &Packet<'_>, config: &Config, host: &mut H) -> Result<Verdict, Stop> {
+        let headers = &packet.headers;
+        let (feth, reth) = headers.get::<Feth>().zip(headers.get::<Reth>()).ok_or(Fatal::invalid())?;
+        let flush = Flush::from_bits(feth.flags.get()).ok_or(Fatal::invalid())?;
+        let (va, length) = (reth.va.get(), u64::from(reth.dma_len.get()));
+        self.check_resources(config)?;
+        let allowed = config.attr.access_flags.contains(flush.access());
+        if !allowed || !packet.payload.is_empty() || length > MAX_MESSAGE && !flush.whole {
+            return Err(Fatal::invalid().into());
+        }
+        // No key is checked for no bytes (IBTA C9-88).
+        let range = (!flush.whole).then_some((va, length));
+        if range.is_none_or(|(_, length)| length > 0) {
+            host.flush_remote(reth.rkey.get(), range, flush.access()).map_err(Stop::access)?;
+        }
+        self.respond(1, Response::Executed);
         Ok(Verdict::Responding { packets: 1 })
     }
 

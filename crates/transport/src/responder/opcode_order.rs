@@ -11,6 +11,7 @@ pub(super) enum Request {
     Read,
     Atomic,
     AtomicWrite,
+    Flush,
 }
 
 /// The current message of several packets.
@@ -27,7 +28,7 @@ pub(super) enum Message {
 
 /// The table of request packets: the operation of each, and the access flags that the QP must have for it
 /// (IBTA 9.7.4.1.3). Others are not supported; a new operation adds its line.
-const TABLE: [(Operation, Request, Access); 18] = [
+const TABLE: [(Operation, Request, Access); 19] = [
     (O::SendFirst, Request::Send, Access::empty()),
     (O::SendMiddle, Request::Send, Access::empty()),
     (O::SendLast, Request::Send, Access::empty()),
@@ -37,6 +38,8 @@ const TABLE: [(Operation, Request, Access); 18] = [
     (O::SendLastInv, Request::Send, Access::empty()),
     (O::SendOnlyInv, Request::Send, Access::empty()),
     (O::AtomicWrite, Request::AtomicWrite, Access::REMOTE_WRITE),
+    // Which flag it requires depends on its extended header.
+    (O::Flush, Request::Flush, Access::empty()),
     (O::WriteFirst, Request::Write, Access::REMOTE_WRITE),
     (O::WriteMiddle, Request::Write, Access::REMOTE_WRITE),
     (O::WriteLast, Request::Write, Access::REMOTE_WRITE),
@@ -89,6 +92,7 @@ mod tests {
                     O::SendOnlyImm,
                     O::SendOnlyInv,
                     O::AtomicWrite,
+                    O::Flush,
                     O::WriteFirst,
                     O::WriteOnly,
                     O::WriteOnlyImm,
@@ -112,7 +116,7 @@ mod tests {
 
     #[test]
     fn responses_and_unsupported_operations_are_not_requests() {
-        for operation in [O::Acknowledge, O::ReadResponseOnly, O::Flush] {
+        for operation in [O::Acknowledge, O::ReadResponseOnly] {
             assert_eq!(lookup(operation), None);
         }
         assert_eq!(lookup(O::FetchAdd), Some((Request::Atomic, Access::REMOTE_ATOMIC)));

@@ -13,8 +13,8 @@ pub(super) enum Response {
     Read { va: u64, rkey: u32, length: u32, pd: Option<u32> },
     /// The value before the operation; a duplicate does not repeat the operation.
     Atomic { original: u64 },
-    /// An ATOMIC WRITE was executed; a duplicate does not repeat it.
-    Written,
+    /// An ATOMIC WRITE or a FLUSH was executed; a duplicate does not repeat it.
+    Executed,
 }
 
 /// An accepted READ or atomic.
@@ -71,7 +71,7 @@ impl Resource {
     pub fn new(first: PsnPosition, packets: u32, msn: u32, response: Response) -> Self {
         let (va, left) = match response {
             Response::Read { va, length, .. } => (va, length),
-            Response::Atomic { .. } | Response::Written => (0, 0),
+            Response::Atomic { .. } | Response::Executed => (0, 0),
         };
         let cursor = Some(Cursor { psn: first.psn(), va, left, begun: false });
         Resource { first, packets, msn, response, response_sent: false, cursor }
@@ -149,7 +149,7 @@ impl Resources {
         let found = self
             .ring
             .iter()
-            .position(|r| matches!(r.response, Response::Atomic { .. } | Response::Written) && r.first == position);
+            .position(|r| matches!(r.response, Response::Atomic { .. } | Response::Executed) && r.first == position);
         let Some(index) = found else { return false };
         self.restart(index, Cursor { psn: position.psn(), va: 0, left: 0, begun: false });
         true
@@ -191,7 +191,7 @@ impl Resources {
                 headers.put(AtomicAckEth { original: original.into() });
                 Outgoing { headers, payload: Payload::None, placement: None, to: None }
             }
-            Response::Written => {
+            Response::Executed => {
                 let mut headers = config.headers(Operation::ReadResponseOnly, cursor.psn, 0);
                 headers.put(aeth);
                 Outgoing { headers, payload: Payload::None, placement: None, to: None }
@@ -299,7 +299,7 @@ mod tests {
             assert_eq!(resources.pending, kept.len(), "{count} of {from}, then {to}");
             assert_eq!(known(&mut resources, 0..count), kept.clone().collect::<Vec<_>>());
             // The next resource displaces the oldest.
-            resources.add(Resource::new(PsnPosition::first(Psn::new(9)), 1, 9, Response::Written));
+            resources.add(Resource::new(PsnPosition::first(Psn::new(9)), 1, 9, Response::Executed));
             let full = kept.len() == usize::from(to.max(1));
             let rest: Vec<u32> = kept.skip(usize::from(full)).chain([9]).collect();
             assert_eq!(known(&mut resources, 0..10), rest);

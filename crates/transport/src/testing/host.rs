@@ -17,6 +17,8 @@ use weir_wire::ip::Envelope;
 pub enum Entry {
     /// Memory was written.
     Write { addr: u64, len: usize },
+    /// Memory was flushed.
+    Flush { addr: u64, len: usize },
     /// An atomic was executed.
     Atomic { addr: u64 },
     /// A work request completed.
@@ -114,6 +116,15 @@ impl Host for TestHost {
         memory.bytes_mut(va, reach).copy_from_slice(&bytes[..reach]);
         result?;
         self.journal.push(Entry::Write { addr: va, len: bytes.len() });
+        Ok(())
+    }
+
+    fn flush_remote(&mut self, rkey: u32, range: Option<(u64, u64)>, access: Access) -> Result<(), Denied> {
+        let mut memory = self.memory.borrow_mut();
+        let whole = memory.regions().iter().find(|region| region.key == rkey).map(|region| (region.addr, region.len));
+        let (va, len) = range.or(whole).ok_or(Denied::Protection)?;
+        memory.check(rkey, va, len, access)?;
+        self.journal.push(Entry::Flush { addr: va, len: len as usize });
         Ok(())
     }
 
