@@ -18,7 +18,7 @@ const NONE_OF_THEM: u8 = 2;
 const FAILOVER_UNSUPPORTED: u8 = 1;
 
 impl Cm {
-    /// Asks for a connection: sends a REQ, and repeats it until a REP, REJ or MRA comes (IBTA 12.9.8.1). The events that
+    /// Asks for a connection: sends a REQ, and repeats it until a REP, REJ or MRA comes (IBTA 12.9). The events that
     /// follow are `Reply`, `Rejected` or `Unreachable`, and `Delayed` before.
     pub fn connect(&mut self, now: Instant, to: &Address, request: &Request) -> Result<ConnectionId, Error> {
         if to.local.is_ipv4() != to.remote.is_ipv4() {
@@ -30,6 +30,7 @@ impl Cm {
             state: State::ReqSent { delayed: false },
             active: true,
             forgotten: false,
+            events: 0,
             service_id: request.service_id,
             transport: request.transport,
             alternate: false,
@@ -51,7 +52,7 @@ impl Cm {
         Ok(ConnectionId(id))
     }
 
-    /// Accepts a request: sends a REP, and repeats it until an RTU, REJ or MRA comes (IBTA 12.9.8.2). The events that
+    /// Accepts a request: sends a REP, and repeats it until an RTU, REJ or MRA comes (IBTA 12.9). The events that
     /// follow are `Established`, `Rejected`, `DisconnectRequest` (if the RTU was lost) or `Unreachable`, and `Delayed`
     /// before.
     pub fn accept(&mut self, now: Instant, id: ConnectionId, reply: &Reply) -> Result<(), Error> {
@@ -70,7 +71,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Rejects the peer's request or reply, or gives up the process's own (IBTA 12.9.8.3).
+    /// Rejects the peer's request or reply, or gives up the process's own (IBTA 12.9).
     pub fn reject(
         &mut self,
         now: Instant,
@@ -114,7 +115,7 @@ impl Cm {
     }
 
     /// Says that the first packet of the connection came: the connection that the caller accepted is established, even
-    /// if the RTU is lost (IBTA 12.9.6).
+    /// if the RTU is lost (IBTA 12.9).
     pub fn established(&mut self, id: ConnectionId) -> Result<(), Error> {
         let (id, state) = self.find(id)?;
         let State::RepSent { .. } = state else { return Err(Error::WrongState) };
@@ -123,7 +124,7 @@ impl Cm {
     }
 
     /// Asks the peer to wait up to 4.096 µs · 2^`service_timeout` for the answer to its request or reply: sends an MRA
-    /// (IBTA 12.9.8.1).
+    /// (IBTA 12.9).
     pub fn delay(&mut self, now: Instant, id: ConnectionId, service_timeout: u8, private: &[u8]) -> Result<(), Error> {
         self.delay_duplicates(now, id, service_timeout, private)?;
         self.repeat(id.0);
@@ -158,7 +159,7 @@ impl Cm {
     }
 
     /// Ends an established connection: sends a DREQ, and repeats it until a DREP comes; or confirms the peer's DREQ by a
-    /// DREP (IBTA 12.9.9). The events that follow are `Disconnected`, only after a DREQ, and `TimewaitExit`.
+    /// DREP (IBTA 12.9). The events that follow are `Disconnected`, only after a DREQ, and `TimewaitExit`.
     pub fn disconnect(&mut self, now: Instant, id: ConnectionId, private: &[u8]) -> Result<(), Error> {
         let (id, state) = self.find(id)?;
         match state {

@@ -36,7 +36,9 @@ impl Cm {
 
     /// The next event. No event of a forgotten connection comes.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        self.table.at(event.id().0).events -= 1;
+        Some(event)
     }
 
     /// When `handle_timeout` has to be called; it can be later or earlier after every other call.
@@ -58,6 +60,10 @@ impl Cm {
     pub fn check(&self) {
         self.table.check();
         assert!(self.answered.len() <= self.config.max_half_open);
+        for event in &self.events {
+            let connection = self.table.get(event.id().0).expect("an event's connection exists");
+            assert!(connection.events > 0 && !connection.forgotten);
+        }
     }
 
     /// The connection's number in the table and its state.
@@ -103,14 +109,19 @@ impl Cm {
 
     /// Reports an event, if the caller has not forgotten the connection.
     pub(crate) fn report(&mut self, event: Event) {
-        if self.table.get(event.id().0).is_some_and(|connection| !connection.forgotten) {
+        let connection = self.table.at(event.id().0);
+        if !connection.forgotten {
+            connection.events += 1;
             self.events.push_back(event);
         }
     }
 
     /// Drops the events of a connection that the caller forgets.
     pub(crate) fn drop_events(&mut self, id: u32) {
-        self.events.retain(|event| event.id() != ConnectionId(id));
+        // A caller that takes all events before it forgets a connection costs no search.
+        if std::mem::take(&mut self.table.at(id).events) > 0 {
+            self.events.retain(|event| event.id() != ConnectionId(id));
+        }
     }
 
     /// A transaction ID of the process's own.
@@ -130,7 +141,7 @@ impl Cm {
         }
     }
 
-    /// The connection is over, but packets may be on their way (IBTA 12.9.8.4).
+    /// The connection is over, but packets may be on their way (IBTA 12.9).
     pub(crate) fn enter_timewait(&mut self, now: Instant, id: u32) {
         let connection = self.table.at(id);
         connection.state = State::Timewait;
@@ -139,7 +150,7 @@ impl Cm {
         self.table.set_deadline(id, Some(deadline));
     }
 
-    /// Confirms the peer's DREQ, and enters timewait (IBTA 12.9.9).
+    /// Confirms the peer's DREQ, and enters timewait (IBTA 12.9).
     pub(crate) fn confirm_disconnection(&mut self, now: Instant, id: u32, tid: u64, private: [u8; 224]) {
         self.enter_timewait(now, id);
         let remote_comm_id = self.table.at(id).remote_comm_id();

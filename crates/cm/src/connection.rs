@@ -4,7 +4,7 @@ use crate::{Address, ServiceId, Transport};
 use std::time::Duration;
 use weir_wire::mad::Mad;
 
-/// Where a connection is (IBTA 12.9.5, 12.9.6). The names say what the process sent or received last.
+/// Where a connection is (IBTA 12.9). The names say what the process sent or received last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// REQ sent; `delayed` by an MRA.
@@ -55,6 +55,8 @@ pub(crate) struct Connection {
     pub active: bool,
     /// The caller has no interest in events any more.
     pub forgotten: bool,
+    /// How many of its events the caller has not taken.
+    pub events: usize,
     pub service_id: ServiceId,
     pub transport: Transport,
     /// The REQ has an alternate path.

@@ -1,10 +1,11 @@
-//! What a received MAD does (IBTA 12.9.5, 12.9.6).
+//! What a received MAD does (IBTA 12.9).
 
 use crate::calls::{REP, REQ};
 use crate::cm::Cm;
 use crate::connection::{Connection, Remote, State};
 use crate::times::{patience, peers_interval, repetition, service_time, timewait};
 use crate::{Address, ConnectionId, Event, RejectReason, Reply, Request};
+use std::time::Duration;
 use weir_transport::Instant;
 use weir_wire::cm::{Drep, Dreq, Message, Mra, Rej, Rep, Req, Rtu};
 use weir_wire::mad::MadHeader;
@@ -42,7 +43,7 @@ impl Cm {
         if (req.primary.local_gid, req.primary.remote_gid) != (from.remote_gid(), from.local_gid()) {
             return self.reject_message(from, tid, (0, req.local_comm_id), REQ, RejectReason::INVALID_GID);
         }
-        // A connection of a process that does not exist any more, or forgot it (IBTA 12.9.8.3.1).
+        // A connection of a process that does not exist any more, or forgot it (IBTA 12.4.1, 12.9.8.3.1).
         if let Some(stale) = known.or(self.table.of_qpn(from.remote, req.ca_guid, req.qpn)) {
             self.reject_message(from, tid, (0, req.local_comm_id), REQ, RejectReason::STALE_CONNECTION);
             return self.stale(now, stale);
@@ -55,6 +56,7 @@ impl Cm {
             state: State::ReqReceived,
             active: false,
             forgotten: false,
+            events: 0,
             service_id: req.service_id,
             transport: request.transport,
             alternate: req.alternate.local_lid != 0 || !req.alternate.local_gid.is_unspecified(),
@@ -66,7 +68,7 @@ impl Cm {
             interval: peers_interval(req.local_response_timeout),
             max_retries: req.max_cm_retries,
             retries_left: 0,
-            delay: std::time::Duration::ZERO,
+            delay: Duration::ZERO,
             timewait: timewait(req.primary.ack_timeout, 0),
         });
         // The peer repeats a request that is dropped.
@@ -211,7 +213,7 @@ impl Cm {
     fn dreq(&mut self, now: Instant, from: &Address, tid: u64, dreq: &Dreq) {
         let id = dreq.remote_comm_id;
         let known = self.table.with_peer(id, from).filter(|connection| connection.is_with(dreq.local_comm_id));
-        // The connection is over for the process: the peer needs an answer all the same (IBTA 12.9.9).
+        // The connection is over for the process: the peer needs an answer all the same (IBTA 12.9).
         let Some(connection) = known.filter(|connection| connection.state != State::Idle) else {
             let drep = Drep { local_comm_id: id, remote_comm_id: dreq.local_comm_id, private: [0; 224] };
             return self.answer(from, &drep.into(), tid);

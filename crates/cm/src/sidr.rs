@@ -92,6 +92,7 @@ fn resolution(address: &Address, request: &SidrReq, state: State, tid: u64) -> C
         state,
         active: state == State::SidrSent,
         forgotten: false,
+        events: 0,
         service_id: request.service_id,
         transport: Transport::Rc,
         alternate: false,

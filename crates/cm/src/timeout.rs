@@ -28,7 +28,7 @@ impl Cm {
                 self.table.set_deadline(id, Some(deadline));
                 self.repeat(id);
             }
-            // The peer learns that the process does not wait any more (IBTA 12.9.8.3).
+            // The peer learns that the process does not wait any more (IBTA 12.9).
             State::ReqSent { .. } | State::RepSent { .. } => {
                 let guid = connection.ca_guid.to_be_bytes();
                 self.send_rejection(id, RejectReason::TIMEOUT, &guid, &[]).expect("a GUID fits");

@@ -31,7 +31,7 @@ pub(crate) fn repetition(response: u8, ack_timeout: u8) -> Duration {
     interval(response.min(MAX_TIMEOUT), ack_timeout.min(MAX_TIMEOUT))
 }
 
-/// How long packets may be on their way (IBTA 12.9.8.4): twice the way of a packet, and the time that the remote QP
+/// How long packets may be on their way (IBTA 12.9): twice the way of a packet, and the time that the remote QP
 /// needs for its answer.
 pub(crate) fn timewait(ack_timeout: u8, target_ack_delay: u8) -> Duration {
     time(ack_timeout.min(MAX_TIMEOUT)) + time(target_ack_delay.min(MAX_TIMEOUT))

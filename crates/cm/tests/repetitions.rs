@@ -203,7 +203,7 @@ fn a_dreq_that_nothing_answers_ends_the_connection() {
     }
 }
 
-/// IBTA 12.9.8.1: an MRA makes the peer wait, and its repetitions get the MRA again.
+/// IBTA 12.9: an MRA makes the peer wait, and its repetitions get the MRA again.
 #[test]
 fn a_delayed_request_waits() {
     let mut pair = Pair::quiet();

@@ -7,15 +7,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const LEN: usize = 256;
 /// The QP number of the general services interface.
 pub const GSI_QPN: u32 = 1;
-/// The Q_Key of the general services interface (IBTA 10.2.5).
+/// The Q_Key of the general services interface.
 pub const GSI_QKEY: u32 = 0x8001_0000;
-/// The management class of connection management (IBTA 13.4.4, table 113).
+/// The management class of connection management (IBTA 13.4.4).
 pub const CLASS_CM: u8 = 0x07;
-/// The version of that class (IBTA 16.7.1).
+/// The version of that class (IBTA 16.7).
 pub const CM_VERSION: u8 = 2;
 /// The version of the common header.
 pub const BASE_VERSION: u8 = 1;
-/// The only method of connection management messages (IBTA 16.7.2).
+/// The only method of connection management messages (IBTA 16.7).
 pub const METHOD_SEND: u8 = 0x03;
 
 /// A whole MAD.

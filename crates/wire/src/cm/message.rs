@@ -28,7 +28,7 @@ macro_rules! messages {
         }
 
         impl Message {
-            /// The attribute ID of its MAD (IBTA 16.7.3).
+            /// The attribute ID of its MAD (IBTA 16.7).
             pub fn attribute(&self) -> u16 {
                 match self {
                     $(Message::$name(_) => $attribute),*
