@@ -13,11 +13,17 @@ STAGE := $(TARGET)/weir
 export CARGO_TARGET_DIR := $(TARGET)
 WARN := -Wall -Wextra -Werror
 
-.PHONY: help demo build bin lib tools test test-all soak conformance lab-figures lint install uninstall clean
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
+DIST := $(TARGET)/dist
+# What distributable files are called, and the tarball's folder.
+RELEASE := weir-$(VERSION)-$(MACHINE)
+
+.PHONY: help demo build bin lib tools share dist deb test test-all test-packages soak conformance lab-figures lint install uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Install missing packages, build, and run perftest over Weir beside iperf3
 	@scripts/need.sh demo
@@ -25,7 +31,7 @@ demo: ## Install missing packages, build, and run perftest over Weir beside iper
 	@if [ "$$(id -u)" != 0 ]; then echo "Not root: no network namespaces; the demonstration runs on loopback."; fi
 	$(STAGE)/bin/weir demo
 
-build: bin lib tools ## Build all into target/weir
+build: bin lib tools share ## Build all into target/weir
 
 bin:
 	cargo build --release -p weir-cli
@@ -43,6 +49,35 @@ $(STAGE)/lib/weir/weir-%: tests/c/%.c $(wildcard tests/c/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(WARN) -o $@ $< -libverbs
 
+# What the command says of itself (manual pages, completions), and files as they are.
+share: bin ## Put manual pages, completions and other files into target/weir
+	rm -rf $(STAGE)/share
+	$(STAGE)/bin/weir man $(STAGE)/share/man/man1
+	for file in bash-completion/completions/weir zsh/site-functions/_weir fish/vendor_completions.d/weir.fish; do \
+		mkdir -p $(STAGE)/share/$${file%/*} && \
+		$(STAGE)/bin/weir completions $${file%%[-/]*} > $(STAGE)/share/$$file || exit 1; \
+	done
+	install -D -m 644 contrib/weir.lua $(STAGE)/share/weir/weir.lua
+	install -D -m 644 -t $(STAGE)/share/doc/weir LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md SECURITY.md
+
+# What packages contain: everything, without the debug information, which is four fifths of it.
+.PHONY: stripped
+stripped: build
+	rm -rf $(DIST)/weir
+	mkdir -p $(DIST)
+	cp -R $(STAGE) $(DIST)/weir
+	find $(DIST)/weir/bin $(DIST)/weir/lib -type f -exec strip --strip-debug {} +
+
+dist: stripped ## Make target/dist/weir-VERSION-MACHINE.tar.gz, which runs from any folder
+	tar -C $(DIST)/weir --owner=0 --group=0 --sort=name --transform 's,^,$(RELEASE)/,' \
+		-czf $(DIST)/$(RELEASE).tar.gz bin lib share
+	@ls -l $(DIST)/$(RELEASE).tar.gz
+
+deb: stripped ## Make a package for Debian and Ubuntu in target/dist, with cargo-deb, which it installs if missing
+	@cargo deb --version >/dev/null 2>&1 || \
+		{ echo "missing: cargo-deb (makes the package): cargo install cargo-deb"; cargo install --locked cargo-deb; }
+	cargo deb -q -p weir-cli --no-build --no-strip -o $(DIST)/
+
 test: ## Install the packages that tests need, build, and run all tests
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
@@ -51,6 +86,12 @@ test: ## Install the packages that tests need, build, and run all tests
 
 test-all: ## As `make test`, with every option of perftest in every network setup
 	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-packages
+
+test-packages: ## Install and run the packages on minimal Debian systems (root, network)
+	@scripts/need.sh packages
+	@$(MAKE) --no-print-directory deb dist
+	tests/packages.sh $(DIST)/weir_$(VERSION)-1_*.deb $(DIST)/$(RELEASE).tar.gz
 
 soak: ## Look for rare failures: many random cases, races, ping-pongs, and fuzzing; takes hours
 	@scripts/need.sh test
@@ -75,18 +116,16 @@ lint: ## Check formatting, lints, words, README's test count, circles of files, 
 	tests/conformance/run.py --readme
 
 install: build ## Install under PREFIX (default /usr/local), with DESTDIR before it
-	install -D -m 755 $(STAGE)/bin/weir $(DESTDIR)$(PREFIX)/bin/weir
-	install -D -m 755 $(STAGE)/lib/weir/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/libibverbs.so.1
-	install -D -m 755 $(STAGE)/lib/weir/plain/libibverbs.so.1 $(DESTDIR)$(PREFIX)/lib/weir/plain/libibverbs.so.1
-	install -D -m 755 $(STAGE)/lib/weir/weir-verify $(DESTDIR)$(PREFIX)/lib/weir/weir-verify
-	install -D -m 755 $(STAGE)/lib/weir/weir-odp $(DESTDIR)$(PREFIX)/lib/weir/weir-odp
-	install -D -m 755 $(STAGE)/lib/weir/weir-micro $(DESTDIR)$(PREFIX)/lib/weir/weir-micro
-	install -D -m 755 $(STAGE)/lib/weir/weir-crowd $(DESTDIR)$(PREFIX)/lib/weir/weir-crowd
-	install -D -m 644 contrib/weir.lua $(DESTDIR)$(PREFIX)/share/weir/weir.lua
+	cd $(STAGE) && find bin lib -type f -exec install -D -m 755 {} $(DESTDIR)$(PREFIX)/{} \;
+	cd $(STAGE) && find share -type f -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/{} \;
 
 uninstall: ## Remove the files of `make install`
+	@if [ -z "$(DESTDIR)" ] && [ -e /usr/local/lib/weir-system/manifest.json ]; then \
+		echo "All programs of this machine use Weir: run weir install --uninstall first" >&2; exit 1; fi
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir
-	rm -rf $(DESTDIR)$(PREFIX)/lib/weir $(DESTDIR)$(PREFIX)/share/weir
+	rm -rf $(DESTDIR)$(PREFIX)/lib/weir $(DESTDIR)$(PREFIX)/share/weir $(DESTDIR)$(PREFIX)/share/doc/weir
+	cd $(DESTDIR)$(PREFIX)/share && rm -f man/man1/weir.1 man/man1/weir-*.1 bash-completion/completions/weir \
+		zsh/site-functions/_weir fish/vendor_completions.d/weir.fish
 
 clean: ## Remove all build output
 	rm -rf $(TARGET)

@@ -15,6 +15,7 @@ mod firewall;
 mod foreign;
 mod fork;
 mod idle;
+mod install;
 mod invalidate;
 mod kernel;
 mod killed;
@@ -62,6 +63,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         fork::trials(),
         ending::trials(),
         idle::trials(),
+        install::trials(),
         kernel::trials(),
         killed::trials(),
         loading::trials(),

@@ -3,9 +3,11 @@
 mod demo;
 mod devices;
 mod environment;
+mod install;
 mod invalidation;
 mod lab;
 mod library;
+mod manual;
 mod options;
 mod profiles;
 mod run;
@@ -45,10 +47,16 @@ enum Action {
     Bench(weir_bench::BenchArgs),
     /// Show live counters of processes that use Weir: traffic, QPs, page faults
     Stat(stat::StatArgs),
+    /// Make every program of this machine use Weir without `weir run`, as root; or undo it
+    Install(install::InstallArgs),
     /// List the adapters that Weir can imitate, flaws included, and explain their parameters
     Profiles(profiles::ProfilesArgs),
     /// Repeat published experiments, simulated or live, and compare the results with the papers' claims
     Lab(lab::LabArgs),
+    /// Write the manual pages of this command and its subcommands into a folder
+    Man(manual::ManArgs),
+    /// Print the completions of this command for a shell: source <(weir completions bash)
+    Completions(manual::CompletionsArgs),
     /// Print the version
     Version,
 }
@@ -69,6 +77,9 @@ pub fn main() -> ExitCode {
         Action::Stat(args) => stat::run(&args),
         Action::Profiles(args) => profiles::run(&args),
         Action::Lab(args) => lab::run(args),
+        Action::Install(args) => install::run(&args),
+        Action::Man(args) => manual::write(&args, Cli::command()),
+        Action::Completions(args) => manual::print_completions(&args, Cli::command()),
         Action::Version => {
             print!("{}", Cli::command().render_version());
             Ok(ExitCode::SUCCESS)

@@ -18,12 +18,17 @@ pub struct Library {
 
 /// The library that fits this machine.
 pub fn find() -> Result<Library> {
-    choose(&weir_stage::library_folder()?)
+    find_for(Path::new("/"))
+}
+
+/// The library that fits the system below `root`.
+pub fn find_for(root: &Path) -> Result<Library> {
+    choose(&weir_stage::library_folder()?, root)
 }
 
 /// Weir's full build needs the distribution's library by its absolute path. If that does not exist, the loader refuses
 /// the full build, so the plain build is used: without the distribution's library nothing needs its private symbols.
-fn choose(folder: &Path) -> Result<Library> {
+fn choose(folder: &Path, root: &Path) -> Result<Library> {
     let full = folder.join(NAME);
     if !full.is_file() && !folder.join("plain").join(NAME).is_file() {
         bail!(
@@ -35,7 +40,8 @@ fn choose(folder: &Path) -> Result<Library> {
     }
     if full.is_file() {
         let needed = absolute_needs(&full)?;
-        if needed.iter().all(|path| path.exists()) {
+        let below = |path: &PathBuf| root.join(path.strip_prefix("/").unwrap_or(path));
+        if needed.iter().all(|path| below(path).exists()) {
             return Ok(Library { folder: folder.to_owned(), distribution: needed.into_iter().next() });
         }
     }
@@ -82,7 +88,7 @@ mod tests {
     fn the_full_build_is_chosen_if_the_library_that_it_needs_exists() {
         let dir = tempfile::tempdir().unwrap();
         build(dir.path(), Some(Path::new("/dev/null")));
-        let found = choose(dir.path()).unwrap();
+        let found = choose(dir.path(), Path::new("/")).unwrap();
         assert_eq!(found, Library { folder: dir.path().into(), distribution: Some("/dev/null".into()) });
     }
 
@@ -90,15 +96,15 @@ mod tests {
     fn the_plain_build_is_chosen_if_it_does_not() {
         let dir = tempfile::tempdir().unwrap();
         build(dir.path(), Some(Path::new("/no/such/libibverbs.so.1")));
-        assert!(choose(dir.path()).unwrap_err().to_string().contains("for machines without"));
+        assert!(choose(dir.path(), Path::new("/")).unwrap_err().to_string().contains("for machines without"));
         build(&dir.path().join("plain"), None);
-        let found = choose(dir.path()).unwrap();
+        let found = choose(dir.path(), Path::new("/")).unwrap();
         assert_eq!(found, Library { folder: dir.path().join("plain"), distribution: None });
     }
 
     #[test]
     fn a_missing_library_is_an_error_that_names_make_build() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(choose(dir.path()).unwrap_err().to_string().contains("make build"));
+        assert!(choose(dir.path(), Path::new("/")).unwrap_err().to_string().contains("make build"));
     }
 }
