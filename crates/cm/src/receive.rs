@@ -16,6 +16,12 @@ impl Cm {
     pub fn handle(&mut self, now: Instant, from: &Address, mad: &[u8]) {
         let Ok((header, message)) = Message::parse(mad) else { return };
         let tid = header.tid.get();
+        // The peer repeats its message until an answer comes.
+        if !self.knows(from, &message)
+            && let Some(refusal) = message.refusal()
+        {
+            return self.answer(from, &refusal, tid);
+        }
         match message {
             Message::Req(req) => self.req(now, from, &header, &req),
             Message::Rep(rep) => self.rep(now, from, &header, &rep),
@@ -26,6 +32,29 @@ impl Cm {
             Message::Drep(drep) => self.drep(now, from, &drep),
             Message::SidrReq(req) => self.sidr_req(now, from, tid, &req),
             Message::SidrRep(rep) => self.sidr_rep(from, &rep),
+        }
+    }
+
+    /// Whether the connection of a REP or DREQ exists. It may not: the process gave it up, and the peer does not have the
+    /// REJ; or it is over, and the peer does not have the DREP (IBTA 12.9).
+    fn knows(&mut self, from: &Address, message: &Message) -> bool {
+        match message {
+            Message::Rep(rep) => {
+                let connection = self.table.with_peer(rep.remote_comm_id, from);
+                connection.is_some_and(|connection| connection.state != State::Idle)
+            }
+            Message::Dreq(dreq) => {
+                let connection = self.table.with_peer(dreq.remote_comm_id, from);
+                connection.is_some_and(|connection| {
+                    let is_over = match connection.state {
+                        State::Idle => true,
+                        State::Timewait => connection.last.is_none(),
+                        _ => false,
+                    };
+                    connection.is_with(dreq.local_comm_id) && !is_over
+                })
+            }
+            _ => true,
         }
     }
 
@@ -111,12 +140,8 @@ impl Cm {
     }
 
     fn rep(&mut self, now: Instant, from: &Address, header: &MadHeader, rep: &Rep) {
-        let (id, tid) = (rep.remote_comm_id, header.tid.get());
-        let ids = (id, rep.local_comm_id);
-        // An unknown ID: the process gave up, and the peer may not have its REJ.
-        let Some(connection) = self.table.with_peer(id, from).filter(|known| known.state != State::Idle) else {
-            return self.reject_message(from, tid, ids, REP, RejectReason::INVALID_COMM_ID);
-        };
+        let id = rep.remote_comm_id;
+        let Some(connection) = self.table.with_peer(id, from) else { return };
         match connection.state {
             State::ReqSent { .. } => (),
             State::Established | State::RepDelayed if connection.active && connection.is_with(rep.local_comm_id) => {
@@ -128,7 +153,8 @@ impl Cm {
         let remote = Remote { comm_id: rep.local_comm_id, ca_guid: rep.ca_guid, qpn: reply.qpn };
         let known = self.table.of_comm_id(from.remote, remote.ca_guid, remote.comm_id);
         if let Some(stale) = known.or(self.table.of_qpn(from.remote, remote.ca_guid, remote.qpn)) {
-            self.reject_message(from, tid, ids, REP, RejectReason::STALE_CONNECTION);
+            let ids = (id, rep.local_comm_id);
+            self.reject_message(from, header.tid.get(), ids, REP, RejectReason::STALE_CONNECTION);
             self.stale(now, stale);
             return self.rejected(id, RejectReason::STALE_CONNECTION, Vec::new(), Vec::new());
         }
@@ -212,16 +238,9 @@ impl Cm {
 
     fn dreq(&mut self, now: Instant, from: &Address, tid: u64, dreq: &Dreq) {
         let id = dreq.remote_comm_id;
-        let known = self.table.with_peer(id, from).filter(|connection| connection.is_with(dreq.local_comm_id));
-        // The connection is over for the process: the peer needs an answer all the same (IBTA 12.9).
-        let Some(connection) = known.filter(|connection| connection.state != State::Idle) else {
-            let drep = Drep { local_comm_id: id, remote_comm_id: dreq.local_comm_id, private: [0; 224] };
-            return self.answer(from, &drep.into(), tid);
-        };
-        if connection.qpn != dreq.remote_qpn {
-            return;
-        }
+        let Some(connection) = self.table.with_peer(id, from) else { return };
         match connection.state {
+            _ if connection.qpn != dreq.remote_qpn => (),
             State::Established | State::RepSent { .. } => {
                 connection.state = State::DreqReceived;
                 connection.tid = tid;
@@ -234,11 +253,7 @@ impl Cm {
                 let private = dreq.private.to_vec();
                 self.report(Event::Disconnected { id: ConnectionId(id), timed_out: false, private });
             }
-            State::Timewait if connection.last.is_some() => self.repeat(id),
-            State::Timewait => {
-                let drep = Drep { local_comm_id: id, remote_comm_id: dreq.local_comm_id, private: [0; 224] };
-                self.answer(from, &drep.into(), tid);
-            }
+            State::Timewait => self.repeat(id),
             _ => (),
         }
     }

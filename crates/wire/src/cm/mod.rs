@@ -9,6 +9,7 @@ mod connect;
 mod ip;
 mod message;
 mod reason;
+mod refusal;
 mod service;
 
 pub use connect::{Drep, Dreq, Mra, Path, Rej, Rep, Req, Rtu};
