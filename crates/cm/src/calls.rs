@@ -14,6 +14,9 @@ pub(crate) const REQ: u8 = 0;
 pub(crate) const REP: u8 = 1;
 const NONE_OF_THEM: u8 = 2;
 
+/// The bits of a QP number.
+const QPN: u32 = 0xff_ffff;
+
 /// REP's `failover`: the passive side has no alternate path (IBTA 12.6.8).
 const FAILOVER_UNSUPPORTED: u8 = 1;
 
@@ -35,7 +38,7 @@ impl Cm {
             transport: request.transport,
             alternate: false,
             ca_guid: request.ca_guid,
-            qpn: request.qpn,
+            qpn: request.qpn & QPN,
             remote: None,
             tid: 0,
             last: None,
@@ -65,7 +68,7 @@ impl Cm {
         }
         connection.state = State::RepSent { delayed: false };
         connection.ca_guid = reply.ca_guid;
-        connection.qpn = reply.qpn;
+        connection.qpn = reply.qpn & QPN;
         let tid = connection.tid;
         self.ask(now, id, &message.into(), tid, reply.ece.options);
         Ok(())
@@ -146,6 +149,7 @@ impl Cm {
             _ => return Err(Error::WrongState),
         };
         let private = padded(private)?;
+        let service_timeout = service_timeout.min(31);
         let connection = self.table.at(id);
         connection.state = state;
         connection.delay = service_time(service_timeout);

@@ -122,7 +122,7 @@ pub struct Reply {
 const PERMISSIVE_LID: u16 = 0xffff;
 
 impl Request {
-    /// The message. Linux says "subnet local" and LID 0 for a hop limit up to 1, otherwise the permissive LID.
+    /// The message; counts and exponents that are too great for their bits are the greatest. Linux says "subnet local" and LID 0 for a hop limit up to 1, otherwise the permissive LID.
     pub(crate) fn message(&self, local_comm_id: u32, address: &Address) -> Result<Req, Error> {
         let (transport_service, extended_transport) = match self.transport {
             Transport::Rc => (0, 0),
@@ -140,16 +140,16 @@ impl Request {
             qpn: self.qpn,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            remote_response_timeout: self.remote_response_timeout,
+            remote_response_timeout: self.remote_response_timeout.min(31),
             transport_service,
             flow_control: self.flow_control,
             starting_psn: self.starting_psn,
-            local_response_timeout: self.local_response_timeout,
-            retry_count: self.retry_count,
+            local_response_timeout: self.local_response_timeout.min(31),
+            retry_count: self.retry_count.min(7),
             pkey: self.pkey,
             path_mtu: self.path_mtu,
-            rnr_retry_count: self.rnr_retry_count,
-            max_cm_retries: self.max_retries,
+            rnr_retry_count: self.rnr_retry_count.min(7),
+            max_cm_retries: self.max_retries.min(15),
             srq: self.srq,
             extended_transport,
             primary: Path {
@@ -163,7 +163,7 @@ impl Request {
                 hop_limit: self.hop_limit,
                 service_level: self.service_level,
                 subnet_local,
-                ack_timeout: self.ack_timeout,
+                ack_timeout: self.ack_timeout.min(31),
             },
             private: padded(&self.private)?,
             ..Req::default()
@@ -225,9 +225,9 @@ impl Reply {
             ece_vendor_low: low,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            target_ack_delay: self.target_ack_delay,
+            target_ack_delay: self.target_ack_delay.min(31),
             flow_control: self.flow_control,
-            rnr_retry_count: self.rnr_retry_count,
+            rnr_retry_count: self.rnr_retry_count.min(7),
             srq: self.srq || xrc,
             ca_guid: self.ca_guid,
             private: padded(&self.private)?,

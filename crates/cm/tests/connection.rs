@@ -259,11 +259,17 @@ fn exchange(pair: &mut Pair) {
     }
 }
 
-/// A process connects to itself.
+/// A process connects to itself, by any address.
 #[test]
 fn both_ends_can_be_in_one_process() {
+    for local in ["10.0.0.1", "127.0.0.1", "fd00::1", "fe80::1"] {
+        let local = local.parse().unwrap();
+        connects_to_itself(weir_cm::Address { local, remote: local, device: 3 });
+    }
+}
+
+fn connects_to_itself(here: weir_cm::Address) {
     let mut cm = weir_cm::Cm::new(weir_cm::Config::default());
-    let here = weir_cm::Address { remote: address(0).local, ..address(0) };
     let now = weir_transport::Instant(0);
     let mut events = Vec::new();
     let mut deliver = |cm: &mut weir_cm::Cm| {
@@ -336,6 +342,31 @@ fn data_that_does_not_fit_is_an_error_and_changes_nothing() {
     pair.settle();
     assert!(matches!(pair.event(0), Event::Reply { .. }));
     assert!(matches!(pair.event(0), Event::Disconnected { .. }));
+}
+
+#[test]
+fn values_that_do_not_fit_are_the_greatest() {
+    let mut pair = Pair::quiet();
+    let all = Request {
+        retry_count: 8,
+        rnr_retry_count: 255,
+        max_retries: 16,
+        remote_response_timeout: 32,
+        local_response_timeout: 33,
+        ack_timeout: 34,
+        ..request(1)
+    };
+    pair.cms[0].connect(pair.now, &address(0), &all).unwrap();
+    pair.settle();
+    let Event::Request { id, request, .. } = pair.event(1) else { panic!() };
+    assert_eq!((request.retry_count, request.rnr_retry_count, request.max_retries), (7, 7, 15));
+    let timeouts = (request.remote_response_timeout, request.local_response_timeout, request.ack_timeout);
+    assert_eq!(timeouts, (31, 31, 31));
+    let reply = Reply { rnr_retry_count: 8, target_ack_delay: 32, ..reply(2) };
+    pair.cms[1].accept(pair.now, id, &reply).unwrap();
+    pair.settle();
+    let Event::Reply { reply, .. } = pair.event(0) else { panic!() };
+    assert_eq!((reply.rnr_retry_count, reply.target_ack_delay), (7, 31));
 }
 
 #[test]
