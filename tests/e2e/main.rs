@@ -26,6 +26,7 @@ mod micro;
 mod multicast;
 mod pingpong;
 mod profiles;
+mod read_order;
 mod roce_peer;
 mod stat;
 mod threads;
@@ -78,6 +79,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         matrix::trials(whole),
         micro::trials(),
         profiles::trials(),
+        read_order::trials(),
         benches::trials(),
     ]
     .into_iter()

@@ -69,6 +69,7 @@ impl Reader<'_> {
             seed: self.integer("adapter.seed", 0, i64::MAX)? as u64,
             on_demand: self.boolean("adapter.on_demand")?,
             repeated_read: self.delay("adapter.repeated_read_us")?,
+            late_reads: self.boolean("adapter.late_reads")?,
             outstanding_reads: Some(self.integer("adapter.outstanding_reads", 0, 1 << 24)? as u32)
                 .filter(|limit| *limit > 0),
             ack_timeout: AckTimeout {

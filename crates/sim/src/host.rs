@@ -189,7 +189,7 @@ impl<'a> QpInHost<'a> {
         View { adapter: self.adapter, accessor: Accessor { now, qp: self.num, side } }
     }
 
-    /// Passes a packet to the QP, and keeps it if it has to wait for a page.
+    /// Passes a packet to the QP, and keeps it if it has to wait for a page, or for READs.
     #[inline]
     pub fn receive(&mut self, now: Instant, key: PacketKey, packets: &mut Packets) {
         let packet = &packets[key];
@@ -198,6 +198,10 @@ impl<'a> QpInHost<'a> {
         self.qp.qp.end_ack_delay();
         match handled {
             Handled::Held => self.qp.held[side as usize].push_back(key),
+            Handled::AfterReads => {
+                self.qp.held[side as usize].push_back(key);
+                self.qp.waits_for_reads = true;
+            }
             Handled::Done => packets.remove(key),
         }
         if side == Side::Requester

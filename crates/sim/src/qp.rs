@@ -53,8 +53,10 @@ pub(crate) struct SimQp {
     pub limited: bool,
     /// Time of its pending deadline event; events at other times are obsolete.
     pub armed: Option<Instant>,
-    /// Packets that wait for pages, by [`weir_transport::Side`].
+    /// Packets that wait for pages, or for READs, by [`weir_transport::Side`].
     pub held: [VecDeque<PacketKey>; 2],
+    /// Requests are held because they wait for READs.
+    pub waits_for_reads: bool,
     pub sent: Sent,
 }
 
@@ -73,6 +75,7 @@ impl SimQp {
             limited: false,
             armed: None,
             held: Default::default(),
+            waits_for_reads: false,
             sent: Sent::default(),
         }
     }

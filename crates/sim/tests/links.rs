@@ -42,6 +42,29 @@ fn a_long_message_is_sent_at_the_links_rate() {
     }
 }
 
+/// The WRITE arrives long before the last packet of the response leaves, which has the bytes that it changes.
+#[test]
+fn a_write_behind_a_read_does_not_change_what_it_reads() {
+    const LEN: usize = 1 << 18;
+    const LAST: usize = LEN - 4096;
+    for late_reads in [false, true] {
+        let mut two = Two::new(1, Link::FDR, Profile { late_reads, ..Profile::ideal() }, PINNED);
+        let qp = two.connect(&QpSetup::default());
+        two.read(qp, 0, 0, LEN as u32);
+        let zeros = [two.regions[0].sge(1 << 19, 4096)];
+        let op = SendOp::Write { remote_addr: two.regions[1].addr + LAST as u64, rkey: two.regions[1].key };
+        let wr = SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&zeros) };
+        two.sim.post_send(qp, &wr).unwrap();
+        two.run();
+        assert!(two.notes.at(1) >= two.notes.at(0));
+        let [client, server] = two.regions;
+        let read = &two.sim.bytes(&client)[LAST..LEN];
+        assert_eq!(read.iter().all(|&byte| byte == 0), late_reads);
+        assert!(late_reads || *read == common::numbers()[LAST..LEN]);
+        assert!(two.sim.bytes(&server)[LAST..LEN].iter().all(|&byte| byte == 0), "the WRITE was executed");
+    }
+}
+
 #[test]
 fn small_packets_are_sent_at_the_links_rate_without_rounding_loss() {
     let link = Link::ethernet(100.0);

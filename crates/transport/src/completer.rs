@@ -257,7 +257,7 @@ impl<H: Host> Step<'_, H> {
         }
         Ok(match self.requester.response_waits(self.now, self.queue.tail(), self.config) {
             Handled::Held => CompleterState::PageFault,
-            Handled::Done => CompleterState::Retransmitting,
+            Handled::Done | Handled::AfterReads => CompleterState::Retransmitting,
         })
     }
 

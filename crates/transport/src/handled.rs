@@ -10,6 +10,11 @@ pub enum Handled {
     /// network might. Before requests call `poll_transmit` too, so that the response to a READ leaves before later
     /// requests are executed.
     Held,
+    /// The request is behind a READ, and the READ's data has not been read out; or it is behind such a request. It has
+    /// changed nothing. Call [`crate::Qp::poll_responses`] or `poll_transmit`, and pass it in again when
+    /// [`crate::Qp::awaits_reads`] is false, in the order in which the requests arrived: before any request that arrives
+    /// later. A caller that cannot keep it calls [`crate::Qp::refuse_waiting`].
+    AfterReads,
 }
 
 /// The two halves of a QP: they share the egress, and each waits for its own pages.

@@ -17,6 +17,9 @@ pub struct Profile {
     pub page_faults: PageFaults,
     /// Extra delay of the response to a READ that is a duplicate: the adapter handles it on a slow path.
     pub repeated_read: Delay,
+    /// The data of a READ is that of the moment at which its response leaves: requests after it may be executed before
+    /// (IBTA 10.8.3.3). Otherwise it is read out before they are executed.
+    pub late_reads: bool,
     /// READs and atomics that all QPs together may have outstanding; `None`: only each QP's own limit applies.
     pub outstanding_reads: Option<u32>,
     /// The packet damming flaw.
@@ -153,6 +156,7 @@ impl Profile {
                 serial: false,
             },
             repeated_read: Delay::exactly(Duration::ZERO),
+            late_reads: false,
             outstanding_reads: None,
             damming: false,
             flood: None,

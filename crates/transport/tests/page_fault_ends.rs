@@ -42,7 +42,7 @@ fn a_failed_fault_is_an_error_of_the_side_that_owns_the_memory() {
 
 #[test]
 fn a_response_that_fails_in_the_error_state_only_sends_a_nak() {
-    let mut pair = pair(MS);
+    let mut pair = late_pair(MS);
     warm(&mut pair, 0);
     pair.paging(1).unmap(address(REMOTE_OFFSET), 5000);
     let (remote_addr, rkey) = remote(0);
@@ -146,7 +146,7 @@ fn a_qp_that_waits_can_go_to_error() {
 
 #[test]
 fn owed_acks_are_not_sent_in_the_error_state() {
-    let mut pair = pair(MS);
+    let mut pair = late_pair(MS);
     warm(&mut pair, 0);
     pair.paging(1).prefetch(address(0), 1000, true);
     pair.run_until_idle();

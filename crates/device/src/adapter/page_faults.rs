@@ -16,11 +16,18 @@ impl Adapter {
         let owner: Weak<Adapter> = Arc::downgrade(self);
         let resolver = self.resolver.get_or_init(|| Resolver::new(owner, &self.profile));
         resolver.start()?;
-        let spare = Box::new(HeldPackets::new()?);
-        let (spare, count) = self.with_engine(|engine| (engine.provide_held_buffers(spare), engine.qps()));
-        drop(spare);
+        self.provide_held_buffers()?;
+        let count = self.with_engine(|engine| engine.qps());
         self.make_room_for_faults(resolver, count)?;
         Ok(resolver.clone())
+    }
+
+    /// Gives the engine buffers for packets that wait. ENOMEM if there is no memory.
+    pub(super) fn provide_held_buffers(&self) -> Result<(), Errno> {
+        let spare = Box::new(HeldPackets::new()?);
+        let spare = self.with_engine(|engine| engine.provide_held_buffers(spare));
+        drop(spare);
+        Ok(())
     }
 
     /// Makes room for the page faults of `qps` QPs. ENOMEM if there is no memory; the lists stay as they were.

@@ -20,6 +20,10 @@ impl Adapter {
         if tasks.contains(ThreadTasks::PEER_ROOM) {
             self.make_room_for_peers();
         }
+        if tasks.contains(ThreadTasks::HELD_BUFFERS) {
+            // Without memory, peers are asked to repeat the packets.
+            let _ = self.provide_held_buffers();
+        }
         if tasks.contains(ThreadTasks::LISTEN) {
             self.with_engine(|engine| engine.listen(self));
         }

@@ -4,11 +4,13 @@ use crate::engine::Engine;
 use crate::engine::host::QpHost;
 use crate::engine::table::INDICES;
 use crate::memory::copy;
-use crate::paging::held::HeldPackets;
+use crate::paging::held::{HeldPackets, Kept};
 use crate::paging::invalidate;
+use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
+use std::sync::Arc;
 use weir_link::Iovec;
-use weir_transport::{Handled, Instant, Side};
+use weir_transport::{Handled, Instant, Qp, Side};
 use weir_wire::{Psn, frame};
 
 const PAGE: usize = 4096;
@@ -35,18 +37,29 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(super) fn hold(&mut self, index: u16, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) {
-        if let Some(buffers) = &mut self.held
-            && let Some(entry) = self.table.get_mut(index)
-        {
-            buffers.keep(&mut entry.held, side, psn, datagram, header);
+        self.keep(index, side, psn, datagram, header);
+    }
+
+    pub(super) fn keep(
+        &mut self,
+        index: u16,
+        side: Side,
+        psn: Psn,
+        datagram: &[u8],
+        header: Option<&[u8; 40]>,
+    ) -> Kept {
+        match (&mut self.held, self.table.get_mut(index)) {
+            (Some(buffers), Some(entry)) => buffers.keep(&mut entry.held, side, psn, datagram, header),
+            _ => Kept::NoRoom,
         }
     }
 
-    /// Drops the packets that a QP holds until their pages come.
+    /// Drops the packets that a QP holds.
     pub(super) fn drop_held(&mut self, index: u16) {
         if let Some(buffers) = &mut self.held
             && let Some(entry) = self.table.get_mut(index)
         {
+            entry.holds_after_reads = false;
             buffers.clear(&mut entry.held);
         }
     }
@@ -79,27 +92,39 @@ impl Engine {
         let Some(shared) = self.table.get(index).map(|entry| entry.shared.clone()) else { return };
         let mut protocol = shared.lock();
         protocol.page_resolved(now, side);
-        let mut host = QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
-        if let Some(buffers) = &mut self.held
-            && let Some(entry) = self.table.get_mut(index)
-        {
-            while let Some(kept) = buffers.take(&mut entry.held, side) {
-                let (datagram, header) = buffers.bytes(&kept);
-                let handled = match (frame::parse_any(datagram), header) {
-                    (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
-                    (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
-                    (Err(_), _) => Handled::Done,
-                };
-                if handled == Handled::Held {
-                    buffers.put_back(&mut entry.held, side, kept);
-                    break;
-                }
-                buffers.release(kept);
-            }
-        }
+        self.pass_in_held(adapter, (index, &shared, &mut protocol), side, now);
         self.after(index, &mut protocol);
         drop(protocol);
         self.ready(index);
+    }
+
+    /// Passes in the packets that a side of a QP holds, until one has to wait again.
+    pub(super) fn pass_in_held(
+        &mut self,
+        adapter: &AdapterState,
+        (index, shared, protocol): (u16, &Arc<QpShared>, &mut Qp),
+        side: Side,
+        now: Instant,
+    ) {
+        let mut host = QpHost::in_turn(side, shared, &adapter.regions, &mut self.cached, &mut self.completions);
+        let (Some(buffers), Some(entry)) = (&mut self.held, self.table.get_mut(index)) else { return };
+        if side == Side::Responder {
+            entry.holds_after_reads = false;
+        }
+        while let Some(kept) = buffers.take(&mut entry.held, side) {
+            let (datagram, header) = buffers.bytes(&kept);
+            let handled = match (frame::parse_any(datagram), header) {
+                (Ok(packet), Some(header)) => protocol.handle_datagram(now, &packet, header, &mut host),
+                (Ok(packet), None) => protocol.handle_packet(now, &packet, &mut host),
+                (Err(_), _) => Handled::Done,
+            };
+            if handled != Handled::Done {
+                entry.holds_after_reads |= handled == Handled::AfterReads;
+                buffers.put_back(&mut entry.held, side, kept);
+                break;
+            }
+            buffers.release(kept);
+        }
     }
 
     /// Payload sent in place was missing. On-demand pages leave their table, and are brought in when the packets are

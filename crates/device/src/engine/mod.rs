@@ -22,6 +22,7 @@ mod port_sharing;
 mod qp_error_log;
 mod qpn_order;
 mod quirks;
+mod read_order;
 mod receive;
 mod release;
 mod staging;
@@ -94,6 +95,8 @@ const OUTBOX_GROUPS: usize = 32;
 const OUTBOX_IOVECS: usize = 4096;
 /// Receive buffers of 64 KiB each: enough for a few bursts in one system call, and few enough to stay in the cache.
 const INBOX_SLOTS: usize = 4;
+/// Outboxes full of responses that one turn sends for requests that wait: a foreign adapter may READ 2 GiB.
+const READ_OUTS: usize = 16;
 /// Receive calls in one turn, so that departures are not starved.
 const RECEIVES: usize = 4;
 
@@ -128,7 +131,7 @@ pub struct Engine {
     payload_cached: Cached,
     /// Datagrams that wait for their peers' hellos; made when a QP that sends datagrams is ready.
     parked: Option<Box<Parked>>,
-    /// Packets that wait for pages, once there are on-demand regions.
+    /// Packets that wait for pages, once there are on-demand regions; or for READs, once one had to wait.
     held: Option<Box<HeldPackets>>,
     /// Sides of QPs with resolved pages, while these are worked on.
     resolved: Vec<(u32, Side)>,
@@ -142,6 +145,8 @@ pub struct Engine {
     in_place: bool,
     /// In this turn a QP has become idle: nothing of it is in flight any more.
     fell_idle: bool,
+    /// How often this turn may still empty the outbox because requests wait for READs.
+    read_outs: usize,
     /// Consecutive receives that found nothing.
     empty_receives: u32,
     /// No deadline is earlier (nanoseconds): until then an empty poll only looks for arrivals.
@@ -176,6 +181,7 @@ impl Engine {
         Ok(Engine {
             in_place: carrier.supports_iovecs(),
             fell_idle: false,
+            read_outs: READ_OUTS,
             empty_receives: 0,
             next_due: 0,
             shown,
@@ -231,6 +237,7 @@ impl Engine {
             return false;
         }
         let mut now = clock::now();
+        self.read_outs = READ_OUTS;
         if turn.receive && turn.earlier_acks {
             adapter.pace.polls(now.0);
         }

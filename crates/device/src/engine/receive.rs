@@ -94,8 +94,21 @@ impl Engine {
                         if protocol.handle_datagram(now, &packet, &header, &mut host) == Handled::Held {
                             self.hold(index, side, packet.headers.bth.psn, datagram, Some(&header));
                         }
-                    } else if protocol.handle_packet(now, &packet, &mut host) == Handled::Held {
-                        self.hold(index, side, packet.headers.bth.psn, datagram, None);
+                    } else {
+                        let mut handled = protocol.handle_packet(now, &packet, &mut host);
+                        if handled == Handled::AfterReads {
+                            drop(protocol);
+                            handled = self.handle_after_reads(adapter, (index, &shared), &packet, now);
+                            protocol = shared.lock();
+                        }
+                        let psn = packet.headers.bth.psn;
+                        match handled {
+                            Handled::Done => {}
+                            Handled::Held => self.hold(index, side, psn, datagram, None),
+                            Handled::AfterReads => {
+                                self.hold_after_reads(adapter, (index, &mut protocol), psn, datagram);
+                            }
+                        }
                     }
                 }
                 next = datagrams.next_if(|(_, datagram)| destination(datagram) == Some(dest));

@@ -62,8 +62,10 @@ pub struct Entry {
     pub responded_by_udp: Option<Instant>,
     /// UC: a packet waited in a ring for a receive until its time was over, and no receive was seen since.
     pub without_receive: bool,
-    /// Packets that wait for a page.
+    /// Packets that wait for a page, or for READs.
     pub held: Held,
+    /// Of `held`, requests wait for READs.
+    pub holds_after_reads: bool,
     /// The QP that was removed before it.
     next_removed: Option<Box<Entry>>,
 }
@@ -161,6 +163,7 @@ impl Table {
             responded_by_udp: None,
             without_receive: false,
             held: Held::default(),
+            holds_after_reads: false,
             next_removed: None,
         }));
         self.count += 1;

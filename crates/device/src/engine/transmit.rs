@@ -24,13 +24,28 @@ const FLUSHES: usize = 8;
 /// UC: longer than a ring waits (`local/receive_wait.rs`).
 const BEHIND_UC: Duration = Duration::from_millis(250);
 
+/// What of a QP departs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departing {
+    All,
+    /// Responses to READs and atomics, because a request waits for the data of READs. The data is copied: the request
+    /// may change it before the packets leave.
+    Responses,
+}
+
 impl Engine {
     /// Sends the packets of ready QPs. Returns whether anything was sent.
     pub(super) fn transmit(&mut self, adapter: &AdapterState, now: Instant) -> bool {
         let mut flushes = 0;
         let mut sent = false;
         while let Some(index) = self.ready.pop_front() {
-            let full = self.transmit_one(adapter, index, now);
+            if let Some(entry) = self.table.get_mut(index) {
+                entry.ready = false;
+            }
+            let full = self.transmit_one(adapter, index, now, Departing::All);
+            if self.holds_after_reads(index) {
+                self.continue_after_reads(adapter, index, now);
+            }
             if full {
                 sent = true;
                 self.flush();
@@ -63,9 +78,14 @@ impl Engine {
     }
 
     /// Returns whether the QP has more to send than the outbox holds.
-    fn transmit_one(&mut self, adapter: &AdapterState, index: u16, now: Instant) -> bool {
+    pub(super) fn transmit_one(
+        &mut self,
+        adapter: &AdapterState,
+        index: u16,
+        now: Instant,
+        departing: Departing,
+    ) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
-        entry.ready = false;
         let shared = entry.shared.clone();
         if shared.service == Service::Ud {
             return self.transmit_datagrams(adapter, index, now);
@@ -108,7 +128,9 @@ impl Engine {
             && let Link::Weir(demand) = link
         {
             match self.way_of(peer, index, demand.incarnation, now) {
-                Way::Ring(ring) => return self.transmit_by_ring(adapter, index, (peer, ring, tag), &shared, now),
+                Way::Ring(ring) => {
+                    return self.transmit_by_ring(adapter, (index, &shared), (peer, ring, tag), now, departing);
+                }
                 way => drains = way == Way::Drain,
             }
         }
@@ -148,8 +170,16 @@ impl Engine {
             cached: &mut self.payload_cached,
             discard,
             lost: &self.lost,
-            in_place: self.in_place && matches!(shared.service, Service::Rc | Service::Xrc),
+            in_place: self.in_place
+                && departing == Departing::All
+                && matches!(shared.service, Service::Rc | Service::Xrc),
         };
+        if departing == Departing::Responses {
+            let progress = protocol.poll_responses(now, &mut host, &mut staging);
+            takes_udp(&mut self.table, index, Some(now));
+            self.after(index, &mut protocol);
+            return progress == Progress::Full;
+        }
         if shared.service == Service::Uc {
             let room = if foreign { usize::MAX } else { self.peers.unreliable_room(peer) };
             let mut metered = Metered { egress: staging, room, sent: 0, refused: false };
@@ -180,10 +210,10 @@ impl Engine {
     fn transmit_by_ring(
         &mut self,
         adapter: &AdapterState,
-        index: u16,
+        (index, shared): (u16, &Arc<QpShared>),
         (peer, id, tag): (PeerId, RingId, u32),
-        shared: &Arc<QpShared>,
         now: Instant,
+        departing: Departing,
     ) -> bool {
         let at = self.peers.get(peer);
         let mut patience = at.weir().map_or(Duration::ZERO, |weir| weir.patience);
@@ -220,6 +250,8 @@ impl Engine {
             let progress = protocol.poll_transmit(now, limits, &mut host, &mut metered);
             egress = metered.egress;
             (progress, metered.refused, metered.sent)
+        } else if departing == Departing::Responses {
+            (protocol.poll_responses(now, &mut host, &mut egress), false, 0)
         } else {
             let progress = protocol.poll_transmit(now, limits, &mut host, &mut egress);
             (progress, progress == Progress::Limited, 0)

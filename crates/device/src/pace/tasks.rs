@@ -21,6 +21,8 @@ impl ThreadTasks {
     pub const TURN: ThreadTasks = ThreadTasks(32);
     /// Make or free shared memory, or read messages about it.
     pub const LOCAL: ThreadTasks = ThreadTasks(64);
+    /// Allocate buffers for packets that wait.
+    pub const HELD_BUFFERS: ThreadTasks = ThreadTasks(128);
 
     /// Returns whether any work of `tasks` is in this set.
     pub fn contains(self, tasks: ThreadTasks) -> bool {

@@ -1,4 +1,4 @@
-//! Packets that wait for a page, in order for each side of a QP, in a fixed number of preallocated packet buffers. A
+//! Packets that wait for a page, or for READs, in order for each side of a QP, in a fixed number of preallocated packet buffers. A
 //! packet that does not fit is dropped, like a packet lost on the wire.
 
 use crate::Errno;
@@ -43,6 +43,15 @@ struct Queue {
     cost: usize,
 }
 
+/// What became of a packet that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    Now,
+    /// It was kept before.
+    Already,
+    NoRoom,
+}
+
 /// A packet that was removed from its queue but still occupies its buffer.
 pub struct Packet {
     buffer: u16,
@@ -62,16 +71,19 @@ impl HeldPackets {
         Ok(HeldPackets { bytes, states: (0..BUFFERS).map(state).collect(), free: Some(0) })
     }
 
-    /// Appends a packet to the queue of a side. Returns false if there is no buffer for it, or if the queue already has
-    /// it: peers retransmit unacknowledged packets. Datagrams have no sequence, so their PSNs are not compared.
-    pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> bool {
+    /// Appends a packet to the queue of a side, unless the queue already has it: peers retransmit unacknowledged
+    /// packets. Datagrams have no sequence, so their PSNs are not compared.
+    pub fn keep(&mut self, held: &mut Held, side: Side, psn: Psn, datagram: &[u8], header: Option<&[u8; 40]>) -> Kept {
         let queue = &mut held.queues[side as usize];
         let known = queue.ends.is_some_and(|(_, last)| !self.states[usize::from(last)].psn.before(psn));
         let cost = datagram.len() + PACKET_COST;
-        if (known && header.is_none()) || datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
-            return false;
+        if known && header.is_none() {
+            return Kept::Already;
         }
-        let Some(buffer) = self.free else { return false };
+        if datagram.len() > BUFFER_LEN || queue.cost + cost > QUEUE_COST {
+            return Kept::NoRoom;
+        }
+        let Some(buffer) = self.free else { return Kept::NoRoom };
         let at = usize::from(buffer);
         self.free = self.states[at].next;
         self.states[at] = BufferState { next: None, len: datagram.len() as u16, psn, header: header.copied() };
@@ -84,7 +96,7 @@ impl HeldPackets {
             }
         };
         queue.cost += cost;
-        true
+        Kept::Now
     }
 
     /// Removes the first packet of a side from its queue.
@@ -156,10 +168,10 @@ mod tests {
     fn each_side_keeps_its_packets_in_order() {
         let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for number in 0..5 {
-            assert!(buffers.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None));
-            assert!(buffers.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None));
+            assert_eq!(buffers.keep(&mut held, Side::Responder, psn(number), &[number as u8; 100], None), Kept::Now);
+            assert_eq!(buffers.keep(&mut held, Side::Requester, psn(number), &[number as u8 + 50; 7], None), Kept::Now);
         }
-        assert!(!buffers.keep(&mut held, Side::Responder, psn(3), &[9; 100], None), "a repetition");
+        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(3), &[9; 100], None), Kept::Already);
         let first = buffers.take(&mut held, Side::Responder).unwrap();
         assert_eq!(buffers.bytes(&first).0, [0; 100]);
         buffers.put_back(&mut held, Side::Responder, first);
@@ -168,10 +180,10 @@ mod tests {
         let last = buffers.take(&mut held, Side::Responder);
         assert!(last.is_none() && held.is_empty());
         // A packet that is put back alone becomes both first and last.
-        assert!(buffers.keep(&mut held, Side::Responder, psn(9), &[9], None));
+        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(9), &[9], None), Kept::Now);
         let only = buffers.take(&mut held, Side::Responder).unwrap();
         buffers.put_back(&mut held, Side::Responder, only);
-        assert!(buffers.keep(&mut held, Side::Responder, psn(10), &[10], None));
+        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(10), &[10], None), Kept::Now);
         assert_eq!(drain(&mut buffers, &mut held, Side::Responder), [9, 10]);
     }
 
@@ -179,7 +191,8 @@ mod tests {
     fn a_side_holds_at_most_a_window_and_buffers_are_reused() {
         let (mut buffers, mut held) = (HeldPackets::new().unwrap(), Held::default());
         for _ in 0..3 {
-            let kept = (0..5000).take_while(|n| buffers.keep(&mut held, Side::Responder, psn(*n), &[1; 4096], None));
+            let mut keep = |n| buffers.keep(&mut held, Side::Responder, psn(n), &[1; 4096], None) == Kept::Now;
+            let kept = (0..5000).take_while(|n| keep(*n));
             assert_eq!(kept.count(), QUEUE_COST / (4096 + PACKET_COST));
             buffers.clear(&mut held);
             assert!(held.is_empty());
@@ -187,15 +200,16 @@ mod tests {
         let mut queues: Vec<Held> = (0..10).map(|_| Held::default()).collect();
         let mut total = 0;
         for held in &mut queues {
-            total += (0..5000).take_while(|n| buffers.keep(held, Side::Requester, psn(*n), &[1; 64], None)).count();
+            let mut keep = |n| buffers.keep(held, Side::Requester, psn(n), &[1; 64], None) == Kept::Now;
+            total += (0..5000).take_while(|n| keep(*n)).count();
         }
         assert_eq!(total, BUFFERS);
         let header = [3; 40];
         let mut held = Held::default();
-        assert!(!buffers.keep(&mut held, Side::Responder, psn(1), &[1], None), "all buffers are in use");
+        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(1), &[1], None), Kept::NoRoom, "all are in use");
         buffers.clear(&mut queues[0]);
-        assert!(buffers.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)));
-        assert!(buffers.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), "any PSN is kept");
+        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(1), &[1], Some(&header)), Kept::Now);
+        assert_eq!(buffers.keep(&mut held, Side::Responder, psn(0), &[2], Some(&header)), Kept::Now, "any PSN");
         let first = buffers.take(&mut held, Side::Responder).unwrap();
         assert_eq!(buffers.bytes(&first), (&[1][..], Some(&header)));
     }

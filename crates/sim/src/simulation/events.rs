@@ -7,7 +7,9 @@ use crate::link::Link;
 use crate::network::Network;
 use crate::observe::{Loss, PacketEvent, Seen};
 use crate::packet::{PacketKey, Packets, SimPacket};
+use crate::qp::SimQp;
 use crate::queue::{Event, Queue};
+use std::collections::VecDeque;
 use weir_capture::Direction;
 use weir_transport::{Chance, Instant, Side};
 
@@ -75,7 +77,34 @@ impl Simulation {
         if let Some(at) = deadline {
             queue.put(at, Event::Deadline(QpId { host, num }));
         }
+        let waits = |qp: &SimQp| qp.waits_for_reads && !qp.qp.awaits_reads();
+        if hosts[host.0 as usize].get(num).is_some_and(waits) {
+            self.continue_after_reads(QpId { host, num });
+        }
         self.collect(host);
+    }
+
+    /// The data of a QP's READs has been read out: requests that waited for it are executed.
+    #[cold]
+    fn continue_after_reads(&mut self, id: QpId) {
+        let Some(qp) = self.host_mut(id.host).get_mut(id.num) else { return };
+        qp.waits_for_reads = false;
+        let held = std::mem::take(&mut qp.held[Side::Responder as usize]);
+        self.pass_in(id, held);
+        // The caller lets QPs send.
+        let now = self.now;
+        if let Some(at) = self.host_mut(id.host).at(id.num).and_then(|mut at| at.settle(now)) {
+            self.queue.put(at, Event::Deadline(id));
+        }
+    }
+
+    fn pass_in(&mut self, id: QpId, held: VecDeque<PacketKey>) {
+        for packet in held {
+            match self.hosts[id.host.0 as usize].at(id.num) {
+                Some(mut at) => at.receive(self.now, packet, &mut self.packets),
+                None => self.packets.remove(packet),
+            }
+        }
     }
 
     /// The first packet of a pipe arrives at its end.
@@ -201,12 +230,7 @@ impl Simulation {
         // Responses are sent first, as far as the port is free, so that a READ does not return data of requests after
         // it.
         self.follow_up(id);
-        for packet in held {
-            match self.hosts[id.host.0 as usize].at(id.num) {
-                Some(mut at) => at.receive(now, packet, &mut self.packets),
-                None => self.packets.remove(packet),
-            }
-        }
+        self.pass_in(id, held);
         self.follow_up(id);
     }
 }

@@ -30,6 +30,31 @@ impl Qp {
         self.send_in_order(now, limits, host, egress)
     }
 
+    /// Sends the responses to READs and atomics that are due, and nothing else: a request waits for them
+    /// ([`crate::Handled::AfterReads`]). `Full`: there are more than the egress takes.
+    pub fn poll_responses<H: Host, E: Egress>(&mut self, now: Instant, host: &mut H, egress: &mut E) -> Progress {
+        self.responder.end_delays(now);
+        match self.responder.poll_responses(now, &self.config, host, egress) {
+            Ok(true) => Progress::Idle,
+            Ok(false) => Progress::Full,
+            Err(fatal) => {
+                self.fail_response(fatal, host);
+                Progress::Idle
+            }
+        }
+    }
+
+    /// Whether a request waits for the data of earlier READs ([`crate::Handled::AfterReads`]).
+    #[inline]
+    pub fn awaits_reads(&self) -> bool {
+        self.responder.awaits_reads()
+    }
+
+    /// A request that waits for READs was dropped: the peer is asked to retransmit it.
+    pub fn refuse_waiting(&mut self) {
+        self.responder.refuse_waiting();
+    }
+
     /// Whether `poll_transmit` would do something, ignoring limits; an ACK that may still wait does not count.
     #[inline]
     pub fn has_to_send(&self) -> bool {

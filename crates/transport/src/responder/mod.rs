@@ -15,6 +15,7 @@ mod execute;
 mod opcode_order;
 mod page_fault;
 mod raw;
+mod read_order;
 mod reply_pattern;
 mod resources;
 mod sequence;
@@ -45,6 +46,8 @@ pub enum ResponderState {
     AwaitMissing,
     /// There was no receive work request and an RNR NAK was sent; no further NAK until the request is retransmitted.
     AwaitReceive,
+    /// A request waits until the data of earlier READs has been read out.
+    AwaitReads,
     /// A request, or the response to one, needs a missing page.
     PageFault,
     /// In the error state.
@@ -119,15 +122,17 @@ pub(crate) struct Responder {
     late: Option<Instant>,
 }
 
-/// What waits for a page.
+/// What waits, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Waits {
     #[default]
     No,
-    /// The request with the expected PSN, which the caller holds.
+    /// The request with the expected PSN, which the caller holds, waits for a page.
     Request,
-    /// The response to a READ.
+    /// The response to a READ waits for a page.
     Response,
+    /// The request with the expected PSN waits until the data of earlier READs has been read out.
+    Reads,
 }
 
 /// The acknowledgements that a waiting response holds back.
@@ -176,6 +181,7 @@ impl Responder {
         match (self.order, self.message) {
             (Order::Halted, _) => ResponderState::Halted,
             (Order::PageFaultNakSent, _) => ResponderState::PageFault,
+            _ if self.waits == Waits::Reads => ResponderState::AwaitReads,
             _ if self.waits != Waits::No => ResponderState::PageFault,
             (Order::SequenceNakSent, _) => ResponderState::AwaitMissing,
             (Order::RnrNakSent, _) => ResponderState::AwaitReceive,
@@ -239,13 +245,18 @@ impl Responder {
         self.established = true;
         let bth = &packet.headers.bth;
         let sequence = sequence::check(self.expected.psn(), bth.psn);
-        if sequence != Sequence::Expected || self.waits != Waits::No {
-            return Ok(self.handle_out_of_order(now, sequence, packet, config));
+        if (sequence != Sequence::Expected || self.waits != Waits::No)
+            && let Some(handled) = self.handle_out_of_order(now, sequence, packet, config)
+        {
+            return Ok(handled);
         }
         let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
         let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup).ok_or(Fatal::invalid())?;
         if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
             return Err(Fatal::invalid());
+        }
+        if self.resources.is_pending() && self.must_follow_reads(request, config) {
+            return Ok(Handled::AfterReads);
         }
         if let Some(xrceth) = &packet.headers.get::<XrcEth>() {
             self.name_srq(xrceth.srq.get() & 0xff_ffff, starts, queue, host)?;
@@ -297,6 +308,32 @@ impl Responder {
         if self.late.is_some() {
             return Ok(true);
         }
+        if !self.poll_responses(now, config, host, egress)? {
+            return Ok(false);
+        }
+        if !egress.has_room() {
+            return Ok(!self.has_to_send());
+        }
+        let (expected, msn) = self.acknowledged();
+        let Some(outgoing) = self.owed.outgoing(expected, msn, config) else { return Ok(true) };
+        let sent = egress.push(&outgoing).is_ok();
+        if sent {
+            self.owed.mark_sent();
+        }
+        Ok(sent)
+    }
+
+    /// Sends the responses that are due, without the ACK or NAK after them. False: the egress is full.
+    pub fn poll_responses<H: Host, E: Egress>(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        host: &mut H,
+        egress: &mut E,
+    ) -> Result<bool, Fatal> {
+        if self.late.is_some() {
+            return Ok(true);
+        }
         while egress.has_room()
             && let Some((outgoing, psn)) = self.resources.outgoing(config)
         {
@@ -312,16 +349,7 @@ impl Responder {
                 }
             }
         }
-        if !egress.has_room() {
-            return Ok(!self.has_to_send());
-        }
-        let (expected, msn) = self.acknowledged();
-        let Some(outgoing) = self.owed.outgoing(expected, msn, config) else { return Ok(true) };
-        let sent = egress.push(&outgoing).is_ok();
-        if sent {
-            self.owed.mark_sent();
-        }
-        Ok(sent)
+        Ok(egress.has_room() || !self.resources.is_pending())
     }
 
     /// XRC: a request names its SRQ. The first packet of a message decides; all packets of the message, and a message

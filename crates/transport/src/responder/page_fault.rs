@@ -28,7 +28,8 @@ impl Responder {
         self.resources.unpark();
         // The peer retransmits the requests dropped meanwhile only after a NAK: then the owed RNR NAK stays.
         let dropped = std::mem::take(&mut self.dropped) && self.owed.is_nak();
-        if std::mem::take(&mut self.waits) == Waits::Response && !dropped {
+        let waited = if self.waits == Waits::Reads { Waits::No } else { std::mem::take(&mut self.waits) };
+        if waited == Waits::Response && !dropped {
             let held_acks = std::mem::take(&mut self.held_acks.owed);
             self.owed = match (held_acks, self.owed) {
                 (Owed::Nak(syndrome), _) => Owed::Nak(syndrome),
@@ -39,8 +40,8 @@ impl Responder {
         }
     }
 
-    /// A request that is out of order, or arrives while the responder waits for a page. A duplicate gets its response,
-    /// the first packet after a gap gets a NAK (IBTA 9.7.4.1.1).
+    /// A request that is out of order, or arrives while the responder waits. A duplicate gets its response, the first
+    /// packet after a gap gets a NAK (IBTA 9.7.4.1.1). `None`: the request is in order, and what it waited for is over.
     #[cold]
     #[inline(never)]
     pub(super) fn handle_out_of_order(
@@ -49,17 +50,22 @@ impl Responder {
         sequence: Sequence,
         packet: &Packet<'_>,
         config: &Config,
-    ) -> Handled {
+    ) -> Option<Handled> {
+        if self.waits == Waits::Reads && !self.awaits_reads() {
+            self.waits = Waits::No;
+        }
         match sequence {
             Sequence::Duplicate => self.repeat(now, packet, config),
+            Sequence::Expected if self.waits == Waits::No => return None,
+            _ if self.waits == Waits::Reads => return Some(Handled::AfterReads),
             _ if self.waits != Waits::No => {
                 self.dropped = config.answers_faults_with_naks();
-                return self.hold(config);
+                return Some(self.hold(config));
             }
             _ if self.order == Order::Kept => self.owe_sequence_nak(),
             _ => {}
         }
-        Handled::Done
+        Some(Handled::Done)
     }
 
     /// A request was not executed. For a missing page the peer gets an RNR NAK if the profile says so

@@ -117,6 +117,15 @@ impl Resources {
             })
     }
 
+    /// Whether the data of a READ has not been read out.
+    pub fn reads_memory(&self) -> bool {
+        self.pending + self.parked > 0
+            && self.ring.iter().any(|resource| {
+                let rest = resource.cursor.map_or(0, |cursor| cursor.left);
+                rest > 0 && matches!(resource.response, Response::Read { .. })
+            })
+    }
+
     /// Whether a response, or the rest of one, can be sent now.
     pub fn is_pending(&self) -> bool {
         self.pending > 0

@@ -167,6 +167,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
 fn flaws(bits: u8, profile: &mut Profile) {
     let micros = Duration::from_micros;
     profile.damming = bits & 0x80 != 0;
+    profile.late_reads = bits & 0x08 != 0;
     profile.flood = (bits & 0x40 != 0).then_some(Flood { remembered: 4, search: micros(100) });
     profile.outstanding_reads = (bits & 0x20 != 0).then_some(2);
     if bits & 0x10 != 0 {
@@ -236,8 +237,9 @@ fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: 
         Service::Ud => qp.handle_datagram(pair.now, packet, &NETWORK_HEADER, host),
         _ => qp.handle_packet(pair.now, packet, host),
     };
-    if handled == Handled::Held {
-        assert!(setup.paging.is_some(), "the packet is held, but no page is missing");
+    if handled != Handled::Done {
+        let waits = setup.paging.is_some() || handled == Handled::AfterReads;
+        assert!(waits, "the packet is held, but no page is missing");
         // The network header of a datagram may be written already.
         let changes =
             |entry: &Entry| !matches!(entry, Entry::Complete { queue: Queue::Send, .. } | Entry::Write { .. });
@@ -249,7 +251,22 @@ fn take(pair: &mut Pair, setup: &Setup, node: usize, packet: &Packet<'_>, held: 
         assert!(qp.attr() == before.0 || setup.service == Service::Uc, "a held packet changed a PSN");
         if setup.paging.is_some_and(|paging| held.len() < paging.held) {
             held.push((packet.headers, packet.placement, packet.payload.to_vec()));
+        } else if handled == Handled::AfterReads {
+            after_reads(pair, packet, node);
         }
+    }
+}
+
+/// A request waits for READs: some of their response packets leave, then it is passed in again, or the peer is asked to
+/// repeat it.
+#[cold]
+fn after_reads(pair: &mut Pair, packet: &Packet<'_>, node: usize) {
+    let Node { qp, host, .. } = &mut pair.nodes[node];
+    let mut staging = Staging::new(host.memory.clone(), 3);
+    qp.poll_responses(pair.now, host, &mut staging);
+    if qp.handle_packet(pair.now, packet, host) == Handled::AfterReads {
+        assert!(qp.awaits_reads(), "a request waits, but no READ is left");
+        qp.refuse_waiting();
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Tests, fuzzers and other crates use it. All randomness is seeded: the same setup gives the same run.
 
+mod delivery;
 mod fuzz;
 mod fuzz_frames;
 mod host;

@@ -7,16 +7,15 @@ use super::requests::{BASE, KEY, sge};
 use super::rng::Rng;
 use super::wire::{Faults, Wire};
 use crate::{
-    Access, AttrMask, Completion, Data, Datagram, FaultNotifier, Handled, Instant, Limits, Mtu, Outstanding, Profile,
-    Progress, Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Side, Status, Target,
-    Tuning,
+    Access, AttrMask, Completion, Data, Datagram, FaultNotifier, Instant, Limits, Mtu, Outstanding, Profile, Progress,
+    Psn, Qp, QpAttr, QpCaps, QpInit, QpState, Queue, RecvWr, SendFlags, SendOp, SendWr, Side, Status, Target, Tuning,
 };
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_wire::{RnrTimer, Service, frame};
+use weir_wire::{RnrTimer, Service};
 
 /// The parameters of a pair.
 #[derive(Clone, Debug)]
@@ -51,6 +50,10 @@ pub struct Setup {
     pub frames: bool,
     /// The regions are ODP memory, with no page present at first.
     pub paging: Option<PagingSetup>,
+    /// The most packets that a node holds for a side; of ODP memory: `PagingSetup::held`.
+    pub most_held: usize,
+    /// A request that waits for READs has their responses sent at once, as far as one poll goes, instead of being held.
+    pub reads_out: bool,
 }
 
 /// One end of the connection.
@@ -58,21 +61,25 @@ pub struct Node {
     pub qp: Qp,
     pub host: TestHost,
     window: Limits,
-    burst: usize,
-    /// Packets that wait for pages: requests and responses, in order of arrival.
-    held: [VecDeque<Vec<u8>>; 2],
+    pub(super) burst: usize,
+    /// Packets that wait for pages, or for READs: requests and responses, in order of arrival.
+    pub(super) held: [VecDeque<Vec<u8>>; 2],
     /// The most packets in each of the two queues; further packets are dropped.
-    most_held: usize,
+    pub(super) most_held: usize,
+    /// READs are read out as soon as a request waits for them, if the egress takes their responses.
+    pub(super) reads_out: bool,
+    /// Requests are held because they wait for READs.
+    pub(super) waits_for_reads: bool,
 }
 
 /// Both ends and the wire. In most tests node 0 is the requester.
 pub struct Pair {
     pub now: Instant,
-    service: Service,
+    pub(super) service: Service,
     pub nodes: [Node; 2],
     pub wire: Wire,
     /// The fault notifiers: each decides when a node's requester is notified that its page is present.
-    fault_notifiers: [FaultNotifier; 2],
+    pub(super) fault_notifiers: [FaultNotifier; 2],
     /// If set, the test notifies instead of the pair: the nodes with a requester to notify.
     pub unnotified_nodes: Option<Vec<usize>>,
 }
@@ -112,6 +119,8 @@ impl Default for Setup {
             region: 1 << 20,
             frames: false,
             paging: None,
+            most_held: 64,
+            reads_out: false,
         }
     }
 }
@@ -153,7 +162,9 @@ impl Setup {
                 window: self.window,
                 burst: self.burst,
                 held: Default::default(),
-                most_held: self.paging.map_or(0, |paging| paging.held),
+                most_held: self.paging.map_or(self.most_held, |paging| paging.held),
+                reads_out: self.reads_out,
+                waits_for_reads: false,
             }
         });
         Pair {
@@ -309,18 +320,22 @@ impl Pair {
         self.set_paging_time(from);
         loop {
             let (staging, progress) = self.nodes[from].transmit(self.now);
-            let mut lost = staging.lost.into_iter().peekable();
-            for (before, packet) in staging.packets.into_iter().enumerate() {
-                while let Some((_, bytes)) = lost.next_if(|(position, _)| *position == before) {
-                    self.wire.lose(self.now, from, &bytes);
-                }
-                self.wire.send(self.now, from, packet);
-            }
-            lost.for_each(|(_, bytes)| self.wire.lose(self.now, from, &bytes));
-            if progress != Progress::Full {
+            self.send(from, staging);
+            if progress != Progress::Full && !self.continue_after_reads(from) {
                 break;
             }
         }
+    }
+
+    pub(super) fn send(&mut self, from: usize, staging: Staging) {
+        let mut lost = staging.lost.into_iter().peekable();
+        for (before, packet) in staging.packets.into_iter().enumerate() {
+            while let Some((_, bytes)) = lost.next_if(|(position, _)| *position == before) {
+                self.wire.lose(self.now, from, &bytes);
+            }
+            self.wire.send(self.now, from, packet);
+        }
+        lost.for_each(|(_, bytes)| self.wire.lose(self.now, from, &bytes));
     }
 
     /// Sends, then advances to the next event and processes it. False: there is no further event.
@@ -376,34 +391,6 @@ impl Pair {
         panic!("still busy at {:?}", self.now);
     }
 
-    /// Delivers a UDP payload to a node.
-    pub fn deliver(&mut self, to: usize, bytes: &[u8]) {
-        self.set_paging_time(to);
-        let Node { qp, host, held, most_held, .. } = &mut self.nodes[to];
-        if !Wire::intact(bytes) {
-            return;
-        }
-        if let Ok(packet) = frame::parse_any(bytes)
-            && packet.headers.bth.dest_qp == qp.num()
-        {
-            let side = if packet.headers.bth.opcode.is_response() { Side::Requester } else { Side::Responder };
-            if let Some(paging) = &mut host.memory.borrow_mut().paging {
-                paging.side = side;
-            }
-            let handled = match self.service {
-                Service::Ud => qp.handle_datagram(self.now, &packet, &NETWORK_HEADER, host),
-                _ => qp.handle_packet(self.now, &packet, host),
-            };
-            if let (Some(reads), None) = (qp.unnotified_reads(), &self.unnotified_nodes) {
-                self.fault_notifiers[to].waits(qp.num(), reads);
-            }
-            let held = &mut held[side as usize];
-            if handled == Handled::Held && held.len() < *most_held {
-                held.push_back(bytes.to_vec());
-            }
-        }
-    }
-
     /// The number of packets that wait for pages of a node's side.
     pub fn held(&self, node: usize, side: Side) -> usize {
         self.nodes[node].held[side as usize].len()
@@ -420,7 +407,7 @@ impl Pair {
         paging
     }
 
-    fn set_paging_time(&mut self, node: usize) {
+    pub(super) fn set_paging_time(&mut self, node: usize) {
         if let Some(paging) = &mut self.nodes[node].host.memory.borrow_mut().paging {
             paging.now = self.now;
         }

@@ -17,6 +17,11 @@ pub fn pair(resolve: Duration) -> Pair {
     setup(resolve).pair()
 }
 
+/// As `pair`; a request behind a READ is executed before the READ's data is read out.
+pub fn late_pair(resolve: Duration) -> Pair {
+    Setup { profile: Profile { late_reads: true, ..Profile::ideal() }, ..setup(resolve) }.pair()
+}
+
 pub fn write() -> SendOp {
     let (remote_addr, rkey) = remote(REMOTE_OFFSET);
     SendOp::Write { remote_addr, rkey }

@@ -10,7 +10,7 @@ use crate::local::ring::{Consumer, Lie, Record};
 use crate::shared::qp::QpShared;
 use crate::shared::state::AdapterState;
 use std::sync::Arc;
-use weir_transport::{Handled, Instant, Service};
+use weir_transport::{Handled, Instant, Qp, Service, Side};
 use weir_wire::{DEFAULT_PKEY, Headers, ICRC_LEN, Packet, Psn};
 
 /// Bytes, and packets, that one turn takes from a ring, so that departures are not starved.
@@ -28,12 +28,16 @@ enum Drained {
     Part,
     /// What was before a packet that waits for a receive.
     Waits,
+    /// What was before a request of this QP that waits for READs.
+    BehindReads(u16),
 }
 
 /// How much is taken.
 struct Budget {
     packets: usize,
     bytes: usize,
+    /// Requests that wait for READs are held.
+    holds: bool,
 }
 
 impl Engine {
@@ -46,7 +50,7 @@ impl Engine {
         while left > 0 && id < self.rings.rings.len() {
             if self.rings.rings[id].is_some() {
                 left -= 1;
-                any |= self.receive_by_ring(adapter, id, now, Budget { packets: PACKETS, bytes: BYTES });
+                any |= self.receive_by_ring(adapter, id, now, Budget { packets: PACKETS, bytes: BYTES, holds: false });
             }
             id += 1;
         }
@@ -62,14 +66,23 @@ impl Engine {
 
     /// As [`empty_rings`](Self::empty_rings), for one ring.
     pub(super) fn empty_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant) {
-        self.receive_by_ring(adapter, id, now, Budget { packets: ALL, bytes: crate::local::segment::RING });
+        let all = Budget { packets: ALL, bytes: crate::local::segment::RING, holds: false };
+        self.receive_by_ring(adapter, id, now, all);
     }
 
     fn receive_by_ring(&mut self, adapter: &AdapterState, id: RingId, now: Instant, mut budget: Budget) -> bool {
         // The ring is taken out while its packets are worked on.
         let Some(mut ring) = self.rings.rings[id].take() else { return false };
         let before = budget.packets;
-        let result = self.drain(adapter, &mut ring, now, &mut budget);
+        let mut result = self.drain(adapter, &mut ring, now, &mut budget);
+        while let Ok(Drained::BehindReads(index)) = result {
+            // The responses leave by this ring.
+            self.rings.rings[id] = Some(ring);
+            self.read_out(adapter, index, now);
+            let Some(same) = self.rings.rings[id].take() else { return true };
+            ring = same;
+            result = self.drain(adapter, &mut ring, now, &mut budget);
+        }
         let any = before != budget.packets;
         if any {
             ring.endpoint.consumer.release();
@@ -133,7 +146,7 @@ impl Engine {
             // A burst is usually for one QP, which is locked once.
             let mut protocol = shared.lock();
             let mut current = Some((record, headers));
-            let (mut lie, mut came, mut asks, mut waits) = (false, false, false, false);
+            let (mut lie, mut came, mut asks, mut waits, mut behind_reads) = (false, false, false, false, false);
             while let Some((record, headers)) = current.take() {
                 if shared.service == Service::Uc && record.tag == tag {
                     ring.unreliable = true;
@@ -151,7 +164,6 @@ impl Engine {
                         break;
                     }
                 }
-                self.count(&record, budget);
                 if record.tag == tag {
                     came = true;
                     asks |= !headers.bth.opcode.is_response();
@@ -166,11 +178,20 @@ impl Engine {
                         let side = QpHost::side_of(packet.headers.bth.opcode);
                         let mut host =
                             QpHost::in_turn(side, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
-                        if protocol.handle_packet(now, &packet, &mut host) == Handled::Held {
-                            self.hold_record(index, side, &packet);
+                        match protocol.handle_packet(now, &packet, &mut host) {
+                            Handled::Done => {}
+                            Handled::AfterReads if !budget.holds && !self.holds_after_reads(index) => {
+                                // Only this packet is tried again.
+                                budget.holds = true;
+                                behind_reads = true;
+                                break;
+                            }
+                            handled => self.hold_record(adapter, (index, &mut protocol), (side, handled), &packet),
                         }
                     }
                 }
+                budget.holds = false;
+                self.count(&record, budget);
                 consumer.advance(&record);
                 if !budget.is_left() {
                     break;
@@ -195,6 +216,9 @@ impl Engine {
             }
             if waits {
                 return Ok(Drained::Waits);
+            }
+            if behind_reads {
+                return Ok(Drained::BehindReads(index));
             }
         }
         Ok(if budget.is_left() { Drained::All } else { Drained::Part })
@@ -249,17 +273,27 @@ impl Engine {
         Some((index, entry.shared.clone(), entry.connection.tag, retired))
     }
 
-    /// A packet met a page fault: a copy of it is kept, as a datagram.
+    /// A packet met a page fault, or waits for READs: a copy of it is kept, as a datagram.
     #[cold]
     #[inline(never)]
-    fn hold_record(&mut self, index: u16, side: weir_transport::Side, packet: &Packet<'_>) {
+    fn hold_record(
+        &mut self,
+        adapter: &AdapterState,
+        (index, protocol): (u16, &mut Qp),
+        (side, handled): (Side, Handled),
+        packet: &Packet<'_>,
+    ) {
         let mut scratch = std::mem::take(&mut self.rings.scratch);
         let start = packet.headers.emit(&mut scratch);
         let end = start + packet.payload.len();
         scratch[start..end].copy_from_slice(packet.payload);
         let end = end + usize::from(packet.headers.bth.pad) + ICRC_LEN;
         let psn: Psn = packet.headers.bth.psn;
-        self.hold(index, side, psn, &scratch[..end], None);
+        if handled == Handled::AfterReads {
+            self.hold_after_reads(adapter, (index, protocol), psn, &scratch[..end]);
+        } else {
+            self.hold(index, side, psn, &scratch[..end], None);
+        }
         self.rings.scratch = scratch;
     }
 }
