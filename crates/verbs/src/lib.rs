@@ -35,6 +35,7 @@ mod kern;
 mod log;
 mod multicast;
 mod mw;
+mod netlink;
 mod open;
 mod pd;
 mod pd_mr;

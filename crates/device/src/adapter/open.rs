@@ -114,6 +114,7 @@ impl Drop for Adapter {
             }
             descriptors::forget(&self.descriptors());
             self.shown.state.set(sheet::state::CLOSED);
+            log_traffic(self);
             self.pace.end();
         }
     }
@@ -123,6 +124,18 @@ impl Drop for Adapter {
 fn keeps_times(profile: &Profile) -> bool {
     let PageFaults { requester, responder, .. } = profile.page_faults;
     requester != RequesterFaults::Wait || responder != ResponderFaults::Wait
+}
+
+/// Says in the log what went over an adapter: the answer to "did this program use Weir?" when it has ended.
+fn log_traffic(adapter: &Adapter) {
+    let (name, traffic) = (&adapter.device.name, &adapter.shown.traffic);
+    tracing::info!(
+        "{name}: {} packets with {} bytes sent, {} with {} received",
+        traffic.packets_sent.get(),
+        traffic.bytes_sent.get(),
+        traffic.packets_received.get(),
+        traffic.bytes_received.get()
+    );
 }
 
 /// Registers an exit handler that sends owed ACKs, which the peer would otherwise wait for until it times out, and
@@ -139,6 +152,7 @@ fn at_exit() {
                         engine.turn(&adapter, Turn::FLUSH);
                         engine.close();
                     });
+                    log_traffic(&adapter);
                 });
             }
         }
