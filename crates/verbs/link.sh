@@ -1,13 +1,11 @@
 #!/bin/sh
 # Links libibverbs.so.1 from the static library that cargo built, with the version nodes of libibverbs.map.
 #
-#   link.sh PROFILE_DIR OUT_DIR [LIBRARY]      for example: link.sh target/release out
+#   link.sh PROFILE_DIR OUT_DIR      for example: link.sh target/release out
 #
-# LIBRARY is the libibverbs.so.1 that provider libraries need, by default the distribution's.
-#
-# OUT_DIR/lib/weir/libibverbs.so.1        needs the distribution's library too, for the private symbols that provider
-#                                         libraries need (libmlx5, libefa: perftest and UCX are linked to them)
-# OUT_DIR/lib/weir/plain/libibverbs.so.1  needs no other libibverbs; the only one where the distribution has none
+# OUT_DIR/lib/weir/libibverbs.so.1   needs no other libibverbs. Private symbols that provider libraries need (libmlx5,
+#                                    libefa: perftest and UCX are linked to them) are those of private.list, and what
+#                                    the distribution's libibverbs has beside them.
 set -eu
 
 if [ $# -ne 2 ] && [ $# -ne 3 ]; then
@@ -46,34 +44,67 @@ distribution_library() {
 	[ -n "$found" ] && [ -e "$found" ] && echo "$(cd "$(dirname "$found")" && pwd -P)/libibverbs.so.1"
 }
 
-# link OUTPUT [LIBRARY]: links one variant. It exports only what the map lists. The library is never unloaded: its
-# thread and its fault handlers must not lose their code.
-link() {
-	output=$1
-	shift
-	mkdir -p "$(dirname "$output")"
-	"$CC" -shared -o "$output.$$" -Wl,-soname,libibverbs.so.1 \
-		-Wl,--version-script="$here/libibverbs.map" \
-		"$scratch/versions.o" "$scratch/ends.o" \
-		-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
-		-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs \
-		-Wl,--no-as-needed "$@" -Wl,--as-needed \
-		-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
-	mv "$output.$$" "$output"
+# Prints the private symbols as "KIND NODE NAME": those of private.list in each node of the map, and those of the
+# distribution's library in its node.
+private_symbols() {
+	nodes=$(sed -n 's/^IBVERBS_PRIVATE_\([0-9]*\) {$/\1/p' "$here/libibverbs.map")
+	for node in $nodes; do
+		sed -n "s/^\([a-z][a-z]*\)  *\([A-Za-z0-9_]*\)$/\1 $node \2/p" "$here/private.list"
+		echo "none $node verbs_register_driver_$node"
+	done
+	distribution=$(distribution_library || true)
+	[ -n "$distribution" ] || return 0
+	# Of a release that private.list does not know.
+	nm -D --defined-only --with-symbol-versions "$distribution" 2>/dev/null |
+		sed -n 's/^.* \([A-Za-z]\) \([A-Za-z0-9_]*\)@@*IBVERBS_PRIVATE_\([0-9]*\)$/\1 \2 \3/p' |
+		while read -r type name node; do
+			case $type in
+			[TW]) kind=errno ;;
+			*) kind=data ;;
+			esac
+			case $name in
+			IBVERBS_PRIVATE_* | ibv_query_gid_type | ibv_wr_opcode_str | verbs_register_driver_*) ;;
+			*)
+				if ! echo "$nodes" | grep -qx "$node" || ! grep -q " $name\$" "$here/private.list"; then
+					echo "$kind $node $name"
+				fi
+				;;
+			esac
+			echo "$nodes" | grep -qx "$node" || echo "node $node"
+		done
 }
 
-for source in versions ends; do
-	"$CC" -c -O2 -fPIC -Wall -o "$scratch/$source.o" "$here/$source.c"
-done
-link "$lib/plain/libibverbs.so.1"
+# Writes private.c and the version script into the scratch folder.
+private_symbols | sort -u > "$scratch/private"
+cp "$here/libibverbs.map" "$scratch/map"
+{
+	echo '#include "private.h"'
+	while read -r kind node name; do
+		case $kind in
+		node)
+			echo "IBVERBS_PRIVATE_$node { global: ibv_query_gid_type; ibv_wr_opcode_str; };" >> "$scratch/map"
+			echo "IN_NODE($node)"
+			echo "PRIVATE(none, $node, verbs_register_driver_$node)"
+			;;
+		data) echo "PRIVATE_DATA($node, $name)" ;;
+		*) echo "PRIVATE($kind, $node, $name)" ;;
+		esac
+	done < "$scratch/private"
+} > "$scratch/private.c"
 
-distribution=${3:-$(distribution_library || true)}
-if [ -n "$distribution" ]; then
-	# A library with an absolute path as its soname: what links against it then needs exactly that path.
-	echo > "$scratch/empty.c"
-	"$CC" -shared -nostdlib -Wl,-soname,"$distribution" -o "$scratch/distribution.so" "$scratch/empty.c"
-	link "$lib/libibverbs.so.1" "$scratch/distribution.so"
-else
-	echo "$0: the distribution has no libibverbs: programs that need its providers will not start" >&2
-	link "$lib/libibverbs.so.1"
-fi
+for source in "$here/versions.c" "$here/ends.c" "$scratch/private.c"; do
+	"$CC" -c -O2 -fPIC -Wall -I "$here" -o "$scratch/$(basename "$source" .c).o" "$source"
+done
+# It exports only what the map lists, and private symbols. The library is never unloaded: its thread and its fault
+# handlers must not lose their code.
+output=$lib/libibverbs.so.1
+mkdir -p "$lib"
+"$CC" -shared -o "$output.$$" -Wl,-soname,libibverbs.so.1 \
+	-Wl,--version-script="$scratch/map" \
+	"$scratch/versions.o" "$scratch/ends.o" "$scratch/private.o" \
+	-Wl,--whole-archive "$archive" -Wl,--no-whole-archive \
+	-Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,-z,nodelete -Wl,-z,defs -Wl,--as-needed \
+	-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc
+mv "$output.$$" "$output"
+# Of an earlier build.
+rm -rf "$lib/plain"

@@ -3,21 +3,7 @@
  * Clients linked against different releases of rdma-core look for ibv_query_gid_type and ibv_wr_opcode_str in different
  * private nodes.
  */
-struct ibv_context;
-int weir_query_gid_type(struct ibv_context *context, unsigned char port, unsigned int index, int *type);
-const char *weir_wr_opcode_str(int opcode);
-
-#define IN_NODE(node)                                                                                   \
-	__asm__(".symver gid_type_" #node ", ibv_query_gid_type@IBVERBS_PRIVATE_" #node);               \
-	int gid_type_##node(struct ibv_context *context, unsigned char port, unsigned int index, int *type) \
-	{                                                                                               \
-		return weir_query_gid_type(context, port, index, type);                                 \
-	}                                                                                               \
-	__asm__(".symver opcode_str_" #node ", ibv_wr_opcode_str@IBVERBS_PRIVATE_" #node);              \
-	const char *opcode_str_##node(int opcode)                                                       \
-	{                                                                                               \
-		return weir_wr_opcode_str(opcode);                                                      \
-	}
+#include "private.h"
 
 IN_NODE(34)
 IN_NODE(57)

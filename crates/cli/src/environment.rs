@@ -34,7 +34,7 @@ pub fn run(args: &EnvArgs) -> Result<ExitCode> {
 
 /// All variables, those of the loader first.
 pub fn variables(options: &Options) -> Result<Vec<(&'static str, String)>> {
-    let folder = library::find()?.folder.to_string_lossy().into_owned();
+    let folder = library::folder()?.to_string_lossy().into_owned();
     let before = |name: &str| std::env::var(name).unwrap_or_default();
     let mut variables = vec![
         ("LD_LIBRARY_PATH", search_path(&folder, &before("LD_LIBRARY_PATH"))),

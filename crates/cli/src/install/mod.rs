@@ -65,8 +65,7 @@ programs print at their start that the library has the wrong ELF class. `weir ru
 
 Programs read WEIR_* variables from their own environment (`weir help run` lists them).
 
-Run `weir install --system` again after an update of Weir, and after the distribution's libibverbs is installed or
-removed. Without --preload it takes Weir out of /etc/ld.so.preload again.";
+Run `weir install --system` again after an update of Weir. Without --preload it takes Weir out of /etc/ld.so.preload again.";
 
 /// How many devices of a process have a file in /dev/infiniband: UCX shows only those.
 const DEVICES: usize = 8;
@@ -83,14 +82,13 @@ pub fn run(args: &InstallArgs) -> Result<ExitCode> {
     let root = std::path::absolute(&args.root)?;
     ensure!(root.is_dir(), "{} is not a folder", root.display());
     // Found first: its path may be relative to the current folder.
-    let library = library::find_for(&root);
+    let library = library::folder();
     std::env::set_current_dir(&root).with_context(|| format!("cannot enter {}", root.display()))?;
     let mut steps = Steps::default();
     if args.uninstall {
         uninstall(&root, &mut steps)?;
     } else {
-        let what =
-            Wanted { library: library?.folder.join(NAME), preload: args.preload, hide_adapters: args.hide_adapters };
+        let what = Wanted { library: library?.join(NAME), preload: args.preload, hide_adapters: args.hide_adapters };
         install(&root, &what, &mut steps)?;
     }
     steps.print(args.json, if args.uninstall { None } else { Some(args.preload) })?;
