@@ -331,6 +331,8 @@ static void refusals(void)
 	struct rule rule = rule_to(3, 0);
 	struct ibv_wc wc;
 
+	check(ibv_modify_qp(qp, &(struct ibv_qp_attr){ .rate_limit = 1000 }, IBV_QP_RATE_LIMIT) == EOPNOTSUPP &&
+	      !ibv_modify_qp(qp, &(struct ibv_qp_attr){ 0 }, IBV_QP_RATE_LIMIT), "no packet pacing");
 	check(ud && !flow(ud, &rule) && errno == EOPNOTSUPP && !ibv_destroy_qp(ud), "no rules for UD");
 	check(ibv_post_send(qp, &wr, &bad) == EINVAL, "a raw QP only sends");
 	wr.opcode = IBV_WR_SEND;

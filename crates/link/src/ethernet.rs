@@ -25,6 +25,9 @@ pub enum Membership {
     Promiscuous,
 }
 
+/// Bytes of frames that wait for a turn, with the kernel's bookkeeping: some thousand short frames, as adapters have
+/// receives for. No sender of raw frames slows down for a receiver.
+const RECEIVE_BUFFER: i32 = 8 << 20;
 /// Bytes of a VLAN tag, and its place in a frame.
 const TAG: usize = 4;
 const TAG_AT: usize = 12;
@@ -44,6 +47,10 @@ impl Ethernet {
         };
         let ethernet = Ethernet { socket, ifindex };
         ethernet.set(libc::PACKET_IGNORE_OUTGOING, &1i32)?;
+        // A socket that may not have more than the system's limit gets that much.
+        if ethernet.set_at(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER).is_err() {
+            let _ = ethernet.set_at(libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER);
+        }
         // The kernel takes VLAN tags out of frames, and reports them beside.
         ethernet.set(libc::PACKET_AUXDATA, &1i32)?;
         Ok(ethernet)
@@ -154,10 +161,13 @@ impl Ethernet {
     }
 
     fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+        self.set_at(libc::SOL_PACKET, option, value)
+    }
+
+    fn set_at<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let (value, length) = ((&raw const *value).cast(), size_of::<T>() as u32);
         // SAFETY: the call reads as many bytes as `T` has.
-        result(unsafe { libc::setsockopt(self.descriptor(), libc::SOL_PACKET, option, value, length) as isize })
-            .map(drop)
+        result(unsafe { libc::setsockopt(self.descriptor(), level, option, value, length) as isize }).map(drop)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::batch::Builder;
-use crate::ffi::{guard, status};
+use crate::ffi::{EOPNOTSUPP, guard, status};
 use crate::registry::Registry;
 use crate::tables::TableUser;
 use crate::{attr, context, domain};
@@ -46,6 +46,10 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
         // SAFETY: guaranteed by the caller.
         let (own, asked) = unsafe { (own_checked(qp)?, &*attr) };
         let (attr, mask) = attr::to_modify(asked, mask)?;
+        if own.service == Service::Raw && mask.contains(AttrMask::RATE_LIMIT) && attr.rate_limit != 0 {
+            // The device reports no packet pacing.
+            return Err(EOPNOTSUPP);
+        }
         if mask.contains(AttrMask::AV) {
             // The QP now contacts its peer, which needs memory. Moves to the error and reset states need none.
             headroom::check(headroom::OBJECT)?;
