@@ -35,6 +35,7 @@ pub use objects::context::{Context, PortInfo};
 pub use objects::cq::{Cq, CqCreate};
 pub use objects::dm::Dm;
 pub use objects::flow::Flow;
+pub use objects::mads::{MadSocket, ReceivedMad};
 pub use objects::mr::{Mr, Rereg};
 pub use objects::mw::Mw;
 pub use objects::pd::Pd;
@@ -42,6 +43,7 @@ pub use objects::qp::{Qp, QpCreate, Receives};
 pub use objects::srq::{Srq, SrqCreate};
 pub use objects::xrcd::Xrcd;
 pub use os::cancel::Uncancelled;
+pub use os::clock::now;
 pub use os::errno::Errno;
 pub use os::grow::with_room;
 pub use os::headroom;
@@ -49,6 +51,8 @@ pub use os::interfaces::{ALL_INTERFACES, DeviceInfo, devices, hidden_devices, un
 pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::OwnerProcess;
+pub use os::threads::spawn;
+pub use os::{descriptors, epoll};
 pub use paging::Advice;
 
 /// The bodies of the fuzz targets.

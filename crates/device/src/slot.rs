@@ -5,9 +5,9 @@
 //! N listens on UDP port 20480 + N. The holder of port 4791 hands packets over by the same unix socket (`relay`).
 
 use crate::Errno;
+use crate::os::name::Name;
 use crate::relay::incoming::Incoming;
-use std::io::{self, Write};
-use std::ops::Deref;
+use std::io;
 use weir_link::{DisabledFeatures, Ports};
 
 /// Bits of a QPN that count QPs within a process.
@@ -45,38 +45,14 @@ pub fn is_claimed(qpn: u32) -> io::Result<bool> {
     }
 }
 
-/// The name of a slot's socket in the abstract namespace. It is on the stack, because the holder of port 4791 connects
-/// to slots in its turns.
+/// The name of a slot's socket in the abstract namespace.
 pub fn name(slot: u16) -> Name {
-    name_in("weir/slot/", slot)
+    Name::new(format_args!("weir/slot/{slot}"))
 }
 
 /// The name of the socket by which the process of a slot is asked for shared memory.
 pub fn local_name(slot: u16) -> Name {
-    name_in("weir/local/", slot)
-}
-
-fn name_in(folder: &str, slot: u16) -> Name {
-    let mut bytes = [0; NAME_LEN];
-    let mut rest = &mut bytes[..];
-    write!(rest, "{folder}{slot}").expect("there is room for five digits");
-    let len = NAME_LEN - rest.len();
-    Name { bytes, len }
-}
-
-/// A slot's name.
-pub struct Name {
-    bytes: [u8; NAME_LEN],
-    len: usize,
-}
-
-const NAME_LEN: usize = "weir/local/".len() + 5;
-
-impl Deref for Name {
-    type Target = str;
-    fn deref(&self) -> &str {
-        str::from_utf8(&self.bytes[..self.len]).expect("ASCII was written")
-    }
+    Name::new(format_args!("weir/local/{slot}"))
 }
 
 /// A claimed slot; dropping it releases it.

@@ -15,6 +15,7 @@ mod groups;
 mod handshake;
 pub mod host;
 pub mod local;
+pub mod mads;
 mod multicast;
 mod overflow;
 pub mod peers;

@@ -2,6 +2,7 @@
 
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
+use crate::engine::mads::GSI_QPN;
 use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::hello::MAGIC;
@@ -128,7 +129,11 @@ impl Engine {
     fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8]) -> Option<u16> {
         let index = index_in(&self.slot, dest);
         if index.is_none() && arrival.to_port == ROCE_PORT && dest != MULTICAST_QPN {
-            self.foreign.hand_over(dest, arrival, datagram);
+            if dest == GSI_QPN {
+                self.hand_over_mad(arrival, datagram);
+            } else {
+                self.foreign.hand_over(dest, arrival, datagram);
+            }
         }
         index.filter(|index| self.table.index(dest) == Some(*index))
     }

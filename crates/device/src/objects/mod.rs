@@ -7,6 +7,7 @@ pub mod context;
 pub mod cq;
 pub mod dm;
 pub mod flow;
+pub mod mads;
 pub mod mr;
 pub mod mw;
 pub mod pd;

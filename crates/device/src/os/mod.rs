@@ -12,6 +12,7 @@ pub mod headroom;
 pub mod interfaces;
 pub mod locks;
 pub mod mask;
+pub mod name;
 pub mod netlink;
 pub mod notify;
 pub mod panics;

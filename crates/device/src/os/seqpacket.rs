@@ -22,12 +22,23 @@ fn open() -> io::Result<OwnedFd> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
-/// Claims a name, and listens for connections to it. `AddrInUse` if another process has the name.
+/// Claims a name, and accepts connections to it. `AddrInUse` if another process has the name.
 pub fn claim(name: &str) -> io::Result<OwnedFd> {
+    let socket = reserve(name)?;
+    accept_connections(&socket)?;
+    Ok(socket)
+}
+
+/// Claims a name; connections to it are refused until [`accept_connections`].
+pub fn reserve(name: &str) -> io::Result<OwnedFd> {
     let socket = open()?;
     bind(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;
-    listen(&socket, Backlog::new(BACKLOG)?)?;
     Ok(socket)
+}
+
+/// Accepts connections to a name from now on.
+pub fn accept_connections(socket: &OwnedFd) -> io::Result<()> {
+    Ok(listen(socket, Backlog::new(BACKLOG)?)?)
 }
 
 /// Connects to a name. `WouldBlock` if too many connections wait to be accepted there; `ConnectionRefused` if no

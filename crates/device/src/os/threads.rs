@@ -1,5 +1,7 @@
 //! Threads of the library.
 
+use crate::Errno;
+use crate::os::{mask, panics};
 use std::cell::Cell;
 
 /// The calling thread's next timed waits may end up to `wait` nanoseconds late, together with another timer of the
@@ -46,6 +48,17 @@ fn scheduling() -> Option<libc::sched_attr> {
         let size = size_of_val(&attributes);
         (libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0).then_some(attributes)
     }
+}
+
+/// Starts a thread of the library, in which no signal handler of the program runs. A panic of `body` makes all adapters
+/// of the process fail. Error: EAGAIN.
+pub fn spawn(name: &str, stack: usize, body: impl FnOnce() + Send + 'static) -> Result<(), Errno> {
+    let body = move || {
+        mask::assume_unblocked();
+        panics::watched(body);
+    };
+    with_signals_blocked(|| std::thread::Builder::new().name(name.into()).stack_size(stack).spawn(body))?;
+    Ok(())
 }
 
 /// Runs `work` with signals blocked; threads that it creates inherit the mask.

@@ -2,8 +2,8 @@
 
 use super::message;
 use super::message_buffers::{MessageBuffers, Queue};
+use super::receiver::Receiver;
 use crate::os::{descriptors, seqpacket};
-use crate::slot;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -35,9 +35,9 @@ pub struct Holder {
     reported: bool,
 }
 
-/// The connection to a slot.
+/// The connection to a receiver.
 struct Link {
-    slot: u16,
+    to: Receiver,
     socket: Socket,
     /// The user of the receiver.
     user: u32,
@@ -55,9 +55,9 @@ struct Link {
 struct Socket(OwnedFd);
 
 impl Socket {
-    /// Connects to a slot; returns the user of the process that has the slot, too.
-    fn connect(slot: u16) -> io::Result<(Socket, u32)> {
-        let socket = seqpacket::connect(&slot::name(slot))?;
+    /// Connects to a receiver; returns the user of its process, too.
+    fn connect(to: Receiver) -> io::Result<(Socket, u32)> {
+        let socket = seqpacket::connect(&to.name())?;
         descriptors::register(&[socket.as_raw_fd()]);
         let socket = Socket(socket);
         let user = seqpacket::user(&socket.0)?;
@@ -71,12 +71,21 @@ impl Drop for Socket {
     }
 }
 
+/// Why there is no link to a receiver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NoLink {
+    /// No process has the name.
+    NoReceiver,
+    /// The process has the name but takes no connection now, or no link can be ended for it, or no descriptor is left.
+    NoRoom,
+}
+
 /// The result of sending.
 enum Sent {
     All,
     /// The receiver does not keep up.
     Later,
-    /// No process has the slot.
+    /// There is no such process.
     NoReceiver,
 }
 
@@ -98,9 +107,13 @@ impl Holder {
     }
 
     /// Queues a packet; the next [`flush`](Self::flush) sends it. The packet is lost, as on a wire, if too much waits
-    /// already for receivers of the same user.
-    pub fn hand_over(&mut self, slot: u16, arrival: &Arrival, packet: &[u8]) {
-        let Some(at) = self.link(slot) else { return };
+    /// already for receivers of the same user. Returns whether there is a receiver, or may be: `false` if no process
+    /// has its name.
+    pub fn hand_over(&mut self, to: Receiver, arrival: &Arrival, packet: &[u8]) -> bool {
+        let at = match self.link(to) {
+            Ok(at) => at,
+            Err(reason) => return reason != NoLink::NoReceiver,
+        };
         let user = self.links[at].user;
         let same = |link: &&Link| link.user == user;
         let taken = self.links.iter().filter(same).map(|link| link.queue.count).sum();
@@ -111,9 +124,11 @@ impl Holder {
             self.pending += usize::from(was_empty);
         } else if !std::mem::replace(&mut self.reported, true) {
             tracing::warn!(
-                "the process of slot {slot} takes packets of foreign adapters too slowly: some are lost (said once)"
+                "the process @{} takes packets of foreign adapters too slowly: some are lost (said once)",
+                &*to.name()
             );
         }
+        true
     }
 
     /// Sends queued messages, as far as receivers take them.
@@ -159,31 +174,33 @@ impl Holder {
         self.links.iter().filter(|link| !link.queue.is_empty()).map(|link| link.retry.map_or(0, |retry| retry.0)).min()
     }
 
-    /// The index of the link to a slot, made if there is none; `None` if no process has the slot, or no link can be
-    /// ended for it.
-    fn link(&mut self, slot: u16) -> Option<usize> {
+    /// The index of the link to a receiver, made if there is none.
+    fn link(&mut self, to: Receiver) -> Result<usize, NoLink> {
         self.uses += 1;
         let used = self.uses;
-        if let Some(at) = self.links.iter().position(|link| link.slot == slot) {
+        if let Some(at) = self.links.iter().position(|link| link.to == to) {
             self.links[at].used = used;
-            return Some(at);
+            return Ok(at);
         }
         let refused = |error: &io::Error| {
             let usual = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock);
             if !usual && !std::mem::replace(&mut self.reported, true) {
-                tracing::warn!("packets of foreign adapters do not get to slot {slot}: {error} (said once)");
+                tracing::warn!("packets of foreign adapters do not get to @{}: {error} (said once)", &*to.name());
             }
         };
-        let (socket, user) = Socket::connect(slot).inspect_err(refused).ok()?;
+        let (socket, user) = Socket::connect(to).inspect_err(refused).map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => NoLink::NoReceiver,
+            _ => NoLink::NoRoom,
+        })?;
         if self.links.iter().filter(|link| link.user == user).count() == LINKS_OF_USER {
-            self.end_one(|link| link.user == user)?;
+            self.end_one(|link| link.user == user).ok_or(NoLink::NoRoom)?;
         }
         if self.links.len() == LINKS {
-            self.end_one(|_| true)?;
+            self.end_one(|_| true).ok_or(NoLink::NoRoom)?;
         }
         let (queue, wait) = (Queue::new(), FIRST_WAIT);
-        self.links.push(Link { slot, socket, user, queue, retry: None, wait, stuck: None, used });
-        Some(self.links.len() - 1)
+        self.links.push(Link { to, socket, user, queue, retry: None, wait, stuck: None, used });
+        Ok(self.links.len() - 1)
     }
 
     /// Ends the least recently used idle link, or one with a receiver that takes nothing. Messages that are in its
@@ -223,9 +240,9 @@ impl Link {
             };
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Sent::Later,
-                // The process that had the slot has ended; another may have it now.
+                // The process that had the name has ended; another may have it now.
                 Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) if !tried => {
-                    let Ok((socket, user)) = Socket::connect(self.slot) else { return Sent::NoReceiver };
+                    let Ok((socket, user)) = Socket::connect(self.to) else { return Sent::NoReceiver };
                     (self.socket, self.user, tried) = (socket, user, true);
                 }
                 _ => return Sent::NoReceiver,
@@ -249,6 +266,7 @@ mod tests {
     use crate::os::clock;
     use crate::relay::incoming::{Incoming, Received};
     use crate::relay::message_buffers::MESSAGES;
+    use crate::slot;
     use weir_wire::ROCE_PORT;
 
     /// Runs a test in its own network namespace, which has its own socket names. Only this thread is in it.
@@ -283,7 +301,7 @@ mod tests {
 
     fn send(holder: &mut Holder, slot: u16, numbers: std::ops::Range<usize>) {
         for number in numbers {
-            holder.hand_over(slot, &arrival(), &packet(number));
+            holder.hand_over(Receiver::Slot(slot), &arrival(), &packet(number));
             if number % 64 == 63 {
                 holder.flush(clock::now());
             }
@@ -399,7 +417,7 @@ mod tests {
                 assert_eq!(take_all(&mut holder, incoming, 1).len(), 1, "slot {slot}");
             }
             assert_eq!(holder.links.len(), LINKS_OF_USER);
-            assert!(holder.links.iter().any(|link| link.slot == 5));
+            assert!(holder.links.iter().any(|link| link.to == Receiver::Slot(5)));
         });
     }
 }

@@ -182,6 +182,11 @@ impl Incoming {
         Received::Nothing
     }
 
+    /// The descriptors of the name and of its connections that are accepted.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.links.iter().map(Link::as_raw_fd).chain([self.listener.as_raw_fd()]).collect()
+    }
+
     /// Returns whether packets from an address are accepted if a process of a user hands them over.
     pub fn accepts_from(&mut self, user: u32, from: IpAddr, now: Instant) -> bool {
         self.authority.accepts_from(user, from, now)

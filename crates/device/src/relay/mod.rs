@@ -10,3 +10,4 @@ pub mod incoming;
 pub mod message;
 mod message_buffers;
 pub mod port_authority;
+pub mod receiver;

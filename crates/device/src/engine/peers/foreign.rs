@@ -1,6 +1,7 @@
 //! The part of a process in sharing port 4791, to which foreign adapters send.
 
 use crate::relay::holder::Holder;
+use crate::relay::receiver::Receiver;
 use crate::slot::{is_used, slot_of};
 use std::io;
 use std::time::Duration;
@@ -62,7 +63,7 @@ impl Foreign {
         if let Some(holder) = &mut self.holder
             && is_used(slot)
         {
-            holder.hand_over(slot, arrival, packet);
+            holder.hand_over(Receiver::Slot(slot), arrival, packet);
         }
     }
 

@@ -1,0 +1,282 @@
+//! Management datagrams (MADs) of a process: sending them, and receiving those that the holder of port 4791 hands over.
+
+use crate::Errno;
+use crate::adapter::Adapter;
+use crate::engine::mads::{GSI_QKEY, GSI_QPN, MAD_HEADERS, MAD_LEN, MAD_OPCODE};
+use crate::objects::context::Context;
+use crate::os::descriptors::{self, DescriptorGuard};
+use crate::os::{clock, epoll, seqpacket};
+use crate::relay::incoming::{Incoming, Received};
+use crate::relay::message;
+use crate::relay::port_authority::PortOwners;
+use crate::relay::receiver::{COMMUNICATION_BITS, COMMUNICATIONS, Receiver};
+use crate::shared::route::{Route, needs_scope};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use weir_link::Arrival;
+use weir_transport::Psn;
+use weir_wire::icrc::{self, Verdict};
+use weir_wire::ip::Envelope;
+use weir_wire::{DEFAULT_PKEY, Deth, Packet};
+
+/// The most messages that one call takes: each has up to a hundred MADs.
+const MESSAGES: usize = 64;
+
+impl Context {
+    /// Sends a MAD from QP 1 of an address of this device to QP 1 of another adapter. EINVAL if the addresses are of
+    /// different families.
+    pub fn send_mad(&self, local: IpAddr, remote: IpAddr, psn: u32, mad: &[u8; MAD_LEN]) -> Result<(), Errno> {
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.adapter.check()?;
+        let ifindex = if needs_scope(remote) { self.adapter.device.ifindex } else { 0 };
+        let route = Route { local, remote, ifindex, hops: 0 };
+        self.adapter.with_engine(|engine| engine.send_mad(&route, Psn::new(psn), mad));
+        Ok(())
+    }
+
+    /// From now on some process of the network namespace takes the packets that come to port 4791: this one, if no
+    /// other does.
+    pub fn expect_mads(&self) {
+        Adapter::expect_foreign_senders(&self.adapter);
+    }
+}
+
+/// A MAD that has come, after the checks of its packet.
+pub struct ReceivedMad<'a> {
+    pub from: IpAddr,
+    pub to: IpAddr,
+    /// The interface that received it.
+    pub ifindex: u32,
+    pub bytes: &'a [u8; MAD_LEN],
+}
+
+/// A name of this process, by which it gets MADs.
+pub struct MadSocket {
+    name: Name,
+    epoll: Arc<OwnedFd>,
+    token: u64,
+}
+
+enum Name {
+    /// No MAD is handed over yet.
+    Reserved(OwnedFd),
+    Open(Incoming),
+}
+
+impl MadSocket {
+    /// Claims requests to a service, which do not come before [`open`](Self::open). From then on `epoll` reports
+    /// `token` when a MAD has come. EADDRINUSE if another process of the network namespace has claimed the service.
+    pub fn of_service(service: u64, epoll: &Arc<OwnedFd>, token: u64) -> Result<MadSocket, Errno> {
+        Self::reserve(Receiver::Service(service), epoll, token)
+    }
+
+    /// Claims a number, and returns it as the upper bits of communication ids. The lower `COMMUNICATION_BITS` are
+    /// free. EADDRINUSE if all numbers of the network namespace are taken.
+    pub fn of_process(epoll: &Arc<OwnedFd>, token: u64) -> Result<(u32, MadSocket), Errno> {
+        let start = getrandom::u32().map_err(|_| Errno(libc::EAGAIN))?;
+        for step in 0..COMMUNICATIONS {
+            // Communication id 0 stands for none.
+            let number = start.wrapping_add(step) % COMMUNICATIONS;
+            if number == 0 {
+                continue;
+            }
+            match Self::reserve(Receiver::Communication(number), epoll, token) {
+                Ok(mut socket) => {
+                    socket.open()?;
+                    return Ok((number << COMMUNICATION_BITS, socket));
+                }
+                Err(Errno(libc::EADDRINUSE)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno(libc::EADDRINUSE))
+    }
+
+    /// The bits of a communication id that the process may choose.
+    pub const COMMUNICATION_BITS: u32 = COMMUNICATION_BITS;
+
+    fn reserve(receiver: Receiver, epoll: &Arc<OwnedFd>, token: u64) -> Result<MadSocket, Errno> {
+        let _opening = DescriptorGuard::begin();
+        let socket = seqpacket::reserve(&receiver.name())?;
+        descriptors::register(&[socket.as_raw_fd()]);
+        Ok(MadSocket { name: Name::Reserved(socket), epoll: epoll.clone(), token })
+    }
+
+    /// Lets the holder of port 4791 hand MADs over.
+    pub fn open(&mut self) -> Result<(), Errno> {
+        let Name::Reserved(socket) = &self.name else { return Ok(()) };
+        let same = socket.try_clone()?;
+        seqpacket::accept_connections(&same)?;
+        epoll::add(&self.epoll, same.as_raw_fd(), libc::EPOLLIN, self.token)?;
+        descriptors::register(&[same.as_raw_fd()]);
+        if let Name::Reserved(socket) = std::mem::replace(&mut self.name, Name::Open(Incoming::of(same))) {
+            descriptors::forget(&[socket.as_raw_fd()]);
+        }
+        Ok(())
+    }
+
+    /// Takes MADs that have come, and gives them to `deliver`. Returns at the latest after a few thousand.
+    pub fn take(&mut self, mut deliver: impl FnMut(ReceivedMad<'_>)) {
+        let Name::Open(incoming) = &mut self.name else { return };
+        let mut buffer = vec![0; message::LONGEST];
+        let mut owners_were_read = false;
+        for _ in 0..MESSAGES {
+            match incoming.receive(&mut buffer, clock::now()) {
+                Received::Message { len, user } => {
+                    for arrival in message::packets(&buffer[..len]) {
+                        let packet = &buffer[arrival.start..arrival.start + arrival.len];
+                        if incoming.accepts_from(user, arrival.from.ip(), clock::now())
+                            && let Some(bytes) = checked(&arrival, packet)
+                        {
+                            deliver(ReceivedMad {
+                                from: arrival.from.ip(),
+                                to: arrival.to,
+                                ifindex: arrival.ifindex,
+                                bytes,
+                            });
+                        }
+                    }
+                    continue;
+                }
+                Received::Ended(link) => {
+                    epoll::remove(&self.epoll, link.as_raw_fd());
+                    descriptors::forget(&[link.as_raw_fd()]);
+                    continue;
+                }
+                Received::Nothing => {}
+            }
+            let opening = DescriptorGuard::begin();
+            match incoming.accept(clock::now()) {
+                Ok(Some(accepted)) => {
+                    if let Some(link) = accepted.ended {
+                        epoll::remove(&self.epoll, link.as_raw_fd());
+                        descriptors::forget(&[link.as_raw_fd()]);
+                    }
+                    descriptors::register(&[accepted.new]);
+                    let _ = epoll::add(&self.epoll, accepted.new, libc::EPOLLIN, self.token);
+                    continue;
+                }
+                Ok(None) => {}
+                Err(error) => tracing::warn!("requests for connections are delayed: {error}"),
+            }
+            drop(opening);
+            if std::mem::replace(&mut owners_were_read, true) || !incoming.take_owners_request() {
+                return;
+            }
+            let (began, mut owners) = (clock::now(), PortOwners::read());
+            incoming.renew_owners(&mut owners, began, clock::now());
+        }
+    }
+}
+
+impl Drop for MadSocket {
+    fn drop(&mut self) {
+        match &self.name {
+            Name::Reserved(socket) => descriptors::forget(&[socket.as_raw_fd()]),
+            Name::Open(incoming) => descriptors::forget(&incoming.descriptors()),
+        }
+    }
+}
+
+/// The MAD in a packet to QP 1, if the packet is right: its ICRC, its partition, its Q_Key, its length.
+fn checked<'a>(arrival: &Arrival, datagram: &'a [u8]) -> Option<&'a [u8; MAD_LEN]> {
+    let packet = Packet::parse(datagram).ok()?;
+    let deth = packet.headers.get::<Deth>()?;
+    let right = packet.headers.bth.opcode == MAD_OPCODE
+        && packet.headers.bth.dest_qp == GSI_QPN
+        && packet.headers.bth.is_in_partition_of(DEFAULT_PKEY)
+        && deth.qkey.get() == GSI_QKEY;
+    if !right {
+        return None;
+    }
+    let envelope = |dont_fragment| Envelope {
+        src: arrival.from.ip(),
+        dst: arrival.to,
+        src_port: arrival.from.port(),
+        dst_port: arrival.to_port,
+        ip_id: 0,
+        dont_fragment,
+    };
+    // A foreign adapter may leave Don't Fragment clear.
+    let intact = [true, false].into_iter().any(|flag| icrc::verify(&envelope(flag), datagram) != Verdict::Bad);
+    debug_assert!(datagram.len() >= MAD_HEADERS);
+    if intact { packet.payload.try_into().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::mads::emit;
+    use weir_wire::ROCE_PORT;
+
+    fn packet(arrival: &Arrival) -> Vec<u8> {
+        let mut mad = [0; MAD_LEN];
+        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+        let envelope = Envelope {
+            src: arrival.from.ip(),
+            dst: arrival.to,
+            src_port: arrival.from.port(),
+            dst_port: ROCE_PORT,
+            ip_id: 0,
+            dont_fragment: true,
+        };
+        let mut out = vec![0; 300];
+        let len = emit(Psn::new(77), &mad, &envelope, &mut out);
+        out.truncate(len);
+        out
+    }
+
+    /// MADs as the process that holds the port hands them over: that may be this process.
+    #[test]
+    fn mads_come_to_the_process_of_their_service() {
+        let context = Context::open("weir_lo").unwrap();
+        context.expect_mads();
+        let epoll = Arc::new(epoll::create().unwrap());
+        let (prefix, mut own) = MadSocket::of_process(&epoll, 7).unwrap();
+        let service = 0x0106_0000 | u64::from(std::process::id());
+        let mut socket = MadSocket::of_service(service, &epoll, 8).unwrap();
+        assert_eq!(MadSocket::of_service(service, &epoll, 9).map(|_| ()), Err(Errno(libc::EADDRINUSE)));
+        socket.open().unwrap();
+        let here: IpAddr = [127, 0, 0, 1].into();
+        let send = |attribute: u8, at: usize, key: &[u8]| {
+            let mut mad = [0; MAD_LEN];
+            mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+            mad[17] = attribute;
+            mad[at..at + key.len()].copy_from_slice(key);
+            context.send_mad(here, here, 1, &mad).unwrap();
+        };
+        let wait = |socket: &mut MadSocket| {
+            let (mut got, end) = (Vec::new(), std::time::Instant::now() + std::time::Duration::from_secs(10));
+            while got.is_empty() && std::time::Instant::now() < end {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                socket.take(|mad| got.push((mad.from, mad.to, mad.bytes[17])));
+            }
+            got
+        };
+        send(0x10, 32, &service.to_be_bytes());
+        assert_eq!(wait(&mut socket), [(here, here, 0x10)]);
+        send(0x13, 28, &(prefix | 5).to_be_bytes());
+        assert_eq!(wait(&mut own), [(here, here, 0x13)]);
+        assert_eq!(context.send_mad(here, "::1".parse().unwrap(), 1, &[0; MAD_LEN]), Err(Errno(libc::EINVAL)));
+    }
+
+    #[test]
+    fn only_a_right_packet_to_the_gsi_qp_is_a_mad() {
+        let mut arrival = Arrival::new(([10, 0, 0, 2], 20_481).into(), ROCE_PORT, 0, 0);
+        arrival.to = [10, 0, 0, 1].into();
+        let right = packet(&arrival);
+        assert_eq!(right.len(), MAD_HEADERS + MAD_LEN + 4);
+        assert_eq!(checked(&arrival, &right).map(|mad| mad[..4].to_vec()), Some(vec![1, 7, 2, 3]));
+        // The destination QP, the Q_Key, the partition, the payload and the ICRC.
+        for at in [7, 3, 12, 100, right.len() - 1] {
+            let mut wrong = right.clone();
+            wrong[at] ^= 0x7f;
+            assert!(checked(&arrival, &wrong).is_none(), "byte {at}");
+        }
+        assert!(checked(&arrival, &right[..right.len() - 1]).is_none());
+        assert!(checked(&arrival, &[]).is_none());
+    }
+}
