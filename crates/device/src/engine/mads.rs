@@ -4,18 +4,15 @@
 
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::relay::receiver::Receiver;
-use crate::shared::route::Route;
+use crate::shared::route::{Route, needs_scope};
 use weir_link::{Arrival, Group};
 use weir_transport::Psn;
+use weir_wire::cm::{Message, Rej, RejectReason, SidrRep, SidrStatus};
+use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{Bth, Deth, Headers, ICRC_LEN, Opcode, Operation, ROCE_PORT, Service, icrc};
+use weir_wire::mad::{self, LEN, Mad};
+use weir_wire::{Bth, DEFAULT_PKEY, Deth, Headers, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, Service};
 
-/// The number of the general services interface's QP (IBTA 3.9.5).
-pub const GSI_QPN: u32 = 1;
-/// Its Q_Key (IBTA 10.2.5).
-pub const GSI_QKEY: u32 = 0x8001_0000;
-/// Bytes of a MAD (IBTA 13.4.2).
-pub const MAD_LEN: usize = 256;
 /// The packet of a MAD.
 pub const MAD_OPCODE: Opcode = Opcode::new(Service::Ud, Operation::SendOnly);
 /// Bytes of a BTH and a DETH.
@@ -23,8 +20,8 @@ pub const MAD_HEADERS: usize = 12 + 8;
 
 impl Engine {
     /// Sends a MAD from the GSI QP.
-    pub fn send_mad(&mut self, route: &Route, psn: Psn, mad: &[u8; MAD_LEN]) {
-        if self.outbox.len + MAD_HEADERS + MAD_LEN + ICRC_LEN > self.outbox.bytes.len()
+    pub fn send_mad(&mut self, route: &Route, psn: Psn, mad: &Mad) {
+        if self.outbox.len + MAD_HEADERS + LEN + ICRC_LEN > self.outbox.bytes.len()
             || self.outbox.groups.len() >= OUTBOX_GROUPS
         {
             self.flush();
@@ -46,23 +43,113 @@ impl Engine {
         self.flush();
     }
 
-    /// Hands a datagram to the GSI QP over to the process that it is for. The receiver checks it. `None`: it is no
-    /// MAD of the communication manager. `Some(false)`: no process has its service.
-    pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8]) -> Option<bool> {
-        let holder = self.foreign.holder.as_mut()?;
-        let to = Receiver::of_mad(datagram.get(MAD_HEADERS..)?)?;
-        Some(holder.hand_over(to, arrival, datagram))
+    /// Hands a datagram to the GSI QP over to the process that it is for, which checks it. A request for a service that
+    /// no process has is refused here.
+    pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8]) {
+        let Some(holder) = &mut self.foreign.holder else { return };
+        let Some(to) = datagram.get(MAD_HEADERS..).and_then(Receiver::of_mad) else { return };
+        if !holder.hand_over(to, arrival, datagram)
+            && let Some(mad) = checked(arrival, datagram)
+            && let Some(refusal) = refusal(mad)
+        {
+            let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
+            let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
+            self.send_mad(&route, Psn::new(0), &refusal);
+        }
     }
 }
 
+/// The answer to a request for a service that does not exist; `None` for other MADs (IBTA 12.6.7.2, 12.11.2).
+fn refusal(mad: &Mad) -> Option<Mad> {
+    let (header, message) = Message::parse(mad).ok()?;
+    let answer = match message {
+        Message::Req(request) => Message::Rej(Rej {
+            remote_comm_id: request.local_comm_id,
+            reason: RejectReason::INVALID_SERVICE_ID,
+            ..Rej::default()
+        }),
+        Message::SidrReq(request) => Message::SidrRep(SidrRep {
+            request_id: request.request_id,
+            status: SidrStatus::UNSUPPORTED,
+            service_id: request.service_id,
+            ..SidrRep::default()
+        }),
+        _ => return None,
+    };
+    Some(answer.emit(header.tid.get(), 0))
+}
+
 /// Writes the packet of a MAD, with its ICRC; returns its length.
-pub fn emit(psn: Psn, mad: &[u8; MAD_LEN], envelope: &Envelope, out: &mut [u8]) -> usize {
-    let mut headers = Headers::new(Bth::new(MAD_OPCODE, GSI_QPN, psn));
-    headers.put(Deth { qkey: GSI_QKEY.into(), src_qp: GSI_QPN.into() });
+pub fn emit(psn: Psn, mad: &Mad, envelope: &Envelope, out: &mut [u8]) -> usize {
+    let mut headers = Headers::new(Bth::new(MAD_OPCODE, mad::GSI_QPN, psn));
+    headers.put(Deth { qkey: mad::GSI_QKEY.into(), src_qp: mad::GSI_QPN.into() });
     let len = headers.emit(out);
-    let body = len + MAD_LEN;
+    let body = len + LEN;
     out[len..body].copy_from_slice(mad);
     let icrc = icrc::compute(envelope, &out[..body]);
     out[body..body + ICRC_LEN].copy_from_slice(&icrc.to_le_bytes());
     body + ICRC_LEN
+}
+
+/// The MAD in a packet to QP 1, if the packet is right: its ICRC, its partition, its Q_Key, its length.
+pub fn checked<'a>(arrival: &Arrival, datagram: &'a [u8]) -> Option<&'a Mad> {
+    let packet = Packet::parse(datagram).ok()?;
+    let deth = packet.headers.get::<Deth>()?;
+    let right = packet.headers.bth.opcode == MAD_OPCODE
+        && packet.headers.bth.dest_qp == mad::GSI_QPN
+        && packet.headers.bth.is_in_partition_of(DEFAULT_PKEY)
+        && deth.qkey.get() == mad::GSI_QKEY;
+    if !right {
+        return None;
+    }
+    let envelope = |dont_fragment| Envelope {
+        src: arrival.from.ip(),
+        dst: arrival.to,
+        src_port: arrival.from.port(),
+        dst_port: arrival.to_port,
+        ip_id: 0,
+        dont_fragment,
+    };
+    // A foreign adapter may leave Don't Fragment clear.
+    let intact = [true, false].into_iter().any(|flag| icrc::verify(&envelope(flag), datagram) != Verdict::Bad);
+    if intact { packet.payload.try_into().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(arrival: &Arrival) -> Vec<u8> {
+        let mut mad = [0; LEN];
+        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+        let envelope = Envelope {
+            src: arrival.from.ip(),
+            dst: arrival.to,
+            src_port: arrival.from.port(),
+            dst_port: ROCE_PORT,
+            ip_id: 0,
+            dont_fragment: true,
+        };
+        let mut out = vec![0; 300];
+        let len = emit(Psn::new(77), &mad, &envelope, &mut out);
+        out.truncate(len);
+        out
+    }
+
+    #[test]
+    fn only_a_right_packet_to_the_gsi_qp_is_a_mad() {
+        let mut arrival = Arrival::new(([10, 0, 0, 2], 20_481).into(), ROCE_PORT, 0, 0);
+        arrival.to = [10, 0, 0, 1].into();
+        let right = packet(&arrival);
+        assert_eq!(right.len(), MAD_HEADERS + LEN + 4);
+        assert_eq!(checked(&arrival, &right).map(|mad| mad[..4].to_vec()), Some(vec![1, 7, 2, 3]));
+        // The destination QP, the Q_Key, the partition, the payload and the ICRC.
+        for at in [7, 3, 12, 100, right.len() - 1] {
+            let mut wrong = right.clone();
+            wrong[at] ^= 0x7f;
+            assert!(checked(&arrival, &wrong).is_none(), "byte {at}");
+        }
+        assert!(checked(&arrival, &right[..right.len() - 1]).is_none());
+        assert!(checked(&arrival, &[]).is_none());
+    }
 }

@@ -2,7 +2,6 @@
 
 use crate::engine::datagram::network_header;
 use crate::engine::host::QpHost;
-use crate::engine::mads::GSI_QPN;
 use crate::engine::multicast::MULTICAST_QPN;
 use crate::engine::peers::connection::Link;
 use crate::engine::peers::hello::MAGIC;
@@ -16,7 +15,7 @@ use weir_link::{Arrival, Inbox};
 use weir_transport::{Handled, Instant, QpState, Service};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, frame};
+use weir_wire::{DEFAULT_PKEY, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, frame, mad};
 
 /// The length of a BTH and an ICRC.
 const SHORTEST: usize = 16;
@@ -129,7 +128,7 @@ impl Engine {
     fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8]) -> Option<u16> {
         let index = index_in(&self.slot, dest);
         if index.is_none() && arrival.to_port == ROCE_PORT && dest != MULTICAST_QPN {
-            if dest == GSI_QPN {
+            if dest == mad::GSI_QPN {
                 self.hand_over_mad(arrival, datagram);
             } else {
                 self.foreign.hand_over(dest, arrival, datagram);

@@ -2,7 +2,7 @@
 
 use crate::Errno;
 use crate::adapter::Adapter;
-use crate::engine::mads::{GSI_QKEY, GSI_QPN, MAD_HEADERS, MAD_LEN, MAD_OPCODE};
+use crate::engine::mads::checked;
 use crate::objects::context::Context;
 use crate::os::descriptors::{self, DescriptorGuard};
 use crate::os::{clock, epoll, seqpacket};
@@ -14,11 +14,8 @@ use crate::shared::route::{Route, needs_scope};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use weir_link::Arrival;
 use weir_transport::Psn;
-use weir_wire::icrc::{self, Verdict};
-use weir_wire::ip::Envelope;
-use weir_wire::{DEFAULT_PKEY, Deth, Packet};
+use weir_wire::mad::Mad;
 
 /// The most messages that one call takes: each has up to a hundred MADs.
 const MESSAGES: usize = 64;
@@ -26,7 +23,7 @@ const MESSAGES: usize = 64;
 impl Context {
     /// Sends a MAD from QP 1 of an address of this device to QP 1 of another adapter. EINVAL if the addresses are of
     /// different families.
-    pub fn send_mad(&self, local: IpAddr, remote: IpAddr, psn: u32, mad: &[u8; MAD_LEN]) -> Result<(), Errno> {
+    pub fn send_mad(&self, local: IpAddr, remote: IpAddr, psn: u32, mad: &Mad) -> Result<(), Errno> {
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(Errno(libc::EINVAL));
         }
@@ -50,7 +47,7 @@ pub struct ReceivedMad<'a> {
     pub to: IpAddr,
     /// The interface that received it.
     pub ifindex: u32,
-    pub bytes: &'a [u8; MAD_LEN],
+    pub bytes: &'a Mad,
 }
 
 /// A name of this process, by which it gets MADs.
@@ -181,53 +178,10 @@ impl Drop for MadSocket {
     }
 }
 
-/// The MAD in a packet to QP 1, if the packet is right: its ICRC, its partition, its Q_Key, its length.
-fn checked<'a>(arrival: &Arrival, datagram: &'a [u8]) -> Option<&'a [u8; MAD_LEN]> {
-    let packet = Packet::parse(datagram).ok()?;
-    let deth = packet.headers.get::<Deth>()?;
-    let right = packet.headers.bth.opcode == MAD_OPCODE
-        && packet.headers.bth.dest_qp == GSI_QPN
-        && packet.headers.bth.is_in_partition_of(DEFAULT_PKEY)
-        && deth.qkey.get() == GSI_QKEY;
-    if !right {
-        return None;
-    }
-    let envelope = |dont_fragment| Envelope {
-        src: arrival.from.ip(),
-        dst: arrival.to,
-        src_port: arrival.from.port(),
-        dst_port: arrival.to_port,
-        ip_id: 0,
-        dont_fragment,
-    };
-    // A foreign adapter may leave Don't Fragment clear.
-    let intact = [true, false].into_iter().any(|flag| icrc::verify(&envelope(flag), datagram) != Verdict::Bad);
-    debug_assert!(datagram.len() >= MAD_HEADERS);
-    if intact { packet.payload.try_into().ok() } else { None }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::mads::emit;
-    use weir_wire::ROCE_PORT;
-
-    fn packet(arrival: &Arrival) -> Vec<u8> {
-        let mut mad = [0; MAD_LEN];
-        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
-        let envelope = Envelope {
-            src: arrival.from.ip(),
-            dst: arrival.to,
-            src_port: arrival.from.port(),
-            dst_port: ROCE_PORT,
-            ip_id: 0,
-            dont_fragment: true,
-        };
-        let mut out = vec![0; 300];
-        let len = emit(Psn::new(77), &mad, &envelope, &mut out);
-        out.truncate(len);
-        out
-    }
+    use weir_wire::cm::{Message, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
 
     /// MADs as the process that holds the port hands them over: that may be this process.
     #[test]
@@ -242,7 +196,7 @@ mod tests {
         socket.open().unwrap();
         let here: IpAddr = [127, 0, 0, 1].into();
         let send = |attribute: u8, at: usize, key: &[u8]| {
-            let mut mad = [0; MAD_LEN];
+            let mut mad = [0; 256];
             mad[..4].copy_from_slice(&[1, 7, 2, 3]);
             mad[17] = attribute;
             mad[at..at + key.len()].copy_from_slice(key);
@@ -260,23 +214,26 @@ mod tests {
         assert_eq!(wait(&mut socket), [(here, here, 0x10)]);
         send(0x13, 28, &(prefix | 5).to_be_bytes());
         assert_eq!(wait(&mut own), [(here, here, 0x13)]);
-        assert_eq!(context.send_mad(here, "::1".parse().unwrap(), 1, &[0; MAD_LEN]), Err(Errno(libc::EINVAL)));
-    }
-
-    #[test]
-    fn only_a_right_packet_to_the_gsi_qp_is_a_mad() {
-        let mut arrival = Arrival::new(([10, 0, 0, 2], 20_481).into(), ROCE_PORT, 0, 0);
-        arrival.to = [10, 0, 0, 1].into();
-        let right = packet(&arrival);
-        assert_eq!(right.len(), MAD_HEADERS + MAD_LEN + 4);
-        assert_eq!(checked(&arrival, &right).map(|mad| mad[..4].to_vec()), Some(vec![1, 7, 2, 3]));
-        // The destination QP, the Q_Key, the partition, the payload and the ICRC.
-        for at in [7, 3, 12, 100, right.len() - 1] {
-            let mut wrong = right.clone();
-            wrong[at] ^= 0x7f;
-            assert!(checked(&arrival, &wrong).is_none(), "byte {at}");
-        }
-        assert!(checked(&arrival, &right[..right.len() - 1]).is_none());
-        assert!(checked(&arrival, &[]).is_none());
+        // Nothing listens for a service: the holder of the port says so.
+        let nowhere = ServiceId(0x0999_0000 | u64::from(std::process::id()));
+        let request = Req { local_comm_id: prefix | 9, service_id: nowhere, ..Req::default() };
+        context.send_mad(here, here, 1, &Message::Req(request).emit(77, 0)).unwrap();
+        let mut answers = Vec::new();
+        let mut next = |own: &mut MadSocket| {
+            let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            while answers.is_empty() && std::time::Instant::now() < end {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                own.take(|mad| answers.push(Message::parse(mad.bytes).unwrap()));
+            }
+            answers.remove(0)
+        };
+        let (header, Message::Rej(rej)) = next(&mut own) else { panic!("no REJ") };
+        assert_eq!((rej.remote_comm_id, rej.message, header.tid.get()), (prefix | 9, 0, 77));
+        assert_eq!(rej.reason, RejectReason::INVALID_SERVICE_ID);
+        let request = SidrReq { request_id: prefix | 3, service_id: nowhere, ..SidrReq::default() };
+        context.send_mad(here, here, 1, &Message::SidrReq(request).emit(78, 0)).unwrap();
+        let (_, Message::SidrRep(answer)) = next(&mut own) else { panic!("no SIDR_REP") };
+        assert_eq!((answer.request_id, answer.status), (prefix | 3, SidrStatus::UNSUPPORTED));
+        assert_eq!(context.send_mad(here, "::1".parse().unwrap(), 1, &[0; 256]), Err(Errno(libc::EINVAL)));
     }
 }
