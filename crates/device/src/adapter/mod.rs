@@ -187,6 +187,13 @@ impl Adapter {
         }
     }
 
+    /// Requests that wait for others to gather leave now: what they need is about to be destroyed.
+    pub fn send_gathered(&self) {
+        if self.doorbells.any() && !holds_engine() && self.check().is_ok() {
+            self.with_engine(|engine| engine.turn(self, Turn::SEND));
+        }
+    }
+
     /// Another turn of the holder, for a doorbell that rang meanwhile.
     fn another_turn(&self, engine: &mut Engine) {
         self.turn(engine, Turn::SEND);

@@ -54,6 +54,8 @@ impl Engine {
             self.table.remove(index);
             return;
         }
+        // Requests that wait for others to gather leave: a program may post datagrams and destroy their QP at once.
+        self.turn(adapter, Turn::SEND);
         self.table.retire(index, clock::now(), opened);
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {

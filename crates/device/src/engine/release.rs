@@ -73,7 +73,7 @@ mod tests {
     const QKEY: u32 = 0x1111;
 
     fn datagram_qp(pd: &Arc<Pd>, cq: &Arc<Cq>) -> Arc<Qp> {
-        let caps = QpCaps { max_send_wr: 64, max_recv_wr: 4, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
+        let caps = QpCaps { max_send_wr: 64, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 64 };
         let create = QpCreate { service: Service::Ud, caps, sq_sig_all: true, cookie: 0 };
         let qp = pd.create_qp_with(&create, cq, cq, Receives::Own).unwrap();
         let attr = QpAttr { port_num: 1, qkey: QKEY, ..QpAttr::default() };
@@ -137,5 +137,44 @@ mod tests {
             waiting >= before + silent.len()
         });
         assert!(overtook, "the datagram that could go waited for those that could not");
+    }
+
+    /// Twelve posts in a row: the last of them wait for others to gather.
+    #[test]
+    fn datagrams_leave_before_their_address_handle_and_their_qp_are_destroyed() {
+        const COUNT: usize = 12;
+        let context = Context::open("weir_lo").unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cqs = [(); 2].map(|()| context.create_cq(64, None, 0).unwrap());
+        let here = AddressVector {
+            dgid: Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(),
+            sgid_index: 1,
+            is_global: true,
+            port_num: 1,
+            ..AddressVector::default()
+        };
+        let address = pd.create_ah(&here).unwrap();
+        let [sender, receiver] = [0, 1].map(|at| datagram_qp(&pd, &cqs[at]));
+        let mut memory = [0u8; 128];
+        let addr = memory.as_mut_ptr() as u64;
+        let mr = pd.reg_mr(addr, 128, addr, Access::LOCAL_WRITE).unwrap();
+        let sges = [Sge { addr, length: 128, lkey: mr.lkey() }];
+        for _ in 0..COUNT {
+            receiver.post_recv(&RecvWr { wr_id: 99, sges: &sges }).unwrap();
+        }
+        for _ in 0..COUNT {
+            let (op, flags) = (SendOp::Send, SendFlags::empty());
+            let wr = SendWr { wr_id: 1, op, flags, data: Data::Inline(&[7; 40]) };
+            let to = Datagram { address: address.number(), dest_qp: receiver.num(), qkey: QKEY };
+            sender.post_send_to(&wr, Target::Datagram(to)).unwrap();
+            sender.doorbell();
+        }
+        drop(address);
+        sender.destroy().unwrap();
+        let (mut arrived, until) = (0, Instant::now() + Duration::from_secs(10));
+        while arrived < COUNT {
+            assert!(Instant::now() < until, "{arrived} of {COUNT} datagrams arrived");
+            cqs[1].poll(16, |_| arrived += 1).unwrap();
+        }
     }
 }

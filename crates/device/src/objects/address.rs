@@ -33,6 +33,7 @@ impl Drop for AddressHandle {
     fn drop(&mut self) {
         let adapter = &self.pd.context.adapter;
         if adapter.is_ours() {
+            adapter.send_gathered();
             adapter.addresses.remove(self.number);
             self.pd.detach();
         }
