@@ -8,6 +8,7 @@ packages() {
     cat <<'END'
 perftest        ib_write_bw                        demo,test  the programs that run over Weir
 ibverbs-utils   ibv_rc_pingpong                    test       more programs that run over Weir
+rdmacm-utils    rping                              test       programs that connect by librdmacm
 iperf3          iperf3                             demo,test  TCP over the same path, for comparison
 iproute2        ip                                 demo,test  creates and joins network namespaces
 libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,conformance  headers and library to build weir-verify with

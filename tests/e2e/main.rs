@@ -26,6 +26,7 @@ mod micro;
 mod multicast;
 mod pingpong;
 mod profiles;
+mod rdmacm;
 mod read_order;
 mod roce_peer;
 mod stat;
@@ -74,6 +75,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         threads::trials(),
         invalidate::trials(),
         multicast::trials(),
+        rdmacm::trials(),
         transports::trials(whole),
         capture::trials(),
         matrix::trials(whole),

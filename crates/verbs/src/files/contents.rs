@@ -18,6 +18,10 @@ pub struct Numbered {
 
 /// The version of the kernel's interface for verbs (IB_USER_VERBS_ABI_VERSION).
 const VERBS_ABI: u32 = 6;
+/// The version of the kernel's interface for connection management (RDMA_USER_CM_ABI_VERSION).
+const CM_ABI: u32 = 4;
+/// The place of the file for connection management.
+pub const CM_PLACE: &str = "dev/infiniband/rdma_cm";
 
 impl Numbered {
     /// The number is that of the `ibv_device`, in this process.
@@ -37,6 +41,9 @@ pub fn of_devices(devices: &[Numbered]) -> Entries {
         entries.insert(folder.into(), Entry::Folder);
     }
     text(&mut entries, Path::new("class/infiniband_verbs"), "abi_version", VERBS_ABI);
+    text(&mut entries, Path::new("class/misc/rdma_cm"), "abi_version", CM_ABI);
+    // The interposed functions open another file in its place.
+    entries.insert(CM_PLACE.into(), Entry::Link("/dev/null"));
     for device in devices {
         describe(&mut entries, device);
     }

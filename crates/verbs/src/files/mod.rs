@@ -10,7 +10,7 @@ mod names;
 mod tree;
 
 use contents::Numbered;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +28,11 @@ pub fn shown(path: &[u8]) -> Option<CString> {
     let place = names::place(path)?;
     let folder = refresh(&place)?;
     CString::new(folder.join(place).into_os_string().into_encoded_bytes()).ok()
+}
+
+/// Returns whether [`shown`] stands for the file for connection management.
+pub fn is_rdma_cm(shown: &CStr) -> bool {
+    Path::new(OsStr::from_bytes(shown.to_bytes())).ends_with(contents::CM_PLACE)
 }
 
 /// The path under which the program knows a file of this process's folder; `None` if it is another file.

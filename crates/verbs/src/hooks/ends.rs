@@ -37,14 +37,14 @@ pub(super) fn look_up() {
 /// As _exit(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    process_exit::flush();
+    tell();
     end(status)
 }
 
 /// As _Exit(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
-    process_exit::flush();
+    tell();
     end(status)
 }
 
@@ -54,7 +54,7 @@ pub extern "C" fn _Exit(status: c_int) -> ! {
 /// As quick_exit(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quick_exit(status: c_int) -> ! {
-    process_exit::flush();
+    tell();
     match QUICK_EXIT.found() {
         // SAFETY: the caller's own call.
         Some(next) => unsafe { next(status) },
@@ -142,6 +142,12 @@ pub unsafe extern "C" fn execveat(
             None => libc::syscall(libc::SYS_execveat, folder, path, arguments, environment, flags) as c_int,
         }
     }
+}
+
+/// Peers of connections are told, and owed ACKs leave.
+fn tell() {
+    weir_rdmacm::end();
+    process_exit::flush();
 }
 
 /// The program may continue after a failed exec, and then reads the errno of exec.

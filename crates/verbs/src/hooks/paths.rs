@@ -9,6 +9,7 @@
 use super::errno::{fail_enosys, keeping_errno};
 use super::guarded::{caught, with_signals_blocked};
 use super::next::Next;
+use super::rdma_cm;
 use crate::files;
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use std::ffi::{CStr, CString};
@@ -43,10 +44,10 @@ impl<T> Failed for *mut T {
 }
 
 /// Defines functions that pass on their arguments, with another path: `NEXT: name([before] path [after]) -> result`,
-/// and what to do if the C library has no such function.
+/// whether they open the file, and what to do if the C library has no such function.
 macro_rules! with_path {
     ($($next:ident: $name:ident([$($before:ident: $b:ty),*] $path:ident [$($after:ident: $a:ty),*]) -> $result:ty
-        $(, else $otherwise:expr)?;)*) => {
+        $(, opens $flags:ident)? $(, else $otherwise:expr)?;)*) => {
         $(static $next: Next<unsafe extern "C-unwind" fn($($b,)* Text $(, $a)*) -> $result> =
             // SAFETY: ends with its only NUL.
             Next::new(unsafe { CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes()) });)*
@@ -72,6 +73,10 @@ macro_rules! with_path {
                 // SAFETY: guaranteed by the caller.
                 match unsafe { shown($path) } {
                     None => call($path),
+                    $(Some(shown) if files::is_rdma_cm(&shown) => {
+                        drop(shown);
+                        rdma_cm::open($flags)
+                    })?
                     Some(shown) => instead(shown, call),
                 }
             }
@@ -102,14 +107,14 @@ with_path! {
     FACCESSAT: faccessat([folder: c_int] path [mode: c_int, flags: c_int]) -> c_int;
     EACCESS: eaccess([] path [mode: c_int]) -> c_int;
     EUIDACCESS: euidaccess([] path [mode: c_int]) -> c_int;
-    OPEN: open([] path [flags: c_int, mode: c_uint]) -> c_int;
-    OPEN64: open64([] path [flags: c_int, mode: c_uint]) -> c_int;
-    OPENAT: openat([folder: c_int] path [flags: c_int, mode: c_uint]) -> c_int;
-    OPENAT64: openat64([folder: c_int] path [flags: c_int, mode: c_uint]) -> c_int;
-    OPEN_2: __open_2([] path [flags: c_int]) -> c_int;
-    OPEN64_2: __open64_2([] path [flags: c_int]) -> c_int;
-    OPENAT_2: __openat_2([folder: c_int] path [flags: c_int]) -> c_int;
-    OPENAT64_2: __openat64_2([folder: c_int] path [flags: c_int]) -> c_int;
+    OPEN: open([] path [flags: c_int, mode: c_uint]) -> c_int, opens flags;
+    OPEN64: open64([] path [flags: c_int, mode: c_uint]) -> c_int, opens flags;
+    OPENAT: openat([folder: c_int] path [flags: c_int, mode: c_uint]) -> c_int, opens flags;
+    OPENAT64: openat64([folder: c_int] path [flags: c_int, mode: c_uint]) -> c_int, opens flags;
+    OPEN_2: __open_2([] path [flags: c_int]) -> c_int, opens flags;
+    OPEN64_2: __open64_2([] path [flags: c_int]) -> c_int, opens flags;
+    OPENAT_2: __openat_2([folder: c_int] path [flags: c_int]) -> c_int, opens flags;
+    OPENAT64_2: __openat64_2([folder: c_int] path [flags: c_int]) -> c_int, opens flags;
     FOPEN: fopen([] path [mode: Text]) -> Out;
     FOPEN64: fopen64([] path [mode: Text]) -> Out;
     OPENDIR: opendir([] path []) -> Out;

@@ -1,0 +1,51 @@
+//! What the connection manager needs from its surroundings: devices, routes, names, and a way for its MADs.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use weir_cm::Address;
+use weir_device::Errno;
+use weir_wire::mad::Mad;
+
+/// A device, as connections see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    pub name: String,
+    /// Node GUID.
+    pub guid: u64,
+    /// The number that `ibv_get_device_index` returns.
+    pub index: u32,
+    /// Index of the interface.
+    pub ifindex: u32,
+    /// The largest path MTU, as `enum ibv_mtu`.
+    pub mtu: u8,
+}
+
+/// The surroundings.
+pub trait Host: Send {
+    /// The device that has an address, and the index of the address in its GID table. Link-local addresses need the
+    /// index of their interface, others 0.
+    fn device_of(&mut self, address: IpAddr, scope: u32) -> Option<(Device, u8)>;
+    /// The address from which the system sends to a destination. `from`: a source that was chosen already. Errors:
+    /// those of the kernel's routes (ENETUNREACH, EHOSTUNREACH …).
+    fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno>;
+    /// Makes a device able to send MADs, and some process take those that come. `None`: any device.
+    fn use_device(&mut self, name: Option<&str>) -> Result<(), Errno>;
+    /// Sends a MAD from the device of an address.
+    fn send(&mut self, to: &Address, mad: &Mad);
+    /// MADs that have come to this process: to its number, or to this service.
+    fn take(&mut self, service: Option<u64>) -> Vec<(Address, Mad)>;
+    /// Claims a service. EADDRINUSE if another process has it.
+    fn claim(&mut self, service: u64) -> Result<(), Errno>;
+    /// Lets requests to a claimed service come.
+    fn open(&mut self, service: u64) -> Result<(), Errno>;
+    /// Gives a service back.
+    fn release(&mut self, service: u64);
+    /// There is no file any more: devices may be closed.
+    fn rest(&mut self);
+    /// The ports that the system chooses from.
+    fn ports(&self) -> RangeInclusive<u16>;
+    /// Returns whether this process may bind a port: EACCES if not.
+    fn may_bind(&self, port: u16) -> bool;
+    /// A random number.
+    fn random(&mut self) -> u32;
+}

@@ -1,0 +1,273 @@
+//! The connection manager in a process: devices, routes and MADs of the system.
+
+use crate::host::{Device, Host};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
+use weir_cm::Address;
+use weir_device::{Context, DeviceInfo, Errno, MadSocket};
+use weir_transport::{Instant, Mtu};
+use weir_wire::mad::Mad;
+
+/// The number of a device in `ibv_get_device_index`; null until it is known.
+static NUMBER_OF: AtomicPtr<fn(&DeviceInfo) -> u32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Says how devices are numbered.
+pub fn set_device_number(number_of: &'static fn(&DeviceInfo) -> u32) {
+    NUMBER_OF.store((&raw const *number_of).cast_mut(), Ordering::Release);
+}
+
+/// For how long a list of devices is used again. An address that is not in it makes a new one.
+const VALID_FOR: Duration = Duration::from_millis(100);
+/// Ports that the system chooses from, where it does not say.
+const PORTS: RangeInclusive<u16> = 32768..=60999;
+/// The first port that any user may bind, where the system does not say.
+const FIRST_UNPRIVILEGED: u16 = 1024;
+const CAP_NET_BIND_SERVICE: u32 = 10;
+
+/// What an epoll event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A thread wants the agent to look.
+    Kick,
+    /// A MAD for a connection.
+    Process,
+    /// A request to a service.
+    Service(u64),
+    /// A file, by its number, is closed.
+    File(u64),
+}
+
+impl Token {
+    pub fn number(self) -> u64 {
+        match self {
+            Token::Kick => 0,
+            Token::Process => 1,
+            Token::Service(service) => service << 2 | 2,
+            Token::File(file) => file << 2 | 3,
+        }
+    }
+
+    pub fn of(number: u64) -> Token {
+        match number & 3 {
+            0 => Token::Kick,
+            1 => Token::Process,
+            2 => Token::Service(number >> 2),
+            _ => Token::File(number >> 2),
+        }
+    }
+}
+
+/// The system.
+pub struct LiveHost {
+    epoll: Arc<OwnedFd>,
+    own: MadSocket,
+    services: HashMap<u64, MadSocket>,
+    contexts: HashMap<String, Arc<Context>>,
+    devices: Vec<DeviceInfo>,
+    listed: Option<Instant>,
+    ports: RangeInclusive<u16>,
+    first_unprivileged: u16,
+}
+
+impl LiveHost {
+    /// With the socket of this process's number.
+    pub fn new(epoll: Arc<OwnedFd>, own: MadSocket) -> LiveHost {
+        LiveHost {
+            epoll,
+            own,
+            services: HashMap::new(),
+            contexts: HashMap::new(),
+            devices: Vec::new(),
+            listed: None,
+            ports: port_range().unwrap_or(PORTS),
+            first_unprivileged: setting("ip_unprivileged_port_start")
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(FIRST_UNPRIVILEGED),
+        }
+    }
+
+    fn find(&self, fits: &dyn Fn(&DeviceInfo) -> bool) -> Option<DeviceInfo> {
+        self.devices.iter().find(|device| fits(device)).cloned()
+    }
+
+    /// A device of the list, which is made again if it is old or has no such device.
+    fn device(&mut self, fits: &dyn Fn(&DeviceInfo) -> bool) -> Option<DeviceInfo> {
+        let now = weir_device::now();
+        let fresh = self.listed.is_some_and(|listed| now - listed < VALID_FOR);
+        if let Some(device) = self.find(fits).filter(|_| fresh) {
+            return Some(device);
+        }
+        match weir_device::devices() {
+            Ok(devices) => (self.devices, self.listed) = (devices, Some(now)),
+            Err(error) => tracing::warn!("the devices cannot be listed: errno {}", error.0),
+        }
+        self.find(fits)
+    }
+
+    fn context(&mut self, name: &str) -> Result<Arc<Context>, Errno> {
+        if let Some(context) = self.contexts.get(name) {
+            return Ok(context.clone());
+        }
+        let context = Context::open(name)?;
+        context.expect_mads();
+        self.contexts.insert(name.into(), context.clone());
+        Ok(context)
+    }
+}
+
+impl Host for LiveHost {
+    fn device_of(&mut self, address: IpAddr, scope: u32) -> Option<(Device, u8)> {
+        let at = |device: &DeviceInfo| device.gids.iter().position(|gid| *gid == Some(address));
+        let device = self.device(&|device| (scope == 0 || device.ifindex == scope) && at(device).is_some())?;
+        let gid_index = at(&device)? as u8;
+        // SAFETY: null, or a reference that is valid for ever.
+        let number_of = unsafe { NUMBER_OF.load(Ordering::Acquire).as_ref() };
+        let index = number_of.map_or(0, |number_of| number_of(&device));
+        let mtu = match device.mtu() {
+            Mtu::M256 => 1,
+            Mtu::M512 => 2,
+            Mtu::M1024 => 3,
+            Mtu::M2048 => 4,
+            Mtu::M4096 => 5,
+        };
+        Some((Device { guid: device.guid, index, ifindex: device.ifindex, mtu, name: device.name }, gid_index))
+    }
+
+    fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno> {
+        use socket2::{Domain, Socket, Type};
+        // The port does not matter: nothing is sent.
+        const ANY_PORT: u16 = 9;
+        let socket = Socket::new(Domain::for_address(destination), Type::DGRAM, None)?;
+        if let Some(mut from) = from {
+            from.set_port(0);
+            socket.bind(&from.into())?;
+        }
+        let mut to = destination;
+        to.set_port(ANY_PORT);
+        // A route to a broadcast address is none here.
+        socket.connect(&to.into())?;
+        let source = socket.local_addr()?.as_socket().ok_or(Errno(libc::ENETUNREACH))?;
+        Ok(match (source, destination) {
+            (SocketAddr::V6(mut source), SocketAddr::V6(to)) if source.ip().is_unicast_link_local() => {
+                if source.scope_id() == 0 {
+                    source.set_scope_id(to.scope_id());
+                }
+                source.into()
+            }
+            (source, _) => source,
+        })
+    }
+
+    fn use_device(&mut self, name: Option<&str>) -> Result<(), Errno> {
+        let name = match name {
+            Some(name) => name.to_owned(),
+            // Any adapter receives for all devices, and one that is open already is preferred.
+            None if !self.contexts.is_empty() => return Ok(()),
+            None => self.device(&|_| true).ok_or(Errno(libc::ENODEV))?.name,
+        };
+        self.context(&name).map(drop)
+    }
+
+    fn send(&mut self, to: &Address, mad: &Mad) {
+        let scope = if crate::address::is_link_local(to.local) { to.device } else { 0 };
+        let Some((device, _)) = self.device_of(to.local, scope) else { return };
+        for _ in 0..2 {
+            let Ok(context) = self.context(&device.name) else { return };
+            let psn = self.random() & 0xff_ffff;
+            match context.send_mad(to.local, to.remote, psn, mad) {
+                // The adapter has failed: the device may open anew.
+                Err(Errno(libc::EIO)) => self.contexts.remove(&device.name),
+                _ => return,
+            };
+        }
+    }
+
+    fn take(&mut self, service: Option<u64>) -> Vec<(Address, Mad)> {
+        let mut taken = Vec::new();
+        let socket = match service {
+            None => Some(&mut self.own),
+            Some(service) => self.services.get_mut(&service),
+        };
+        if let Some(socket) = socket {
+            socket.take(|mad| taken.push((mad.from, mad.to, mad.ifindex, *mad.bytes)));
+        }
+        let mut addressed = Vec::with_capacity(taken.len());
+        for (remote, local, ifindex, mad) in taken {
+            // Packets to an own address come by the loopback interface.
+            let scope = if crate::address::is_link_local(local) { ifindex } else { 0 };
+            if let Some((device, _)) = self.device_of(local, scope) {
+                addressed.push((Address { local, remote, device: device.ifindex }, mad));
+            }
+        }
+        addressed
+    }
+
+    fn claim(&mut self, service: u64) -> Result<(), Errno> {
+        let socket = MadSocket::of_service(service, &self.epoll, Token::Service(service).number())?;
+        self.services.insert(service, socket);
+        Ok(())
+    }
+
+    fn open(&mut self, service: u64) -> Result<(), Errno> {
+        self.services.get_mut(&service).ok_or(Errno(libc::EINVAL))?.open()
+    }
+
+    fn release(&mut self, service: u64) {
+        self.services.remove(&service);
+    }
+
+    fn rest(&mut self) {
+        self.contexts.clear();
+    }
+
+    fn ports(&self) -> RangeInclusive<u16> {
+        self.ports.clone()
+    }
+
+    fn may_bind(&self, port: u16) -> bool {
+        port >= self.first_unprivileged || may_bind_any()
+    }
+
+    fn random(&mut self) -> u32 {
+        getrandom::u32().unwrap_or_else(|_| weir_device::now().0 as u32)
+    }
+}
+
+fn setting(name: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()
+}
+
+fn port_range() -> Option<RangeInclusive<u16>> {
+    let text = setting("ip_local_port_range")?;
+    let mut numbers = text.split_whitespace().map(|number| number.parse::<u16>());
+    let (first, last) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (first <= last).then_some(first..=last)
+}
+
+/// Returns whether the thread has the capability to bind any port.
+fn may_bind_any() -> bool {
+    let effective = || -> io::Result<Option<u64>> {
+        let status = std::fs::read_to_string("/proc/thread-self/status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        Ok(line.and_then(|number| u64::from_str_radix(number.trim(), 16).ok()))
+    };
+    effective().ok().flatten().is_some_and(|bits| bits & 1 << CAP_NET_BIND_SERVICE != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_epoll() {
+        for token in [Token::Kick, Token::Process, Token::Service(0x0106_1d2f), Token::File(77)] {
+            assert_eq!(Token::of(token.number()), token);
+        }
+    }
+}

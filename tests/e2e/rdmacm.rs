@@ -1,0 +1,235 @@
+//! Programs that connect by librdmacm: the distribution's own library over Weir's `/dev/infiniband/rdma_cm`.
+
+use crate::bed::{Bed, FAULTS, Topology};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use weir_stage::pair::{self, Outcome};
+use weir_stage::{Child, Side};
+
+/// Port spaces of service ids.
+const TCP: u32 = 0x0106;
+const UDP: u32 = 0x0111;
+/// Of a pair of programs.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for a server to listen.
+const LISTEN: Duration = Duration::from_secs(15);
+
+/// A server and its client. `{address}` is the server's address, `{port}` a free port.
+struct Program {
+    space: u32,
+    server: &'static str,
+    client: &'static str,
+    /// What the client prints if the data is right.
+    says: &'static str,
+}
+
+const PROGRAMS: &[Program] = &[
+    Program {
+        space: TCP,
+        server: "rping -s -a {address} -p {port} -v -V -C 20",
+        client: "rping -c -a {address} -p {port} -v -V -C 20",
+        says: "ping data: rdma-ping-19: ",
+    },
+    Program {
+        space: TCP,
+        server: "ucmatose -b {address} -p {port} -c 20 -C 10",
+        client: "ucmatose -s {address} -p {port} -c 20 -C 10",
+        says: "return status 0",
+    },
+    Program {
+        space: UDP,
+        server: "udaddy -b {address} -p {port} -c 4 -C 8",
+        client: "udaddy -s {address} -p {port} -c 4 -C 8",
+        says: "return status 0",
+    },
+    Program {
+        space: TCP,
+        server: "rstream -b {address} -p {port} -S 4096 -I 10 -T v",
+        client: "rstream -s {address} -p {port} -S 4096 -I 10 -T v",
+        says: "custom ",
+    },
+    Program {
+        space: TCP,
+        server: "riostream -b {address} -p {port} -S 4096 -I 10 -T v",
+        client: "riostream -s {address} -p {port} -S 4096 -I 10 -T v",
+        says: "custom ",
+    },
+    Program {
+        space: TCP,
+        server: "ib_write_bw -R -F -p {port} -n 100",
+        client: "ib_write_bw -R -F -p {port} -n 100 {address}",
+        says: "BW average",
+    },
+    Program {
+        space: TCP,
+        server: "ib_send_bw -R -F -c UD -p {port} -n 100",
+        client: "ib_send_bw -R -F -c UD -p {port} -n 100 {address}",
+        says: "BW average",
+    },
+    Program {
+        space: TCP,
+        server: "ib_read_lat -R -F -p {port} -n 100",
+        client: "ib_read_lat -R -F -p {port} -n 100 {address}",
+        says: "t_typical",
+    },
+];
+
+pub fn trials() -> Vec<Trial> {
+    let mut trials = vec![];
+    for topology in Topology::ALL {
+        for program in PROGRAMS {
+            let name = format!("librdmacm: {}", program.client.replace(['{', '}'], ""));
+            trials.push(trial(topology, &name, move |bed| runs(bed, program, &[])));
+        }
+        trials.push(trial(topology, "librdmacm: rping and ucmatose on a lossy link", |bed| {
+            PROGRAMS[..2].iter().try_for_each(|program| runs(bed, program, &["--faults", FAULTS]))
+        }));
+        trials.push(trial(topology, "librdmacm: a thousand connections", many));
+        trials.push(trial(topology, "librdmacm: a multicast group is joined, and gets its datagrams", multicast));
+        trials.push(trial(topology, "librdmacm: rcopy copies a file", copies));
+        trials.push(trial(topology, "librdmacm: a port without a listener refuses", refused));
+        trials.push(trial(topology, "librdmacm: a client ends after its server was killed", killed));
+    }
+    trials.push(trial(Topology::Veth, "librdmacm: a capture has the messages of a connection", captured));
+    trials
+}
+
+fn command(bed: &Bed, side: Side, options: &[&str], line: &str, port: u16) -> Command {
+    let line = line.replace("{address}", &bed.stage.address(Side::A).to_string()).replace("{port}", &port.to_string());
+    bed.weir(side, options, line.split_whitespace())
+}
+
+/// Starts a server, and waits until it listens.
+fn serve(bed: &Bed, options: &[&str], program: (u32, &str), port: u16) -> Result<Child> {
+    let (space, line) = program;
+    let mut server = Child::spawn(&mut command(bed, Side::A, options, line, port), line)?;
+    wait_for_service(&mut server, space << 16 | u32::from(port))?;
+    Ok(server)
+}
+
+/// Waits until a process of the child's network namespace has claimed a service.
+fn wait_for_service(child: &mut Child, service: u32) -> Result<()> {
+    let (name, end) = (format!("@weir/service/{service:x}"), Instant::now() + LISTEN);
+    // The socket accepts connections from the time on at which the program listens: __SO_ACCEPTCON.
+    let listens = |line: &str| line.ends_with(&name) && line.split(' ').nth(3) == Some("00010000");
+    loop {
+        let sockets = std::fs::read_to_string(format!("/proc/{}/net/unix", child.pid())).unwrap_or_default();
+        if sockets.lines().any(listens) {
+            return Ok(());
+        }
+        ensure!(child.poll()?.is_none() && Instant::now() < end, "it does not listen: {}", child.printed()?);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn pair(bed: &Bed, options: &[&str], program: &Program) -> Result<Outcome> {
+    let port = bed.stage.free_port(Side::A)?;
+    let server = serve(bed, options, (program.space, program.server), port)?;
+    let client = Child::spawn(&mut command(bed, Side::B, options, program.client, port), program.client)?;
+    pair::finish(server, client, TIMEOUT)?.success()
+}
+
+fn runs(bed: &Bed, program: &Program, options: &[&str]) -> Result<()> {
+    let outcome = pair(bed, options, program)?;
+    ensure!(outcome.client.stdout.contains(program.says), "{}", outcome.client.printed());
+    Ok(())
+}
+
+fn many(bed: &Bed) -> Result<()> {
+    let program = Program {
+        space: TCP,
+        server: "ucmatose -b {address} -p {port} -c 1000 -C 1",
+        client: "ucmatose -s {address} -p {port} -c 1000 -C 1",
+        says: "return status 0",
+    };
+    runs(bed, &program, &[])
+}
+
+/// The receiver polls until all ten messages have come.
+fn multicast(bed: &Bed) -> Result<()> {
+    const GROUP: &str = "239.77.3.3";
+    let member = |side: Side, role: &[&str]| {
+        let address = bed.stage.address(side).to_string();
+        let words = [&["stdbuf", "-oL", "mckey", "-m", GROUP, "-b", &address], role].concat();
+        Child::spawn(&mut bed.weir(side, &[], words), format!("mckey {role:?}"))
+    };
+    let mut receiver = member(Side::A, &[])?;
+    let end = Instant::now() + LISTEN;
+    while !receiver.printed()?.contains("receiving data transfers") {
+        ensure!(Instant::now() < end && receiver.poll()?.is_none(), "{}", receiver.printed()?);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sender = member(Side::B, &["-s"])?;
+    let outcome = pair::finish(receiver, sender, TIMEOUT)?.success()?;
+    ensure!(outcome.server.stdout.contains("return status 0"), "{}", outcome.server.printed());
+    Ok(())
+}
+
+/// rcopy has a port of its own, and its server runs until it is killed.
+fn copies(bed: &Bed) -> Result<()> {
+    const PORT: u16 = 7427;
+    let folder = tempfile::tempdir()?;
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&from, &bytes)?;
+    let server = serve(bed, &[], (TCP, "rcopy"), PORT)?;
+    let target = format!("{}:{}", bed.stage.address(Side::A), to.display());
+    let words = ["rcopy", from.to_str().context("a path")?, &target];
+    Child::spawn(&mut bed.weir(Side::B, &[], words), "rcopy")?.wait(TIMEOUT)?.success()?;
+    ensure!(std::fs::read(Path::new(&to))? == bytes, "the copy differs");
+    drop(server);
+    Ok(())
+}
+
+/// The other server has the device open, so that its process refuses.
+fn refused(bed: &Bed) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let server = serve(bed, &[], (TCP, PROGRAMS[0].server), port)?;
+    let other = if port == u16::MAX { port - 1 } else { port + 1 };
+    let client = command(bed, Side::B, &[], "ucmatose -s {address} -p {port}", other);
+    let ended = Child::spawn(&mut { client }, "ucmatose")?.wait(Duration::from_secs(20))?;
+    // RDMA_CM_EVENT_REJECTED, invalid service id.
+    ensure!(ended.stdout.contains("event: RDMA_CM_EVENT_REJECTED, error: 8"), "{}", ended.printed());
+    drop(server);
+    Ok(())
+}
+
+/// The client's QP retries for some seconds.
+fn killed(bed: &Bed) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let server = serve(bed, &[], (TCP, "rping -s -a {address} -p {port} -P"), port)?;
+    let line = "stdbuf -oL rping -c -v -a {address} -p {port} -C 100000000";
+    let mut client = Child::spawn(&mut command(bed, Side::B, &[], line, port), "rping")?;
+    let end = Instant::now() + LISTEN;
+    while !client.printed()?.contains("ping data") {
+        ensure!(Instant::now() < end && client.poll()?.is_none(), "{}", client.printed()?);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(server);
+    let ended = client.wait(TIMEOUT)?;
+    ensure!(!ended.status.success(), "the client says that all is well");
+    Ok(())
+}
+
+/// REQ, REP, RTU, DREQ and DREP are in the captures of both sides, with right ICRCs.
+fn captured(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("weir-%p.pcapng");
+    pair(bed, &["--capture", file.to_str().context("a path")?], &PROGRAMS[0])?;
+    for entry in std::fs::read_dir(folder.path())? {
+        let path = entry?.path();
+        let comparison = weir_tshark::compare(&path)?;
+        ensure!(comparison.failures.is_empty() && comparison.skipped == 0, "{}", comparison.failures.join("\n"));
+        let fields = ["-T", "fields", "-e", "infiniband.mad.attributeid"];
+        let shown = Command::new("tshark").arg("-r").arg(&path).args(fields).output().context("tshark")?;
+        let shown = String::from_utf8(shown.stdout)?;
+        for attribute in ["0x0010", "0x0013", "0x0014", "0x0015", "0x0016"] {
+            ensure!(shown.lines().any(|line| line == attribute), "no {attribute} in {}: {shown}", path.display());
+        }
+    }
+    Ok(())
+}
