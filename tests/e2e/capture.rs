@@ -1,11 +1,14 @@
 //! Files of `--capture`: tshark and Weir parse them alike, and they hold the packets that crossed the wire.
 
 use crate::bed::{Bed, FAULTS, Topology};
-use crate::trial;
+use crate::{fork, trial};
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_capture::{Direction, Frame};
+use weir_stage::{Child, Side};
 
 const PROGRAMS: &[&str] =
     &["ib_write_bw -s 65536", "ib_read_bw -s 65536", "ib_send_bw -s 10001", "ib_atomic_bw", "ib_write_lat -s 8"];
@@ -23,7 +26,37 @@ pub fn trials() -> Vec<Trial> {
             }
         }
     }
+    for how in ["abort", "assert", "segv", "term", "int", "_exit", "kill"] {
+        let name = format!("a capture holds the last packets of a program that ends by {how}");
+        trials.push(trial(Topology::Loopback, &name, move |bed| ends(bed, how)));
+    }
     trials
+}
+
+/// A program that dies after 100 WRITEs.
+fn ends(bed: &Bed, how: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = fork::compile("e2e/captured_end.c", folder.path())?;
+    let file = folder.path().join("weir.pcapng");
+    let gid = bed.gid_index(Side::A, bed.stage.address(Side::A))?.to_string();
+    let mut command = bed.weir(Side::A, &["--capture", file.to_str().context("UTF-8")?], [program]);
+    command.args([&*bed.stage.device(), &gid, how]);
+    let ended = Child::spawn(&mut command, "captured_end")?.wait(Duration::from_secs(40))?;
+    let signal = match how {
+        "abort" | "assert" => Some(libc::SIGABRT),
+        "segv" => Some(libc::SIGSEGV),
+        "term" => Some(libc::SIGTERM),
+        "int" => Some(libc::SIGINT),
+        "kill" => Some(libc::SIGKILL),
+        _ => None,
+    };
+    ensure!(ended.status.signal() == signal, "{}: {}", ended.status, ended.printed());
+    let frames: Vec<Frame> = weir_capture::open(&file)?.by_ref().collect::<Result<_, _>>()?;
+    // The opcode is behind the headers of Ethernet, IPv4 and UDP: RC RDMA WRITE Only.
+    let writes = |frame: &&Frame| frame.direction == Some(Direction::Out) && frame.data.get(42) == Some(&0x0a);
+    let count = frames.iter().filter(writes).count();
+    ensure!(count == 100, "{count} WRITEs of 100 are in the file");
+    Ok(())
 }
 
 fn agrees(bed: &Bed, program: &str, faults: Option<&str>) -> Result<()> {

@@ -13,5 +13,5 @@ mod writer;
 
 pub use frame::{Direction, Frame, LinkType};
 pub use reader::{CaptureError, Reader, Statistics, open};
-pub use recorder::{DEFAULT_RING, Recorded, Recorder, RecorderOptions};
+pub use recorder::{DEFAULT_RING, Recorded, Recorder, RecorderOptions, flush_all};
 pub use writer::{InterfaceInfo, PacketInfo, Writer};

@@ -1,7 +1,8 @@
 //! Records from a data path that must never block: frames go through a ring of fixed size to a thread that writes them.
 //!
 //! Frames that do not fit into the ring are counted and dropped. Only complete blocks are written, at least every
-//! 200 ms, so that a killed process loses only its last frames and leaves a readable file.
+//! 20 ms, so that a process that SIGKILL ends loses only its last frames and leaves a readable file. A process that ends
+//! otherwise can have its last frames written before ([`flush_all`]).
 
 use crate::frame::Direction;
 use crate::writer::{InterfaceInfo, PacketInfo, Writer};
@@ -9,9 +10,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Default size of the ring, bytes.
@@ -57,12 +58,40 @@ struct Shared {
     /// The writing thread has been woken because the ring is half full.
     nudged: AtomicBool,
     stop: AtomicBool,
+    /// How often a flush was asked for, and the last of these that is done.
+    asked: AtomicU64,
+    flushed: AtomicU64,
+    /// The writing thread, and the process that it is in.
+    writer: OnceLock<Thread>,
+    process: AtomicU32,
+}
+
+/// The recorders of this process: their frames are written before it ends.
+static OPEN: Mutex<Vec<Arc<Shared>>> = Mutex::new(Vec::new());
+/// Longest wait of `flush_all` for the disk.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// Writes what all recorders of this process hold, because it is about to end. Waits half a second at most. Takes no
+/// lock that it would have to wait for, and allocates nothing: a signal handler may call it. `pause` waits some
+/// microseconds.
+pub fn flush_all(pause: impl Fn()) {
+    let Ok(open) = OPEN.try_lock() else { return };
+    let began = Instant::now();
+    for shared in open.iter().filter(|shared| shared.process.load(Ordering::Relaxed) == std::process::id()) {
+        let ticket = shared.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        if let Some(writer) = shared.writer.get() {
+            writer.unpark();
+        }
+        while shared.flushed.load(Ordering::Acquire) < ticket && began.elapsed() < LONGEST_WAIT {
+            pause();
+        }
+    }
 }
 
 /// Length of an entry's header in the ring: two lengths, time, direction.
 const ENTRY: usize = 4 + 4 + 8 + 8;
-const FLUSH_EVERY: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const FLUSH_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 impl Default for RecorderOptions<'_> {
     fn default() -> Self {
@@ -87,7 +116,14 @@ impl Recorder {
         let drain =
             Drain { ring: consumer, writer, shared: shared.clone(), comment: Vec::new(), gathered: 0, failure: None };
         let thread = thread::Builder::new().name("weir-capture".into()).spawn(move || drain.run())?;
-        Ok(Recorder { ring: producer, shared, thread: Some(thread), process: std::process::id() })
+        let process = std::process::id();
+        shared.process.store(process, Ordering::Relaxed);
+        let _ = shared.writer.set(thread.thread().clone());
+        // In a forked child, a thread of the parent may have held it at the fork.
+        if let Ok(mut open) = OPEN.try_lock() {
+            open.push(shared.clone());
+        }
+        Ok(Recorder { ring: producer, shared, thread: Some(thread), process })
     }
 
     /// Records a frame, given as slices; false if the ring has no room for it.
@@ -135,6 +171,9 @@ impl Recorder {
         if std::process::id() != self.process {
             std::mem::forget(thread);
             return Ok(self.recorded());
+        }
+        if let Ok(mut open) = OPEN.try_lock() {
+            open.retain(|open| !Arc::ptr_eq(open, &self.shared));
         }
         self.shared.stop.store(true, Ordering::Release);
         thread.thread().unpark();
@@ -199,6 +238,7 @@ impl Drain {
         let mut flushed = Instant::now();
         loop {
             let stop = self.shared.stop.load(Ordering::Acquire);
+            let asked = self.shared.asked.load(Ordering::Acquire);
             self.shared.nudged.store(false, Ordering::Relaxed);
             while self.take_one() && flushed.elapsed() < FLUSH_EVERY {}
             if self.writer.is_pending() && flushed.elapsed() >= FLUSH_EVERY {
@@ -208,8 +248,16 @@ impl Drain {
             if !self.ring.is_empty() {
                 continue;
             }
+            if asked > self.shared.flushed.load(Ordering::Relaxed) {
+                if self.writer.is_pending() {
+                    self.flush();
+                    flushed = Instant::now();
+                }
+                self.shared.flushed.store(asked, Ordering::Release);
+            }
             if stop {
                 self.flush();
+                self.shared.flushed.store(u64::MAX, Ordering::Release);
                 return self.failure.map_or(Ok(()), Err);
             }
             if self.writer.is_pending() { thread::park_timeout(LOOK_EVERY) } else { self.sleep() }
@@ -220,7 +268,8 @@ impl Drain {
     fn sleep(&self) {
         self.shared.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.ring.is_empty() && !self.shared.stop.load(Ordering::Acquire) {
+        let asked = self.shared.asked.load(Ordering::Acquire) > self.shared.flushed.load(Ordering::Relaxed);
+        if self.ring.is_empty() && !asked && !self.shared.stop.load(Ordering::Acquire) {
             thread::park();
         }
         self.shared.asleep.store(false, Ordering::Relaxed);

@@ -51,6 +51,7 @@ pub use os::interfaces::{ALL_INTERFACES, DeviceInfo, devices, hidden_devices, un
 pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
 pub use os::process::OwnerProcess;
+pub use os::refused::refused;
 pub use os::threads::spawn;
 pub use os::{descriptors, epoll};
 pub use paging::Advice;

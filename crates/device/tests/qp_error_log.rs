@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use weir_device::{Cq, Mr};
-use weir_transport::{Data, QpAttr, SendFlags, SendOp, SendWr, Service, Status};
+use weir_device::{Context, Cq, Mr, Pd};
+use weir_transport::{Access, Data, QpAttr, SendFlags, SendOp, SendWr, Service, Sge, Status};
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// What the log deregisters at its next line, as a memory hook of the program may do when the line allocates memory.
@@ -117,7 +117,59 @@ fn a_single_line_says_why_and_what_to_do() {
     assert_eq!((requester.len(), responder.len()), (1, 1), "{requester:?} {responder:?}");
     assert!(requester[0].contains("its request") && requester[0].contains("Look at rkey"), "{requester:?}");
     assert!(responder[0].contains("it refused a request"), "{responder:?}");
+    let why = "rkey 0x00000007 was used for 8 bytes at 0x0, but no region or window has this key";
+    assert!(responder[0].contains(why), "{responder:?}");
     assert!(VICTIM.lock().unwrap().is_none());
     let ends = WARNINGS.lock().unwrap().iter().filter(|line| line.contains("is in the error state")).count();
     assert_eq!(ends, 3, "{:?}", WARNINGS.lock().unwrap());
+    refused_memory_is_named(&context, &pd);
+    refused_calls_are_explained(&context, &pd);
+}
+
+/// The key, the range and the missing right, at the end that has the memory.
+fn refused_memory_is_named(context: &Arc<Context>, pd: &Arc<Pd>) {
+    let mut words = [0u64; 2];
+    let addr = &raw mut words as u64;
+    let other = context.alloc_pd().unwrap();
+    let mr = pd.reg_mr(addr, 8, addr, Access::LOCAL_WRITE).unwrap();
+    let foreign = other.reg_mr(addr, 16, addr, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let reads_only = pd.reg_mr(addr, 16, addr, Access::REMOTE_READ).unwrap();
+    let local = |at: u64, mr: &Mr| [Sge { addr: at, length: 8, lkey: mr.lkey() }];
+    let write = |mr: &Mr| SendOp::Write { remote_addr: addr, rkey: mr.rkey() };
+    let read = |mr: &Mr| SendOp::Read { remote_addr: addr, rkey: mr.rkey() };
+    let outside =
+        format!("{:#010x} was used for 8 bytes at {:#x}, but it grants 8 bytes at {addr:#x}", mr.lkey(), addr + 1);
+    for (at_responder, op, sges, status, why) in [
+        (false, write(&reads_only), local(addr + 1, &mr), Status::LocalProtection, outside.as_str()),
+        (false, read(&reads_only), local(addr, &reads_only), Status::LocalProtection, "lacks IBV_ACCESS_LOCAL_WRITE"),
+        (false, SendOp::Send, local(addr, &foreign), Status::LocalProtection, "another protection domain"),
+        (true, write(&reads_only), local(addr, &mr), Status::RemoteAccess, "lacks IBV_ACCESS_REMOTE_WRITE"),
+        (true, write(&foreign), local(addr, &mr), Status::RemoteAccess, "another protection domain"),
+    ] {
+        let ends = pair(pd, context);
+        ends[0].qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&sges) }).unwrap();
+        ends[0].qp.doorbell();
+        assert_eq!(ended(&ends[0].cq, 1), [status], "{op:?}");
+        let lines = warnings(ends[usize::from(at_responder)].qp.num());
+        assert!(lines.len() == 1 && lines[0].contains(why), "{why:?} is not in {lines:?}");
+    }
+}
+
+fn refused_calls_are_explained(context: &Arc<Context>, pd: &Arc<Pd>) {
+    let cq = context.create_cq(8, None, 0).unwrap();
+    let mut wanted = create(Service::Rc);
+    wanted.caps.max_send_sge = 1000;
+    assert!(pd.create_qp(&wanted, &cq, &cq).is_err());
+    assert!(context.create_cq(u32::MAX, None, 0).is_err());
+    assert!(pd.reg_mr(0x1000, 4096, 0x1000, Access::LOCAL_WRITE).is_err());
+    assert!(pd.reg_mr(0x1000, 4096, 0x1000, Access::REMOTE_WRITE).is_err());
+    let lines = WARNINGS.lock().unwrap().join("\n");
+    for part in [
+        "max_send_sge is 1000, and the limit is",
+        "a size of 4294967295 entries",
+        "4096 bytes at 0x1000 are not registered: part of it is not mapped",
+        "need IBV_ACCESS_LOCAL_WRITE",
+    ] {
+        assert!(lines.contains(part), "{part:?} is not in {lines}");
+    }
 }

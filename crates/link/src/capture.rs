@@ -23,6 +23,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::path::Path;
+/// Writes what the captures of this process hold, because it is about to end.
+pub use weir_capture::flush_all as flush_captures;
 use weir_capture::{Direction, PacketInfo, Recorded, Recorder, RecorderOptions};
 use weir_wire::ip::{Envelope, fill_ipv4_checksum};
 use weir_wire::{ICRC_LEN, ROCE_PORT, frame, icrc};

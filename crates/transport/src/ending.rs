@@ -20,6 +20,8 @@ pub struct Ending {
     pub psn: Psn,
     /// How often that packet was sent, if it failed because its retries were exhausted.
     pub tries: Option<u32>,
+    /// What was wrong with it, where the status leaves several possibilities.
+    pub why: Option<&'static str>,
 }
 
 impl Ending {
@@ -36,7 +38,7 @@ impl Ending {
             _ => None,
         };
         let psn = requester.una_psn();
-        Ending { side: Side::Requester, status: failure.status, vendor_err: failure.vendor, psn, tries }
+        Ending { side: Side::Requester, status: failure.status, vendor_err: failure.vendor, psn, tries, why: None }
     }
 
     pub(crate) fn responder(fatal: Fatal, psn: Psn) -> Ending {
@@ -46,6 +48,6 @@ impl Ending {
             NakCode::InvalidRequest | NakCode::PsnSequence => Status::RemoteInvalidRequest,
         };
         let vendor_err = fatal.receive.map_or(0, |(_, vendor)| vendor);
-        Ending { side: Side::Responder, status, vendor_err, psn, tries: None }
+        Ending { side: Side::Responder, status, vendor_err, psn, tries: None, why: fatal.why }
     }
 }

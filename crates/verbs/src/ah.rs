@@ -8,7 +8,7 @@ use crate::query::from_address;
 use crate::registry::new_handle;
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use weir_device::{AddressHandle, Errno};
+use weir_device::{AddressHandle, Errno, refused};
 
 /// An `ibv_ah` with its attributes.
 #[repr(C)]
@@ -88,7 +88,8 @@ unsafe fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Err
     // SAFETY: guaranteed by the caller; the context of a living PD is open.
     let (own, context) = unsafe { (pd::own(pd), (*pd).context) };
     if attr.port_num != 1 {
-        return Err(EINVAL);
+        let why = format_args!("address handle: there is no port {}: the device has port 1", attr.port_num);
+        return Err(refused(libc::EINVAL, why));
     }
     let device = own.device.create_ah(&crate::attr::address(attr))?;
     let ibv = ibv_ah { context, pd, handle: new_handle() };

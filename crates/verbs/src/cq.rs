@@ -9,7 +9,7 @@ use crate::registry::{Registry, new_cookie, new_handle};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{CqCreate, Errno, OwnerProcess};
+use weir_device::{CqCreate, Errno, OwnerProcess, refused};
 use weir_transport::Completion;
 
 /// An `ibv_cq` and Weir's part of it. Every CQ can be polled as an `ibv_cq`: an `ibv_cq_ex` begins with the same
@@ -106,7 +106,8 @@ pub unsafe extern "C" fn ibv_create_cq(
 ) -> *mut ibv_cq {
     object(|| {
         if cqe < 1 || comp_vector < 0 {
-            return Err(EINVAL);
+            let why = format_args!("CQ: {cqe} entries, completion vector {comp_vector}: too few, or negative");
+            return Err(refused(libc::EINVAL, why));
         }
         let creating = Creating {
             cqe: cqe as u32,
@@ -130,7 +131,8 @@ pub unsafe fn create(context: *mut ibv_context, creating: Creating) -> Result<*m
     let (own, vectors) = unsafe { (context::own_checked(context)?, (*context).num_comp_vectors) };
     let Creating { cqe, cq_context, channel, comp_vector, timestamps, ignore_overrun, polling, parent } = creating;
     if comp_vector >= vectors as u32 {
-        return Err(EINVAL);
+        let why = format_args!("CQ: there is no completion vector {comp_vector}: the device has {vectors}");
+        return Err(refused(libc::EINVAL, why));
     }
     let notify = (!channel.is_null()).then(|| {
         // SAFETY: guaranteed by the caller.

@@ -2,12 +2,12 @@
 
 use crate::abi::*;
 use crate::context;
-use crate::ffi::{EINVAL, object, status};
+use crate::ffi::{object, status};
 use crate::pd::{Pd, PdOwn, own};
 use crate::registry::new_handle;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
-use weir_device::Errno;
+use weir_device::{Errno, refused};
 use weir_transport::Access;
 
 /// An `ibv_mr` and Weir's part of it.
@@ -135,7 +135,8 @@ pub unsafe fn register(
     // The kernel's rule: memory is mapped by pages, so both addresses need the same offset in their page.
     let in_page = |address: u64| address % PAGE;
     if !access.contains(Access::ZERO_BASED) && in_page(addr as u64) != in_page(iova) {
-        return Err(EINVAL);
+        let why = format_args!("MR: address {addr:p} and iova {iova:#x} have different offsets in their pages");
+        return Err(refused(libc::EINVAL, why));
     }
     // SAFETY: guaranteed by the caller.
     let domain = unsafe { &own(pd).device };
@@ -186,10 +187,13 @@ pub struct Flags {
 /// persistent memory.
 pub fn access_flags(bits: u32) -> Result<Flags, Errno> {
     let known = bits & !(IBV_ACCESS_OPTIONAL_RANGE | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND);
-    let access = Access::from_bits(known).ok_or(EINVAL)?;
+    let unknown = known & !Access::all().bits();
+    let refuse = || refused(libc::EINVAL, format_args!("MR: access flags {unknown:#x} are unknown"));
+    let access = Access::from_bits(known).ok_or_else(refuse)?;
     // The memory is not known to be persistent; Soft-RoCE refuses it in the same way.
     if access.contains(Access::FLUSH_PERSISTENT) {
-        return Err(EINVAL);
+        let why = format_args!("MR: IBV_ACCESS_FLUSH_PERSISTENT: the memory is not known to be persistent");
+        return Err(refused(libc::EINVAL, why));
     }
     Ok(Flags { access, on_demand: bits & IBV_ACCESS_ON_DEMAND != 0, huge: bits & IBV_ACCESS_HUGETLB != 0 })
 }
@@ -205,6 +209,6 @@ mod tests {
         let both = Access::MW_BIND | Access::ZERO_BASED;
         assert_eq!(access_flags(IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED), flags(both, false, false));
         assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), flags(Access::empty(), true, false));
-        assert_eq!(access_flags(1 << 12), Err(EINVAL));
+        assert_eq!(access_flags(1 << 12), Err(crate::ffi::EINVAL));
     }
 }

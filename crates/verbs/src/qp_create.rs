@@ -11,7 +11,7 @@ use crate::{attr, builder, context, cq, pd, srq, wq, xrc};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, OwnerProcess, QpCreate, Receives};
+use weir_device::{Errno, OwnerProcess, QpCreate, Receives, refused};
 use weir_transport::Service;
 
 /// # Safety
@@ -99,8 +99,13 @@ unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> Result<*mut ib
     unsafe { context::own_checked(context)? };
     // An XRC initiator receives nothing and needs no receive CQ; the target uses the CQs of its SRQs.
     let recv_cq = if qp_type == IBV_QPT_XRC_SEND && recv_cq.is_null() { send_cq } else { recv_cq };
-    if send_cq.is_null() || recv_cq.is_null() || cap.max_inline_data as usize > INLINE_ROOM {
-        return Err(EINVAL);
+    if send_cq.is_null() || recv_cq.is_null() {
+        return Err(refused(libc::EINVAL, format_args!("QP: create: there is no send_cq or no recv_cq")));
+    }
+    if cap.max_inline_data as usize > INLINE_ROOM {
+        let wanted = cap.max_inline_data;
+        let why = format_args!("QP: create: max_inline_data is {wanted}, and the limit is {INLINE_ROOM}");
+        return Err(refused(libc::EINVAL, why));
     }
     let receives = if srq.is_null() {
         Receives::Own
@@ -260,6 +265,6 @@ fn service(qp_type: c_int) -> Result<Service, Errno> {
         IBV_QPT_UD => Ok(Service::Ud),
         IBV_QPT_RAW_PACKET => Ok(Service::Raw),
         IBV_QPT_XRC_SEND => Ok(Service::Xrc),
-        _ => Err(EOPNOTSUPP),
+        _ => Err(refused(libc::EOPNOTSUPP, format_args!("QP: create: qp_type {qp_type} is not supported"))),
     }
 }

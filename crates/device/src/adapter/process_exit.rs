@@ -8,6 +8,7 @@
 use crate::adapter::registry;
 use crate::os::cancel::Uncancelled;
 use crate::os::clock;
+use crate::os::deaths;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(crate) fn begin() {
     OWNER.store(own_pid(), Ordering::Relaxed);
 }
 
-/// Sends owed ACKs before the process ends or becomes another program. Does nothing in children of the process that
+/// Sends owed ACKs, and completes captures, before the process ends or becomes another program. Does nothing in children of the process that
 /// opened the device. Allocates nothing.
 pub fn flush() {
     if OWNER.load(Ordering::Relaxed) != own_pid() {
@@ -40,6 +41,7 @@ pub fn flush() {
             unsafe { libc::nanosleep(&LOOK, std::ptr::null_mut()) };
         }
     });
+    deaths::complete_captures();
 }
 
 fn own_pid() -> i32 {

@@ -8,6 +8,7 @@ use crate::engine::peers::identity::PeerId;
 use crate::engine::waiting::{WaitList, WaitReason};
 use crate::os::clock;
 use std::sync::atomic::Ordering;
+use weir_transport::QpState;
 
 impl Engine {
     /// Updates the bookkeeping after a QP was worked on: counters, bytes in flight, deadline, ready list.
@@ -41,7 +42,11 @@ impl Engine {
         let peer = entry.peer;
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
-            let error = QpError { num: entry.shared.num, dest: protocol.attr().dest_qp_num, peer: to, ending };
+            let refusal =
+                QpError::is_about_memory(&ending).then(|| entry.shared.faults.take_refusal(ending.side)).flatten();
+            let (num, dest) = (entry.shared.num, protocol.attr().dest_qp_num);
+            let sends_only = protocol.state() == QpState::Sqe;
+            let error = QpError { num, dest, peer: to, ending, refusal, sends_only };
             // There is room for all QPs: `add_qp` has reserved it.
             self.endings.push(error);
         }

@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use crate::config::Config;
+use crate::os::deaths;
 use crate::os::interfaces::DeviceInfo;
 use crate::os::locks::{RankedMutex, rank};
 use crate::os::per_process::PerProcess;
@@ -30,6 +31,7 @@ pub fn wrap(ports: Ports, device: &DeviceInfo, config: &Config) -> Result<Box<dy
             let capture = Capture::create(ports, &path, &options).inspect_err(|error| {
                 tracing::error!("WEIR_CAPTURE: {}: {error}", path.display());
             })?;
+            deaths::install();
             Box::new(capture)
         }
     };

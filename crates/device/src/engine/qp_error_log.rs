@@ -1,6 +1,7 @@
 //! The log message about a QP that went to the error state because of a request: one line, however many work requests
 //! it flushes.
 
+use crate::memory::refusal::Refusal;
 use std::fmt;
 use std::net::IpAddr;
 use weir_transport::{Ending, Side, Status};
@@ -15,6 +16,10 @@ pub struct QpError {
     /// Its address, if there is a route.
     pub peer: Option<IpAddr>,
     pub ending: Ending,
+    /// The memory that was refused, if that is why it failed.
+    pub refusal: Option<Refusal>,
+    /// Only its sends have stopped, until it is modified to RTS.
+    pub sends_only: bool,
 }
 
 impl QpError {
@@ -30,7 +35,14 @@ impl QpError {
 impl fmt::Display for QpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ending { side, status, psn, tries, .. } = self.ending;
+        if self.sends_only {
+            write!(f, "QP {:#08x} is in the send queue error state: its send ended as {status:?}", self.num)?;
+            return write!(f, ": {}", Cause(self));
+        }
         write!(f, "QP {:#08x} is in the error state: ", self.num)?;
+        if side == Side::Responder && self.peer.is_none() {
+            return write!(f, "its receive ended as {status:?}: {}", Cause(self));
+        }
         match side {
             Side::Requester => write!(f, "its request to QP {:#08x}", self.dest)?,
             Side::Responder => write!(f, "it refused a request of QP {:#08x}", self.dest)?,
@@ -43,7 +55,33 @@ impl fmt::Display for QpError {
         if let Some(tries) = tries {
             write!(f, " after {tries} tries")?;
         }
-        write!(f, ": {}", advice(&self.ending))
+        write!(f, ": {}", Cause(self))
+    }
+}
+
+/// The cause if it is known, otherwise the likely cause, and what to do.
+struct Cause<'a>(&'a QpError);
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let QpError { ending, refusal, .. } = self.0;
+        match (refusal, ending.why) {
+            (Some(refusal), _) => write!(f, "{refusal}"),
+            (None, Some(why)) => f.write_str(why),
+            (None, None) => f.write_str(advice(ending)),
+        }
+    }
+}
+
+impl QpError {
+    /// Whether the status of the request says that memory was refused.
+    pub fn is_about_memory(ending: &Ending) -> bool {
+        let own = ending.side == Side::Requester;
+        match ending.status {
+            Status::LocalProtection => true,
+            Status::RemoteAccess | Status::RemoteOperation => !own,
+            _ => false,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::memory::copy;
 use crate::memory::keys::{Cached, Regions};
+use crate::memory::refusal::Refusal;
 use crate::memory::region::AccessTarget;
 use crate::memory::window::User;
 use crate::paging::{FaultOrigin, Paged, QpFaults};
@@ -102,6 +103,28 @@ impl Memory<'_> {
     /// Checks key, PD, bounds and rights, but not whether pages are present. `None`: a null region.
     #[inline(always)]
     pub fn check(&mut self, extent: Extent, access: Access) -> Result<Option<Granted>, Denied> {
+        let granted = self.granted(extent, access);
+        if granted.is_err() {
+            self.note_refusal(extent, access);
+        }
+        granted
+    }
+
+    /// Keeps the reason for the log, which has it if the QP fails.
+    #[cold]
+    #[inline(never)]
+    fn note_refusal(&self, extent: Extent, access: Access) {
+        let Extent { key, va, len, .. } = extent;
+        let (number, pd) = match key {
+            Key::Local(lkey) => (lkey, None),
+            Key::Remote { rkey, pd } => (rkey, Some(pd.unwrap_or(self.user.pd))),
+        };
+        let why = self.regions.explain(self.user, number, pd, (va, len), access);
+        self.faults.note_refusal(Refusal { side: self.side, remote: pd.is_some(), key: number, va, len, why });
+    }
+
+    #[inline(always)]
+    fn granted(&mut self, extent: Extent, access: Access) -> Result<Option<Granted>, Denied> {
         let Extent { key, va, len, left } = extent;
         let (Key::Local(number) | Key::Remote { rkey: number, .. }) = key;
         let region = self.regions.find(number, self.cached)?;
@@ -188,7 +211,7 @@ impl Memory<'_> {
         for extent in extents(sges, offset, rest.len()) {
             let (now, later) = rest.split_at_mut(extent.len as usize);
             rest = later;
-            if let Ok(Some(granted)) = self.check(extent, Access::empty())
+            if let Ok(Some(granted)) = self.granted(extent, Access::empty())
                 && granted.paged.is_none_or(|paged| paged.is_present(granted.addr, granted.len))
             {
                 // SAFETY: `now` is a slice of the caller; the application's side may be in any state.

@@ -3,6 +3,7 @@
 use crate::Errno;
 use crate::objects::channel::CompChannel;
 use crate::objects::context::Context;
+use crate::os::refused::refused;
 use crate::shared::cq::{CqShared, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -145,5 +146,9 @@ impl Cq {
 }
 
 fn checked_size(context: &Context, cqe: u32) -> Result<u32, Errno> {
-    if cqe == 0 || cqe > context.limits().max_cqe { Err(Errno(libc::EINVAL)) } else { Ok(cqe) }
+    let limit = context.limits().max_cqe;
+    if (1..=limit).contains(&cqe) {
+        return Ok(cqe);
+    }
+    Err(refused(libc::EINVAL, format_args!("CQ: a size of {cqe} entries is not from 1 to {limit}")))
 }

@@ -8,6 +8,7 @@ use crate::objects::dm::Dm;
 use crate::objects::pd::Pd;
 use crate::os::locks::{RankedGuard, RankedMutex, rank};
 use crate::os::process::Owned;
+use crate::os::refused::refused;
 use crate::paging::Registered;
 use std::sync::Arc;
 use weir_transport::Access;
@@ -77,7 +78,7 @@ impl Pd {
         adapter.check()?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         if len == u64::MAX && iova != addr {
-            return Err(Errno(libc::EINVAL));
+            return Err(refuse(libc::EINVAL, (addr, len), "an implicit ODP region has no other iova"));
         }
         let region = Region { key: 0, pd: self.number, addr, iova, len, access, kind: Kind::Memory, paged: None };
         let (region, backing) = demand(adapter, region, huge)?;
@@ -226,12 +227,13 @@ fn consistent(access: Access) -> bool {
 
 /// Checks the request for an ODP region and registers its pages.
 fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region, Backing), Errno> {
+    let range = (region.addr, region.len);
     if !consistent(region.access) {
-        return Err(Errno(libc::EINVAL));
+        return Err(refuse(libc::EINVAL, range, INCONSISTENT));
     }
     // The kernel's error for an adapter without ODP (ib_check_mr_access).
     if !adapter.profile.on_demand {
-        return Err(Errno(libc::EOPNOTSUPP));
+        return Err(refuse(libc::EOPNOTSUPP, range, "the profile has no on-demand paging"));
     }
     let writable = region.access.contains(Access::LOCAL_WRITE);
     let registered =
@@ -241,8 +243,25 @@ fn demand(adapter: &Arc<Adapter>, region: Region, huge: bool) -> Result<(Region,
 
 /// Checks the request for a pinned region and brings its memory in.
 fn populate(adapter: &Adapter, region: &Region) -> Result<Pinned, Errno> {
-    if !consistent(region.access) || region.len == 0 || region.addr.checked_add(region.len).is_none() {
-        return Err(Errno(libc::EINVAL));
+    let range = (region.addr, region.len);
+    if !consistent(region.access) {
+        return Err(refuse(libc::EINVAL, range, INCONSISTENT));
     }
-    pin::pin(region.addr, region.len, region.access.contains(Access::LOCAL_WRITE), adapter.config.memlock)
+    if region.len == 0 || region.addr.checked_add(region.len).is_none() {
+        return Err(refuse(libc::EINVAL, range, "the length is 0, or goes beyond the end of memory"));
+    }
+    let writable = region.access.contains(Access::LOCAL_WRITE);
+    pin::pin(region.addr, region.len, writable, adapter.config.memlock).map_err(|error| match error.0 {
+        libc::EFAULT if writable => refuse(libc::EFAULT, range, "part of it is not mapped, or not writable"),
+        libc::EFAULT => refuse(libc::EFAULT, range, "part of it is not mapped, or not readable"),
+        libc::ENOMEM => refuse(libc::ENOMEM, range, "no memory, or more than RLIMIT_MEMLOCK with --memlock strict"),
+        errno => refuse(errno, range, "the system does not bring the memory in"),
+    })
+}
+
+const INCONSISTENT: &str = "IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE";
+
+/// Memory is not registered; the log says why.
+fn refuse(errno: i32, (addr, len): (u64, u64), why: &str) -> Errno {
+    refused(errno, format_args!("MR: {len} bytes at {addr:#x} are not registered: {why}"))
 }

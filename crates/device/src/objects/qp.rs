@@ -13,6 +13,7 @@ use crate::objects::srq::Srq;
 use crate::objects::xrcd::{TargetQp, Xrcd};
 use crate::os::clock;
 use crate::os::interfaces::HEADERS;
+use crate::os::refused::refused;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
 use crate::steering::spread::Spread;
 use std::net::IpAddr;
@@ -118,7 +119,9 @@ impl Qp {
                 | (Service::Xrc, Receives::Own | Receives::Domain(_))
         );
         if !served {
-            return Err(Errno(libc::EOPNOTSUPP));
+            let service = create.service;
+            let why = format_args!("QP: create: {service:?} is not supported with these receives");
+            return Err(refused(libc::EOPNOTSUPP, why));
         }
         let mut caps = granted(&create.caps)?;
         if create.service == Service::Xrc || matches!(receives, Receives::Shared(_)) {
@@ -224,7 +227,9 @@ impl Qp {
         let route =
             if mask.contains(AttrMask::AV) { Some(adapter.route_to(&attr.ah_attr, attr.dest_qp_num)?) } else { None };
         if route.is_some_and(|route| route.remote.is_multicast()) {
-            return Err(Errno(libc::EINVAL));
+            let num = self.shared.num;
+            let why = format_args!("QP {num:#08x}: modify: the destination GID is a multicast group");
+            return Err(refused(libc::EINVAL, why));
         }
         // Between turns: a WQE that ends here may be part of a burst that still refers to application memory.
         let (result, state, dest) = adapter.between_turns(|| self.modify_protocol(attr, mask));
@@ -449,13 +454,15 @@ fn cost(wr: &SendWr<'_>) -> u32 {
 
 /// The granted capabilities: at least the requested ones. EINVAL beyond the limits.
 fn granted(wanted: &QpCaps) -> Result<QpCaps, Errno> {
-    let fits = wanted.max_send_wr <= LIMITS.max_qp_wr
-        && wanted.max_recv_wr <= LIMITS.max_qp_wr
-        && wanted.max_send_sge <= LIMITS.max_sge
-        && wanted.max_recv_sge <= LIMITS.max_sge
-        && wanted.max_inline_data <= LIMITS.max_inline;
-    if !fits {
-        return Err(Errno(libc::EINVAL));
+    let limits = [
+        ("max_send_wr", wanted.max_send_wr, LIMITS.max_qp_wr),
+        ("max_recv_wr", wanted.max_recv_wr, LIMITS.max_qp_wr),
+        ("max_send_sge", wanted.max_send_sge, LIMITS.max_sge),
+        ("max_recv_sge", wanted.max_recv_sge, LIMITS.max_sge),
+        ("max_inline_data", wanted.max_inline_data, LIMITS.max_inline),
+    ];
+    if let Some((name, wanted, limit)) = limits.into_iter().find(|(_, wanted, limit)| wanted > limit) {
+        return Err(refused(libc::EINVAL, format_args!("QP: create: {name} is {wanted}, and the limit is {limit}")));
     }
     Ok(QpCaps {
         max_send_wr: wanted.max_send_wr,

@@ -5,6 +5,7 @@
 //! were sent. When the program changes its action later (`change`), the change is recorded and Weir's handler stays
 //! installed.
 
+use crate::os::deaths;
 use crate::os::mask;
 use crate::os::per_process::OnceInherited;
 use libc::c_int;
@@ -216,6 +217,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     if !action.is_function() {
+        deaths::complete_captures();
         // A fault cannot be ignored: the default action is restored, and the instruction faults again.
         set(signal, &Action { handler: libc::SIG_DFL, flags: 0, mask: 0 });
         if sent {

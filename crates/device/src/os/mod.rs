@@ -2,6 +2,7 @@
 
 pub mod cancel;
 pub mod clock;
+pub mod deaths;
 pub mod descriptors;
 pub mod engine_hold;
 pub mod epoll;
@@ -18,6 +19,7 @@ pub mod notify;
 pub mod panics;
 pub mod per_process;
 pub mod process;
+pub mod refused;
 pub mod seqpacket;
 pub mod threads;
 pub mod watch;

@@ -1,5 +1,7 @@
-//! Page faults of a QP: which of its sides waits, and which page could not be populated.
+//! Page faults of a QP: which of its sides waits, and which page could not be populated; and its last refused access.
 
+use crate::memory::refusal::Refusal;
+use crate::os::locks::LeafMutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,6 +16,8 @@ pub struct QpFaults {
     /// The QP's number.
     pub num: u32,
     sides: [OfSide; 2],
+    /// The last access that was refused.
+    refusal: LeafMutex<Option<Refusal>>,
 }
 
 /// The QP side that met a fault.
@@ -38,7 +42,17 @@ struct OfSide {
 impl QpFaults {
     /// No side of the QP with number `num` waits.
     pub fn new(num: u32) -> QpFaults {
-        QpFaults { num, sides: Default::default() }
+        QpFaults { num, sides: Default::default(), refusal: LeafMutex::default() }
+    }
+
+    /// An access to memory was refused.
+    pub fn note_refusal(&self, refusal: Refusal) {
+        *self.refusal.lock() = Some(refusal);
+    }
+
+    /// The last refused access, if a side of the QP made it; returned once.
+    pub fn take_refusal(&self, side: Side) -> Option<Refusal> {
+        self.refusal.lock().take().filter(|refusal| refusal.side == side)
     }
 
     /// Begins a wait. Returns false if this side waits already.

@@ -1,6 +1,7 @@
 //! UC, UD and raw queue pairs: the differences from a reliable queue pair.
 
 use super::Qp;
+use crate::ending::Ending;
 use crate::requester::Failure;
 use crate::responder::{Fatal, GRH_LEN};
 use crate::{Egress, Handled, Host, Instant, Limits, Mtu, Progress, QpEvent, QpState};
@@ -123,6 +124,7 @@ impl Qp {
     /// modify to RTS. Receiving continues meanwhile (IBTA 10.3.1).
     fn fail_send<H: Host>(&mut self, failure: Failure, host: &mut H) {
         self.send_queue.retire(host, &self.config, failure.status, failure.vendor);
+        self.ending = Some(Ending::requester(failure, &self.requester, &self.config));
         self.config.state = QpState::Sqe;
         self.draining = false;
         self.requester.halt();
@@ -134,6 +136,9 @@ impl Qp {
         if let Some((status, vendor)) = fatal.receive {
             self.recv_queue.fail(host, &self.config, status, vendor);
         }
+        let ending = Ending::responder(fatal, self.responder.expected());
+        let status = fatal.receive.map_or(ending.status, |(status, _)| status);
+        self.ending = Some(Ending { status, ..ending });
         self.halt(None);
         self.flush(host);
         Handled::Done

@@ -61,7 +61,8 @@ impl Responder {
         }
         // The message is longer than its receive (IBTA 9.7.4.1.6).
         if after > queue.room() {
-            return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).into());
+            let why = "the message is longer than its receive";
+            return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).because(why).into());
         }
         if !payload.is_empty() {
             host.scatter(queue.sges(), received, payload).map_err(Stop::receiving)?;
@@ -164,7 +165,7 @@ impl Responder {
         host.check_remote(rkey, va, 8, Access::REMOTE_ATOMIC).map_err(Stop::access)?;
         // Addresses of 64-bit atomics are aligned (IBTA 9.4.5).
         if !va.is_multiple_of(8) {
-            return Err(Fatal::invalid().into());
+            return Err(Fatal::invalid().because("the address of an atomic is no multiple of 8").into());
         }
         let operation = match packet.headers.bth.opcode.operation() {
             Some(weir_wire::Operation::CompareSwap) => {
@@ -238,7 +239,10 @@ impl Responder {
     /// No more READs and atomics than the QP has resources for (IBTA 9.7.4.1.4).
     fn check_resources(&self, config: &Config) -> Result<(), Fatal> {
         let none = config.attr.max_dest_rd_atomic == 0;
-        if none || self.resources.is_exhausted() { Err(Fatal::invalid()) } else { Ok(()) }
+        if none || self.resources.is_exhausted() {
+            return Err(Fatal::invalid().because("more READs and atomics were outstanding than max_dest_rd_atomic"));
+        }
+        Ok(())
     }
 
     fn respond(&mut self, packets: u32, response: Response) {
@@ -280,7 +284,7 @@ impl Fatal {
     /// The host refused a peer's access: a wrong request, or missing local memory (IBTA 9.7.5.2.2, 9.7.5.2.4).
     pub(super) fn access(denied: Denied) -> Fatal {
         match denied {
-            Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None },
+            Denied::Protection => Fatal { nak: NakCode::RemoteAccess, receive: None, why: None },
             Denied::Unmapped | Denied::PageFault => Fatal::operational(),
         }
     }

@@ -24,7 +24,7 @@ mod unreliable;
 use crate::config::Config;
 use crate::quirk::Chance;
 use crate::recv_queue::RecvQueue;
-use crate::{Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
+use crate::{Access, Denied, Egress, Handled, Host, Instant, QpEvent, Refused, Side, Status};
 use ack::{Covered, Owed};
 pub use datagram::GRH_LEN;
 use opcode_order::Message;
@@ -61,6 +61,8 @@ pub(crate) struct Fatal {
     pub nak: NakCode,
     /// Status and vendor error of the oldest receive work request, if the error affects it.
     pub receive: Option<(Status, u32)>,
+    /// What was wrong, for the log.
+    pub why: Option<&'static str>,
 }
 
 /// The result of a request without a fatal error.
@@ -253,7 +255,7 @@ impl Responder {
         let (starts, ends) = (bth.opcode.starts_message(), bth.opcode.ends_message());
         let (request, access) = bth.opcode.operation().and_then(opcode_order::lookup).ok_or(Fatal::invalid())?;
         if !opcode_order::follows(&self.message, request, starts) || !config.attr.access_flags.contains(access) {
-            return Err(Fatal::invalid());
+            return Err(self.refused(access, config));
         }
         if self.resources.is_pending() && self.must_follow_reads(request, config) {
             return Ok(Handled::AfterReads);
@@ -365,6 +367,24 @@ impl Responder {
         Ok(())
     }
 
+    /// An operation that the QP does not allow, or a packet that may not follow the one before it: an invalid request
+    /// (IBTA 9.7.4.1.2, 9.7.4.1.3).
+    #[cold]
+    fn refused(&self, access: Access, config: &Config) -> Fatal {
+        let missing = access.difference(config.attr.access_flags);
+        Fatal::invalid().because(if missing.contains(Access::REMOTE_WRITE) {
+            "the QP's qp_access_flags lack IBV_ACCESS_REMOTE_WRITE"
+        } else if missing.contains(Access::REMOTE_READ) {
+            "the QP's qp_access_flags lack IBV_ACCESS_REMOTE_READ"
+        } else if missing.contains(Access::REMOTE_ATOMIC) {
+            "the QP's qp_access_flags lack IBV_ACCESS_REMOTE_ATOMIC"
+        } else if !missing.is_empty() {
+            "the QP's qp_access_flags do not allow the operation"
+        } else {
+            "the packet cannot follow the packet before it: a message began within another, or without its first packet"
+        })
+    }
+
     /// A packet is missing: one sequence NAK is owed (IBTA 9.7.5.2.2, 9.9.3.1, class B).
     fn owe_sequence_nak(&mut self) {
         self.order = Order::SequenceNakSent;
@@ -375,12 +395,17 @@ impl Responder {
 impl Fatal {
     /// NAK invalid request (IBTA 9.7.5.2.2).
     fn invalid() -> Fatal {
-        Fatal { nak: NakCode::InvalidRequest, receive: None }
+        Fatal { nak: NakCode::InvalidRequest, receive: None, why: None }
     }
 
     /// NAK remote operational error (IBTA 9.7.5.2.2).
     fn operational() -> Fatal {
-        Fatal { nak: NakCode::RemoteOperational, receive: None }
+        Fatal { nak: NakCode::RemoteOperational, receive: None, why: None }
+    }
+
+    /// The same, with its reason for the log (IBTA 9.7.5.2.2).
+    fn because(self, why: &'static str) -> Fatal {
+        Fatal { why: Some(why), ..self }
     }
 
     /// The current receive completes with an error as well (IBTA 9.9.3.1).

@@ -1,0 +1,60 @@
+//! Log lines about control calls that are refused: what the program asked for, and why it does not get it.
+
+use super::clock;
+use super::errno::Errno;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Lines in a second: a program may repeat a call that fails.
+const LINES: u64 = 32;
+
+/// Logs why a call is refused, and returns its error.
+#[cold]
+pub fn refused(errno: i32, why: fmt::Arguments<'_>) -> Errno {
+    static BUDGET: Budget = Budget(AtomicU64::new(0));
+    match BUDGET.take(clock::now().0 / 1_000_000_000) {
+        Line::Whole => tracing::warn!("{why}"),
+        Line::Last => tracing::warn!("{why} (further refused calls of this second are not logged)"),
+        Line::None => {}
+    }
+    Errno(errno)
+}
+
+/// Lines that were written in a second: the second in the upper bits, their number in the lower 16.
+struct Budget(AtomicU64);
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Whole,
+    Last,
+    None,
+}
+
+impl Budget {
+    fn take(&self, second: u64) -> Line {
+        let counted = |before: u64| {
+            let lines = if before >> 16 == second { before & 0xffff } else { 0 };
+            (lines < LINES).then_some(second << 16 | (lines + 1))
+        };
+        match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted) {
+            Ok(before) if counted(before).is_some_and(|after| after & 0xffff == LINES) => Line::Last,
+            Ok(_) => Line::Whole,
+            Err(_) => Line::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_a_limited_number_of_lines() {
+        let budget = Budget(AtomicU64::new(0));
+        for second in [7, 8, 100] {
+            let lines: Vec<Line> = (0..LINES + 5).map(|_| budget.take(second)).collect();
+            assert!(lines[..31].iter().all(|line| *line == Line::Whole) && lines[31] == Line::Last);
+            assert!(lines[32..].iter().all(|line| *line == Line::None));
+        }
+    }
+}
