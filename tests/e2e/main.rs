@@ -26,6 +26,7 @@ mod micro;
 mod multicast;
 mod pingpong;
 mod profiles;
+mod raw;
 mod rdmacm;
 mod read_order;
 mod roce_peer;
@@ -81,6 +82,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         matrix::trials(whole),
         micro::trials(),
         profiles::trials(),
+        raw::trials(),
         read_order::trials(),
         benches::trials(),
     ]
