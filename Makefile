@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib tools share dist deb test test-all test-packages soak conformance lab-figures lint install uninstall clean
+.PHONY: help demo build bin lib tools share dist deb test test-all test-packages test-examples test-ci soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -86,12 +86,24 @@ test: ## Install the packages that tests need, build, and run all tests
 
 test-all: ## As `make test`, with every option of perftest in every network setup
 	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-packages
+	@$(MAKE) --no-print-directory test-packages test-examples test-ci
 
 test-packages: ## Install and run the packages on minimal Debian systems (root, network)
 	@scripts/need.sh packages
 	@$(MAKE) --no-print-directory deb dist
 	tests/packages.sh $(DIST)/weir_$(VERSION)-1_*.deb $(DIST)/$(RELEASE).tar.gz
+
+test-examples: ## Build and run the examples, the Rust example too (network)
+	@scripts/need.sh examples
+	@$(MAKE) --no-print-directory build
+	$(MAKE) -C examples/c
+	cargo build --manifest-path examples/rust/Cargo.toml --target-dir $(TARGET)/examples
+	tests/examples.sh $(STAGE)/bin/weir
+
+test-ci: ## Run what contrib has for CI on minimal Debian systems, and build the image (root, network)
+	@scripts/need.sh ci
+	@$(MAKE) --no-print-directory deb
+	tests/ci.sh $(DIST)/weir_$(VERSION)-1_*.deb
 
 soak: ## Look for rare failures: many random cases, races, ping-pongs, and fuzzing; takes hours
 	@scripts/need.sh test
@@ -116,6 +128,10 @@ lint: ## Check formatting, lints, words, README's test count, circles of files, 
 	tests/conformance/run.py --readme
 
 install: build ## Install under PREFIX (default /usr/local), with DESTDIR before it
+	@$(MAKE) --no-print-directory install-built
+
+# Without a build: for root, which may have no Rust.
+install-built:
 	cd $(STAGE) && find bin lib -type f -exec install -D -m 755 {} $(DESTDIR)$(PREFIX)/{} \;
 	cd $(STAGE) && find share -type f -exec install -D -m 644 {} $(DESTDIR)$(PREFIX)/{} \;
 

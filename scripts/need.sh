@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs by apt the missing packages that `make demo`, `make test` and so on need, and prints their use.
-# Usage: scripts/need.sh demo|test|conformance|packages
+# Usage: scripts/need.sh demo|test|conformance|packages|examples|ci
 set -eu
 
 # Package; a program or file that shows that it is installed; the users of it (arguments of this script); its use.
@@ -19,7 +19,11 @@ ucx-utils       ucx_perftest                       test       a baseline in the 
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies
 iptables        iptables-legacy                    test       closes ports in one direction, in namespaces of the tests
 util-linux      setpriv                            test       runs programs as another user
-debootstrap     debootstrap                        packages   makes a minimal Debian to install packages on
+debootstrap     debootstrap                        packages,ci  makes a minimal Debian to install packages on
+buildah         buildah                            ci         builds the image of contrib/Containerfile
+python3-yaml    /usr/lib/python3/dist-packages/yaml  ci       reads what contrib has for CI
+cmake           cmake                              examples   builds the Rust example's library
+libclang-dev    /usr/lib/llvm-14/lib/libclang.so   examples   as cmake
 groff-base      groff                              test       renders the manual pages
 END
 }

@@ -10,6 +10,7 @@ mod benches;
 mod capture;
 mod command;
 mod ending;
+mod examples;
 mod faults;
 mod firewall;
 mod foreign;
@@ -65,6 +66,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         firewall::trials(),
         fork::trials(),
         ending::trials(),
+        examples::trials(),
         idle::trials(),
         install::trials(),
         kernel::trials(),
