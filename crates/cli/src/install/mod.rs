@@ -22,18 +22,19 @@ use steps::{Did, Steps};
 /// Arguments of `weir install`.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXPLANATION)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["system", "uninstall"])))]
 pub struct InstallArgs {
     /// Make every program of this machine use Weir; needs root
-    #[arg(long, required_unless_present = "uninstall", conflicts_with = "uninstall")]
+    #[arg(long)]
     system: bool,
     /// Remove what `weir install --system` has installed, and nothing else; needs root
     #[arg(long)]
     uninstall: bool,
     /// Also load Weir into every program before all other libraries, by /etc/ld.so.preload
-    #[arg(long, requires = "system")]
+    #[arg(long, conflicts_with = "uninstall")]
     preload: bool,
     /// Install although this machine has RDMA adapters, which programs then no longer see
-    #[arg(long, requires = "system")]
+    #[arg(long, conflicts_with = "uninstall")]
     hide_adapters: bool,
     /// Install into the system below this folder instead of /
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -195,4 +196,25 @@ fn check_adapters(hide: bool, steps: &mut Steps) -> Result<()> {
     }
     steps.add(Did::Hidden, "sys/class/infiniband", format!("programs no longer see {names}"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    #[test]
+    fn either_system_or_uninstall_is_given_and_uninstall_has_no_options_of_system() {
+        let parses = |options: &str| {
+            let words = ["weir", "install"].into_iter().chain(options.split_whitespace());
+            crate::Cli::try_parse_from(words).map(drop).map_err(|error| error.to_string())
+        };
+        for good in ["--system", "--system --preload --hide-adapters --root /x --json", "--uninstall --json --root /x"]
+        {
+            assert_eq!(parses(good), Ok(()), "{good}");
+        }
+        for bad in ["", "--preload", "--json", "--system --uninstall", "--uninstall --preload"] {
+            assert!(parses(bad).is_err(), "{bad}");
+        }
+        assert!(parses("").unwrap_err().contains("<--system|--uninstall>"), "{:?}", parses(""));
+    }
 }
