@@ -25,7 +25,7 @@ buildah commit -q "$debian" docker.io/library/rust:1-bookworm >/dev/null
 mkdir "$work/source"
 (cd "$source" && git ls-files -z | tar --null -T - -c) | tar -C "$work/source" -x
 buildah build -q --isolation chroot --pull-never -v "$cargo:/cargo:O" -v "$rustup:/rustup:ro" -t weir \
-	-f contrib/Containerfile "$work/source"
+	-f "$work/source/contrib/Containerfile" "$work/source"
 image=$(buildah from --pull-never localhost/weir)
 unshare --net sh -c 'ip link set lo up; exec "$@"' sh \
 	buildah --storage-driver vfs --root "$work/root" --runroot "$work/run" run --isolation chroot "$image" -- sh -c '

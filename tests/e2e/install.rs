@@ -21,13 +21,14 @@ type Test = fn(&Bed) -> Result<()>;
 
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
-    let tests: [(&str, Test); 7] = [
+    let tests: [(&str, Test); 8] = [
         ("programs use Weir without weir run, and the removal leaves no trace", machine),
         ("without root, weir install says what to do", without_root),
         ("weir install never overwrites files of others", strangers),
         ("weir install refuses to hide RDMA adapters, and leaves their devices", adapters),
         ("weir install adds one line to ld.so.preload, and takes back this line alone", preload_line),
         ("weir install that cannot succeed leaves nothing", undone),
+        ("weir install does without links in a read-only /dev", read_only_dev),
         ("files that were changed after weir install stay", changed),
     ];
     tests.map(|(name, test)| needing_root(trial(Topology::Loopback, name, test), root)).into()
@@ -148,6 +149,33 @@ fn undone(bed: &Bed) -> Result<()> {
         let ended = system.weir(bed, &["--system", "--preload"])?;
         ensure!(!ended.status.success() && ended.stderr.contains(message), "{conf:?}: {}", ended.printed());
         ensure!(system.tree()? == before, "{conf:?}: {}", system.tree()?);
+    }
+    Ok(())
+}
+
+/// A container may have a /dev that it cannot change.
+fn read_only_dev(bed: &Bed) -> Result<()> {
+    for folder in [false, true] {
+        let system = System::new()?;
+        if folder {
+            fs::create_dir(system.path("dev/infiniband"))?;
+        }
+        let before = system.tree()?;
+        let run = |option: &str| -> Result<Value> {
+            let mut command = bed.bare(Side::A, "unshare");
+            command.args(["--mount", "sh", "-c"]);
+            command.arg(
+                "mount --bind \"$1/dev\" \"$1/dev\" && mount -o remount,bind,ro \"$1/dev\" && shift && exec \"$@\"",
+            );
+            command.arg("sh").arg(system.0.path()).args([WEIR, "install", "--json", option, "--root"]);
+            let child = Child::spawn(command.arg(system.0.path()), "weir install")?;
+            Ok(serde_json::from_str(&child.wait(Duration::from_secs(30))?.success()?.stdout)?)
+        };
+        let steps = run("--system")?;
+        ensure!(did(&steps, "/dev/infiniband/uverbs0") == Some("left"), "{steps}");
+        ensure!(did(&steps, "/etc/ld.so.conf.d/000-weir.conf") == Some("created"), "{steps}");
+        let steps = run("--uninstall")?;
+        ensure!(system.tree()? == before, "{steps} {}", system.tree()?);
     }
     Ok(())
 }

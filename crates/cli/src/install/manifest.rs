@@ -70,13 +70,14 @@ impl Manifest {
             }
             _ => {}
         }
-        let above = path.ancestors().skip(1).filter(|folder| *folder != Path::new("") && !folder.is_dir());
-        for folder in above.collect::<Vec<_>>().into_iter().rev() {
-            let folder = Item::Folder { path: folder.to_owned() };
-            self.write_item(&folder)?;
-            steps.add(Did::Created, folder.path(), "a folder".into());
+        if let Err(error) = self.make_with_folders(item, steps) {
+            // A link helps some programs only, and a container may have a read-only /dev.
+            if !matches!(item, Item::Link { .. }) {
+                return Err(error);
+            }
+            steps.add(Did::Left, path, format!("{error:#}"));
+            return Ok(());
         }
-        self.write_item(&item.prepared())?;
         let did = if found.is_some() { Did::Updated } else { Did::Created };
         let what = match item {
             Item::Copy { from, .. } => format!("a copy of {}", from.display()),
@@ -92,13 +93,28 @@ impl Manifest {
     pub fn unmake(&mut self, item: &Item, steps: &mut Steps) -> Result<()> {
         let Some(known) = self.at(item.path()) else { return Ok(()) };
         known.remove(steps)?;
-        self.items.retain(|known| known.path() != item.path());
-        self.write()
+        self.forget(item.path())
     }
 
     /// Removes the file.
     pub fn remove() -> Result<()> {
         fs::remove_file(path()).with_context(|| format!("cannot remove /{}", path().display()))
+    }
+
+    fn make_with_folders(&mut self, item: &Item, steps: &mut Steps) -> Result<()> {
+        let path = item.path();
+        let above = path.ancestors().skip(1).filter(|folder| *folder != Path::new("") && !folder.is_dir());
+        for folder in above.collect::<Vec<_>>().into_iter().rev() {
+            let folder = Item::Folder { path: folder.to_owned() };
+            self.write_item(&folder)?;
+            steps.add(Did::Created, folder.path(), "a folder".into());
+        }
+        self.write_item(&item.prepared())
+    }
+
+    fn forget(&mut self, path: &Path) -> Result<()> {
+        self.items.retain(|known| known.path() != path);
+        self.write()
     }
 
     /// The item that Weir has made at a path.
@@ -114,7 +130,11 @@ impl Manifest {
         if Path::new(FOLDER).is_dir() {
             self.write()?;
         }
-        item.write().with_context(|| format!("cannot write /{}", item.path().display()))
+        let made = item.write().with_context(|| format!("cannot write /{}", item.path().display()));
+        if made.is_err() && Path::new(FOLDER).is_dir() {
+            self.forget(item.path())?;
+        }
+        made
     }
 
     fn write(&mut self) -> Result<()> {
