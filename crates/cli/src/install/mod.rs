@@ -66,7 +66,8 @@ programs print at their start that the library has the wrong ELF class. `weir ru
 
 Programs read WEIR_* variables from their own environment (`weir help run` lists them).
 
-Run `weir install --system` again after an update of Weir. Without --preload it takes Weir out of /etc/ld.so.preload again.";
+Run `weir install --system` again after an update of Weir. Without --preload it takes Weir out of /etc/ld.so.preload
+again.";
 
 /// How many devices of a process have a file in /dev/infiniband: UCX shows only those.
 const DEVICES: usize = 8;
