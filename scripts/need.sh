@@ -15,7 +15,11 @@ libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,conformance  header
 gcc             cc                                 demo,test,conformance  links the library, builds weir-verify
 libc6-dev       /usr/include/stdlib.h              demo,test,conformance  headers to build weir-verify with
 tshark          tshark                             test       reads Weir's captures, for comparison
-ucx-utils       ucx_perftest                       test       a baseline in the benches
+ucx-utils       ucx_perftest                       test       UCX over Weir, and a baseline in the benches
+libopenmpi-dev  mpicc.openmpi                      test       MPI programs over Weir
+openmpi-bin     mpirun.openmpi                     test       starts them
+libmpich-dev    mpicc.mpich                        test       the other MPI over Weir
+mpich           mpirun.mpich                       test       starts its programs
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies
 iptables        iptables-legacy                    test       closes ports in one direction, in namespaces of the tests
 util-linux      setpriv                            test       runs programs as another user

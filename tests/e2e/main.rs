@@ -24,6 +24,7 @@ mod loading;
 mod local;
 mod matrix;
 mod micro;
+mod mpi;
 mod multicast;
 mod pingpong;
 mod profiles;
@@ -34,6 +35,7 @@ mod roce_peer;
 mod stat;
 mod threads;
 mod transports;
+mod ucx;
 mod users;
 mod verify;
 
@@ -85,6 +87,8 @@ fn trials(whole: bool) -> Vec<Trial> {
         micro::trials(),
         profiles::trials(),
         raw::trials(),
+        ucx::trials(whole),
+        mpi::trials(whole),
         read_order::trials(),
         benches::trials(),
     ]

@@ -16,6 +16,7 @@ use crate::os::netlink::Netlink;
 use crate::os::panics::{self, catch_panic};
 use crate::os::per_process::OnceInherited;
 use crate::os::process::Owned;
+use crate::os::threads::with_signals_blocked;
 use crate::os::watch::Watch;
 use crate::pace::{MORE_SOCKETS, Pace};
 use crate::shared::handover::Handover;
@@ -26,6 +27,7 @@ use crate::{Errno, userfault};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, OnceLock, Weak};
+use tracing::level_filters::LevelFilter;
 use weir_link::DisabledFeatures;
 use weir_transport::{PageFaults, Profile, RequesterFaults, ResponderFaults};
 
@@ -126,6 +128,20 @@ fn keeps_times(profile: &Profile) -> bool {
     requester != RequesterFaults::Wait || responder != ResponderFaults::Wait
 }
 
+/// Sends what is owed, and closes the carrier.
+fn close_at_exit(adapter: &Adapter) {
+    if adapter.is_ours() {
+        // The other adapters are closed nevertheless.
+        catch_panic(|| {
+            adapter.with_engine(|engine| {
+                engine.turn(adapter, Turn::FLUSH);
+                engine.close();
+            });
+            log_traffic(adapter);
+        });
+    }
+}
+
 /// Says in the log what went over an adapter: the answer to "did this program use Weir?" when it has ended.
 fn log_traffic(adapter: &Adapter) {
     let (name, traffic) = (&adapter.device.name, &adapter.shown.traffic);
@@ -144,18 +160,24 @@ fn at_exit() {
     static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn flush() {
         let Some(open) = OPEN.existing().and_then(|open| open.try_lock().map(|open| open.clone())) else { return };
-        for adapter in open.iter().filter_map(Weak::upgrade) {
-            if adapter.is_ours() && !holds_engine() {
-                // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.
-                catch_panic(|| {
-                    adapter.with_engine(|engine| {
-                        engine.turn(&adapter, Turn::FLUSH);
-                        engine.close();
-                    });
-                    log_traffic(&adapter);
-                });
-            }
+        if holds_engine() {
+            return;
         }
+        // The log needs variables of its thread, and those of this thread are destroyed already.
+        let logs = LevelFilter::current() != LevelFilter::OFF;
+        let work = || open.iter().filter_map(Weak::upgrade).for_each(|adapter| close_at_exit(&adapter));
+        let on_a_thread = || {
+            std::thread::scope(|scope| {
+                let thread = || std::thread::Builder::new().name("weir-exit".into()).spawn_scoped(scope, work);
+                with_signals_blocked(thread).is_ok()
+            })
+        };
+        // A panic that escapes would end the process by SIGABRT. The adapter has failed by then.
+        catch_panic(|| {
+            if !logs || !on_a_thread() {
+                work();
+            }
+        });
     }
     // SAFETY: registers a function of the right type.
     ONCE.call_once(|| unsafe {

@@ -1,0 +1,86 @@
+//! UCX, unmodified, over RC and UD, and with memory that is registered on demand. UCX_TLS leaves it no other
+//! transport, and the log says what went over Weir.
+
+use crate::bed::{Bed, Topology};
+use crate::trial;
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_stage::{Finished, Side};
+
+/// Transport of UCX, test of ucx_perftest, message size, and how often.
+const RUNS: [(&str, &str, u32, u32); 14] = [
+    ("rc", "tag_lat", 8, 1000),
+    ("rc", "tag_bw", 262_144, 200),
+    ("rc", "ucp_put_bw", 65_536, 500),
+    ("rc", "ucp_get", 65_536, 300),
+    ("rc", "stream_bw", 8192, 1000),
+    ("rc", "ucp_am_bw", 1_048_576, 50),
+    ("rc", "ucp_add", 8, 1000),
+    ("rc", "ucp_fadd", 4, 1000),
+    ("rc", "ucp_cswap", 8, 1000),
+    ("ud", "tag_lat", 8, 1000),
+    ("ud", "tag_bw", 262_144, 100),
+    ("ud", "ucp_put_bw", 4096, 500),
+    ("ud", "stream_bw", 8192, 500),
+    ("ud", "ucp_am_bw", 65_536, 100),
+];
+
+pub fn trials(whole: bool) -> Vec<Trial> {
+    let mut trials = vec![];
+    for (number, (transport, test, size, count)) in RUNS.into_iter().enumerate() {
+        for (at, topology) in Topology::ALL.into_iter().enumerate() {
+            // Every test in one of the topologies.
+            if whole || number % 2 == at {
+                trials.push(trial(topology, &format!("UCX over {transport}: {test}, {size} bytes"), move |bed| {
+                    runs(bed, &[], &format!("UCX_TLS={transport},self"), test, size, count)
+                }));
+            }
+        }
+    }
+    trials.push(trial(Topology::Veth, "UCX over rc with 1 % loss", |bed| {
+        runs(bed, &["--faults", "loss=0.01"], "UCX_TLS=rc,self", "tag_bw", 65_536, 200)
+    }));
+    trials.push(trial(Topology::Veth, "UCX prefers Weir to TCP between two hosts", by_default));
+    trials
+}
+
+fn runs(bed: &Bed, options: &[&str], transport: &str, test: &str, size: u32, count: u32) -> Result<()> {
+    let options = [&["--log", "info"], options].concat();
+    let device = bed.stage.device();
+    let line = format!(
+        "env {transport} UCX_NET_DEVICES={device}:1 ucx_perftest -p {{port}} -t {test} -s {size} -n {count} -w 20"
+    );
+    let outcome = bed.pair(&options, &line, Duration::from_secs(60))?;
+    for side in [&outcome.server, &outcome.client] {
+        used_weir(side, &device)?;
+    }
+    ensure!(outcome.client.stdout.contains("Final:"), "{}", outcome.client.printed());
+    Ok(())
+}
+
+/// UCX compares its transports. Without shared memory, which two namespaces of one host have and two hosts do not.
+fn by_default(bed: &Bed) -> Result<()> {
+    let line = "env UCX_TLS=rc,ud,tcp,self ucx_perftest -p {port} -t tag_bw -s 65536 -n 2000 -w 20";
+    let outcome = bed.pair(&["--log", "info"], line, Duration::from_secs(60))?;
+    // In this direction; the client sends.
+    ensure!(used_weir(&outcome.client, &bed.stage.device())? > 2000 * 65_536, "{}", outcome.client.printed());
+    Ok(())
+}
+
+/// The bytes that a program sent over Weir: more than none.
+pub fn used_weir(program: &Finished, device: &str) -> Result<u64> {
+    let said = |line: &str| -> Option<u64> {
+        let (_, counts) = line.split_once(&format!(" {device}: "))?;
+        let (_, bytes) = counts.split_once(" packets with ")?;
+        bytes.split(' ').next()?.parse().ok()
+    };
+    let bytes: u64 = program.stderr.lines().filter_map(said).sum();
+    ensure!(bytes > 0, "nothing went over {device}: {}", program.printed());
+    Ok(bytes)
+}
+
+/// The side that a rank runs on, for programs that start their own processes.
+pub fn namespace(bed: &Bed, side: Side) -> Result<std::fs::File> {
+    bed.stage.enter(side, || std::fs::File::open("/proc/thread-self/ns/net"))?.context("no network namespace")
+}
