@@ -13,6 +13,7 @@ use weir_stage::{Child, Side};
 /// Port spaces of service ids.
 const TCP: u32 = 0x0106;
 const UDP: u32 = 0x0111;
+const UDADDY_PORT: u16 = 7174;
 /// Of a pair of programs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time for a server to listen.
@@ -42,8 +43,9 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         space: UDP,
-        server: "udaddy -b {address} -p {port} -c 4 -C 8",
-        client: "udaddy -s {address} -p {port} -c 4 -C 8",
+        // Its port is fixed.
+        server: "udaddy -b {address} -c 4 -C 8",
+        client: "udaddy -s {address} -c 4 -C 8",
         says: "return status 0",
     },
     Program {
@@ -127,7 +129,7 @@ fn wait_for_service(child: &mut Child, service: u32) -> Result<()> {
 }
 
 fn pair(bed: &Bed, options: &[&str], program: &Program) -> Result<Outcome> {
-    let port = bed.stage.free_port(Side::A)?;
+    let port = if program.server.contains("{port}") { bed.stage.free_port(Side::A)? } else { UDADDY_PORT };
     let server = serve(bed, options, (program.space, program.server), port)?;
     let client = Child::spawn(&mut command(bed, Side::B, options, program.client, port), program.client)?;
     pair::finish(server, client, TIMEOUT)?.success()

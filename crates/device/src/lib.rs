@@ -24,7 +24,7 @@ pub mod steering;
 mod sync;
 pub mod userfault;
 
-pub use adapter::process_exit;
+pub use adapter::{at_exit, process_exit};
 pub use events::{AsyncEvent, PortEvent};
 pub use features::{Feature, features};
 pub use limits::DeviceLimits;

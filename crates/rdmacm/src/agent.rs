@@ -31,6 +31,7 @@ pub fn run(process: &'static Process, epoll: RawFd) {
         }
         if process.is_ending() {
             live.manager.end(now);
+            live.manager.host().settle();
             process.has_told();
         }
         let rest = if live.manager.is_unused() {

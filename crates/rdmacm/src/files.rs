@@ -146,6 +146,7 @@ fn at_exit() {
     static ONCE: weir_device::OnceInherited = weir_device::OnceInherited::new();
     // SAFETY: the function may be called at exit.
     ONCE.call_once(|| unsafe {
+        weir_device::at_exit();
         libc::atexit(at_exit);
     });
 }

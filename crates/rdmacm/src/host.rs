@@ -40,6 +40,8 @@ pub trait Host: Send {
     fn open(&mut self, service: u64) -> Result<(), Errno>;
     /// Gives a service back.
     fn release(&mut self, service: u64);
+    /// The process is about to end: MADs that this process has to hand over to others leave.
+    fn settle(&mut self);
     /// There is no file any more: devices may be closed.
     fn rest(&mut self);
     /// The ports that the system chooses from.

@@ -222,6 +222,10 @@ impl Host for LiveHost {
         self.services.remove(&service);
     }
 
+    fn settle(&mut self) {
+        self.contexts.values().for_each(|context| context.settle());
+    }
+
     fn rest(&mut self) {
         self.contexts.clear();
     }

@@ -16,6 +16,8 @@ mod testing;
 mod thread;
 mod thread_tasks;
 
+pub use open::at_exit;
+
 use crate::engine::{Engine, Turn};
 use crate::local::listener::Listener;
 use crate::os::clock;

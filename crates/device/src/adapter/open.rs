@@ -155,8 +155,8 @@ fn log_traffic(adapter: &Adapter) {
 }
 
 /// Registers an exit handler that sends owed ACKs, which the peer would otherwise wait for until it times out, and
-/// completes captures.
-fn at_exit() {
+/// completes captures. It runs after functions that are registered by `atexit` later.
+pub fn at_exit() {
     static ONCE: OnceInherited = OnceInherited::new();
     extern "C" fn flush() {
         let Some(open) = OPEN.existing().and_then(|open| open.try_lock().map(|open| open.clone())) else { return };

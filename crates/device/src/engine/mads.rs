@@ -6,8 +6,8 @@ use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
 use crate::relay::receiver::Receiver;
 use crate::shared::route::{Route, needs_scope};
 use weir_link::{Arrival, Group};
-use weir_transport::Psn;
-use weir_wire::cm::{Message, Rej, RejectReason, SidrRep, SidrStatus};
+use weir_transport::{Instant, Psn};
+use weir_wire::cm::{Drep, Message, Rej, RejectReason, SidrRep, SidrStatus};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::mad::{self, LEN, Mad};
@@ -43,12 +43,20 @@ impl Engine {
         self.flush();
     }
 
-    /// Hands a datagram to the GSI QP over to the process that it is for, which checks it. A request for a service that
-    /// no process has is refused here.
-    pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8]) {
+    /// Hands a datagram to the GSI QP over to the process that it is for, which checks it. If there is no such process,
+    /// its sender gets the answer here: the process may have ended.
+    pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
         let Some(holder) = &mut self.foreign.holder else { return };
         let Some(to) = datagram.get(MAD_HEADERS..).and_then(Receiver::of_mad) else { return };
-        if !holder.hand_over(to, arrival, datagram)
+        let mut there = holder.hand_over(to, arrival, datagram);
+        // A request is lost if its process has just given the service back, and its sender repeats it: perftest listens
+        // on a port for one connection, and at once for the next, while its client connects already.
+        if there && matches!(to, Receiver::Communication(_)) {
+            // The process may have ended since the last message.
+            holder.flush(now);
+            there = holder.may_receive(to);
+        }
+        if !there
             && let Some(mad) = checked(arrival, datagram)
             && let Some(refusal) = refusal(mad)
         {
@@ -59,7 +67,8 @@ impl Engine {
     }
 }
 
-/// The answer to a request for a service that does not exist; `None` for other MADs (IBTA 12.6.7.2, 12.11.2).
+/// The answer to a MAD for a service or a connection that does not exist; `None` for MADs that need none (IBTA 12.6.7.2,
+/// 12.11.2).
 fn refusal(mad: &Mad) -> Option<Mad> {
     let (header, message) = Message::parse(mad).ok()?;
     let answer = match message {
@@ -73,6 +82,18 @@ fn refusal(mad: &Mad) -> Option<Mad> {
             status: SidrStatus::UNSUPPORTED,
             service_id: request.service_id,
             ..SidrRep::default()
+        }),
+        Message::Rep(reply) => Message::Rej(Rej {
+            local_comm_id: reply.remote_comm_id,
+            remote_comm_id: reply.local_comm_id,
+            message: 1,
+            reason: RejectReason::INVALID_COMM_ID,
+            ..Rej::default()
+        }),
+        Message::Dreq(request) => Message::Drep(Drep {
+            local_comm_id: request.remote_comm_id,
+            remote_comm_id: request.local_comm_id,
+            ..Drep::default()
         }),
         _ => return None,
     };

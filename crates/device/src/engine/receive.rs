@@ -72,7 +72,7 @@ impl Engine {
                 continue;
             }
             let Some(dest) = destination(datagram) else { continue };
-            let Some(index) = self.accept(arrival, dest, datagram) else {
+            let Some(index) = self.accept(arrival, dest, datagram, now) else {
                 if dest == MULTICAST_QPN {
                     self.deliver_to_group(adapter, arrival, (position, datagram), now);
                 }
@@ -125,11 +125,11 @@ impl Engine {
 
     /// The index of the QP that a packet is for, if it is of this process. A packet by port 4791 for another slot is
     /// handed over.
-    fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8]) -> Option<u16> {
+    fn accept(&mut self, arrival: &Arrival, dest: u32, datagram: &[u8], now: Instant) -> Option<u16> {
         let index = index_in(&self.slot, dest);
         if index.is_none() && arrival.to_port == ROCE_PORT && dest != MULTICAST_QPN {
             if dest == mad::GSI_QPN {
-                self.hand_over_mad(arrival, datagram);
+                self.hand_over_mad(arrival, datagram, now);
             } else {
                 self.foreign.hand_over(dest, arrival, datagram);
             }

@@ -34,6 +34,11 @@ impl Context {
         Ok(())
     }
 
+    /// The process is about to end: takes turns until all packets are handed over that have come to port 4791, up to 5 ms.
+    pub fn settle(&self) {
+        self.adapter.drive_until_idle();
+    }
+
     /// From now on some process of the network namespace takes the packets that come to port 4791: this one, if no
     /// other does.
     pub fn expect_mads(&self) {
@@ -181,7 +186,13 @@ impl Drop for MadSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::cm::{Message, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
+    use weir_wire::cm::{Dreq, Message, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
+
+    /// A communication id of another process.
+    fn other_than(prefix: u32) -> u32 {
+        let number = prefix >> COMMUNICATION_BITS;
+        (if number == 1 { 2 } else { number - 1 }) << COMMUNICATION_BITS | 7
+    }
 
     /// MADs as the process that holds the port hands them over: that may be this process.
     #[test]
@@ -234,6 +245,11 @@ mod tests {
         context.send_mad(here, here, 1, &Message::SidrReq(request).emit(78, 0)).unwrap();
         let (_, Message::SidrRep(answer)) = next(&mut own) else { panic!("no SIDR_REP") };
         assert_eq!((answer.request_id, answer.status), (prefix | 3, SidrStatus::UNSUPPORTED));
+        // A connection of a process that has ended.
+        let gone = Dreq { local_comm_id: prefix | 4, remote_comm_id: other_than(prefix), ..Dreq::default() };
+        context.send_mad(here, here, 1, &Message::Dreq(gone).emit(79, 0)).unwrap();
+        let (header, Message::Drep(answer)) = next(&mut own) else { panic!("no DREP") };
+        assert_eq!((answer.remote_comm_id, header.tid.get()), (prefix | 4, 79));
         assert_eq!(context.send_mad(here, "::1".parse().unwrap(), 1, &[0; 256]), Err(Errno(libc::EINVAL)));
     }
 }

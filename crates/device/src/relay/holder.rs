@@ -131,6 +131,11 @@ impl Holder {
         true
     }
 
+    /// Returns whether there is a link to a receiver, after [`flush`](Self::flush): not if its process has ended.
+    pub fn may_receive(&self, to: Receiver) -> bool {
+        self.links.iter().any(|link| link.to == to)
+    }
+
     /// Sends queued messages, as far as receivers take them.
     #[inline]
     pub fn flush(&mut self, now: Instant) {

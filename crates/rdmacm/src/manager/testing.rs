@@ -64,6 +64,8 @@ impl Host for Memory {
         wire.opened.remove(&(self.own, service));
     }
 
+    fn settle(&mut self) {}
+
     fn rest(&mut self) {}
 
     fn ports(&self) -> RangeInclusive<u16> {
