@@ -25,6 +25,8 @@ pub trait Host: Send {
     /// The device that has an address, and the index of the address in its GID table. Link-local addresses need the
     /// index of their interface, others 0.
     fn device_of(&mut self, address: IpAddr, scope: u32) -> Option<(Device, u8)>;
+    /// An address of the first device that has one of this family, for connections of this host to itself.
+    fn own_address(&mut self, ipv4: bool) -> Option<IpAddr>;
     /// The address from which the system sends to a destination. `from`: a source that was chosen already. Errors:
     /// those of the kernel's routes (ENETUNREACH, EHOSTUNREACH …).
     fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno>;

@@ -139,6 +139,14 @@ impl Host for LiveHost {
         Some((Device { guid: device.guid, index, ifindex: device.ifindex, mtu, name: device.name }, gid_index))
     }
 
+    fn own_address(&mut self, ipv4: bool) -> Option<IpAddr> {
+        let usable = |device: &DeviceInfo| {
+            let gids = device.gids.iter().flatten().copied();
+            gids.into_iter().find(|gid| gid.is_ipv4() == ipv4 && !crate::address::is_link_local(*gid))
+        };
+        self.device(&|device| usable(device).is_some()).and_then(|device| usable(&device))
+    }
+
     fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno> {
         use socket2::{Domain, Socket, Type};
         // The port does not matter: nothing is sent.

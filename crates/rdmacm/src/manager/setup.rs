@@ -87,6 +87,9 @@ impl Manager {
         if id.state != State::Idle || address::misses_scope(&address) {
             return Err(EINVAL);
         }
+        // As in the kernel, where the loopback interface has no device either: it stands for any address.
+        let any = self.is_loopback_without_device(&address);
+        let address = if any { address::any(&address, address.port()) } else { address };
         let attached = if address::is_any(&address) { None } else { Some(self.attach(&address)?) };
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
         id.local = Some(address);
@@ -104,6 +107,11 @@ impl Manager {
                 Err(error)
             }
         }
+    }
+
+    /// Whether it is an address of the loopback interface, which no device has.
+    fn is_loopback_without_device(&mut self, address: &SocketAddr) -> bool {
+        address.ip().to_canonical().is_loopback() && self.host.device_of(address.ip(), 0).is_none()
     }
 
     /// The device of an address: EADDRNOTAVAIL if there is none.
@@ -160,6 +168,11 @@ impl Manager {
         };
         let mut destination = destination;
         destination.set_ip(target);
+        if self.is_loopback_without_device(&destination)
+            && let Some(own) = self.host.own_address(destination.is_ipv4())
+        {
+            destination.set_ip(own);
+        }
         let source = self.host.source_for(destination, chosen)?;
         let attached = match attached {
             Some(attached) => Some(attached),

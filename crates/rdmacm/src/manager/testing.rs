@@ -32,6 +32,10 @@ impl Host for Memory {
         (address == self.own).then_some((device, 3))
     }
 
+    fn own_address(&mut self, ipv4: bool) -> Option<IpAddr> {
+        Some(self.own).filter(|own| own.is_ipv4() == ipv4)
+    }
+
     fn source_for(&mut self, destination: SocketAddr, _: Option<SocketAddr>) -> Result<SocketAddr, Errno> {
         if destination.is_ipv4() { Ok((self.own, 0).into()) } else { Err(Errno(libc::ENETUNREACH)) }
     }

@@ -177,6 +177,20 @@ fn datagrams_resolve_the_qp_of_their_peer() {
     assert_eq!(pair.client.expect(4, event::UNREACHABLE).status, 2, "rejected by the service");
 }
 
+/// Libraries bind 127.0.0.1 to find a device (libfabric), and programs of one host connect to it.
+#[test]
+fn a_loopback_address_without_a_device_stands_for_this_host() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "127.0.0.1:7471", 0).unwrap();
+    pair.connected(1, 10, 7471);
+    let id = pair.server.create(3, port_space::TCP);
+    pair.server.resolve(3, id, "127.0.0.1:7471");
+    pair.server.connect(id, b"").unwrap();
+    let sent = pair.wire.lock().unwrap().mads.back().unwrap().0;
+    assert_eq!((sent.local, sent.remote), ([10, 0, 0, 2].into(), [10, 0, 0, 2].into()));
+}
+
 #[test]
 fn ports_are_bound_as_those_of_sockets() {
     let mut pair = Pair::new();
