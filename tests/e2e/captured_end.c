@@ -1,6 +1,6 @@
 /* Sends a number of WRITEs between two QPs of this process, and then ends as asked: a capture must hold them.
  *
- *   captured_end DEVICE GID abort|assert|segv|term|int|_exit|kill */
+ *   captured_end DEVICE GID abort|assert|segv|term|trap|int|_exit|kill */
 #include "../c/threads_rig.h"
 
 #include <assert.h>
@@ -17,6 +17,9 @@ static void end(const char *how)
 		*(volatile int *)8 = 1;
 	if (!strcmp(how, "term"))
 		kill(getpid(), SIGTERM);
+	/* The kernel's own signal, as that of a terminal: it does not come again by itself. */
+	if (!strcmp(how, "trap"))
+		__asm__("int3");
 	if (!strcmp(how, "int"))
 		raise(SIGINT);
 	if (!strcmp(how, "kill")) {

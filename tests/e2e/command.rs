@@ -132,7 +132,7 @@ fn empty_variables(bed: &Bed) -> Result<()> {
     // The library itself must ignore empty variables too: set them after `weir run`.
     let mut command = bed.weir(Side::A, &[], ["sh", "-c", &format!("env {}= ibv_devices", variables.join("= "))]);
     let ended = Child::spawn(&mut command, "ibv_devices")?.wait(Duration::from_secs(10))?.success()?;
-    ensure!(ended.stdout.contains("weir_lo") && ended.stderr.is_empty(), "{}", ended.printed());
+    ensure!(ended.stdout.contains("weir_") && ended.stderr.is_empty(), "{}", ended.printed());
     Ok(())
 }
 

@@ -119,9 +119,13 @@ impl Recorder {
         let process = std::process::id();
         shared.process.store(process, Ordering::Relaxed);
         let _ = shared.writer.set(thread.thread().clone());
-        // In a forked child, a thread of the parent may have held it at the fork.
-        if let Ok(mut open) = OPEN.try_lock() {
-            open.push(shared.clone());
+        // In a forked child, a thread of the parent may have held it at the fork: no wait without end.
+        for _ in 0..100 {
+            if let Ok(mut open) = OPEN.try_lock() {
+                open.push(shared.clone());
+                break;
+            }
+            thread::sleep(Duration::from_micros(100));
         }
         Ok(Recorder { ring: producer, shared, thread: Some(thread), process })
     }

@@ -1,5 +1,6 @@
 //! Settings from the environment: the `WEIR_*` variables that `weir run` sets.
 
+use crate::os::process::gains_privileges;
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_link::DisabledFeatures;
@@ -122,7 +123,7 @@ pub fn disabled_features() -> Result<DisabledFeatures, String> {
 }
 
 fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
+    std::env::var(name).ok().filter(|value| !value.is_empty() && !gains_privileges())
 }
 
 /// One of several words; the first word if the variable is not set.

@@ -50,7 +50,7 @@ pub use os::headroom;
 pub use os::interfaces::{ALL_INTERFACES, DeviceInfo, devices, hidden_devices, unusable_interfaces};
 pub use os::panics::{is_known, panicked, watched};
 pub use os::per_process::{OnceInherited, PerProcess};
-pub use os::process::OwnerProcess;
+pub use os::process::{OwnerProcess, gains_privileges};
 pub use os::refused::refused;
 pub use os::threads::spawn;
 pub use os::{descriptors, epoll};

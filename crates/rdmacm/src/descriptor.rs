@@ -8,7 +8,7 @@
 use crate::events::Signal;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_device::{Errno, descriptors};
 
 /// The inode of the file that a descriptor number stands for, 0 for other files. Pages of the table without a file take
@@ -16,6 +16,8 @@ use weir_device::{Errno, descriptors};
 static INODES: [AtomicU64; NUMBERS] = [const { AtomicU64::new(0) }; NUMBERS];
 /// The default of fs.nr_open.
 const NUMBERS: usize = 1 << 20;
+/// The process that entered a descriptor last.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 /// Entries of the table.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -61,12 +63,18 @@ fn enter(descriptor: RawFd, inode: u64) {
         );
         return;
     };
+    OWNER.store(std::process::id(), Ordering::Relaxed);
     if entry.swap(inode, Ordering::AcqRel) == 0 {
         OPEN.fetch_add(1, Ordering::Relaxed);
     }
 }
 
+/// A child of vfork has descriptors of its own, but its parent's memory: what it closes is still open in the parent.
+/// An entry that stays is harmless, because the inode tells what a number stands for.
 fn forget_if(entry: &AtomicU64, inode: u64) {
+    if OWNER.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
     if entry.compare_exchange(inode, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }

@@ -57,6 +57,8 @@ impl Engine {
         // Requests that wait for others to gather leave: a program may post datagrams and destroy their QP at once.
         self.turn(adapter, Turn::SEND);
         self.table.retire(index, clock::now(), opened);
+        // Requests that wait are not executed after the QP is destroyed.
+        self.drop_held(index);
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();

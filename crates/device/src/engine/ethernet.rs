@@ -60,9 +60,9 @@ impl Engine {
         }
     }
 
-    /// Delivers the frames that have come. Returns whether there were any.
+    /// Delivers the frames that have come; drops those that came before the last rule was removed. Returns whether there were any.
     pub(super) fn receive_ethernet(&mut self, adapter: &AdapterState) -> bool {
-        let Some(mut port) = self.ethernet.take_if(|port| !port.rules.is_empty()) else { return false };
+        let Some(mut port) = self.ethernet.take_if(|port| port.listens) else { return false };
         let mut any = false;
         for _ in 0..FRAMES {
             let Some(length) = port.socket.receive(&mut port.buffer) else { break };

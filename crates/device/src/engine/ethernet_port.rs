@@ -17,7 +17,8 @@ use weir_transport::{Egress, Outgoing, Refused, Side};
 /// The packet socket of an adapter and its rules.
 pub struct EthernetPort {
     pub socket: Ethernet,
-    listens: bool,
+    /// Frames may have come, also of rules that are gone.
+    pub listens: bool,
     pub rules: Rules,
     /// One frame.
     pub buffer: Box<[u8]>,

@@ -51,7 +51,8 @@ impl Engine {
         let mut there = holder.hand_over(to, arrival, datagram);
         // A request is lost if its process has just given the service back, and its sender repeats it: perftest listens
         // on a port for one connection, and at once for the next, while its client connects already.
-        if there && matches!(to, Receiver::Communication(_)) {
+        // Without a link the holder may be out of descriptors; the process may live.
+        if there && matches!(to, Receiver::Communication(_)) && holder.may_receive(to) {
             // The process may have ended since the last message.
             holder.flush(now);
             there = holder.may_receive(to);

@@ -20,11 +20,8 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(super) fn read_out(&mut self, adapter: &AdapterState, index: u16, now: Instant) {
-        while self.transmit_one(adapter, index, now, Departing::Responses) {
+        while self.read_outs > 0 && self.transmit_one(adapter, index, now, Departing::Responses) {
             self.flush();
-            if self.read_outs == 0 {
-                return;
-            }
             self.read_outs -= 1;
         }
     }

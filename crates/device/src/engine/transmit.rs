@@ -154,6 +154,8 @@ impl Engine {
             true => Limits { request_bytes: 0, read_bytes: 0 },
             false => Limits { request_bytes: self.peers.room(peer, foreign), read_bytes: self.peers.read_room(peer) },
         };
+        // Requests that are held are executed before the kernel reads memory that is sent in place.
+        let in_place = self.in_place && departing == Departing::All && !self.holds_after_reads(index);
         let mut host =
             QpHost::in_turn(Side::Requester, &shared, &adapter.regions, &mut self.cached, &mut self.completions);
         let mut staging = Staging {
@@ -170,9 +172,7 @@ impl Engine {
             cached: &mut self.payload_cached,
             discard,
             lost: &self.lost,
-            in_place: self.in_place
-                && departing == Departing::All
-                && matches!(shared.service, Service::Rc | Service::Xrc),
+            in_place: in_place && matches!(shared.service, Service::Rc | Service::Xrc),
         };
         if departing == Departing::Responses {
             let progress = protocol.poll_responses(now, &mut host, &mut staging);

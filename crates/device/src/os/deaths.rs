@@ -50,15 +50,14 @@ pub fn install() {
     });
 }
 
-extern "C" fn on_death(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
+extern "C" fn on_death(signal: c_int, _: *mut siginfo_t, _: *mut c_void) {
     complete_captures();
     set(signal, libc::SIG_DFL);
-    // SAFETY: the kernel passes a siginfo_t. A signal that was sent is sent again, to this thread, and ends the process
-    // when the handler returns; the instruction of a fault faults again.
+    // Sent again to this thread, it ends the process when the handler returns, before any instruction. A signal of the
+    // terminal would not come again by itself, and a breakpoint's instruction is not executed again.
+    // SAFETY: sends a signal to this thread.
     unsafe {
-        if (*info).si_code <= 0 {
-            libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal);
-        }
+        libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), signal);
     }
 }
 

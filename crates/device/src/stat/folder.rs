@@ -3,12 +3,13 @@
 //! A process holds a lock on its sheet until it ends, in whatever way. The lock shows whether it is alive. A process
 //! ID does not, because containers that share the folder may use the same ID for different processes.
 
+use crate::os::process::gains_privileges;
 use nix::unistd::geteuid;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +25,10 @@ const UNFINISHED: Duration = Duration::from_secs(60);
 /// Candidates for this user's run folder, the best first: memory rather than a disk, because writeback to a disk
 /// would stop the process now and then.
 pub fn candidates() -> Vec<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| Path::new(v).is_absolute()).map(PathBuf::from);
+    let variable = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| Path::new(value).is_absolute() && !gains_privileges());
+        value.map(PathBuf::from)
+    };
     let user = geteuid();
     let runtime = variable("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{user}").into());
     let fixed = ["/dev/shm", "/tmp"].map(|folder| Path::new(folder).join(format!("weir-{user}")));
@@ -49,7 +53,7 @@ pub fn prepare() -> io::Result<PathBuf> {
 /// may have created it before.
 fn make_private(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
-        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o700))?,
+        Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
@@ -64,8 +68,15 @@ pub fn processes(folder: &Path) -> impl Iterator<Item = PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| is_process(path.file_name()))
 }
 
+/// The process's ID, and a number if another container has the same ID.
 fn is_process(name: Option<&OsStr>) -> bool {
-    name.and_then(OsStr::to_str).is_some_and(|name| name.starts_with(|c: char| c.is_ascii_digit()))
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.and_then(OsStr::to_str).is_some_and(|name| name.splitn(2, '.').all(number))
+}
+
+/// A process's folder that is being created.
+fn is_new(name: Option<&OsStr>) -> bool {
+    name.and_then(OsStr::to_str).is_some_and(|name| name.starts_with(".new-"))
 }
 
 /// Returns whether the process that owns a sheet is alive.
@@ -95,8 +106,11 @@ pub fn lock_sheet(sheet: &File) -> io::Result<()> {
 /// Removes the folders of dead processes.
 pub fn sweep(folder: &Path) {
     for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let (process, new) = (is_process(path.file_name()), is_new(path.file_name()));
         let dead = match File::open(path.join(SHEET)) {
-            Ok(sheet) if is_process(path.file_name()) => !is_alive(&sheet),
+            // WEIR_RUN_DIR may name a folder that has other folders too.
+            _ if !process && !new => false,
+            Ok(sheet) if process => !is_alive(&sheet),
             Ok(sheet) => !is_alive(&sheet) && is_old(&path),
             Err(_) => is_old(&path),
         };
@@ -115,6 +129,8 @@ fn is_old(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     fn process(folder: &Path, name: &str) -> File {
         let path = folder.join(name);
@@ -129,11 +145,18 @@ mod tests {
         lock_sheet(&alive).unwrap();
         drop(process(&folder, "18"));
         process(&folder, ".new-19");
+        let others = ["2024-11", "data", "17.x"].map(|name| folder.join(name));
+        for other in &others {
+            fs::create_dir(other).unwrap();
+            let long_ago = File::open(other).unwrap();
+            long_ago.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        }
         assert!(is_alive(&File::open(folder.join("17").join(SHEET)).unwrap()));
         assert!(!is_alive(&File::open(folder.join("18").join(SHEET)).unwrap()));
         sweep(&folder);
         assert_eq!(processes(&folder).collect::<Vec<_>>(), [folder.join("17")]);
         assert!(folder.join(".new-19").exists(), "it may still be in creation");
+        assert!(others.iter().all(|other| other.exists()), "not Weir's");
         drop(alive);
         sweep(&folder);
         assert_eq!(processes(&folder).count(), 0);

@@ -87,11 +87,6 @@ impl Rules {
         self.0.iter().find(|entry| entry.qp == qp).map(|entry| entry.id)
     }
 
-    /// Returns whether there is no rule.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// All rules, in the order in which they are tried.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter().map(|entry| &entry.rule)

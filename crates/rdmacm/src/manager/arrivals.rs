@@ -119,13 +119,11 @@ impl Manager {
     fn requested(&mut self, connection: ConnectionId, from: &Address, request: &Request) {
         let found = self.listener(request.service_id, from, &request.private);
         let Some((listener, ends)) = found else {
-            let _ = self.cm.reject(self.now, connection, RejectReason::INVALID_SERVICE_ID, &[], &[]);
-            return;
+            return self.refuse(connection, RejectReason::INVALID_SERVICE_ID);
         };
         let takes = self.ids.get(listener).is_some_and(|id| id.qp_type.takes(request.transport));
         let Some(attached) = self.attached(from).filter(|_| takes) else {
-            let _ = self.cm.reject(self.now, connection, RejectReason::CONSUMER, &[], &[]);
-            return;
+            return self.refuse(connection, RejectReason::CONSUMER);
         };
         let (private_data, private_data_len) = private(&request.private[IpHeader::LEN..]);
         let parameters = ConnectionParameters {
@@ -146,12 +144,19 @@ impl Manager {
         }
     }
 
+    /// Rejects a request that no id has. Nothing of it remains: it would count as half open otherwise.
+    fn refuse(&mut self, connection: ConnectionId, reason: RejectReason) {
+        let _ = self.cm.reject(self.now, connection, reason, &[], &[]);
+        self.cm.forget(self.now, connection);
+    }
+
     fn service_requested(&mut self, connection: ConnectionId, from: &Address, request: &SidrRequest) {
         let found = self.listener(request.service_id, from, &request.private);
         let found = found.filter(|(listener, _)| self.ids.get(*listener).is_some_and(Id::is_datagram));
         let Some(((listener, ends), attached)) = found.zip(self.attached(from)) else {
             let refused = SidrReply { status: SidrStatus::UNSUPPORTED, ..SidrReply::default() };
             let _ = self.cm.answer_service(self.now, connection, &refused);
+            self.cm.forget(self.now, connection);
             return;
         };
         let (private_data, private_data_len) = private(&request.private[IpHeader::LEN..]);

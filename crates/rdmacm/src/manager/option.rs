@@ -1,6 +1,7 @@
 //! Options of an id (SET_OPTION).
 
 use super::id::State;
+use super::query::PATH_FLAGS;
 use super::{Done, EINVAL, Manager, Outcome, Program};
 use crate::abi::{self, event};
 use crate::events::Parameters;
@@ -16,9 +17,8 @@ const ACK_TIMEOUT: u32 = 3;
 const IB_PATH: u32 = 1;
 /// The longest value: a few paths.
 const LONGEST: u32 = 4096;
-/// Bytes of a path with its flags, and the flags of a path that can be used.
+/// Bytes of a path with its flags.
 const PATH: usize = 72;
-const PATH_FLAGS: u32 = 1 | 2 | 8;
 
 impl Manager {
     pub(super) fn set_option(&mut self, file: u64, command: abi::SetOption, program: &dyn Program) -> Outcome {

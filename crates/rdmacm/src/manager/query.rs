@@ -13,8 +13,9 @@ use zerocopy::IntoBytes;
 const ADDRESSES: u32 = 0;
 const PATHS: u32 = 1;
 const GIDS: u32 = 2;
-/// The path is for packets in both directions, and the first (`struct ib_path_rec_data`).
-const PATH_FLAGS: u32 = 1 | 2 | 8;
+/// The path is for management and data, the first, and for packets of both directions (IB_PATH_GMP, PRIMARY, OUTBOUND and
+/// INBOUND_REVERSE of <rdma/ib_user_sa.h>).
+pub(super) const PATH_FLAGS: u32 = 1 | 2 | 8 | 32;
 /// Bytes of a path as IBTA table 205 has it, and of its flags before it.
 const IB_PATH: usize = 64;
 /// "Exactly this", of MTU, rate and life time.

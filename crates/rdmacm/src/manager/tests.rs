@@ -191,6 +191,23 @@ fn a_loopback_address_without_a_device_stands_for_this_host() {
     assert_eq!((sent.local, sent.remote), ([10, 0, 0, 2].into(), [10, 0, 0, 2].into()));
 }
 
+/// A request that a listener cannot take leaves nothing behind: many of them do not silence it.
+#[test]
+fn refused_requests_leave_nothing_behind() {
+    let mut pair = Pair::new();
+    let datagrams = pair.server.create(1, port_space::UDP);
+    pair.server.listen(datagrams, "10.0.0.2:7000", 0).unwrap();
+    for uid in 100..1400 {
+        let id = pair.client.create(uid, port_space::TCP);
+        pair.client.resolve(uid, id, "10.0.0.2:7001");
+        pair.client.connect(id, b"").unwrap();
+        pair.deliver();
+        assert_eq!(pair.client.expect(uid, event::REJECTED).status, 8, "{uid}");
+        pair.client.destroy(id);
+    }
+    assert_eq!(pair.server.manager.cm.len(), 0);
+}
+
 #[test]
 fn ports_are_bound_as_those_of_sockets() {
     let mut pair = Pair::new();

@@ -25,7 +25,7 @@ static TREE: PerProcess<Mutex<Option<Tree>>> = PerProcess::new();
 /// The file of this process's folder that stands for `path`, up to date. `None` if the path is not one of those that
 /// Weir shows, or if this process can have no folder: then the program sees the kernel's file.
 pub fn shown(path: &[u8]) -> Option<CString> {
-    let place = names::place(path)?;
+    let place = names::place(path).filter(|_| !weir_device::gains_privileges())?;
     let folder = refresh(&place)?;
     CString::new(folder.join(place).into_os_string().into_encoded_bytes()).ok()
 }

@@ -66,8 +66,11 @@ impl Tree {
             Some(_) => fs::remove_file(&place),
         };
         // Folders that are empty now. One with other files stays.
-        for folder in place.ancestors().take_while(|folder| *folder != self.root) {
-            let _ = fs::remove_dir(folder);
+        for folder in path.ancestors() {
+            if folder.as_os_str().is_empty() || self.entries.contains_key(folder) {
+                break;
+            }
+            let _ = fs::remove_dir(self.root.join(folder));
         }
     }
 

@@ -215,6 +215,8 @@ unsafe fn of_device(path: Text) -> Option<CString> {
     if !named {
         return None;
     }
+    // The functions of this file are no cancellation points for these paths.
+    let _uncancelled = Uncancelled::new();
     // SAFETY: guaranteed by the caller.
     let path = unsafe { CStr::from_ptr(path) };
     keeping_errno(|| with_signals_blocked(|| caught(|| files::shown(path.to_bytes())).flatten()))

@@ -4,6 +4,7 @@
 //! They may be called at any time, for any descriptor. As long as no rdma_cm file is open they cost one load.
 
 use super::errno::{fail_enosys, keeping_errno};
+use super::guarded::with_signals_blocked;
 use super::next::Next;
 use crate::ffi::{guard, set_errno};
 use crate::log;
@@ -75,7 +76,7 @@ unsafe extern "C-unwind" fn command(fd: c_int, inode: u64, bytes: *const c_void,
     loop {
         let written = guard(Err(Errno(libc::EIO)), || {
             // SAFETY: guaranteed by the caller.
-            keeping_errno(|| unsafe { weir_rdmacm::write(fd, inode, bytes.cast(), len) })
+            keeping_errno(|| with_signals_blocked(|| unsafe { weir_rdmacm::write(fd, inode, bytes.cast(), len) }))
         });
         match written {
             Ok(Written::Done(len)) => return len as ssize_t,
@@ -124,7 +125,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         }
     };
     if let Some(inode) = inode {
-        keeping_errno(|| guard((), || weir_rdmacm::closed(inode)));
+        keeping_errno(|| with_signals_blocked(|| guard((), || weir_rdmacm::closed(inode))));
     }
     result
 }
@@ -266,7 +267,7 @@ fn replaced(from: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     let before = if from == to { None } else { weir_rdmacm::inode_of(to) };
     let result = call();
     if let Some(inode) = before.filter(|_| result >= 0) {
-        keeping_errno(|| guard((), || weir_rdmacm::closed(inode)));
+        keeping_errno(|| with_signals_blocked(|| guard((), || weir_rdmacm::closed(inode))));
     }
     duplicated(from, result)
 }

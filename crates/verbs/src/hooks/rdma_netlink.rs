@@ -10,9 +10,9 @@ use super::next::Next;
 use crate::netlink;
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, sockaddr_nl, socklen_t, ssize_t};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weir_device::PerProcess;
+use weir_device::{PerProcess, Uncancelled};
 
 const NETLINK_RDMA: c_int = 20;
 /// The longest request that is answered, bytes.
@@ -34,8 +34,9 @@ static SENDMSG: Next<unsafe extern "C-unwind" fn(c_int, *const msghdr, c_int) ->
 static RECVFROM: Next<ReceiveFrom> = Next::new(c"recvfrom");
 static RECVMSG: Next<unsafe extern "C-unwind" fn(c_int, *mut msghdr, c_int) -> ssize_t> = Next::new(c"recvmsg");
 
-/// Whether this process, or a parent of it, ever had such a socket.
-static ANY: AtomicBool = AtomicBool::new(false);
+/// The number of one such socket of this process, or -1; -2 if there have been several.
+static ONE: AtomicI32 = AtomicI32::new(-1);
+const SEVERAL: RawFd = -2;
 
 /// A socket of the program, with the other end of its pair.
 struct Pair {
@@ -67,13 +68,16 @@ pub(super) fn look_up() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let Some(next) = SOCKET.found_or_look_up() else { return fail_enosys() };
-    // SAFETY: the caller's own call.
-    let found = unsafe { next(domain, kind, protocol) };
-    if found >= 0 || domain != libc::AF_NETLINK || protocol != NETLINK_RDMA {
-        return found;
+    // The kernel would tell of its own devices, if it has any, and this library does not show those.
+    if domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
+        let _uncancelled = Uncancelled::new();
+        let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
+        if let Some(socket) = keeping_errno(|| with_signals_blocked(|| caught(|| pair(flags)).flatten())) {
+            return socket;
+        }
     }
-    let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
-    keeping_errno(|| with_signals_blocked(|| caught(|| pair(flags)).flatten())).unwrap_or(found)
+    // SAFETY: the caller's own call.
+    unsafe { next(domain, kind, protocol) }
 }
 
 /// A new pair; `None` if there are no descriptors.
@@ -100,7 +104,7 @@ fn pair(flags: c_int) -> Option<RawFd> {
     let mut pairs = pairs();
     pairs.retain(|pair| self::inode(pair.program) == Some(pair.inode));
     pairs.push(Pair { program, inode, kernel });
-    ANY.store(true, Ordering::Release);
+    ONE.store(if pairs.len() == 1 { program } else { SEVERAL }, Ordering::Release);
     Some(program)
 }
 
@@ -119,7 +123,11 @@ fn inode(descriptor: RawFd) -> Option<u64> {
 /// Whether a descriptor is such a socket.
 #[inline]
 fn is_ours(descriptor: c_int) -> bool {
-    ANY.load(Ordering::Acquire) && looked_up(descriptor)
+    match ONE.load(Ordering::Acquire) {
+        -1 => false,
+        SEVERAL => looked_up(descriptor),
+        one => one == descriptor && looked_up(descriptor),
+    }
 }
 
 #[cold]
@@ -253,10 +261,16 @@ pub unsafe extern "C-unwind" fn recvfrom(
     address_len: *mut socklen_t,
 ) -> ssize_t {
     let Some(next) = RECVFROM.found_or_look_up() else { return fail_enosys() as ssize_t };
-    // SAFETY: the caller's own call and arguments.
+    // SAFETY: the caller's own call and arguments. The kernel writes the length of the address, so its room is read
+    // before.
     unsafe {
+        if address.is_null() || address_len.is_null() || !is_ours(socket) {
+            return next(socket, bytes, len, flags, address, address_len);
+        }
+        let room = *address_len;
         let received = next(socket, bytes, len, flags, address, address_len);
-        if received >= 0 && !address.is_null() && is_ours(socket) {
+        if received >= 0 {
+            *address_len = room;
             put_address(address, address_len, 0);
         }
         received
@@ -307,6 +321,7 @@ unsafe fn put_address(address: *mut sockaddr, len: *mut socklen_t, port: u32) {
 /// # Safety
 /// The parts are readable.
 unsafe fn take(socket: c_int, parts: &[iovec]) -> ssize_t {
+    let _uncancelled = Uncancelled::new();
     let work = || {
         let mut request = vec![];
         for part in parts {
