@@ -73,6 +73,7 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size
 /// As write(2), for an rdma_cm file.
 #[cold]
 unsafe extern "C-unwind" fn command(fd: c_int, inode: u64, bytes: *const c_void, len: size_t) -> ssize_t {
+    let mut waited = false;
     loop {
         let written = guard(Err(Errno(libc::EIO)), || {
             // SAFETY: guaranteed by the caller.
@@ -80,17 +81,20 @@ unsafe extern "C-unwind" fn command(fd: c_int, inode: u64, bytes: *const c_void,
         });
         match written {
             Ok(Written::Done(len)) => return len as ssize_t,
+            // Another thread has closed the file meanwhile. In the kernel this thread still waits, and rping relies on
+            // it: its thread for events would report an error while the program ends.
+            // SAFETY: waits for a signal.
+            Err(Errno(libc::EBADF)) if waited => return unsafe { pause() } as ssize_t,
             Err(errno) => {
                 set_errno(errno);
                 return -1;
             }
             // SAFETY: a descriptor of the program.
             Ok(Written::Wait) => match unsafe { wait(fd) } {
-                1.. => {}
-                0 => {
-                    set_errno(Errno(libc::EIO));
-                    return -1;
-                }
+                1.. => waited = true,
+                // As above.
+                // SAFETY: waits for a signal.
+                0 => return unsafe { pause() } as ssize_t,
                 failed => return failed,
             },
         }
@@ -100,6 +104,7 @@ unsafe extern "C-unwind" fn command(fd: c_int, inode: u64, bytes: *const c_void,
 unsafe extern "C-unwind" {
     // The libc crate declares it as a function that does not unwind; a cancelled thread does unwind from it.
     fn recv(fd: c_int, to: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    fn pause() -> c_int;
 }
 
 /// Waits until there is an event. As the kernel does: EAGAIN if the program has made the descriptor non-blocking, EINTR
