@@ -100,7 +100,10 @@ impl Stage {
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.stdin(Stdio::null()).process_group(0);
-        if !self.network.is_joined() {
+        if self.network.is_joined() {
+            // This process may itself run on another stage.
+            command.env_remove("WEIR_INTERFACE");
+        } else {
             // The machine may have other interfaces, beside which programs do not see this one.
             command.env("WEIR_INTERFACE", self.interface());
         }
