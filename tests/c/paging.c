@@ -19,10 +19,12 @@ static void capabilities(void)
 	struct ibv_device_attr_ex ex = {};
 	uint32_t both = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
 	uint32_t one_sided = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+	/* Of later releases: IBV_ODP_SUPPORT_FLUSH and IBV_ODP_SUPPORT_ATOMIC_WRITE. */
+	uint32_t later = 1 << 6 | 1 << 7;
 
 	need(!ibv_query_device_ex(context, NULL, &ex), "ibv_query_device_ex");
 	check(ex.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT), "general capabilities");
-	check(ex.odp_caps.per_transport_caps.rc_odp_caps == (both | one_sided), "capabilities of RC");
+	check(ex.odp_caps.per_transport_caps.rc_odp_caps == (both | one_sided | later), "capabilities of RC");
 	check(ex.odp_caps.per_transport_caps.uc_odp_caps == (both | IBV_ODP_SUPPORT_WRITE), "capabilities of UC");
 	check(ex.odp_caps.per_transport_caps.ud_odp_caps == both, "capabilities of UD");
 }

@@ -2,14 +2,10 @@
 
 mod system;
 
+/// One test: both ways of the program are compiled to one file.
 #[test]
 #[ignore = "needs root"]
 fn the_program_of_raw_qps_passes() {
     system::check("raw", &[], &[]);
-}
-
-#[test]
-#[ignore = "needs root"]
-fn a_raw_qp_needs_a_privilege() {
     system::check("raw", &["unprivileged"], &[]);
 }
