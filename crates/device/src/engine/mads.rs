@@ -7,7 +7,7 @@ use crate::relay::receiver::Receiver;
 use crate::shared::route::{Route, needs_scope};
 use weir_link::{Arrival, Group};
 use weir_transport::{Instant, Psn};
-use weir_wire::cm::{Drep, Message, Rej, RejectReason, SidrRep, SidrStatus};
+use weir_wire::cm::Message;
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
 use weir_wire::mad::{self, LEN, Mad};
@@ -59,46 +59,15 @@ impl Engine {
         }
         if !there
             && let Some(mad) = checked(arrival, datagram)
-            && let Some(refusal) = refusal(mad)
+            && let Ok((header, message)) = Message::parse(mad)
+            && let Some(refusal) = message.refusal()
         {
+            let refusal = refusal.emit(header.tid.get(), 0);
             let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
             let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
             self.send_mad(&route, Psn::new(0), &refusal);
         }
     }
-}
-
-/// The answer to a MAD for a service or a connection that does not exist; `None` for MADs that need none (IBTA 12.6.7.2,
-/// 12.11.2).
-fn refusal(mad: &Mad) -> Option<Mad> {
-    let (header, message) = Message::parse(mad).ok()?;
-    let answer = match message {
-        Message::Req(request) => Message::Rej(Rej {
-            remote_comm_id: request.local_comm_id,
-            reason: RejectReason::INVALID_SERVICE_ID,
-            ..Rej::default()
-        }),
-        Message::SidrReq(request) => Message::SidrRep(SidrRep {
-            request_id: request.request_id,
-            status: SidrStatus::UNSUPPORTED,
-            service_id: request.service_id,
-            ..SidrRep::default()
-        }),
-        Message::Rep(reply) => Message::Rej(Rej {
-            local_comm_id: reply.remote_comm_id,
-            remote_comm_id: reply.local_comm_id,
-            message: 1,
-            reason: RejectReason::INVALID_COMM_ID,
-            ..Rej::default()
-        }),
-        Message::Dreq(request) => Message::Drep(Drep {
-            local_comm_id: request.remote_comm_id,
-            remote_comm_id: request.local_comm_id,
-            ..Drep::default()
-        }),
-        _ => return None,
-    };
-    Some(answer.emit(header.tid.get(), 0))
 }
 
 /// Writes the packet of a MAD, with its ICRC; returns its length.

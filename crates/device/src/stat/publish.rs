@@ -43,10 +43,7 @@ fn own() -> RankedGuard<'static, Option<Own>, { rank::STATISTICS }> {
 /// ENFILE.
 pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
     let mut guard = own();
-    let own = match &mut *guard {
-        Some(own) => own,
-        empty => empty.insert(Own::new()?),
-    };
+    let own = made(&mut guard)?;
     Ok(own.sheet.device(name).map_or_else(private_zeros, |device| {
         own.add_files(name, index);
         device.index.set(index);
@@ -58,11 +55,15 @@ pub fn device(name: &str, index: u64) -> Result<&'static sheet::Device, Errno> {
 /// The folder of this process, created if necessary; `None` if it cannot be created.
 pub fn own_folder() -> Option<PathBuf> {
     let mut guard = own();
-    let own = match &mut *guard {
-        Some(own) => own,
-        empty => empty.insert(Own::new().ok()?),
-    };
-    own.folder.clone()
+    made(&mut guard).ok()?.folder.clone()
+}
+
+/// The statistics of this process, created if necessary.
+fn made(own: &mut Option<Own>) -> Result<&mut Own, Errno> {
+    match own {
+        Some(own) => Ok(own),
+        empty => Ok(empty.insert(Own::new()?)),
+    }
 }
 
 /// Counters of a device that no other process sees.
