@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib tools share dist deb test test-all test-packages test-examples test-ci soak conformance lab-figures lint install install-built uninstall clean
+.PHONY: help demo build bin lib tools share dist deb test test-all test-interop test-packages test-examples test-ci soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -81,12 +81,19 @@ deb: stripped ## Make a package for Debian and Ubuntu in target/dist, with cargo
 test: ## Install the packages that tests need, build, and run all tests
 	@scripts/need.sh test
 	@$(MAKE) --no-print-directory build
+	@# Without a guest's kernel, a test is skipped.
+	@[ "$$(id -u)" != 0 ] || tests/interop/kernel.sh >/dev/null || true
 	WEIR_LIB_DIR=$(STAGE)/lib/weir scripts/test.py
 	tests/conformance/run.py --strict
 
 test-all: ## As `make test`, with every option of perftest in every network setup
 	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-packages test-examples test-ci
+	@$(MAKE) --no-print-directory test-interop test-packages test-examples test-ci
+
+test-interop: ## Run programs between Weir and the kernel's Soft-RoCE, in a guest (root; network at first); INTEROP='--only REGEX'
+	@scripts/need.sh interop
+	@$(MAKE) --no-print-directory build
+	WEIR_LIB_DIR=$(STAGE)/lib/weir tests/interop/run.py $(INTEROP)
 
 test-packages: ## Install and run the packages on minimal Debian systems (root, network)
 	@scripts/need.sh packages

@@ -1,19 +1,19 @@
 #!/bin/sh
 # Installs by apt the missing packages that `make demo`, `make test` and so on need, and prints their use.
-# Usage: scripts/need.sh demo|test|conformance|packages|examples|ci
+# Usage: scripts/need.sh demo|test|interop|conformance|packages|examples|ci
 set -eu
 
 # Package; a program or file that shows that it is installed; the users of it (arguments of this script); its use.
 packages() {
     cat <<'END'
-perftest        ib_write_bw                        demo,test  the programs that run over Weir
-ibverbs-utils   ibv_rc_pingpong                    test       more programs that run over Weir
-rdmacm-utils    rping                              test       programs that connect by librdmacm
+perftest        ib_write_bw                        demo,test,interop  the programs that run over Weir
+ibverbs-utils   ibv_rc_pingpong                    test,interop more programs that run over Weir
+rdmacm-utils    rping                              test,interop programs that connect by librdmacm
 iperf3          iperf3                             demo,test  TCP over the same path, for comparison
-iproute2        ip                                 demo,test  creates and joins network namespaces
-libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,conformance  headers and library to build weir-verify with
-gcc             cc                                 demo,test,conformance  links the library, builds weir-verify
-libc6-dev       /usr/include/stdlib.h              demo,test,conformance  headers to build weir-verify with
+iproute2        ip                                 demo,test,interop  creates and joins network namespaces
+libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,interop,conformance  headers and library to build weir-verify with
+gcc             cc                                 demo,test,interop,conformance  links the library, builds weir-verify
+libc6-dev       /usr/include/stdlib.h              demo,test,interop,conformance  headers to build weir-verify with
 tshark          tshark                             test       reads Weir's captures, for comparison
 ucx-utils       ucx_perftest                       test       UCX over Weir, and a baseline in the benches
 libopenmpi-dev  mpicc.openmpi                      test       MPI programs over Weir
@@ -22,7 +22,12 @@ libmpich-dev    mpicc.mpich                        test       the other MPI over
 mpich           mpirun.mpich                       test       starts its programs
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies
 iptables        iptables-legacy                    test       closes ports in one direction, in namespaces of the tests
-util-linux      setpriv                            test       runs programs as another user
+util-linux      setpriv                            test,interop runs programs as another user
+qemu-system-x86 qemu-system-x86_64                 test,interop  a guest with the kernel's Soft-RoCE
+ibverbs-providers /etc/libibverbs.d/rxe.driver     test,interop  Soft-RoCE's part in the guest's programs
+busybox-static  busybox                            test,interop  the guest's shell
+cpio            cpio                               test,interop  packs the guest's files
+kmod            modprobe                           test,interop  finds the guest's modules
 debootstrap     debootstrap                        packages,ci  makes a minimal Debian to install packages on
 buildah         buildah                            ci         builds the image of contrib/Containerfile
 python3-yaml    /usr/lib/python3/dist-packages/yaml  ci       reads what contrib has for CI

@@ -180,6 +180,8 @@ static inline void random_operations(struct conn *c)
 		m.from = offset(m.len);
 		m.to = offset(m.len);
 		m.flags = (draw(4) ? 0 : IBV_SEND_FENCE) | (draw(4) ? 0 : IBV_SEND_SOLICITED);
+		if (opt.unfenced)
+			m.flags &= ~IBV_SEND_FENCE;
 		transfer(c, &m);
 	}
 }
@@ -187,7 +189,7 @@ static inline void random_operations(struct conn *c)
 /* A fenced SEND carries the data that an earlier READ of the same list fetched. */
 static inline void fences(struct conn *c)
 {
-	for (int i = 0; i < 50; i++) {
+	for (int i = 0; i < 50 && !opt.unfenced; i++) {
 		size_t len = 1 + draw(opt.max / 4), at = offset(2 * len);
 		uint64_t tag = draw(1ul << 40);
 		struct ibv_sge to = sge(&rig.target, at, len);

@@ -100,6 +100,9 @@ static inline void rig_open(void)
 	rig.gid_index = opt.gid >= 0 ? opt.gid : best_gid(rig.context, opt.ib_port);
 	if (rig.gid_index >= 0 && ibv_query_gid(rig.context, opt.ib_port, rig.gid_index, &rig.gid))
 		die("no GID %d", rig.gid_index);
+	for (int mtu = IBV_MTU_256; opt.mtu && mtu < (int)rig.port.active_mtu; mtu++)
+		if (128 << mtu == opt.mtu)
+			rig.port.active_mtu = mtu;
 	rig.max_sge = rig.attr.max_sge < MAX_SGES ? rig.attr.max_sge : MAX_SGES;
 	rig.size = (opt.max + 4 * MARGIN + 4095) & ~4095ul;
 	area_open(&rig.source, all);

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 static struct {
-	const char *device, *host, *port;
-	int gid, ib_port, count, seconds, verbose, lossy, xrc, demand;
+	const char *device, *host, *port, *cases;
+	int gid, ib_port, count, seconds, verbose, lossy, xrc, demand, mtu, unfenced;
 	uint64_t seed;
 	size_t max;
 } opt = { .port = "18515", .gid = -1, .ib_port = 1, .count = 300, .seconds = 10, .seed = 1, .max = 1 << 20 };

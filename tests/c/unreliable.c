@@ -1,18 +1,24 @@
 /* UC and UD between two processes: messages must arrive complete, in order and at most once; the loss of a message
  * must not affect others.
  *
- *   unreliable uc|ud DEVICE GID [demand]
+ *   unreliable uc|ud DEVICE GID [demand]            both processes, the second is a child
+ *   unreliable uc|ud DEVICE GID MTU PORT [HOST]     one process, the receiver or, with HOST, the sender
  *
- * With `demand` the memory is an ODP region, and its pages are discarded after each batch.
+ * With `demand` the memory is an ODP region, and its pages are discarded after each batch. PORT is that of a TCP
+ * connection between the two.
  *
  * Prints the numbers of sent and arrived messages. Each batch is received before the next one is sent, because UC and
  * UD have no flow control. */
 #include "threads_rig.h"
 
+#include <netdb.h>
 #include <sys/mman.h>
 
-/* A datagram is one packet; a UC message is three packets. */
-enum { BATCH = 64, BATCHES = 50, MTU = 1024, LONGEST = 3 * MTU, GRH = 40, QKEY = 0x11111111, SILENCE_MS = 50 };
+/* A datagram is one packet; a UC message is three packets of 1024 bytes. */
+enum { BATCH = 64, MTU = 1024, LONGEST = 3 * MTU, GRH = 40, QKEY = 0x11111111 };
+/* For how long a receiver waits for the rest of a batch, milliseconds, and how many there are: from a process of this
+ * host, from another host. */
+enum { SILENCE_MS = 50, FAR_SILENCE_MS = 300, BATCHES = 50, FAR_BATCHES = 15 };
 enum { AREA = 3 * BATCH * 4096 };
 
 static struct {
@@ -26,7 +32,7 @@ static struct {
 	/* The other process's QP, and the target of WRITEs. */
 	uint32_t peer, peer_key;
 	uint64_t peer_area;
-	int ud, side, demand;
+	int ud, side, demand, mtu, silence, batches;
 } my;
 
 static uint8_t *slot_at(int slot)
@@ -36,13 +42,19 @@ static uint8_t *slot_at(int slot)
 
 static int length_of(uint32_t number)
 {
-	return my.ud ? 4 + number * 13 % (MTU - 3) : 2 * MTU + 1 + number * 7 % MTU;
+	return my.ud ? 4 + number * 13 % ((my.mtu < MTU ? my.mtu : MTU) - 3) : 2 * MTU + 1 + number * 7 % MTU;
 }
 
 /* Every second UC message is a WRITE with immediate. */
 static int is_write(uint32_t number)
 {
 	return !my.ud && number % 2;
+}
+
+/* Every second SEND has the number as immediate data. */
+static int has_immediate(uint32_t number)
+{
+	return is_write(number) || number / 2 % 2;
 }
 
 /* The slot that a WRITE goes to. */
@@ -108,9 +120,11 @@ static void send_batch(struct ibv_ah *ah, uint32_t first)
 		struct ibv_send_wr wr = { .wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
 
 		wr.send_flags = IBV_SEND_SIGNALED;
-		if (is_write(number)) {
-			wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+		if (has_immediate(number)) {
+			wr.opcode = is_write(number) ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_SEND_WITH_IMM;
 			wr.imm_data = number;
+		}
+		if (is_write(number)) {
 			wr.wr.rdma.remote_addr = my.peer_area + target(number) * 4096;
 			wr.wr.rdma.rkey = my.peer_key;
 		}
@@ -136,7 +150,7 @@ static int receive_batch(uint32_t first)
 	struct ibv_wc wc;
 	int skip = my.ud ? GRH : 0, count = 0;
 
-	while (count < BATCH && next(&wc, SILENCE_MS)) {
+	while (count < BATCH && next(&wc, my.silence)) {
 		int wrote = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
 		uint8_t *got = slot_at(wc.wr_id) + skip;
 
@@ -144,7 +158,9 @@ static int receive_batch(uint32_t first)
 			number = wc.imm_data;
 		else
 			memcpy(&number, got, 4);
-		if (number < least || number >= first + BATCH || wrote != is_write(number))
+		if (number < least || number >= first + BATCH || wrote != is_write(number) ||
+		    !!(wc.wc_flags & IBV_WC_WITH_IMM) != has_immediate(number) ||
+		    (has_immediate(number) && wc.imm_data != number))
 			die("message %u after %u of batch %u", number, least, first);
 		if (wrote)
 			got = slot_at(target(number));
@@ -189,7 +205,8 @@ static void make_qp(void)
 	my.peer_area = theirs.area;
 	masks[0] |= my.ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
 	masks[1] |= my.ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	attr.path_mtu = IBV_MTU_1024;
+	while (128 << attr.path_mtu < my.mtu)
+		attr.path_mtu++;
 	attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
 	attr.dest_qp_num = my.peer;
 	attr.ah_attr.port_num = 1;
@@ -203,22 +220,60 @@ static void make_qp(void)
 	}
 }
 
-int main(int argc, char **argv)
+/* A TCP connection to a host, or from any host. */
+static int connection(const char *host, const char *port)
 {
-	struct ibv_ah_attr path = { .port_num = 1, .is_global = 1 };
-	int sides[2], child, status, arrived = 0;
-	struct ibv_ah *ah = NULL;
+	struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = host ? 0 : AI_PASSIVE }, *found;
+	int error = getaddrinfo(host, port, &hints, &found), one = 1, made = -1, s;
+
+	if (error)
+		die("%s: %s", port, gai_strerror(error));
+	s = socket(found->ai_family, SOCK_STREAM, 0);
+	if (host && !connect(s, found->ai_addr, found->ai_addrlen))
+		made = s;
+	else if (!host && !setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) &&
+		 !bind(s, found->ai_addr, found->ai_addrlen) && !listen(s, 1))
+		made = accept(s, NULL, NULL);
+	if (made < 0)
+		die("port %s: %s", port, strerror(errno));
+	freeaddrinfo(found);
+	return made;
+}
+
+/* Connects the two processes. Returns nonzero in the receiver: the child's id, if there is a child. */
+static int receives(int argc, char **argv)
+{
+	int sides[2], child;
 
 	my.demand = argc == 5 && !strcmp(argv[4], "demand");
-	if (argc != 4 + my.demand)
-		die("usage: unreliable uc|ud DEVICE GID [demand]");
+	if (argc != 4 + my.demand && argc != 6 && argc != 7)
+		die("usage: unreliable uc|ud DEVICE GID [demand | MTU PORT [HOST]]");
 	my.ud = !strcmp(argv[1], "ud");
 	opt.device = argv[2];
 	opt.gid = atoi(argv[3]);
+	if (argc > 5) {
+		my.mtu = atoi(argv[4]);
+		my.silence = FAR_SILENCE_MS;
+		my.batches = FAR_BATCHES;
+		my.side = connection(argv[6], argv[5]);
+		return argc == 6;
+	}
+	my.mtu = MTU;
+	my.silence = SILENCE_MS;
+	my.batches = BATCHES;
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sides) || (child = fork()) < 0)
 		die("cannot create a second process: %s", strerror(errno));
 	my.side = sides[child == 0];
 	close(sides[child != 0]);
+	return child;
+}
+
+int main(int argc, char **argv)
+{
+	struct ibv_ah_attr path = { .port_num = 1, .is_global = 1 };
+	int child = receives(argc, argv), status, arrived = 0;
+	struct ibv_ah *ah = NULL;
+
 	watch(60);
 	my.context = open_device();
 	my.pd = ibv_alloc_pd(my.context);
@@ -237,7 +292,7 @@ int main(int argc, char **argv)
 		receive(slot);
 	notify();
 	wait_for_peer();
-	for (uint32_t first = 0; first < BATCH * BATCHES; first += BATCH) {
+	for (uint32_t first = 0; first < (uint32_t)(BATCH * my.batches); first += BATCH) {
 		if (child) {
 			wait_for_peer();
 			arrived += receive_batch(first);
@@ -254,9 +309,9 @@ int main(int argc, char **argv)
 	    ibv_dealloc_pd(my.pd) || ibv_close_device(my.context))
 		die("cannot clean up: %s", strerror(errno));
 	if (!child)
-		_exit(0);
-	if (waitpid(child, &status, 0) != child || status)
+		return 0;
+	if (argc < 6 && (waitpid(child, &status, 0) != child || status))
 		die("the sender ended with status %x", status);
-	printf("%d sent, %d arrived\n", BATCH * BATCHES, arrived);
+	printf("%d sent, %d arrived\n", BATCH * my.batches, arrived);
 	return 0;
 }

@@ -11,6 +11,9 @@
  *   -c RC|XRC   the service: RC
  *   -o HOW      ODP memory: 1 anonymous, 2 a file mapping, 3 an implicit region
  *   -l          the link loses packets: a NAK is sent only once; if it is lost, the request exceeds its retries
+ *   -f          no fenced requests, and not the case "fence"
+ *   -u BYTES    path MTU: the smaller of both ports'
+ *   -k CASES    these cases only, separated by commas; both sides the same
  *
  * Ends with "N passed, N failed" of both sides; the exit code is 0 if nothing failed, 2 if it could not run.
  */
@@ -41,7 +44,8 @@ static const struct {
 	{ "null region", null_regions, 0 },
 	{ "device memory", device_memory, 0 },
 	{ "changed region", changed_regions, 0 },
-	{ "windows", windows, 1 },
+	{ "windows 1", windows_1, 1 },
+	{ "windows 2", windows_2, 1 },
 	{ "queue full", full_queues, 1 },
 	{ "states", states, 1 },
 	{ "flush", flushed, 1 },
@@ -53,11 +57,35 @@ static const struct {
 	{ "events", event_driven, 0 },
 };
 
+/* Whether a list of names, separated by commas, has this name. Without a list every name is wanted. */
+static int is_in(const char *name, const char *list)
+{
+	size_t length = strlen(name);
+
+	for (const char *at = list; at; at = (at = strchr(at, ',')) ? at + 1 : NULL)
+		if (!strncmp(at, name, length) && (at[length] == ',' || !at[length]))
+			return 1;
+	return !list;
+}
+
+/* Ends the process if the list has a name that no case has. */
+static void known(const char *list)
+{
+	size_t wanted = list != NULL, found = 0;
+
+	for (const char *at = list; at && (at = strchr(at, ',')); at++)
+		wanted++;
+	for (size_t i = 0; list && i < sizeof(cases) / sizeof(cases[0]); i++)
+		found += is_in(cases[i].name, list);
+	if (found != wanted)
+		die("-k: %zu of %zu cases exist", found, wanted);
+}
+
 static void options(int argc, char **argv)
 {
 	int c;
 
-	while ((c = getopt(argc, argv, "c:d:g:p:s:n:m:t:o:vl")) != -1) {
+	while ((c = getopt(argc, argv, "c:d:g:k:p:s:n:m:t:o:u:vlf")) != -1) {
 		switch (c) {
 		case 'c':
 			opt.xrc = !strcmp(optarg, "XRC");
@@ -74,10 +102,16 @@ static void options(int argc, char **argv)
 		case 'o': opt.demand = atoi(optarg); break;
 		case 'v': opt.verbose = 1; break;
 		case 'l': opt.lossy = 1; break;
+		case 'f': opt.unfenced = 1; break;
+		case 'u': opt.mtu = atoi(optarg); break;
+		case 'k': opt.cases = optarg; break;
 		default: die("usage: see the comment at the top of tests/c/verify.c");
 		}
 	}
 	opt.host = argv[optind];
+	known(opt.cases);
+	if (opt.mtu && (opt.mtu < 256 || opt.mtu > 4096 || (opt.mtu & (opt.mtu - 1))))
+		die("-u: 256, 512, 1024, 2048 or 4096");
 	if (opt.max < 8192)
 		die("-m: at least 8192");
 }
@@ -96,7 +130,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint64_t passed = tally.passed, failed = tally.failed;
 
-		if (opt.xrc && cases[i].rc)
+		if ((opt.xrc && cases[i].rc) || !is_in(cases[i].name, opt.cases))
 			continue;
 		cases[i].run(&main_conn);
 		barrier();

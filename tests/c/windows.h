@@ -12,6 +12,12 @@ struct window {
 
 #define OPEN_AT 1000
 #define OPEN_LEN 500
+/* Where a message with invalidate goes: several packets. */
+#define MESSAGE_AT 2000
+#define MESSAGE_LEN 5000
+
+/* How a window is invalidated: by its owner, by the peer's SEND of no byte, by one of several packets. */
+enum { BY_OWNER, BY_EMPTY_SEND, BY_LONG_SEND };
 
 static inline struct ibv_mw_bind_info part(struct window *w, size_t offset, size_t len)
 {
@@ -93,11 +99,14 @@ static inline void type_1(struct conn *c, struct window *w)
 	probe(at + 2000, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "the range of an invalidated window");
 }
 
-static inline void type_2(struct window *w)
+static inline void type_2(struct conn *unused, struct window *w)
 {
 	struct conn c;
 
-	for (int by_peer = 0; by_peer < 2; by_peer++) {
+	(void)unused;
+	for (int how = BY_OWNER; how <= BY_LONG_SEND; how++) {
+		const size_t len = how == BY_LONG_SEND ? MESSAGE_LEN : 0;
+		struct ibv_sge data = sge(client ? &rig.source : &rig.target, MESSAGE_AT, len);
 		uint32_t theirs;
 
 		conn_open(&c, &default_options);
@@ -106,17 +115,23 @@ static inline void type_2(struct window *w)
 			bind_by_request(&c, w, OPEN_AT, OPEN_LEN, IBV_WC_SUCCESS, "a window of type 2");
 		write_through(&c, w, IBV_WC_SUCCESS, "a WRITE through a window of type 2");
 		probe((uintptr_t)rig.target.at + OPEN_AT, w->mw->rkey, IBV_WC_REM_ACCESS_ERR, "another QP");
-		if (!client && by_peer)
-			post_recv(&c, 5, NULL, 0, "a message with invalidate");
+		if (!client && how != BY_OWNER)
+			post_recv(&c, 5, &data, len != 0, "a message with invalidate");
 		exchange(&w->mw->rkey, &theirs, sizeof(theirs));
-		if (client && by_peer) {
-			struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = theirs };
+		if (client && how != BY_OWNER) {
+			struct ibv_send_wr wr = { .sg_list = &data, .num_sge = len != 0, .opcode = IBV_WR_SEND_WITH_INV,
+						  .invalidate_rkey = theirs };
 
+			pattern(rig.source.at + MESSAGE_AT, len, 63);
 			succeeds(&c, &wr, IBV_WC_SEND, "SEND with invalidate");
-		} else if (!client && by_peer) {
+		} else if (!client && how != BY_OWNER) {
 			struct ibv_wc wc = expect(c.recv_cq, 5, IBV_WC_SUCCESS, IBV_WC_RECV, "invalidated");
 
-			check(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == w->mw->rkey, "invalidated rkey");
+			check(wc.byte_len == len, "a message with invalidate has %u bytes", wc.byte_len);
+			pattern(rig.target.expected + MESSAGE_AT, len, 63);
+			compare(&rig.target, 8192, "a message with invalidate");
+			check(wc.wc_flags & IBV_WC_WITH_INV, "a message with invalidate has the flags %x", wc.wc_flags);
+			check(wc.invalidated_rkey == w->mw->rkey, "invalidated rkey");
 		} else if (!client) {
 			struct ibv_send_wr wr = { .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = w->mw->rkey };
 
@@ -132,23 +147,32 @@ static inline void type_2(struct window *w)
 	conn_close(&c);
 }
 
-static inline void windows(struct conn *c)
+/* Runs a test with a window of this type and its region, if both sides have windows. */
+static inline void with_window(struct conn *c, enum ibv_mw_type type, void (*test)(struct conn *, struct window *))
 {
 	const int caps = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	struct window w;
 
 	if (!both_have((rig.attr.device_cap_flags & caps) == caps))
 		return;
 	background(&rig.target, 8192, 62);
-	for (int type = IBV_MW_TYPE_1; type <= IBV_MW_TYPE_2; type++) {
-		struct window w = { ibv_reg_mr(rig.pd, rig.target.at, rig.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND),
-				    ibv_alloc_mw(rig.pd, type) };
+	w.mr = ibv_reg_mr(rig.pd, rig.target.at, rig.size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	w.mw = ibv_alloc_mw(rig.pd, type);
+	if (!w.mr || !w.mw)
+		die("a window and its region: %s", strerror(errno));
+	test(c, &w);
+	check(!ibv_dealloc_mw(w.mw), "ibv_dealloc_mw");
+	check(!ibv_dereg_mr(w.mr), "ibv_dereg_mr after the window");
+}
 
-		if (!w.mr || !w.mw)
-			die("a window and its region: %s", strerror(errno));
-		type == IBV_MW_TYPE_1 ? type_1(c, &w) : type_2(&w);
-		check(!ibv_dealloc_mw(w.mw), "ibv_dealloc_mw");
-		check(!ibv_dereg_mr(w.mr), "ibv_dereg_mr after the window");
-	}
+static inline void windows_1(struct conn *c)
+{
+	with_window(c, IBV_MW_TYPE_1, type_1);
+}
+
+static inline void windows_2(struct conn *c)
+{
+	with_window(c, IBV_MW_TYPE_2, type_2);
 }
 
 #endif

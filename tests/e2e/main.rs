@@ -17,6 +17,7 @@ mod foreign;
 mod fork;
 mod idle;
 mod install;
+mod interop;
 mod invalidate;
 mod kernel;
 mod killed;
@@ -71,6 +72,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         examples::trials(),
         idle::trials(),
         install::trials(),
+        interop::trials(),
         kernel::trials(),
         killed::trials(),
         loading::trials(),
