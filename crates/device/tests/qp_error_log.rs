@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use weir_device::{Context, Cq, Mr, Pd};
-use weir_transport::{Access, Data, QpAttr, SendFlags, SendOp, SendWr, Service, Sge, Status};
+use weir_device::{Context, Cq, Mr, Pd, SrqCreate, WindowType};
+use weir_transport::{Access, Bind, Data, QpAttr, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Status};
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// What the log deregisters at its next line, as a memory hook of the program may do when the line allocates memory.
@@ -123,6 +123,7 @@ fn a_single_line_says_why_and_what_to_do() {
     let ends = WARNINGS.lock().unwrap().iter().filter(|line| line.contains("is in the error state")).count();
     assert_eq!(ends, 3, "{:?}", WARNINGS.lock().unwrap());
     refused_memory_is_named(&context, &pd);
+    refused_requests_about_windows_are_explained(&context, &pd);
     refused_calls_are_explained(&context, &pd);
 }
 
@@ -155,6 +156,31 @@ fn refused_memory_is_named(context: &Arc<Context>, pd: &Arc<Pd>) {
     }
 }
 
+/// Binds and invalidations, at the end that has the window.
+fn refused_requests_about_windows_are_explained(context: &Arc<Context>, pd: &Arc<Pd>) {
+    let mut word = 0u64;
+    let addr = &raw mut word as u64;
+    let mr = pd.reg_mr(addr, 8, addr, Access::LOCAL_WRITE).unwrap();
+    let window = pd.alloc_mw(WindowType::Two).unwrap();
+    let key = window.rkey();
+    let bind = Bind { window_rkey: key, new_rkey: key, mr_lkey: mr.lkey(), addr, len: 8, access: Access::REMOTE_READ };
+    let here = (false, Status::MwBind);
+    for ((at_responder, status), op, why) in [
+        (here, SendOp::BindWindow(bind), "the region lacks IBV_ACCESS_MW_BIND"),
+        (here, SendOp::BindWindow(Bind { mr_lkey: 3, ..bind }), "no region has this lkey"),
+        ((false, Status::LocalQpOperation), SendOp::LocalInvalidate { key }, "the window is not bound"),
+        ((true, Status::RemoteAccess), SendOp::SendInvalidate { rkey: mr.rkey() }, "no window has this key"),
+    ] {
+        let ends = pair(pd, context);
+        ends[1].qp.post_recv(&RecvWr { wr_id: 1, sges: &[] }).unwrap();
+        ends[0].qp.post_send(&SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&[]) }).unwrap();
+        ends[0].qp.doorbell();
+        assert_eq!(ended(&ends[0].cq, 1), [status], "{op:?}");
+        let lines = warnings(ends[usize::from(at_responder)].qp.num());
+        assert!(lines.len() == 1 && lines[0].contains(why), "{why:?} is not in {lines:?}");
+    }
+}
+
 fn refused_calls_are_explained(context: &Arc<Context>, pd: &Arc<Pd>) {
     let cq = context.create_cq(8, None, 0).unwrap();
     let mut wanted = create(Service::Rc);
@@ -163,12 +189,22 @@ fn refused_calls_are_explained(context: &Arc<Context>, pd: &Arc<Pd>) {
     assert!(context.create_cq(u32::MAX, None, 0).is_err());
     assert!(pd.reg_mr(0x1000, 4096, 0x1000, Access::LOCAL_WRITE).is_err());
     assert!(pd.reg_mr(0x1000, 4096, 0x1000, Access::REMOTE_WRITE).is_err());
+    let sized = |max_wr| SrqCreate { max_wr, max_sge: 1, cookie: 0 };
+    assert!(pd.create_srq(&sized(1 << 30), None).is_err());
+    let srq = pd.create_srq(&sized(4), None).unwrap();
+    srq.post(&RecvWr { wr_id: 1, sges: &[] }).unwrap();
+    srq.post(&RecvWr { wr_id: 2, sges: &[] }).unwrap();
+    assert!(srq.modify(Some(1), None).is_err());
+    assert!(srq.modify(None, Some(5)).is_err());
     let lines = WARNINGS.lock().unwrap().join("\n");
     for part in [
         "max_send_sge is 1000, and the limit is",
         "a size of 4294967295 entries",
         "4096 bytes at 0x1000 are not registered: part of it is not mapped",
         "need IBV_ACCESS_LOCAL_WRITE",
+        "SRQ: create: max_wr is 1073741824, and the limit is",
+        "SRQ: modify: max_wr is 1, and 2 receives are posted",
+        "SRQ: modify: srq_limit is 5, and the SRQ holds 4 receives",
     ] {
         assert!(lines.contains(part), "{part:?} is not in {lines}");
     }

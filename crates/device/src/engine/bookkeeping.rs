@@ -43,7 +43,7 @@ impl Engine {
         if let Some(ending) = protocol.take_ending() {
             let to = peer.map(|peer| self.peers.get(peer).route.remote);
             let refusal =
-                QpError::is_about_memory(&ending).then(|| entry.shared.faults.take_refusal(ending.side)).flatten();
+                entry.shared.faults.take_refusal(ending.side).filter(|refusal| QpError::is_about(&ending, refusal));
             let (num, dest) = (entry.shared.num, protocol.attr().dest_qp_num);
             let sends_only = protocol.state() == QpState::Sqe;
             let error = QpError { num, dest, peer: to, ending, refusal, sends_only };

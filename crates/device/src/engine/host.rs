@@ -4,7 +4,9 @@ use crate::engine::completions::PendingCompletions;
 use crate::events::AsyncEvent;
 use crate::memory::access::{Extent, Memory, extents};
 use crate::memory::keys::{Cached, Regions};
+use crate::memory::refusal::Refusal;
 use crate::memory::window::User;
+use crate::memory::window_refusal::{WindowRefusal, WindowWhy};
 use crate::paging::invalidate;
 use crate::shared::qp::QpShared;
 use std::sync::Arc;
@@ -51,6 +53,13 @@ impl QpHost<'_> {
 
     fn user(&self) -> User {
         User { pd: self.shared.pd(), qp: self.shared.num }
+    }
+
+    /// Keeps the reason for the log, which has it when the QP fails.
+    #[cold]
+    fn refuse_window(&self, key: u32, bind: Option<Bind>, why: WindowWhy) -> Denied {
+        self.shared.faults.note_refusal(Refusal::Window(WindowRefusal { side: self.side, key, bind, why }));
+        Denied::Protection
     }
 }
 
@@ -105,15 +114,16 @@ impl Host for QpHost<'_> {
     }
 
     fn bind_window(&mut self, bind: &Bind) -> Result<(), Denied> {
-        self.regions.bind(self.user(), bind)
+        let bound = self.regions.bind(self.user(), bind);
+        bound.map_err(|why| self.refuse_window(bind.window_rkey, Some(*bind), why))
     }
 
     fn invalidate_local(&mut self, key: u32) -> Result<(), Denied> {
-        self.regions.invalidate(self.user(), key)
+        self.regions.invalidate(self.user(), key).map_err(|why| self.refuse_window(key, None, why))
     }
 
     fn invalidate_remote(&mut self, rkey: u32) -> Result<(), Denied> {
-        self.regions.invalidate(self.user(), rkey)
+        self.regions.invalidate(self.user(), rkey).map_err(|why| self.refuse_window(rkey, None, why))
     }
 
     fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {

@@ -16,7 +16,7 @@ pub struct QpError {
     /// Its address, if there is a route.
     pub peer: Option<IpAddr>,
     pub ending: Ending,
-    /// The memory that was refused, if that is why it failed.
+    /// What was refused, if that is why it failed.
     pub refusal: Option<Refusal>,
     /// Only its sends have stopped, until it is modified to RTS.
     pub sends_only: bool,
@@ -74,11 +74,12 @@ impl fmt::Display for Cause<'_> {
 }
 
 impl QpError {
-    /// Whether the status of the request says that memory was refused.
-    pub fn is_about_memory(ending: &Ending) -> bool {
+    /// Whether the status of the request fits to what was refused last.
+    pub fn is_about(ending: &Ending, refusal: &Refusal) -> bool {
         let own = ending.side == Side::Requester;
         match ending.status {
             Status::LocalProtection => true,
+            Status::MwBind | Status::LocalQpOperation => matches!(refusal, Refusal::Window(_)),
             Status::RemoteAccess | Status::RemoteOperation => !own,
             _ => false,
         }

@@ -6,7 +6,7 @@
 
 use crate::memory::copy;
 use crate::memory::keys::{Cached, Regions};
-use crate::memory::refusal::Refusal;
+use crate::memory::refusal::{AccessRefusal, Refusal};
 use crate::memory::region::AccessTarget;
 use crate::memory::window::User;
 use crate::paging::{FaultOrigin, Paged, QpFaults};
@@ -120,7 +120,8 @@ impl Memory<'_> {
             Key::Remote { rkey, pd } => (rkey, Some(pd.unwrap_or(self.user.pd))),
         };
         let why = self.regions.explain(self.user, number, pd, (va, len), access);
-        self.faults.note_refusal(Refusal { side: self.side, remote: pd.is_some(), key: number, va, len, why });
+        let refusal = AccessRefusal { side: self.side, remote: pd.is_some(), key: number, va, len, why };
+        self.faults.note_refusal(Refusal::Access(refusal));
     }
 
     #[inline(always)]

@@ -4,7 +4,8 @@ use crate::Errno;
 use crate::memory::keys::{Entry, Regions, Table};
 use crate::memory::region::{Kind, Region};
 use crate::memory::window::{Open, TAG, User, Window, WindowType};
-use weir_transport::{Bind, Denied};
+use crate::memory::window_refusal::WindowWhy;
+use weir_transport::Bind;
 
 impl Regions {
     /// Inserts an unbound window and returns its key. ENOMEM beyond `max_mw`.
@@ -18,17 +19,15 @@ impl Regions {
     }
 
     /// Binds a window for a QP. Binding zero bytes closes a window of type 1.
-    pub fn bind(&self, user: User, bind: &Bind) -> Result<(), Denied> {
+    pub fn bind(&self, user: User, bind: &Bind) -> Result<(), WindowWhy> {
         let mut table = self.write();
         let window = *table.window(bind.window_rkey)?;
-        if !window.may_bind(user, bind) {
-            return Err(Denied::Protection);
-        }
+        window.check_bind(user, bind)?;
         let open = if bind.len == 0 {
             None
         } else {
             let mr = table.region(bind.mr_lkey)?;
-            let view = window.view(user, bind, mr).ok_or(Denied::Protection)?;
+            let view = window.view(user, bind, mr)?;
             Some(Open { view, mr: mr.key })
         };
         table.unbound(&window);
@@ -44,14 +43,10 @@ impl Regions {
 
     /// Closes a window of type 2 by its key, for the QP that it is bound to: by a work request of the QP or of its
     /// peer (IBTA 10.6.7.2.5). Keys of regions cannot be invalidated this way.
-    pub fn invalidate(&self, user: User, key: u32) -> Result<(), Denied> {
+    pub fn invalidate(&self, user: User, key: u32) -> Result<(), WindowWhy> {
         let mut table = self.write();
         let window = *table.window(key)?;
-        let own = Kind::Window { qp: Some(user.qp) };
-        let open = window.opened().is_some_and(|view| view.kind == own && view.key == key);
-        if !open || window.pd != user.pd {
-            return Err(Denied::Protection);
-        }
+        window.check_invalidate(user, key)?;
         table.unbound(&window);
         table.entries.insert(key >> 8, Entry::Window(Window { open: None, ..window }));
         Ok(())
@@ -90,17 +85,17 @@ impl Regions {
 }
 
 impl Table {
-    fn window(&self, key: u32) -> Result<&Window, Denied> {
+    fn window(&self, key: u32) -> Result<&Window, WindowWhy> {
         match self.entries.get(&(key >> 8)) {
             Some(Entry::Window(window)) => Ok(window),
-            _ => Err(Denied::Protection),
+            _ => Err(WindowWhy::Unknown),
         }
     }
 
-    fn region(&self, key: u32) -> Result<&Region, Denied> {
+    fn region(&self, key: u32) -> Result<&Region, WindowWhy> {
         match self.entries.get(&(key >> 8)) {
             Some(Entry::Region { region, .. }) if region.key == key => Ok(region),
-            _ => Err(Denied::Protection),
+            _ => Err(WindowWhy::NoRegion),
         }
     }
 }
@@ -109,7 +104,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::memory::keys::Cached;
-    use weir_transport::Access;
+    use weir_transport::{Access, Denied};
 
     const BASE: u64 = 0x10_0000;
     const OURS: User = User { pd: 1, qp: 7 };
@@ -174,12 +169,13 @@ mod tests {
         let key = bed.regions.insert_window(1, WindowType::One).unwrap();
         let first = bed.bind(key, 1);
         bed.regions.bind(OURS, &first).unwrap();
-        assert_eq!(bed.regions.bind(OURS, &first), Err(Denied::Protection), "the key has changed");
+        let now = first.new_rkey;
+        assert_eq!(bed.regions.bind(OURS, &first), Err(WindowWhy::OtherTag { now }), "the key has changed");
         let second = Bind { addr: BASE, len: 50, ..bed.bind(first.new_rkey, 2) };
         bed.regions.bind(OTHER_QP, &second).unwrap();
         assert!(bed.write(OURS, first.new_rkey, BASE + 100, 1).is_err());
         assert_eq!(bed.write(OURS, second.new_rkey, BASE, 50), Ok(0x7000));
-        assert_eq!(bed.regions.invalidate(OURS, second.new_rkey), Err(Denied::Protection));
+        assert_eq!(bed.regions.invalidate(OURS, second.new_rkey), Err(WindowWhy::TypeOne));
         assert_eq!(bed.regions.remove(bed.mr), Err(Errno(libc::EBUSY)), "a single window, bound twice");
         let region = bed.regions.find(bed.mr, &mut Cached::default()).unwrap();
         assert_eq!(bed.regions.replace(bed.mr, region), Err(Errno(libc::EBUSY)));
@@ -195,18 +191,20 @@ mod tests {
         let bed = bed(FULL);
         let key = bed.regions.insert_window(1, WindowType::Two).unwrap();
         let bind = bed.bind(key, 0x55);
-        assert_eq!(bed.regions.bind(OURS, &Bind { len: 0, ..bind }), Err(Denied::Protection));
+        assert_eq!(bed.regions.bind(OURS, &Bind { len: 0, ..bind }), Err(WindowWhy::NoBytes));
+        assert_eq!(bed.regions.invalidate(OURS, key), Err(WindowWhy::Unbound));
         bed.regions.bind(OURS, &bind).unwrap();
         assert_eq!(bed.write(OURS, bind.new_rkey, BASE + 100, 200), Ok(0x7000 + 100));
         assert_eq!(bed.write(OTHER_QP, bind.new_rkey, BASE + 100, 1), Err(Denied::Protection));
-        assert_eq!(bed.regions.bind(OURS, &bed.bind(bind.new_rkey, 9)), Err(Denied::Protection), "not free");
-        for by in [OTHER_QP, OTHER_PD] {
-            assert_eq!(bed.regions.invalidate(by, bind.new_rkey), Err(Denied::Protection), "{by:?}");
+        assert_eq!(bed.regions.bind(OURS, &bed.bind(bind.new_rkey, 9)), Err(WindowWhy::Bound), "not free");
+        for (by, why) in [(OTHER_QP, WindowWhy::OtherQp { qp: OURS.qp }), (OTHER_PD, WindowWhy::OtherDomain)] {
+            assert_eq!(bed.regions.invalidate(by, bind.new_rkey), Err(why), "{by:?}");
         }
-        assert_eq!(bed.regions.invalidate(OURS, bind.new_rkey ^ 1), Err(Denied::Protection), "another key");
-        assert_eq!(bed.regions.invalidate(OURS, bed.mr), Err(Denied::Protection), "a region");
+        let now = bind.new_rkey;
+        assert_eq!(bed.regions.invalidate(OURS, now ^ 1), Err(WindowWhy::OtherTag { now }), "another key");
+        assert_eq!(bed.regions.invalidate(OURS, bed.mr), Err(WindowWhy::Unknown), "a region");
         bed.regions.invalidate(OURS, bind.new_rkey).unwrap();
-        assert_eq!(bed.regions.invalidate(OURS, bind.new_rkey), Err(Denied::Protection), "once");
+        assert_eq!(bed.regions.invalidate(OURS, bind.new_rkey), Err(WindowWhy::Unbound), "once");
         assert!(bed.write(OURS, bind.new_rkey, BASE + 100, 1).is_err());
         bed.regions.bind(OTHER_QP, &bed.bind(key, 9)).unwrap();
     }
@@ -220,17 +218,21 @@ mod tests {
         };
         let same: fn(Bind) -> Bind = |bind| bind;
         assert!(try_bind(FULL, same).is_ok());
-        assert!(try_bind(Access::LOCAL_WRITE, same).is_err(), "no MW_BIND");
-        assert!(try_bind(Access::MW_BIND, same).is_err(), "a writable window on a read-only region");
-        assert!(try_bind(Access::MW_BIND, |bind| Bind { access: Access::REMOTE_ATOMIC, ..bind }).is_err());
+        let lacks = |missing| Err(WindowWhy::RegionLacks { missing });
+        assert_eq!(try_bind(Access::LOCAL_WRITE, same), lacks(Access::MW_BIND));
+        assert_eq!(try_bind(Access::MW_BIND, same), lacks(Access::LOCAL_WRITE), "a window for writing");
+        let atomic: fn(Bind) -> Bind = |bind| Bind { access: Access::REMOTE_ATOMIC, ..bind };
+        assert_eq!(try_bind(Access::MW_BIND, atomic), lacks(Access::LOCAL_WRITE));
         assert!(try_bind(Access::MW_BIND, |bind| Bind { access: Access::REMOTE_READ, ..bind }).is_ok());
-        assert!(try_bind(FULL, |bind| Bind { addr: BASE - 1, ..bind }).is_err());
-        assert!(try_bind(FULL, |bind| Bind { addr: BASE, len: 4097, ..bind }).is_err());
+        let outside = Err(WindowWhy::OutsideRegion { from: BASE, len: 4096 });
+        assert_eq!(try_bind(FULL, |bind| Bind { addr: BASE - 1, ..bind }), outside);
+        assert_eq!(try_bind(FULL, |bind| Bind { addr: BASE, len: 4097, ..bind }), outside);
         assert!(try_bind(FULL, |bind| Bind { addr: BASE, len: 4096, ..bind }).is_ok());
-        assert!(try_bind(FULL, |bind| Bind { addr: u64::MAX, len: 2, ..bind }).is_err());
-        assert!(try_bind(FULL, |bind| Bind { mr_lkey: bind.mr_lkey ^ 1, ..bind }).is_err());
-        assert!(try_bind(FULL, |bind| Bind { mr_lkey: bind.window_rkey, ..bind }).is_err(), "a window bound to itself");
-        assert!(try_bind(FULL | Access::ZERO_BASED, same).is_err());
+        assert_eq!(try_bind(FULL, |bind| Bind { addr: u64::MAX, len: 2, ..bind }), outside);
+        let none = Err(WindowWhy::NoRegion);
+        assert_eq!(try_bind(FULL, |bind| Bind { mr_lkey: bind.mr_lkey ^ 1, ..bind }), none);
+        assert_eq!(try_bind(FULL, |bind| Bind { mr_lkey: bind.window_rkey, ..bind }), none, "a window bound to itself");
+        assert_eq!(try_bind(FULL | Access::ZERO_BASED, same), Err(WindowWhy::RegionZeroBased));
     }
 
     #[test]

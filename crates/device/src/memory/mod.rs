@@ -12,3 +12,4 @@ pub mod populate;
 pub mod refusal;
 pub mod region;
 pub mod window;
+pub mod window_refusal;

@@ -1,11 +1,19 @@
-//! Why an access to memory was refused, for the log.
+//! Why an access to memory, or a request about a window, was refused, for the log.
 
+use crate::memory::window_refusal::{WindowRefusal, missing_rights};
 use std::fmt;
 use weir_transport::{Access, Side};
 
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Access(AccessRefusal),
+    Window(WindowRefusal),
+}
+
 /// An access that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct AccessRefusal {
     /// The side of the QP that needed the memory.
     pub side: Side,
     /// The key is an rkey that the peer gave.
@@ -42,9 +50,28 @@ pub enum Why {
     Changed,
 }
 
+impl Refusal {
+    /// The side of the QP that made the request.
+    pub fn side(&self) -> Side {
+        match self {
+            Refusal::Access(refusal) => refusal.side,
+            Refusal::Window(refusal) => refusal.side,
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { key, va, len, .. } = self;
+        match self {
+            Refusal::Access(refusal) => refusal.fmt(f),
+            Refusal::Window(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for AccessRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AccessRefusal { key, va, len, .. } = self;
         let name = if self.remote { "rkey" } else { "lkey" };
         write!(f, "{name} {key:#010x} was used for {len} bytes at {va:#x}, but ")?;
         match self.why {
@@ -58,10 +85,7 @@ impl fmt::Display for Refusal {
             Why::Outside { from, len } => write!(f, "it grants {len} bytes at {from:#x}"),
             Why::Rights { missing } => {
                 f.write_str("it lacks ")?;
-                for (nth, name) in missing.iter_names().map(|(name, _)| name).enumerate() {
-                    write!(f, "{}IBV_ACCESS_{name}", if nth > 0 { " and " } else { "" })?;
-                }
-                Ok(())
+                missing_rights(f, missing)
             }
             Why::Changed => f.write_str("it has changed since"),
         }
@@ -74,14 +98,14 @@ mod tests {
 
     #[test]
     fn the_text_names_the_key_the_range_and_the_missing_rights() {
-        let refusal = |why| Refusal { side: Side::Responder, remote: true, key: 0x1234, va: 0x5000, len: 8, why };
+        let refusal = |why| AccessRefusal { side: Side::Responder, remote: true, key: 0x1234, va: 0x5000, len: 8, why };
         let missing = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         assert_eq!(
             refusal(Why::Rights { missing }).to_string(),
             "rkey 0x00001234 was used for 8 bytes at 0x5000, but it lacks IBV_ACCESS_REMOTE_WRITE and \
              IBV_ACCESS_REMOTE_ATOMIC"
         );
-        let outside = Refusal { remote: false, ..refusal(Why::Outside { from: 0x4000, len: 4096 }) };
+        let outside = AccessRefusal { remote: false, ..refusal(Why::Outside { from: 0x4000, len: 4096 }) };
         assert_eq!(
             outside.to_string(),
             "lkey 0x00001234 was used for 8 bytes at 0x5000, but it grants 4096 bytes at 0x4000"

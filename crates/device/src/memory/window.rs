@@ -7,6 +7,7 @@
 //! A window's state, and the rules for binding it. `bind.rs` changes the table.
 
 use crate::memory::region::{Kind, Region};
+use crate::memory::window_refusal::WindowWhy;
 use weir_transport::{Access, Bind};
 
 /// The two types of `ibv_mw_type`.
@@ -60,33 +61,59 @@ impl Window {
         self.open.map(|open| open.mr)
     }
 
-    /// Returns whether a QP may bind it in its present state.
-    pub(super) fn may_bind(&self, user: User, bind: &Bind) -> bool {
+    /// Checks that a QP may bind it in its present state.
+    pub(super) fn check_bind(&self, user: User, bind: &Bind) -> Result<(), WindowWhy> {
         // C10-72: the window, the region and the QP are in the same PD.
-        let same_pd = self.pd == user.pd;
-        let in_state = match self.window_type {
+        if self.pd != user.pd {
+            return Err(WindowWhy::OtherDomain);
+        }
+        match self.window_type {
             // The bind names the complete current key.
-            WindowType::One => self.key == bind.window_rkey,
+            WindowType::One if self.key != bind.window_rkey => Err(WindowWhy::OtherTag { now: self.key }),
             // o10-37.2.30, o10-37.2.40: it must be free, and binding zero bytes does not free it. The owner chooses
             // its tag.
-            WindowType::Two => self.open.is_none() && bind.len > 0,
-        };
-        same_pd && in_state
+            WindowType::Two if bind.len == 0 => Err(WindowWhy::NoBytes),
+            WindowType::Two if self.open.is_some() => Err(WindowWhy::Bound),
+            _ => Ok(()),
+        }
     }
 
-    /// The access that it grants when it is bound to a region; `None` if the bind is not permitted.
-    pub(super) fn view(&self, user: User, bind: &Bind, mr: &Region) -> Option<Region> {
+    /// Checks that a work request of a QP, or of its peer, may close it by a key.
+    pub(super) fn check_invalidate(&self, user: User, key: u32) -> Result<(), WindowWhy> {
+        if self.pd != user.pd {
+            return Err(WindowWhy::OtherDomain);
+        }
+        if self.window_type == WindowType::One {
+            return Err(WindowWhy::TypeOne);
+        }
+        let Some(view) = self.opened() else { return Err(WindowWhy::Unbound) };
+        match view.kind {
+            _ if view.key != key => Err(WindowWhy::OtherTag { now: view.key }),
+            Kind::Window { qp: Some(qp) } if qp != user.qp => Err(WindowWhy::OtherQp { qp }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The access that it grants when it is bound to a region.
+    pub(super) fn view(&self, user: User, bind: &Bind, mr: &Region) -> Result<Region, WindowWhy> {
         let writes = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        let allowed = mr.kind == Kind::Memory
-            && mr.pd == self.pd
-            // C10-73, C10-74, C10-75.
-            && mr.access.contains(Access::MW_BIND)
-            && (!writes || mr.access.contains(Access::LOCAL_WRITE))
-            && mr.holds(bind.addr, bind.len)
+        // C10-73, C10-74, C10-75.
+        let needed = if writes { Access::MW_BIND | Access::LOCAL_WRITE } else { Access::MW_BIND };
+        let missing = needed.difference(mr.access);
+        if mr.kind != Kind::Memory {
+            return Err(WindowWhy::NullRegion);
+        } else if mr.pd != self.pd {
+            return Err(WindowWhy::RegionInOtherDomain);
+        } else if !missing.is_empty() {
+            return Err(WindowWhy::RegionLacks { missing });
+        } else if !mr.holds(bind.addr, bind.len) {
+            return Err(WindowWhy::OutsideRegion { from: mr.iova, len: mr.len });
+        } else if mr.access.contains(Access::ZERO_BASED) {
             // Adapters bind windows to regions with virtual addresses only.
-            && !mr.access.contains(Access::ZERO_BASED);
+            return Err(WindowWhy::RegionZeroBased);
+        }
         let qp = (self.window_type == WindowType::Two).then_some(user.qp);
-        allowed.then(|| Region {
+        Ok(Region {
             key: (self.key & !TAG) | (bind.new_rkey & TAG),
             pd: self.pd,
             addr: mr.addr.wrapping_add(bind.addr - mr.iova),

@@ -5,6 +5,7 @@ use crate::limits::LIMITS;
 use crate::objects::cq::Cq;
 use crate::objects::pd::Pd;
 use crate::objects::xrcd::Xrcd;
+use crate::os::refused::refused;
 use crate::shared::srq::SrqShared;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -38,7 +39,7 @@ impl Pd {
         xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
     ) -> Result<Arc<Srq>, Errno> {
         self.context.adapter.check()?;
-        check_sizes(create.max_wr, create.max_sge)?;
+        check_sizes("create", create.max_wr, create.max_sge)?;
         let (sizes, cq) = ((create.max_wr, create.max_sge), xrc.as_ref().map(|(_, cq)| cq.shared.clone()));
         let shared = SrqShared::new(self.number, sizes, cq, create.cookie, self.context.events.clone())?;
         let shared = Arc::new(shared);
@@ -68,8 +69,17 @@ impl Srq {
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
         let (old_size, max_sge, _) = self.query();
         let size = max_wr.unwrap_or(old_size);
-        check_sizes(size, max_sge)?;
-        self.shared.modify(max_wr, limit)
+        check_sizes("modify", size, max_sge)?;
+        self.shared.modify(max_wr, limit).map_err(|errno| match (self.shared.posted(), limit) {
+            _ if errno != Errno(libc::EINVAL) => errno,
+            (posted, _) if size < posted => {
+                refused(errno.0, format_args!("SRQ: modify: max_wr is {size}, and {posted} receives are posted"))
+            }
+            (_, limit) => {
+                let limit = limit.unwrap_or(0);
+                refused(errno.0, format_args!("SRQ: modify: srq_limit is {limit}, and the SRQ holds {size} receives"))
+            }
+        })
     }
 
     /// Posts one receive.
@@ -82,8 +92,9 @@ impl Srq {
         if !self.pd.context.adapter.is_ours() {
             return Ok(());
         }
-        if self.users.load(Ordering::Acquire) > 0 {
-            return Err(Errno(libc::EBUSY));
+        let users = self.users.load(Ordering::Acquire);
+        if users > 0 {
+            return Err(refused(libc::EBUSY, format_args!("SRQ: destroy: {users} QPs use it: destroy them first")));
         }
         if !self.ended.swap(true, Ordering::AcqRel) {
             if let Some((xrcd, cq)) = &self.xrc {
@@ -116,9 +127,17 @@ impl Drop for Srq {
     }
 }
 
-fn check_sizes(max_wr: u32, max_sge: u32) -> Result<(), Errno> {
-    let fits = (1..=LIMITS.max_qp_wr).contains(&max_wr) && max_sge <= LIMITS.max_sge;
-    if fits { Ok(()) } else { Err(Errno(libc::EINVAL)) }
+fn check_sizes(call: &str, max_wr: u32, max_sge: u32) -> Result<(), Errno> {
+    if max_wr == 0 {
+        return Err(refused(libc::EINVAL, format_args!("SRQ: {call}: max_wr is 0")));
+    }
+    let limits = [("max_wr", max_wr, LIMITS.max_qp_wr), ("max_sge", max_sge, LIMITS.max_sge)];
+    match limits.into_iter().find(|(_, wanted, limit)| wanted > limit) {
+        None => Ok(()),
+        Some((name, wanted, limit)) => {
+            Err(refused(libc::EINVAL, format_args!("SRQ: {call}: {name} is {wanted}, and the limit is {limit}")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Page faults of a QP: which of its sides waits, and which page could not be populated; and its last refused access.
+//! Page faults of a QP: which of its sides waits, and which page could not be populated; and what was refused last.
 
 use crate::memory::refusal::Refusal;
 use crate::os::locks::LeafMutex;
@@ -16,7 +16,7 @@ pub struct QpFaults {
     /// The QP's number.
     pub num: u32,
     sides: [OfSide; 2],
-    /// The last access that was refused.
+    /// What was refused last.
     refusal: LeafMutex<Option<Refusal>>,
 }
 
@@ -45,14 +45,14 @@ impl QpFaults {
         QpFaults { num, sides: Default::default(), refusal: LeafMutex::default() }
     }
 
-    /// An access to memory was refused.
+    /// An access to memory, or a request about a window, was refused.
     pub fn note_refusal(&self, refusal: Refusal) {
         *self.refusal.lock() = Some(refusal);
     }
 
-    /// The last refused access, if a side of the QP made it; returned once.
+    /// What was refused last, if a side of the QP made the request; returned once.
     pub fn take_refusal(&self, side: Side) -> Option<Refusal> {
-        self.refusal.lock().take().filter(|refusal| refusal.side == side)
+        self.refusal.lock().take().filter(|refusal| refusal.side() == side)
     }
 
     /// Begins a wait. Returns false if this side waits already.
