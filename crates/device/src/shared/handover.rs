@@ -16,13 +16,13 @@ pub struct Handover<T> {
     /// A thread that polls repeatedly sleeps after this many failed attempts.
     attempts_before_sleep: u32,
     /// Locked from before a thread sets `AWAITED` until it sleeps, and by the holder while it hands over to sleepers.
-    asleep: RankedMutex<Asleep, { rank::SLEEPERS }>,
+    pub(super) asleep: RankedMutex<Asleep, { rank::SLEEPERS }>,
     free: RankedCondvar,
     inner: UnsafeCell<T>,
 }
 
 /// The threads that sleep until the engine is free.
-struct Asleep {
+pub(super) struct Asleep {
     count: u32,
     /// A woken thread found the engine held again, because pollers usually win that race. The next holder hands the
     /// engine over to a sleeping thread.
@@ -75,7 +75,7 @@ impl<T> Handover<T> {
         another: impl Fn(&mut T),
     ) -> Option<R> {
         let held = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0
-            || self.has_missed_often() && self.sleep_within(at_most);
+            || self.has_missed_often() && self.sleep_within(self.asleep.lock(), at_most);
         held.then(|| self.work(first, another))
     }
 
@@ -110,21 +110,24 @@ impl<T> Handover<T> {
         self.work(first, another)
     }
 
-    /// As [`wait`](Self::wait), but waits for `at_most` at the longest; `None` then.
+    /// As [`wait`](Self::wait), but waits for `at_most`, twice that at the longest; `None` then. The caller may be a
+    /// signal handler that interrupted the thread while it locked `asleep`.
     pub fn wait_within<R>(
         &self,
         at_most: Duration,
         first: impl FnOnce(&mut T) -> R,
         another: impl Fn(&mut T),
     ) -> Option<R> {
-        let held = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0 || self.sleep_within(at_most);
+        let held = self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0
+            || self.asleep.try_lock_within(at_most).is_some_and(|asleep| self.sleep_within(asleep, at_most));
         held.then(|| self.work(first, another))
     }
 
     /// Returns when this thread holds the engine.
     #[cold]
     fn sleep(&self) {
-        let mut asleep = self.begin_sleep();
+        let mut asleep = self.asleep.lock();
+        asleep.count += 1;
         let mut woken = false;
         while !self.take(&mut asleep, woken) {
             asleep = self.free.wait(asleep);
@@ -135,9 +138,9 @@ impl<T> Handover<T> {
 
     /// Sleeps for `at_most` at the longest. Returns whether this thread holds the engine then.
     #[cold]
-    fn sleep_within(&self, at_most: Duration) -> bool {
+    fn sleep_within(&self, mut asleep: RankedGuard<'_, Asleep, { rank::SLEEPERS }>, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
-        let mut asleep = self.begin_sleep();
+        asleep.count += 1;
         let mut woken = false;
         let taken = loop {
             if self.take(&mut asleep, woken) {
@@ -152,12 +155,6 @@ impl<T> Handover<T> {
         };
         self.end_sleep(&mut asleep);
         taken
-    }
-
-    fn begin_sleep(&self) -> RankedGuard<'_, Asleep, { rank::SLEEPERS }> {
-        let mut asleep = self.asleep.lock();
-        asleep.count += 1;
-        asleep
     }
 
     /// Takes the engine if it is free or was handed over to the sleepers; otherwise sets `AWAITED`. Returns whether it

@@ -7,6 +7,8 @@ pub mod cq;
 pub mod doorbells;
 pub mod gathering;
 pub mod handover;
+#[cfg(test)]
+mod handover_tests;
 pub mod moderation;
 pub mod qp;
 pub mod reads;

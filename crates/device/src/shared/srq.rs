@@ -62,6 +62,11 @@ impl SrqShared {
         (ring.max_wr, ring.max_sge as u32, ring.limit)
     }
 
+    /// Receives that are posted and not yet taken.
+    pub fn posted(&self) -> u32 {
+        self.ring().len()
+    }
+
     /// Changes its capacity to `max_wr` (EINVAL below the number of posted receives), or arms its limit (EINVAL above
     /// its capacity).
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Errno> {
