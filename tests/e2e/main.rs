@@ -11,6 +11,7 @@ mod capture;
 mod command;
 mod ending;
 mod examples;
+mod fabric;
 mod faults;
 mod firewall;
 mod foreign;
@@ -29,6 +30,7 @@ mod mpi;
 mod multicast;
 mod pingpong;
 mod profiles;
+mod qperf;
 mod raw;
 mod rdmacm;
 mod read_order;
@@ -70,6 +72,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         fork::trials(),
         ending::trials(),
         examples::trials(),
+        fabric::trials(),
         idle::trials(),
         install::trials(),
         interop::trials(),
@@ -88,6 +91,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         matrix::trials(whole),
         micro::trials(),
         profiles::trials(),
+        qperf::trials(whole),
         raw::trials(),
         ucx::trials(whole),
         mpi::trials(whole),

@@ -9,12 +9,14 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use weir_stage::{Child, Side};
+use weir_stage::{Child, Finished, Side};
 
-/// Which MPI; both over UCX.
+/// Which MPI, over UCX or libfabric.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mpi {
     Open,
+    /// Over libfabric.
+    OpenFabric,
     Mpich,
 }
 
@@ -31,6 +33,19 @@ pub fn trials(whole: bool) -> Vec<Trial> {
         if ranks < 8 || whole || mpi == Mpi::Mpich {
             trials.push(trial(Topology::Loopback, &format!("{name}, {transport}, {ranks} ranks"), move |bed| {
                 runs(bed, mpi, transport, ranks)
+            }));
+        }
+    }
+    for ranks in [2, 4] {
+        // libfabric does not look at the interface `lo`.
+        trials.push(trial(Topology::Veth, &format!("Open MPI, libfabric, one host, {ranks} ranks"), move |bed| {
+            runs(bed, Mpi::OpenFabric, "verbs;ofi_rxm", ranks)
+        }));
+    }
+    for (mpi, name, program) in [(Mpi::Mpich, "MPICH", "NPmpich2"), (Mpi::Open, "Open MPI", "NPopenmpi")] {
+        if mpi == Mpi::Mpich || whole {
+            trials.push(trial(Topology::Loopback, &format!("NetPIPE over {name}"), move |bed| {
+                netpipe(bed, mpi, program)
             }));
         }
     }
@@ -63,18 +78,40 @@ fn between_hosts(bed: &Bed) -> Result<()> {
     ends_well(bed, &log, &words, 4)
 }
 
-/// The ranks report success, and each of them has sent something over Weir.
+/// NetPIPE compares every message that it sends, up to 16 KiB.
+fn netpipe(bed: &Bed, mpi: Mpi, program: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (log, output) = (folder.path().join("log"), folder.path().join("np.out"));
+    let mut words = launcher(mpi, "rc", 2);
+    let output = output.to_str().context("a path in UTF-8")?;
+    words.extend([program, "-i", "-u", "16384", "-o", output].map(str::to_owned));
+    let ended = over_weir(bed, &log, &words, 2)?;
+    let printed = ended.printed();
+    let passed = printed.matches("Integrity check passed").count();
+    ensure!(passed > 15 && !printed.contains("failed"), "{passed} sizes: {printed}");
+    Ok(())
+}
+
+/// The ranks report success.
 fn ends_well(bed: &Bed, log: &Path, words: &[String], ranks: u32) -> Result<()> {
+    let ended = over_weir(bed, log, words, ranks)?;
+    ensure!(ended.stdout.trim() == format!("ok {ranks}"), "{}", ended.printed());
+    Ok(())
+}
+
+/// The program ends with status 0, and each of its ranks has sent something over Weir.
+fn over_weir(bed: &Bed, log: &Path, words: &[String], ranks: u32) -> Result<Finished> {
     let mut command = bed.weir(Side::A, &["--log", "info"], words);
     command.env("WEIR_LOG_FILE", log);
     let ended = Child::spawn(&mut command, "mpirun")?.wait(Duration::from_secs(180))?.success()?;
-    ensure!(ended.stdout.trim() == format!("ok {ranks}"), "{}", ended.printed());
     let log = std::fs::read_to_string(log)?;
     let device = format!(" {}: ", bed.stage.device());
     let sent = log.lines().filter(|line| line.contains(&device) && line.contains(" packets with "));
     let (used, unused): (Vec<&str>, Vec<&str>) = sent.partition(|line| !line.contains(" 0 packets with 0 bytes sent"));
-    ensure!(used.len() >= ranks as usize && unused.is_empty(), "{ranks} ranks, and the log says:\n{log}");
-    Ok(())
+    // mpirun itself opens the device where Open MPI is to use libfabric.
+    let others = words.iter().any(|word| word == "ofi");
+    ensure!(used.len() >= ranks as usize && (unused.is_empty() || others), "{ranks} ranks, and the log says:\n{log}");
+    Ok(ended)
 }
 
 fn launcher(mpi: Mpi, transport: &str, ranks: u32) -> Vec<String> {
@@ -87,6 +124,10 @@ fn launcher(mpi: Mpi, transport: &str, ranks: u32) -> Vec<String> {
         }
         Mpi::Mpich => format!("env UCX_TLS={transport},self mpirun.mpich -np {ranks}"),
         Mpi::Open => format!("{OPEN} -np {ranks} --mca pml ucx --mca osc ucx -x UCX_TLS={transport},self"),
+        Mpi::OpenFabric => format!(
+            "{OPEN} -np {ranks} --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include {transport} \
+             --mca osc pt2pt,rdma"
+        ),
     };
     line.split(' ').map(str::to_owned).collect()
 }

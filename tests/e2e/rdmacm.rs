@@ -1,7 +1,9 @@
 //! Programs that connect by librdmacm: the distribution's own library over Weir's `/dev/infiniband/rdma_cm`.
 
 use crate::bed::{Bed, FAULTS, Topology};
+use crate::fork::compile;
 use crate::trial;
+use crate::ucx::used_weir;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::path::Path;
@@ -93,6 +95,7 @@ pub fn trials() -> Vec<Trial> {
         trials.push(trial(topology, "librdmacm: a thousand connections", many));
         trials.push(trial(topology, "librdmacm: a multicast group is joined, and gets its datagrams", multicast));
         trials.push(trial(topology, "librdmacm: rcopy copies a file", copies));
+        trials.push(trial(topology, "librdmacm: librspreload.so takes the sockets of a program for TCP", preloaded));
         trials.push(trial(topology, "librdmacm: a port without a listener refuses", refused));
     }
     trials.push(trial(Topology::Veth, "librdmacm: a capture has the messages of a connection", captured));
@@ -188,6 +191,28 @@ fn copies(bed: &Bed) -> Result<()> {
     Child::spawn(&mut bed.weir(Side::B, &[], words), "rcopy")?.wait(TIMEOUT)?.success()?;
     ensure!(std::fs::read(Path::new(&to))? == bytes, "the copy differs");
     drop(server);
+    Ok(())
+}
+
+/// A server that echoes, and a client that compares. Neither knows of RDMA.
+fn preloaded(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile("e2e/plain_tcp.c", folder.path())?;
+    let preload = Path::new("/usr/lib").join(format!("{}-linux-gnu/rsocket/librspreload.so", std::env::consts::ARCH));
+    ensure!(preload.exists(), "no {} (`make test` installs librdmacm1)", preload.display());
+    let port = bed.stage.free_port(Side::A)?;
+    let start = |side: Side, role: &str| {
+        let line = format!("{} {role} {{address}} {{port}}", program.display());
+        let mut command = command(bed, side, &["--log", "info"], &line, port);
+        Child::spawn(command.env("LD_PRELOAD", &preload), line)
+    };
+    let mut server = start(Side::A, "server")?;
+    wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+    let client = start(Side::B, "client")?;
+    let outcome = pair::finish(server, client, TIMEOUT)?.success()?;
+    for side in [&outcome.server, &outcome.client] {
+        ensure!(used_weir(side, &bed.stage.device())? > 20_000_000 && side.stdout == "ok\n", "{}", side.printed());
+    }
     Ok(())
 }
 

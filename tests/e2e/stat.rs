@@ -43,7 +43,7 @@ fn stat_command(weir: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn json(words: &[&str]) -> Result<Value> {
+pub fn json(words: &[&str]) -> Result<Value> {
     let ended = stat(&[words, &["--json"]].concat())?.success()?;
     serde_json::from_str(&ended.stdout).with_context(|| ended.printed())
 }
@@ -58,7 +58,7 @@ fn server(bed: &Bed) -> Result<(Child, u16)> {
 }
 
 /// Calls `look` until it returns a value, for at most ten seconds.
-fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<Value> {
+pub fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<Value> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         match look() {

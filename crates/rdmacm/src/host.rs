@@ -34,6 +34,8 @@ pub trait Host: Send {
     fn use_device(&mut self, name: Option<&str>) -> Result<(), Errno>;
     /// Sends a MAD from the device of an address.
     fn send(&mut self, to: &Address, mad: &Mad);
+    /// The packets are processed that have come to a device.
+    fn take_packets(&mut self, device: &str);
     /// MADs that have come to this process: to its number, or to this service.
     fn take(&mut self, service: Option<u64>) -> Vec<(Address, Mad)>;
     /// Claims a service. EADDRINUSE if another process has it.

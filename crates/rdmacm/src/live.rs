@@ -196,6 +196,12 @@ impl Host for LiveHost {
         }
     }
 
+    fn take_packets(&mut self, device: &str) {
+        if let Some(context) = self.contexts.get(device) {
+            context.take_packets();
+        }
+    }
+
     fn take(&mut self, service: Option<u64>) -> Vec<(Address, Mad)> {
         let mut taken = Vec::new();
         let socket = match service {

@@ -137,6 +137,19 @@ fn an_ack_whose_delay_is_ended_leaves_at_once() {
     assert_eq!(acks(&pair), [REPLIES_BEFORE_DELAY as i32]);
 }
 
+/// A program that has seen its message ends the connection: the message was delivered, and its sender must see so.
+#[test]
+fn an_ack_that_waits_leaves_a_qp_that_enters_the_error_state() {
+    let mut pair = replying(Setup::default());
+    pair.post(1, write(0), 0, 64);
+    exchange(&mut pair);
+    assert!(pair.nodes[1].qp.has_waiting_ack());
+    pair.modify_from(1, QpState::Error, QpAttr::default());
+    pair.run_until_idle();
+    assert_eq!(acks(&pair), [REPLIES_BEFORE_DELAY as i32]);
+    assert_eq!(pair.outcomes(0, Queue::Send).last(), Some(&(1, Status::Success)));
+}
+
 #[test]
 fn a_waiting_ack_leaves_with_requests() {
     for (first, len) in [(false, 64), (false, 2048), (false, 0), (false, 2049), (true, 64), (true, 2048)] {

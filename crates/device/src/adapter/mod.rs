@@ -140,6 +140,16 @@ impl Adapter {
         }
     }
 
+    /// Takes turns until there was no work, for 5 ms at most; waits for the engine.
+    pub fn take_packets(&self) {
+        const AT_MOST: Duration = Duration::from_millis(5);
+        let began = clock::now();
+        while self.check().is_ok()
+            && self.with_engine(|engine| engine.turn(self, Turn::LOOK))
+            && clock::now() - began < AT_MOST
+        {}
+    }
+
     /// A program armed a CQ and will sleep: the engine's thread must watch the sockets.
     pub fn expects_events(&self) {
         self.pace.hand_to_thread();
@@ -184,7 +194,7 @@ impl Adapter {
 
     /// Sends owed ACKs. Waits for the engine.
     pub fn flush(&self) {
-        if self.check().is_ok() {
+        if !holds_engine() && self.check().is_ok() {
             self.with_engine(|engine| engine.turn(self, Turn::FLUSH));
         }
     }

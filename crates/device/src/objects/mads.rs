@@ -34,6 +34,11 @@ impl Context {
         Ok(())
     }
 
+    /// Processes the packets that have come, for 5 ms at most.
+    pub fn take_packets(&self) {
+        self.adapter.take_packets();
+    }
+
     /// The process is about to end: takes turns until all packets are handed over that have come to port 4791, up to 5 ms.
     pub fn settle(&self) {
         self.adapter.drive_until_idle();

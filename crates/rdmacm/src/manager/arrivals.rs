@@ -63,6 +63,11 @@ impl Manager {
         let Some((number, State::Connect)) = self.state(connection) else { return };
         if let Some(id) = self.ids.get_mut(number) {
             id.state = State::Disconnect;
+            // As on adapters, the program finds the completions of packets that came earlier when it sees this event,
+            // at which it may destroy the QP.
+            if let Some(attached) = &id.attached {
+                self.host.take_packets(&attached.device.name);
+            }
         }
         self.raise(number, event::DISCONNECTED, status, with_private(false, data));
     }

@@ -81,7 +81,8 @@ impl Manager {
         self.bind_to(command.id, address, true)
     }
 
-    /// Gives an id an address and a port. `claim`: other processes cannot bind the port.
+    /// Gives an id an address and a port. `claim`: other processes cannot bind the port, and the process gets ready for
+    /// requests, because a server may tell its clients the port before it listens.
     fn bind_to(&mut self, number: u32, address: SocketAddr, claim: bool) -> Outcome {
         let id = self.ids.get(number).ok_or(EINVAL)?;
         if id.state != State::Idle || address::misses_scope(&address) {
@@ -95,6 +96,10 @@ impl Manager {
         id.local = Some(address);
         let (space, owner) = self.owner(number).ok_or(EINVAL)?;
         let bound = self.ports.bind(&mut *self.host, space, owner, claim);
+        if claim && bound.is_ok() {
+            // If it fails, listening fails too.
+            let _ = self.host.use_device(attached.as_ref().map(|attached| attached.device.name.as_str()));
+        }
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
         match bound {
             Ok(port) => {

@@ -12,18 +12,22 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use weir_wire::mad::Mad;
 
-/// What the two hosts share: MADs on their way, and claimed services.
+/// What the two hosts share: MADs on their way, claimed services, and the hosts that are able to exchange MADs.
 #[derive(Default)]
 pub struct Wire {
     pub mads: VecDeque<(Address, Mad)>,
     pub claims: HashSet<(IpAddr, u64)>,
     pub opened: HashSet<(IpAddr, u64)>,
+    pub ready: HashSet<IpAddr>,
+    /// Where packets were processed, and how many events the program saw then.
+    pub looked: Vec<(IpAddr, usize)>,
 }
 
 struct Memory {
     own: IpAddr,
     wire: Arc<Mutex<Wire>>,
     counter: u32,
+    shown: Arc<Mutex<usize>>,
 }
 
 impl Host for Memory {
@@ -41,11 +45,18 @@ impl Host for Memory {
     }
 
     fn use_device(&mut self, _: Option<&str>) -> Result<(), Errno> {
+        self.wire.lock().unwrap().ready.insert(self.own);
         Ok(())
     }
 
     fn send(&mut self, to: &Address, mad: &Mad) {
         self.wire.lock().unwrap().mads.push_back((*to, *mad));
+    }
+
+    fn take_packets(&mut self, device: &str) {
+        assert_eq!(device, "weir_t0");
+        let mut wire = self.wire.lock().unwrap();
+        wire.looked.push((self.own, *self.shown.lock().unwrap()));
     }
 
     fn take(&mut self, _: Option<u64>) -> Vec<(Address, Mad)> {
@@ -121,9 +132,9 @@ pub const SOMEWHERE: u64 = 0x1000;
 
 impl Process {
     pub fn new(address: [u8; 4], prefix: u32, wire: &Arc<Mutex<Wire>>) -> Process {
-        let host = Memory { own: address.into(), wire: wire.clone(), counter: prefix };
-        let mut manager = Manager::new(Box::new(host), prefix, 20);
         let shown = Arc::new(Mutex::new(0));
+        let host = Memory { own: address.into(), wire: wire.clone(), counter: prefix, shown: shown.clone() };
+        let mut manager = Manager::new(Box::new(host), prefix, 20);
         let file = manager.open(Box::new(Shown(shown.clone())));
         let (option, other) = (RefCell::default(), Rc::default());
         Process { manager, file, shown, address: address.into(), option, other }

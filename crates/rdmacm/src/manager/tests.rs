@@ -37,6 +37,8 @@ fn a_connection_is_made_and_ended() {
 
     pair.client.run(command::DISCONNECT, Disconnect { id: active }).unwrap();
     pair.deliver();
+    let looked = std::mem::take(&mut pair.wire.lock().unwrap().looked);
+    assert!(looked.contains(&(pair.server.address, 0)), "before the program sees the event: {looked:?}");
     pair.server.expect(1010, event::DISCONNECTED);
     pair.server.run(command::DISCONNECT, Disconnect { id: passive }).unwrap();
     pair.deliver();
@@ -78,6 +80,18 @@ fn a_request_has_the_addresses_and_the_private_data_of_its_sender() {
     assert_eq!((addresses.source_size, addresses.destination_size, addresses.pkey), (16, 16, 0xffff));
     let gids: AddressResponse = pair.server.ask(command::QUERY, Query { option: 2, ..query }).unwrap();
     assert_eq!((gids.source_size, &gids.source[8..24]), (48, &address::gid([10, 0, 0, 2].into())[..]));
+}
+
+/// qperf tells its client the port before it listens: opening a device takes longer than the client's request.
+#[test]
+fn a_process_that_has_bound_a_port_is_ready_for_requests() {
+    let mut pair = Pair::new();
+    for (uid, address) in [(1, "0.0.0.0:0"), (2, "10.0.0.2:0")] {
+        let listener = pair.server.create(uid, port_space::TCP);
+        pair.wire.lock().unwrap().ready.clear();
+        pair.server.bind(listener, address).unwrap();
+        assert!(pair.wire.lock().unwrap().ready.contains(&pair.server.address), "{address}");
+    }
 }
 
 #[test]

@@ -117,6 +117,11 @@ impl Owed {
         matches!(self, Owed::DelayedAck { .. })
     }
 
+    /// Whether an ACK is owed, due now or later.
+    pub fn has_ack(&self) -> bool {
+        matches!(self, Owed::DelayedAck { .. } | Owed::Ack | Owed::DelayedNak { ack: true, .. })
+    }
+
     /// Whether a NAK is owed, due now or later.
     #[inline]
     pub fn is_nak(&self) -> bool {

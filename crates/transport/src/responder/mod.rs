@@ -194,8 +194,10 @@ impl Responder {
     }
 
     /// Stops: the QP is in the error state. With a NAK, the pending responses and then the NAK are still sent
-    /// (IBTA 9.9.3).
+    /// (IBTA 9.9.3). Without one, an ACK that waited for a reply leaves: the program has seen the message complete.
     pub fn halt(&mut self, nak: Option<NakCode>) {
+        // An ACK must not cover a READ that gets no response.
+        let responds = self.waits == Waits::Response || self.resources.is_pending();
         self.order = Order::Halted;
         self.waits = Waits::No;
         self.late = None;
@@ -205,7 +207,7 @@ impl Responder {
                 self.owed = Owed::Nak(Syndrome::Nak(code));
             }
             None => {
-                self.owed = Owed::Nothing;
+                self.owed = if self.owed.has_ack() && !responds { Owed::Ack } else { Owed::Nothing };
                 self.resources.reset(0);
             }
         }
