@@ -113,6 +113,9 @@ class Lab:
                 flags = 'nodad' if version == 6 else ''
                 run(['ip', 'address', 'replace', f'{WEIR[version]}/{length}', 'dev', INTERFACE, *flags.split()], 10)
                 self.must(f'/usr/bin/ip address replace {GUEST[version]}/{length} dev eth0 {flags}')
+        # Soft-RoCE gives up soon if this side's link address is not known.
+        for version in (4, 6) if ipv6 else (4,):
+            self.must(f'for i in $(seq 50); do ping -c 1 -W 1 {WEIR[version]} > /dev/null && exit 0; done; exit 1')
         self.gids = {version: self.gid_index(GUEST[version]) for version in (4, 6) if version == 4 or ipv6}
         self.mtu = mtu
 
