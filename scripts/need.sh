@@ -19,11 +19,11 @@ ucx-utils       ucx_perftest                       test       UCX over Weir, and
 libopenmpi-dev  mpicc.openmpi                      test       MPI programs over Weir
 openmpi-bin     mpirun.openmpi                     test       starts them
 libmpich-dev    mpicc.mpich                        test       the other MPI over Weir
+libfabric-bin   fi_pingpong                        test       libfabric over Weir, and a baseline in the benches
 mpich           mpirun.mpich                       test       starts its programs
 qperf           qperf                              test       more measurements over Weir
 netpipe-mpich2  NPmpich2                           test       NetPIPE over Weir
 netpipe-openmpi NPopenmpi                          test       as netpipe-mpich2
-libfabric-bin   fi_pingpong                        test       libfabric over Weir
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies
 iptables        iptables-legacy                    test       closes ports in one direction, in namespaces of the tests
 util-linux      setpriv                            test,interop runs programs as another user

@@ -1,5 +1,5 @@
-//! `weir bench` of on-demand paging: runs to its end, prints all rows and figures, and says that it needs root. And
-//! `weir-crowd`, which `weir bench scale` runs.
+//! `weir bench` of on-demand paging: runs to its end, prints all rows and figures, and says that it needs root. Rows of
+//! `weir bench ecosystem`. And `weir-crowd`, which `weir bench scale` runs.
 
 use crate::bed::{Bed, Topology, WEIR, library};
 use crate::users::{UNPRIVILEGED_USER, readable_copy};
@@ -10,11 +10,19 @@ use serde_json::Value;
 use std::time::Duration;
 use weir_stage::{Child, Side};
 
+const ECOSYSTEM: &str = "weir bench ecosystem measures UCX, libfabric and Open MPI over Weir";
+
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
         trial(Topology::Loopback, "weir bench odp prints its rows and writes a figure", odp),
         needing_root(trial(Topology::Loopback, "weir bench out-of-core needs root", root_only), root),
+        needing_root(trial(Topology::Loopback, ECOSYSTEM, ecosystem), root),
+        trial(
+            Topology::Loopback,
+            "weir bench ecosystem skips what is not installed, and says so",
+            ecosystem_without_programs,
+        ),
         trial(Topology::Loopback, "weir-crowd: every process has its message, or says why not", crowd),
     ]
 }
@@ -40,6 +48,46 @@ fn odp(bed: &Bed) -> Result<()> {
     ensure!(shown["observations"].as_array().is_some_and(|all| all.len() == 9), "{shown}");
     let picture = std::fs::read_to_string(svg)?;
     ensure!(picture.matches("<polyline").count() == 14 && !picture.contains("NaN"), "{picture}");
+    Ok(())
+}
+
+/// One row of each program between namespaces, and one on one host.
+fn ecosystem(bed: &Bed) -> Result<()> {
+    let rows = ["ucx-64k", "fabric-msg-lat-8", "mpi-lat-8", "host-mpi-64k"];
+    let mut command = bed.bare(Side::A, WEIR);
+    command.args(["bench", "ecosystem", "--quick", "--rounds", "1", "--json"]).args(rows);
+    let ended = Child::spawn(&mut command, "weir bench ecosystem")?.wait(Duration::from_secs(240))?.success()?;
+    let shown: Vec<Value> = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
+    let names: Vec<&str> = shown.iter().filter_map(|row| row["name"].as_str()).collect();
+    ensure!(names == rows, "{names:?}");
+    for row in &shown {
+        ensure!(row["weir"].as_f64() > Some(0.0) && row["baseline"].as_f64() > Some(0.0), "{row}");
+        ensure!(row["holds"].is_boolean() != row["bar"].is_null() && row["rounds"] == 1, "{row}");
+        ensure!(row["bar"].is_null() == (row["name"] == "host-mpi-64k"), "{row}");
+    }
+    Ok(())
+}
+
+fn ecosystem_without_programs(bed: &Bed) -> Result<()> {
+    let run = |arguments: &[&str]| {
+        let mut command = bed.bare(Side::A, WEIR);
+        // `ip` is found in any case.
+        command
+            .env("PATH", "/nonexistent")
+            .args(["bench", "ecosystem", "--json", "mpi-lat-8", "ucx-1m"])
+            .args(arguments);
+        Child::spawn(&mut command, "weir bench ecosystem")?.wait(Duration::from_secs(60))
+    };
+    let ended = run(&[])?.success()?;
+    let shown: Vec<Value> = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
+    ensure!(shown.len() == 2, "{}", ended.printed());
+    for (row, package) in shown.iter().zip(["ucx-utils", "openmpi-bin"]) {
+        let note = row["note"].as_str().unwrap_or_default();
+        ensure!(row["skipped"] == true && row["weir"].is_null() && row["holds"].is_null(), "{row}");
+        ensure!(note.contains("is not installed") && note.contains(package), "{row}");
+    }
+    // What was not measured does not hold.
+    ensure!(!run(&["--check"])?.status.success());
     Ok(())
 }
 

@@ -5,21 +5,26 @@ use super::mtu::MTU;
 use super::peers::Over;
 use super::perftest::Verb;
 use super::request::Request;
-use super::rows::{Bar, Comparison, Row};
+use super::rows::{self, Bar, Comparison, Row};
 use super::turns;
 use anyhow::Result;
 use std::process::ExitCode;
 use weir_stage::Stage;
 
 const BAR: Bar = Bar::AtMost(2.0);
+/// Names of the unpinned rows begin with it.
+const UNPINNED: &str = "unpinned-";
 
 /// Measures and prints the results: pinned first, then unpinned. The loops are always pinned, one to each core.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
+    let selected = rows::select(rows(), request.names)?;
     let pinned = Stage::new(MTU)?;
     turns::announce("weir bench busy", &pinned, request);
-    turns::warn_of_missing(&rows());
+    turns::warn_of_missing(&selected);
+    let (unpinned_rows, pinned_rows) =
+        selected.into_iter().partition::<Vec<Row>, _>(|row| row.name.starts_with(UNPINNED));
     let mut outcomes = Vec::new();
-    for (stage, rows) in [(&pinned, pinned_rows()), (&pinned.unpinned(), unpinned_rows())] {
+    for (stage, rows) in [(&pinned, pinned_rows), (&pinned.unpinned(), unpinned_rows)] {
         let mut runner = Runner::new(stage, request.seconds());
         runner.loaded = true;
         outcomes.extend(turns::measure(&rows, runner, request.rounds_of_rows()));
@@ -65,6 +70,8 @@ mod tests {
         let subjects = |rows: Vec<Row>| rows.iter().map(|row| row.subject).collect::<Vec<_>>();
         assert_eq!(subjects(pinned_rows()), subjects(unpinned_rows()));
         assert_eq!(rows().iter().map(|row| row.name).collect::<HashSet<_>>().len(), rows().len());
+        assert!(pinned_rows().iter().all(|row| !row.name.starts_with(UNPINNED)));
+        assert!(unpinned_rows().iter().all(|row| row.name.starts_with(UNPINNED)));
         for row in rows() {
             let [comparison] = &row.comparisons[..] else { panic!("{}", row.name) };
             assert_eq!(comparison.bar, Some(Bar::AtMost(2.0)));

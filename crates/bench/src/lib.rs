@@ -8,10 +8,13 @@
 mod busy;
 mod busy_machine;
 mod cores;
+mod ecosystem;
+mod fabric;
 mod idle;
 mod load;
 mod measure;
 mod memory;
+mod mpi;
 mod mtu;
 mod odp;
 mod out_of_core;
@@ -26,6 +29,7 @@ mod sim;
 mod sweep;
 mod table;
 mod turns;
+mod under_weir;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -41,7 +45,8 @@ use weir_stage::Stage;
 /// Arguments of `weir bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones
+    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
+    /// `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON instead of a table
@@ -83,12 +88,18 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 7] = [
+const ALONE: [Alone; 8] = [
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
         rows: busy_machine::rows,
         run: busy_machine::run,
+    },
+    Alone {
+        name: "ecosystem",
+        what: "UCX, libfabric and Open MPI over Weir, against themselves over TCP (only when named, alone)",
+        rows: ecosystem::rows,
+        run: ecosystem::run,
     },
     Alone {
         name: "odp",
@@ -147,13 +158,16 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     }
     if let Some(bench) = ALONE.iter().find(|bench| args.names.iter().any(|name| name == bench.name)) {
         let Alone { name, run, .. } = bench;
-        ensure!(args.names.len() == 1, "`{name}` cannot run with other benches; use: weir bench {name}");
+        let others = "cannot run with other benches; use: weir bench";
+        ensure!(args.names[0] == *name, "`{name}` {others} {name}");
+        let names = &args.names[1..];
+        ensure!(names.is_empty() || !(bench.rows)().is_empty(), "`{name}` {others} {name}");
         let BenchArgs { quick, rounds, json, check, .. } = args;
-        return run(&Request { quick, rounds, json, check, svg: args.svg.as_deref() });
+        return run(&Request { names, quick, rounds, json, check, svg: args.svg.as_deref() });
     }
-    let rows = rows::select(&args.names)?;
-    let BenchArgs { quick, rounds, json, check, .. } = args;
-    let request = Request { quick, rounds, json, check, svg: None };
+    let rows = rows::select(rows::all(), &args.names)?;
+    let BenchArgs { names, quick, rounds, json, check, .. } = args;
+    let request = Request { names: &names, quick, rounds, json, check, svg: None };
     let stage = Stage::new(MTU)?;
     turns::announce("weir bench", &stage, &request);
     turns::warn_of_missing(&rows);

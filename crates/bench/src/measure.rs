@@ -1,13 +1,14 @@
 //! Measurements: each run gives one figure.
 
+use super::fabric::{self, Provider};
 use super::load::Loops;
 use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Verb};
-use super::{idle, load, memory, raw};
-use anyhow::Result;
+use super::{idle, load, memory, mpi, raw};
+use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::time::Duration;
-use weir_stage::Stage;
+use weir_stage::{Stage, locate};
 
 const MIB: usize = 1 << 20;
 /// Iterations of the first run, which tells the rate.
@@ -36,6 +37,14 @@ pub enum Measurement {
     MessageRate { verb: Verb, size: usize },
     /// Rate of messages in a test of UCX.
     UcxMessageRate { test: &'static str, size: usize, over: Over },
+    /// Half round trip of libfabric, mean.
+    FabricLatency { provider: Provider, size: usize },
+    /// Bandwidth of libfabric's ping-pong: one message at a time.
+    FabricRate { provider: Provider, size: usize },
+    /// Half round trip of Open MPI, median.
+    MpiLatency { size: usize, over: Over },
+    /// Bandwidth of Open MPI, windows of messages.
+    MpiRate { size: usize, over: Over },
     /// CPU time of event-driven perftest, 1 MiB. (perftest has no events for WRITE.)
     EventCpu(Verb),
     /// CPU time of iperf3.
@@ -97,7 +106,9 @@ impl Measurement {
         use Measurement::*;
         match self {
             Perftest { .. } | Raw { .. } | Ucx { .. } | Iperf3 => Unit::BytesPerSecond,
+            FabricRate { .. } | MpiRate { .. } => Unit::BytesPerSecond,
             Latency { .. } | RawLatency | UcxLatency { .. } => Unit::Seconds,
+            FabricLatency { .. } | MpiLatency { .. } => Unit::Seconds,
             MessageRate { .. } | UcxMessageRate { .. } => Unit::MessagesPerSecond,
             EventCpu(_) | Iperf3Cpu => Unit::CpuSecondsPerByte,
             Idle => Unit::Cores,
@@ -115,6 +126,9 @@ impl Measurement {
             Ucx { test, size, over } | UcxLatency { test, size, over } | UcxMessageRate { test, size, over } => {
                 format!("UCX {} {test} {}", over.name(), bytes(size))
             }
+            FabricLatency { provider, size } => format!("libfabric {} {}", provider.name(), bytes(size)),
+            FabricRate { provider, size } => format!("libfabric {} {}", provider.name(), bytes(size)),
+            MpiLatency { size, over } | MpiRate { size, over } => format!("Open MPI {} {}", over.name(), bytes(size)),
             Iperf3 => "iperf3 1 MiB".into(),
             RawLatency => "raw UDP ping-pong".into(),
             Iperf3Cpu => "iperf3 CPU".into(),
@@ -124,17 +138,29 @@ impl Measurement {
         }
     }
 
-    /// The program that it needs, which is not part of Weir.
-    pub fn program(self) -> Option<&'static str> {
+    /// The programs that it needs, which are not part of Weir.
+    pub fn programs(self) -> Vec<&'static str> {
         use Measurement::*;
         match self {
-            Perftest { verb, .. } | EventCpu(verb) | MessageRate { verb, .. } => Some(verb.program()),
-            Idle | QpMemory(_) => Some("ib_write_bw"),
-            Latency { verb, .. } => Some(verb.latency_program()),
-            Ucx { .. } | UcxLatency { .. } | UcxMessageRate { .. } => Some("ucx_perftest"),
-            Iperf3 | Iperf3Cpu => Some("iperf3"),
-            Raw { .. } | RawLatency => None,
+            Perftest { verb, .. } | EventCpu(verb) | MessageRate { verb, .. } => vec![verb.program()],
+            Idle | QpMemory(_) => vec!["ib_write_bw"],
+            Latency { verb, .. } => vec![verb.latency_program()],
+            Ucx { .. } | UcxLatency { .. } | UcxMessageRate { .. } => vec!["ucx_perftest"],
+            FabricLatency { .. } | FabricRate { .. } => vec![fabric::PROGRAM],
+            MpiLatency { .. } | MpiRate { .. } => mpi::PROGRAMS.to_vec(),
+            Iperf3 | Iperf3Cpu => vec!["iperf3"],
+            Raw { .. } | RawLatency => vec![],
         }
+    }
+
+    /// Why it cannot run on a stage: a program is missing, or it needs another stage.
+    pub fn refusal(self, stage: &Stage) -> Option<String> {
+        let missing = self.programs().into_iter().find_map(|program| locate(program).err());
+        let provider = match self {
+            Measurement::FabricLatency { provider, .. } | Measurement::FabricRate { provider, .. } => Some(provider),
+            _ => None,
+        };
+        missing.map(|error| format!("{error:#}")).or_else(|| provider?.refusal(stage))
     }
 }
 
@@ -146,12 +172,13 @@ pub struct Runner<'a> {
     /// Each core also runs a busy loop.
     pub loaded: bool,
     rates: HashMap<Measurement, f64>,
+    mpi: Option<mpi::Program>,
 }
 
 impl<'a> Runner<'a> {
     /// A runner without rates yet; a run lasts `seconds`.
     pub fn new(stage: &'a Stage, seconds: f64) -> Self {
-        Runner { stage, seconds, loaded: false, rates: HashMap::new() }
+        Runner { stage, seconds, loaded: false, rates: HashMap::new(), mpi: None }
     }
 
     /// Runs a measurement and returns its figure in the base unit; an error if a busy loop has ended meanwhile.
@@ -199,6 +226,12 @@ impl<'a> Runner<'a> {
                 })?;
                 Ok(median)
             }
+            FabricLatency { provider, size } => fabric::ping_pong(stage, provider, size, seconds),
+            FabricRate { provider, size } => Ok(size as f64 / fabric::ping_pong(stage, provider, size, seconds)?),
+            MpiLatency { size, over } => self.mpi()?.run(stage, over, mpi::Test::Latency, size, seconds),
+            MpiRate { size, over } => {
+                Ok(self.mpi()?.run(stage, over, mpi::Test::Bandwidth, size, seconds)? * size as f64)
+            }
             MessageRate { verb, size } => {
                 Ok(perftest::bandwidth(stage, verb, size, Icrc::Auto, false, seconds)?.messages)
             }
@@ -214,6 +247,14 @@ impl<'a> Runner<'a> {
             Idle => idle::cpu_use(stage, Duration::from_secs_f64(1.5 * seconds)),
             QpMemory(count) => memory::of_qps(stage, count),
         }
+    }
+
+    /// The program of MPI, compiled at its first use.
+    fn mpi(&mut self) -> Result<&mpi::Program> {
+        if self.mpi.is_none() {
+            self.mpi = Some(mpi::Program::build()?);
+        }
+        self.mpi.as_ref().context("compiled above")
     }
 
     /// Runs `job` with a number of iterations that takes about `seconds`; `job` returns iterations per second.

@@ -1,5 +1,6 @@
-//! Other programs that move bytes between two hosts: iperf3 and UCX, both over TCP.
+//! Other programs that move bytes between two hosts: iperf3 over TCP, and UCX over TCP, shared memory or Weir.
 
+use super::under_weir;
 use anyhow::{Context, Result};
 use std::process::Command;
 use std::time::Duration;
@@ -18,9 +19,11 @@ pub struct Iperf3 {
     pub cpu_per_byte: f64,
 }
 
-/// Which of UCX's transports carries the messages.
+/// What carries the messages of UCX or MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Over {
+    /// RC on Weir's device, and nothing else.
+    Weir,
     Tcp,
     /// Memory that two processes of one host share, and copies by the kernel from one process to the other.
     SharedMemory,
@@ -30,16 +33,18 @@ impl Over {
     /// Its short name.
     pub fn name(self) -> &'static str {
         match self {
+            Over::Weir => "weir",
             Over::Tcp => "tcp",
             Over::SharedMemory => "shm",
         }
     }
 
-    /// Environment variables that choose it.
-    fn variables(self, stage: &Stage) -> Vec<(&'static str, &'static str)> {
+    /// Environment variables of UCX that choose it.
+    pub fn variables(self, stage: &Stage) -> Vec<(&'static str, String)> {
         match self {
-            Over::Tcp => vec![("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", stage.interface())],
-            Over::SharedMemory => vec![("UCX_TLS", "posix,sysv,cma,self")],
+            Over::Weir => vec![("UCX_TLS", "rc,self".into()), ("UCX_NET_DEVICES", format!("{}:1", stage.device()))],
+            Over::Tcp => vec![("UCX_TLS", "tcp".into()), ("UCX_NET_DEVICES", stage.interface().into())],
+            Over::SharedMemory => vec![("UCX_TLS", "posix,sysv,cma,self".into())],
         }
     }
 }
@@ -83,17 +88,20 @@ pub fn warm_up(iterations: u64) -> u64 {
 /// Starts the server of a test on side A, and makes the client's command for side B.
 pub fn prepare_ucx(stage: &Stage, over: Over, test: &str, size: usize, iterations: u64) -> Result<Prepared> {
     let (program, port) = (locate("ucx_perftest")?, stage.free_port(Side::A)?);
-    let command = |side| {
-        let mut command = stage.command(side, &program);
+    let command = |side| -> Result<Command> {
+        let mut command = match over {
+            Over::Weir => under_weir::command(stage, side, &program)?,
+            Over::Tcp | Over::SharedMemory => stage.command(side, &program),
+        };
         command.envs(over.variables(stage)).env("UCX_LOG_LEVEL", "error");
         command.args(["-p", &port.to_string()]);
-        command
+        Ok(command)
     };
-    let mut client = command(Side::B);
+    let mut client = command(Side::B)?;
     client.arg(stage.address(Side::A).to_string());
     let arguments = format!("-t {test} -s {size} -n {iterations} -w {} -f -v", warm_up(iterations));
     client.args(arguments.split_whitespace());
-    let mut server = Child::spawn(&mut command(Side::A), "ucx_perftest (server)")?;
+    let mut server = Child::spawn(&mut command(Side::A)?, "ucx_perftest (server)")?;
     server.wait_listening(Protocol::Tcp, port, START)?;
     Ok(Prepared { server, client })
 }

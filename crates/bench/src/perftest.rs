@@ -1,5 +1,6 @@
 //! Unmodified perftest under `weir run`.
 
+use super::under_weir;
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::Duration;
@@ -76,18 +77,11 @@ pub struct Bandwidth {
     pub messages: f64,
 }
 
-/// Options of `weir run` for programs on a stage. Where the stage stands for two hosts, packets go by UDP although both
-/// may be on loopback: what is measured is a network.
-pub fn path(stage: &Stage) -> &'static [&'static str] {
-    if stage.is_one_host() { &[] } else { &["--local", "off"] }
-}
-
 /// Starts a server on side A and makes the client's command for side B; both get `arguments`.
 pub fn prepare(stage: &Stage, program: &str, icrc: Icrc, arguments: &[String]) -> Result<Prepared> {
     let under_weir = |side: Side| -> Result<Command> {
-        let mut command = stage.command(side, std::env::current_exe()?);
         let icrc = if icrc == Icrc::Always { "always" } else { "auto" };
-        command.args(["run", "--icrc", icrc]).args(path(stage)).arg("--").arg(locate(program)?);
+        let mut command = under_weir::command_with(stage, side, &["--icrc", icrc], &locate(program)?)?;
         // -F: no warning about changing CPU frequencies.
         command.args(["-F", "-d", &stage.device()]).args(arguments);
         Ok(command)
@@ -180,12 +174,6 @@ mod tests {
                       99% percentile[usec] 99.9% percentile[usec]\n \
                       8 1000 3.10 40.00 3.50 4.00 0.40 5.00 9.00\n----\n";
         assert_eq!(parse_latency(output).unwrap(), Latency { median: 3.5e-6, mean: 4e-6 });
-    }
-
-    #[test]
-    fn two_hosts_on_loopback_share_no_memory() {
-        assert_eq!(path(&Stage::loopback().unwrap()), ["--local", "off"]);
-        assert!(path(&Stage::same_host().unwrap()).is_empty());
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::path::Path;
 
 /// Options of a run.
 pub struct Request<'a> {
+    /// Rows to run, by name or by the first part of a name; none: the usual ones. Only of benches that consist of rows.
+    pub names: &'a [String],
     /// Short runs and few rounds.
     pub quick: bool,
     /// Number of rounds; `None`: the bench's default.

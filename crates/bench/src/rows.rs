@@ -29,6 +29,11 @@ impl Row {
     pub fn new(name: &'static str, what: &'static str, subject: Measurement, comparisons: Vec<Comparison>) -> Row {
         Row { name, what, subject, comparisons, by_default: true, at_most_rounds: u32::MAX }
     }
+
+    /// Whether its figures are times, of which the smaller is the better.
+    pub fn is_latency(&self) -> bool {
+        self.subject.unit() == Unit::Seconds
+    }
 }
 
 impl Comparison {
@@ -181,14 +186,14 @@ pub fn all() -> Vec<Row> {
 }
 
 /// The rows that `names` select, each by its name or a part up to a dash; the usual ones if there are no names.
-pub fn select(names: &[String]) -> anyhow::Result<Vec<Row>> {
+pub fn select(rows: Vec<Row>, names: &[String]) -> anyhow::Result<Vec<Row>> {
     let asks = |name: &str, row: &Row| row.name.strip_prefix(name).is_some_and(|r| r.is_empty() || r.starts_with('-'));
     for name in names {
-        let known = all().iter().any(|row| asks(name, row));
+        let known = rows.iter().any(|row| asks(name, row));
         anyhow::ensure!(known, "there is no bench `{name}`; `weir bench --list` lists them");
     }
     let wanted = |row: &Row| if names.is_empty() { row.by_default } else { names.iter().any(|name| asks(name, row)) };
-    Ok(all().into_iter().filter(wanted).collect())
+    Ok(rows.into_iter().filter(wanted).collect())
 }
 
 impl Baseline {
@@ -207,7 +212,7 @@ mod tests {
 
     fn names(asked: &[&str]) -> Vec<&'static str> {
         let asked: Vec<String> = asked.iter().map(|s| s.to_string()).collect();
-        select(&asked).unwrap().iter().map(|row| row.name).collect()
+        select(all(), &asked).unwrap().iter().map(|row| row.name).collect()
     }
 
     #[test]
@@ -215,7 +220,7 @@ mod tests {
         assert_eq!(names(&["write-1m"]), ["write-1m-always", "write-1m-auto"]);
         assert_eq!(names(&["read-1m", "idle"]), ["read-1m", "idle"]);
         assert!(names(&[]).len() == 13 && !names(&[]).contains(&"raw-1m"));
-        assert!(select(&["writ".into()]).is_err());
+        assert!(select(all(), &["writ".into()]).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::measure::{Measurement, Runner};
 use super::peers::Over;
 use super::perftest::{Icrc, Verb};
 use super::request::Request;
-use super::rows::{Bar, Comparison, Row};
+use super::rows::{self, Bar, Comparison, Row};
 use super::turns;
 use anyhow::Result;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 
 /// Measures and prints the results.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
-    let (rows, stage) = (rows(), Stage::same_host()?);
+    let (rows, stage) = (rows::select(rows(), request.names)?, Stage::same_host()?);
     turns::announce("weir bench same-host", &stage, request);
     turns::warn_of_missing(&rows);
     let outcomes = turns::measure(&rows, Runner::new(&stage, request.seconds()), request.rounds_of_rows());

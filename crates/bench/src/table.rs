@@ -29,6 +29,8 @@ pub struct Outcome {
     pub rounds: usize,
     /// Conditions that affect the figures, or why the run failed.
     pub note: Option<String>,
+    /// It cannot run here, for the reason in `note`.
+    pub skipped: bool,
     #[serde(skip)]
     pub failed: bool,
 }
@@ -71,6 +73,7 @@ impl Outcome {
             cores_ns: Spread::of(&rounds.cores_ns),
             rounds: ratios.len(),
             note: None,
+            skipped: false,
             failed: false,
         }
     }
@@ -81,9 +84,16 @@ impl Outcome {
         self
     }
 
+    /// Marks the comparison as one that cannot run here, for the reason `why`.
+    pub fn skipped(mut self, why: String) -> Self {
+        (self.note, self.holds, self.skipped) = (Some(why), None, true);
+        self
+    }
+
     fn verdict(&self) -> &'static str {
         match self.holds {
             _ if self.failed => "FAILED",
+            _ if self.skipped => "skipped",
             Some(true) => "holds",
             Some(false) => "falls short",
             None => "",
@@ -181,5 +191,15 @@ mod tests {
         assert_eq!(outcome.holds, None);
         let text = render(&[outcome]);
         assert!(text.contains("FAILED") && text.contains("x: no"), "{text}");
+    }
+
+    #[test]
+    fn a_skipped_run_is_shown_with_its_reason() {
+        let bar = Some(Bar::AtMost(1.0));
+        let outcome = Outcome::measured("x", "", "y".into(), Unit::Seconds, bar, &Rounds::default());
+        let outcome = outcome.skipped("p is not installed".into());
+        assert!(outcome.holds.is_none() && !outcome.failed);
+        let text = render(&[outcome]);
+        assert!(text.contains("skipped") && text.contains("x: p is not installed"), "{text}");
     }
 }

@@ -19,13 +19,13 @@ pub fn announce(name: &str, stage: &Stage, request: &Request) {
 
 /// Prints the packages of programs that the rows need and that are not installed.
 pub fn warn_of_missing(rows: &[Row]) {
-    let packages = missing(rows.iter().flat_map(measurements).filter_map(Measurement::program));
+    let packages = missing(rows.iter().flat_map(measurements).flat_map(Measurement::programs));
     if !packages.is_empty() {
-        eprintln!("weir bench: programs are missing, some benches will fail: apt install {}", packages.join(" "));
+        eprintln!("weir bench: programs are missing, what needs them is skipped: apt install {}", packages.join(" "));
     }
 }
 
-/// Prints the results. An error status if a run failed, and with `--check` also if a bar does not hold.
+/// Prints the results. An error status if a run failed, and with `--check` also if a bar does not hold or was skipped.
 pub fn report(outcomes: &[Outcome], request: &Request) -> Result<ExitCode> {
     if request.json {
         println!("{}", serde_json::to_string_pretty(outcomes)?);
@@ -33,7 +33,7 @@ pub fn report(outcomes: &[Outcome], request: &Request) -> Result<ExitCode> {
         print!("{}", table::render(outcomes));
     }
     let failed = outcomes.iter().any(|o| o.failed);
-    let short = outcomes.iter().any(|o| o.holds == Some(false));
+    let short = outcomes.iter().any(|o| o.holds == Some(false) || (o.skipped && o.bar.is_some()));
     Ok(if failed || (request.check && short) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -65,6 +65,10 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let wanted = measurements(row);
     let mut figures: HashMap<Measurement, Vec<f64>> = HashMap::new();
     let mut failures: HashMap<Measurement, String> = HashMap::new();
+    let refusals: HashMap<Measurement, String> =
+        wanted.iter().filter_map(|m| Some((*m, m.refusal(runner.stage)?))).collect();
+    let subject_runs = !refusals.contains_key(&row.subject);
+    let runs = |m: &Measurement| subject_runs && !refusals.contains_key(m);
     let mut cores_ns = Vec::new();
     let stage = runner.stage;
     let pair = [stage.core(Side::A), stage.core(Side::B)];
@@ -72,7 +76,7 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let mut look = || cores_ns.extend(cores::distance(pair));
     look();
     for round in 1..=rounds {
-        for &measurement in &wanted {
+        for &measurement in wanted.iter().filter(|m| runs(m)) {
             progress.set_message(format!("{} {round}/{rounds}", row.name));
             if let Entry::Vacant(failure) = failures.entry(measurement) {
                 match runner.run(measurement) {
@@ -87,9 +91,16 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
     let of = |m: &Measurement| figures.get(m).cloned().unwrap_or_default();
     let outcome = |comparison: &Comparison| {
         let weir = of(&row.subject);
-        let (baseline, failure) = match comparison.baseline {
-            Baseline::Measured(m) => (of(&m), failures.get(&row.subject).or(failures.get(&m))),
-            Baseline::Fixed(figure) => (vec![figure; weir.len()], failures.get(&row.subject)),
+        let why_not = |reasons: &HashMap<Measurement, String>| {
+            let of_baseline = match comparison.baseline {
+                Baseline::Measured(m) => reasons.get(&m),
+                Baseline::Fixed(_) => None,
+            };
+            reasons.get(&row.subject).or(of_baseline).cloned()
+        };
+        let baseline = match comparison.baseline {
+            Baseline::Measured(m) => of(&m),
+            Baseline::Fixed(figure) => vec![figure; weir.len()],
         };
         let unit = row.subject.unit();
         let figures = Rounds { weir, baseline, cores_ns: cores_ns.clone() };
@@ -98,9 +109,10 @@ fn measure_row(row: &Row, runner: &mut Runner, rounds: u32, progress: &ProgressB
         let loopback = stage.loopback_reason().map(|reason| format!("on loopback: {reason}"));
         let others = busy.map(|share| format!("other processes used {:.0} % of the two cores", share * 100.0));
         outcome.note = loopback.into_iter().chain(others).reduce(|a, b| format!("{a}; {b}"));
-        match failure {
-            Some(why) => outcome.failed(why.clone()),
-            None => outcome,
+        match (why_not(&refusals), why_not(&failures)) {
+            (Some(why), _) => outcome.skipped(why),
+            (None, Some(why)) => outcome.failed(why),
+            (None, None) => outcome,
         }
     };
     row.comparisons.iter().map(outcome).collect()

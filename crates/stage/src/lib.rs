@@ -95,6 +95,12 @@ impl Stage {
         Stage { network: self.network.clone(), pinned: false, ..*self }
     }
 
+    /// Both sides in side A's place: two programs of one host with an interface other than loopback. Without namespaces,
+    /// it is loopback.
+    pub fn one_side(&self) -> Stage {
+        Stage { network: self.network.clone(), one_host: true, ..*self }
+    }
+
     /// A command that runs on this side: in its namespace, on its core if pinned, without stdin. The kernel kills it
     /// when this thread ends.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
@@ -107,7 +113,7 @@ impl Stage {
             // The machine may have other interfaces, beside which programs do not see this one.
             command.env("WEIR_INTERFACE", self.interface());
         }
-        let namespace = self.network.namespace(side).cloned();
+        let namespace = self.namespace(side).cloned();
         let parent = Pid::this();
         let mut core = CpuSet::new();
         // Cores come from the affinity mask, so the set has room for them.
@@ -136,7 +142,7 @@ impl Stage {
 
     /// Runs `job` on its own thread in this side's namespace. Sockets that it makes remain in that namespace.
     pub fn enter<T: Send>(&self, side: Side, job: impl FnOnce() -> T + Send) -> Result<T> {
-        let namespace = self.network.namespace(side);
+        let namespace = self.namespace(side);
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || -> Result<T> {
                 if let Some(namespace) = namespace {
@@ -151,7 +157,7 @@ impl Stage {
     /// This side's address.
     pub fn address(&self, side: Side) -> IpAddr {
         // 198.18.0.0/15 is reserved for measurements between two hosts (RFC 2544).
-        IpAddr::V4(match (self.network.is_joined(), side) {
+        IpAddr::V4(match (self.network.is_joined(), self.place(side)) {
             (false, _) => Ipv4Addr::LOCALHOST,
             (true, Side::A) => Ipv4Addr::new(198, 18, 0, 1),
             (true, Side::B) => Ipv4Addr::new(198, 18, 0, 2),
@@ -160,7 +166,7 @@ impl Stage {
 
     /// This side's IPv6 address.
     pub fn address6(&self, side: Side) -> Ipv6Addr {
-        match (self.network.is_joined(), side) {
+        match (self.network.is_joined(), self.place(side)) {
             (false, _) => Ipv6Addr::LOCALHOST,
             (true, Side::A) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
             (true, Side::B) => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
@@ -202,6 +208,21 @@ impl Stage {
         self.one_host
     }
 
+    /// The path of this side's network namespace, while this process runs, for programs that start their own processes.
+    /// `None`: that of this process.
+    pub fn namespace_path(&self, side: Side) -> Option<String> {
+        self.namespace(side).map(|held| format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd()))
+    }
+
+    fn namespace(&self, side: Side) -> Option<&Arc<OwnedFd>> {
+        self.network.namespace(self.place(side))
+    }
+
+    /// Where this side's programs run: at A, if both sides are one host.
+    fn place(&self, side: Side) -> Side {
+        if self.one_host { Side::A } else { side }
+    }
+
     /// Why this stage is on loopback; `None` if it has new namespaces.
     pub fn loopback_reason(&self) -> Option<&str> {
         match &self.network {
@@ -213,6 +234,7 @@ impl Stage {
     /// A short description of this stage.
     pub fn describe(&self) -> String {
         let networks = match &self.network {
+            Network::Joined(_) if self.one_host => "one network namespace with an interface".to_owned(),
             Network::Joined(_) => "two network namespaces joined by veth".to_owned(),
             Network::Shared(_) => "one network namespace".to_owned(),
             Network::Loopback(reason) => format!("loopback without a namespace of its own ({reason})"),
@@ -384,5 +406,20 @@ mod tests {
         let (address, port) = (stage.address(Side::A), stage.free_port(Side::A).unwrap());
         let _listener = stage.enter(Side::A, || TcpListener::bind((address, port))).unwrap().unwrap();
         stage.enter(Side::B, || std::net::TcpStream::connect((address, port)).unwrap()).unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn one_side_has_both_programs_in_the_namespace_of_side_a() {
+        let joined = Stage::new(9000).unwrap();
+        let one = joined.one_side();
+        let namespace = |stage: &Stage, side| run(stage, side, "readlink", &["/proc/self/ns/net"]);
+        assert_eq!(namespace(&one, Side::A), namespace(&joined, Side::A));
+        assert_eq!(namespace(&one, Side::B), namespace(&joined, Side::A));
+        assert_ne!(namespace(&joined, Side::B), namespace(&joined, Side::A));
+        assert_eq!((one.address(Side::B), one.address6(Side::B)), (joined.address(Side::A), joined.address6(Side::A)));
+        assert!(one.is_one_host() && one.interface() == "eth0" && !joined.is_one_host());
+        let path = joined.namespace_path(Side::B).unwrap();
+        assert_eq!(fs::read_link(path).unwrap().to_str().unwrap(), namespace(&joined, Side::B).trim());
     }
 }

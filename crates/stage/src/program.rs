@@ -10,6 +10,11 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ucx_perftest", "ucx-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
     ("ib_", "perftest"),
+    ("fi_", "libfabric-bin"),
+    ("mpirun.openmpi", "openmpi-bin"),
+    ("mpicc.openmpi", "libopenmpi-dev"),
+    ("nsenter", "util-linux"),
+    ("taskset", "util-linux"),
 ];
 
 /// Finds a program in PATH; the error names its package.
@@ -45,6 +50,7 @@ mod tests {
         assert_eq!(package("ib_write_lat"), "perftest");
         assert_eq!(package("ip"), "iproute2");
         assert_eq!(package("iperf3"), "iperf3");
+        assert_eq!(package("fi_pingpong"), "libfabric-bin");
         assert!(locate("no-such-program-of-ours").unwrap_err().to_string().contains("apt install"));
         assert!(locate("sh").is_ok());
     }

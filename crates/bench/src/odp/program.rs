@@ -1,6 +1,6 @@
 //! Runs `weir-odp`, Weir's C program that measures paging, and parses its output.
 
-use crate::perftest;
+use crate::under_weir;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -110,13 +110,8 @@ pub fn start(stage: &Stage, arguments: &str, mut prepare: impl FnMut(Side, &mut 
     let program = program()?;
     let port = stage.free_port(Side::A)?;
     let mut command = |side: Side| -> Result<Command> {
-        let mut command = stage.command(side, std::env::current_exe()?);
-        command.arg("run").args(perftest::path(stage)).arg("--").arg(&program).args([
-            "-d",
-            &stage.device(),
-            "-p",
-            &port.to_string(),
-        ]);
+        let mut command = under_weir::command(stage, side, &program)?;
+        command.args(["-d", &stage.device(), "-p", &port.to_string()]);
         command.args(arguments.split_whitespace());
         prepare(side, &mut command);
         Ok(command)

@@ -1,0 +1,149 @@
+//! `weir bench ecosystem`: UCX, libfabric and Open MPI over Weir, against themselves over TCP and UDP. And two processes of
+//! one host, against the programs' own shared memory.
+
+use super::fabric::Provider;
+use super::measure::{Measurement, Runner};
+use super::mtu::MTU;
+use super::peers::Over;
+use super::request::Request;
+use super::rows::{self, Bar, Comparison, Row};
+use super::turns;
+use anyhow::Result;
+use std::process::ExitCode;
+use weir_stage::Stage;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+/// Names of the rows of one host begin with it.
+const ONE_HOST: &str = "host-";
+
+/// Measures and prints the results: between two network namespaces first, then on one host.
+pub fn run(request: &Request<'_>) -> Result<ExitCode> {
+    let selected = rows::select(rows(), request.names)?;
+    let apart = Stage::new(MTU)?;
+    // Not `Stage::same_host`: libfabric's verbs provider leaves out loopback.
+    let together = apart.one_side();
+    turns::announce("weir bench ecosystem", &apart, request);
+    turns::warn_of_missing(&selected);
+    let (host, network) = selected.into_iter().partition::<Vec<Row>, _>(|row| row.name.starts_with(ONE_HOST));
+    let mut outcomes = Vec::new();
+    for (stage, rows) in [(&apart, network), (&together, host)] {
+        outcomes.extend(turns::measure(&rows, Runner::new(stage, request.seconds()), request.rounds_of_rows()));
+    }
+    turns::report(&outcomes, request)
+}
+
+/// All rows.
+pub fn rows() -> Vec<Row> {
+    network_rows().into_iter().chain(host_rows()).collect()
+}
+
+fn network_rows() -> Vec<Row> {
+    let (tcp, rdm) = ([Provider::Tcp], [Provider::TcpRxm, Provider::UdpRxd]);
+    let with_bar = |row: Row| {
+        let bar = if row.is_latency() { Bar::AtMost(1.0) } else { Bar::AtLeast(1.0) };
+        Row { comparisons: row.comparisons.into_iter().map(|c| Comparison { bar: Some(bar), ..c }).collect(), ..row }
+    };
+    let rows = [
+        ucx(["ucx-lat-8", "ucx-64k", "ucx-1m"], Over::Tcp),
+        fabric(["fabric-msg-lat-8", "fabric-msg-64k", "fabric-msg-1m"], Provider::Verbs, &tcp),
+        fabric(["fabric-rdm-lat-8", "fabric-rdm-64k", "fabric-rdm-1m"], Provider::VerbsRxm, &rdm),
+        mpi(["mpi-lat-8", "mpi-64k", "mpi-1m"], Over::Tcp),
+    ];
+    rows.into_iter().flatten().map(with_bar).collect()
+}
+
+fn host_rows() -> Vec<Row> {
+    let shm = [Provider::Shm];
+    let rows = [
+        ucx(["host-ucx-lat-8", "host-ucx-64k", "host-ucx-1m"], Over::SharedMemory),
+        fabric(["host-fabric-msg-lat-8", "host-fabric-msg-64k", "host-fabric-msg-1m"], Provider::Verbs, &shm),
+        fabric(["host-fabric-rdm-lat-8", "host-fabric-rdm-64k", "host-fabric-rdm-1m"], Provider::VerbsRxm, &shm),
+        mpi(["host-mpi-lat-8", "host-mpi-64k", "host-mpi-1m"], Over::SharedMemory),
+    ];
+    rows.into_iter().flatten().collect()
+}
+
+/// Tagged messages of 8 bytes, and streams of 64 KiB and 1 MiB.
+fn ucx(names: [&'static str; 3], over: Over) -> Vec<Row> {
+    let latency = |over| Measurement::UcxLatency { test: "tag_lat", size: 8, over };
+    let stream = |size| move |over| Measurement::Ucx { test: "tag_bw", size, over };
+    let [short, long, longest] = names;
+    let row = |name, what, of: &dyn Fn(Over) -> Measurement| {
+        Row::new(name, what, of(Over::Weir), vec![Comparison::without_bar(of(over))])
+    };
+    vec![
+        row(short, "UCX, tagged messages of 8 B, half round trip, median", &latency),
+        row(long, "UCX, stream of tagged messages of 64 KiB", &stream(64 * KIB)),
+        row(longest, "UCX, stream of tagged messages of 1 MiB", &stream(MIB)),
+    ]
+}
+
+/// Ping-pongs of libfabric.
+fn fabric(names: [&'static str; 3], weir: Provider, others: &[Provider]) -> Vec<Row> {
+    let latency = |provider| Measurement::FabricLatency { provider, size: 8 };
+    let rate = |size| move |provider| Measurement::FabricRate { provider, size };
+    let [short, long, longest] = names;
+    let row = |name, what, of: &dyn Fn(Provider) -> Measurement| {
+        Row::new(name, what, of(weir), others.iter().map(|other| Comparison::without_bar(of(*other))).collect())
+    };
+    vec![
+        row(short, "libfabric, fi_pingpong 8 B, half round trip, mean", &latency),
+        row(long, "libfabric, fi_pingpong 64 KiB, one message at a time", &rate(64 * KIB)),
+        row(longest, "libfabric, fi_pingpong 1 MiB, one message at a time", &rate(MIB)),
+    ]
+}
+
+/// Two ranks of Open MPI.
+fn mpi(names: [&'static str; 3], over: Over) -> Vec<Row> {
+    let latency = |over| Measurement::MpiLatency { size: 8, over };
+    let stream = |size| move |over| Measurement::MpiRate { size, over };
+    let [short, long, longest] = names;
+    let row = |name, what, of: &dyn Fn(Over) -> Measurement| {
+        Row::new(name, what, of(Over::Weir), vec![Comparison::without_bar(of(over))])
+    };
+    vec![
+        row(short, "Open MPI, messages of 8 B, half round trip, median", &latency),
+        row(long, "Open MPI, windows of 64 messages of 64 KiB", &stream(64 * KIB)),
+        row(longest, "Open MPI, windows of 16 messages of 1 MiB", &stream(MIB)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::Unit;
+    use crate::rows::Baseline;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_program_is_compared_with_itself_in_the_same_quantity_and_size() {
+        for row in rows() {
+            for comparison in &row.comparisons {
+                let Baseline::Measured(other) = comparison.baseline else { panic!("{}", row.name) };
+                assert_eq!(other.unit(), row.subject.unit(), "{}", row.name);
+                assert_eq!(other.programs(), row.subject.programs(), "{}", row.name);
+                let (ours, theirs) = (row.subject.describe(), other.describe());
+                let size = |text: &str| text.rsplitn(3, ' ').take(2).map(str::to_owned).collect::<Vec<_>>();
+                assert_eq!(size(&ours), size(&theirs), "{}", row.name);
+                assert_eq!(ours.split(' ').next(), theirs.split(' ').next(), "{}", row.name);
+                assert_ne!(ours, theirs);
+            }
+        }
+    }
+
+    #[test]
+    fn bars_are_those_between_namespaces_and_weir_must_not_be_slower() {
+        for row in rows() {
+            let bar = match (row.name.starts_with(ONE_HOST), row.subject.unit()) {
+                (true, _) => None,
+                (false, Unit::Seconds) => Some(Bar::AtMost(1.0)),
+                (false, _) => Some(Bar::AtLeast(1.0)),
+            };
+            assert!(row.comparisons.iter().all(|comparison| comparison.bar == bar), "{}", row.name);
+        }
+        assert_eq!(rows().iter().map(|row| row.name).collect::<HashSet<_>>().len(), rows().len());
+        assert_eq!(rows::select(rows(), &["mpi".into()]).unwrap().len(), 3);
+        assert_eq!(rows::select(rows(), &["host-mpi".into(), "ucx".into()]).unwrap().len(), 6);
+    }
+}
