@@ -1,7 +1,7 @@
 //! What the caller does with its connections.
 
 use crate::cm::Cm;
-use crate::connection::{Connection, State};
+use crate::connection::{Ask, Connection, State};
 use crate::request::padded;
 use crate::times::{interval, service_time, timewait};
 use crate::{Address, ConnectionId, Error, RejectReason, Reply, Request, SidrReply, SidrStatus, Transport};
@@ -30,8 +30,9 @@ impl Cm {
         let mut message = request.message(0, to)?;
         let id = self.table.insert(Connection {
             address: *to,
-            state: State::ReqSent { delayed: false },
+            state: State::Queued(Ask::Connection),
             active: true,
+            under_way: false,
             forgotten: false,
             events: 0,
             service_id: request.service_id,
@@ -51,7 +52,8 @@ impl Cm {
         let tid = self.tid(id);
         self.table.at(id).tid = tid;
         message.local_comm_id = id;
-        self.ask(now, id, &message.into(), tid, request.ece.options);
+        self.keep(id, &message.into(), tid, request.ece.options);
+        self.begin(now, id);
         Ok(ConnectionId(id))
     }
 
@@ -70,6 +72,8 @@ impl Cm {
         connection.ca_guid = reply.ca_guid;
         connection.qpn = reply.qpn & QPN;
         let tid = connection.tid;
+        // The caller has decided about it: from now on its own limits count.
+        self.table.opened(id);
         self.ask(now, id, &message.into(), tid, reply.ece.options);
         Ok(())
     }
@@ -85,12 +89,18 @@ impl Cm {
     ) -> Result<(), Error> {
         let (id, state) = self.find(id)?;
         match state {
+            // The peer has not heard of it.
+            State::Queued(Ask::Connection) => {
+                self.end(id);
+                return Ok(());
+            }
             State::ReqSent { .. } | State::ReqReceived | State::ReqDelayed => (),
             State::RepSent { .. } | State::RepReceived | State::RepDelayed => (),
             _ => return Err(Error::WrongState),
         }
         self.send_rejection(id, reason, ari, private)?;
         self.end_rejected(now, id, state);
+        self.send_waiting(now);
         Ok(())
     }
 
@@ -121,8 +131,11 @@ impl Cm {
     /// if the RTU is lost (IBTA 12.9).
     pub fn established(&mut self, id: ConnectionId) -> Result<(), Error> {
         let (id, state) = self.find(id)?;
-        let State::RepSent { .. } = state else { return Err(Error::WrongState) };
-        self.establish(id, Vec::new());
+        match state {
+            State::RepSent { .. } => self.establish(id, Vec::new()),
+            State::Established => return Err(Error::Connected),
+            _ => return Err(Error::WrongState),
+        }
         Ok(())
     }
 
@@ -206,7 +219,7 @@ impl Cm {
                 let reply = SidrReply { status: SidrStatus::REJECTED, ..SidrReply::default() };
                 self.answer_service(now, ConnectionId(id), &reply).expect("the request waits for an answer");
             }
-            State::SidrSent => self.end(id),
+            State::SidrSent | State::Queued(_) => self.end(id),
             State::DreqSent | State::Timewait | State::SidrAnswered | State::Idle => (),
         }
         match self.table.get_mut(id) {
@@ -214,6 +227,7 @@ impl Cm {
             Some(connection) => connection.forgotten = true,
             None => (),
         }
+        self.send_waiting(now);
     }
 
     /// The connection that the caller accepted is established.

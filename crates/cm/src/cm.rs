@@ -1,6 +1,7 @@
 //! The value that holds everything, and what its parts share.
 
 use crate::connection::State;
+use crate::pacing::Pacing;
 use crate::table::Table;
 use crate::times::time;
 use crate::{Address, Config, ConnectionId, Error, Event};
@@ -19,6 +20,7 @@ pub struct Cm {
     pub(crate) table: Table,
     /// Answers to SIDR_REQs, the oldest first: they are kept for repetitions.
     pub(crate) answered: VecDeque<u32>,
+    pub(crate) pacing: Pacing,
     outgoing: VecDeque<(Address, Mad)>,
     events: VecDeque<Event>,
 }
@@ -26,7 +28,14 @@ pub struct Cm {
 impl Cm {
     pub fn new(config: Config) -> Cm {
         let table = Table::new(&config);
-        Cm { config, table, answered: VecDeque::new(), outgoing: VecDeque::new(), events: VecDeque::new() }
+        Cm {
+            config,
+            table,
+            answered: VecDeque::new(),
+            pacing: Pacing::default(),
+            outgoing: VecDeque::new(),
+            events: VecDeque::new(),
+        }
     }
 
     /// The next MAD to send.
@@ -43,7 +52,7 @@ impl Cm {
 
     /// When `handle_timeout` has to be called; it can be later or earlier after every other call.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.table.first_deadline()
+        self.table.first_deadline().into_iter().chain(self.pacing.next_due()).min()
     }
 
     /// How many connections and resolutions there are, with those in timewait.
@@ -131,6 +140,7 @@ impl Cm {
 
     /// The connection is over, and its peer's communication ID and QP are free.
     pub(crate) fn end(&mut self, id: u32) {
+        self.answered(id);
         self.table.release_remote(id);
         self.table.set_deadline(id, None);
         let connection = self.table.at(id);
@@ -143,6 +153,7 @@ impl Cm {
 
     /// The connection is over, but packets may be on their way (IBTA 12.9).
     pub(crate) fn enter_timewait(&mut self, now: Instant, id: u32) {
+        self.answered(id);
         let connection = self.table.at(id);
         connection.state = State::Timewait;
         connection.last = None;

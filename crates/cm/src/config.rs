@@ -60,6 +60,9 @@ pub struct ConnectionId(pub u32);
 /// Why a call did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
+    /// It is established already.
+    #[error("the connection is established already")]
+    Connected,
     /// It was forgotten, or never existed.
     #[error("there is no such connection")]
     UnknownId,

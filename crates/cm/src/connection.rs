@@ -7,6 +7,8 @@ use weir_wire::mad::Mad;
 /// Where a connection is (IBTA 12.9). The names say what the process sent or received last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
+    /// The request waits: many others are under way to its host.
+    Queued(Ask),
     /// REQ sent; `delayed` by an MRA.
     ReqSent {
         delayed: bool,
@@ -39,6 +41,13 @@ pub(crate) enum State {
     Idle,
 }
 
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    Connection,
+    Service,
+}
+
 /// What the process knows of its peer's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Remote {
@@ -53,6 +62,8 @@ pub(crate) struct Connection {
     pub state: State,
     /// The process sent the REQ or SIDR_REQ.
     pub active: bool,
+    /// Its request counts as under way to its host.
+    pub under_way: bool,
     /// The caller has no interest in events any more.
     pub forgotten: bool,
     /// How many of its events the caller has not taken.

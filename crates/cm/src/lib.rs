@@ -21,6 +21,8 @@ mod cm;
 mod config;
 mod connection;
 mod event;
+mod pacing;
+mod queued;
 mod receive;
 mod request;
 mod service;

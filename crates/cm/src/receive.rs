@@ -33,6 +33,7 @@ impl Cm {
             Message::SidrReq(req) => self.sidr_req(now, from, tid, &req),
             Message::SidrRep(rep) => self.sidr_rep(from, &rep),
         }
+        self.send_waiting(now);
     }
 
     /// Whether the connection of a REP or DREQ exists. It may not: the process gave it up, and the peer does not have the
@@ -84,6 +85,7 @@ impl Cm {
             address: *from,
             state: State::ReqReceived,
             active: false,
+            under_way: false,
             forgotten: false,
             events: 0,
             service_id: req.service_id,
@@ -158,6 +160,7 @@ impl Cm {
             self.stale(now, stale);
             return self.rejected(id, RejectReason::STALE_CONNECTION, Vec::new(), Vec::new());
         }
+        self.answered(id);
         self.table.take_remote(id, remote);
         self.table.set_deadline(id, None);
         let connection = self.table.at(id);
@@ -184,6 +187,7 @@ impl Cm {
             _ => return,
         }
         let deadline = now + service_time(mra.service_timeout) + connection.timewait;
+        self.answered(id);
         self.table.set_deadline(id, Some(deadline));
         let (service_timeout, private) = (mra.service_timeout, mra.private.to_vec());
         self.report(Event::Delayed { id: ConnectionId(id), service_timeout, private });

@@ -1,7 +1,7 @@
 //! Resolution of a service to a UD QP (IBTA 12.11).
 
 use crate::cm::Cm;
-use crate::connection::{Connection, State};
+use crate::connection::{Ask, Connection, State};
 use crate::times::{interval, patience, time};
 use crate::{Address, ConnectionId, Error, Event, SidrReply, SidrRequest, Transport};
 use std::time::Duration;
@@ -22,12 +22,13 @@ impl Cm {
         }
         let mut message = request.message(0)?;
         let wait = interval(request.response_timeout, 0);
-        let mut resolution = resolution(to, &message, State::SidrSent, 0);
+        let mut resolution = resolution(to, &message, State::Queued(Ask::Service), 0);
         (resolution.interval, resolution.max_retries) = (wait, request.max_retries);
         let id = self.table.insert(resolution)?;
         message.request_id = id;
         let tid = self.tid(id);
-        self.ask(now, id, &message.into(), tid, 0);
+        self.keep(id, &message.into(), tid, 0);
+        self.begin(now, id);
         Ok(ConnectionId(id))
     }
 
@@ -90,7 +91,8 @@ fn resolution(address: &Address, request: &SidrReq, state: State, tid: u64) -> C
     Connection {
         address: *address,
         state,
-        active: state == State::SidrSent,
+        active: state == State::Queued(Ask::Service),
+        under_way: false,
         forgotten: false,
         events: 0,
         service_id: request.service_id,

@@ -11,6 +11,7 @@ impl Cm {
         while let Some(id) = self.table.take_expired(now) {
             self.expired(now, id);
         }
+        self.send_waiting(now);
     }
 
     fn expired(&mut self, now: Instant, id: u32) {
@@ -51,7 +52,8 @@ impl Cm {
             State::ReqReceived | State::ReqDelayed => self.rejected(id, RejectReason::TIMEOUT, Vec::new(), Vec::new()),
             State::SidrReceived | State::SidrAnswered => self.end(id),
             // These wait for the caller, without a deadline.
-            State::RepReceived | State::RepDelayed | State::Established | State::DreqReceived | State::Idle => (),
+            State::RepReceived | State::RepDelayed | State::Established | State::DreqReceived => (),
+            State::Idle | State::Queued(_) => (),
         }
     }
 }

@@ -82,7 +82,7 @@ fn the_first_packet_establishes_as_well_as_the_rtu() {
     pair.cms[0].ready(active, b"").unwrap();
     pair.cms[1].established(passive).unwrap();
     assert!(matches!(pair.event(1), Event::Established { .. }));
-    assert_eq!(pair.cms[1].established(passive), Err(Error::WrongState));
+    assert_eq!(pair.cms[1].established(passive), Err(Error::Connected));
     pair.clear_sent();
     pair.run(LONG);
     assert!(pair.is_silent() && pair.sent.is_empty(), "the REP is not repeated");

@@ -313,3 +313,15 @@ fn ids_can_all_be_in_use() {
     cm.forget(Instant(0), ids[3]);
     cm.connect(Instant(0), &address(0), &request(1)).unwrap();
 }
+
+/// The program's own limits count for what it accepts.
+#[test]
+fn accepted_requests_leave_room_for_others() {
+    let mut cm = Cm::new(Config { max_half_open: 4, max_half_open_per_peer: 2, ..Config::default() });
+    for number in 0..100 {
+        cm.handle(Instant(0), &peer(1), &Message::from(req(&peer(1), number, number)).emit(0, 0));
+        let Some(Event::Request { id, .. }) = cm.poll_event() else { panic!("no request {number}") };
+        cm.accept(Instant(0), id, &reply(number + 1000)).unwrap();
+    }
+    assert_eq!(cm.len(), 100);
+}

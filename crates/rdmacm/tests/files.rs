@@ -68,9 +68,13 @@ fn close(fd: RawFd) {
     }
 }
 
-/// Ports of this process's tests.
-fn port(offset: u16) -> u16 {
-    20_000 + (std::process::id() % 10_000) as u16 + offset
+/// Binds a free port, and returns it.
+fn bind_any(fd: RawFd, id: u32) -> u16 {
+    bind(fd, id, 0).unwrap();
+    let mut route = RouteResponse::new_zeroed();
+    let response = (&raw mut route).expose_provenance() as u64;
+    run(fd, command::QUERY_ROUTE, Query { response, id, option: 0 }, size_of::<RouteResponse>()).unwrap();
+    u16::from_be_bytes([route.source[2], route.source[3]])
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn a_file_is_readable_while_it_has_events() {
 fn the_last_close_of_a_file_frees_its_ports() {
     let (first, other) = (open(0).unwrap(), open(0).unwrap());
     let id = create(first);
-    bind(first, id, port(1)).unwrap();
+    let port = bind_any(first, id);
     // SAFETY: a new descriptor.
     let copy = unsafe { libc::dup(first) };
     duplicated(first, copy);
@@ -108,11 +112,11 @@ fn the_last_close_of_a_file_frees_its_ports() {
     let rival = create(other);
     // Where no device has 127.0.0.1, it stands for any address, with the kernel's error for that.
     let taken = [libc::EADDRINUSE, libc::EADDRNOTAVAIL].map(|error| Err(Errno(error)));
-    assert!(taken.contains(&bind(other, rival, port(1))), "the copy keeps it");
+    assert!(taken.contains(&bind(other, rival, port)), "the copy keeps it");
     resolve(copy, id);
     assert!(is_readable(copy) && event(copy).unwrap().is_some() && !is_readable(copy));
     close(copy);
-    bind(other, rival, port(1)).unwrap();
+    bind(other, rival, port).unwrap();
     close(other);
 }
 
@@ -120,7 +124,7 @@ fn the_last_close_of_a_file_frees_its_ports() {
 fn a_file_that_is_closed_unseen_ends_too() {
     let (first, other) = (open(0).unwrap(), open(0).unwrap());
     let id = create(first);
-    bind(first, id, port(2)).unwrap();
+    let port = bind_any(first, id);
     // SAFETY: a descriptor of this test.
     unsafe { libc::syscall(libc::SYS_close, first) };
     // The number stands for another file.
@@ -128,7 +132,7 @@ fn a_file_that_is_closed_unseen_ends_too() {
     assert_eq!(inode_of(first), None);
     let rival = create(other);
     let end = Instant::now() + Duration::from_secs(10);
-    while bind(other, rival, port(2)) == Err(Errno(libc::EADDRINUSE)) {
+    while bind(other, rival, port) == Err(Errno(libc::EADDRINUSE)) {
         assert!(Instant::now() < end, "the agent does not notice it");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -140,8 +144,7 @@ fn a_file_that_is_closed_unseen_ends_too() {
 fn a_child_has_no_file_of_its_parent_and_can_open_its_own() {
     let fd = open(0).unwrap();
     let id = create(fd);
-    let (taken, free) = (port(3), port(4));
-    bind(fd, id, taken).unwrap();
+    let taken = bind_any(fd, id);
     // SAFETY: the child calls what a child of a program with threads may call here, and ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -149,7 +152,7 @@ fn a_child_has_no_file_of_its_parent_and_can_open_its_own() {
         close(fd);
         let own = open(0).is_ok_and(|own| {
             let id = create(own);
-            bind(own, id, taken) == Err(Errno(libc::EADDRINUSE)) && bind(own, id, free).is_ok()
+            bind(own, id, taken) == Err(Errno(libc::EADDRINUSE)) && bind(own, id, 0).is_ok()
         });
         // SAFETY: ends the child.
         unsafe { libc::_exit(i32::from(!(refused && own))) };

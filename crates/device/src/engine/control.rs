@@ -101,8 +101,10 @@ impl Engine {
             (entry.path, entry.responded_by_udp, entry.without_receive) = (Path::New, None, false);
             entry.connection.begin(dest, psn, self.peers.tag(num, entry.connection.count));
         }
+        self.expected.enter(peer, entry.connection.expected(self.peers.nonce(peer)), index);
         if slot::is_used(slot_of(dest)) {
             entry.connection.ask(now);
+            self.peers.get_mut(peer).members.ask(index);
             self.peers.ask_soon(peer, now);
         } else {
             // No Weir process has QPNs of this slot.
@@ -121,12 +123,15 @@ impl Engine {
     pub fn send_from(&mut self, adapter: &AdapterState, num: u32, psn: Psn, now: Instant) {
         let Some(index) = self.table.index(num) else { return };
         let Some(entry) = self.table.get_mut(index) else { return };
+        let Some(peer) = entry.peer else { return entry.connection.send_from(psn) };
+        let nonce = self.peers.nonce(peer);
+        self.expected.remove(peer, entry.connection.expected(nonce), index);
         entry.connection.send_from(psn);
-        if let Some(peer) = entry.peer
-            && entry.connection.needs_proof()
-        {
+        self.expected.enter(peer, entry.connection.expected(nonce), index);
+        if entry.connection.needs_proof() {
             // The time limit of the proof starts again, however long the QP was in RTR: nothing has been sent yet.
             entry.connection.ask(now);
+            self.peers.get_mut(peer).members.ask(index);
             self.peers.ask_soon(peer, now);
         }
         self.turn(adapter, Turn::SEND);
@@ -138,7 +143,9 @@ impl Engine {
         self.drop_held(index);
         self.forget_fault_notification(num);
         self.release_in_flight(index);
-        if let Some(peer) = self.table.get_mut(index).and_then(|entry| entry.peer.take()) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        if let Some(peer) = entry.peer.take() {
+            self.expected.remove(peer, entry.connection.expected(self.peers.nonce(peer)), index);
             self.peers.unbind(peer, index, clock::now());
             if self.peers.get(peer).members.is_empty() {
                 self.release_ring(peer);

@@ -72,9 +72,8 @@ impl Engine {
 
     /// Asks again at once. If some QPs were proven, the time limit of those that still wait starts again.
     fn ask_for_more(&mut self, id: PeerId, progress: bool, now: Instant) {
-        for at in 0..if progress { self.peers.get(id).members.len() } else { 0 } {
-            let index = self.peers.get(id).members[at];
-            if let Some(entry) = self.table.get_mut(index)
+        for index in if progress { self.peers.get(id).members.asking() } else { &[] } {
+            if let Some(entry) = self.table.get_mut(*index)
                 && matches!(entry.connection.link, Link::Asking { .. })
             {
                 entry.connection.link = Link::Asking { since: now, tries: 0 };
@@ -93,8 +92,8 @@ impl Engine {
         }
         while let Some((peer, outgoing, mut foreign)) = self.peers.next_due_hello(now) {
             self.send_hello(&outgoing, &[]);
-            for at in 0..self.peers.get(peer).members.len() {
-                let index = self.peers.get(peer).members[at];
+            for at in 0..self.peers.get(peer).members.asking().len() {
+                let index = self.peers.get(peer).members.asking()[at];
                 foreign |= self.count_try(peer, index, now);
             }
             if foreign {
@@ -109,12 +108,12 @@ impl Engine {
     /// Counts a hello to a QP's peer. Returns whether the peer is treated as foreign because of it.
     fn count_try(&mut self, peer: PeerId, index: u16, now: Instant) -> bool {
         let Some(entry) = self.table.get_mut(index) else { return false };
-        let peer = self.peers.get(peer);
+        let peer = self.peers.get_mut(peer);
         let foreign = entry.connection.asked(now, peer.weir().is_some());
-        if foreign && peer.weir().is_some() {
+        if foreign && peer.weir().is_some() && !std::mem::replace(&mut peer.unproven_reported, true) {
             tracing::warn!(
                 "QP {:#08x}: the process at {} answers, but does not prove that it owns the QP's peer; packets go to \
-                 port {ROCE_PORT}, as to a foreign adapter",
+                 port {ROCE_PORT}, as to a foreign adapter (said once for this process)",
                 entry.shared.num,
                 peer.to(false),
             );
@@ -125,8 +124,8 @@ impl Engine {
     /// Checks the proofs of an answer. Returns whether they proved the ownership of a QP.
     fn verify(&mut self, id: PeerId, proofs: impl Iterator<Item = Proof> + Clone, now: Instant) -> bool {
         let (nonce, mut progress) = (self.peers.nonce(id), false);
-        for at in 0..self.peers.get(id).members.len() {
-            let index = self.peers.get(id).members[at];
+        for proof in proofs {
+            let Some(index) = self.expected.of(id, proof.id()) else { continue };
             let Some(entry) = self.table.get_mut(index) else { continue };
             let before = entry.connection.link;
             // The peer may have connected anew, with another tag, and has sent nothing yet.
@@ -134,10 +133,11 @@ impl Engine {
             if !entry.connection.needs_proof() && !again {
                 continue;
             }
-            if let Some(demand) = entry.connection.verify(nonce, proofs.clone())
+            if let Some(demand) = entry.connection.verify(nonce, proof)
                 && before != Link::Weir(demand)
             {
                 entry.connection.link = Link::Weir(demand);
+                self.peers.get_mut(id).members.proven(index);
                 self.peers.proven(id, demand.incarnation);
                 self.ready(index);
                 progress = true;
@@ -151,27 +151,25 @@ impl Engine {
 
     /// Makes the proofs that a peer may not have yet; returns their number. The next call begins with other QPs.
     fn prove(&mut self, id: PeerId, nonce: u64, into: &mut [Proof; MAX_PROOFS]) -> usize {
-        let incarnation = self.peers.own_incarnation(id);
-        let peer = self.peers.get_mut(id);
-        let (members, mut count, mut looked) = (peer.members.len(), 0, 0);
-        while looked < members && count < MAX_PROOFS {
-            let index = peer.members[(peer.next_to_prove + looked) % members];
-            looked += 1;
-            if let Some(proof) = self.table.get(index).and_then(|entry| entry.connection.prove(nonce, incarnation)) {
-                into[count] = proof;
-                count += 1;
-            }
-        }
-        peer.next_to_prove = (peer.next_to_prove + looked) % members.max(1);
+        let (incarnation, table, mut count) = (self.peers.own_incarnation(id), &self.table, 0);
+        self.peers.get_mut(id).members.choose(MAX_PROOFS, |index| {
+            let Some(entry) = table.get(index) else { return false };
+            let Some(proof) = entry.connection.prove(nonce, incarnation) else { return false };
+            into[count] = proof;
+            count += 1;
+            true
+        });
         count
     }
 
     /// Returns whether a QP still waits for a proof of this peer, and whether the peer may still be in an earlier
     /// connection.
-    fn proof_state(&self, id: PeerId) -> (bool, bool) {
-        let connections =
-            || self.peers.get(id).members.iter().filter_map(|index| Some(&self.table.get(*index)?.connection));
-        (connections().any(Connection::needs_proof), connections().any(Connection::is_unconfirmed))
+    fn proof_state(&mut self, id: PeerId) -> (bool, bool) {
+        let (table, members) = (&self.table, &mut self.peers.get_mut(id).members);
+        let is = |fits: fn(&Connection) -> bool| {
+            move |index: u16| table.get(index).is_some_and(|entry| fits(&entry.connection))
+        };
+        (members.any_asking(is(Connection::needs_proof)), members.any_unconfirmed(is(Connection::may_prove)))
     }
 
     /// Adds a hello with proofs to the outbox, as a group of its own; flushes the outbox first if it is full.
@@ -184,5 +182,38 @@ impl Engine {
         self.outbox.len += len;
         let group = Group::new(outgoing.to, outgoing.route.local, outgoing.route.ifindex);
         self.outbox.groups.push(Group { start, len, segment: len, ..group });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Icrc;
+    use crate::engine::testing::{Rig, exchange};
+    use weir_wire::Service;
+
+    /// As connection management does it: the passive side connects its QP first, and no packet follows.
+    #[test]
+    fn many_idle_qps_of_one_peer_prove_themselves_by_few_hellos() {
+        const QPS: usize = 500;
+        let (mut active, mut passive) = (Rig::new(5, Icrc::Auto), Rig::new(6, Icrc::Auto));
+        let mut pairs = Vec::new();
+        for _ in 0..QPS {
+            let pair = (active.add_qp(Service::Rc), passive.add_qp(Service::Rc));
+            passive.connect(&pair.1, active.address, pair.0.num);
+            pairs.push(pair);
+        }
+        let mut hellos = exchange(&mut active, &mut passive);
+        for (own, other) in &pairs {
+            active.connect(own, passive.address, other.num);
+            hellos += exchange(&mut active, &mut passive);
+        }
+        while !pairs
+            .iter()
+            .all(|(own, other)| matches!((active.link(own), passive.link(other)), (Link::Weir(_), Link::Weir(_))))
+        {
+            hellos += exchange(&mut active, &mut passive);
+        }
+        assert!(hellos < 20 * QPS, "{hellos} hellos for {QPS} connections");
     }
 }

@@ -36,6 +36,7 @@ mod waiting;
 
 use crate::Errno;
 use crate::config::{Config, Framing, Icrc, Local};
+use crate::engine::peers::expected::Expected;
 use crate::engine::peers::hello::{self, Hello};
 use crate::engine::peers::proof::Secret;
 use crate::memory::keys::Cached;
@@ -113,6 +114,8 @@ pub struct Engine {
     ethernet: Option<Box<EthernetPort>>,
     table: Table,
     peers: Peers,
+    /// The proofs that QPs expect of their peers.
+    expected: Expected,
     rings: Rings,
     timers: Timers,
     /// QPs with something to send, each once.
@@ -197,6 +200,7 @@ impl Engine {
             groups: Groups::default(),
             ethernet: None,
             peers,
+            expected: Expected::default(),
             rings: Rings::new(),
             timers: Timers::new(table::INDICES + 1),
             ready: VecDeque::with_capacity(64),

@@ -203,9 +203,10 @@ impl Rig {
     }
 }
 
-/// Delivers what each of two engines has sent to the other, and takes turns, until both have sent everything.
-pub fn exchange(a: &mut Rig, b: &mut Rig) {
-    let mut quiet = false;
+/// Delivers what each of two engines has sent to the other, and takes turns, until both have sent everything. Returns the
+/// number of datagrams.
+pub fn exchange(a: &mut Rig, b: &mut Rig) -> usize {
+    let (mut quiet, mut count) = (false, 0);
     while !quiet {
         a.turn();
         b.turn();
@@ -213,11 +214,12 @@ pub fn exchange(a: &mut Rig, b: &mut Rig) {
         for (from, to) in [(&*a, &*b), (&*b, &*a)] {
             for Sent { to: address, datagrams, .. } in from.take_bursts().into_iter().flat_map(|burst| burst.groups) {
                 to.arrive((from.address, from.port).into(), address.ip(), address.port(), &datagrams);
-                quiet = false;
+                (quiet, count) = (false, count + datagrams.len());
             }
             quiet &= to.wire().arrivals.is_empty();
         }
     }
+    count
 }
 
 /// Two QPs that are connected to each other and have proven it.

@@ -97,10 +97,26 @@ impl Manager {
     }
 
     pub(super) fn accept(&mut self, file: u64, command: abi::Accept) -> Outcome {
+        let id = self.id(file, command.id)?;
+        let connection = id.connection.filter(|_| id.state == State::Connect).ok_or(EINVAL)?;
+        let datagram = id.is_datagram();
+        let accepted = self.accept_connection(file, command, connection);
+        if accepted.is_err() {
+            // As the kernel: the peer need not wait.
+            if datagram {
+                let none = ConnectionParameters::default();
+                let _ = self.answer(self.now, command.id, connection, SidrStatus::REJECTED, &none, &[]);
+            } else {
+                let _ = self.cm.reject(self.now, connection, RejectReason::CONSUMER, &[], &[]);
+            }
+        }
+        accepted
+    }
+
+    fn accept_connection(&mut self, file: u64, command: abi::Accept, connection: ConnectionId) -> Outcome {
         let parameters = command.parameters;
         let now = self.now;
         let id = self.id(file, command.id)?;
-        let connection = id.connection.filter(|_| id.state == State::Connect).ok_or(EINVAL)?;
         if parameters.valid == 0 {
             // The active side has connected its QP.
             if id.is_datagram() {
@@ -109,10 +125,11 @@ impl Manager {
             return self.cm.ready(connection, &[]).map_err(errno).map(|()| Done::Nothing);
         }
         if id.is_datagram() {
-            id.uid = command.uid;
             id.qpn = parameters.qp_num;
             id.qkey = if parameters.qkey == 0 { UDP_QKEY } else { parameters.qkey };
-            return self.answer(now, command.id, connection, SidrStatus::VALID, &parameters, private(&parameters));
+            self.answer(now, command.id, connection, SidrStatus::VALID, &parameters, private(&parameters))?;
+            self.id(file, command.id)?.uid = command.uid;
+            return Ok(Done::Nothing);
         }
         let reply = Reply {
             ca_guid: id.attached.as_ref().map_or(0, |attached| attached.device.guid),
@@ -129,11 +146,7 @@ impl Manager {
             ..Reply::default()
         };
         id.qpn = parameters.qp_num;
-        let accepted = self.cm.accept(now, connection, &reply).map_err(errno);
-        if let Err(error) = accepted {
-            let _ = self.cm.reject(now, connection, RejectReason::CONSUMER, &[], &[]);
-            return Err(error);
-        }
+        self.cm.accept(now, connection, &reply).map_err(errno)?;
         let id = self.id(file, command.id)?;
         id.uid = command.uid;
         id.agreed.responder_resources = reply.responder_resources;
@@ -192,11 +205,8 @@ impl Manager {
         if command.event != COMMUNICATION_ESTABLISHED {
             return Err(EINVAL);
         }
-        match self.cm.established(connection) {
-            // The packet that establishes the connection has come already.
-            Ok(()) | Err(Error::WrongState) => Ok(Done::Nothing),
-            Err(error) => Err(errno(error)),
-        }
+        self.cm.established(connection).map_err(errno)?;
+        Ok(Done::Nothing)
     }
 }
 
@@ -214,6 +224,7 @@ fn life_time(id: &Id) -> u8 {
 pub(super) fn errno(error: Error) -> Errno {
     Errno(match error {
         Error::NoIds => libc::ENOMEM,
+        Error::Connected => libc::EISCONN,
         Error::UnknownId | Error::WrongState | Error::TooLong | Error::Families => libc::EINVAL,
     })
 }

@@ -354,6 +354,33 @@ fn multicast_groups_are_joined_and_left() {
 }
 
 #[test]
+fn a_connection_that_is_established_is_not_established_again() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "10.0.0.2:7471", 0).unwrap();
+    let (_, passive) = pair.connected(1, 10, 7471);
+    let notify = Notify { id: passive, event: 4 };
+    assert_eq!(pair.server.run(command::NOTIFY, notify), Err(Errno(libc::EISCONN)));
+}
+
+/// A listener's program that has connected no QP accepts a request as if it were a reply.
+#[test]
+fn an_accept_that_fails_rejects_the_request() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "10.0.0.2:7471", 0).unwrap();
+    let id = pair.client.create(2, port_space::TCP);
+    pair.client.resolve(2, id, "10.0.0.2:7471");
+    pair.client.connect(id, b"").unwrap();
+    pair.deliver();
+    let request = pair.server.expect(1, event::CONNECT_REQUEST);
+    let accept = Accept { uid: 3, id: request.id, ..Accept::default() };
+    assert_eq!(pair.server.run(command::ACCEPT, accept), Err(EINVAL));
+    pair.deliver();
+    assert_eq!(pair.client.expect(2, event::REJECTED).status, 28, "rejected by the consumer");
+}
+
+#[test]
 fn wrong_commands_fail_as_in_the_kernel() {
     let mut pair = Pair::new();
     let client = &mut pair.client;

@@ -236,7 +236,7 @@ impl Engine {
         if has_receive == Some(false) {
             let Some(entry) = self.table.get_mut(index) else { return false };
             // Where a packet waited in vain, the next ones do not wait: the program may not mean to receive them.
-            let others = entry.peer.is_some_and(|peer| self.peers.get(peer).members.len() > 1);
+            let others = entry.peer.is_some_and(|peer| self.peers.get(peer).members.all().len() > 1);
             if !entry.without_receive && wait.waits(now, others) {
                 return true;
             }

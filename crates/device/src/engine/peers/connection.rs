@@ -98,6 +98,11 @@ impl Connection {
         !self.confirmed
     }
 
+    /// Returns whether the peer may lack this process's proof.
+    pub fn may_prove(&self) -> bool {
+        !self.confirmed && !self.stays_foreign
+    }
+
     /// The QP will send, and its first PSN is `sq_psn`.
     pub fn send_from(&mut self, sq_psn: Psn) {
         self.first_psns[1] = Some(sq_psn);
@@ -106,7 +111,7 @@ impl Connection {
     /// The proof that this process owns the QP, for an asker's nonce. `None` when the peer has shown that it has the
     /// proof, and before a PSN is set.
     pub fn prove(&self, nonce: u64, incarnation: u64) -> Option<Proof> {
-        if self.confirmed || self.stays_foreign {
+        if !self.may_prove() {
             return None;
         }
         // A connected peer has the first PSN from here; it has the other PSN only if it sends itself.
@@ -115,9 +120,15 @@ impl Connection {
         Some(key.prove(self.own, nonce, Demand { tag: self.tag, incarnation }))
     }
 
-    /// Looks for the peer's proof among `proofs`.
-    pub fn verify(&self, nonce: u64, proofs: impl Iterator<Item = Proof> + Clone) -> Option<Demand> {
-        self.keys().into_iter().flatten().find_map(|key| key.find(self.dest, nonce, proofs.clone()))
+    /// What a proof demands, if it is the peer's.
+    pub fn verify(&self, nonce: u64, proof: Proof) -> Option<Demand> {
+        self.keys().into_iter().flatten().find_map(|key| key.open(self.dest, nonce, proof))
+    }
+
+    /// The IDs of the proofs by which the peer can prove itself.
+    pub fn expected(&self, nonce: u64) -> impl Iterator<Item = u64> + use<> {
+        let dest = self.dest;
+        self.keys().into_iter().flatten().map(move |key| key.expected(dest, nonce))
     }
 
     /// A hello was sent; `answers`: a process answers, but has proven nothing. Returns whether that makes the peer
@@ -163,19 +174,19 @@ mod tests {
             for (prover, verifier) in [(&a, &b), (&b, &a)] {
                 let proof = prover.prove(5, 99).expect("a PSN is known");
                 let demand = Some(Demand { tag: prover.tag, incarnation: 99 });
-                assert_eq!(verifier.verify(5, [proof].into_iter()), demand);
-                assert_eq!(verifier.verify(6, [proof].into_iter()), None, "another nonce");
-                assert_eq!(prover.verify(5, [proof].into_iter()), None, "its own proof comes back");
+                assert_eq!(verifier.verify(5, proof), demand);
+                assert_eq!(verifier.verify(6, proof), None, "another nonce");
+                assert_eq!(prover.verify(5, proof), None, "its own proof comes back");
             }
         }
         let other = connected(2, 1, 9, Some(8));
         assert_eq!(
-            connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).into_iter()),
+            connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).unwrap()),
             Some(Demand { tag: 1002, incarnation: 99 }),
             "one PSN is enough"
         );
         let other = connected(2, 1, 9, Some(9));
-        assert_eq!(connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).into_iter()), None, "other PSNs");
+        assert_eq!(connected(1, 2, 8, Some(7)).verify(5, other.prove(5, 99).unwrap()), None, "other PSNs");
     }
 
     #[test]

@@ -3,11 +3,13 @@
 
 pub mod capacity;
 pub mod connection;
+pub mod expected;
 pub mod flow;
 pub mod foreign;
 pub mod hello;
 pub mod hellos;
 pub mod identity;
+pub mod members;
 pub mod parked;
 pub mod peer;
 pub mod proof;
@@ -17,6 +19,7 @@ use crate::Errno;
 use crate::engine::peers::flow::Flow;
 use crate::engine::peers::hello::Hello;
 use crate::engine::peers::identity::{EntryId, PeerId, PeerKey};
+use crate::engine::peers::members::Members;
 use crate::engine::peers::peer::{Peer, RingState, State, Weir};
 use crate::engine::peers::proof::Secret;
 use crate::engine::peers::unbound_peers::{RECENT_HELLO, UnboundPeer, UnboundPeers};
@@ -144,7 +147,7 @@ impl Peers {
     pub fn bind(&mut self, route: Route, dest_qpn: u32, index: u16, now: Instant) -> PeerId {
         self.make_room();
         let id = self.entry(route, FIRST_PORT + slot_of(dest_qpn), now).expect("there is room");
-        self.lists.peers[id].members.push(index);
+        self.lists.peers[id].members.add(index);
         self.divide(now);
         id
     }
@@ -224,10 +227,7 @@ impl Peers {
 
     /// Unbinds a QP from a peer.
     pub fn unbind(&mut self, id: PeerId, index: u16, now: Instant) {
-        let members = &mut self.lists.peers[id].members;
-        if let Some(at) = members.iter().rposition(|member| *member == index) {
-            members.swap_remove(at);
-        }
+        self.lists.peers[id].members.remove(index);
         self.leave_if_idle(id, now);
         self.divide(now);
     }
@@ -255,8 +255,8 @@ impl Peers {
             state: known.filter(|known| known.proven).map_or(State::Unknown, |known| State::Weir(known.weir)),
             incarnation: None,
             unidentified: None,
-            members: Vec::new(),
-            next_to_prove: 0,
+            members: Members::default(),
+            unproven_reported: false,
             suspected: None,
             in_flight: 0,
             reading: 0,
@@ -273,7 +273,7 @@ impl Peers {
         };
         let id = match self.lists.vacant.pop() {
             Some(id) => {
-                // The list of members is empty; its memory is kept rather than freed here.
+                // The lists of members are empty; their memory is kept rather than freed here.
                 peer.members = std::mem::take(&mut self.lists.peers[id].members);
                 self.lists.peers[id] = peer;
                 id

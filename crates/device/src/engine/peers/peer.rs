@@ -3,6 +3,7 @@
 use crate::engine::peers::connection::TRIES;
 use crate::engine::peers::flow::Flow;
 use crate::engine::peers::identity::PeerKey;
+use crate::engine::peers::members::Members;
 use crate::engine::waiting::WaitList;
 use crate::shared::route::Route;
 use std::net::SocketAddr;
@@ -22,10 +23,10 @@ pub struct Peer {
     pub incarnation: Option<u64>,
     /// The parameters in the last answer, if another process than that incarnation gave it: only datagrams use them.
     pub unidentified: Option<Weir>,
-    /// Indices of the QPs that are bound to it, each once.
-    pub members: Vec<u16>,
-    /// The member that the next answer's proofs begin with.
-    pub next_to_prove: usize,
+    /// The QPs that are bound to it.
+    pub members: Members,
+    /// It was said that it proves nothing.
+    pub unproven_reported: bool,
     /// Hellos sent since a QP with ICRC missed an ACK: the peer is suspected to be dead, and another process may have
     /// its port. `None`: it is not suspected.
     pub suspected: Option<u32>,

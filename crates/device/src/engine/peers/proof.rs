@@ -84,6 +84,13 @@ pub struct Demand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof(pub [u8; PROOF_LEN]);
 
+impl Proof {
+    /// By which its verifier finds the QP that it is for.
+    pub fn id(&self) -> u64 {
+        u64::from_be_bytes(self.0[..ID].try_into().expect("as long as an ID"))
+    }
+}
+
 /// A key that only the two QPs of a connection can derive, for one direction.
 pub struct PairKey([u8; 16]);
 
@@ -109,10 +116,11 @@ impl PairKey {
         Proof(proof)
     }
 
-    /// What the proof of the QP `prover` for this nonce demands; `None` if no such proof is among `proofs`.
-    pub fn find(&self, prover: u32, nonce: u64, mut proofs: impl Iterator<Item = Proof>) -> Option<Demand> {
-        let id = self.id(prover, nonce);
-        let proof = proofs.find(|proof| proof.0[..ID] == id)?;
+    /// What a proof demands, if it is that of the QP `prover` for this nonce.
+    pub fn open(&self, prover: u32, nonce: u64, proof: Proof) -> Option<Demand> {
+        if proof.0[..ID] != self.id(prover, nonce) {
+            return None;
+        }
         let mut sealed: [u8; SEALED] = proof.0[ID..].try_into().expect("the rest of a proof");
         sealed.iter_mut().zip(self.mask(prover, nonce)).for_each(|(byte, mask)| *byte ^= mask);
         let (tag, incarnation) = sealed.split_first_chunk().expect("four bytes and eight");
@@ -120,6 +128,11 @@ impl PairKey {
             tag: u32::from_be_bytes(*tag),
             incarnation: u64::from_be_bytes(incarnation.try_into().expect("eight bytes")),
         })
+    }
+
+    /// The ID of the proof of the QP `prover` for this nonce.
+    pub fn expected(&self, prover: u32, nonce: u64) -> u64 {
+        u64::from_be_bytes(self.id(prover, nonce))
     }
 
     fn id(&self, prover: u32, nonce: u64) -> [u8; ID] {
@@ -156,7 +169,7 @@ mod tests {
     fn a_proof_holds_for_its_qps_its_psn_and_its_nonce_alone() {
         let key = PairKey::new(0x11, 0x22, 0x333);
         let proof = key.prove(0x22, 7, DEMAND);
-        let found = |key: PairKey, prover, nonce| key.find(prover, nonce, [Proof([0; PROOF_LEN]), proof].into_iter());
+        let found = |key: PairKey, prover, nonce| key.open(prover, nonce, proof);
         assert_eq!(found(PairKey::new(0x11, 0x22, 0x333), 0x22, 7), Some(DEMAND));
         assert_eq!(found(PairKey::new(0x11, 0x22, 0x333), 0x22, 8), None, "another nonce");
         assert_eq!(found(PairKey::new(0x11, 0x22, 0x333), 0x11, 7), None, "the verifier's own proof, reflected");
