@@ -19,7 +19,7 @@ DIST := $(TARGET)/dist
 # What distributable files are called, and the tarball's folder.
 RELEASE := weir-$(VERSION)-$(MACHINE)
 
-.PHONY: help demo build bin lib tools share dist deb test test-all test-interop test-packages test-examples test-ci soak conformance lab-figures lint install install-built uninstall clean
+.PHONY: help demo build bin lib tools share dist deb test test-all test-interop test-packages test-examples test-strangers test-ci soak conformance lab-figures lint install install-built uninstall clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -85,10 +85,11 @@ test: ## Install the packages that tests need, build, and run all tests
 	@[ "$$(id -u)" != 0 ] || tests/interop/kernel.sh >/dev/null || true
 	WEIR_LIB_DIR=$(STAGE)/lib/weir scripts/test.py
 	tests/conformance/run.py --strict
+	tests/strangers/run.py --short
 
 test-all: ## As `make test`, with every option of perftest in every network setup
 	@E2E_MATRIX=whole $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-interop test-packages test-examples test-ci
+	@$(MAKE) --no-print-directory test-interop test-packages test-examples test-strangers test-ci
 
 test-interop: ## Run programs between Weir and the kernel's Soft-RoCE, in a guest (root; network at first); INTEROP='--only REGEX'
 	@scripts/need.sh interop
@@ -106,6 +107,11 @@ test-examples: ## Build and run the examples, the Rust example too (network)
 	$(MAKE) -C examples/c
 	cargo build --manifest-path examples/rust/Cargo.toml --target-dir $(TARGET)/examples
 	tests/examples.sh $(STAGE)/bin/weir
+
+test-strangers: ## Run programs from PyPI over Weir: mpi4py's own tests, NIXL, Mooncake (network)
+	@scripts/need.sh strangers
+	@$(MAKE) --no-print-directory build
+	tests/strangers/run.py
 
 test-ci: ## Run what contrib has for CI on minimal Debian systems, and build the image (root, network)
 	@scripts/need.sh ci

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs by apt the missing packages that `make demo`, `make test` and so on need, and prints their use.
-# Usage: scripts/need.sh demo|test|interop|conformance|packages|examples|ci
+# Usage: scripts/need.sh demo|test|interop|conformance|packages|examples|strangers|ci
 set -eu
 
 # Package; a program or file that shows that it is installed; the users of it (arguments of this script); its use.
@@ -10,17 +10,17 @@ perftest        ib_write_bw                        demo,test,interop  the progra
 ibverbs-utils   ibv_rc_pingpong                    test,interop more programs that run over Weir
 rdmacm-utils    rping                              test,interop programs that connect by librdmacm
 iperf3          iperf3                             demo,test  TCP over the same path, for comparison
-iproute2        ip                                 demo,test,interop  creates and joins network namespaces
-libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,interop,conformance  headers and library to build weir-verify with
-gcc             cc                                 demo,test,interop,conformance  links the library, builds weir-verify
-libc6-dev       /usr/include/stdlib.h              demo,test,interop,conformance  headers to build weir-verify with
+iproute2        ip                                 demo,test,interop,strangers  creates and joins network namespaces
+libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,interop,conformance,strangers  headers and library to build weir-verify with
+gcc             cc                                 demo,test,interop,conformance,strangers  links the library, builds weir-verify
+libc6-dev       /usr/include/stdlib.h              demo,test,interop,conformance,strangers  headers to build weir-verify with
 tshark          tshark                             test       reads Weir's captures, for comparison
 ucx-utils       ucx_perftest                       test       UCX over Weir, and a baseline in the benches
 libopenmpi-dev  mpicc.openmpi                      test       MPI programs over Weir
-openmpi-bin     mpirun.openmpi                     test       starts them
+openmpi-bin     mpirun.openmpi                     test,strangers  starts them
 libmpich-dev    mpicc.mpich                        test       the other MPI over Weir
 libfabric-bin   fi_pingpong                        test       libfabric over Weir, and a baseline in the benches
-mpich           mpirun.mpich                       test       starts its programs
+mpich           mpirun.mpich                       test,strangers    starts its programs
 qperf           qperf                              test       more measurements over Weir
 netpipe-mpich2  NPmpich2                           test       NetPIPE over Weir
 netpipe-openmpi NPopenmpi                          test       as netpipe-mpich2
@@ -35,8 +35,9 @@ kmod            modprobe                           test,interop  finds the guest
 debootstrap     debootstrap                        packages,ci  makes a minimal Debian to install packages on
 buildah         buildah                            ci         builds the image of contrib/Containerfile
 python3-yaml    /usr/lib/python3/dist-packages/yaml  ci       reads what contrib has for CI
-cmake           cmake                              examples   builds the Rust example's library
-libclang-dev    /usr/lib/llvm-14/lib/libclang.so   examples   as cmake
+cmake           cmake                              examples,strangers  builds the libraries of Rust programs
+libclang-dev    /usr/lib/llvm-14/lib/libclang.so   examples,strangers  as cmake
+python3-venv    /usr/lib/python3.11/ensurepip      test,strangers  installs programs from PyPI
 groff-base      groff                              test       renders the manual pages
 END
 }

@@ -52,6 +52,10 @@ static void check_files(const char *device)
 	REQUIRE(lists("/sys/class/infiniband", device));
 	snprintf(path, sizeof path, "/sys/class/infiniband/%s", device);
 	REQUIRE(realpath(path, real) && strcmp(path, real) == 0);
+	/* What the device is attached to; Mooncake leaves out devices without it. */
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/../..", device);
+	REQUIRE(realpath(path, real) && strcmp(real, "/sys/devices/virtual") == 0);
+	REQUIRE(!realpath("/sys/class/infiniband/absent/../..", real));
 	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/gid_attrs/types/1", device);
 	FILE *file = fopen(path, "r");
 	REQUIRE(file && fgets(text, sizeof text, file) && strcmp(text, "RoCE v2\n") == 0);

@@ -17,17 +17,25 @@ use std::sync::{Mutex, PoisonError};
 use tree::Tree;
 use weir_device::PerProcess;
 
+use names::Place;
+
 pub use names::may_be_shown;
 
 /// The tree of this process. A forked child has its own.
 static TREE: PerProcess<Mutex<Option<Tree>>> = PerProcess::new();
 
-/// The file of this process's folder that stands for `path`, up to date. `None` if the path is not one of those that
+/// The file of this process's folder that stands for `path`, up to date, or a folder of the kernel above it. `None` if the path is not one of those that
 /// Weir shows, or if this process can have no folder: then the program sees the kernel's file.
 pub fn shown(path: &[u8]) -> Option<CString> {
-    let place = names::place(path).filter(|_| !weir_device::gains_privileges())?;
-    let folder = refresh(&place)?;
-    CString::new(folder.join(place).into_os_string().into_encoded_bytes()).ok()
+    let file = match names::place(path).filter(|_| !weir_device::gains_privileges())? {
+        Place::Own(place) => refresh(&place)?.join(place),
+        Place::Above { device, path } => {
+            let device = refresh(&device)?.join(device);
+            // Of a device that does not exist, a path that does not exist.
+            if device.exists() { path } else { device }
+        }
+    };
+    CString::new(file.into_os_string().into_encoded_bytes()).ok()
 }
 
 /// Returns whether [`shown`] stands for the file for connection management.

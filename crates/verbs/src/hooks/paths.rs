@@ -261,6 +261,7 @@ mod tests {
         assert!(names.contains(&device.name), "{names:?}");
         assert_eq!(std::fs::read_to_string(folder.join("ports/1/link_layer")).unwrap(), "Ethernet\n");
         assert_eq!(std::fs::canonicalize(folder.join("ports/../ports/1")).unwrap(), folder.join("ports/1"));
+        assert_eq!(std::fs::canonicalize(folder.join("../..")).unwrap(), std::path::Path::new("/sys/devices/virtual"));
         assert!(std::fs::read_to_string(folder.join("ports/1/counters/port_xmit_data")).is_ok());
         let missing = std::fs::metadata(folder.join("no")).unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));

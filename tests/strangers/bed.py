@@ -1,0 +1,167 @@
+"""Where the programs run: a network and process namespace with loopback, Weir's command, and what was fetched."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import typing
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TARGET = ROOT / 'target/strangers'
+# What a process says at its end with `--log info`.
+SENT = re.compile(r' (\w+): (\d+) packets with (\d+) bytes sent')
+# Namespaces of its own, without root too: nothing remains when it ends, or when this process ends.
+ALONE = ('setpriv', '--pdeathsig', 'KILL',
+         'unshare', '--map-root-user', '--net', '--pid', '--fork', '--kill-child', '--mount-proc',
+         'sh', '-c', 'ip link set lo up; exec "$@"', 'sh')
+# Rust programs are built, on a busy machine for long.
+FETCH_LIMIT = 1800
+
+
+class Skip(Exception):
+    """A case cannot run here, and why."""
+
+
+@dataclasses.dataclass
+class Case:
+    """A row of the table. `run` takes the bed, and returns what `row` returns."""
+    name: str
+    run: typing.Callable
+    short: bool = False
+
+
+@dataclasses.dataclass
+class Ended:
+    """What a command did: its status (`None` if it was ended after its limit), its output, and the number of its
+    processes that sent packets over Weir."""
+    status: int | None
+    output: str
+    users: int
+
+    def complaints(self, limit, users):
+        """Why a command has not done well."""
+        if self.status is None:
+            yield f'still running after {limit} s'
+        elif self.status:
+            yield f'status {self.status}: {tail(self.output)}'
+        if self.users < users:
+            yield f'{self.users} processes used Weir, not {users}'
+
+
+class Bed:
+    def __init__(self, weir, other_transport, log):
+        command = pathlib.Path(weir or ROOT / 'target/weir/bin/weir').absolute()
+        if not command.is_file():
+            sys.exit(f'no {command}: run `make build`')
+        self.command = str(command)
+        self.other_transport = other_transport
+        self.log = log and pathlib.Path(log)
+
+    def run(self, words, name, limit, environment=None, **more):
+        """Runs a command in a namespace of its own, under `weir run` unless another transport is wanted."""
+        with tempfile.TemporaryDirectory(prefix='weir-strangers-') as folder:
+            log, out = pathlib.Path(folder, 'log'), pathlib.Path(folder, 'out')
+            under = [self.command, 'run', '--log', 'info', '--'] if not self.other_transport else []
+            variables = {key: value for key, value in os.environ.items() if not key.startswith('WEIR_')}
+            if 'WEIR_LIB_DIR' in os.environ:
+                variables['WEIR_LIB_DIR'] = os.environ['WEIR_LIB_DIR']
+            variables.update(environment or {}, WEIR_LOG_FILE=str(log))
+            with open(out, 'wb') as file:
+                child = subprocess.Popen([*ALONE, *under, *map(str, words)], stdin=subprocess.DEVNULL, stdout=file,
+                                         stderr=subprocess.STDOUT, env=variables, **more)
+                try:
+                    status = child.wait(limit)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+                    status = None
+            output = out.read_text(errors='replace')
+            sent = SENT.findall(log.read_text()) if log.exists() else []
+            self.keep(name, output)
+        return Ended(status, output, sum(int(packets) > 0 for _, packets, _ in sent))
+
+    def keep(self, name, output):
+        """Writes the output of a case into the folder of `--log`."""
+        if self.log:
+            self.log.mkdir(parents=True, exist_ok=True)
+            (self.log / re.sub(r'[^A-Za-z0-9]+', '-', name)).write_text(output)
+
+
+def row(passed, failed=0, skipped=0, complaints=(), known=()):
+    return {'passed': passed, 'failed': failed, 'skipped': skipped, 'complaints': list(complaints),
+            'known': list(known)}
+
+
+def of_program(ended, limit, users, *wanted):
+    """The row of one program that says `wanted` when it does well."""
+    complaints = list(ended.complaints(limit, users))
+    complaints += [f'no {words!r} in its output: {tail(ended.output)}' for words in wanted if words not in ended.output]
+    return row(passed=not complaints, failed=bool(complaints), complaints=complaints)
+
+
+def tail(output, lines=8):
+    return '\n      '.join(['', *output.strip().splitlines()[-lines:]])
+
+
+def need(*programs):
+    """Skips if a program is missing."""
+    for program in programs:
+        if not shutil.which(program):
+            raise Skip(f'{program} is missing (scripts/need.sh strangers)')
+
+
+def python(*packages):
+    """The interpreter of a virtual environment that has these packages (`name==version`) and nothing else."""
+    folder = TARGET / ('python-' + '-'.join(package.replace('==', '-') for package in packages))
+    with complete(folder) as missing:
+        if missing:
+            fetch([sys.executable, '-m', 'venv', folder])
+            # Some name packages that the parts used here do not need, such as torch.
+            fetch([folder / 'bin/pip', 'install', '--quiet', '--no-deps', *packages])
+    return folder / 'bin/python'
+
+
+def source(package, interpreter):
+    """The unpacked source of a package on PyPI, which the environment's pip downloads."""
+    name, version = package.split('==')
+    folder = TARGET / f'source-{name}-{version}'
+    with complete(folder) as missing:
+        if missing:
+            fetch([interpreter, '-m', 'pip', 'download', '--quiet', '--no-deps', '--no-binary', name, '--dest', folder,
+                   package])
+            shutil.unpack_archive(folder / f'{name}-{version}.tar.gz', folder)
+    return folder / f'{name}-{version}'
+
+
+@contextlib.contextmanager
+def complete(folder):
+    """Whether a folder of target/strangers has to be made; it counts as made if the block ends well."""
+    mark = folder / '.complete'
+    missing = not mark.exists()
+    if missing:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    yield missing
+    mark.touch()
+
+
+def fetch(words, environment=None):
+    """Runs a client of a package registry; skips the case if it fails, which most often means no network."""
+    words = [str(word) for word in words]
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors='replace', timeout=FETCH_LIMIT,
+                              env={**os.environ, **(environment or {})})
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Skip(f'cannot fetch it: {error}') from error
+    if done.returncode:
+        lines = done.stdout.strip().splitlines() or ['no message']
+        # pip and cargo say more after the error.
+        last = next((line for line in lines if line.lower().startswith('error')), lines[-1])
+        raise Skip(f'cannot fetch it: `{" ".join(words[-3:])}`: {last}')

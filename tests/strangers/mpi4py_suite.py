@@ -1,0 +1,166 @@
+"""mpi4py's own tests, over Open MPI and MPICH, both over UCX with RC and without shared memory.
+
+The tests run in groups, so that a rank that waits for ever costs only its group. expected.txt names the tests that do
+not pass without Weir either.
+"""
+
+import dataclasses
+import functools
+import glob
+import pathlib
+import re
+import tempfile
+
+from bed import HERE, Case, Ended, Skip, need, python, row, source, tail
+
+VERSION = '4.1.2'
+NUMPY = 'numpy==2.2.6'
+# Parts of names of modules; the last group has all other modules.
+GROUPS = {
+    'point to point': ('test_p2p', 'test_msg', 'test_pack', 'test_request'),
+    'one-sided': ('test_rma', 'test_win'),
+    'collectives': ('test_cco',),
+    'new processes': ('test_spawn', 'test_dynproc'),
+    'utilities': ('test_util',),
+    'all others': (),
+}
+# What `make test` runs: with the arrays of Python alone, a fifth of the variants.
+SHORT = 'in short'
+SHORT_OPTIONS = ('--no-numpy', '-i', 'test_p2p', '-i', 'test_rma')
+# Two cores: four ranks that poll are slow.
+LIMIT = 600
+KNOWN_LIMIT = 60
+FAILED = re.compile(r'^(?:FAIL|ERROR): (.*)$', re.MULTILINE)
+RAN = re.compile(r'^Ran (\d+) tests? in ', re.MULTILINE)
+SKIPPED = re.compile(r'skipped=(\d+)')
+LIBMPICH = '/usr/lib/*/libmpich.so.12'
+
+
+@dataclasses.dataclass
+class Mpi:
+    name: str
+    # The name of its binary interface in mpi4py.
+    abi: str
+    launcher: tuple
+
+
+OPEN = Mpi('Open MPI', 'openmpi', (
+    'mpirun.openmpi', '--allow-run-as-root', '--oversubscribe', '--mca', 'btl', 'self', '--mca', 'pml', 'ucx', '--mca',
+    'osc', 'ucx', '--mca', 'pml_ucx_tls', 'any', '--mca', 'pml_ucx_devices', 'any'))
+MPICH = Mpi('MPICH', 'mpich', ('mpirun.mpich',))
+
+
+def cases():
+    again = ('point to point', 'one-sided', 'collectives')
+    runs = [(mpi, 2, group) for mpi in (OPEN, MPICH) for group in GROUPS]
+    runs += [(mpi, 4, group) for mpi in (OPEN, MPICH) for group in again]
+    cases = [Case(name(*run), functools.partial(run_group, run=run)) for run in runs]
+    run = OPEN, 2, SHORT
+    return [Case(name(*run), functools.partial(run_group, run=run), short=True), *cases]
+
+
+def name(mpi, ranks, group):
+    return f'mpi4py, {mpi.name}, {ranks} ranks: {group}'
+
+
+def run_group(bed, run):
+    mpi, ranks, group = run
+    if group == 'new processes' and bed.other_transport:
+        raise Skip('a comparison needs only what expected.txt names')
+    known = [entry for entry in read_expected() if entry.mpi in (mpi.name, 'both') and entry.group == group]
+    if bed.other_transport:
+        return compare(bed, run, known)
+    selection = [word for entry in known for word in ('-x', entry.pattern)]
+    outcome = run_tests(bed, run, [*selection, *modules(group)], LIMIT)
+    complaints = outcome.complaints(LIMIT, ranks)
+    return row(outcome.passed, len(outcome.failed), outcome.skipped, complaints,
+               [f'{entry.mpi}: {entry.pattern}: {entry.why}' for entry in known])
+
+
+def compare(bed, run, known):
+    """Runs the tests that are known not to pass without Weir, one pattern after another."""
+    if not known:
+        raise Skip('expected.txt names no test of it')
+    complaints = []
+    for entry in known:
+        outcome = run_tests(bed, run, ['-k', entry.pattern, *modules(entry.group)], KNOWN_LIMIT)
+        if not outcome.complaints(KNOWN_LIMIT, 0):
+            complaints.append(f'{entry.pattern} passes over {bed.other_transport}')
+    return row(0, len(known) - len(complaints), complaints=complaints)
+
+
+def modules(group):
+    """Options that select the modules of a group."""
+    if group == SHORT:
+        return SHORT_OPTIONS
+    if GROUPS[group]:
+        return [word for part in GROUPS[group] for word in ('-i', part)]
+    return [word for parts in GROUPS.values() for part in parts for word in ('-e', part)]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What the ranks said."""
+    ended: Ended
+    ranks: list
+    passed: int = 0
+    skipped: int = 0
+    failed: list = dataclasses.field(default_factory=list)
+
+    def __post_init__(self):
+        self.failed = sorted({found for said in self.ranks for found in FAILED.findall(said)})
+        first = self.ranks[0]
+        if ran := RAN.search(first):
+            skipped = SKIPPED.search(first[ran.end():])
+            self.skipped = int(skipped[1]) if skipped else 0
+            self.passed = int(ran[1]) - self.skipped - len(self.failed)
+
+    def complaints(self, limit, users):
+        complaints = [f'rank {rank} has not ended: {tail(said, 2)}' for rank, said in enumerate(self.ranks)
+                      if not RAN.search(said)]
+        return complaints + self.failed + list(self.ended.complaints(limit, users))
+
+
+def run_tests(bed, run, arguments, limit):
+    """Runs main.py of mpi4py's tests with these arguments, the output of each rank in a file."""
+    mpi, ranks, group = run
+    need(mpi.launcher[0])
+    interpreter = python(f'mpi4py=={VERSION}', NUMPY)
+    main = source(f'mpi4py=={VERSION}', interpreter) / 'test/main.py'
+    transport = bed.other_transport or 'rc'
+    # MPICH 4.0 cannot unpack derived types from fragments that cut a number, over TCP neither: an even length.
+    environment = {'MPI4PY_MPIABI': mpi.abi, 'UCX_TLS': f'{transport},self', 'UCX_RC_VERBS_SEG_SIZE': '8257',
+                   'UCX_WARN_UNUSED_ENV_VARS': 'n'}
+    with tempfile.TemporaryDirectory(prefix='weir-mpi4py-') as folder:
+        if mpi is MPICH:
+            environment['LD_LIBRARY_PATH'] = mpich_as_published(pathlib.Path(folder))
+        script = f'exec "$@" > {folder}/${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} 2>&1'
+        words = [*mpi.launcher, '-np', ranks, 'sh', '-c', script, 'sh', interpreter, main, '-v', *arguments]
+        ended = bed.run(words, name(*run), limit, environment, cwd=main.parent)
+        files = [pathlib.Path(folder, str(rank)) for rank in range(ranks)]
+        said = [file.read_text(errors='replace') if file.exists() else ended.output for file in files]
+    bed.keep(name(*run) + ' by rank', '\n'.join(said))
+    return Outcome(ended, said)
+
+
+def mpich_as_published(folder):
+    """A folder with the distribution's MPICH under the name that MPICH gives it, which mpi4py's wheel asks for."""
+    found = glob.glob(LIBMPICH)
+    if not found:
+        raise Skip(f'no {LIBMPICH} (scripts/need.sh strangers)')
+    (folder / 'libmpi.so.12').symlink_to(found[0])
+    return str(folder)
+
+
+@dataclasses.dataclass
+class Known:
+    """A line of expected.txt."""
+    mpi: str
+    group: str
+    pattern: str
+    why: str
+
+
+def read_expected():
+    lines = (HERE / 'expected.txt').read_text().splitlines()
+    return [Known(*(word.strip() for word in line.split(' | '))) for line in lines if line and line[0] != '#']

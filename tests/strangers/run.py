@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Runs programs of other projects over Weir, as they are published, and prints a table.
+
+Each case installs its programs into target/strangers (pinned versions), and runs them in a network namespace of its
+own, which ends with all its processes. A case passes if the programs say so and if they sent packets over Weir. The
+exit status is 1 if a case fails; a case is skipped with the reason if its programs cannot be had.
+"""
+
+import argparse
+import json
+import sys
+import time
+
+import mpi4py_suite
+import transfers
+from bed import Bed, Skip
+
+# Modules with `cases()`: a list of Case.
+PARTS = (mpi4py_suite, transfers)
+
+
+def main():
+    options = arguments()
+    cases = [case for part in PARTS for case in part.cases()]
+    if options.list:
+        print('\n'.join(case.name for case in cases))
+        return
+    if options.short:
+        cases = [case for case in cases if case.short]
+    cases = [case for case in cases if not options.only or any(word in case.name for word in options.only)]
+    if not cases:
+        sys.exit(f'no case has a name with {" or ".join(options.only)}; --list names all')
+    bed = Bed(options.weir, options.without_weir, options.log)
+    results = []
+    for case in cases:
+        results.append(run(case, bed, options.json))
+    if options.json:
+        print(json.dumps(results, indent=1))
+    else:
+        print_end(results)
+    sys.exit(1 if any(result['verdict'] == 'failed' for result in results) else 0)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--weir', metavar='FILE', help='the command (default: target/weir/bin/weir)')
+    parser.add_argument('--only', action='append', default=[], metavar='WORD',
+                        help='only cases with WORD in their names; may be repeated')
+    parser.add_argument('--short', action='store_true', help='only the cases of `make test`')
+    parser.add_argument('--list', action='store_true', help='print the names of the cases, and run none')
+    parser.add_argument('--without-weir', metavar='TLS',
+                        help="run the cases that can over another transport of UCX ('sm' or 'tcp'), for comparison: "
+                             'with all tests that are known not to pass')
+    parser.add_argument('--log', metavar='FOLDER', help="keep the programs' output there")
+    parser.add_argument('--json', action='store_true', help='print all results as one JSON list')
+    return parser.parse_args()
+
+
+def run(case, bed, quiet):
+    """Runs a case; returns its row."""
+    begin = time.monotonic()
+    row = {'case': case.name, 'passed': 0, 'failed': 0, 'skipped': 0, 'known': [], 'complaints': []}
+    try:
+        row.update(case.run(bed))
+        row['verdict'] = 'failed' if row['complaints'] else 'passed'
+    except Skip as why:
+        row.update(verdict='skipped', why=str(why))
+    row['seconds'] = round(time.monotonic() - begin, 1)
+    if not quiet:
+        print_row(row)
+    return row
+
+
+def print_row(row):
+    counts = f'{row["passed"]:5} passed {row["failed"]:3} failed {row["skipped"]:3} skipped'
+    if row['verdict'] == 'skipped':
+        counts = f'skipped: {row["why"]}'
+    print(f'{row["case"]:42} {counts}  {row["seconds"]:6.1f} s', flush=True)
+    for complaint in row['complaints']:
+        print(f'    {complaint}', flush=True)
+
+
+def print_end(results):
+    known = sorted({line for row in results for line in row['known']})
+    if known:
+        print("\nNot run, because they fail without Weir too (expected.txt):")
+    for line in known:
+        print(f'  {line}')
+    of = {verdict: sum(row['verdict'] == verdict for row in results) for verdict in ('passed', 'failed', 'skipped')}
+    print(f'\n{of["passed"]} passed, {of["failed"]} failed, {of["skipped"]} skipped')
+
+
+if __name__ == '__main__':
+    main()
