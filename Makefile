@@ -108,7 +108,7 @@ test-examples: ## Build and run the examples, the Rust example too (network)
 	cargo build --manifest-path examples/rust/Cargo.toml --target-dir $(TARGET)/examples
 	tests/examples.sh $(STAGE)/bin/weir
 
-test-strangers: ## Run programs from PyPI over Weir: mpi4py's own tests, NIXL, Mooncake (network)
+test-strangers: ## Run programs from PyPI and crates.io over Weir: mpi4py's own tests, NIXL, Mooncake, Rust examples (network)
 	@scripts/need.sh strangers
 	@$(MAKE) --no-print-directory build
 	tests/strangers/run.py

@@ -27,7 +27,7 @@ GROUPS = {
 # What `make test` runs: with the arrays of Python alone, a fifth of the variants.
 SHORT = 'in short'
 SHORT_OPTIONS = ('--no-numpy', '-i', 'test_p2p', '-i', 'test_rma')
-# Two cores: four ranks that poll are slow.
+# Beside other programs, ranks that poll are slow.
 LIMIT = 600
 KNOWN_LIMIT = 60
 FAILED = re.compile(r'^(?:FAIL|ERROR): (.*)$', re.MULTILINE)
@@ -51,9 +51,7 @@ MPICH = Mpi('MPICH', 'mpich', ('mpirun.mpich',))
 
 
 def cases():
-    again = ('point to point', 'one-sided', 'collectives')
     runs = [(mpi, 2, group) for mpi in (OPEN, MPICH) for group in GROUPS]
-    runs += [(mpi, 4, group) for mpi in (OPEN, MPICH) for group in again]
     cases = [Case(name(*run), functools.partial(run_group, run=run)) for run in runs]
     run = OPEN, 2, SHORT
     return [Case(name(*run), functools.partial(run_group, run=run), short=True), *cases]
@@ -132,6 +130,9 @@ def run_tests(bed, run, arguments, limit):
     environment = {'MPI4PY_MPIABI': mpi.abi, 'UCX_TLS': f'{transport},self', 'UCX_RC_VERBS_SEG_SIZE': '8257',
                    'UCX_WARN_UNUSED_ENV_VARS': 'n'}
     with tempfile.TemporaryDirectory(prefix='weir-mpi4py-') as folder:
+        # Open MPI names its files by process IDs, which are the same in each namespace.
+        environment['TMPDIR'] = str(pathlib.Path(folder, 'tmp'))
+        pathlib.Path(folder, 'tmp').mkdir()
         if mpi is MPICH:
             environment['LD_LIBRARY_PATH'] = mpich_as_published(pathlib.Path(folder))
         script = f'exec "$@" > {folder}/${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} 2>&1'

@@ -12,11 +12,12 @@ import sys
 import time
 
 import mpi4py_suite
+import rust
 import transfers
 from bed import Bed, Skip
 
 # Modules with `cases()`: a list of Case.
-PARTS = (mpi4py_suite, transfers)
+PARTS = (mpi4py_suite, rust, transfers)
 
 
 def main():

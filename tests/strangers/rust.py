@@ -1,0 +1,46 @@
+"""Examples of Rust crates, built from crates.io as `cargo install` does it."""
+
+import functools
+
+from bed import HERE, TARGET, Case, complete, fetch, need, of_program
+
+LIMIT = 120
+# A crate's examples have more dependencies than the crate, and a build shares what it can.
+BUILD = {'CARGO_TARGET_DIR': str(TARGET / 'rust-build'), 'CARGO_INCREMENTAL': '0'}
+
+
+def cases():
+    ibverbs = functools.partial(example, 'ibverbs@0.9.2')
+    sideway = functools.partial(example, 'sideway@0.4.3')
+    pingpong = ('rc_pingpong', '--port', '18700', '--gid-idx', '1', '--size', '65536')
+    return [
+        Case('Rust, ibverbs: loopback', lambda bed: one(bed, ibverbs, 'loopback', 1, 'sent', 'received')),
+        Case('Rust, sideway: ibv_devinfo', lambda bed: one(bed, sideway, 'ibv_devinfo', 0, 'weir_lo')),
+        Case('Rust, sideway: show_gids', lambda bed: one(bed, sideway, 'show_gids', 0, 'weir_lo', '127.0.0.1')),
+        Case('Rust, sideway: rc_pingpong', lambda bed: two(bed, sideway, *pingpong)),
+        Case('Rust, sideway: rc_pingpong_split',
+             lambda bed: two(bed, sideway, 'rc_pingpong_split', *pingpong[1:])),
+    ]
+
+
+def one(bed, crate, name, users, *wanted):
+    """A program that needs no other; `users` processes send packets."""
+    ended = bed.run([crate(name)], f'Rust {name}', LIMIT)
+    return of_program(ended, LIMIT, users, *wanted)
+
+
+def two(bed, crate, name, *options):
+    """A server, and a client that has the server's address as last argument; both print the rate."""
+    program = crate(name)
+    ended = bed.run(['python3', HERE / 'server_client.py', '18700', program, *options], f'Rust {name}', LIMIT)
+    return of_program(ended, LIMIT, 2, 'both have ended well')
+
+
+def example(crate, name):
+    """The program of an example of `crate` (`name@version`)."""
+    need('cargo', 'cmake', 'cc')
+    folder = TARGET / f'rust-{crate.replace("@", "-")}'
+    with complete(folder) as missing:
+        if missing:
+            fetch(['cargo', 'install', '--quiet', '--locked', '--debug', '--root', folder, '--examples', crate], BUILD)
+    return folder / 'bin' / name
