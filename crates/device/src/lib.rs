@@ -40,7 +40,7 @@ pub use objects::mr::{Mr, Rereg};
 pub use objects::mw::Mw;
 pub use objects::pd::Pd;
 pub use objects::qp::{Qp, QpCreate, Receives};
-pub use objects::srq::{Srq, SrqCreate};
+pub use objects::srq::{Srq, SrqCreate, TagCreate};
 pub use objects::xrcd::Xrcd;
 pub use os::cancel::Uncancelled;
 pub use os::clock::now;
@@ -55,6 +55,8 @@ pub use os::refused::refused;
 pub use os::threads::spawn;
 pub use os::{descriptors, epoll};
 pub use paging::Advice;
+pub use shared::tagging::{TagOp, TagOpKind};
+pub use shared::tags::TagBuffer;
 
 /// The bodies of the fuzz targets.
 #[cfg(feature = "testing")]

@@ -20,6 +20,12 @@ pub struct DeviceLimits {
     pub max_dm_size: u64,
     pub max_pd: u32,
     pub max_srq: u32,
+    /// Tags of a TM SRQ.
+    pub max_tags: u16,
+    /// Signaled operations on tags before their completions are polled.
+    pub max_tag_ops: u32,
+    /// SGEs of a tag.
+    pub max_tag_sge: u32,
     /// Multicast groups.
     pub max_groups: u32,
     pub max_qp_rd_atom: u8,
@@ -42,6 +48,9 @@ pub(crate) const LIMITS: DeviceLimits = DeviceLimits {
     max_dm_size: 256 << 10,
     max_pd: 1 << 16,
     max_srq: 1 << 16,
+    max_tags: 1024,
+    max_tag_ops: 32768,
+    max_tag_sge: 4,
     // Each has a socket.
     max_groups: 64,
     max_qp_rd_atom: 16,

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use weir_device::{
-    AddressHandle, Context, CqCreate, Mr, Mw, Pd, Qp, Receives, Rereg, Srq, SrqCreate, WindowType, Xrcd,
+    AddressHandle, Context, CqCreate, Mr, Mw, Pd, Qp, Receives, Rereg, Srq, SrqCreate, TagCreate, TagOp, TagOpKind,
+    WindowType, Xrcd,
 };
 use weir_transport::{
     Access, AttrMask, Bind, Data, Datagram, Profile, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge,
@@ -161,6 +162,14 @@ fn everything(reporter: &mpsc::Sender<String>) {
             let srq = pd.create_srq(&create, Some((xrcd.clone(), cq))).unwrap();
             let target = xrcd.create_target(0).unwrap();
             target.destroy().unwrap();
+            srq.destroy().unwrap();
+        });
+        each("a TM SRQ", &mut || {
+            let cq = context.create_cq(10, None, 0).unwrap();
+            let create = SrqCreate { max_wr: 10, max_sge: 1, cookie: 0 };
+            let srq = pd.create_tm_srq(&create, &TagCreate { max_tags: 4, max_ops: 4 }, &cq).unwrap();
+            let sync = TagOp { wr_id: 1, signaled: true, unexpected: None, kind: TagOpKind::Sync };
+            srq.post_op(&sync).unwrap();
             srq.destroy().unwrap();
         });
         let mut handles: Vec<AddressHandle> = Vec::new();

@@ -4,7 +4,7 @@ use bitflags::bitflags;
 
 /// `ibv_wc_status`, number for number (IBTA 11.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum Status {
     Success = 0,
     LocalLength = 1,
@@ -20,11 +20,15 @@ pub enum Status {
     RemoteOperation = 11,
     RetryExceeded = 12,
     RnrRetryExceeded = 13,
+    /// The tag to delete was not in the list.
+    TagError = 22,
+    /// The tag's buffer is shorter than the data of a rendezvous: the program completes it.
+    RendezvousIncomplete = 23,
 }
 
 /// `ibv_wc_opcode`, number for number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum WcOpcode {
     Send = 0,
     RdmaWrite = 1,
@@ -37,18 +41,31 @@ pub enum WcOpcode {
     AtomicWrite = 9,
     Recv = 128,
     RecvRdmaWithImm = 129,
+    TagAdd = 130,
+    TagDel = 131,
+    TagSync = 132,
+    /// A message for a TM SRQ.
+    TagRecv = 133,
+    /// A message without a tag for a TM SRQ.
+    NoTag = 134,
 }
 
 bitflags! {
     /// `ibv_wc_flags`, bit for bit.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct WcFlags: u32 {
+    pub struct WcFlags: u8 {
         /// The first 40 bytes are a GRH.
         const GRH = 1;
         /// Immediate data is valid.
         const WITH_IMM = 2;
         /// The message invalidated a window's rkey; the `imm` field holds that rkey.
         const WITH_INV = 8;
+        /// TM SRQ: the list does not match new tags until the program reports its count of unexpected messages.
+        const TM_SYNC_REQ = 16;
+        /// TM SRQ: the message matched a tag.
+        const TM_MATCH = 32;
+        /// TM SRQ: the data of a matched message is complete.
+        const TM_DATA_VALID = 64;
     }
 }
 
@@ -62,6 +79,13 @@ pub enum Network {
     None = 0,
     Ipv6 = 1,
     Ipv4 = 2,
+}
+
+impl WcOpcode {
+    /// Whether it is an operation of a TM SRQ, or a message for one.
+    pub fn is_of_tags(self) -> bool {
+        self as u8 >= WcOpcode::TagAdd as u8
+    }
 }
 
 /// A work completion.
@@ -87,6 +111,9 @@ pub struct Completion {
     pub src_qp: u32,
     /// UD: the network header of the received datagram (annex A17.4.5.1).
     pub network: Network,
+    /// `TM_MATCH`: the tag of the message's tag matching header, and the opaque data beside it.
+    pub tag: u64,
+    pub app_ctx: u32,
     /// The number of work requests of this queue that have been retired in total, this one included (wrapping):
     /// polling the completion frees their WQE slots, including those of unsignalled work requests.
     pub retired: u32,

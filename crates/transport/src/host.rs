@@ -12,6 +12,18 @@ pub enum Queue {
     Receive,
 }
 
+/// The receive that a TM SRQ gives a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaggedReceive {
+    pub wr_id: u64,
+    /// Its SGEs, at the front of the array.
+    pub num_sge: usize,
+    /// It belongs to a tag that the message matches; otherwise it is an ordinary receive of the queue.
+    pub matched: bool,
+    /// The program is asked to report its count of unexpected messages.
+    pub sync_requested: bool,
+}
+
 /// Memory and queues of the process, within the QP's protection domain. Functions that copy may meet a page fault
 /// ([`Denied::PageFault`]). Functions that only check look at permissions, not at pages.
 pub trait Host {
@@ -66,6 +78,12 @@ pub trait Host {
     /// Takes the oldest receive of the QP's shared receive queue, or of the queue that `select_srq` selected last.
     /// Writes its SGEs to the front of `sges` and returns its `wr_id` and their number. `None`: the queue is empty.
     fn take_receive(&mut self, _sges: &mut [Sge]) -> Option<(u64, usize)> {
+        None
+    }
+
+    /// TM SRQ: takes the receive for a message with this tag, or without one. Writes its SGEs to the front of `sges`.
+    /// `None`: the message matches no tag, and the queue is empty.
+    fn take_tagged(&mut self, _tag: Option<u64>, _sges: &mut [Sge]) -> Option<TaggedReceive> {
         None
     }
 

@@ -49,7 +49,7 @@ pub use completer::CompleterState;
 pub use completion::{Completion, Network, QpEvent, Status, WcFlags, WcOpcode};
 pub use ending::Ending;
 pub use handled::{Handled, Side};
-pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused};
+pub use host::{Egress, Host, Outgoing, Payload, Queue, Refused, TaggedReceive};
 pub use limits::{InFlight, Limits, PACKET_COST, Progress};
 pub use profile::{AckTimeout, Delay, Flood, PageFaults, Profile, RequesterFaults, ResponderFaults, RnrWait, Spread};
 pub use qp::Qp;

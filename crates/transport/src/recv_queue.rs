@@ -1,10 +1,15 @@
 //! The receive queue: a ring of receive work requests. A message takes the oldest with its first packet and retires
 //! it with its last. A QP with a shared receive queue has one slot, for the work request that a message has taken.
 
+mod tagged;
+mod tags;
+
 use crate::config::Config;
 use crate::ring::filled;
 use crate::{Completion, Host, Network, PostError, Queue, RecvWr, Sge, Status, WcFlags, WcOpcode};
 use std::collections::TryReserveError;
+use tags::Tags;
+pub(crate) use tags::{Rendezvous, Report};
 
 #[derive(Clone, Copy, Default)]
 struct RecvSlot {
@@ -36,6 +41,8 @@ pub(crate) struct RecvQueue {
     limit: u32,
     /// Work requests come from a shared receive queue.
     shared: bool,
+    /// The shared receive queue matches tags.
+    tags: Option<Box<Tags>>,
     /// Number of retired work requests, wrapping: the index of the oldest that is not retired.
     head: u32,
     /// Number of posted work requests, wrapping.
@@ -52,6 +59,7 @@ impl RecvQueue {
             max_sges: max_sges as usize,
             limit: max_wr,
             shared: false,
+            tags: None,
             head: 0,
             tail: 0,
         })
@@ -77,10 +85,16 @@ impl RecvQueue {
     #[inline(never)]
     fn refill<H: Host>(&mut self, host: &mut H) -> bool {
         let Some((wr_id, num_sge)) = host.take_receive(&mut self.sges[..self.max_sges]) else { return false };
+        self.hold(wr_id, num_sge);
+        self.forget_message();
+        true
+    }
+
+    /// A work request was taken from the shared receive queue; its SGEs are in the slot.
+    fn hold(&mut self, wr_id: u64, num_sge: usize) {
         let length = self.sges[..num_sge].iter().map(|sge| u64::from(sge.length)).sum();
         self.slots[0] = RecvSlot { wr_id, length, num_sge: num_sge as u32 };
         self.tail = self.tail.wrapping_add(1);
-        true
     }
 
     /// Discards all work requests.
@@ -125,11 +139,18 @@ impl RecvQueue {
 
     /// Retires the oldest work request: its message is complete.
     pub fn complete<H: Host>(&mut self, host: &mut H, config: &Config, received: Received) {
+        let completion = self.completion(config, &received);
+        self.head = self.head.wrapping_add(1);
+        host.complete(Queue::Receive, completion, received.solicited);
+    }
+
+    #[inline(always)]
+    fn completion(&self, config: &Config, received: &Received) -> Completion {
         let mut flags = WcFlags::empty();
         flags.set(WcFlags::WITH_IMM, received.imm.is_some());
         flags.set(WcFlags::WITH_INV, received.invalidated_rkey.is_some());
         flags.set(WcFlags::GRH, received.from.is_some());
-        let completion = Completion {
+        Completion {
             opcode: received.opcode,
             byte_len: received.byte_len,
             imm: received.imm.or(received.invalidated_rkey).unwrap_or(0),
@@ -137,9 +158,7 @@ impl RecvQueue {
             src_qp: received.from.map_or(config.attr.dest_qp_num, |(src_qp, _)| src_qp),
             network: received.from.map_or(Network::None, |(_, network)| network),
             ..self.blank(config, Status::Success, 0)
-        };
-        self.head = self.head.wrapping_add(1);
-        host.complete(Queue::Receive, completion, received.solicited);
+        }
     }
 
     /// Retires the oldest work request with an error.
@@ -154,7 +173,7 @@ impl RecvQueue {
         Completion {
             wr_id: self.slots[self.slot_index(self.head)].wr_id,
             status,
-            opcode: WcOpcode::Recv,
+            opcode: if self.is_tagged() { WcOpcode::TagRecv } else { WcOpcode::Recv },
             byte_len: 0,
             imm: 0,
             flags: WcFlags::empty(),
@@ -162,6 +181,8 @@ impl RecvQueue {
             qp_num: config.init.qp_num,
             src_qp: config.attr.dest_qp_num,
             network: Network::None,
+            tag: 0,
+            app_ctx: 0,
             retired: self.head.wrapping_add(1),
         }
     }

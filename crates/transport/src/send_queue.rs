@@ -1,11 +1,15 @@
 //! The send queue: a ring of work requests, each from its posting until it is retired.
 
+mod owner;
+mod rendezvous;
+
 use crate::config::Config;
 use crate::ring::filled;
 use crate::{
     Completion, Data, Host, Network, PostError, Queue, SendFlags, SendOp, SendWr, Sge, Status, Target, WcFlags,
     WcOpcode,
 };
+use owner::{OwnRequests, Owner};
 use std::collections::TryReserveError;
 use weir_wire::Service;
 
@@ -41,6 +45,7 @@ pub(crate) struct SendSlot {
     pub packets: u32,
     num_sge: u32,
     inline: bool,
+    owner: Owner,
 }
 
 /// A ring of `max_send_wr` slots, rounded up to a power of two.
@@ -50,7 +55,9 @@ pub(crate) struct SendQueue {
     inline: Box<[u8]>,
     max_sges: usize,
     max_inline: usize,
+    /// The most work requests of the program.
     limit: u32,
+    own: OwnRequests,
     /// Number of retired work requests, wrapping: the index of the oldest that is not retired.
     head: u32,
     /// Number of posted work requests, wrapping.
@@ -79,6 +86,7 @@ impl SendQueue {
             packets: 1,
             num_sge: 0,
             inline: false,
+            owner: Owner::Program,
         };
         Ok(SendQueue {
             slots: filled(empty, slots)?,
@@ -87,6 +95,7 @@ impl SendQueue {
             max_sges: max_sges as usize,
             max_inline: max_inline as usize,
             limit: max_wr,
+            own: OwnRequests::default(),
             head: 0,
             tail: 0,
         })
@@ -95,6 +104,7 @@ impl SendQueue {
     /// Discards all work requests.
     pub fn reset(&mut self) {
         (self.head, self.tail) = (0, 0);
+        (self.own.queued, self.own.retired) = (0, 0);
     }
 
     /// Number of the next work request to post.
@@ -136,7 +146,7 @@ impl SendQueue {
         if !supports(config.init.service, &wr.op, to) {
             return Err(PostError::Operation);
         }
-        if self.tail.wrapping_sub(self.head) >= self.limit {
+        if self.tail.wrapping_sub(self.head) - self.own.queued >= self.limit {
             return Err(PostError::QueueFull);
         }
         let kind = kind(&wr.op);
@@ -171,7 +181,8 @@ impl SendQueue {
         };
         let mut flags = wr.flags;
         flags.set(SendFlags::SIGNALED, config.init.sq_sig_all || wr.flags.contains(SendFlags::SIGNALED));
-        self.slots[index] = SendSlot { wr_id: wr.wr_id, op: wr.op, flags, kind, length, to, packets, num_sge, inline };
+        let (wr_id, op, owner) = (wr.wr_id, wr.op, Owner::Program);
+        self.slots[index] = SendSlot { wr_id, op, flags, kind, length, to, packets, num_sge, inline, owner };
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -180,6 +191,9 @@ impl SendQueue {
     pub fn retire<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
         debug_assert!(!self.is_empty());
         let slot = self.slot(self.head);
+        if slot.owner != Owner::Program {
+            return self.retire_own(host, config, status, vendor_err);
+        }
         let failed = status != Status::Success;
         let completion = (failed || slot.flags.contains(SendFlags::SIGNALED)).then(|| Completion {
             wr_id: slot.wr_id,
@@ -192,7 +206,9 @@ impl SendQueue {
             qp_num: config.init.qp_num,
             src_qp: config.attr.dest_qp_num,
             network: Network::None,
-            retired: self.head.wrapping_add(1),
+            tag: 0,
+            app_ctx: 0,
+            retired: self.head.wrapping_add(1).wrapping_sub(self.own.retired),
         });
         self.head = self.head.wrapping_add(1);
         if let Some(completion) = completion {

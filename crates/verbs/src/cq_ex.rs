@@ -170,7 +170,7 @@ readers! {
     read_imm_data -> u32: |completion, _stamp| completion.imm;
     read_qp_num -> u32: |completion, _stamp| completion.qp_num;
     read_src_qp -> u32: |completion, _stamp| completion.src_qp;
-    read_wc_flags -> c_uint: |completion, _stamp| completion.flags.bits();
+    read_wc_flags -> c_uint: |completion, _stamp| completion.flags.bits().into();
     read_sl -> u8: |completion, _stamp| completion.network as u8;
     read_completion_ts -> u64: |_completion, stamp| *stamp;
     read_completion_wallclock_ns -> u64: |_completion, stamp| wallclock(*stamp);
@@ -195,10 +195,13 @@ unsafe extern "C" fn read_flow_tag(_cq: *mut ibv_cq_ex) -> u32 {
     0
 }
 
-/// Tag matching is not supported.
-unsafe extern "C" fn read_tm_info(_cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+/// The tag of a message that matched one, otherwise 0.
+unsafe extern "C" fn read_tm_info(cq: *mut ibv_cq_ex, info: *mut ibv_wc_tm_info) {
+    // SAFETY: the caller's CQ is alive, and `start_poll` entered its gate.
+    let current = unsafe { cq::own(cq.cast()).polling.current.inner() };
+    let (tag, app_ctx) = current.as_ref().map_or((0, 0), |(completion, _)| (completion.tag, completion.app_ctx));
     // SAFETY: the caller guarantees that `info` is writable.
-    unsafe { info.write(ibv_wc_tm_info { tag: 0, r#priv: 0 }) };
+    unsafe { info.write(ibv_wc_tm_info { tag, r#priv: app_ctx }) };
 }
 
 /// The adapter's clock is CLOCK_MONOTONIC; the present offset to CLOCK_REALTIME is used.

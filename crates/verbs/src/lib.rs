@@ -50,6 +50,7 @@ mod rereg;
 mod reserve;
 mod resolve;
 mod srq;
+mod srq_ops;
 mod strings;
 mod sysfs;
 mod tables;

@@ -4,8 +4,8 @@ use crate::abi::*;
 use crate::exports::Exports;
 use crate::ffi::{ENODEV, object_of, status, zeroed};
 use crate::{
-    advise, context, cq, cq_ex, device, dm, domain, flow, log, mw, pd_mr, poll, post, qp, qp_create, query, srq, wq,
-    xrc,
+    advise, context, cq, cq_ex, device, dm, domain, flow, log, mw, pd_mr, poll, post, qp, qp_create, query, srq,
+    srq_ops, wq, xrc,
 };
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -82,6 +82,7 @@ fn verbs_table(device: *mut ibv_device, async_fd: c_int, cmd_fd: c_int) -> verbs
     verbs.open_qp = Some(qp_create::open_qp);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.get_srq_num = Some(srq::get_srq_num);
+    verbs.post_srq_ops = Some(srq_ops::post_srq_ops);
     verbs.open_xrcd = Some(xrc::open_xrcd);
     verbs.close_xrcd = Some(xrc::close_xrcd);
     verbs.advise_mr = Some(advise::advise_mr);

@@ -3,7 +3,7 @@
 use crate::abi::{ibv_cq, ibv_wc};
 use crate::cq;
 use crate::ffi::{guard_hot, status};
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 use weir_transport::Completion;
 
 /// `ibv_poll_cq`: returns the number of completions written to `wc`, or a negative errno value after the CQ has
@@ -55,7 +55,7 @@ fn work_completion(c: &Completion) -> ibv_wc {
         imm_data: c.imm,
         qp_num: c.qp_num,
         src_qp: c.src_qp,
-        wc_flags: c.flags.bits() as c_uint,
+        wc_flags: c.flags.bits().into(),
         pkey_index: 0,
         slid: 0,
         sl: c.network as u8,

@@ -7,7 +7,8 @@ use crate::rate::{effective_speed, link_speed};
 use crate::tables::{HASH_FIELDS, MAX_LOG_TABLE};
 use std::ffi::{c_int, c_uint};
 use std::net::IpAddr;
-use weir_device::Errno;
+use weir_device::{DeviceLimits, Errno};
+use weir_wire::tag::MAX_RENDEZVOUS;
 
 /// The only P_Key, the default P_Key with full membership, in host byte order.
 const DEFAULT_PKEY: u16 = 0xffff;
@@ -91,6 +92,7 @@ pub unsafe extern "C" fn query_device_ex(
                 rx_hash_function: IBV_RX_HASH_FUNC_TOEPLITZ,
             };
             all.max_wq_type_rq = all.orig_attr.max_qp as u32;
+            all.tm_caps = tm_caps(&context::own(context).device.limits());
             all.max_dm_size = context::own(context).device.limits().max_dm_size;
             all.phys_port_cnt_ex = PORT;
             copy_clamped(&all, attr.cast(), size);
@@ -358,6 +360,16 @@ fn device_attr(own: &ContextOwn) -> ibv_device_attr {
     attr.local_ca_ack_delay = 15;
     attr.phys_port_cnt = PORT as u8;
     attr
+}
+
+fn tm_caps(limits: &DeviceLimits) -> ibv_tm_caps {
+    ibv_tm_caps {
+        max_rndv_hdr_size: MAX_RENDEZVOUS as u32,
+        max_num_tags: limits.max_tags.into(),
+        flags: IBV_TM_CAP_RC,
+        max_ops: limits.max_tag_ops,
+        max_sge: limits.max_tag_sge,
+    }
 }
 
 fn port_attr(own: &ContextOwn) -> ibv_port_attr {

@@ -11,7 +11,7 @@ use crate::{context, cq, xrc};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use weir_device::{Errno, OwnerProcess, SrqCreate, Xrcd};
+use weir_device::{Errno, OwnerProcess, SrqCreate, TagCreate, Xrcd};
 use weir_transport::RecvWr;
 
 /// An `ibv_srq` and Weir's part of it.
@@ -25,10 +25,18 @@ pub struct Srq {
 pub struct SrqOwn {
     pub device: Arc<weir_device::Srq>,
     max_sge: u32,
+    pub max_tag_sge: u32,
     is_xrc: bool,
     registry: Arc<Registry>,
     cookie: u64,
     owner_process: OwnerProcess,
+}
+
+/// What an SRQ is, with the objects that it needs.
+enum Kind {
+    Basic,
+    Xrc(Arc<Xrcd>, Arc<weir_device::Cq>),
+    Tags(TagCreate, Arc<weir_device::Cq>),
 }
 
 /// # Safety
@@ -36,7 +44,7 @@ pub struct SrqOwn {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     // SAFETY: guaranteed by the caller.
-    object(|| unsafe { create((*pd).context, pd, (*init).srq_context, &mut (*init).attr, None) })
+    object(|| unsafe { create((*pd).context, pd, (*init).srq_context, &mut (*init).attr, Kind::Basic) })
 }
 
 /// The header's inline function calls this for every SRQ that is not a plain one. EOPNOTSUPP for other types and
@@ -48,26 +56,33 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
     object(|| {
         // SAFETY: guaranteed by the caller; members that the mask does not select are not read.
         unsafe {
+            const MASK: u32 = IBV_SRQ_INIT_ATTR_TYPE
+                | IBV_SRQ_INIT_ATTR_PD
+                | IBV_SRQ_INIT_ATTR_XRCD
+                | IBV_SRQ_INIT_ATTR_CQ
+                | IBV_SRQ_INIT_ATTR_TM;
             let mask = (*init).comp_mask;
             let selects = |bit| mask & bit != 0;
             let kind = if selects(IBV_SRQ_INIT_ATTR_TYPE) { (*init).srq_type } else { IBV_SRQT_BASIC };
-            if mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ)
-                != 0
-            {
+            if mask & !MASK != 0 {
                 return Err(EOPNOTSUPP);
             }
             if !selects(IBV_SRQ_INIT_ATTR_PD) {
                 return Err(EINVAL);
             }
-            let of_domain = match kind {
-                IBV_SRQT_BASIC => None,
+            let kind = match kind {
+                IBV_SRQT_BASIC => Kind::Basic,
                 IBV_SRQT_XRC if selects(IBV_SRQ_INIT_ATTR_XRCD) && selects(IBV_SRQ_INIT_ATTR_CQ) => {
-                    Some((xrc::own((*init).xrcd).clone(), cq::own((*init).cq).device.clone()))
+                    Kind::Xrc(xrc::own((*init).xrcd).clone(), cq::own((*init).cq).device.clone())
                 }
-                IBV_SRQT_XRC => return Err(EINVAL),
+                IBV_SRQT_TM if selects(IBV_SRQ_INIT_ATTR_TM) && selects(IBV_SRQ_INIT_ATTR_CQ) => {
+                    let ibv_tm_cap { max_num_tags: max_tags, max_ops } = (*init).tm_cap;
+                    Kind::Tags(TagCreate { max_tags, max_ops }, cq::own((*init).cq).device.clone())
+                }
+                IBV_SRQT_XRC | IBV_SRQT_TM => return Err(EINVAL),
                 _ => return Err(EOPNOTSUPP),
             };
-            create(context, (*init).pd, (*init).srq_context, &mut (*init).attr, of_domain)
+            create(context, (*init).pd, (*init).srq_context, &mut (*init).attr, kind)
         }
     })
 }
@@ -218,27 +233,33 @@ pub unsafe fn acknowledge_event(srq: *mut ibv_srq) {
 }
 
 /// # Safety
-/// `context` is open, `pd` alive.
+/// `ibv_context` is open, `pd` alive.
 unsafe fn create(
-    context: *mut ibv_context,
+    ibv_context: *mut ibv_context,
     pd: *mut ibv_pd,
     srq_context: *mut c_void,
     attr: &mut ibv_srq_attr,
-    xrc: Option<(Arc<Xrcd>, Arc<weir_device::Cq>)>,
+    kind: Kind,
 ) -> Result<*mut ibv_srq, Errno> {
     let cookie = new_cookie();
     // A new SRQ has no limit and ignores `srq_limit`: only `ibv_modify_srq` sets a limit.
     let create = SrqCreate { max_wr: attr.max_wr, max_sge: attr.max_sge, cookie };
-    let is_xrc = xrc.is_some();
+    let is_xrc = matches!(kind, Kind::Xrc(..));
     // SAFETY: guaranteed by the caller.
-    let (device, registry) =
-        unsafe { (pd::own(pd).device.create_srq(&create, xrc)?, context::own_checked(context)?.registry.clone()) };
+    let (pd_device, context) = unsafe { (&pd::own(pd).device, context::own_checked(ibv_context)?) };
+    let device = match kind {
+        Kind::Basic => pd_device.create_srq(&create, None)?,
+        Kind::Xrc(xrcd, cq) => pd_device.create_srq(&create, Some((xrcd, cq)))?,
+        Kind::Tags(tags, cq) => pd_device.create_tm_srq(&create, &tags, &cq)?,
+    };
+    let registry = context.registry.clone();
     // SAFETY: integers and pointers; mutex and condition are initialised below.
     let mut ibv: ibv_srq = unsafe { zeroed() };
-    (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (context, srq_context, pd, new_handle());
+    (ibv.context, ibv.srq_context, ibv.pd, ibv.handle) = (ibv_context, srq_context, pd, new_handle());
     let own = SrqOwn {
         device,
         max_sge: attr.max_sge,
+        max_tag_sge: context.device.limits().max_tag_sge,
         is_xrc,
         registry: registry.clone(),
         cookie,

@@ -3,7 +3,7 @@
 //! A UDP datagram to port 4791 carries BTH, the extension headers of its opcode, payload, pad, ICRC. [`Packet::parse`]
 //! checks all lengths once and returns a view; [`Headers`] is the owned form, with [`Headers::emit`]. [`frame`] is the
 //! second encoding of packets, between Weir peers only. [`ip`] covers the parts of IPv4, IPv6, UDP and Ethernet that
-//! the ICRC and capture files need. [`mad`] and [`cm`] are the management datagrams that set up connections.
+//! the ICRC and capture files need. [`mad`] and [`cm`] are the management datagrams that set up connections. [`tag`]: the headers of tag matching.
 #![forbid(unsafe_code)]
 
 pub mod cm;
@@ -19,6 +19,7 @@ mod packet;
 mod placement;
 mod psn;
 mod syndrome;
+pub mod tag;
 
 pub use ext::{Aeth, AtomicAckEth, AtomicEth, Deth, Feth, Ieth, ImmDt, Reth, XrcEth};
 pub use extension::Extension;

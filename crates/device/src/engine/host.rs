@@ -11,7 +11,9 @@ use crate::paging::invalidate;
 use crate::shared::qp::QpShared;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use weir_transport::{Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side};
+use weir_transport::{
+    Access, AtomicOp, Bind, Completion, Denied, Host, QpEvent, Queue, Remote, Sge, Side, TaggedReceive,
+};
 use weir_wire::Opcode;
 
 /// The adapter as the protocol sees it while it works on one QP.
@@ -128,6 +130,10 @@ impl Host for QpHost<'_> {
 
     fn take_receive(&mut self, sges: &mut [Sge]) -> Option<(u64, usize)> {
         self.shared.take_receive(sges)
+    }
+
+    fn take_tagged(&mut self, tag: Option<u64>, sges: &mut [Sge]) -> Option<TaggedReceive> {
+        self.shared.take_tagged(tag, sges)
     }
 
     fn select_srq(&mut self, number: u32) -> Option<u32> {

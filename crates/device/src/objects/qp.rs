@@ -15,6 +15,7 @@ use crate::os::clock;
 use crate::os::interfaces::HEADERS;
 use crate::os::refused::refused;
 use crate::shared::qp::{Parts, Posted, QpShared, ReceiveSource};
+use crate::shared::tagging::Tagging;
 use crate::steering::spread::Spread;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,6 +55,14 @@ impl Receives {
             Receives::Own => ReceiveSource::Own,
             Receives::Shared(srq) => ReceiveSource::Shared(srq.shared.clone()),
             Receives::Domain(xrcd) => ReceiveSource::Domain(xrcd.domain.clone()),
+        }
+    }
+
+    /// The tags of a TM SRQ.
+    fn tagging(&self) -> Option<&Tagging> {
+        match self {
+            Receives::Shared(srq) => srq.shared.tagging.as_ref(),
+            Receives::Own | Receives::Domain(_) => None,
         }
     }
 }
@@ -118,6 +127,8 @@ impl Qp {
             (Service::Rc | Service::Uc | Service::Ud | Service::Raw, Receives::Own | Receives::Shared(_))
                 | (Service::Xrc, Receives::Own | Receives::Domain(_))
         );
+        let tagging = receives.tagging();
+        let served = served && (tagging.is_none() || create.service == Service::Rc);
         if !served {
             let service = create.service;
             let why = format_args!("QP: create: {service:?} is not supported with these receives");
@@ -138,6 +149,9 @@ impl Qp {
             protocol.set_ethernet_limit(longest_frame(adapter));
             match &receives {
                 Receives::Own => {}
+                Receives::Shared(srq) if tagging.is_some() => {
+                    protocol.match_tags(srq.query().1.max(LIMITS.max_tag_sge))?
+                }
                 Receives::Shared(srq) => protocol.share_receives(srq.query().1)?,
                 Receives::Domain(_) => protocol.become_xrc_target(LIMITS.max_sge)?,
             }
@@ -148,7 +162,7 @@ impl Qp {
                 service: create.service,
                 protocol,
                 send_cq: send_cq.shared.clone(),
-                recv_cq: recv_cq.shared.clone(),
+                recv_cq: tagging.map_or(&recv_cq.shared, |tagging| &tagging.cq).clone(),
                 events: pd.context.events.clone(),
                 receives: receives.source(),
                 reads: adapter.reads(),

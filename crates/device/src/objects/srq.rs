@@ -7,6 +7,7 @@ use crate::objects::pd::Pd;
 use crate::objects::xrcd::Xrcd;
 use crate::os::refused::refused;
 use crate::shared::srq::SrqShared;
+use crate::shared::tagging::{TagOp, Tagging};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weir_transport::{PostError, RecvWr};
@@ -22,10 +23,21 @@ pub struct SrqCreate {
     pub cookie: u64,
 }
 
+/// Attributes of a TM SRQ beside those of any SRQ.
+#[derive(Clone, Copy, Debug)]
+pub struct TagCreate {
+    /// Tags in the list. EINVAL beyond the limits, or for 0.
+    pub max_tags: u32,
+    /// Signaled operations before their completions are polled. EINVAL beyond the limits, or for 0.
+    pub max_ops: u32,
+}
+
 /// A shared receive queue.
 pub struct Srq {
     pd: Arc<Pd>,
     xrc: Option<(Arc<Xrcd>, Arc<Cq>)>,
+    /// TM: the CQ of its completions.
+    tag_cq: Option<Arc<Cq>>,
     pub(crate) shared: Arc<SrqShared>,
     users: AtomicU32,
     ended: AtomicBool,
@@ -41,7 +53,7 @@ impl Pd {
         self.context.adapter.check()?;
         check_sizes("create", create.max_wr, create.max_sge)?;
         let (sizes, cq) = ((create.max_wr, create.max_sge), xrc.as_ref().map(|(_, cq)| cq.shared.clone()));
-        let shared = SrqShared::new(self.number, sizes, cq, create.cookie, self.context.events.clone())?;
+        let shared = SrqShared::new(self.number, sizes, cq, None, create.cookie, self.context.events.clone())?;
         let shared = Arc::new(shared);
         if let Some((xrcd, cq)) = &xrc {
             xrcd.add_srq(shared.clone())?;
@@ -49,7 +61,32 @@ impl Pd {
         }
         self.attach();
         let (users, ended) = (AtomicU32::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Srq { pd: self.clone(), xrc, shared, users, ended }))
+        Ok(Arc::new(Srq { pd: self.clone(), xrc, tag_cq: None, shared, users, ended }))
+    }
+
+    /// Creates a TM SRQ. All completions of its QPs' messages go to `cq`.
+    pub fn create_tm_srq(
+        self: &Arc<Self>,
+        create: &SrqCreate,
+        tags: &TagCreate,
+        cq: &Arc<Cq>,
+    ) -> Result<Arc<Srq>, Errno> {
+        self.context.adapter.check()?;
+        check_sizes("create", create.max_wr, create.max_sge)?;
+        let sizes =
+            [("max_num_tags", tags.max_tags, LIMITS.max_tags.into()), ("max_ops", tags.max_ops, LIMITS.max_tag_ops)];
+        if let Some((name, wanted, limit)) = sizes.into_iter().find(|(_, wanted, limit)| !(1..=*limit).contains(wanted))
+        {
+            let why = format_args!("SRQ: create: {name} is {wanted}, and must be from 1 to {limit}");
+            return Err(refused(libc::EINVAL, why));
+        }
+        let tagging = Tagging::new(tags.max_tags as u16, LIMITS.max_tag_sge, tags.max_ops, cq.shared.clone())?;
+        let (sizes, events) = ((create.max_wr, create.max_sge), self.context.events.clone());
+        let shared = Arc::new(SrqShared::new(self.number, sizes, None, Some(tagging), create.cookie, events)?);
+        cq.attach();
+        self.attach();
+        let (users, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+        Ok(Arc::new(Srq { pd: self.clone(), xrc: None, tag_cq: Some(cq.clone()), shared, users, ended }))
     }
 }
 
@@ -87,6 +124,12 @@ impl Srq {
         self.shared.post(wr, || self.pd.context.adapter.condition.works())
     }
 
+    /// TM: does an operation on the list of tags. Returns the handle of a new tag, otherwise 0. EINVAL for another SRQ.
+    pub fn post_op(&self, op: &TagOp<'_>) -> Result<u32, PostError> {
+        let tagging = self.shared.tagging.as_ref().ok_or(PostError::Operation)?;
+        tagging.post(op, || self.pd.context.adapter.condition.works())
+    }
+
     /// Destroys the SRQ: EBUSY while a QP uses it. No event of it comes after the return.
     pub fn destroy(&self) -> Result<(), Errno> {
         if !self.pd.context.adapter.is_ours() {
@@ -103,6 +146,9 @@ impl Srq {
                 self.pd.context.adapter.quiesce();
                 cq.detach();
                 xrcd.forget_srq(&self.shared);
+            }
+            if let Some(cq) = &self.tag_cq {
+                cq.detach();
             }
             self.shared.drop_events();
             self.pd.detach();

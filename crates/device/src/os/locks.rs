@@ -41,28 +41,30 @@ pub mod rank {
     pub const PROTOCOL: u8 = 9;
     /// XRC: which SRQ the last message of a QP named.
     pub const NAMED_SRQ: u8 = 10;
+    /// The tags of a TM SRQ.
+    pub const TAGS: u8 = 11;
     /// The ring of an SRQ.
-    pub const SRQ_RING: u8 = 11;
+    pub const SRQ_RING: u8 = 12;
     /// The ring of a CQ. Completions of the protocol enter it under the lock of the QP.
-    pub const CQ_RING: u8 = 12;
+    pub const CQ_RING: u8 = 13;
     /// The READ credits of all QPs together.
-    pub const READS: u8 = 13;
+    pub const READS: u8 = 14;
     /// The CQs that hold an event back.
-    pub const MODERATED: u8 = 14;
+    pub const MODERATED: u8 = 15;
     /// A queue of events.
-    pub const EVENTS: u8 = 15;
+    pub const EVENTS: u8 = 16;
     /// The queue of page faults.
-    pub const PAGE_FAULTS: u8 = 16;
+    pub const PAGE_FAULTS: u8 = 17;
     /// Every lock that is held for a few instructions, and under which no other of these locks is taken.
-    pub const LEAF: u8 = 17;
+    pub const LEAF: u8 = 18;
     // The interposed functions of the C library take the locks below, and a signal handler of the program may call
     // these functions while this thread holds any of the locks above.
     /// The threads that sleep until an engine is free.
-    pub const SLEEPERS: u8 = 18;
+    pub const SLEEPERS: u8 = 19;
     /// The invalidations and populates under way.
-    pub const EXCLUSION: u8 = 19;
+    pub const EXCLUSION: u8 = 20;
     /// The memory that the program's own userfaultfds cover.
-    pub const PROGRAM_RANGES: u8 = 20;
+    pub const PROGRAM_RANGES: u8 = 21;
 }
 
 /// A mutex with a place in the lock order. It ignores poisoning: state that a panic left belongs to an adapter that

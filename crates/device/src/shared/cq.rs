@@ -54,6 +54,17 @@ struct Ring {
     moderation: Moderation,
 }
 
+/// What a completion causes.
+#[must_use]
+pub(crate) enum FollowUp {
+    Nothing,
+    /// An event of the CQ.
+    Event,
+    /// The event is held back until this time.
+    Wait(u64),
+    Overflow,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Armed {
     No,
@@ -195,13 +206,19 @@ impl CqShared {
 
     /// Adds a completion of a QP.
     pub fn push(&self, queue: Queue, completion: Completion, retired: &Arc<RetiredWqes>, solicited: bool) {
+        let follow_up = self.enter(queue, completion, retired, solicited);
+        self.follow_up(follow_up);
+    }
+
+    /// Adds a completion under locks of the caller. What it causes is done by `follow_up`, after the caller has released
+    /// them: an event may allocate.
+    #[inline]
+    pub fn enter(&self, queue: Queue, completion: Completion, retired: &Arc<RetiredWqes>, solicited: bool) -> FollowUp {
         let stamp = if self.options.timestamps { clock::now().0 } else { 0 };
         let mut ring = self.ring();
         if ring.entries.len() >= ring.capacity as usize {
             if !self.options.ignore_overrun {
-                drop(ring);
-                self.overflow();
-                return;
+                return FollowUp::Overflow;
             }
             // The WQE slot of the dropped entry comes back with a later completion of its queue.
             ring.entries.pop_front();
@@ -215,25 +232,39 @@ impl CqShared {
             Armed::Any => true,
         };
         if !wanted {
-            return;
+            return FollowUp::Nothing;
         }
         match ring.moderation.completion(failed) {
-            Verdict::Fire => self.fire(ring),
-            Verdict::Gather => {}
+            Verdict::Fire => {
+                ring.disarm();
+                FollowUp::Event
+            }
+            Verdict::Gather => FollowUp::Nothing,
             Verdict::Start(period) => {
                 let due = clock::now().0 + period;
-                if ring.moderation.start(due) {
-                    drop(ring);
-                    self.all.moderated.wait(due, self.me.clone());
-                }
+                if ring.moderation.start(due) { FollowUp::Wait(due) } else { FollowUp::Nothing }
             }
         }
     }
 
+    /// Does what a completion has caused.
+    #[inline]
+    pub fn follow_up(&self, follow_up: FollowUp) {
+        match follow_up {
+            FollowUp::Nothing => {}
+            FollowUp::Event => self.raise_event(),
+            FollowUp::Wait(due) => self.all.moderated.wait(due, self.me.clone()),
+            FollowUp::Overflow => self.overflow(),
+        }
+    }
+
     fn fire(&self, mut ring: RankedGuard<'_, Ring, { rank::CQ_RING }>) {
-        ring.armed = Armed::No;
-        ring.moderation.end();
+        ring.disarm();
         drop(ring);
+        self.raise_event();
+    }
+
+    fn raise_event(&self) {
         if let Some(channel) = &self.options.channel {
             channel.events.push(self.options.cookie);
         }
@@ -247,9 +278,11 @@ impl CqShared {
         self.all.overflown.store(true, Ordering::Release);
     }
 
-    /// Drops the completions of a QP that was destroyed or reset.
+    /// Drops the completions of a QP that was destroyed or reset. Those of a TM SRQ stay: the program learns from them
+    /// what became of its tags.
     pub fn purge(&self, qp_num: u32) {
-        self.ring().entries.retain(|entry| entry.completion.qp_num != qp_num);
+        let stays = |completion: &Completion| completion.qp_num != qp_num || completion.opcode.is_of_tags();
+        self.ring().entries.retain(|entry| stays(&entry.completion));
     }
 
     /// Drops its pending channel events.
@@ -261,6 +294,14 @@ impl CqShared {
 
     fn ring(&self) -> RankedGuard<'_, Ring, { rank::CQ_RING }> {
         self.ring.lock()
+    }
+}
+
+impl Ring {
+    /// The event that was requested is raised.
+    fn disarm(&mut self) {
+        self.armed = Armed::No;
+        self.moderation.end();
     }
 }
 

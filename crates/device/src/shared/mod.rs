@@ -16,3 +16,5 @@ pub mod route;
 pub mod send_errors;
 pub mod srq;
 pub mod state;
+pub mod tagging;
+pub mod tags;

@@ -10,7 +10,7 @@ use crate::shared::reads::Reads;
 use crate::shared::srq::{Domain, SrqShared};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use weir_transport::{Completion, Queue, Service, Sge};
+use weir_transport::{Completion, Queue, Service, Sge, TaggedReceive};
 
 /// The part of a QP that the application's threads and the engine share.
 /// See [`rank`] for the order of its locks.
@@ -138,6 +138,14 @@ impl QpShared {
             ReceiveSource::Own => None,
             ReceiveSource::Shared(srq) => srq.take(sges),
             ReceiveSource::Domain(_) => self.named().as_ref()?.take(sges),
+        }
+    }
+
+    /// Takes the receive of a TM SRQ for a message with this tag, or without one.
+    pub fn take_tagged(&self, tag: Option<u64>, sges: &mut [Sge]) -> Option<TaggedReceive> {
+        match &self.receives {
+            ReceiveSource::Shared(srq) => srq.take_tagged(tag, sges),
+            ReceiveSource::Own | ReceiveSource::Domain(_) => None,
         }
     }
 

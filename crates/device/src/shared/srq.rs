@@ -6,10 +6,11 @@ use crate::os::grow::{Grow, with_room};
 use crate::os::locks::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use crate::os::notify::Notify;
 use crate::shared::cq::CqShared;
+use crate::shared::tagging::Tagging;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use weir_transport::{PostError, RecvWr, Sge};
+use weir_transport::{PostError, RecvWr, Sge, TaggedReceive};
 
 /// The part of an SRQ that the application's threads and the engine share.
 pub(crate) struct SrqShared {
@@ -17,6 +18,8 @@ pub(crate) struct SrqShared {
     pub pd: u32,
     /// XRC: the CQ of its completions.
     pub cq: Option<Arc<CqShared>>,
+    /// It is a TM SRQ.
+    pub tagging: Option<Tagging>,
     cookie: u64,
     events: Arc<Notify<AsyncEvent>>,
     ring: RankedMutex<Ring, { rank::SRQ_RING }>,
@@ -49,11 +52,12 @@ impl SrqShared {
         pd: u32,
         (max_wr, max_sge): (u32, u32),
         cq: Option<Arc<CqShared>>,
+        tagging: Option<Tagging>,
         cookie: u64,
         events: Arc<Notify<AsyncEvent>>,
     ) -> Result<SrqShared, Errno> {
         let ring = RankedMutex::new(Ring::new(max_wr, max_sge, 0)?);
-        Ok(SrqShared { number: next_number(), pd, cq, cookie, events, ring })
+        Ok(SrqShared { number: next_number(), pd, cq, tagging, cookie, events, ring })
     }
 
     /// Capacity in work requests, SGEs of each, and the limit; the limit is 0 after its event.
@@ -120,6 +124,11 @@ impl SrqShared {
             self.raise_limit_event();
         }
         Some(taken)
+    }
+
+    /// TM: takes the receive for a message with this tag, or without one, as `take` does.
+    pub fn take_tagged(&self, tag: Option<u64>, sges: &mut [Sge]) -> Option<TaggedReceive> {
+        self.tagging.as_ref()?.take(tag, sges, |sges| self.take(sges))
     }
 
     fn raise_limit_event(&self) {

@@ -415,6 +415,8 @@ fn words(status: Status) -> &'static str {
         Status::RemoteOperation => "remote operation error",
         Status::RetryExceeded => "transport retry counter exceeded",
         Status::RnrRetryExceeded => "RNR retry counter exceeded",
+        Status::TagError => "TM error",
+        Status::RendezvousIncomplete => "TM software rendezvous",
     }
 }
 

@@ -5,6 +5,7 @@ mod failure;
 mod modify;
 mod page_fault;
 mod receive;
+mod rendezvous;
 mod transmit;
 mod unreliable;
 

@@ -37,8 +37,16 @@ impl Qp {
             QpState::Rtr if !self.responder.is_established() => host.event(QpEvent::CommunicationEstablished),
             _ => {}
         }
+        if self.recv_queue.is_tagged() {
+            self.recv_queue.allow_rendezvous(self.send_queue.has_room_for_rendezvous());
+        }
         match self.responder.handle(now, packet, &self.config, &mut self.recv_queue, host) {
-            Ok(handled) => handled,
+            Ok(handled) => {
+                if self.recv_queue.is_tagged() {
+                    self.begin_rendezvous();
+                }
+                handled
+            }
             Err(fatal) => {
                 self.fail_response(fatal, host);
                 Handled::Done

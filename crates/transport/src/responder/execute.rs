@@ -4,11 +4,10 @@ use super::opcode_order::{Message, Request};
 use super::page_fault::Stop;
 use super::resources::{Resource, Response};
 use super::{Fatal, Responder, Verdict};
-use crate::completion::vendor;
 use crate::config::Config;
 use crate::recv_queue::{Received, RecvQueue};
 use crate::send_queue::MAX_MESSAGE;
-use crate::{Access, AtomicOp, Denied, Flush, Host, Status, WcOpcode};
+use crate::{Access, AtomicOp, Denied, Flush, Host, WcOpcode};
 use weir_wire::{AtomicEth, Destination, Feth, Ieth, ImmDt, NakCode, Packet, Placement, Reth};
 
 impl Responder {
@@ -41,6 +40,9 @@ impl Responder {
         queue: &mut RecvQueue,
         host: &mut H,
     ) -> Result<Verdict, Stop> {
+        if queue.is_tagged() {
+            return self.send_tagged(packet, config, queue, host);
+        }
         let opcode = packet.headers.bth.opcode;
         let payload = packet.payload;
         let (received, total) = match self.message {
@@ -49,20 +51,10 @@ impl Responder {
             _ => (0, None),
         };
         check_packet_length(packet, config)?;
-        let total = match &packet.placement {
-            Some(placement) => Some(self.check_send_placement(placement, received, total, config)?),
-            None => total,
-        };
-        let after = received + payload.len() as u64;
-        // The lengths of the packets add up to the length in the frames. (A message may begin in RoCE packets and end in
-        // frames, and the other way round.)
-        if total.is_some_and(|total| after > u64::from(total) || opcode.ends_message() != (after == u64::from(total))) {
-            return Err(Fatal::invalid().into());
-        }
+        let (after, total) = self.after_packet(packet, received, total, config)?;
         // The message is longer than its receive (IBTA 9.7.4.1.6).
         if after > queue.room() {
-            let why = "the message is longer than its receive";
-            return Err(Fatal::invalid().receiving(Status::LocalLength, vendor::TOO_LONG).because(why).into());
+            return Err(Fatal::too_long().into());
         }
         if !payload.is_empty() {
             host.scatter(queue.sges(), received, payload).map_err(Stop::receiving)?;
@@ -71,14 +63,7 @@ impl Responder {
             self.message = Message::Send { received: after, total };
             return Ok(Verdict::Executed);
         }
-        let invalidated_rkey = packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get());
-        if let Some(rkey) = invalidated_rkey {
-            // Earlier requests finish first, with the access rights that they had (IBTA 9.5).
-            if self.resources.reads_by(rkey) {
-                return Err(Stop::StillRead);
-            }
-            host.invalidate_remote(rkey).map_err(Stop::access)?;
-        }
+        let invalidated_rkey = self.invalidate(packet.headers.get::<Ieth>().map(|ieth| ieth.rkey.get()), host)?;
         self.end_message();
         let imm = packet.headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be());
         let solicited = packet.headers.bth.solicited;
@@ -216,6 +201,42 @@ impl Responder {
         Ok(Verdict::Responding { packets: 1 })
     }
 
+    /// The bytes of a SEND with this packet, and its length if frames state it. The packets of a message have that length
+    /// together (IBTA 9.7.4.1.6).
+    #[inline(always)]
+    pub(super) fn after_packet(
+        &self,
+        packet: &Packet<'_>,
+        received: u64,
+        total: Option<u32>,
+        config: &Config,
+    ) -> Result<(u64, Option<u32>), Fatal> {
+        let total = match &packet.placement {
+            Some(placement) => Some(self.check_send_placement(placement, received, total, config)?),
+            None => total,
+        };
+        let (after, ends) = (received + packet.payload.len() as u64, packet.headers.bth.opcode.ends_message());
+        // The lengths of the packets add up to the length in the frames. (A message may begin in RoCE packets and end in
+        // frames, and the other way round.)
+        if total.is_some_and(|total| after > u64::from(total) || ends != (after == u64::from(total))) {
+            return Err(Fatal::invalid());
+        }
+        Ok((after, total))
+    }
+
+    /// The last packet of a SEND invalidates this key, if it names one. Returns the key.
+    #[inline(always)]
+    pub(super) fn invalidate<H: Host>(&mut self, rkey: Option<u32>, host: &mut H) -> Result<Option<u32>, Stop> {
+        if let Some(rkey) = rkey {
+            // Earlier requests finish first, with the access rights that they had (IBTA 9.5).
+            if self.resources.reads_by(rkey) {
+                return Err(Stop::StillRead);
+            }
+            host.invalidate_remote(rkey).map_err(Stop::access)?;
+        }
+        Ok(rkey)
+    }
+
     /// The frame of a SEND must belong where its PSN puts it, and state the length that earlier frames of the message
     /// stated (`total`), otherwise it is an invalid request (IBTA 9.7.5.2.2). Returns that length, 2^31 at most
     /// (IBTA C9-94). A lost message of UC is not counted here, so the numbers of UC differ.
@@ -251,7 +272,7 @@ impl Responder {
     }
 
     /// A message is finished; the MSN counts finished messages (IBTA 9.7.7.1).
-    fn end_message(&mut self) {
+    pub(super) fn end_message(&mut self) {
         self.message = Message::None;
         self.msn = (self.msn + 1) & 0xff_ffff;
     }
@@ -269,7 +290,7 @@ fn check_memory_placement(packet: &Packet<'_>, address: u64, rkey: u32, offset: 
 
 /// FIRST and MIDDLE are full, LAST is not empty, no packet exceeds the path MTU (IBTA C9-92).
 #[inline(always)]
-fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal> {
+pub(super) fn check_packet_length(packet: &Packet<'_>, config: &Config) -> Result<(), Fatal> {
     let opcode = packet.headers.bth.opcode;
     let length = packet.payload.len();
     let valid = match (opcode.starts_message(), opcode.ends_message()) {

@@ -19,6 +19,7 @@ mod read_order;
 mod reply_pattern;
 mod resources;
 mod sequence;
+mod tagged;
 mod unreliable;
 
 use crate::config::Config;

@@ -3,7 +3,7 @@
 use super::memory::{Memory, Region};
 use crate::{
     Access, AtomicOp, Bind, Completion, Denied, Egress, Host, Outgoing, Outstanding, Payload, QpEvent, Queue, Refused,
-    Remote, Sge, Side, Status,
+    Remote, Sge, Side, Status, TaggedReceive,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +39,8 @@ pub struct TestHost {
     pub srqs: Srqs,
     /// The number of the SRQ that receives are taken from. An SRQ's protection domain has the same number as the SRQ.
     pub srq: u32,
+    /// TM SRQ: tags, each with its work request and SGEs. What matches none is taken from the queue `srq`.
+    pub tags: Vec<(u64, u64, Vec<Sge>)>,
     /// Credits for outstanding READs; several hosts may share them.
     pub outstanding: Rc<RefCell<Outstanding>>,
 }
@@ -53,6 +55,7 @@ impl TestHost {
             journal: Vec::new(),
             srqs: Srqs::default(),
             srq: 0,
+            tags: Vec::new(),
             outstanding: Rc::default(),
         }
     }
@@ -195,6 +198,17 @@ impl Host for TestHost {
         let (wr_id, list) = self.srqs.borrow_mut().get_mut(&self.srq)?.pop_front()?;
         sges[..list.len()].copy_from_slice(&list);
         Some((wr_id, list.len()))
+    }
+
+    fn take_tagged(&mut self, tag: Option<u64>, sges: &mut [Sge]) -> Option<TaggedReceive> {
+        let found = self.tags.iter().position(|entry| Some(entry.0) == tag);
+        let Some(at) = found else {
+            let (wr_id, num_sge) = self.take_receive(sges)?;
+            return Some(TaggedReceive { wr_id, num_sge, matched: false, sync_requested: false });
+        };
+        let (_, wr_id, list) = self.tags.remove(at);
+        sges[..list.len()].copy_from_slice(&list);
+        Some(TaggedReceive { wr_id, num_sge: list.len(), matched: true, sync_requested: false })
     }
 
     fn select_srq(&mut self, number: u32) -> Option<u32> {

@@ -23,6 +23,8 @@ pub struct Setup {
     pub service: Service,
     /// Receives of both nodes come from shared receive queues (XRC always uses them).
     pub srq: bool,
+    /// The shared receive queue of node 1 matches tags.
+    pub tags: bool,
     pub mtu: Mtu,
     pub caps: QpCaps,
     pub access: Access,
@@ -98,6 +100,7 @@ impl Default for Setup {
         Setup {
             service: Service::Rc,
             srq: false,
+            tags: false,
             mtu: Mtu::M1024,
             caps: QpCaps { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 },
             access: Access::all(),
@@ -145,6 +148,8 @@ impl Setup {
             qp.set_frames(self.frames);
             if self.service == Service::Xrc && node == 1 {
                 qp.become_xrc_target(self.caps.max_recv_sge).expect("memory for the receive slot");
+            } else if self.tags && node == 1 {
+                qp.match_tags(self.caps.max_recv_sge).expect("memory for the rings");
             } else if self.srq {
                 qp.share_receives(self.caps.max_recv_sge).expect("memory for the receive slot");
             }
@@ -282,6 +287,11 @@ impl Pair {
     pub fn post_srq_recv(&mut self, srq: u32, wr_id: u64, local: usize, len: usize) {
         let mut srqs = self.nodes[1].host.srqs.borrow_mut();
         srqs.entry(srq).or_default().push_back((wr_id, vec![sge(local, len)]));
+    }
+
+    /// Posts a buffer of node 1's bytes for messages with this tag.
+    pub fn post_tag(&mut self, tag: u64, wr_id: u64, local: usize, len: usize) {
+        self.nodes[1].host.tags.push((tag, wr_id, vec![sge(local, len)]));
     }
 
     /// Changes the most bytes of requests, and of READ responses, that a node may have in flight.

@@ -22,7 +22,7 @@ fn locks_are_taken_in_the_order_of_their_ranks_and_released_in_any_order() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "lock order: rank 9 is wanted by a thread that holds ranks [12]")]
+#[should_panic(expected = "lock order: rank 9 is wanted by a thread that holds ranks [13]")]
 fn a_wrong_order_panics_in_debug_builds() {
     let (qp, cq) = (Protocol::new(()), RankedMutex::<_, { rank::CQ_RING }>::new(()));
     let _ring = cq.lock();
