@@ -43,10 +43,30 @@ static void refused(struct ibv_srq_init_attr_ex init, const char *what)
 
 static void creation(void)
 {
+	struct ibv_xrcd_init_attr domain = { .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+					     .oflags = O_CREAT };
+	struct ibv_cq *plain = ibv_create_cq(my.context, 16, NULL, NULL, 0);
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(my.context, &domain);
 	struct ibv_srq_init_attr_ex init = attributes();
+
+	if (!plain || !xrcd)
+		die("cannot make a CQ and a domain: %s", strerror(errno));
 
 	init.comp_mask &= ~IBV_SRQ_INIT_ATTR_CQ;
 	refused(init, "a TM SRQ without a CQ");
+	init = attributes();
+	init.cq = NULL;
+	refused(init, "a TM SRQ with a NULL CQ");
+	init.cq = plain;
+	refused(init, "a TM SRQ with a CQ that is not extended");
+	init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_XRCD;
+	init.srq_type = IBV_SRQT_XRC;
+	init.xrcd = NULL;
+	refused(init, "an XRC SRQ with a NULL domain");
+	init.xrcd = xrcd;
+	init.cq = NULL;
+	refused(init, "an XRC SRQ with a NULL CQ");
+	check(!ibv_close_xrcd(xrcd) && !ibv_destroy_cq(plain), "cannot clean up after XRC");
 	init = attributes();
 	init.comp_mask &= ~IBV_SRQ_INIT_ATTR_TM;
 	refused(init, "a TM SRQ without sizes");

@@ -280,6 +280,15 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     })
 }
 
+/// Whether the program can read its completions field by field: `ibv_create_cq_ex` made it.
+///
+/// # Safety
+/// `cq` is NULL or alive.
+pub unsafe fn is_extended(cq: *const ibv_cq) -> bool {
+    // SAFETY: guaranteed by the caller; every `ibv_cq` that Weir creates is the start of a `Cq`.
+    !cq.is_null() && unsafe { (*cq.cast::<Cq>()).ibv.start_poll.is_some() }
+}
+
 /// Weir's part of a CQ.
 ///
 /// # Safety

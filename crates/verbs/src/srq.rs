@@ -48,7 +48,8 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
 }
 
 /// The header's inline function calls this for every SRQ that is not a plain one. EOPNOTSUPP for other types and
-/// masks, EINVAL if a member that the type needs is missing.
+/// masks, EINVAL if a member that the type needs is missing or NULL. The CQ of a TM SRQ must be an extended one, otherwise
+/// EINVAL: only such a CQ gives the tags of messages.
 ///
 /// # Safety
 /// As in verbs.h.
@@ -72,10 +73,19 @@ pub unsafe extern "C" fn create_srq_ex(context: *mut ibv_context, init: *mut ibv
             }
             let kind = match kind {
                 IBV_SRQT_BASIC => Kind::Basic,
-                IBV_SRQT_XRC if selects(IBV_SRQ_INIT_ATTR_XRCD) && selects(IBV_SRQ_INIT_ATTR_CQ) => {
+                IBV_SRQT_XRC
+                    if selects(IBV_SRQ_INIT_ATTR_XRCD)
+                        && selects(IBV_SRQ_INIT_ATTR_CQ)
+                        && !(*init).xrcd.is_null()
+                        && !(*init).cq.is_null() =>
+                {
                     Kind::Xrc(xrc::own((*init).xrcd).clone(), cq::own((*init).cq).device.clone())
                 }
-                IBV_SRQT_TM if selects(IBV_SRQ_INIT_ATTR_TM) && selects(IBV_SRQ_INIT_ATTR_CQ) => {
+                IBV_SRQT_TM
+                    if selects(IBV_SRQ_INIT_ATTR_TM)
+                        && selects(IBV_SRQ_INIT_ATTR_CQ)
+                        && cq::is_extended((*init).cq) =>
+                {
                     let ibv_tm_cap { max_num_tags: max_tags, max_ops } = (*init).tm_cap;
                     Kind::Tags(TagCreate { max_tags, max_ops }, cq::own((*init).cq).device.clone())
                 }
