@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use weir_device::{
-    AddressHandle, Context, CqCreate, Mr, Mw, Pd, Qp, Receives, Rereg, Srq, SrqCreate, TagCreate, TagOp, TagOpKind,
-    WindowType, Xrcd,
+    AddressHandle, Context, Cq, CqCreate, Mr, Mw, Pd, Qp, Receives, Rereg, Srq, SrqCreate, TagBuffer, TagCreate, TagOp,
+    TagOpKind, WindowType, Xrcd,
 };
 use weir_transport::{
     Access, AttrMask, Bind, Data, Datagram, Profile, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge,
     Status, Target,
 };
+use weir_wire::tag::TMH_LEN;
 
 struct Hooked;
 
@@ -172,6 +173,8 @@ fn everything(reporter: &mpsc::Sender<String>) {
             srq.post_op(&sync).unwrap();
             srq.destroy().unwrap();
         });
+        let tagged = Tagged::new(&context, &pd);
+        each("tags", &mut || tagged.round());
         let mut handles: Vec<AddressHandle> = Vec::new();
         each("address handles", &mut || handles.push(pd.create_ah(&to_self(&context)).unwrap()));
         busy.store(false, Ordering::Relaxed);
@@ -191,6 +194,53 @@ fn bind(end: &End, mr: &Mr, window: &Mw, addr: u64) {
         end.cq.poll(1, |completion| status = Some(completion.status)).unwrap();
     }
     assert_eq!(status, Some(Status::Success));
+}
+
+/// A TM SRQ, and a sender of messages that match its tags.
+struct Tagged {
+    sender: End,
+    /// Completions of the SRQ.
+    cq: Arc<Cq>,
+    srq: Arc<Srq>,
+    mr: Arc<Mr>,
+    header: &'static [u8],
+    _receiver: Arc<Qp>,
+}
+
+impl Tagged {
+    fn new(context: &Arc<Context>, pd: &Arc<Pd>) -> Tagged {
+        // An eager header, where every byte of the tag is 3, too.
+        let header: &[u8] = vec![3u8; TMH_LEN].leak();
+        let addr = header.as_ptr().addr() as u64;
+        let mr = pd.reg_mr(addr, TMH_LEN as u64, addr, Access::empty()).unwrap();
+        let cqs = [(); 2].map(|()| context.create_cq(64, None, 0).unwrap());
+        let sizes = SrqCreate { max_wr: 4, max_sge: 1, cookie: 0 };
+        let srq = pd.create_tm_srq(&sizes, &TagCreate { max_tags: 4, max_ops: 8 }, &cqs[0]).unwrap();
+        let receives = Receives::Shared(srq.clone());
+        let receiver = pd.create_qp_with(&create(Service::Rc), &cqs[1], &cqs[1], receives).unwrap();
+        let qp = pd.create_qp(&create(Service::Rc), &cqs[1], &cqs[1]).unwrap();
+        connect(context, &qp, receiver.num());
+        connect(context, &receiver, qp.num());
+        let [cq, other] = cqs;
+        Tagged { sender: End { qp, cq: other }, cq, srq, mr, header, _receiver: receiver }
+    }
+
+    /// Adds two tags, deletes one, and sends a message that matches the other.
+    fn round(&self) {
+        let op = |kind| self.srq.post_op(&TagOp { wr_id: 1, signaled: true, unexpected: None, kind }).unwrap();
+        let add = |tag| op(TagOpKind::Add(TagBuffer { wr_id: 2, tag, mask: u64::MAX, sges: &[] }));
+        let _ = add(u64::from_ne_bytes([3; 8]));
+        let _ = op(TagOpKind::Delete(add(1)));
+        let sge = Sge { addr: self.header.as_ptr().addr() as u64, length: TMH_LEN as u32, lkey: self.mr.lkey() };
+        let (op, flags, data) = (SendOp::Send, SendFlags::SIGNALED, Data::Gather(std::slice::from_ref(&sge)));
+        self.sender.qp.post_send(&SendWr { wr_id: 3, op, flags, data }).unwrap();
+        self.sender.qp.doorbell();
+        for (cq, mut left) in [(&self.cq, 4), (&self.sender.cq, 1)] {
+            while left > 0 {
+                left -= cq.poll(1, |completion| assert_eq!(completion.status, Status::Success)).unwrap();
+            }
+        }
+    }
 }
 
 /// SENDs into a shared queue, and datagrams.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_device::{Context, Cq, Errno, Mr, Pd, Receives, Srq, SrqCreate, TagBuffer, TagCreate, TagOp, TagOpKind};
 use weir_transport::{
-    Access, Completion, Data, PostError, QpCaps, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge, Status,
-    WcFlags, WcOpcode,
+    Access, AttrMask, Completion, Data, PostError, QpAttr, QpCaps, QpState, RecvWr, SendFlags, SendOp, SendWr, Service,
+    Sge, Status, WcFlags, WcOpcode,
 };
 use weir_wire::tag::{Rvh, TMH_LEN, Tmh, fin};
 
@@ -145,12 +145,31 @@ impl Rig {
     }
 
     fn is_quiet(&self) -> bool {
+        self.rest().is_empty()
+    }
+
+    /// All completions that are still to come.
+    fn rest(&self) -> Vec<Completion> {
         let until = Instant::now() + Duration::from_millis(50);
-        let mut count = 0;
+        let mut rest = Vec::new();
         while Instant::now() < until {
-            count += self.cq.poll(1, |_| {}).unwrap();
+            self.cq.poll(1, |completion| rest.push(*completion)).unwrap();
         }
-        count == 0
+        rest
+    }
+
+    /// A state that needs no attributes.
+    fn enter(&self, receiver: usize, qp_state: QpState) {
+        let attr = QpAttr { qp_state, ..QpAttr::default() };
+        self.receivers[receiver].modify(&attr, AttrMask::STATE).unwrap();
+    }
+
+    /// The program has counted this many unexpected messages: a new tag is matched.
+    fn matches_after(&self, unexpected: u32, from: usize) {
+        assert_eq!(self.sync(unexpected), NONE);
+        assert!(!self.add(99, 99, u64::MAX, 600_000, 1000).1);
+        self.eager(from, 99, 610_000, 100);
+        assert_eq!(self.outcome(), (99, Status::Success, WcOpcode::TagRecv, MATCHED, 99));
     }
 
     /// Sends a message of a header and the bytes that follow it at `at`.
@@ -173,7 +192,7 @@ impl Rig {
 }
 
 fn header(operation: u8, tag: u64, rvh: &Rvh) -> [u8; 32] {
-    let mut bytes = fin(&Tmh { app_ctx: APP_CTX, tag }, rvh);
+    let mut bytes = fin(&Tmh { app_ctx: APP_CTX, tag, ..Tmh::default() }, rvh);
     bytes[0] = operation;
     bytes
 }
@@ -313,6 +332,122 @@ fn a_failed_message_ends_its_connection_and_no_other() {
     rig.eager(3, 1, 610_000, 100);
     assert_eq!(rig.outcome(), (9, Status::Success, WcOpcode::TagRecv, MATCHED, 1));
     assert!(rig.is_quiet());
+}
+
+/// The program never counts a message that fails, and a report of fewer messages would not let the list match new tags.
+#[test]
+fn an_unexpected_message_that_fails_is_not_counted() {
+    let rig = Rig::new(3);
+    let message = header(EAGER, 5, &Rvh::default());
+    let invalidate = SendOp::SendInvalidate { rkey: 0xbad };
+    let cases = [(SendOp::Send, 10_000, Status::LocalLength), (invalidate, 30_000, Status::WrFlushed)];
+    for (from, (op, room, status)) in cases.into_iter().enumerate() {
+        rig.receive(500, 700_000, room);
+        rig.memory.fill(5000, &message[..TMH_LEN]);
+        let data = [rig.memory.sge(5000, 30_000)];
+        let wr = SendWr { wr_id: 1, op, flags: SendFlags::SIGNALED, data: Data::Gather(&data) };
+        rig.senders[from].qp.post_send(&wr).unwrap();
+        rig.senders[from].qp.doorbell();
+        assert_eq!(rig.outcome(), (500, status, WcOpcode::TagRecv, NONE, 0));
+        rig.matches_after(0, 2);
+    }
+}
+
+/// The same for a QP that the program ends inside such a message, however much of the message has arrived.
+#[test]
+fn an_unexpected_message_that_ends_with_its_qp_is_not_counted() {
+    for end in [Some(QpState::Error), Some(QpState::Reset), None] {
+        for polls in 0..6 {
+            let rig = Rig::new(2);
+            rig.receive(500, 550_000, 450_000);
+            rig.send(0, &header(EAGER, 5, &Rvh::default())[..TMH_LEN], 0, 450_000);
+            let mut seen = 0;
+            for _ in 0..polls {
+                seen += rig.cq.poll(1, |_| {}).unwrap();
+            }
+            match end {
+                Some(state) => rig.enter(0, state),
+                None => rig.receivers[0].destroy().unwrap(),
+            }
+            seen += rig.rest().iter().filter(|completion| completion.status == Status::Success).count();
+            rig.matches_after(seen as u32, 1);
+        }
+    }
+}
+
+#[test]
+fn a_rendezvous_under_way_completes_when_its_qp_ends() {
+    for end in [Some(QpState::Error), Some(QpState::Reset), None] {
+        let rig = Rig::new(1);
+        let _ = rig.add(1, 1, u64::MAX, 600_000, 1000);
+        // The adapter's requests do not begin in this state.
+        rig.enter(0, QpState::Sqd);
+        rig.send(0, &header(RENDEZVOUS, 1, &rig.rvh(1000, 100)), 610_000, 32);
+        assert_eq!(rig.outcome(), (1, Status::Success, WcOpcode::TagRecv, WcFlags::TM_MATCH, 1));
+        match end {
+            Some(state) => rig.enter(0, state),
+            None => rig.receivers[0].destroy().unwrap(),
+        }
+        assert_eq!(rig.outcome(), (1, Status::WrFlushed, WcOpcode::TagRecv, NONE, 0), "{end:?}");
+        assert!(rig.is_quiet());
+    }
+}
+
+/// The engine's thread sleeps when the operation is posted, and must wake up for the event. While the program polls another
+/// CQ, these polls find no other work.
+#[test]
+fn an_operation_raises_the_event_of_a_moderated_queue() {
+    let context = open();
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_channel().unwrap();
+    let cq = context.create_cq(16, Some(channel.clone()), 5).unwrap();
+    let sizes = SrqCreate { max_wr: 1, max_sge: 1, cookie: 0 };
+    let srq = pd.create_tm_srq(&sizes, &TagCreate { max_tags: 8, max_ops: 16 }, &cq).unwrap();
+    cq.moderate(100, 1000).unwrap();
+    let other = context.create_cq(1, None, 0).unwrap();
+    let poll_other_until = |until: &dyn Fn() -> bool| {
+        let at_most = Instant::now() + Duration::from_secs(20);
+        while !until() && Instant::now() < at_most {
+            assert_eq!(other.poll(1, |_| {}), Ok(0));
+        }
+    };
+    let is_raised = |timeout| {
+        let mut waits = libc::pollfd { fd: channel.fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one element, on the stack.
+        unsafe { libc::poll(&raw mut waits, 1, timeout) == 1 }
+    };
+    for wr_id in 0..4 {
+        cq.arm(false).unwrap();
+        let begun = Instant::now();
+        let polls = wr_id % 2 == 1;
+        match polls {
+            true => poll_other_until(&|| begun.elapsed() > Duration::from_millis(50)),
+            false => std::thread::sleep(Duration::from_millis(50)),
+        }
+        srq.post_op(&TagOp { wr_id, signaled: true, unexpected: None, kind: TagOpKind::Sync }).unwrap();
+        if polls {
+            poll_other_until(&|| is_raised(0));
+        }
+        assert!(is_raised(if polls { 0 } else { 20_000 }), "no event, {polls}");
+        let mut count = 0u64;
+        // SAFETY: eight bytes onto the stack.
+        assert_eq!(unsafe { libc::read(channel.fd(), (&raw mut count).cast(), 8) }, 8);
+        assert_eq!(channel.pop_event(), Some(5));
+        assert_eq!(next(&cq).wr_id, wr_id);
+    }
+}
+
+#[test]
+fn an_operation_that_overflows_the_queue_ends_its_qps() {
+    let rig = Rig::with(1, &TagCreate { max_tags: 8, max_ops: 512 });
+    for wr_id in 0..u64::from(rig.cq.cqe()) + 1 {
+        rig.op(wr_id, None, TagOpKind::Sync).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while rig.receivers[0].query().qp_state != QpState::Error {
+        assert!(Instant::now() < until, "it goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What became of its tags, the program learns even when it has destroyed the QP.

@@ -22,7 +22,7 @@ pub enum Status {
     RnrRetryExceeded = 13,
     /// The tag to delete was not in the list.
     TagError = 22,
-    /// The tag's buffer is shorter than the data of a rendezvous: the program completes it.
+    /// The tag's buffer is shorter than the data of a rendezvous, or too many are under way: the program completes it.
     RendezvousIncomplete = 23,
 }
 

@@ -87,6 +87,10 @@ pub trait Host {
         None
     }
 
+    /// TM SRQ: a message with a tag that took an ordinary receive ends without a successful completion, so the program does
+    /// not count it among its unexpected messages.
+    fn uncount_unexpected(&mut self) {}
+
     /// XRC: the message that begins is for the shared receive queue `number`. The message's memory accesses use that
     /// queue's protection domain, and its completion goes to that queue's CQ. Returns the protection domain. `None`:
     /// the QP's XRC domain has no queue of that number.

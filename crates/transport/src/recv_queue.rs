@@ -97,7 +97,7 @@ impl RecvQueue {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Discards all work requests.
+    /// Discards all work requests. A queue of a TM SRQ holds none: see `Qp::end_tags`.
     pub fn reset(&mut self) {
         (self.head, self.tail) = (0, 0);
     }
@@ -163,6 +163,7 @@ impl RecvQueue {
 
     /// Retires the oldest work request with an error.
     pub fn fail<H: Host>(&mut self, host: &mut H, config: &Config, status: Status, vendor_err: u32) {
+        self.uncount(host);
         let completion = self.blank(config, status, vendor_err);
         self.head = self.head.wrapping_add(1);
         host.complete(Queue::Receive, completion, true);

@@ -149,11 +149,11 @@ impl SendQueue {
         if self.tail.wrapping_sub(self.head) - self.own.queued >= self.limit {
             return Err(PostError::QueueFull);
         }
-        let kind = kind(&wr.op);
+        let (kind, caps) = (kind(&wr.op), &config.init.caps);
         let index = self.slot_index(self.tail);
         let (length, num_sge, inline) = match wr.data {
             Data::Gather(sges) => {
-                if sges.len() > self.max_sges {
+                if sges.len() > caps.max_send_sge as usize {
                     return Err(PostError::TooManySges);
                 }
                 let length: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
@@ -164,7 +164,7 @@ impl SendQueue {
                 (length as u32, sges.len() as u32, false)
             }
             Data::Inline(bytes) => {
-                if bytes.len() > self.max_inline || !matches!(kind, Kind::Data | Kind::Answered) {
+                if bytes.len() > caps.max_inline_data as usize || !matches!(kind, Kind::Data | Kind::Answered) {
                     return Err(PostError::Inline);
                 }
                 if fixed_length(&wr.op).is_some_and(|fixed| bytes.len() as u64 != fixed) {

@@ -14,6 +14,8 @@ pub enum TagMessage {
 /// The fields of a tag matching header beside its operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tmh {
+    /// The bytes between operation and opaque data. The end of a rendezvous repeats them.
+    pub reserved: [u8; 3],
     /// Opaque data of the sender's program.
     pub app_ctx: u32,
     pub tag: u64,
@@ -47,8 +49,9 @@ impl TagMessage {
     /// Reads the payload of a SEND's first packet; `whole`: it is the only packet.
     pub fn read(payload: &[u8], whole: bool) -> Result<TagMessage, BadRendezvous> {
         let Some(header) = payload.first_chunk::<TMH_LEN>() else { return Ok(TagMessage::NoTag) };
-        let tmh = Tmh { app_ctx: be32(header, 4), tag: be64(header, 8) };
-        match header[0] {
+        let &[operation, a, b, c, ..] = header;
+        let tmh = Tmh { reserved: [a, b, c], app_ctx: be32(header, 4), tag: be64(header, 8) };
+        match operation {
             EAGER => Ok(TagMessage::Eager(tmh)),
             RNDV => match payload.first_chunk::<RENDEZVOUS_LEN>() {
                 Some(headers) if whole && payload.len() <= MAX_RENDEZVOUS => {
@@ -66,6 +69,7 @@ impl TagMessage {
 pub fn fin(tmh: &Tmh, rvh: &Rvh) -> [u8; RENDEZVOUS_LEN] {
     let mut message = [0; RENDEZVOUS_LEN];
     message[0] = FIN;
+    message[1..4].copy_from_slice(&tmh.reserved);
     message[4..8].copy_from_slice(&tmh.app_ctx.to_be_bytes());
     message[8..16].copy_from_slice(&tmh.tag.to_be_bytes());
     message[16..24].copy_from_slice(&rvh.va.to_be_bytes());
@@ -91,7 +95,7 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const TMH: Tmh = Tmh { app_ctx: 0x0102_0304, tag: 0x1122_3344_5566_7788 };
+    const TMH: Tmh = Tmh { reserved: [0xa1, 0xa2, 0xa3], app_ctx: 0x0102_0304, tag: 0x1122_3344_5566_7788 };
     const RVH: Rvh = Rvh { va: 0x7fff_0000_1234_5678, rkey: 0x9abc_def0, len: 70_000 };
 
     fn message(operation: u8, len: usize) -> Vec<u8> {
@@ -112,6 +116,16 @@ mod tests {
         for other in [0, FIN, 4, 255] {
             assert_eq!(TagMessage::read(&message(other, 64), true), Ok(TagMessage::NoTag));
         }
+    }
+
+    /// The bytes are written by hand: each has a value of its own.
+    #[test]
+    fn the_end_of_a_rendezvous_is_a_copy_of_its_request() {
+        let mut request: Vec<u8> = (0x80..).take(MAX_RENDEZVOUS).collect();
+        request[0] = RNDV;
+        let Ok(TagMessage::Rendezvous(tmh, rvh)) = TagMessage::read(&request, true) else { panic!("a rendezvous") };
+        let end = fin(&tmh, &rvh);
+        assert_eq!((end[0], &end[1..]), (FIN, &request[1..RENDEZVOUS_LEN]));
     }
 
     #[test]

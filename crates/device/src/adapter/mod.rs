@@ -199,6 +199,13 @@ impl Adapter {
         }
     }
 
+    /// Outside of a turn, a CQ got a deadline or has overflowed. Waits for the engine.
+    pub fn follow_cqs(&self) {
+        if !holds_engine() && self.check().is_ok() {
+            self.with_engine(|engine| engine.follow_cqs(self));
+        }
+    }
+
     /// Requests that wait for others to gather leave now: what they need is about to be destroyed.
     pub fn send_gathered(&self) {
         if self.doorbells.any() && !holds_engine() && self.check().is_ok() {

@@ -2,6 +2,7 @@
 
 use super::{Engine, Turn, entry_peer};
 use crate::Errno;
+use crate::engine::host::QpHost;
 use crate::engine::peers::capacity::Lists;
 use crate::engine::peers::connection::Link;
 use crate::engine::table::{Opened, Path};
@@ -12,7 +13,7 @@ use crate::shared::route::Route;
 use crate::shared::state::AdapterState;
 use crate::slot::{self, FIRST_PORT, slot_of};
 use std::sync::Arc;
-use weir_transport::{Instant, Psn};
+use weir_transport::{Instant, Psn, Side};
 
 impl Engine {
     /// Adds a QP under a new number. ENOMEM if the table is full.
@@ -46,6 +47,12 @@ impl Engine {
         self.turn(adapter, Turn::SEND);
     }
 
+    /// Takes a turn that looks at the deadlines of the CQs, and for CQs that have overflowed, even if there is no other work.
+    pub fn follow_cqs(&mut self, adapter: &AdapterState) {
+        self.next_due = 0;
+        self.turn(adapter, Turn::SEND);
+    }
+
     /// Removes a QP. It acknowledges duplicates for 300 ms more: the peer may have missed its last ACK.
     pub fn remove_qp(&mut self, adapter: &AdapterState, num: u32, opened: Opened) {
         let Some(index) = self.table.index(num) else { return };
@@ -62,6 +69,9 @@ impl Engine {
         self.ready(index);
         if let Some(entry) = self.table.get_mut(index) {
             let mut protocol = entry.shared.lock();
+            let (cached, completions) = (&mut self.cached, &mut self.completions);
+            let shared = &entry.shared;
+            protocol.end_tags(&mut QpHost::in_turn(Side::Responder, shared, &adapter.regions, cached, completions));
             // Its requests end here; the turn below removes them from its peer's window.
             let credits = protocol.abandon();
             if let Some(reads) = &entry.shared.reads {

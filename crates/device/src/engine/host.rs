@@ -136,6 +136,10 @@ impl Host for QpHost<'_> {
         self.shared.take_tagged(tag, sges)
     }
 
+    fn uncount_unexpected(&mut self) {
+        self.shared.uncount_unexpected();
+    }
+
     fn select_srq(&mut self, number: u32) -> Option<u32> {
         self.shared.select_srq(number)
     }

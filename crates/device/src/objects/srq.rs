@@ -127,7 +127,15 @@ impl Srq {
     /// TM: does an operation on the list of tags. Returns the handle of a new tag, otherwise 0. EINVAL for another SRQ.
     pub fn post_op(&self, op: &TagOp<'_>) -> Result<u32, PostError> {
         let tagging = self.shared.tagging.as_ref().ok_or(PostError::Operation)?;
-        tagging.post(op, || self.pd.context.adapter.condition.works())
+        let adapter = &self.pd.context.adapter;
+        let (handle, follow_up) = tagging.post(op, || adapter.condition.works())?;
+        let concerns_engine = follow_up.concerns_engine();
+        tagging.cq.follow_up(follow_up);
+        if concerns_engine {
+            // Otherwise its thread may sleep longer than until the event.
+            adapter.follow_cqs();
+        }
+        Ok(handle)
     }
 
     /// Destroys the SRQ: EBUSY while a QP uses it. No event of it comes after the return.

@@ -89,6 +89,13 @@ pub(crate) struct RetiredWqes {
     pub recv: AtomicU32,
 }
 
+impl FollowUp {
+    /// The engine has to know: the event's time may be the next deadline, or QPs end.
+    pub fn concerns_engine(&self) -> bool {
+        matches!(self, FollowUp::Wait(_) | FollowUp::Overflow)
+    }
+}
+
 impl RetiredWqes {
     fn retire(&self, queue: Queue, count: u32) {
         match queue {

@@ -149,6 +149,13 @@ impl QpShared {
         }
     }
 
+    /// A message with a tag, which took an ordinary receive of a TM SRQ, has failed.
+    pub fn uncount_unexpected(&self) {
+        if let ReceiveSource::Shared(srq) = &self.receives {
+            srq.uncount_unexpected();
+        }
+    }
+
     /// Selects the SRQ that a new message names. Returns the protection domain of the SRQ, `None` if the domain has
     /// no SRQ of that number.
     pub fn select_srq(&self, number: u32) -> Option<u32> {

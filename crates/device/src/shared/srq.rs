@@ -116,10 +116,7 @@ impl SrqShared {
 
     /// Takes the oldest receive: its `wr_id` and the number of SGEs, which are copied to the front of `sges`.
     pub fn take(&self, sges: &mut [Sge]) -> Option<(u64, usize)> {
-        let mut ring = self.ring();
-        let taken = ring.take(sges)?;
-        let reached = ring.check_limit();
-        drop(ring);
+        let (taken, reached) = self.ring().take_and_check(sges)?;
         if reached {
             self.raise_limit_event();
         }
@@ -128,7 +125,24 @@ impl SrqShared {
 
     /// TM: takes the receive for a message with this tag, or without one, as `take` does.
     pub fn take_tagged(&self, tag: Option<u64>, sges: &mut [Sge]) -> Option<TaggedReceive> {
-        self.tagging.as_ref()?.take(tag, sges, |sges| self.take(sges))
+        let mut limit_reached = false;
+        let taken = self.tagging.as_ref()?.take(tag, sges, |sges| {
+            let (taken, reached) = self.ring().take_and_check(sges)?;
+            limit_reached = reached;
+            Some(taken)
+        });
+        // After the lock of the tags is released: an event may allocate.
+        if limit_reached {
+            self.raise_limit_event();
+        }
+        taken
+    }
+
+    /// TM: a message with a tag, which took an ordinary receive, has failed.
+    pub fn uncount_unexpected(&self) {
+        if let Some(tagging) = &self.tagging {
+            tagging.uncount_unexpected();
+        }
     }
 
     fn raise_limit_event(&self) {
@@ -178,6 +192,12 @@ impl Ring {
         sges[..sge_count].copy_from_slice(&self.sges[slot * self.max_sge..][..sge_count]);
         self.head = self.head.wrapping_add(1);
         Some((wr_id, sge_count))
+    }
+
+    /// As `take`, and whether the limit is reached.
+    fn take_and_check(&mut self, sges: &mut [Sge]) -> Option<((u64, usize), bool)> {
+        let taken = self.take(sges)?;
+        Some((taken, self.check_limit()))
     }
 
     /// True if fewer receives are left than the armed limit; the limit is disarmed then (IBTA 11.2.3.3).

@@ -54,8 +54,8 @@ impl Tagging {
     }
 
     /// Does an operation, unless the adapter has failed, which `works` checks under the lock. Returns the handle of a new
-    /// tag, otherwise 0.
-    pub fn post(&self, op: &TagOp<'_>, works: impl FnOnce() -> bool) -> Result<u32, PostError> {
+    /// tag, otherwise 0; and what the completion causes in the CQ of the SRQ.
+    pub fn post(&self, op: &TagOp<'_>, works: impl FnOnce() -> bool) -> Result<(u32, FollowUp), PostError> {
         let mut state = self.state();
         if !works() {
             return Err(PostError::Failed);
@@ -81,9 +81,7 @@ impl Tagging {
             // Under the lock: a message that matches the new tag completes after this.
             follow_up = self.cq.enter(Queue::Send, completion, &self.polled, !done);
         }
-        drop(state);
-        self.cq.follow_up(follow_up);
-        Ok(handle)
+        Ok((handle, follow_up))
     }
 
     /// The receive for a message: the oldest tag that it matches, otherwise the receive that `take` takes. `None`: it
@@ -102,6 +100,11 @@ impl Tagging {
         let (wr_id, num_sge) = take(sges)?;
         let sync_requested = tag.is_some() && state.list.count_unexpected();
         Some(TaggedReceive { wr_id, num_sge, matched: false, sync_requested })
+    }
+
+    /// A message that took an ordinary receive with its tag has failed.
+    pub fn uncount_unexpected(&self) {
+        self.state().list.uncount_unexpected();
     }
 
     fn state(&self) -> RankedGuard<'_, State, { rank::TAGS }> {

@@ -120,12 +120,13 @@ impl TagList {
     /// The program has compared `count` unexpected messages in total with all tags of the list.
     pub fn report(&mut self, count: u32) {
         self.reported = count as u16;
-        self.in_sync = self.reported == self.unexpected;
-        let mut next = self.first.filter(|_| self.in_sync);
-        while let Some(index) = next {
-            let entry = self.entry(index);
-            (entry.active, next) = (true, entry.next);
-        }
+        self.compare_counts();
+    }
+
+    /// A message that was counted has failed: the program never counts it.
+    pub fn uncount_unexpected(&mut self) {
+        self.unexpected = self.unexpected.wrapping_sub(1);
+        self.compare_counts();
     }
 
     /// Takes the oldest tag that a message with this tag matches: its `wr_id` and the number of SGEs, which are copied to
@@ -153,6 +154,15 @@ impl TagList {
         self.unexpected = self.unexpected.wrapping_add(1);
         self.in_sync = false;
         self.unexpected.wrapping_sub(self.reported) > MAX_UNREPORTED
+    }
+
+    fn compare_counts(&mut self) {
+        self.in_sync = self.reported == self.unexpected;
+        let mut next = self.first.filter(|_| self.in_sync);
+        while let Some(index) = next {
+            let entry = self.entry(index);
+            (entry.active, next) = (true, entry.next);
+        }
     }
 
     fn unlink(&mut self, index: u16) {
@@ -255,6 +265,26 @@ mod tests {
         assert_eq!([take(&mut list, 8), take(&mut list, 7)], [None, Some(2)]);
         let _ = add(&mut list, 4, 8);
         assert_eq!(take(&mut list, 8), Some(4));
+    }
+
+    #[test]
+    fn a_failed_message_is_not_counted() {
+        let mut list = list(8);
+        list.count_unexpected();
+        let _ = add(&mut list, 1, 7);
+        list.count_unexpected();
+        list.uncount_unexpected();
+        assert!(!list.is_in_sync(), "the other message is not reported");
+        list.report(1);
+        assert_eq!(take(&mut list, 7), Some(1));
+        // The program has reported all that it will see before the message fails.
+        list.count_unexpected();
+        let _ = add(&mut list, 2, 8);
+        list.report(1);
+        assert_eq!(take(&mut list, 8), None);
+        list.uncount_unexpected();
+        assert!(list.is_in_sync());
+        assert_eq!(take(&mut list, 8), Some(2));
     }
 
     #[test]

@@ -257,9 +257,10 @@ impl Qp {
         self.ending.take()
     }
 
-    /// The owner has destroyed the QP: work requests are discarded without completions, and no further request is
-    /// sent to the peer. Requests that the peer sent before are acknowledged again if it retransmits them. Returns
-    /// the number of READ credits that the QP held ([`crate::Outstanding::give_back`]).
+    /// The owner has destroyed the QP: work requests are discarded without completions (except what a TM SRQ gave: call
+    /// [`Qp::end_tags`] before), and no further request is sent to the peer. Requests that the peer sent before are
+    /// acknowledged again if it retransmits them. Returns the number of READ credits that the QP held
+    /// ([`crate::Outstanding::give_back`]).
     pub fn abandon(&mut self) -> u32 {
         let read_credits = self.requester.take_read_credits();
         self.send_queue.reset();

@@ -4,8 +4,8 @@ use super::Qp;
 use crate::{AttrMask, Host, Instant, ModifyError, QpAttr, QpEvent, QpState, state};
 
 impl Qp {
-    /// Changes attributes and state (IBTA 11.2.5.2). To ERROR: flushes all work requests. To RESET: discards them;
-    /// the caller must purge their completions.
+    /// Changes attributes and state (IBTA 11.2.5.2). To ERROR: flushes all work requests. To RESET: discards them, except
+    /// what a TM SRQ gave; the caller must purge their completions.
     pub fn modify<H: Host>(
         &mut self,
         _now: Instant,
@@ -22,6 +22,7 @@ impl Qp {
         match (from, to) {
             (_, QpState::Reset) => {
                 self.requester.give_back_read_credits(host);
+                self.end_tags(host);
                 self.reset();
             }
             // A NAK that is still owed is sent.

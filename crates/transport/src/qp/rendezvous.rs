@@ -3,6 +3,7 @@
 use super::Qp;
 use crate::recv_queue::RecvQueue;
 use crate::send_queue::SendQueue;
+use crate::{Host, Status};
 use std::collections::TryReserveError;
 
 impl Qp {
@@ -12,6 +13,18 @@ impl Qp {
         self.send_queue = SendQueue::with_rendezvous(&self.config.init.caps, max_sges)?;
         self.recv_queue = RecvQueue::tagged(max_sges)?;
         Ok(())
+    }
+
+    /// The QP is reset or abandoned: each tag that a message has taken completes as flushed, and so does the receive of a
+    /// message under way (IBTA 10.3.1). The program's own requests do not complete. Without a TM SRQ it does nothing.
+    pub fn end_tags<H: Host>(&mut self, host: &mut H) {
+        if !self.recv_queue.is_tagged() {
+            return;
+        }
+        self.send_queue.discard(host, &self.config);
+        while !self.recv_queue.is_empty() {
+            self.recv_queue.fail(host, &self.config, Status::WrFlushed, 0);
+        }
     }
 
     /// The packet that was executed may be a rendezvous request that matched a tag: posts what fetches its data.

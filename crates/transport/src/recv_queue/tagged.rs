@@ -3,7 +3,7 @@
 use super::tags::{Message, Rendezvous, Report, Tags};
 use super::{Received, RecvQueue};
 use crate::config::Config;
-use crate::{Host, Queue, Sge, WcFlags, WcOpcode};
+use crate::{Host, Queue, Sge, Status, WcFlags, WcOpcode};
 use std::collections::TryReserveError;
 use weir_wire::tag::{RENDEZVOUS_LEN, Rvh, TMH_LEN, TagMessage};
 
@@ -27,8 +27,12 @@ impl RecvQueue {
         }
     }
 
-    /// Takes a work request for a message that begins. False: the TM SRQ is empty, or the send queue has no room for a
-    /// rendezvous; then the list of tags is unchanged.
+    /// Whether the send queue has room for a rendezvous.
+    pub fn allows_rendezvous(&self) -> bool {
+        self.tags.as_ref().is_some_and(|tags| tags.room)
+    }
+
+    /// Takes a work request for a message that begins. False: it matches no tag, and the TM SRQ is empty.
     pub fn take_tagged<H: Host>(&mut self, message: TagMessage, host: &mut H) -> bool {
         let Some(tags) = &mut self.tags else { return false };
         let (tmh, rendezvous) = match message {
@@ -36,9 +40,6 @@ impl RecvQueue {
             TagMessage::Eager(tmh) => (Some(tmh), None),
             TagMessage::Rendezvous(tmh, rvh) => (Some(tmh), Some(rvh)),
         };
-        if rendezvous.is_some() && !tags.room {
-            return false;
-        }
         let sges = &mut self.sges[..self.max_sges];
         let Some(taken) = host.take_tagged(tmh.map(|tmh| tmh.tag), sges) else { return false };
         tags.message = Some(match tmh {
@@ -91,13 +92,13 @@ impl RecvQueue {
         if let (Some(Message::Matched { tmh, .. }), true) = (self.message(), of_tags.contains(WcFlags::TM_MATCH)) {
             (completion.tag, completion.app_ctx) = (tmh.tag, tmh.app_ctx);
         }
-        if let Report::Incomplete(status) = report {
-            (completion.status, completion.byte_len) = (status, RENDEZVOUS_LEN as u32);
+        if report == Report::Incomplete {
+            (completion.status, completion.byte_len) = (Status::RendezvousIncomplete, RENDEZVOUS_LEN as u32);
         }
         if report != Report::Match {
             self.head = self.head.wrapping_add(1);
         }
-        host.complete(Queue::Receive, completion, received.solicited);
+        host.complete(Queue::Receive, completion, received.solicited || completion.status != Status::Success);
     }
 
     /// The rendezvous of the message begins: the caller of the responder posts its requests.
@@ -116,6 +117,23 @@ impl RecvQueue {
         let index = self.slot_index(self.head);
         self.head = self.head.wrapping_add(1);
         Some((rendezvous, &self.sges[index * self.max_sges..][..self.slots[index].num_sge as usize]))
+    }
+
+    /// The message that holds the work request does not end as the program expects of a message with a tag. If it was
+    /// counted as unexpected, it is no longer.
+    #[inline]
+    pub fn uncount<H: Host>(&mut self, host: &mut H) {
+        if self.is_tagged() && !self.is_empty() {
+            self.uncount_held(host);
+        }
+    }
+
+    #[cold]
+    fn uncount_held<H: Host>(&mut self, host: &mut H) {
+        if let Some(Message::Unmatched { opcode: WcOpcode::TagRecv, .. }) = self.message() {
+            host.uncount_unexpected();
+        }
+        self.forget_message();
     }
 
     /// The work request that was taken is for a WRITE with immediate data.

@@ -1,6 +1,6 @@
 //! What the receive queue of a QP with a TM SRQ keeps of a message, and what its completions report.
 
-use crate::{Status, WcFlags, WcOpcode};
+use crate::{WcFlags, WcOpcode};
 use weir_wire::tag::{Rvh, Tmh};
 
 /// What the queue knows of the message that holds its work request.
@@ -14,7 +14,7 @@ pub(crate) struct Tags {
     pub begins: Option<Rendezvous>,
 }
 
-/// The message that holds a work request.
+/// The message that holds a work request. An unmatched one has a tag if its opcode is `TagRecv`: it counts as unexpected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     Unmatched { opcode: WcOpcode, flags: WcFlags },
@@ -40,5 +40,5 @@ pub(crate) enum Report {
     /// The match only: more packets follow, or a rendezvous.
     Match,
     /// A rendezvous that the program has to do; its work request is retired.
-    Incomplete(Status),
+    Incomplete,
 }

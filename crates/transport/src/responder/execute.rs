@@ -122,6 +122,8 @@ impl Responder {
                 solicited: headers.bth.solicited,
                 from: None,
             };
+            // A peer that sends another packet than before: the receive was taken for a SEND.
+            queue.uncount(host);
             queue.complete(host, config, received);
         }
         Ok(Verdict::Executed)

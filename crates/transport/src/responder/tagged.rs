@@ -1,8 +1,8 @@
 //! SENDs to a TM SRQ. Their headers are in the payload: the first packet decides whether the message matches a tag.
 //!
 //! A matched eager message is stored without its header. A matched rendezvous request makes the adapter fetch the data
-//! by a READ (`qp::rendezvous`), unless the tag's buffer is too short: then the program completes the rendezvous. Every
-//! other message is stored as it is, in an ordinary receive of the queue.
+//! by a READ (`qp::rendezvous`), unless the tag's buffer is too short or too many rendezvous are under way: then the
+//! program completes it. Every other message is stored as it is, in an ordinary receive of the queue.
 
 use super::execute::check_packet_length;
 use super::opcode_order::Message;
@@ -36,8 +36,8 @@ impl Responder {
             _ => (0, None),
         };
         let begins = received == 0;
+        let bad = || Fatal::invalid().because("a rendezvous request without complete headers, or a too long one");
         if begins && queue.is_empty() {
-            let bad = || Fatal::invalid().because("a rendezvous request without complete headers, or a too long one");
             let message = TagMessage::read(payload, ends).map_err(|_| bad())?;
             if !queue.take_tagged(message, host) {
                 return Ok(Verdict::NotReady);
@@ -47,7 +47,12 @@ impl Responder {
         let header = queue.header_len();
         let stored = &payload[header.saturating_sub(received as usize).min(payload.len())..];
         let rendezvous = queue.rendezvous();
-        if rendezvous.is_none() {
+        if rendezvous.is_some() {
+            // A peer that sends another packet than before.
+            if !begins || !ends {
+                return Err(bad().into());
+            }
+        } else {
             if after.saturating_sub(header as u64) > queue.room() {
                 return Err(Fatal::too_long().into());
             }
@@ -71,40 +76,62 @@ impl Responder {
             self.message = Message::Send { received: after, total };
             return Ok(Verdict::Executed);
         }
-        let incomplete = match rendezvous {
-            Some(rvh) if !fits(&rvh, queue) => Some(store_headers(payload, queue, host)?),
-            _ => None,
+        let incomplete = match rendezvous.map(|rvh| way(&rvh, queue)) {
+            Some(Way::Later) => return Ok(Verdict::NotReady),
+            Some(Way::Program) => {
+                store_headers(payload, queue, host)?;
+                true
+            }
+            Some(Way::Adapter) | None => false,
         };
         done.invalidated_rkey = self.invalidate(headers.get::<Ieth>().map(|ieth| ieth.rkey.get()), host)?;
         done.imm = headers.get::<ImmDt>().map(|imm| imm.imm.get().to_be());
         done.solicited = headers.bth.solicited;
         self.end_message();
         match (rendezvous, incomplete) {
-            (_, Some(status)) => queue.report(host, config, done, Report::Incomplete(status)),
-            (Some(_), None) => {
+            (_, true) => queue.report(host, config, done, Report::Incomplete),
+            (Some(_), false) => {
                 queue.report(host, config, Received { solicited: false, byte_len: 0, ..done }, Report::Match);
                 queue.begin_rendezvous(done.solicited);
             }
-            (None, None) => queue.report(host, config, done, Report::Whole { begun: !begins }),
+            (None, false) => queue.report(host, config, done, Report::Whole { begun: !begins }),
         }
         Ok(Verdict::Executed)
     }
 }
 
-/// Whether the data of a rendezvous fits into the tag's buffer. No READ is longer than 2^31 bytes (IBTA C9-94).
-fn fits(rvh: &Rvh, queue: &RecvQueue) -> bool {
-    u64::from(rvh.len) <= queue.room().min(MAX_MESSAGE)
+/// The side that does a rendezvous.
+#[derive(Clone, Copy)]
+enum Way {
+    Adapter,
+    /// The program finds the headers in the tag's buffer.
+    Program,
+    /// The adapter, when an earlier one has ended: the buffer has room for the data, but not for the headers.
+    Later,
 }
 
-/// The program does the rendezvous: it finds the headers in the tag's buffer. Returns the status of its completion. A
-/// buffer that is too short even for the headers stays unchanged: a length error (IBTA 9.7.4.1.6).
-fn store_headers<H: Host>(payload: &[u8], queue: &RecvQueue, host: &mut H) -> Result<Status, Stop> {
-    let headers = payload.get(..RENDEZVOUS_LEN).ok_or(Fatal::invalid())?;
-    if queue.room() < RENDEZVOUS_LEN as u64 {
-        return Ok(Status::LocalLength);
+/// The adapter does it if the data fits into the tag's buffer and its requests into the send queue. It does not wait for
+/// room there: a peer that waits in the same way would not acknowledge what makes room. No READ is longer than 2^31 bytes
+/// (IBTA C9-94).
+fn way(rvh: &Rvh, queue: &RecvQueue) -> Way {
+    let fits = u64::from(rvh.len) <= queue.room().min(MAX_MESSAGE);
+    if fits && queue.allows_rendezvous() {
+        Way::Adapter
+    } else if fits && queue.room() < RENDEZVOUS_LEN as u64 {
+        Way::Later
+    } else {
+        Way::Program
     }
-    host.scatter(queue.sges(), 0, headers).map_err(Stop::receiving)?;
-    Ok(Status::RendezvousIncomplete)
+}
+
+/// The program does the rendezvous: it finds the headers in the tag's buffer. A buffer that is too short even for the
+/// headers is a length error (IBTA 9.7.4.1.6).
+fn store_headers<H: Host>(payload: &[u8], queue: &RecvQueue, host: &mut H) -> Result<(), Stop> {
+    if queue.room() < RENDEZVOUS_LEN as u64 {
+        return Err(Fatal::too_long().into());
+    }
+    let headers = payload.get(..RENDEZVOUS_LEN).ok_or(Fatal::invalid())?;
+    host.scatter(queue.sges(), 0, headers).map_err(Stop::receiving)
 }
 
 impl Fatal {

@@ -99,6 +99,16 @@ impl SendQueue {
         host.complete(Queue::Receive, completion, failed || solicited);
     }
 
+    /// Discards all work requests. Those of the adapter complete as flushed.
+    pub fn discard<H: Host>(&mut self, host: &mut H, config: &Config) {
+        while !self.is_empty() {
+            match self.slot(self.head).owner {
+                Owner::Program => self.head = self.head.wrapping_add(1),
+                _ => self.retire_own(host, config, Status::WrFlushed, 0),
+            }
+        }
+    }
+
     fn own_retired(&mut self) {
         self.head = self.head.wrapping_add(1);
         self.own.queued -= 1;

@@ -41,6 +41,8 @@ pub struct TestHost {
     pub srq: u32,
     /// TM SRQ: tags, each with its work request and SGEs. What matches none is taken from the queue `srq`.
     pub tags: Vec<(u64, u64, Vec<Sge>)>,
+    /// TM SRQ: messages with a tag that matched none, less those that failed.
+    pub unexpected: i32,
     /// Credits for outstanding READs; several hosts may share them.
     pub outstanding: Rc<RefCell<Outstanding>>,
 }
@@ -56,6 +58,7 @@ impl TestHost {
             srqs: Srqs::default(),
             srq: 0,
             tags: Vec::new(),
+            unexpected: 0,
             outstanding: Rc::default(),
         }
     }
@@ -204,11 +207,16 @@ impl Host for TestHost {
         let found = self.tags.iter().position(|entry| Some(entry.0) == tag);
         let Some(at) = found else {
             let (wr_id, num_sge) = self.take_receive(sges)?;
+            self.unexpected += i32::from(tag.is_some());
             return Some(TaggedReceive { wr_id, num_sge, matched: false, sync_requested: false });
         };
         let (_, wr_id, list) = self.tags.remove(at);
         sges[..list.len()].copy_from_slice(&list);
         Some(TaggedReceive { wr_id, num_sge: list.len(), matched: true, sync_requested: false })
+    }
+
+    fn uncount_unexpected(&mut self) {
+        self.unexpected -= 1;
     }
 
     fn select_srq(&mut self, number: u32) -> Option<u32> {
