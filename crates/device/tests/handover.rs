@@ -228,7 +228,10 @@ fn a_thread_that_stops_waiting_loses_no_doorbell() {
         let done = a.engine.wait_within(at_most, |engine| engine.turns += 1, |engine| a.turn(engine));
         assert!(done.is_some() || at_most.is_zero());
     }
-    model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::ZERO)]);
+    fn handler(a: &Adapter) {
+        a.engine.wait_in_handler_within(Duration::ZERO, |engine| engine.turns += 1, |engine| a.turn(engine));
+    }
+    model(3, [|a| a.post(0), handler, |a| control(a, Duration::ZERO)]);
     model(3, [|a| a.post(0), |a| control(a, Duration::ZERO), |a| control(a, Duration::from_secs(3600))]);
     model(3, [|a| a.post(0), |a| a.post(1), |a| control(a, Duration::ZERO)]);
 }

@@ -230,7 +230,7 @@ impl Adapter {
     /// a turn takes. So the engine's thread takes the turns that other threads want meanwhile.
     fn quiesce_within(&self, at_most: Duration) {
         if !holds_engine() && self.is_ours() {
-            self.engine.wait_within(at_most, |_| (), |_| self.pace.ask_thread(ThreadTasks::TURN));
+            self.engine.wait_in_handler_within(at_most, |_| (), |_| self.pace.ask_thread(ThreadTasks::TURN));
         }
     }
 

@@ -3,6 +3,7 @@
 //! A thread that holds a lock may take only locks of a higher [`rank`]. Otherwise two threads could wait for each
 //! other. Debug builds panic at a wrong order even if no other thread is there; release builds check nothing.
 
+use crate::os::cancel::Uncancelled;
 use std::fmt::{self, Debug, Formatter};
 use std::ops::{Deref, DerefMut};
 use std::sync::{
@@ -137,6 +138,8 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     #[cold]
     pub fn try_lock_within(&self, at_most: Duration) -> Option<RankedGuard<'_, T, RANK>> {
         const INTERVAL: Duration = Duration::from_millis(1);
+        // A sleep is a point at which a thread is cancelled; the caller may be a call of the program that is none.
+        let _uncancelled = Uncancelled::new();
         let end = Instant::now() + at_most;
         loop {
             let guard = self.try_lock();

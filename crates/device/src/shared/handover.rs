@@ -110,9 +110,21 @@ impl<T> Handover<T> {
         self.work(first, another)
     }
 
-    /// As [`wait`](Self::wait), but waits for `at_most`, twice that at the longest; `None` then. The caller may be a
-    /// signal handler that interrupted the thread while it locked `asleep`.
+    /// As [`wait`](Self::wait), but waits for `at_most` at the longest; `None` then.
     pub fn wait_within<R>(
+        &self,
+        at_most: Duration,
+        first: impl FnOnce(&mut T) -> R,
+        another: impl Fn(&mut T),
+    ) -> Option<R> {
+        let held =
+            self.state.fetch_or(HELD, Ordering::AcqRel) & HELD == 0 || self.sleep_within(self.asleep.lock(), at_most);
+        held.then(|| self.work(first, another))
+    }
+
+    /// As [`wait_within`](Self::wait_within), for a thread that may hold any locks: a signal handler may have
+    /// interrupted it where it holds the sleepers' lock, and waits twice `at_most` at the longest.
+    pub fn wait_in_handler_within<R>(
         &self,
         at_most: Duration,
         first: impl FnOnce(&mut T) -> R,

@@ -8,10 +8,10 @@ use std::time::Duration;
 fn a_signal_handler_does_not_wait_for_the_lock_of_its_own_thread() {
     let engine = Handover::new((), 1);
     let at_most = Duration::from_millis(2);
-    let within = || engine.attempt(|()| engine.wait_within(at_most, |()| (), |()| ()), |()| ());
+    let within = || engine.attempt(|()| engine.wait_in_handler_within(at_most, |()| (), |()| ()), |()| ());
     let asleep = engine.asleep.lock();
     assert_eq!(within(), Some(None), "the thread holds the engine and the lock");
     drop(asleep);
     assert_eq!(within(), Some(None), "the thread holds the engine");
-    assert_eq!(engine.wait_within(at_most, |()| (), |()| ()), Some(()));
+    assert_eq!(engine.wait_in_handler_within(at_most, |()| (), |()| ()), Some(()));
 }

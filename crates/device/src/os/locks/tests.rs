@@ -94,6 +94,22 @@ fn a_lock_is_tried_until_it_is_released_or_the_time_is_over() {
     });
 }
 
+/// `munmap` of the program may lead here, and is no cancellation point. A cancelled thread would end the process.
+#[test]
+fn a_thread_is_not_cancelled_while_it_tries() {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: this thread; a cancellation of a thread takes effect at its next cancellation point.
+        assert_eq!(unsafe { libc::pthread_cancel(libc::pthread_self()) }, 0);
+        let lock = LeafMutex::new(());
+        let held = lock.lock();
+        assert!(lock.try_lock_within(Duration::from_millis(3)).is_none());
+        drop(held);
+        // Until the thread ends.
+        std::mem::forget(Uncancelled::new());
+    });
+    thread.join().unwrap();
+}
+
 #[test]
 fn a_memory_hook_deregisters_a_region_within_a_reregistration_and_within_the_engine() {
     let [outer, inner] = [(); 2].map(Region::new);
