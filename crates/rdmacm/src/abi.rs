@@ -35,6 +35,8 @@ pub mod event {
     pub const MULTICAST_JOIN: u32 = 12;
     pub const MULTICAST_ERROR: u32 = 13;
     pub const TIMEWAIT_EXIT: u32 = 15;
+    pub const USER: u32 = 18;
+    pub const INTERNAL: u32 = 19;
 }
 
 /// The numbers of the commands.
@@ -61,8 +63,10 @@ pub mod command {
     pub const BIND: u32 = 20;
     pub const RESOLVE_ADDR: u32 = 21;
     pub const JOIN_MCAST: u32 = 22;
+    pub const RESOLVE_IB_SERVICE: u32 = 23;
+    pub const WRITE_CM_EVENT: u32 = 24;
     /// The number after the last one.
-    pub const COUNT: u32 = 23;
+    pub const COUNT: u32 = 25;
 }
 
 /// Port spaces (IBTA A11.2).
@@ -133,12 +137,18 @@ abi! {
     JoinIpMulticast { response: u64, uid: u64, address: [u8; 28], id: u32 }
     JoinMulticast { response: u64, uid: u64, id: u32, size: u16, flags: u16, address: [u8; 128] }
     GetEvent { response: u64 }
-    /// `parameters`: those of a connection or of datagrams, of which the latter are longer.
+    /// `parameters`: those of a connection or of datagrams, of which the latter are longer, or a number of the program.
     Event {
         uid: u64, id: u32, event: u32, status: u32, parameters: [u8; size_of::<DatagramParameters>()], reserved: u32,
         ece: Ece,
     }
     SetOption { value: u64, id: u32, level: u32, name: u32, len: u32 }
+    /// `service`: number, name and flags.
+    ResolveIbService { id: u32, reserved: u32, service: [u8; 80] }
+    /// `parameters`: a number of the program, in as much room as the longest parameters take.
+    WriteEvent {
+        id: u32, reserved: u32, event: u32, status: u32, parameters: [u8; size_of::<DatagramParameters>()],
+    }
     MigrateId { response: u64, id: u32, fd: u32 }
     /// `struct ib_uverbs_qp_attr`.
     QpAttr {
@@ -174,5 +184,6 @@ mod tests {
         assert_eq!((size_of::<JoinIpMulticast>(), size_of::<JoinMulticast>()), (48, 152));
         assert_eq!((size_of::<AddressVector>(), size_of::<QpAttr>()), (32, 144));
         assert_eq!(size_of::<SetOption>(), 24);
+        assert_eq!((size_of::<ResolveIbService>(), size_of::<WriteEvent>()), (88, 320));
     }
 }

@@ -67,6 +67,8 @@ pub enum Parameters {
     None,
     Connection(ConnectionParameters),
     Datagram(DatagramParameters),
+    /// A number of the program.
+    Number([u8; 8]),
 }
 
 impl Parameters {
@@ -77,6 +79,7 @@ impl Parameters {
             Parameters::None => &[][..],
             Parameters::Connection(parameters) => parameters.as_bytes(),
             Parameters::Datagram(parameters) => parameters.as_bytes(),
+            Parameters::Number(number) => number,
         };
         bytes[..own.len()].copy_from_slice(own);
         bytes

@@ -14,6 +14,7 @@ mod setup;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use crate::abi::{self, command, event};
 use crate::events::{Parameters, Queue, Queued, Signal};
@@ -159,6 +160,8 @@ impl Manager {
             command::NOTIFY => self.notify(file, parse(input)?),
             command::JOIN_IP_MCAST => self.join_ip_multicast(file, parse(input)?, room),
             command::JOIN_MCAST => self.join_multicast(file, parse(input)?, room),
+            command::RESOLVE_IB_SERVICE => self.resolve_ib_service(file, parse(input)?),
+            command::WRITE_CM_EVENT => self.write_event(file, parse(input)?),
             command::LEAVE_MCAST => self.leave_multicast(file, parse(input)?, room),
             _ => Err(Errno(libc::ENOSYS)),
         };

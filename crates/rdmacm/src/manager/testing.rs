@@ -63,6 +63,10 @@ impl Host for Memory {
         Vec::new()
     }
 
+    fn resume(&mut self, _: Instant) -> Option<Instant> {
+        None
+    }
+
     fn claim(&mut self, service: u64) -> Result<(), Errno> {
         let new = self.wire.lock().unwrap().claims.insert((self.own, service));
         if new { Ok(()) } else { Err(Errno(libc::EADDRINUSE)) }

@@ -424,3 +424,28 @@ fn wrong_commands_fail_as_in_the_kernel() {
         }
     }
 }
+
+/// librdmacm of rdma-core 60 and later reports by such an event that `rdma_resolve_addrinfo` is done.
+#[test]
+fn an_event_that_the_program_writes_comes_back_with_its_number() {
+    let mut pair = Pair::new();
+    let id = pair.client.create(5, port_space::TCP);
+    let mut command = WriteEvent { id, event: event::USER, status: -3_i32 as u32, ..WriteEvent::default() };
+    command.parameters[..8].copy_from_slice(&0x1122_3344_5566_7788_u64.to_ne_bytes());
+    for kind in [event::USER, event::INTERNAL] {
+        pair.client.run(command::WRITE_CM_EVENT, WriteEvent { event: kind, ..command }).unwrap();
+        let written = pair.client.expect(5, kind);
+        assert_eq!((written.id, written.status as i32), (id, -3));
+        assert_eq!(written.parameters[..8], command.parameters[..8]);
+    }
+    let other = WriteEvent { event: event::ESTABLISHED, ..command };
+    assert_eq!(pair.client.run(command::WRITE_CM_EVENT, other), Err(EINVAL));
+    let unknown = WriteEvent { id: id + 1, ..command };
+    assert_eq!(pair.client.run(command::WRITE_CM_EVENT, unknown), Err(Errno(libc::ENOENT)));
+    assert!(pair.client.event().is_none());
+
+    let services = ResolveIbService { id, ..ResolveIbService::default() };
+    assert_eq!(pair.client.run(command::RESOLVE_IB_SERVICE, services), Err(EINVAL), "the id has no device");
+    pair.client.bind(id, "10.0.0.1:0").unwrap();
+    assert_eq!(pair.client.run(command::RESOLVE_IB_SERVICE, services), Err(Errno(libc::EOPNOTSUPP)));
+}
