@@ -41,6 +41,9 @@ int main(int argc, char **argv)
 	struct ibv_mr *mr;
 	struct ibv_wc wc;
 
+	/* A shell lets programs in the background ignore it. */
+	signal(SIGINT, SIG_DFL);
+
 	if (argc != 4)
 		die("usage: captured_end DEVICE GID HOW");
 	opt.device = argv[1];
