@@ -1,10 +1,12 @@
 //! A process at its limit of descriptors: open devices keep working, and calls that need a new descriptor fail.
 
 use std::fs::{self, File};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use weir_device::{AsyncEvent, Context, Errno, PortEvent, devices};
+use weir_device::{AsyncEvent, Context, Errno, MadSocket, PortEvent, devices, epoll};
 use weir_transport::Profile;
 
 /// Holds all descriptors that the process may have, except those that were given back.
@@ -72,6 +74,46 @@ fn opening_fails_cleanly_until_there_are_enough() {
     }
     assert!(needed.is_some_and(|needed| needed > 4), "{needed:?}");
     Context::open_as("weir_lo", &Profile::ideal()).unwrap();
+}
+
+/// A connection of the process that has port 4791 brings the MADs. Without a descriptor for it, the thread that waits for
+/// MADs must not be woken again and again.
+#[test]
+fn mads_come_when_there_is_a_descriptor_again() {
+    let _serial = one_at_a_time();
+    let context = Context::open("weir_lo").unwrap();
+    context.expect_mads();
+    let epoll = Arc::new(epoll::create().unwrap());
+    let (prefix, mut socket) = MadSocket::of_process(&epoll, 7).unwrap();
+    let mut mad = [0; 256];
+    mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    mad[17] = 0x13;
+    mad[28..32].copy_from_slice(&(prefix | 5).to_be_bytes());
+    let here: IpAddr = [127, 0, 0, 1].into();
+    // Sends until `done`; returns whether it is.
+    let exchange = |socket: &mut MadSocket, done: fn(&MadSocket, usize) -> bool, seconds: u64| {
+        let (mut came, end) = (0, Instant::now() + Duration::from_secs(seconds));
+        while !done(socket, came) && Instant::now() < end {
+            context.send_mad(here, here, 1, &mad).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+            socket.take(|_| came += 1);
+        }
+        done(socket, came)
+    };
+    let paused: fn(&MadSocket, usize) -> bool = |socket, _| socket.resumes().is_some();
+    let mut exhausted = Exhausted::new();
+    // If this process has the port, its own end of the connection needs a descriptor too.
+    if !exchange(&mut socket, paused, 1) {
+        exhausted.give_back(1);
+        assert!(exchange(&mut socket, paused, 10), "the connection was accepted");
+    }
+    let mut waits = libc::pollfd { fd: epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    assert_eq!(unsafe { libc::poll(&raw mut waits, 1, 0) }, 0, "nothing wakes the thread");
+    drop(exhausted);
+    let due = socket.resumes().unwrap();
+    socket.resume(due);
+    assert!(exchange(&mut socket, |_, came| came > 0, 10), "no MAD has come");
 }
 
 #[test]

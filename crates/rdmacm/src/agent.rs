@@ -46,7 +46,8 @@ pub fn run(process: &'static Process, epoll: RawFd) {
             unused_since = None;
             None
         };
-        let next = live.manager.next().into_iter().chain(rest).min();
+        let resume = live.manager.host().resume(now);
+        let next = live.manager.next().into_iter().chain(rest).chain(resume).min();
         live.sleeps_until = next;
         // Rounded up: the agent must not look too early again and again.
         timeout = next.map_or(-1, |due| {

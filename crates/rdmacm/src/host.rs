@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use weir_cm::Address;
 use weir_device::Errno;
+use weir_transport::Instant;
 use weir_wire::mad::Mad;
 
 /// A device, as connections see it.
@@ -38,6 +39,8 @@ pub trait Host: Send {
     fn take_packets(&mut self, device: &str);
     /// MADs that have come to this process: to its number, or to this service.
     fn take(&mut self, service: Option<u64>) -> Vec<(Address, Mad)>;
+    /// Takes up what waits for this time; returns when to call it next.
+    fn resume(&mut self, now: Instant) -> Option<Instant>;
     /// Claims a service. EADDRINUSE if another process has it.
     fn claim(&mut self, service: u64) -> Result<(), Errno>;
     /// Lets requests to a claimed service come.

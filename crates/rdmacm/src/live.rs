@@ -222,6 +222,15 @@ impl Host for LiveHost {
         addressed
     }
 
+    fn resume(&mut self, now: Instant) -> Option<Instant> {
+        let mut next = None;
+        for socket in self.services.values_mut().chain([&mut self.own]).filter(|socket| socket.resumes().is_some()) {
+            socket.resume(now);
+            next = next.into_iter().chain(socket.resumes()).min();
+        }
+        next
+    }
+
     fn claim(&mut self, service: u64) -> Result<(), Errno> {
         let socket = MadSocket::of_service(service, &self.epoll, Token::Service(service).number())?;
         self.services.insert(service, socket);

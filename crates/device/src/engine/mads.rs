@@ -43,11 +43,12 @@ impl Engine {
         self.flush();
     }
 
-    /// Hands a datagram to the GSI QP over to the process that it is for, which checks it. If there is no such process,
-    /// its sender gets the answer here: the process may have ended.
+    /// Hands a datagram to the GSI QP over to the process that it is for, which checks it again: it need not trust this
+    /// one. If there is no such process, its sender gets the answer here: the process may have ended.
     pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
         let Some(holder) = &mut self.foreign.holder else { return };
-        let Some(to) = datagram.get(MAD_HEADERS..).and_then(Receiver::of_mad) else { return };
+        let Some(mad) = checked(arrival, datagram) else { return };
+        let Some(to) = Receiver::of_mad(mad) else { return };
         let mut there = holder.hand_over(to, arrival, datagram);
         // A request is lost if its process has just given the service back, and its sender repeats it: perftest listens
         // on a port for one connection, and at once for the next, while its client connects already.
@@ -58,7 +59,6 @@ impl Engine {
             there = holder.may_receive(to);
         }
         if !there
-            && let Some(mad) = checked(arrival, datagram)
             && let Ok((header, message)) = Message::parse(mad)
             && let Some(refusal) = message.refusal()
         {

@@ -14,11 +14,14 @@ use crate::shared::route::{Route, needs_scope};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use weir_transport::Psn;
+use std::time::Duration;
+use weir_transport::{Instant, Psn};
 use weir_wire::mad::Mad;
 
 /// The most messages that one call takes: each has up to a hundred MADs.
 const MESSAGES: usize = 64;
+/// How long no connection is accepted when the process has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Context {
     /// Sends a MAD from QP 1 of an address of this device to QP 1 of another adapter. EINVAL if the addresses are of
@@ -65,6 +68,8 @@ pub struct MadSocket {
     name: Name,
     epoll: Arc<OwnedFd>,
     token: u64,
+    /// When connections are accepted again, after the process had no descriptor left.
+    resume: Option<Instant>,
 }
 
 enum Name {
@@ -109,7 +114,7 @@ impl MadSocket {
         let _opening = DescriptorGuard::begin();
         let socket = seqpacket::reserve(&receiver.name())?;
         descriptors::register(&[socket.as_raw_fd()]);
-        Ok(MadSocket { name: Name::Reserved(socket), epoll: epoll.clone(), token })
+        Ok(MadSocket { name: Name::Reserved(socket), epoll: epoll.clone(), token, resume: None })
     }
 
     /// Lets the holder of port 4791 hand MADs over.
@@ -123,6 +128,23 @@ impl MadSocket {
             descriptors::forget(&[socket.as_raw_fd()]);
         }
         Ok(())
+    }
+
+    /// When to [`resume`](Self::resume), if the process had no descriptor left for a connection of the holder.
+    pub fn resumes(&self) -> Option<Instant> {
+        self.resume
+    }
+
+    /// Accepts connections again if it is time.
+    pub fn resume(&mut self, now: Instant) {
+        if self.resume.is_some_and(|due| due <= now)
+            && let Name::Open(incoming) = &self.name
+        {
+            self.resume = None;
+            if let Err(error) = epoll::add(&self.epoll, incoming.as_raw_fd(), libc::EPOLLIN, self.token) {
+                tracing::error!("requests for connections do not come any more: {error}");
+            }
+        }
     }
 
     /// Takes MADs that have come, and gives them to `deliver`. Returns at the latest after a few thousand.
@@ -167,7 +189,13 @@ impl MadSocket {
                     continue;
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!("requests for connections are delayed: {error}"),
+                // The socket of the name stays readable, and would keep the thread awake.
+                Err(error) if self.resume.is_none() => {
+                    tracing::warn!("connection management of other processes is delayed: {error}");
+                    epoll::remove(&self.epoll, incoming.as_raw_fd());
+                    self.resume = Some(clock::now() + PAUSE);
+                }
+                Err(_) => {}
             }
             drop(opening);
             if std::mem::replace(&mut owners_were_read, true) || !incoming.take_owners_request() {

@@ -247,8 +247,12 @@ impl Link {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => return Sent::Later,
                 // The process that had the name has ended; another may have it now.
                 Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) if !tried => {
-                    let Ok((socket, user)) = Socket::connect(self.to) else { return Sent::NoReceiver };
-                    (self.socket, self.user, tried) = (socket, user, true);
+                    match Socket::connect(self.to) {
+                        Ok((socket, user)) => (self.socket, self.user, tried) = (socket, user, true),
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Sent::NoReceiver,
+                        // It takes no connection now, or this process has no descriptor left.
+                        Err(_) => return Sent::Later,
+                    }
                 }
                 _ => return Sent::NoReceiver,
             }
