@@ -41,7 +41,7 @@ impl Engine {
             self.ask_for_more(id, progress, now);
         } else if unproven && hello.ask != 0 && self.peers.get(id).next_attempt.is_none() {
             // The peer started or connected late.
-            self.peers.ask_soon(id, now);
+            self.peers.ask_because_asked(id, now);
         }
         if let Some(mut outgoing) = outcome.reply {
             if unproven || unconfirmed {
@@ -162,8 +162,8 @@ impl Engine {
         count
     }
 
-    /// Returns whether a QP still waits for a proof of this peer, and whether the peer may still be in an earlier
-    /// connection.
+    /// Returns whether a QP still waits for a proof of this peer, and whether the peer may lack the proof of a QP that it
+    /// has proven itself for.
     fn proof_state(&mut self, id: PeerId) -> (bool, bool) {
         let (table, members) = (&self.table, &mut self.peers.get_mut(id).members);
         let is = |fits: fn(&Connection) -> bool| {
@@ -186,34 +186,4 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Icrc;
-    use crate::engine::testing::{Rig, exchange};
-    use weir_wire::Service;
-
-    /// As connection management does it: the passive side connects its QP first, and no packet follows.
-    #[test]
-    fn many_idle_qps_of_one_peer_prove_themselves_by_few_hellos() {
-        const QPS: usize = 500;
-        let (mut active, mut passive) = (Rig::new(5, Icrc::Auto), Rig::new(6, Icrc::Auto));
-        let mut pairs = Vec::new();
-        for _ in 0..QPS {
-            let pair = (active.add_qp(Service::Rc), passive.add_qp(Service::Rc));
-            passive.connect(&pair.1, active.address, pair.0.num);
-            pairs.push(pair);
-        }
-        let mut hellos = exchange(&mut active, &mut passive);
-        for (own, other) in &pairs {
-            active.connect(own, passive.address, other.num);
-            hellos += exchange(&mut active, &mut passive);
-        }
-        while !pairs
-            .iter()
-            .all(|(own, other)| matches!((active.link(own), passive.link(other)), (Link::Weir(_), Link::Weir(_))))
-        {
-            hellos += exchange(&mut active, &mut passive);
-        }
-        assert!(hellos < 20 * QPS, "{hellos} hellos for {QPS} connections");
-    }
-}
+mod tests;

@@ -117,8 +117,10 @@ impl Engine {
             drop(protocol);
             if let Some(tagged) = checks.came.get()
                 && let Some(entry) = self.table.get_mut(index)
+                && entry.connection.note_packet(checks.by_slots, checks.from_slot, tagged)
+                && let Some(peer) = entry.peer
             {
-                entry.connection.note_packet(checks.by_slots, checks.from_slot, tagged);
+                self.peers.get_mut(peer).members.stays_foreign(index);
             }
         }
     }

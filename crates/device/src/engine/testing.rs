@@ -2,6 +2,7 @@
 //! datagrams that a test queues. Where the engine owns a socket, it has a descriptor of /dev/null. There is no thread:
 //! a test takes each turn itself.
 
+mod check;
 mod wire;
 
 pub use wire::{Burst, Sent};
@@ -38,6 +39,9 @@ use weir_transport::{
     Access, AttrMask, Completion, Data, Profile, Psn, QpAttr, QpCaps, QpInit, QpState, RecvWr, SendFlags, SendOp,
     SendWr, Service, Sge, Side, Tuning,
 };
+use weir_wire::icrc;
+use weir_wire::ip::Envelope;
+use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, ROCE_PORT};
 use wire::{InMemory, Wire};
 
 /// The protection domain of all QPs and regions.
@@ -176,6 +180,19 @@ impl Rig {
         self.wire().arrivals.push_back((arrival, bytes));
     }
 
+    /// Queues a packet of a foreign adapter with that address.
+    pub fn arrive_foreign(&self, qp: &QpShared, number: u16, operation: Operation, psn: Psn) {
+        let bth = Bth { ack_req: true, ..Bth::new(Opcode::new(Service::Rc, operation), qp.num, psn) };
+        let mut headers = Headers::new(bth);
+        headers.put(Aeth::new(31, 0));
+        let mut bytes = vec![0; headers.len()];
+        headers.emit(&mut bytes);
+        let (src, dst, src_port, dst_port) = (address(number), self.address, 49_152, ROCE_PORT);
+        let envelope = Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true };
+        bytes.extend(icrc::compute(&envelope, &bytes).to_le_bytes());
+        self.arrive((src, src_port).into(), dst, dst_port, &[bytes]);
+    }
+
     pub fn take_bursts(&self) -> Vec<Burst> {
         std::mem::take(&mut self.wire().bursts)
     }
@@ -206,15 +223,24 @@ impl Rig {
 /// Delivers what each of two engines has sent to the other, and takes turns, until both have sent everything. Returns the
 /// number of datagrams.
 pub fn exchange(a: &mut Rig, b: &mut Rig) -> usize {
+    exchange_some(a, b, |_, _| true)
+}
+
+/// As [`exchange`], without the datagrams that `delivers` refuses: it gets the sender's port and the datagram.
+pub fn exchange_some(a: &mut Rig, b: &mut Rig, mut delivers: impl FnMut(u16, &[u8]) -> bool) -> usize {
     let (mut quiet, mut count) = (false, 0);
     while !quiet {
         a.turn();
         b.turn();
         quiet = true;
         for (from, to) in [(&*a, &*b), (&*b, &*a)] {
-            for Sent { to: address, datagrams, .. } in from.take_bursts().into_iter().flat_map(|burst| burst.groups) {
-                to.arrive((from.address, from.port).into(), address.ip(), address.port(), &datagrams);
+            let groups = from.take_bursts().into_iter().flat_map(|burst| burst.groups);
+            for Sent { to: address, mut datagrams, .. } in groups {
                 (quiet, count) = (false, count + datagrams.len());
+                datagrams.retain(|datagram| delivers(from.port, datagram));
+                if !datagrams.is_empty() {
+                    to.arrive((from.address, from.port).into(), address.ip(), address.port(), &datagrams);
+                }
             }
             quiet &= to.wire().arrivals.is_empty();
         }

@@ -70,18 +70,21 @@ impl Connection {
         (self.confirmed, self.stays_foreign) = (false, false);
     }
 
-    /// An undamaged packet came for the QP, by slot ports or by port 4791. `tagged`: it carries the tag.
+    /// An undamaged packet came for the QP, by slot ports or by port 4791. `tagged`: it carries the tag. Returns whether
+    /// the peer stays foreign since this packet.
     #[inline]
-    pub fn note_packet(&mut self, by_slots: bool, from_slot: bool, tagged: bool) {
+    pub fn note_packet(&mut self, by_slots: bool, from_slot: bool, tagged: bool) -> bool {
         match self.link {
             _ if self.confirmed => {}
             // The peer sends by slot ports only when it has this process's proof.
             Link::Weir(_) => self.confirmed |= by_slots,
+            // It has the proof, but this process may lack its own.
             _ if tagged => self.confirmed = true,
             // A Weir process always sends from its slot's port.
-            Link::Foreign => self.stays_foreign |= !from_slot,
-            Link::Asking { .. } => {}
+            Link::Foreign if !from_slot => return !std::mem::replace(&mut self.stays_foreign, true),
+            Link::Foreign | Link::Asking { .. } => {}
         }
+        false
     }
 
     /// Returns whether a proof of the peer would change the link.
@@ -201,12 +204,11 @@ mod tests {
     fn a_peer_that_sent_as_a_foreign_adapter_stays_foreign() {
         let mut connection = connected(1, 5 << 14, 8, Some(7));
         connection.ask(Instant(0));
-        connection.note_packet(false, false, false);
-        assert!(connection.needs_proof(), "it is still asked");
+        assert!(!connection.note_packet(false, false, false) && connection.needs_proof(), "it is still asked");
         connection.link = Link::Foreign;
-        connection.note_packet(false, true, false);
+        assert!(!connection.note_packet(false, true, false));
         assert!(connection.needs_proof() && connection.prove(5, 99).is_some(), "a Weir process without our proof");
-        connection.note_packet(false, false, false);
+        assert!(connection.note_packet(false, false, false) && !connection.note_packet(false, false, false));
         assert!(!connection.needs_proof() && connection.prove(5, 99).is_none());
     }
 

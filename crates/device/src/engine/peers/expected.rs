@@ -22,6 +22,12 @@ impl Expected {
         }
     }
 
+    /// All IDs, for tests.
+    #[cfg(test)]
+    pub fn all(&self) -> &HashMap<(PeerId, u64), u16> {
+        &self.0
+    }
+
     /// The QP that expects a proof.
     pub fn of(&self, peer: PeerId, id: u64) -> Option<u16> {
         self.0.get(&(peer, id)).copied()

@@ -66,9 +66,15 @@ enum Ask {
 impl Peers {
     /// Sends a hello in the next turn, and again after the waits of `ATTEMPTS` while it is not answered.
     pub fn ask_soon(&mut self, id: PeerId, now: Instant) {
+        self.lists.peers[id].rounds = 0;
+        self.ask_because_asked(id, now);
+    }
+
+    /// As [`ask_soon`](Self::ask_soon), because the peer asks. That begins no new rounds of full answers: two
+    /// processes with QPs that stay unproven would go on without an end.
+    pub fn ask_because_asked(&mut self, id: PeerId, now: Instant) {
         let peer = &mut self.lists.peers[id];
-        (peer.attempts, peer.rounds) = (0, 0);
-        peer.next_attempt = Some(now);
+        (peer.attempts, peer.next_attempt) = (0, Some(now));
     }
 
     /// Asks at once for proofs that an answer had no room for. After `ROUNDS` answers that prove nothing it stops.

@@ -398,3 +398,23 @@ fn a_widened_window_is_the_whole_budget_and_is_still_divided() {
     let id = peers.bind(route(), QPN, 0, Instant(0));
     assert_eq!(peers.read_room(id), *SHARE.end(), "the limit of READs is unchanged");
 }
+
+#[test]
+fn a_question_of_the_peer_begins_no_new_rounds_of_full_answers() {
+    let mut peers = peers(1 << 20);
+    let (id, now) = (peers.bind(route(), QPN, 0, Instant(0)), Instant(0));
+    let rounds = |peers: &mut Peers| {
+        let asks_at_once = |_: &u32| {
+            while peers.next_due_hello(now).is_some() {}
+            peers.ask_for_more(id, false, now);
+            peers.get(id).next_attempt == Some(now)
+        };
+        (0..).take_while(asks_at_once).count() as u32
+    };
+    peers.ask_soon(id, now);
+    assert_eq!(rounds(&mut peers), hellos::ROUNDS);
+    peers.ask_because_asked(id, now);
+    assert_eq!((peers.get(id).next_attempt, rounds(&mut peers)), (Some(now), 0));
+    peers.ask_soon(id, now);
+    assert_eq!(rounds(&mut peers), hellos::ROUNDS);
+}

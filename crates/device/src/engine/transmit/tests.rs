@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_transport::{AttrMask, Data, Psn, QpAttr, SendOp, Status};
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::{Aeth, Bth, Headers, Opcode, Operation, Packet, ROCE_PORT, frame};
+use weir_wire::{Operation, Packet, ROCE_PORT, frame};
 
 /// QPNs of foreign adapters: of no slot.
 const FOREIGN: u32 = 17;
@@ -19,19 +19,6 @@ fn foreign_qp(rig: &mut Rig, number: u16) -> Arc<QpShared> {
     let qp = rig.add_qp(Service::Rc);
     rig.connect(&qp, address(number), FOREIGN + u32::from(number));
     qp
-}
-
-/// A packet of a foreign adapter.
-fn from_foreign(rig: &Rig, qp: &QpShared, number: u16, operation: Operation, psn: Psn) {
-    let bth = Bth { ack_req: true, ..Bth::new(Opcode::new(Service::Rc, operation), qp.num, psn) };
-    let mut headers = Headers::new(bth);
-    headers.put(Aeth::new(31, 0));
-    let mut bytes = vec![0; headers.len()];
-    headers.emit(&mut bytes);
-    let (src, dst, src_port, dst_port) = (address(number), rig.address, 49_152, ROCE_PORT);
-    let envelope = Envelope { src, dst, src_port, dst_port, ip_id: 0, dont_fragment: true };
-    bytes.extend(icrc::compute(&envelope, &bytes).to_le_bytes());
-    rig.arrive((src, src_port).into(), dst, dst_port, &[bytes]);
 }
 
 /// The destination QPNs and PSNs of packets.
@@ -71,7 +58,7 @@ fn a_posted_request_leaves_once_by_the_carrier() {
     assert_eq!(rig.state.shown.traffic.packets_sent.get(), 1);
     rig.turn();
     assert!(rig.take_bursts().is_empty() && rig.engine.ready.is_empty() && !is_waiting(&rig, &qp));
-    from_foreign(&rig, &qp, 9, Operation::Acknowledge, Psn::new(FIRST_PSN));
+    rig.arrive_foreign(&qp, 9, Operation::Acknowledge, Psn::new(FIRST_PSN));
     rig.turn();
     assert_eq!(rig.completions()[0].status, Status::Success);
 }
@@ -206,7 +193,7 @@ fn requests_stop_at_the_window_and_go_on_when_an_ack_opens_it() {
         rig.turn();
         assert!(rig.take_bursts().is_empty(), "the window is full");
         windows += 1;
-        from_foreign(&rig, &qp, 9, Operation::Acknowledge, Psn::new(FIRST_PSN + sent - 1));
+        rig.arrive_foreign(&qp, 9, Operation::Acknowledge, Psn::new(FIRST_PSN + sent - 1));
         rig.engine.receive(&rig.state, clock::now());
         rig.engine.completions.publish();
         assert!(rig.engine.peers.room(peer, true) > left && !is_waiting(&rig, &qp));
@@ -253,7 +240,7 @@ fn the_ack_leaves_before_the_completion_is_published() {
     let qp = foreign_qp(&mut rig, 9);
     rig.post_recv(&qp, 7, &[]);
     rig.watch_completions();
-    from_foreign(&rig, &qp, 9, Operation::SendOnly, Psn::new(FIRST_PSN));
+    rig.arrive_foreign(&qp, 9, Operation::SendOnly, Psn::new(FIRST_PSN));
     rig.turn();
     let bursts = rig.take_bursts();
     let [burst] = &bursts[..] else { panic!("{} bursts", bursts.len()) };
