@@ -32,6 +32,7 @@ impl Cm {
             address: *to,
             state: State::Queued(Ask::Connection),
             active: true,
+            turn: None,
             under_way: false,
             forgotten: false,
             events: 0,
@@ -227,7 +228,7 @@ impl Cm {
             Some(connection) => connection.forgotten = true,
             None => (),
         }
-        self.send_waiting(now);
+        self.freed = Some(now);
     }
 
     /// The connection that the caller accepted is established.

@@ -21,6 +21,8 @@ pub struct Cm {
     /// Answers to SIDR_REQs, the oldest first: they are kept for repetitions.
     pub(crate) answered: VecDeque<u32>,
     pub(crate) pacing: Pacing,
+    /// Connections were forgotten at that time: the requests that wait for their places have not left yet.
+    pub(crate) freed: Option<Instant>,
     outgoing: VecDeque<(Address, Mad)>,
     events: VecDeque<Event>,
 }
@@ -33,6 +35,7 @@ impl Cm {
             table,
             answered: VecDeque::new(),
             pacing: Pacing::default(),
+            freed: None,
             outgoing: VecDeque::new(),
             events: VecDeque::new(),
         }
@@ -40,6 +43,10 @@ impl Cm {
 
     /// The next MAD to send.
     pub fn poll_transmit(&mut self) -> Option<(Address, Mad)> {
+        // Not earlier: the caller may have forgotten them too.
+        if let Some(now) = self.freed {
+            self.send_waiting(now);
+        }
         self.outgoing.pop_front()
     }
 
@@ -68,6 +75,7 @@ impl Cm {
     #[cfg(feature = "testing")]
     pub fn check(&self) {
         self.table.check();
+        self.pacing.check(self.table.connections());
         assert!(self.answered.len() <= self.config.max_half_open);
         for event in &self.events {
             let connection = self.table.get(event.id().0).expect("an event's connection exists");

@@ -11,8 +11,8 @@ pub struct Config {
     pub id_bits: u32,
     /// Makes communication IDs and transaction IDs differ from those of the process before.
     pub seed: u64,
-    /// How many requests may wait at a time until they are established, rejected and forgotten: further ones are
-    /// dropped, and their senders repeat them.
+    /// How many requests may wait at a time until they are accepted, or forgotten: further ones are dropped, and their
+    /// senders repeat them.
     pub max_half_open: usize,
     /// How many of them one remote address may have.
     pub max_half_open_per_peer: usize,

@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     pub state: State,
     /// The process sent the REQ or SIDR_REQ.
     pub active: bool,
+    /// Its request's place among those that wait for its host.
+    pub turn: Option<u64>,
     /// Its request counts as under way to its host.
     pub under_way: bool,
     /// The caller has no interest in events any more.

@@ -8,8 +8,9 @@ impl Cm {
     /// Sends the request of a new connection, which is kept already, as soon as the peer's host may get it.
     pub(crate) fn begin(&mut self, now: Instant, id: u32) {
         let to = self.table.at(id).address.remote;
-        if self.pacing.begin(to, id) {
-            self.send_request(now, id);
+        match self.pacing.begin(to, id) {
+            None => self.send_request(now, id),
+            turn => self.table.at(id).turn = turn,
         }
     }
 
@@ -29,16 +30,19 @@ impl Cm {
 
     /// A request is answered, or over.
     pub(crate) fn answered(&mut self, id: u32) {
-        if let Some(connection) = self.table.get_mut(id)
-            && std::mem::take(&mut connection.under_way)
-        {
-            let to = connection.address.remote;
+        let Some(connection) = self.table.get_mut(id) else { return };
+        let (to, turn) = (connection.address.remote, connection.turn.take());
+        if std::mem::take(&mut connection.under_way) {
             self.pacing.ended(to);
+        }
+        if let Some(turn) = turn {
+            self.pacing.leave(to, turn);
         }
     }
 
     /// Sends requests that have waited.
     pub(crate) fn send_waiting(&mut self, now: Instant) {
+        self.freed = None;
         let counts = |id| self.table.get(id).is_some_and(|connection| connection.under_way);
         let mut over = Vec::new();
         while let Some(id) = self.pacing.oldest(now, counts) {
@@ -46,9 +50,8 @@ impl Cm {
         }
         over.into_iter().for_each(|id| self.answered(id));
         while let Some(id) = self.pacing.next() {
-            if self.table.get(id).is_some_and(|connection| matches!(connection.state, State::Queued(_))) {
-                self.send_request(now, id);
-            }
+            self.table.at(id).turn = None;
+            self.send_request(now, id);
         }
     }
 }

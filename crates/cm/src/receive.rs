@@ -85,6 +85,7 @@ impl Cm {
             address: *from,
             state: State::ReqReceived,
             active: false,
+            turn: None,
             under_way: false,
             forgotten: false,
             events: 0,

@@ -92,6 +92,7 @@ fn resolution(address: &Address, request: &SidrReq, state: State, tid: u64) -> C
         address: *address,
         state,
         active: state == State::Queued(Ask::Service),
+        turn: None,
         under_way: false,
         forgotten: false,
         events: 0,

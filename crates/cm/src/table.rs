@@ -64,7 +64,7 @@ fn mask(bits: u32) -> u32 {
     u32::MAX.checked_shr(32 - bits).unwrap_or(0)
 }
 
-/// Requests without an answer, and accepted ones before their connection is established.
+/// Requests that the caller has not decided about.
 struct HalfOpen {
     limit: usize,
     limit_per_peer: usize,
@@ -234,6 +234,12 @@ impl Table {
 
     pub fn first_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// All connections.
+    #[cfg(feature = "testing")]
+    pub fn connections(&self) -> impl Iterator<Item = (u32, &Connection)> {
+        self.entries.iter().map(|(id, entry)| (*id, &entry.connection))
     }
 
     /// Panics unless every index, deadline and counter is that of an entry, and every entry's is there.

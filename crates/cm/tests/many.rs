@@ -89,3 +89,24 @@ fn a_silent_host_delays_requests_to_it_for_half_a_second_each_and_no_others() {
     };
     assert!(repeated > Instant(0) + Duration::from_secs(4));
 }
+
+#[test]
+fn connections_that_are_forgotten_together_do_not_make_room_for_each_other() {
+    let mut cm = Cm::new(Config { id_prefix: 1 << 20, id_bits: 20, ..Config::default() });
+    let connect =
+        |cm: &mut Cm| (0..1000).map(|qpn| cm.connect(Instant(0), &address(0), &request(qpn)).unwrap()).collect();
+    let ids: Vec<_> = connect(&mut cm);
+    assert_eq!(sent(&mut cm).len(), UNDER_WAY);
+    for id in &ids[..300] {
+        cm.forget(Instant(1), *id);
+        cm.check();
+    }
+    assert_eq!(sent(&mut cm), (300..556).collect::<Vec<_>>());
+    ids[300..].iter().for_each(|id| cm.forget(Instant(2), *id));
+    assert!(sent(&mut cm).is_empty());
+    cm.check();
+    assert!(cm.is_empty() && cm.poll_timeout().is_none());
+    // Nothing is left of them: others have their places.
+    connect(&mut cm);
+    assert_eq!(sent(&mut cm).len(), UNDER_WAY);
+}

@@ -72,8 +72,6 @@ impl Live {
             }
         };
         let mads = self.manager.host().take(service);
-        for (from, mad) in mads {
-            self.manager.arrived(weir_device::now(), &from, &mad);
-        }
+        self.manager.arrived(weir_device::now(), &mads);
     }
 }

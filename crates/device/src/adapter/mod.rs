@@ -140,14 +140,11 @@ impl Adapter {
         }
     }
 
-    /// Takes turns until there was no work, for 5 ms at most; waits for the engine.
+    /// Handles the packets that have come by now; waits for the engine.
     pub fn take_packets(&self) {
-        const AT_MOST: Duration = Duration::from_millis(5);
-        let began = clock::now();
-        while self.check().is_ok()
-            && self.with_engine(|engine| engine.turn(self, Turn::LOOK))
-            && clock::now() - began < AT_MOST
-        {}
+        if self.check().is_ok() {
+            self.with_engine(|engine| engine.take_packets(self));
+        }
     }
 
     /// A program armed a CQ and will sleep: the engine's thread must watch the sockets.

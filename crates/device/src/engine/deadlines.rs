@@ -3,10 +3,10 @@
 //! This process may have been off its core for longer than its timeouts. Packets that it waited for are then in its
 //! sockets, so these are emptied before any peer is found to have been silent.
 
-use crate::engine::Engine;
 use crate::engine::faulted::PAGES;
 use crate::engine::host::QpHost;
 use crate::engine::table::{Entry, Removed};
+use crate::engine::{Engine, Turn};
 use crate::os::clock;
 use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
@@ -15,6 +15,8 @@ use weir_transport::{Instant, Side};
 
 /// The most receives before a timeout is handled: several socket buffers full of the shortest packets.
 const CATCH_UP: usize = 4096;
+/// The sockets that packets of connected QPs come by: that of the slot, and that of port 4791.
+const SOCKETS: usize = 2;
 
 impl Engine {
     /// Does what is due by `now`. Returns the current time, which may be later.
@@ -32,7 +34,7 @@ impl Engine {
         }
         adapter.cqs.moderated.fire(|cq| cq.moderation_due(now.0), now.0);
         if !caught_up && self.peers.next_attempt().is_some_and(|due| due <= now.0) {
-            self.catch_up(adapter, now);
+            self.catch_up(adapter, now, usize::MAX);
             caught_up = true;
         }
         // The timeouts of what is sent now begin now.
@@ -70,7 +72,7 @@ impl Engine {
         let mut protocol = shared.lock();
         if protocol.is_overdue(now) && !*caught_up {
             drop(protocol);
-            self.catch_up(adapter, now);
+            self.catch_up(adapter, now, usize::MAX);
             *caught_up = true;
             protocol = shared.lock();
         }
@@ -84,15 +86,34 @@ impl Engine {
         self.table_timer(index);
     }
 
-    /// Handles everything that is in the sockets.
+    /// Handles what has come to this process by now, also where a turn looks seldom. Of what comes meanwhile it takes no
+    /// more than the sockets have room for.
+    pub fn take_packets(&mut self, adapter: &AdapterState) {
+        let now = clock::now();
+        self.catch_up(adapter, now, SOCKETS * self.peers.receive_buffer());
+        for _ in 0..CATCH_UP {
+            if self.receive_handed_over(adapter, now) == 0 {
+                break;
+            }
+        }
+        self.turn(adapter, Turn::LOOK);
+    }
+
+    /// Handles everything that is in the sockets, and stops after that many bytes.
     #[cold]
-    fn catch_up(&mut self, adapter: &AdapterState, now: Instant) {
+    fn catch_up(&mut self, adapter: &AdapterState, now: Instant, mut bytes: usize) {
         self.empty_rings(adapter, now);
         let mut empty = 0;
         for _ in 0..CATCH_UP {
-            empty = if self.receive(adapter, now) == 0 { empty + 1 } else { 0 };
+            if self.receive(adapter, now) == 0 {
+                empty += 1;
+            } else {
+                empty = 0;
+                let came: usize = self.inbox.arrivals.iter().map(|arrival| arrival.len).sum();
+                bytes = bytes.saturating_sub(came);
+            }
             // Each socket was looked at.
-            if empty > SILENT_CALLS {
+            if empty > SILENT_CALLS || bytes == 0 {
                 break;
             }
         }
@@ -137,7 +158,9 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use crate::config::Icrc;
     use crate::engine::Turn;
+    use crate::engine::testing::{Rig, connected};
     use crate::{Context, Cq, Qp, QpCreate, Receives};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
@@ -199,6 +222,21 @@ mod tests {
             }
         }
         qps
+    }
+
+    #[test]
+    fn packets_are_taken_where_a_turn_looks_seldom() {
+        let (mut here, mut there) = (Rig::new(5, Icrc::Auto), Rig::new(6, Icrc::Auto));
+        let qps = connected(&mut here, &mut there, Service::Rc);
+        here.post_recv(&qps[0], 7, &[]);
+        there.post_send(&qps[1], 1, SendOp::Send, Data::Inline(&[]));
+        there.turn();
+        here.wire().looks_after = weir_link::SILENT_CALLS;
+        for sent in there.take_sent() {
+            here.arrive((there.address, there.port).into(), here.address, sent.to.port(), &sent.datagrams);
+        }
+        here.engine.take_packets(&here.state);
+        assert_eq!(here.completions().iter().map(|completion| completion.wr_id).collect::<Vec<_>>(), [7]);
     }
 
     #[test]

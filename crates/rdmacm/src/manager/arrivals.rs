@@ -17,6 +17,22 @@ use weir_cm::{
 const SERVICE_TIMEOUT: u8 = 24;
 
 impl Manager {
+    /// These events are about to be raised. As on adapters, the program finds the completions of packets that came
+    /// earlier when it sees a disconnection, at which it may destroy the QP.
+    pub(super) fn take_packets_before(&mut self, events: &[Event]) {
+        let mut devices: Vec<&str> = Vec::new();
+        for event in events {
+            let (Event::DisconnectRequest { id, .. } | Event::Disconnected { id, .. }) = event else { continue };
+            if let Some((number, State::Connect)) = self.state(*id)
+                && let Some(attached) = self.ids.get(number).and_then(|id| id.attached.as_ref())
+                && !devices.contains(&&*attached.device.name)
+            {
+                devices.push(&attached.device.name);
+            }
+        }
+        devices.into_iter().for_each(|device| self.host.take_packets(device));
+    }
+
     /// Something has happened to a connection.
     pub(super) fn happened(&mut self, happened: Event) {
         match happened {
@@ -63,11 +79,6 @@ impl Manager {
         let Some((number, State::Connect)) = self.state(connection) else { return };
         if let Some(id) = self.ids.get_mut(number) {
             id.state = State::Disconnect;
-            // As on adapters, the program finds the completions of packets that came earlier when it sees this event,
-            // at which it may destroy the QP.
-            if let Some(attached) = &id.attached {
-                self.host.take_packets(&attached.device.name);
-            }
         }
         self.raise(number, event::DISCONNECTED, status, with_private(false, data));
     }

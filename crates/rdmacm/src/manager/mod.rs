@@ -23,9 +23,10 @@ use crate::ports::{Owner, Ports};
 use crate::table::Table;
 use id::{Group, Id};
 use std::collections::HashMap;
-use weir_cm::{Address, Cm, Config, ConnectionId};
+use weir_cm::{Address, Cm, Config, ConnectionId, Event};
 use weir_device::Errno;
 use weir_transport::Instant;
+use weir_wire::mad::Mad;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// All that the rdma_cm files of a process have.
@@ -63,6 +64,9 @@ pub enum Done {
 type Outcome = Result<Done, Errno>;
 
 const EINVAL: Errno = Errno(libc::EINVAL);
+
+/// MADs that are handled before their events are. The answers to them fit into what `Cm` keeps.
+const BATCH: usize = 64;
 
 impl Manager {
     /// A manager without files. `prefix` are the upper bits of the communication ids of the process; `bits` lower ones
@@ -169,11 +173,13 @@ impl Manager {
         done
     }
 
-    /// A MAD has come.
-    pub fn arrived(&mut self, now: Instant, from: &Address, mad: &[u8]) {
+    /// MADs have come.
+    pub fn arrived(&mut self, now: Instant, mads: &[(Address, Mad)]) {
         self.now = now;
-        self.cm.handle(now, from, mad);
-        self.work();
+        for batch in mads.chunks(BATCH) {
+            batch.iter().for_each(|(from, mad)| self.cm.handle(now, from, mad));
+            self.work();
+        }
     }
 
     /// Does what is due.
@@ -191,8 +197,11 @@ impl Manager {
     /// Sends MADs and takes what has happened to connections.
     fn work(&mut self) {
         loop {
-            while let Some(happened) = self.cm.poll_event() {
-                self.happened(happened);
+            let batch: Vec<Event> = std::iter::from_fn(|| self.cm.poll_event()).collect();
+            if !batch.is_empty() {
+                self.take_packets_before(&batch);
+                batch.into_iter().for_each(|event| self.happened(event));
+                continue;
             }
             let Some((to, mad)) = self.cm.poll_transmit() else { return };
             self.host.send(&to, &mad);

@@ -261,10 +261,18 @@ impl Pair {
 
     /// Delivers MADs until there is none. Requests to a service that no process has opened are lost.
     pub fn deliver(&mut self) {
-        while let Some((to, mad)) = { self.wire.lock().unwrap().mads.pop_front() } {
-            let from = Address { local: to.remote, remote: to.local, device: 7 };
-            let process = if from.local == self.client.address { &mut self.client } else { &mut self.server };
-            process.manager.arrived(self.now, &from, &mad);
+        loop {
+            let sent = std::mem::take(&mut self.wire.lock().unwrap().mads);
+            if sent.is_empty() {
+                break;
+            }
+            let arrived = sent.into_iter().map(|(to, mad)| {
+                let from = Address { local: to.remote, remote: to.local, device: 7 };
+                (from, mad)
+            });
+            let (here, there): (Vec<_>, Vec<_>) = arrived.partition(|(from, _)| from.local == self.client.address);
+            self.client.manager.arrived(self.now, &here);
+            self.server.manager.arrived(self.now, &there);
         }
     }
 

@@ -449,3 +449,33 @@ fn an_event_that_the_program_writes_comes_back_with_its_number() {
     pair.client.bind(id, "10.0.0.1:0").unwrap();
     assert_eq!(pair.client.run(command::RESOLVE_IB_SERVICE, services), Err(Errno(libc::EOPNOTSUPP)));
 }
+
+#[test]
+fn packets_are_taken_once_for_all_connections_that_end_together() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "10.0.0.2:7471", 0).unwrap();
+    let _ = [10, 11, 12].map(|uid| pair.connected(1, uid, 7471));
+    pair.wire.lock().unwrap().looked.clear();
+    pair.client.manager.close(pair.now, pair.client.file);
+    pair.deliver();
+    assert_eq!(pair.wire.lock().unwrap().looked, [(pair.server.address, 0)], "before the program sees an event");
+    for uid in 10..13 {
+        pair.server.expect(uid + 1000, event::DISCONNECTED);
+    }
+}
+
+#[test]
+fn the_end_of_a_file_sends_none_of_the_requests_that_wait() {
+    let mut pair = Pair::new();
+    for number in 1..=1000 {
+        let id = pair.client.create(number, port_space::TCP);
+        pair.client.bind(id, &format!("10.0.0.1:{}", 10_000 + number)).unwrap();
+        pair.client.resolve(number, id, "10.0.0.2:7471");
+        pair.client.connect(id, b"").unwrap();
+    }
+    assert_eq!(pair.lose(), 256);
+    pair.client.manager.close(pair.now, pair.client.file);
+    assert_eq!(pair.lose(), 0);
+    assert_eq!(pair.client.manager.next(), None);
+}

@@ -93,6 +93,11 @@ impl Peers {
         self.share = share(self.budget, 1, self.most);
     }
 
+    /// The size of the socket's receive buffer in the kernel.
+    pub fn receive_buffer(&self) -> usize {
+        2 * self.budget
+    }
+
     /// The limit that larger lists must have. `None`: there is enough room.
     pub fn needed_capacity(&self) -> Option<usize> {
         self.lists.needed()

@@ -15,6 +15,8 @@ pub struct Wire {
     /// Calls of `send`, since the last `take_bursts`.
     pub bursts: Vec<Burst>,
     pub arrivals: VecDeque<(Arrival, Vec<u8>)>,
+    /// So many calls of `receive` find nothing, as if the packets came to a silent socket.
+    pub looks_after: u32,
     /// The most segments of a group.
     pub segments: usize,
     /// Where `send` looks for completions that were published before it.
@@ -64,6 +66,10 @@ impl Carrier for InMemory {
         inbox.arrivals.clear();
         let slot = inbox.bytes.len() / inbox.slots();
         let mut wire = self.0.lock().unwrap();
+        if wire.looks_after > 0 {
+            wire.looks_after -= 1;
+            return Ok(0);
+        }
         while inbox.arrivals.len() < inbox.slots()
             && let Some((arrival, bytes)) = wire.arrivals.pop_front()
         {
