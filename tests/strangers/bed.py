@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -14,18 +15,34 @@ import typing
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TARGET = ROOT / 'target/strangers'
-# What a process says at its end with `--log info`.
-SENT = re.compile(r' (\w+): (\d+) packets with (\d+) bytes sent')
-# Namespaces of its own, without root too: nothing remains when it ends, or when this process ends.
-ALONE = ('setpriv', '--pdeathsig', 'KILL',
-         'unshare', '--map-root-user', '--net', '--pid', '--fork', '--kill-child', '--mount-proc',
-         'sh', '-c', 'ip link set lo up; exec "$@"', 'sh')
-# Rust programs are built, on a busy machine for long.
-FETCH_LIMIT = 1800
+# What a process says of each of its devices at its end with `--log info`.
+SENT = re.compile(r' \w+: (\d+) packets with .* \(process (\d+)\)$', re.MULTILINE)
+# Nothing remains when the command ends, or when this process ends.
+NAMESPACES = ('--net', '--pid', '--fork', '--kill-child', '--mount-proc')
+# What the clients of registries say if they reach none: pip, and cargo with curl.
+UNREACHABLE = re.compile(
+    r'Retrying \(Retry|NewConnectionError|ProxyError|(Connect|Read)Timeout|name resolution|resolve host|'
+    r'connect to server|connection (refused|reset|timed out)|(network|host) is unreachable|no route to host|'
+    r'timeout was reached|tunnel failed|spurious network error', re.IGNORECASE)
+# What they say if a package of this system is missing.
+MISSING = re.compile(r'ensurepip is not available|No module named .?ensurepip|Unable to find libclang', re.IGNORECASE)
+
+# Retries take long where no packet is answered.
+PIP = ('--quiet', '--disable-pip-version-check', '--retries', '2', '--timeout', '15')
+# Folders that could not be made, and why.
+FAILED = {}
 
 
 class Skip(Exception):
     """A case cannot run here, and why."""
+
+
+class Unreachable(Skip):
+    """A registry of packages cannot be reached."""
+
+
+class Failure(Exception):
+    """A case cannot run, for a reason that is no property of this machine."""
 
 
 @dataclasses.dataclass
@@ -47,7 +64,7 @@ class Ended:
     def complaints(self, limit, users):
         """Why a command has not done well."""
         if self.status is None:
-            yield f'still running after {limit} s'
+            yield f'still running after {limit} s: {tail(self.output)}'
         elif self.status:
             yield f'status {self.status}: {tail(self.output)}'
         if self.users < users:
@@ -73,7 +90,7 @@ class Bed:
                 variables['WEIR_LIB_DIR'] = os.environ['WEIR_LIB_DIR']
             variables.update(environment or {}, WEIR_LOG_FILE=str(log))
             with open(out, 'wb') as file:
-                child = subprocess.Popen([*ALONE, *under, *map(str, words)], stdin=subprocess.DEVNULL, stdout=file,
+                child = subprocess.Popen([*alone(), *under, *map(str, words)], stdin=subprocess.DEVNULL, stdout=file,
                                          stderr=subprocess.STDOUT, env=variables, **more)
                 try:
                     status = child.wait(limit)
@@ -82,15 +99,27 @@ class Bed:
                     child.wait()
                     status = None
             output = out.read_text(errors='replace')
-            sent = SENT.findall(log.read_text()) if log.exists() else []
+            sent = SENT.findall(log.read_text(errors='replace')) if log.exists() else []
             self.keep(name, output)
-        return Ended(status, output, sum(int(packets) > 0 for _, packets, _ in sent))
+        return Ended(status, output, len({process for packets, process in sent if int(packets)}))
 
     def keep(self, name, output):
         """Writes the output of a case into the folder of `--log`."""
         if self.log:
             self.log.mkdir(parents=True, exist_ok=True)
             (self.log / re.sub(r'[^A-Za-z0-9]+', '-', name)).write_text(output)
+
+
+@functools.cache
+def alone():
+    """The words that start a command in namespaces of its own, without root too where the system allows it."""
+    ways = [('--map-root-user', *NAMESPACES)] + ([NAMESPACES] if os.geteuid() == 0 else [])
+    for way in ways:
+        words = ('setpriv', '--pdeathsig', 'KILL', 'unshare', *way, 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh')
+        with contextlib.suppress(OSError):
+            if not subprocess.run([*words, 'true'], stdin=subprocess.DEVNULL, capture_output=True).returncode:
+                return words
+    raise Skip('needs user namespaces, or root with the right to make namespaces; and setpriv, unshare and ip')
 
 
 def row(passed, failed=0, skipped=0, complaints=(), known=()):
@@ -121,9 +150,9 @@ def python(*packages):
     folder = TARGET / ('python-' + '-'.join(package.replace('==', '-') for package in packages))
     with complete(folder) as missing:
         if missing:
-            fetch([sys.executable, '-m', 'venv', folder])
+            fetch([sys.executable, '-m', 'venv', folder], late=Failure)
             # Some name packages that the parts used here do not need, such as torch.
-            fetch([folder / 'bin/pip', 'install', '--quiet', '--no-deps', *packages])
+            fetch([folder / 'bin/pip', 'install', *PIP, '--no-deps', *packages])
     return folder / 'bin/python'
 
 
@@ -133,7 +162,7 @@ def source(package, interpreter):
     folder = TARGET / f'source-{name}-{version}'
     with complete(folder) as missing:
         if missing:
-            fetch([interpreter, '-m', 'pip', 'download', '--quiet', '--no-deps', '--no-binary', name, '--dest', folder,
+            fetch([interpreter, '-m', 'pip', 'download', *PIP, '--no-deps', '--no-binary', name, '--dest', folder,
                    package])
             shutil.unpack_archive(folder / f'{name}-{version}.tar.gz', folder)
     return folder / f'{name}-{version}'
@@ -141,27 +170,39 @@ def source(package, interpreter):
 
 @contextlib.contextmanager
 def complete(folder):
-    """Whether a folder of target/strangers has to be made; it counts as made if the block ends well."""
+    """Whether a folder of target/strangers has to be made; it counts as made if the block ends well. What failed once
+    is not tried again by this process."""
+    if folder in FAILED:
+        raise FAILED[folder]
     mark = folder / '.complete'
     missing = not mark.exists()
     if missing:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    yield missing
+    try:
+        yield missing
+    except (Skip, Failure) as error:
+        FAILED[folder] = error
+        raise
     mark.touch()
 
 
-def fetch(words, environment=None):
-    """Runs a client of a package registry; skips the case if it fails, which most often means no network."""
+def fetch(words, environment=None, limit=120, late=Unreachable):
+    """Runs a client of a package registry. Skips the case if it reaches none, or if it needs a package of this system
+    that is missing; all else is a failure. `late`: what it is to exceed the limit, in seconds."""
     words = [str(word) for word in words]
+    short = ' '.join(words[-3:])
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, errors='replace', timeout=FETCH_LIMIT,
+                              text=True, errors='replace', timeout=limit,
                               env={**os.environ, **(environment or {})})
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Skip(f'cannot fetch it: {error}') from error
-    if done.returncode:
-        lines = done.stdout.strip().splitlines() or ['no message']
-        # pip and cargo say more after the error.
-        last = next((line for line in lines if line.lower().startswith('error')), lines[-1])
-        raise Skip(f'cannot fetch it: `{" ".join(words[-3:])}`: {last}')
+    except subprocess.TimeoutExpired as error:
+        raise late(f'`{short}` has not ended within {limit} s') from error
+    except OSError as error:
+        raise Failure(f'`{short}`: {error}') from error
+    if done.returncode == 0:
+        return
+    for pattern, kind in ((MISSING, Skip), (UNREACHABLE, Unreachable)):
+        if found := next((line for line in done.stdout.splitlines() if pattern.search(line)), None):
+            raise kind(f'`{short}`: {found.strip()}')
+    raise Failure(f'`{short}`: status {done.returncode}: {tail(done.stdout, 20)}')

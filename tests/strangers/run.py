@@ -2,19 +2,27 @@
 """Runs programs of other projects over Weir, as they are published, and prints a table.
 
 Each case installs its programs into target/strangers (pinned versions), and runs them in a network namespace of its
-own, which ends with all its processes. A case passes if the programs say so and if they sent packets over Weir. The
-exit status is 1 if a case fails; a case is skipped with the reason if its programs cannot be had.
+own, which ends with all its processes. A case passes if the programs say so and if they sent packets over Weir. A case
+is skipped, with the reason, if a program of this system is missing, or if no registry can be reached.
+
+The exit status is 1 if a case fails or if none has run. As root it is 1 also if a case is skipped, as in
+scripts/test.py: root can provide what is missing. SKIPS=allowed permits skipped cases. With --short, a registry that
+cannot be reached is no error: `make test` needs no network.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 
+# The modules beside this one leave no files in the tree, nor do the programs that they start.
+sys.dont_write_bytecode = True
+os.environ['PYTHONDONTWRITEBYTECODE'] = '1'
 import mpi4py_suite
 import rust
 import transfers
-from bed import Bed, Skip
+from bed import Bed, Failure, Skip, Unreachable
 
 # Modules with `cases()`: a list of Case.
 PARTS = (mpi4py_suite, rust, transfers)
@@ -39,7 +47,26 @@ def main():
         print(json.dumps(results, indent=1))
     else:
         print_end(results)
-    sys.exit(1 if any(result['verdict'] == 'failed' for result in results) else 0)
+    wrong = list(errors(results, options))
+    for text in wrong:
+        print(f'error: {text}', file=sys.stderr)
+    sys.exit(1 if wrong else 0)
+
+
+def errors(results, options):
+    """Why the exit status is 1."""
+    skipped = [result for result in results if result['verdict'] == 'skipped']
+    failed = sum(result['verdict'] == 'failed' for result in results)
+    if failed:
+        yield f'{failed} of {len(results)} cases failed'
+    # A comparison has few of the cases.
+    if os.geteuid() == 0 and os.environ.get('SKIPS') != 'allowed' and not options.without_weir:
+        forbidden = [result for result in skipped if not (options.short and result['unreachable'])]
+        if forbidden:
+            yield ('as root no case may be skipped. Provide what is missing, or set SKIPS=allowed if this machine '
+                   'forbids it.')
+    if len(skipped) == len(results) and not options.short:
+        yield 'no case has run'
 
 
 def arguments():
@@ -65,7 +92,9 @@ def run(case, bed, quiet):
         row.update(case.run(bed))
         row['verdict'] = 'failed' if row['complaints'] else 'passed'
     except Skip as why:
-        row.update(verdict='skipped', why=str(why))
+        row.update(verdict='skipped', why=str(why), unreachable=isinstance(why, Unreachable))
+    except (Failure, OSError) as error:
+        row.update(verdict='failed', failed=1, complaints=[str(error)])
     row['seconds'] = round(time.monotonic() - begin, 1)
     if not quiet:
         print_row(row)

@@ -2,9 +2,11 @@
 
 import functools
 
-from bed import HERE, TARGET, Case, complete, fetch, need, of_program
+from bed import HERE, TARGET, Case, Failure, Skip, complete, fetch, need, of_program
 
 LIMIT = 120
+# On a busy machine.
+BUILD_LIMIT = 1800
 # A crate's examples have more dependencies than the crate, and a build shares what it can.
 BUILD = {'CARGO_TARGET_DIR': str(TARGET / 'rust-build'), 'CARGO_INCREMENTAL': '0'}
 
@@ -25,15 +27,22 @@ def cases():
 
 def one(bed, crate, name, users, *wanted):
     """A program that needs no other; `users` processes send packets."""
+    only_on_weir(bed)
     ended = bed.run([crate(name)], f'Rust {name}', LIMIT)
     return of_program(ended, LIMIT, users, *wanted)
 
 
 def two(bed, crate, name, *options):
     """A server, and a client that has the server's address as last argument; both print the rate."""
+    only_on_weir(bed)
     program = crate(name)
     ended = bed.run(['python3', HERE / 'server_client.py', '18700', program, *options], f'Rust {name}', LIMIT)
     return of_program(ended, LIMIT, 2, 'both have ended well')
+
+
+def only_on_weir(bed):
+    if bed.other_transport:
+        raise Skip('it has no other transport')
 
 
 def example(crate, name):
@@ -42,5 +51,6 @@ def example(crate, name):
     folder = TARGET / f'rust-{crate.replace("@", "-")}'
     with complete(folder) as missing:
         if missing:
-            fetch(['cargo', 'install', '--quiet', '--locked', '--debug', '--root', folder, '--examples', crate], BUILD)
+            fetch(['cargo', 'install', '--quiet', '--locked', '--debug', '--root', folder, '--examples', crate], BUILD,
+                  BUILD_LIMIT, Failure)
     return folder / 'bin' / name

@@ -146,11 +146,13 @@ fn close_at_exit(adapter: &Adapter) {
 fn log_traffic(adapter: &Adapter) {
     let (name, traffic) = (&adapter.device.name, &adapter.shown.traffic);
     tracing::info!(
-        "{name}: {} packets with {} bytes sent, {} with {} received",
+        "{name}: {} packets with {} bytes sent, {} with {} received (process {})",
         traffic.packets_sent.get(),
         traffic.bytes_sent.get(),
         traffic.packets_received.get(),
-        traffic.bytes_received.get()
+        traffic.bytes_received.get(),
+        // Processes of one program may share a log.
+        std::process::id()
     );
 }
 
