@@ -123,7 +123,8 @@ def more():
 MORE = list(more())
 # For less than a minute, with the guest's start.
 SHORT = [verify('short', 'sizes,atomics,RNR', '-m 8192 -t 10 {lossy}'),
-         *(cell for cell in CORE if cell.name in ('unreliable uc', 'unreliable ud', 'ibv_rc_pingpong', 'rping', 'ucmatose'))]
+         *(cell for cell in CORE
+           if cell.name in ('unreliable uc', 'unreliable ud', 'ibv_rc_pingpong', 'rping', 'ucmatose'))]
 
 
 def plan(short):

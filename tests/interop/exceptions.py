@@ -15,12 +15,14 @@ class Known:
 
 NO_EVENT = 'Soft-RoCE raises no asynchronous event for a request that it refuses'
 KNOWN = [
-    Known('verify (windows .|remote faults)', 'weir', 'server FAILED: .*: no event, should be ".* work queue error"', NO_EVENT),
+    Known('verify (windows .|remote faults)', 'weir',
+          'server FAILED: .*: no event, should be ".* work queue error"', NO_EVENT),
     Known('verify windows 1', 'weir', 'verify: a byte before a window: no completion within .*',
           'Soft-RoCE acknowledges a WRITE that begins one byte before a window of type 1'),
     Known('verify windows 2', 'weir', 'server FAILED: a message with invalidate has the flags 5',
           "Soft-RoCE's completions have the kernel's flag for an invalidation, which is another bit than libibverbs'"),
-    Known('verify remote faults', 'rxe', '(verify|server FAILED): an unaligned atomic: (ibv_post_send: Inv|no event, ).*',
+    Known('verify remote faults', 'rxe',
+          '(verify|server FAILED): an unaligned atomic: (ibv_post_send: Inv|no event, ).*',
           'Soft-RoCE refuses an unaligned atomic when it is posted, before it is sent'),
     Known('verify too long', 'weir', 'client FAILED: a SEND that is too long: WR 1, remote operation error; .*',
           'Soft-RoCE answers a SEND that is too long with an operational NAK, not with an invalid request NAK'),

@@ -20,7 +20,8 @@ for applet in $(bin/busybox --list); do
 done
 
 # In the order in which they must be loaded. The last three lose packets.
-for module in virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_rxe rdma_ucm ib_umad sch_prio sch_netem cls_u32; do
+for module in virtio_pci virtio_net virtio_console crc32_generic ib_uverbs rdma_rxe rdma_ucm ib_umad \
+	sch_prio sch_netem cls_u32; do
 	modprobe -d "$kernel" -S "$version" --show-depends "$module"
 done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }' | while read -r file; do
 	cp "$file" modules/

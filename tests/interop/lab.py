@@ -1,4 +1,4 @@
-"""The laboratory: a guest with the kernel's Soft-RoCE in qemu, joined by a tap to the network namespace of this process.
+"""The laboratory: a guest with the kernel's Soft-RoCE in qemu. A tap joins it to the network namespace of this process.
 
 Everything lasts as long as this process: `enter` puts it into namespaces of its own, as their first process, and the
 kernel ends all others when it ends, in whatever way.
@@ -38,6 +38,18 @@ class Failure(Exception):
     """The laboratory does not work; the text says what is wrong."""
 
 
+def kernel():
+    """The folder with the guest's kernel. The first call of all needs the network: it comes before `enter`."""
+    return run(['sh', f'{HERE}/kernel.sh'], 300).strip()
+
+
+def pack(folder, tools):
+    """The guest's files, with the programs `tools` among them; `folder` is that of the kernel."""
+    archive = os.path.join(TARGET, 'initramfs.gz')
+    run(['sh', f'{HERE}/initramfs.sh', folder, archive, *map(program, PROGRAMS), *tools], 120)
+    return archive
+
+
 def enter():
     """Returns in a process of its own namespaces, as their first process. This process waits for it, and ends."""
     if NAMESPACES in os.environ:
@@ -60,24 +72,40 @@ def enter():
 class Lab:
     """A running guest, and this side of its network. A context manager."""
 
-    def __init__(self, tools, accelerator):
-        self.tools, self.accelerator = tools, accelerator
+    def __init__(self, kernel, archive, tools, accelerator):
+        self.kernel, self.archive, self.tools, self.accelerator = kernel, archive, tools, accelerator
         self.rest = b''
         self.mtu = None
+        self.process = None
         self.log = os.path.join(TARGET, 'guest.log')
 
     def __enter__(self):
-        os.makedirs(TARGET, exist_ok=True)
-        kernel = run(['sh', f'{HERE}/kernel.sh'], 300).strip()
-        archive = os.path.join(TARGET, 'initramfs.gz')
-        run(['sh', f'{HERE}/initramfs.sh', kernel, archive, *map(program, PROGRAMS), *self.tools], 120)
+        try:
+            self.start()
+            self.wait(180)
+            self.set_mtu(1500)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.serial.close()
+        # It remains when qemu has ended, and the next guest makes another one.
+        subprocess.run(['ip', 'link', 'delete', INTERFACE], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+
+    def start(self):
         self.make_interface()
         ours, theirs = socket.socketpair()
         self.serial = ours
-        version = os.listdir(f'{kernel}/lib/modules')[0]
-        self.process = subprocess.Popen(
+        version = os.listdir(f'{self.kernel}/lib/modules')[0]
+        self.process = start(
             ['qemu-system-x86_64', '-accel', self.accelerator, '-cpu', 'max', '-smp', '1', '-m', '512', '-nodefaults',
-             '-nographic', '-no-reboot', '-kernel', f'{kernel}/boot/vmlinuz-{version}', '-initrd', archive,
+             '-nographic', '-no-reboot', '-kernel', f'{self.kernel}/boot/vmlinuz-{version}', '-initrd', self.archive,
              '-append', 'console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=nowatchdog',
              '-serial', f'file:{self.log}',
              '-chardev', f'socket,id=agent,fd={theirs.fileno()}',
@@ -85,16 +113,8 @@ class Lab:
              '-netdev', f'tap,id=net,ifname={INTERFACE},script=no,downscript=no',
              '-device', f'virtio-net-pci,netdev=net,mac=52:54:00:77:00:02,host_mtu={LARGEST_MTU},romfile=,{NO_STALL},'
                         'rx_queue_size=1024'],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=open(f'{self.log}.qemu', 'w'),
-            pass_fds=[theirs.fileno()])
+            f'{self.log}.qemu', theirs)
         theirs.close()
-        self.wait(180)
-        self.set_mtu(1500)
-        return self
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
     def make_interface(self):
         for command in ('link set lo up', f'tuntap add {INTERFACE} mode tap',
@@ -139,12 +159,16 @@ class Lab:
         self.must('/usr/bin/tc qdisc add dev eth0 root handle 1: prio bands 4 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0')
         self.must(f'/usr/bin/tc qdisc add dev eth0 parent 1:4 handle 40: netem loss {percent}% limit 100000')
         for protocol, match in (('ip', 'ip'), ('ipv6', 'ip6')):
-            self.must(f'/usr/bin/tc filter add dev eth0 parent 1: protocol {protocol} prio {4 if match == "ip" else 6} u32 '
+            prio = 4 if match == 'ip' else 6
+            self.must(f'/usr/bin/tc filter add dev eth0 parent 1: protocol {protocol} prio {prio} u32 '
                       f'match {match} dport 4791 0xffff flowid 1:4')
 
     def run(self, command, limit=20):
         """Runs a command line in the guest; returns (status, output)."""
-        self.serial.sendall(command.encode() + b'\n')
+        try:
+            self.serial.sendall(command.encode() + b'\n')
+        except OSError as error:
+            raise Failure(f'qemu has ended: {error}\n{self.console()}') from error
         return self.wait(limit)
 
     def must(self, command):
@@ -161,7 +185,10 @@ class Lab:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.serial], [], [], left)[0]:
                 raise Failure(f'the guest does not respond: {output.decode(errors="replace")}\n{self.console()}')
-            got = self.serial.recv(65536)
+            try:
+                got = self.serial.recv(65536)
+            except OSError:
+                got = b''
             if not got:
                 raise Failure(f'qemu has ended\n{self.console()}')
             output += got
@@ -185,10 +212,23 @@ def program(name):
     raise Failure(f'{name} is missing: scripts/need.sh interop installs what is needed')
 
 
+def start(command, errors, inherited):
+    """Starts qemu, with a socket that it inherits; its messages go to a file."""
+    with open(errors, 'w') as file:
+        try:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
+                                    pass_fds=[inherited.fileno()])
+        except OSError as error:
+            raise Failure(f'{command[0]}: {error}') from error
+
+
 def run(command, limit):
     """Runs a command here; it must succeed. Returns its output."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          timeout=limit)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, errors='replace', timeout=limit)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failure(f'{" ".join(command)}: {error}') from error
     if done.returncode:
         raise Failure(f'{" ".join(command)}: status {done.returncode}: {done.stdout}{done.stderr}')
     return done.stdout

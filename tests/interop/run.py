@@ -3,7 +3,7 @@
 
 Soft-RoCE runs in a guest: Debian's kernel in qemu, by default without KVM. Root is needed, for namespaces.
 A cell that fails only in ways that exceptions.py names counts as excepted. The exit status is 1 if a cell fails, 2 if
-the laboratory does not work.
+the laboratory does not work or no cell has a wanted name.
 """
 
 import argparse
@@ -30,7 +30,8 @@ RESTARTS = 3
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--short', action='store_true', help='a few cells, in less than a minute')
-    parser.add_argument('--only', metavar='REGEX', default='', help='cells with a name that matches, for example "rping.*IPv6"')
+    parser.add_argument('--only', metavar='REGEX', default='',
+                        help='cells with a name that matches, for example "rping.*IPv6"')
     parser.add_argument('--list', action='store_true', help='print the names of the cells')
     parser.add_argument('--json', action='store_true', help='print all results as one JSON object')
     parser.add_argument('--weir', default=os.path.join(laboratory.ROOT, 'target/weir/bin/weir'), help='the command')
@@ -47,26 +48,38 @@ def main():
     if options.list:
         print(*(name(*entry) for entry in plan), sep='\n')
         return 0
+    if not plan:
+        print(f'no cell has a name that matches {options.only!r}; --list prints the names', file=sys.stderr)
+        return 2
     if os.geteuid():
         print('needs root', file=sys.stderr)
         return 2
+    try:
+        # Before the namespaces, in which there is no network.
+        kernel = laboratory.kernel()
+    except laboratory.Failure as error:
+        print(error, file=sys.stderr)
+        return 2
     laboratory.enter()
-    folder = os.path.join(laboratory.TARGET, 'results')
+    # `make test` does not remove what a longer run has left.
+    folder = os.path.join(laboratory.TARGET, 'results-short' if options.short else 'results')
     shutil.rmtree(folder, ignore_errors=True)
-    results, kinds = [], set()
+    results, kinds, broken = [], set(), False
     with tempfile.TemporaryDirectory(prefix='weir-interop-') as temporary:
         # The numbers of these processes mean others outside of their namespace.
         os.environ['WEIR_RUN_DIR'] = temporary
         try:
-            run(options, plan, folder, results, kinds)
+            run(options, plan, (kernel, folder), results, kinds)
         except laboratory.Failure as error:
             print(error, file=sys.stderr)
-            return 2
-    lacking = packets.missing(kinds) if not options.only and not options.short else []
+            broken = True
+    lacking = packets.missing(kinds) if not options.only and not options.short and not broken else []
     if options.json:
         print(json.dumps({'cells': [result.json() for result in results], 'missing': lacking}, indent=1))
     else:
         summary(results, lacking)
+    if broken:
+        return 2
     return 1 if lacking or any(result.verdict == 'FAILED' for result in results) else 0
 
 
@@ -74,30 +87,35 @@ def name(setting, cell, client):
     return trial.Result(setting, cell, client, '', 0, []).name()
 
 
-def run(options, plan, folder, results, kinds):
+def run(options, plan, folders, results, kinds):
     """Runs all cells of a plan; starts another guest if one no longer responds."""
-    left, restarts = list(plan), 0
+    (kernel, folder), left, restarts = folders, list(plan), 0
     tools = tools_of(options.tools, folder)
+    archive = laboratory.pack(kernel, tools)
     while left:
-        begin = time.monotonic()
-        with laboratory.Lab(tools, options.accelerator) as lab:
-            report(options, f'The guest has started within {time.monotonic() - begin:.1f} s.')
-            bench = trial.Bench(lab, options.weir, folder)
-            try:
+        running, begin = None, time.monotonic()
+        try:
+            with laboratory.Lab(kernel, archive, tools, options.accelerator) as lab:
+                report(options, f'The guest has started within {time.monotonic() - begin:.1f} s.')
+                bench = trial.Bench(lab, options.weir, folder)
                 while left:
                     begin = time.monotonic()
-                    result = bench.run(*left[0])
-                    left.pop(0)
+                    running = left.pop(0)
+                    result = bench.run(*running)
+                    running = None
                     results.append(result)
                     kinds |= bench.kinds
                     show(options, result)
-            except laboratory.Failure as error:
-                restarts += 1
-                if restarts > RESTARTS:
-                    raise
-                result = trial.Result(*left.pop(0), 'FAILED', time.monotonic() - begin, [str(error)])
+        except laboratory.Failure as error:
+            restarts += 1
+            if running:
+                result = trial.Result(*running, 'FAILED', time.monotonic() - begin, [str(error)])
                 results.append(result)
                 show(options, result)
+            if restarts > RESTARTS:
+                raise
+            if not running:
+                report(options, f'Another guest is started: {error}')
 
 
 def tools_of(folder, results):

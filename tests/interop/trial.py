@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import time
@@ -124,14 +125,14 @@ class Bench:
         words = shlex.split(line)
         words[0] = next((path for path in self.lab.tools if os.path.basename(path) == words[0]), words[0])
         return subprocess.Popen([*command, '--', *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, errors='replace')
+                                stderr=subprocess.PIPE, text=True, errors='replace', start_new_session=True)
 
     def finish(self, process):
         """How a program on Weir ended."""
         try:
             output, errors = process.communicate(timeout=self.limit + 5)
         except subprocess.TimeoutExpired:
-            process.kill()
+            kill(process)
             output, errors = process.communicate()
         return Program(process.returncode, output, errors)
 
@@ -154,16 +155,22 @@ class Bench:
 
     def client_on_rxe(self, cell, lines):
         server = self.start_on_weir(lines['weir'])
-        end = time.monotonic() + LISTEN_WITHIN
-        while not listens_here(cell) and server.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
-        status, output = self.lab.run(f'timeout -k 2 {self.limit} {lines["rxe"]} 2>&1', self.limit + 30)
-        if status:
-            try:
-                server.wait(5)
-            except subprocess.TimeoutExpired:
-                server.terminate()
-        return self.finish(server), Program(status, output)
+        try:
+            end = time.monotonic() + LISTEN_WITHIN
+            while not listens_here(cell) and server.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
+            status, output = self.lab.run(f'timeout -k 2 {self.limit} {lines["rxe"]} 2>&1', self.limit + 30)
+            if status:
+                try:
+                    server.wait(5)
+                except subprocess.TimeoutExpired:
+                    server.terminate()
+            return self.finish(server), Program(status, output)
+        finally:
+            # It is still there if the guest no longer responds, and the next cell needs its port.
+            if server.returncode is None:
+                kill(server)
+                server.communicate()
 
     def failures(self, cell, client, programs):
         """What is wrong, as lines; empty if all is right."""
@@ -173,7 +180,8 @@ class Bench:
             lines = [line for line in CHECK_FAILED.findall(text) if FOLLOWS not in line]
             found += lines
             # Both sides of weir-verify know of the failures of both.
-            explained = program.status == 1 and COUNTED.search(text) or program.status == 2 and (lines or FOLLOWS in text)
+            explained = (program.status == 1 and COUNTED.search(text)
+                         or program.status == 2 and (lines or FOLLOWS in text))
             if program.status and not explained:
                 last = [line.strip() for line in text.splitlines() if line.strip() and ' weir_' not in line][-2:]
                 found.append(f'{side}: status {program.status}: {" | ".join(last)}')
@@ -194,6 +202,14 @@ class Bench:
                 os.replace(path, f'{base}-{number}.pcapng')
             else:
                 os.unlink(path)
+
+
+def kill(process):
+    """Ends `timeout` with the program that it runs."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def packed(address):
