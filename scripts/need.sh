@@ -3,7 +3,8 @@
 # Usage: scripts/need.sh demo|test|interop|conformance|packages|examples|strangers|ci
 set -eu
 
-# Package; a program or file that shows that it is installed; the users of it (arguments of this script); its use.
+# Package; a program or a pattern of files that shows that it is installed; the users of it (arguments of this script);
+# its use.
 packages() {
     cat <<'END'
 perftest        ib_write_bw                        demo,test,interop  the programs that run over Weir
@@ -26,7 +27,7 @@ netpipe-mpich2  NPmpich2                           test       NetPIPE over Weir
 netpipe-openmpi NPopenmpi                          test       as netpipe-mpich2
 python3-pyverbs /usr/lib/python3/dist-packages/pyverbs  test,conformance  rdma-core's tests and their dependencies
 iptables        iptables-legacy                    test       closes ports in one direction, in namespaces of the tests
-util-linux      setpriv                            test,interop runs programs as another user
+util-linux      setpriv                            test,interop,strangers  runs programs as another user
 qemu-system-x86 qemu-system-x86_64                 test,interop  a guest with the kernel's Soft-RoCE
 ibverbs-providers /etc/libibverbs.d/rxe.driver     test,interop  Soft-RoCE's part in the guest's programs
 busybox-static  busybox                            test,interop  the guest's shell
@@ -36,15 +37,17 @@ debootstrap     debootstrap                        packages,ci  makes a minimal 
 buildah         buildah                            ci         builds the image of contrib/Containerfile
 python3-yaml    /usr/lib/python3/dist-packages/yaml  ci       reads what contrib has for CI
 cmake           cmake                              examples,strangers  builds the libraries of Rust programs
-libclang-dev    /usr/lib/llvm-14/lib/libclang.so   examples,strangers  as cmake
-python3-venv    /usr/lib/python3.11/ensurepip      test,strangers  installs programs from PyPI
+libclang-dev    /usr/lib/llvm-*/lib/libclang.so    examples,strangers  as cmake
+python3-venv    /usr/lib/python3*/ensurepip        test,strangers  installs programs from PyPI
 groff-base      groff                              test       renders the manual pages
 END
 }
 
 there() {
     case $1 in
-        /*) [ -e "$1" ] ;;
+        # A pattern, because releases have other versions.
+        # shellcheck disable=SC2086
+        /*) set -- $1 && [ -e "$1" ] ;;
         *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null ;;
     esac
 }
