@@ -3,7 +3,7 @@
 
 use crate::bed::{Bed, Topology};
 use crate::trial;
-use crate::ucx::used_weir;
+use crate::ucx::{traffic, used_weir};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
@@ -32,9 +32,10 @@ fn measures(bed: &Bed, tests: &str) -> Result<()> {
     let outcome = pair::finish(server, client, Duration::from_secs(120))?.success()?;
     let device = bed.stage.device();
     let tests = tests.split_whitespace().count();
-    let processes = outcome.server.stderr.matches(&format!(" {device}: ")).count();
-    ensure!(used_weir(&outcome.client, &device)? > 0 && used_weir(&outcome.server, &device)? > 0);
+    used_weir(&outcome.client, &device)?;
+    let processes: Vec<[u64; 4]> = traffic(&outcome.server.stderr, &device).collect();
+    ensure!(processes.iter().all(|[sent, _, received, _]| sent + received > 0), "{}", outcome.server.printed());
     let results = outcome.client.stdout.lines().filter(|line| line.contains(" = ")).count();
-    ensure!(processes == tests && results >= tests, "{tests} tests: {}", outcome.client.printed());
+    ensure!(processes.len() == tests && results >= tests, "{tests} tests: {}", outcome.client.printed());
     Ok(())
 }

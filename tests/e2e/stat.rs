@@ -58,7 +58,7 @@ fn server(bed: &Bed) -> Result<(Child, u16)> {
 }
 
 /// Calls `look` until it returns a value, for at most ten seconds.
-pub fn until(what: &str, mut look: impl FnMut() -> Result<Option<Value>>) -> Result<Value> {
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         match look() {

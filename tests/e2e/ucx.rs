@@ -7,7 +7,7 @@ use crate::trial;
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use std::time::Duration;
-use weir_stage::{Child, Finished, Protocol, Side, pair};
+use weir_stage::{Child, Finished, Protocol, Side};
 
 /// Transport of UCX, test of ucx_perftest, message size, and how often.
 const RUNS: [(&str, &str, u32, u32); 14] = [
@@ -79,20 +79,28 @@ fn on_demand(bed: &Bed, test: &str) -> Result<()> {
     server.wait_listening(Protocol::Tcp, port, Duration::from_secs(15))?;
     let mut client = bed.weir(Side::B, &[], &words);
     let client = Child::spawn(client.arg(bed.stage.address(Side::A).to_string()), line.as_str())?;
-    for child in [&server, &client] {
-        let pid = child.pid().to_string();
-        until("page faults", || {
-            let process = json(&[&pid])?;
-            let faults = process["paging"]["page_faults_handled"].as_u64();
-            Ok((faults > Some(0) && process["region_count"] == 1).then_some(process))
-        })?;
-    }
-    let outcome = pair::finish(server, client, Duration::from_secs(60))?;
-    ensure!(outcome.client.stdout.contains("Final:"), "{}", outcome.client.printed());
-    for side in [&outcome.server, &outcome.client] {
+    // Either may end while the other one is looked at.
+    let mut seen = [false; 2];
+    until("page faults on both sides", || {
+        for (seen, child) in seen.iter_mut().zip([&server, &client]) {
+            *seen = *seen || pages_on_demand(child);
+        }
+        Ok(seen.iter().all(|seen| *seen).then_some(()))
+    })?;
+    // Not `pair::finish`, which ends the peer of a program that has crashed.
+    let (client, server) = (client.wait(Duration::from_secs(60))?, server.wait(Duration::from_secs(60))?);
+    ensure!(client.stdout.contains("Final:"), "{}", client.printed());
+    for side in [&server, &client] {
         ensure!(side.status.success() || side.stderr.contains("(uct_ib_md_close+"), "{}", side.printed());
     }
     Ok(())
+}
+
+/// Whether a process has met page faults in its only region.
+fn pages_on_demand(child: &Child) -> bool {
+    json(&[&child.pid().to_string()]).is_ok_and(|process| {
+        process["paging"]["page_faults_handled"].as_u64() > Some(0) && process["region_count"] == 1
+    })
 }
 
 /// UCX compares its transports. Without shared memory, which two namespaces of one host have and two hosts do not.
@@ -106,14 +114,31 @@ fn by_default(bed: &Bed) -> Result<()> {
 
 /// The bytes that a program sent over Weir: more than none.
 pub fn used_weir(program: &Finished, device: &str) -> Result<u64> {
-    let said = |line: &str| -> Option<u64> {
-        let (_, counts) = line.split_once(&format!(" {device}: "))?;
-        let (_, bytes) = counts.split_once(" packets with ")?;
-        bytes.split(' ').next()?.parse().ok()
-    };
-    let bytes: u64 = program.stderr.lines().filter_map(said).sum();
+    let bytes = traffic(&program.stderr, device).map(|[_, sent, ..]| sent).sum();
     ensure!(bytes > 0, "nothing went over {device}: {}", program.printed());
     Ok(bytes)
+}
+
+/// A program has sent or received packets over Weir: some programs only receive.
+pub fn exchanged(program: &Finished, device: &str) -> Result<()> {
+    let packets: u64 = traffic(&program.stderr, device).map(|[sent, _, received, _]| sent + received).sum();
+    ensure!(packets > 0, "nothing went over {device}: {}", program.printed());
+    Ok(())
+}
+
+/// What each process said at its end with `--log info`: packets and bytes sent, packets and bytes received.
+pub fn traffic<'a>(log: &'a str, device: &str) -> impl Iterator<Item = [u64; 4]> + use<'a> {
+    let mark = format!(" {device}: ");
+    log.lines().filter_map(move |line| {
+        let (_, counts) = line.split_once(&mark)?;
+        let (sent, received) = counts.split_once(" bytes sent, ")?;
+        let (packets_sent, bytes_sent) = sent.split_once(" packets with ")?;
+        let (packets_received, rest) = received.split_once(" with ")?;
+        let bytes_received = rest.split(' ').next()?;
+        let [a, b, c, d] =
+            [packets_sent, bytes_sent, packets_received, bytes_received].map(|number| number.parse().ok());
+        Some([a?, b?, c?, d?])
+    })
 }
 
 /// The side that a rank runs on, for programs that start their own processes.
