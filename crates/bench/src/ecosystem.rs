@@ -80,6 +80,8 @@ fn ucx(names: [&'static str; 3], over: Over) -> Vec<Row> {
 }
 
 /// Ping-pongs of libfabric.
+///
+/// On one host both kinds of endpoints are compared with `shm`, which has unconnected ones only.
 fn fabric(names: [&'static str; 3], weir: Provider, others: &[Provider]) -> Vec<Row> {
     let latency = |provider| Measurement::FabricLatency { provider, size: 8 };
     let rate = |size| move |provider| Measurement::FabricRate { provider, size };
@@ -94,7 +96,7 @@ fn fabric(names: [&'static str; 3], weir: Provider, others: &[Provider]) -> Vec<
     ]
 }
 
-/// Two ranks of Open MPI.
+/// Two ranks of Open MPI: `pml ucx` over Weir, `pml ob1` with its own `btl` over the other.
 fn mpi(names: [&'static str; 3], over: Over) -> Vec<Row> {
     let latency = |over| Measurement::MpiLatency { size: 8, over };
     let stream = |size| move |over| Measurement::MpiRate { size, over };
@@ -103,9 +105,9 @@ fn mpi(names: [&'static str; 3], over: Over) -> Vec<Row> {
         Row::new(name, what, of(Over::Weir), vec![Comparison::without_bar(of(over))])
     };
     vec![
-        row(short, "Open MPI, messages of 8 B, half round trip, median", &latency),
-        row(long, "Open MPI, windows of 64 messages of 64 KiB", &stream(64 * KIB)),
-        row(longest, "Open MPI, windows of 16 messages of 1 MiB", &stream(MIB)),
+        row(short, "Open MPI, pml ucx against pml ob1, messages of 8 B, half round trip, median", &latency),
+        row(long, "Open MPI, pml ucx against pml ob1, windows of 64 messages of 64 KiB", &stream(64 * KIB)),
+        row(longest, "Open MPI, pml ucx against pml ob1, windows of 16 messages of 1 MiB", &stream(MIB)),
     ]
 }
 

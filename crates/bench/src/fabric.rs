@@ -4,7 +4,7 @@
 //! that of a ping-pong: one message at a time.
 
 use super::under_weir;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::process::Command;
 use std::time::Duration;
 use weir_stage::{Child, Protocol, Side, Stage, locate, pair};
@@ -12,9 +12,16 @@ use weir_stage::{Child, Protocol, Side, Stage, locate, pair};
 /// Its program.
 pub const PROGRAM: &str = "fi_pingpong";
 
-/// Round trips of a short run.
-const SHORT: u64 = 20;
-/// Time limit of a run.
+/// Round trips of a short run, and the number of short runs, of which the fastest counts: what makes one slow is not
+/// the start.
+const SHORT: (u64, u32) = (20, 3);
+/// A long run has at most this many times the round trips of the one before.
+const GROWTH: f64 = 10.0;
+/// How often a long run is longer than the one before.
+const RUNS: u32 = 8;
+/// The least ratio of a long run to a short one, so that the start is a fifth of it at most.
+const LONGER: f64 = 5.0;
+/// Time limit of a run, beside ten times the time that it is to take.
 const BOUND: Duration = Duration::from_secs(60);
 /// Time limit for the server to listen.
 const START: Duration = Duration::from_secs(10);
@@ -68,33 +75,44 @@ impl Provider {
     }
 }
 
-/// Half a round trip of messages of `size` bytes, mean, seconds; for about `seconds`, for one provider much longer.
+/// Half a round trip of messages of `size` bytes, mean, seconds; measured for about `seconds`.
 ///
 /// Unconnected endpoints connect with the first message, and `fi_pingpong` has no warm-up. So the time of a short run is
 /// taken off that of a long one.
 pub fn ping_pong(stage: &Stage, provider: Provider, size: usize, seconds: f64) -> Result<f64> {
-    let count = (trips_per_second(size) * seconds) as u64 + 2 * SHORT;
-    let (short, long) = (run(stage, provider, size, SHORT)?, run(stage, provider, size, count)?);
-    Ok(without_start((SHORT, short), (count, long)))
-}
-
-/// Seconds of half a round trip, from two runs of this many round trips and seconds. On a very busy machine the short run
-/// may take longer than the long one; then the begin counts.
-fn without_start((few, short): (u64, f64), (many, long): (u64, f64)) -> f64 {
-    if long > short { 0.5 * (long - short) / (many - few) as f64 } else { 0.5 * long / many as f64 }
-}
-
-/// Round trips of the fast providers.
-fn trips_per_second(size: usize) -> f64 {
-    match size {
-        0..=4096 => 40_000.0,
-        4097..=262_144 => 10_000.0,
-        _ => 1_000.0,
+    let bound = BOUND + Duration::from_secs_f64(GROWTH * seconds);
+    let (few, times) = SHORT;
+    let mut short = f64::INFINITY;
+    for _ in 0..times {
+        short = short.min(run(stage, provider, size, few, bound)?);
     }
+    let mut many = few * 10;
+    for _ in 0..RUNS {
+        let long = run(stage, provider, size, many, bound)?;
+        match more(many, long - short, seconds.max(1.2 * LONGER * short)) {
+            Some(next) => many = next,
+            None => return without_start((few, short), (many, long)),
+        }
+    }
+    bail!("{PROGRAM}: its start took {short:.3} s, and no run of {RUNS} was much longer: the machine is too busy")
+}
+
+/// The round trips of the next run, if one of `many` round trips, which took `took` seconds besides the start, was much
+/// shorter than `wanted`.
+fn more(many: u64, took: f64, wanted: f64) -> Option<u64> {
+    let ratio = wanted / took.max(f64::MIN_POSITIVE);
+    // A run of three quarters of the time is as good.
+    (ratio > 4.0 / 3.0).then(|| (many as f64 * (1.1 * ratio).min(GROWTH)) as u64)
+}
+
+/// Seconds of half a round trip, from two runs of this many round trips and seconds.
+fn without_start((few, short): (u64, f64), (many, long): (u64, f64)) -> Result<f64> {
+    ensure!(long >= LONGER * short, "{PROGRAM}: its start took {short:.3} s of {long:.3} s: measure for longer");
+    Ok(0.5 * (long - short) / (many - few) as f64)
 }
 
 /// Runs the program. Returns the seconds of all round trips, the first one included.
-fn run(stage: &Stage, provider: Provider, size: usize, iterations: u64) -> Result<f64> {
+fn run(stage: &Stage, provider: Provider, size: usize, iterations: u64, bound: Duration) -> Result<f64> {
     let (program, port) = (locate(PROGRAM)?, stage.free_port(Side::A)?);
     let command = |side, port_option: &str| -> Result<Command> {
         let mut command = if provider.is_weir() {
@@ -114,7 +132,7 @@ fn run(stage: &Stage, provider: Provider, size: usize, iterations: u64) -> Resul
     let mut client = command(Side::B, "-P")?;
     client.arg(stage.address(Side::A).to_string());
     let client = Child::spawn(&mut client, format!("{PROGRAM} (client)"))?;
-    let outcome = pair::finish(server, client, BOUND)?.success()?;
+    let outcome = pair::finish(server, client, bound)?.success()?;
     Ok(2.0 * iterations as f64 * parse(&outcome.client.stdout)?)
 }
 
@@ -144,8 +162,18 @@ mod tests {
 
     #[test]
     fn the_time_of_the_start_does_not_count() {
-        assert!((without_start((20, 0.1002), (1020, 0.1102)) - 5e-6).abs() < 1e-9);
-        assert_eq!(without_start((20, 2.0), (1000, 1.0)), 0.5e-3);
+        assert!((without_start((20, 0.1002), (100_020, 1.1002)).unwrap() - 5e-6).abs() < 1e-9);
+        assert!(without_start((20, 2.0), (1000, 1.0)).is_err());
+        assert!(without_start((20, 0.1), (1000, 0.2)).is_err());
+    }
+
+    #[test]
+    fn runs_grow_until_they_are_long_enough() {
+        assert_eq!(more(200, 0.8, 1.0), None);
+        assert_eq!(more(200, 0.5, 1.0), Some(440));
+        // A short run says little about a long one.
+        assert_eq!(more(200, 0.001, 1.0), Some(2000));
+        assert_eq!(more(200, -0.1, 1.0), Some(2000));
     }
 
     #[test]

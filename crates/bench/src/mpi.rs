@@ -1,4 +1,7 @@
 //! Open MPI: `mpi_speed.c`, between two ranks.
+//!
+//! Over Weir the messages go by UCX (`pml ucx`), over TCP and shared memory by Open MPI itself (`pml ob1` with the
+//! `btl` of each): what a user of Open MPI has with and without an RDMA adapter.
 
 use super::peers::Over;
 use super::under_weir;
@@ -9,7 +12,7 @@ use tempfile::TempDir;
 use weir_stage::{Child, Side, Stage, locate};
 
 /// What it needs.
-pub const PROGRAMS: [&str; 4] = ["mpirun.openmpi", "mpicc.openmpi", "taskset", "nsenter"];
+pub const PROGRAMS: [&str; 6] = ["mpirun.openmpi", "mpicc.openmpi", "cc", "taskset", "nsenter", "unshare"];
 
 /// Time limit of a run, beside the time that it measures.
 const BOUND: Duration = Duration::from_secs(60);
@@ -49,10 +52,18 @@ impl Program {
     /// Runs a test for `seconds`. Returns the median of half round trips in seconds, or messages per second.
     pub fn run(&self, stage: &Stage, over: Over, test: Test, size: usize, seconds: f64) -> Result<f64> {
         let launcher = locate("mpirun.openmpi")?;
+        // All ranks end with the launcher: they have process groups of their own.
+        let alone = nix::unistd::geteuid().is_root().then(|| locate("unshare")).transpose()?;
+        let first = alone.as_ref().unwrap_or(&launcher);
         let mut command = match over {
-            Over::Weir => under_weir::command(stage, Side::A, &launcher)?,
-            Over::Tcp | Over::SharedMemory => stage.command(Side::A, &launcher),
+            Over::Weir => under_weir::command(stage, Side::A, first)?,
+            Over::Tcp | Over::SharedMemory => stage.command(Side::A, first),
         };
+        if alone.is_some() {
+            command.args(["--pid", "--fork", "--kill-child"]).arg(&launcher);
+        }
+        // Files there have names of process IDs, which other namespaces have too.
+        command.env("TMPDIR", self.folder.path()).env("WEIR_RUN_DIR", self.folder.path());
         // A rank needs its core: neither an affinity of the launcher's nor offers of the core.
         let words = "--allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 0 -np 2";
         command.args(words.split(' '));

@@ -25,14 +25,19 @@ pub fn warn_of_missing(rows: &[Row]) {
     }
 }
 
-/// Prints the results. An error status if a run failed, and with `--check` also if a bar does not hold or was skipped.
+/// Prints the results. An error status if a run failed or nothing was measured, and with `--check` also if a bar does
+/// not hold or was skipped.
 pub fn report(outcomes: &[Outcome], request: &Request) -> Result<ExitCode> {
     if request.json {
         println!("{}", serde_json::to_string_pretty(outcomes)?);
     } else {
         print!("{}", table::render(outcomes));
     }
-    let failed = outcomes.iter().any(|o| o.failed);
+    let nothing = outcomes.iter().all(|o| o.skipped);
+    if nothing {
+        eprintln!("weir bench: nothing was measured, because every row was skipped");
+    }
+    let failed = nothing || outcomes.iter().any(|o| o.failed);
     let short = outcomes.iter().any(|o| o.holds == Some(false) || (o.skipped && o.bar.is_some()));
     Ok(if failed || (request.check && short) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -13,7 +13,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fi_", "libfabric-bin"),
     ("mpirun.openmpi", "openmpi-bin"),
     ("mpicc.openmpi", "libopenmpi-dev"),
+    ("cc", "gcc"),
     ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
     ("taskset", "util-linux"),
 ];
 
