@@ -56,7 +56,9 @@ fn ecosystem(bed: &Bed) -> Result<()> {
     let rows = ["ucx-64k", "fabric-msg-lat-8", "mpi-lat-8", "host-mpi-64k"];
     let mut command = bed.bare(Side::A, WEIR);
     command.args(["bench", "ecosystem", "--quick", "--rounds", "1", "--json"]).args(rows);
-    let ended = Child::spawn(&mut command, "weir bench ecosystem")?.wait(Duration::from_secs(240))?.success()?;
+    let ended = Child::spawn(&mut command, "weir bench ecosystem")?.wait(Duration::from_secs(240))?;
+    // The rows say what failed.
+    ensure!(ended.status.success(), "{}", ended.printed());
     let shown: Vec<Value> = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
     let names: Vec<&str> = shown.iter().filter_map(|row| row["name"].as_str()).collect();
     ensure!(names == rows, "{names:?}");
