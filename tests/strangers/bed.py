@@ -23,7 +23,8 @@ NAMESPACES = ('--net', '--pid', '--fork', '--kill-child', '--mount-proc')
 UNREACHABLE = re.compile(
     r'Retrying \(Retry|NewConnectionError|ProxyError|(Connect|Read)Timeout|name resolution|resolve host|'
     r'connect to server|connection (refused|reset|timed out)|(network|host) is unreachable|no route to host|'
-    r'timeout was reached|tunnel failed|spurious network error', re.IGNORECASE)
+    r'timeout was reached|tunnel failed|spurious network error|HTTP error (403|407|5\d\d)|from versions: none',
+    re.IGNORECASE)
 # What they say if a package of this system is missing.
 MISSING = re.compile(r'ensurepip is not available|No module named .?ensurepip|Unable to find libclang', re.IGNORECASE)
 
