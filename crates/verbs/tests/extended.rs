@@ -38,6 +38,28 @@ fn a_port_follows_its_peer_end_and_a_device_its_interface() {
     );
 }
 
+/// A program that starts at once after an interface came up, as in a script, gets that interface and not loopback. The
+/// kernel marks the interface as running up to a second later.
+#[test]
+#[ignore = "needs root"]
+fn an_interface_is_shown_and_active_as_soon_as_it_passes_packets() {
+    system::installed("/usr/bin/ibv_devinfo", "ibverbs-utils");
+    let mut shell = Command::new("unshare");
+    shell.args(["-n", "sh", "-ec"]).env("LD_LIBRARY_PATH", system::linked()).arg(
+        "ip link set lo up
+        unshare -n sleep 30 & other=$!; trap 'kill $other' EXIT
+        until [ \"$(readlink /proc/$other/ns/net)\" != \"$(readlink /proc/$$/ns/net)\" ]; do sleep 0.02; done
+        ip link add near type veth peer name far netns $other
+        nsenter -t $other -n ip link set far up
+        ip addr add 10.9.8.5/24 dev near; ip link set near up
+        ibv_devinfo",
+    );
+    let output = shell.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("PORT_ACTIVE") && text.contains("weir_near"), "{output:?}");
+    assert!(!text.contains("weir_lo"), "{text}");
+}
+
 /// Checks that `ibv_asyncwatch` prints each event, in a network namespace that ends with the shell.
 fn asyncwatch(interface: &str, happens: &str) {
     const HOW: &str =

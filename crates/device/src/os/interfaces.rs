@@ -144,7 +144,9 @@ fn is(link: &Link, flag: libc::c_int) -> bool {
 
 impl DeviceInfo {
     fn of(link: Link) -> DeviceInfo {
-        let (up, loopback) = (is(&link, libc::IFF_UP) && is(&link, libc::IFF_RUNNING), is(&link, libc::IFF_LOOPBACK));
+        // The carrier, like the kernel's Soft-RoCE, and not IFF_RUNNING: the kernel sets that one up to a second later,
+        // and a program that starts in between would take another device.
+        let (up, loopback) = (is(&link, libc::IFF_UP) && is(&link, libc::IFF_LOWER_UP), is(&link, libc::IFF_LOOPBACK));
         let Link { index, name: ifname, mtu, mac, addresses, .. } = link;
         let mut notes = vec![];
         if !up {
