@@ -96,7 +96,7 @@ pub fn trials() -> Vec<Trial> {
         }));
         trials.push(apart(topology, "librdmacm: a thousand connections", many));
         trials.push(apart(topology, "librdmacm: a multicast group is joined, and gets its datagrams", multicast));
-        trials.push(apart(topology, "librdmacm: cmtime", times));
+        trials.push(apart(topology, "librdmacm: cmtime sets up and tears down 2,000 connections", times));
         trials.push(apart(topology, "librdmacm: rcopy copies a file", copies));
         trials.push(apart(topology, "librdmacm: librspreload.so takes the sockets of a program for TCP", preloaded));
         trials.push(apart(topology, "librdmacm: a port without a listener refuses", refused));
@@ -199,8 +199,8 @@ fn multicast(bed: &Bed) -> Result<()> {
 /// cmtime's server runs until it is killed.
 fn times(bed: &Bed) -> Result<()> {
     let port = bed.stage.free_port(Side::A)?;
-    let server = serve(bed, &[], (TCP, "cmtime -b {address} -p {port} -c 20"), port)?;
-    let mut client = command(bed, Side::B, &LOG, "cmtime -s {address} -p {port} -c 20", port);
+    let server = serve(bed, &[], (TCP, "cmtime -b {address} -p {port} -c 2000"), port)?;
+    let mut client = command(bed, Side::B, &LOG, "cmtime -s {address} -p {port} -c 2000", port);
     let client = Child::spawn(&mut client, "cmtime")?.wait(TIMEOUT)?.success()?;
     exchanged(&client, &bed.stage.device())?;
     let steps = ["resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"];

@@ -173,6 +173,10 @@ impl<C: Carrier> Carrier for Capture<C> {
         Ok(count)
     }
 
+    fn look_everywhere(&mut self) {
+        self.inner.look_everywhere();
+    }
+
     fn max_segments(&self) -> usize {
         self.inner.max_segments()
     }

@@ -153,6 +153,10 @@ impl<C: Carrier> Carrier for Faults<C> {
         Ok(inbox.arrivals.len())
     }
 
+    fn look_everywhere(&mut self) {
+        self.inner.look_everywhere();
+    }
+
     fn max_segments(&self) -> usize {
         if self.outgoing.is_some() { 1 } else { self.inner.max_segments() }
     }

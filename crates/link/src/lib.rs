@@ -24,7 +24,7 @@ pub use ethernet::{Ethernet, FilterInstruction, Membership};
 pub use fate::Fate;
 pub use inbox::{Arrival, Inbox};
 pub use outbox::{Group, Iovec, MAX_IOVECS, Outbox};
-pub use ports::{Ports, SILENT_CALLS};
+pub use ports::Ports;
 pub use send_error::{SendError, SendErrorKind};
 pub use udp::Udp;
 
@@ -40,6 +40,9 @@ pub trait Carrier: Send {
 
     /// Fills the inbox with arrivals; returns their number, 0 if nothing has arrived.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize>;
+
+    /// The next `receive` looks at every socket, also at those that `receive` looks at seldom.
+    fn look_everywhere(&mut self) {}
 
     /// The most segments of one group: 1 if each datagram must be sent alone. It may fall to 1 at any `send` at which
     /// the kernel refuses segments.
@@ -105,6 +108,9 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         (**self).receive(inbox)
+    }
+    fn look_everywhere(&mut self) {
+        (**self).look_everywhere();
     }
     fn max_segments(&self) -> usize {
         (**self).max_segments()

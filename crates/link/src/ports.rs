@@ -8,9 +8,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Receive calls between two checks of silent sockets. After this many calls without a datagram, every socket has
-/// been checked.
-pub const SILENT_CALLS: u32 = 64;
+/// Receive calls between two checks of silent sockets.
+const SILENT_CALLS: u32 = 64;
 /// The same for the sockets of the port that it sends from. Most processes never receive from foreign adapters or
 /// groups: their sockets for those add almost no cost to a poll.
 const SILENT_CALLS_OWN: u32 = 16;
@@ -122,6 +121,11 @@ impl Carrier for Ports {
         Ok(0)
     }
 
+    fn look_everywhere(&mut self) {
+        // The call after it has number 0, a multiple of every number of calls.
+        self.calls = u32::MAX;
+    }
+
     fn supports_iovecs(&self) -> bool {
         true
     }
@@ -167,5 +171,38 @@ impl Ports {
     /// Whether a socket other than `at` is not silent: then `at` may be skipped.
     fn ports_warm(&self, at: usize) -> bool {
         self.ports.iter().enumerate().any(|(other, port)| other != at && port.silent < COLD_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, UdpSocket};
+
+    /// Receives until something comes; returns the number of calls.
+    fn calls_until_arrival(ports: &mut Ports, inbox: &mut Inbox) -> usize {
+        (1..1000).find(|_| ports.receive(inbox).unwrap() > 0).expect("an arrival")
+    }
+
+    #[test]
+    fn a_look_everywhere_finds_what_came_to_a_silent_socket() {
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let free = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let mut ports = Ports::bind(free(), DisabledFeatures::default()).unwrap();
+        let other = free();
+        ports.listen(other).unwrap();
+        let (own, mut inbox) = (ports.port(), Inbox::new(4));
+        let send = |port: u16| sender.send_to(&[1; 32], (Ipv4Addr::LOCALHOST, port)).unwrap();
+        send(own);
+        calls_until_arrival(&mut ports, &mut inbox);
+        // The own port is not silent now, the other one is.
+        send(other);
+        ports.calls = 1;
+        assert!(calls_until_arrival(&mut ports, &mut inbox) > 10);
+        ports.ports.iter_mut().filter(|port| port.udp.port() == other).for_each(|port| port.silent = COLD_AFTER);
+        send(other);
+        ports.calls = 1;
+        ports.look_everywhere();
+        assert_eq!(calls_until_arrival(&mut ports, &mut inbox), 1);
     }
 }

@@ -10,7 +10,6 @@ use crate::engine::{Engine, Turn};
 use crate::os::clock;
 use crate::pace::ThreadTasks;
 use crate::shared::state::AdapterState;
-use weir_link::SILENT_CALLS;
 use weir_transport::{Instant, Side};
 
 /// The most receives before a timeout is handled: several socket buffers full of the shortest packets.
@@ -91,11 +90,6 @@ impl Engine {
     pub fn take_packets(&mut self, adapter: &AdapterState) {
         let now = clock::now();
         self.catch_up(adapter, now, SOCKETS * self.peers.receive_buffer());
-        for _ in 0..CATCH_UP {
-            if self.receive_handed_over(adapter, now) == 0 {
-                break;
-            }
-        }
         self.turn(adapter, Turn::LOOK);
     }
 
@@ -103,17 +97,20 @@ impl Engine {
     #[cold]
     fn catch_up(&mut self, adapter: &AdapterState, now: Instant, mut bytes: usize) {
         self.empty_rings(adapter, now);
-        let mut empty = 0;
         for _ in 0..CATCH_UP {
+            // Each hello catches up: where many QPs connect, looks at empty sockets would cost more than all else.
+            self.carrier.look_everywhere();
             if self.receive(adapter, now) == 0 {
-                empty += 1;
-            } else {
-                empty = 0;
-                let came: usize = self.inbox.arrivals.iter().map(|arrival| arrival.len).sum();
-                bytes = bytes.saturating_sub(came);
+                break;
             }
-            // Each socket was looked at.
-            if empty > SILENT_CALLS || bytes == 0 {
+            let came: usize = self.inbox.arrivals.iter().map(|arrival| arrival.len).sum();
+            bytes = bytes.saturating_sub(came);
+            if bytes == 0 {
+                break;
+            }
+        }
+        for _ in 0..CATCH_UP {
+            if self.receive_handed_over(adapter, now) == 0 {
                 break;
             }
         }
@@ -160,6 +157,7 @@ impl Engine {
 mod tests {
     use crate::config::Icrc;
     use crate::engine::Turn;
+    use crate::engine::peers::hello::MAGIC;
     use crate::engine::testing::{Rig, connected};
     use crate::{Context, Cq, Qp, QpCreate, Receives};
     use std::sync::Arc;
@@ -231,12 +229,28 @@ mod tests {
         here.post_recv(&qps[0], 7, &[]);
         there.post_send(&qps[1], 1, SendOp::Send, Data::Inline(&[]));
         there.turn();
-        here.wire().looks_after = weir_link::SILENT_CALLS;
+        here.wire().looks_after = 64;
         for sent in there.take_sent() {
             here.arrive((there.address, there.port).into(), here.address, sent.to.port(), &sent.datagrams);
         }
         here.engine.take_packets(&here.state);
         assert_eq!(here.completions().iter().map(|completion| completion.wr_id).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn the_hello_of_a_new_connection_costs_few_looks_at_empty_sockets() {
+        let (mut here, mut there) = (Rig::new(5, Icrc::Auto), Rig::new(6, Icrc::Auto));
+        connected(&mut here, &mut there, Service::Rc);
+        for _ in 0..100 {
+            here.turn();
+        }
+        let qps = [here.add_qp(Service::Rc), there.add_qp(Service::Rc)];
+        here.take_bursts();
+        here.wire().receives = 0;
+        here.connect(&qps[0], there.address, qps[1].num);
+        here.turn();
+        assert!(here.wire().has_sent(&MAGIC), "it asks for the new QP's proof");
+        assert!(here.wire().receives <= 4, "{} looks", here.wire().receives);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Wire {
     pub arrivals: VecDeque<(Arrival, Vec<u8>)>,
     /// So many calls of `receive` find nothing, as if the packets came to a silent socket.
     pub looks_after: u32,
+    /// Calls of `receive`.
+    pub receives: u32,
     /// The most segments of a group.
     pub segments: usize,
     /// Where `send` looks for completions that were published before it.
@@ -66,6 +68,7 @@ impl Carrier for InMemory {
         inbox.arrivals.clear();
         let slot = inbox.bytes.len() / inbox.slots();
         let mut wire = self.0.lock().unwrap();
+        wire.receives += 1;
         if wire.looks_after > 0 {
             wire.looks_after -= 1;
             return Ok(0);
@@ -78,6 +81,10 @@ impl Carrier for InMemory {
             inbox.arrivals.push(Arrival { start, ..arrival });
         }
         Ok(inbox.arrivals.len())
+    }
+
+    fn look_everywhere(&mut self) {
+        self.0.lock().unwrap().looks_after = 0;
     }
 
     fn max_segments(&self) -> usize {
