@@ -46,27 +46,58 @@ impl Engine {
     /// Hands a datagram to the GSI QP over to the process that it is for, which checks it again: it need not trust this
     /// one. If there is no such process, its sender gets the answer here: the process may have ended.
     pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
-        let Some(holder) = &mut self.foreign.holder else { return };
+        if self.foreign.holder.is_none() {
+            return;
+        }
         let Some(mad) = checked(arrival, datagram) else { return };
         let Some(to) = Receiver::of_mad(mad) else { return };
-        let mut there = holder.hand_over(to, arrival, datagram);
-        // A request is lost if its process has just given the service back, and its sender repeats it: perftest listens
-        // on a port for one connection, and at once for the next, while its client connects already.
+        if self.reaches(to, arrival, datagram, now) {
+            return;
+        }
+        if let Receiver::Service(service) = to
+            && self.foreign.held_requests.hold(service, arrival, datagram, now)
+        {
+            return;
+        }
+        self.refuse(arrival, mad);
+    }
+
+    /// Hands requests over for which nothing listened when they came; refuses those that have waited for long enough.
+    pub(super) fn retry_held_requests(&mut self, now: Instant) {
+        while let Some(held) = self.foreign.held_requests.take_due(now) {
+            if !self.reaches(Receiver::Service(held.service), &held.arrival, &held.datagram, now)
+                && let Some(over) = self.foreign.held_requests.put_back(held, now)
+                && let Some(mad) = checked(&over.arrival, &over.datagram)
+            {
+                self.refuse(&over.arrival, mad);
+            }
+        }
+    }
+
+    /// Hands a datagram over. Returns whether there is a process that it is for, or may be.
+    fn reaches(&mut self, to: Receiver, arrival: &Arrival, datagram: &[u8], now: Instant) -> bool {
+        let Some(holder) = &mut self.foreign.holder else { return false };
+        let there = holder.hand_over(to, arrival, datagram);
+        if there && let Receiver::Service(service) = to {
+            self.foreign.held_requests.note_use(service, now);
+        }
         // Without a link the holder may be out of descriptors; the process may live.
         if there && matches!(to, Receiver::Communication(_)) && holder.may_receive(to) {
             // The process may have ended since the last message.
             holder.flush(now);
-            there = holder.may_receive(to);
+            return holder.may_receive(to);
         }
-        if !there
-            && let Ok((header, message)) = Message::parse(mad)
-            && let Some(refusal) = message.refusal()
-        {
-            let refusal = refusal.emit(header.tid.get(), 0);
-            let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
-            let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
-            self.send_mad(&route, Psn::new(0), &refusal);
-        }
+        there
+    }
+
+    /// Answers a message for which there is no process.
+    fn refuse(&mut self, arrival: &Arrival, mad: &Mad) {
+        let Ok((header, message)) = Message::parse(mad) else { return };
+        let Some(refusal) = message.refusal() else { return };
+        let refusal = refusal.emit(header.tid.get(), 0);
+        let ifindex = if needs_scope(arrival.from.ip()) { arrival.ifindex } else { 0 };
+        let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
+        self.send_mad(&route, Psn::new(0), &refusal);
     }
 }
 

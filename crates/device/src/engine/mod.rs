@@ -278,7 +278,8 @@ impl Engine {
         if turn.receive {
             worked |= self.receive_ethernet(adapter);
         }
-        // Handed over packets that their receivers could not take earlier.
+        // Handed over packets that their receivers could not take earlier, or that had none.
+        self.retry_held_requests(now);
         self.foreign.flush(now);
         let idle = !worked && self.ready.is_empty() && now.0 < self.next_due && !self.rings.needs_thread();
         if idle && adapter.pace.program_polls() {

@@ -285,4 +285,50 @@ mod tests {
         assert_eq!((answer.remote_comm_id, header.tid.get()), (prefix | 4, 79));
         assert_eq!(context.send_mad(here, "::1".parse().unwrap(), 1, &[0; 256]), Err(Errno(libc::EINVAL)));
     }
+
+    /// The next message that comes to a socket.
+    fn next(socket: &mut MadSocket) -> Option<Message> {
+        let (mut got, end) = (None, std::time::Instant::now() + std::time::Duration::from_secs(10));
+        while got.is_none() && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            socket.take(|mad| got = Message::parse(mad.bytes).ok().map(|(_, message)| message));
+        }
+        got
+    }
+
+    #[test]
+    fn a_request_between_two_listeners_of_a_port_waits_for_the_second() {
+        let context = Context::open("weir_lo").unwrap();
+        context.expect_mads();
+        let epoll = Arc::new(epoll::create().unwrap());
+        let (prefix, mut own) = MadSocket::of_process(&epoll, 7).unwrap();
+        let here: IpAddr = [127, 0, 0, 1].into();
+        let port = u64::from(std::process::id() as u16 ^ 0x5555);
+        let (tcp, udp) = (0x0106_0000 | port, 0x0111_0000 | port);
+        let listen = |service: u64| {
+            let mut socket = MadSocket::of_service(service, &epoll, 8).unwrap();
+            socket.open().unwrap();
+            socket
+        };
+        let ask = |service: u64, id: u32| {
+            let request = Req { local_comm_id: prefix | id, service_id: ServiceId(service), ..Req::default() };
+            context.send_mad(here, here, 1, &Message::Req(request).emit(77, 0)).unwrap();
+        };
+        let mut first = listen(tcp);
+        ask(tcp, 1);
+        assert!(matches!(next(&mut first), Some(Message::Req(req)) if req.local_comm_id == prefix | 1));
+        drop(first);
+        // Each is sent before the next listener exists.
+        for (service, id) in [(tcp, 2), (udp, 3)] {
+            ask(service, id);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let mut later = listen(service);
+            let got = next(&mut later);
+            assert!(matches!(&got, Some(Message::Req(req)) if req.local_comm_id == prefix | id), "{got:?}");
+        }
+        // Nothing listens any more.
+        ask(tcp, 4);
+        let Some(Message::Rej(rej)) = next(&mut own) else { panic!("no REJ") };
+        assert_eq!((rej.remote_comm_id, rej.reason), (prefix | 4, RejectReason::INVALID_SERVICE_ID));
+    }
 }

@@ -184,8 +184,13 @@ impl Holder {
         self.uses += 1;
         let used = self.uses;
         if let Some(at) = self.links.iter().position(|link| link.to == to) {
-            self.links[at].used = used;
-            return Ok(at);
+            // A listener may have ended since the last request, and another one may have begun: requests are rare.
+            let listener = matches!(to, Receiver::Service(_));
+            if !listener || !self.links[at].is_over() {
+                self.links[at].used = used;
+                return Ok(at);
+            }
+            self.end(at);
         }
         let refused = |error: &io::Error| {
             let usual = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock);
@@ -258,6 +263,14 @@ impl Link {
             }
         }
         Sent::All
+    }
+
+    /// Returns whether the receiver has closed the connection. It never sends.
+    fn is_over(&self) -> bool {
+        match seqpacket::receive(&self.socket.0, &mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
     }
 
     /// Postpones the next attempt. Returns whether the receiver is given up for now.

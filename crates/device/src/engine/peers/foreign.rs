@@ -1,5 +1,6 @@
 //! The part of a process in sharing port 4791, to which foreign adapters send.
 
+use crate::relay::held_requests::HeldRequests;
 use crate::relay::holder::Holder;
 use crate::relay::receiver::Receiver;
 use crate::slot::{is_used, slot_of};
@@ -16,6 +17,7 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub struct Foreign {
     pub holder: Option<Holder>,
+    pub held_requests: HeldRequests,
     pub next_try: Option<Instant>,
     /// A QP of this process has a foreign peer.
     pub peers: bool,
@@ -50,10 +52,11 @@ impl Foreign {
         due
     }
 
-    /// The next try or flush (nanoseconds).
+    /// The next try, flush or look for a listener (nanoseconds).
     pub fn next(&self) -> Option<u64> {
         let flush = self.holder.as_ref().and_then(Holder::next);
-        let due = [self.next_try, self.resume].into_iter().flatten().map(|instant| instant.0);
+        let due =
+            [self.next_try, self.resume, self.held_requests.next()].into_iter().flatten().map(|instant| instant.0);
         due.chain(flush).min()
     }
 
