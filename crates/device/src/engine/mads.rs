@@ -10,7 +10,7 @@ use weir_transport::{Instant, Psn};
 use weir_wire::cm::Message;
 use weir_wire::icrc::{self, Verdict};
 use weir_wire::ip::Envelope;
-use weir_wire::mad::{self, LEN, Mad};
+use weir_wire::mad::{self, LEN, Mad, MadHeader};
 use weir_wire::{Bth, DEFAULT_PKEY, Deth, Headers, ICRC_LEN, Opcode, Operation, Packet, ROCE_PORT, Service};
 
 /// The packet of a MAD.
@@ -51,6 +51,13 @@ impl Engine {
         }
         let Some(mad) = checked(arrival, datagram) else { return };
         let Some(to) = Receiver::of_mad(mad) else { return };
+        // A REJ of a sender that has had no answer to its request goes where the request went.
+        if to.is_unknown()
+            && let Some(service) = self.foreign.request_routes.find(arrival.from.ip(), local_id(mad))
+        {
+            self.reaches(Receiver::Service(service), arrival, datagram, now);
+            return;
+        }
         if self.reaches(to, arrival, datagram, now) {
             return;
         }
@@ -80,6 +87,9 @@ impl Engine {
         let there = holder.hand_over(to, arrival, datagram);
         if there && let Receiver::Service(service) = to {
             self.foreign.held_requests.note_use(service, now);
+            if let Some(mad) = datagram.get(MAD_HEADERS..MAD_HEADERS + LEN).and_then(|bytes| bytes.try_into().ok()) {
+                self.foreign.request_routes.note(arrival.from.ip(), local_id(mad), service);
+            }
         }
         // Without a link the holder may be out of descriptors; the process may live.
         if there && matches!(to, Receiver::Communication(_)) && holder.may_receive(to) {
@@ -99,6 +109,11 @@ impl Engine {
         let route = Route { local: arrival.to, remote: arrival.from.ip(), ifindex, hops: 0 };
         self.send_mad(&route, Psn::new(0), &refusal);
     }
+}
+
+/// The communication id of a MAD's sender, in messages that have it.
+fn local_id(mad: &Mad) -> u32 {
+    u32::from_be_bytes(*mad[size_of::<MadHeader>()..].first_chunk().expect("a MAD is longer than its header"))
 }
 
 /// Writes the packet of a MAD, with its ICRC; returns its length.

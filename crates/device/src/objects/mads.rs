@@ -219,7 +219,7 @@ impl Drop for MadSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::cm::{Dreq, Message, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
+    use weir_wire::cm::{Dreq, Message, Rej, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
 
     /// A communication id of another process.
     fn other_than(prefix: u32) -> u32 {
@@ -317,6 +317,10 @@ mod tests {
         let mut first = listen(tcp);
         ask(tcp, 1);
         assert!(matches!(next(&mut first), Some(Message::Req(req)) if req.local_comm_id == prefix | 1));
+        // Its sender gives up. It does not know the communication id of the request at this side.
+        let gives_up = Rej { local_comm_id: prefix | 1, reason: RejectReason::TIMEOUT, ..Rej::default() };
+        context.send_mad(here, here, 1, &Message::Rej(gives_up).emit(77, 0)).unwrap();
+        assert!(matches!(next(&mut first), Some(Message::Rej(rej)) if rej.local_comm_id == prefix | 1));
         drop(first);
         // Each is sent before the next listener exists.
         for (service, id) in [(tcp, 2), (udp, 3)] {

@@ -12,3 +12,4 @@ pub mod message;
 mod message_buffers;
 pub mod port_authority;
 pub mod receiver;
+pub mod request_routes;

@@ -29,6 +29,11 @@ impl Receiver {
         }
     }
 
+    /// Returns whether it is the process of a communication id that the sender did not know. No process has that number.
+    pub fn is_unknown(self) -> bool {
+        self == Receiver::Communication(0)
+    }
+
     /// The receiver of a management datagram (MAD) of the communication manager; `None` for other MADs. `mad`: its 256
     /// bytes, from the header on (IBTA 13.4.3, 16.7.1).
     pub fn of_mad(mad: &[u8]) -> Option<Receiver> {

@@ -3,6 +3,7 @@
 use crate::relay::held_requests::HeldRequests;
 use crate::relay::holder::Holder;
 use crate::relay::receiver::Receiver;
+use crate::relay::request_routes::RequestRoutes;
 use crate::slot::{is_used, slot_of};
 use std::io;
 use std::time::Duration;
@@ -18,6 +19,7 @@ const RETRY: Duration = Duration::from_millis(50);
 pub struct Foreign {
     pub holder: Option<Holder>,
     pub held_requests: HeldRequests,
+    pub request_routes: RequestRoutes,
     pub next_try: Option<Instant>,
     /// A QP of this process has a foreign peer.
     pub peers: bool,
