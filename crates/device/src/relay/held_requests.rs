@@ -73,7 +73,7 @@ impl HeldRequests {
         true
     }
 
-    /// A request whose listener should be looked for again.
+    /// A request that is due: its listener should be looked for again.
     pub fn take_due(&mut self, now: Instant) -> Option<HeldRequest> {
         let at = self.held.iter().position(|held| held.next <= now)?;
         Some(self.held.remove(at))
