@@ -108,10 +108,10 @@ test-examples: ## Build and run the examples, the Rust example too (network)
 	cargo build --manifest-path examples/rust/Cargo.toml --target-dir $(TARGET)/examples
 	tests/examples.sh $(STAGE)/bin/weir
 
-test-strangers: ## Run programs from PyPI and crates.io over Weir: mpi4py's own tests, NIXL, Mooncake, Rust examples (network)
+test-strangers: ## Run programs from PyPI, crates.io and GitHub over Weir: tests of mpi4py and fabtests, NIXL, Mooncake, Rust examples (network); FABTESTS=CHECKOUT
 	@scripts/need.sh strangers
 	@$(MAKE) --no-print-directory build
-	tests/strangers/run.py
+	tests/strangers/run.py $(if $(FABTESTS),--fabtests '$(FABTESTS)')
 
 test-ci: ## Run what contrib has for CI on minimal Debian systems, and build the image (root, network)
 	@scripts/need.sh ci

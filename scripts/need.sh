@@ -21,6 +21,16 @@ libopenmpi-dev  mpicc.openmpi                      test       MPI programs over 
 openmpi-bin     mpirun.openmpi                     test,strangers  starts them
 libmpich-dev    mpicc.mpich                        test       the other MPI over Weir
 libfabric-bin   fi_pingpong                        test       libfabric over Weir, and a baseline in the benches
+libfabric-dev   /usr/include/rdma/fabric.h         strangers  builds fabtests
+make            make                               strangers  as libfabric-dev
+autoconf        autoreconf                         strangers  builds fabtests from a checkout
+automake        automake                           strangers  as autoconf
+libtool         libtoolize                         strangers  as autoconf
+procps          ps                                 strangers  ends programs of fabtests
+libnl-route-3-dev /usr/include/libnl3/netlink/route/rtnl.h  strangers  builds pyverbs
+pkg-config      pkg-config                         strangers  as libnl-route-3-dev
+python3-dev     /usr/include/python3*/Python.h     strangers  as libnl-route-3-dev
+librdmacm-dev   /usr/include/rdma/rdma_cma.h       strangers  builds a Rust crate that connects by librdmacm
 mpich           mpirun.mpich                       test,strangers    starts its programs
 qperf           qperf                              test       more measurements over Weir
 netpipe-mpich2  NPmpich2                           test       NetPIPE over Weir

@@ -39,7 +39,11 @@ class Skip(Exception):
 
 
 class Unreachable(Skip):
-    """A registry of packages cannot be reached."""
+    """A registry of packages, or another source (`required` is false), cannot be reached."""
+
+    def __init__(self, why, required=True):
+        super().__init__(why)
+        self.required = required
 
 
 class Failure(Exception):
@@ -81,8 +85,9 @@ class Bed:
         self.other_transport = other_transport
         self.log = log and pathlib.Path(log)
 
-    def run(self, words, name, limit, environment=None, **more):
-        """Runs a command in a namespace of its own, under `weir run` unless another transport is wanted."""
+    def run(self, words, name, limit, environment=None, stage=(), **more):
+        """Runs a command in a namespace of its own, under `weir run` unless another transport is wanted. The words of
+        `stage` come first of all: a program that prepares the namespace and starts the rest."""
         with tempfile.TemporaryDirectory(prefix='weir-strangers-') as folder:
             log, out = pathlib.Path(folder, 'log'), pathlib.Path(folder, 'out')
             under = [self.command, 'run', '--log', 'info', '--'] if not self.other_transport else []
@@ -91,8 +96,9 @@ class Bed:
                 variables['WEIR_LIB_DIR'] = os.environ['WEIR_LIB_DIR']
             variables.update(environment or {}, WEIR_LOG_FILE=str(log))
             with open(out, 'wb') as file:
-                child = subprocess.Popen([*alone(), *under, *map(str, words)], stdin=subprocess.DEVNULL, stdout=file,
-                                         stderr=subprocess.STDOUT, env=variables, **more)
+                child = subprocess.Popen([*alone(), *map(str, stage), *under, *map(str, words)],
+                                         stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                                         env=variables, **more)
                 try:
                     status = child.wait(limit)
                 except subprocess.TimeoutExpired:
@@ -146,14 +152,15 @@ def need(*programs):
             raise Skip(f'{program} is missing (scripts/need.sh strangers)')
 
 
-def python(*packages):
-    """The interpreter of a virtual environment that has these packages (`name==version`) and nothing else."""
+def python(*packages, environment=None, limit=120):
+    """The interpreter of a virtual environment that has these packages (`name==version`) and nothing else. A package
+    that has to be built needs a longer `limit`, in seconds."""
     folder = TARGET / ('python-' + '-'.join(package.replace('==', '-') for package in packages))
     with complete(folder) as missing:
         if missing:
             fetch([sys.executable, '-m', 'venv', folder], late=Failure)
             # Some name packages that the parts used here do not need, such as torch.
-            fetch([folder / 'bin/pip', 'install', *PIP, '--no-deps', *packages])
+            fetch([folder / 'bin/pip', 'install', *PIP, '--no-deps', *packages], environment, limit)
     return folder / 'bin/python'
 
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Runs programs of other projects over Weir, as they are published, and prints a table.
 
-Each case installs its programs into target/strangers (pinned versions), and runs them in a network namespace of its
-own, which ends with all its processes. A case passes if the programs say so and if they sent packets over Weir. A case
-is skipped, with the reason, if a program of this system is missing, or if no registry can be reached.
+Each case installs its programs into target/strangers (pinned versions, from PyPI, crates.io and GitHub), and runs them
+in a network namespace of its own, which ends with all its processes. A case passes if the programs say so and if they
+sent packets over Weir. A case is skipped, with the reason, if a program of this system is missing, or if no registry
+can be reached.
 
 The exit status is 1 if a case fails or if none has run. As root it is 1 also if a case is skipped, as in
 scripts/test.py: root can provide what is missing. SKIPS=allowed permits skipped cases. With --short, a registry that
-cannot be reached is no error: `make test` needs no network.
+cannot be reached is no error: `make test` needs no network. Nor is it an error that the tarball of fabtests cannot be
+reached.
 """
 
 import argparse
@@ -19,17 +21,20 @@ import time
 # The modules beside this one leave no files in the tree, nor do the programs that they start.
 sys.dont_write_bytecode = True
 os.environ['PYTHONDONTWRITEBYTECODE'] = '1'
+import bindings
+import fabtests
 import mpi4py_suite
 import rust
 import transfers
 from bed import Bed, Failure, Skip, Unreachable
 
 # Modules with `cases()`: a list of Case.
-PARTS = (mpi4py_suite, rust, transfers)
+PARTS = (mpi4py_suite, bindings, rust, transfers, fabtests)
 
 
 def main():
     options = arguments()
+    fabtests.CHECKOUT = options.fabtests
     cases = [case for part in PARTS for case in part.cases()]
     if options.list:
         print('\n'.join(case.name for case in cases))
@@ -61,7 +66,8 @@ def errors(results, options):
         yield f'{failed} of {len(results)} cases failed'
     # A comparison has few of the cases.
     if os.geteuid() == 0 and os.environ.get('SKIPS') != 'allowed' and not options.without_weir:
-        forbidden = [result for result in skipped if not (options.short and result['unreachable'])]
+        forbidden = [result for result in skipped
+                     if not (result['unreachable'] and (options.short or not result['required']))]
         if forbidden:
             yield ('as root no case may be skipped. Provide what is missing, or set SKIPS=allowed if this machine '
                    'forbids it.')
@@ -79,6 +85,9 @@ def arguments():
     parser.add_argument('--without-weir', metavar='TLS',
                         help="run the cases that can over another transport of UCX ('sm' or 'tcp'), for comparison: "
                              'with all tests that are known not to pass')
+    parser.add_argument('--fabtests', metavar='FOLDER',
+                        help='a checkout of libfabric, or its folder fabtests, to build fabtests from (default: the '
+                             'tarball of the release)')
     parser.add_argument('--log', metavar='FOLDER', help="keep the programs' output there")
     parser.add_argument('--json', action='store_true', help='print all results as one JSON list')
     return parser.parse_args()
@@ -92,7 +101,8 @@ def run(case, bed, quiet):
         row.update(case.run(bed))
         row['verdict'] = 'failed' if row['complaints'] else 'passed'
     except Skip as why:
-        row.update(verdict='skipped', why=str(why), unreachable=isinstance(why, Unreachable))
+        row.update(verdict='skipped', why=str(why), unreachable=isinstance(why, Unreachable),
+                   required=getattr(why, 'required', True))
     except (Failure, OSError) as error:
         row.update(verdict='failed', failed=1, complaints=[str(error)])
     row['seconds'] = round(time.monotonic() - begin, 1)
@@ -105,7 +115,7 @@ def print_row(row):
     counts = f'{row["passed"]:5} passed {row["failed"]:3} failed {row["skipped"]:3} skipped'
     if row['verdict'] == 'skipped':
         counts = f'skipped: {row["why"]}'
-    print(f'{row["case"]:42} {counts}  {row["seconds"]:6.1f} s', flush=True)
+    print(f'{row["case"]:54} {counts}  {row["seconds"]:6.1f} s', flush=True)
     for complaint in row['complaints']:
         print(f'    {complaint}', flush=True)
 
@@ -113,7 +123,7 @@ def print_row(row):
 def print_end(results):
     known = sorted({line for row in results for line in row['known']})
     if known:
-        print("\nNot run, because they fail without Weir too (expected.txt):")
+        print("\nNot run or not counted, because they fail without Weir too (expected.txt, docs/programs.md):")
     for line in known:
         print(f'  {line}')
     of = {verdict: sum(row['verdict'] == verdict for row in results) for verdict in ('passed', 'failed', 'skipped')}

@@ -8,12 +8,15 @@ LIMIT = 120
 # On a busy machine.
 BUILD_LIMIT = 1800
 # A crate's examples have more dependencies than the crate, and a build shares what it can.
-BUILD = {'CARGO_TARGET_DIR': str(TARGET / 'rust-build'), 'CARGO_INCREMENTAL': '0'}
+BUILD = {'CARGO_TARGET_DIR': str(TARGET / 'rust-build'), 'CARGO_INCREMENTAL': '0',
+         # Of async-rdma's .cargo/config.toml, which an installation does not read.
+         'JEMALLOC_SYS_WITH_MALLOC_CONF': 'narenas:1,tcache:false'}
 
 
 def cases():
-    ibverbs = functools.partial(example, 'ibverbs@0.9.2')
-    sideway = functools.partial(example, 'sideway@0.4.3')
+    ibverbs = functools.partial(example, 'ibverbs@0.9.2', '')
+    sideway = functools.partial(example, 'sideway@0.4.3', '')
+    async_rdma = functools.partial(example, 'async-rdma@0.5.0', 'cm,raw')
     pingpong = ('rc_pingpong', '--port', '18700', '--gid-idx', '1', '--size', '65536')
     return [
         Case('Rust, ibverbs: loopback', lambda bed: one(bed, ibverbs, 'loopback', 1, 'sent', 'received')),
@@ -22,6 +25,10 @@ def cases():
         Case('Rust, sideway: rc_pingpong', lambda bed: two(bed, sideway, *pingpong)),
         Case('Rust, sideway: rc_pingpong_split',
              lambda bed: two(bed, sideway, 'rc_pingpong_split', *pingpong[1:])),
+        Case('Rust, async-rdma: devices', lambda bed: one(bed, async_rdma, 'devices', 0, 'weir_lo')),
+        Case('Rust, async-rdma: rpc', lambda bed: one(bed, async_rdma, 'rpc', 1, 'response: hello', 'response: world')),
+        Case('Rust, async-rdma: cm_server, cm_client',
+             lambda bed: connected(bed, async_rdma, 'cm_server', 'cm_client', '127.0.0.1', '7471')),
     ]
 
 
@@ -40,17 +47,25 @@ def two(bed, crate, name, *options):
     return of_program(ended, LIMIT, 2, 'both have ended well')
 
 
+def connected(bed, crate, server, client, *options):
+    """A server that listens by librdmacm, which no file shows: the client tries until it is connected."""
+    only_on_weir(bed)
+    script = '"$0" & until "$@"; do sleep 0.2; done; wait'
+    ended = bed.run(['sh', '-c', script, crate(server), crate(client), *options], f'Rust {server}', LIMIT)
+    return of_program(ended, LIMIT, 2, f'{server}: end', f'{client}: end', 'recv :', 'recv:')
+
+
 def only_on_weir(bed):
     if bed.other_transport:
         raise Skip('it has no other transport')
 
 
-def example(crate, name):
+def example(crate, features, name):
     """The program of an example of `crate` (`name@version`)."""
-    need('cargo', 'cmake', 'cc')
+    need('cargo', 'cmake', 'cc', 'pkg-config')
     folder = TARGET / f'rust-{crate.replace("@", "-")}'
     with complete(folder) as missing:
         if missing:
-            fetch(['cargo', 'install', '--quiet', '--locked', '--debug', '--root', folder, '--examples', crate], BUILD,
-                  BUILD_LIMIT, Failure)
+            fetch(['cargo', 'install', '--quiet', '--locked', '--debug', '--root', folder, '--examples', '--features',
+                   features, crate], BUILD, BUILD_LIMIT, Failure)
     return folder / 'bin' / name
