@@ -13,6 +13,7 @@ rdmacm-utils    rping                              test,interop programs that co
 iperf3          iperf3                             demo,test  TCP over the same path, for comparison
 iproute2        ip                                 demo,test,interop,strangers  creates and joins network namespaces
 libibverbs-dev  /usr/include/infiniband/verbs.h    demo,test,interop,conformance,strangers  headers and library to build weir-verify with
+librdmacm-dev   /usr/include/rdma/rdma_cma.h       test       a program of the tests that connects by librdmacm
 gcc             cc                                 demo,test,interop,conformance,strangers  links the library, builds weir-verify
 libc6-dev       /usr/include/stdlib.h              demo,test,interop,conformance,strangers  headers to build weir-verify with
 tshark          tshark                             test       reads Weir's captures, for comparison

@@ -44,12 +44,18 @@ fn forks_while_busy(bed: &Bed) -> Result<()> {
 
 /// Compiles `tests/SOURCE` with the installed headers and returns the path of the program in `folder`.
 pub fn compile(source: &str, folder: &Path) -> Result<PathBuf> {
+    compile_with(source, folder, &[])
+}
+
+/// As [`compile`], with other libraries too.
+pub fn compile_with(source: &str, folder: &Path, libraries: &[&str]) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(source);
     let program = folder.join("program");
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
         .arg(&program)
         .arg(source)
+        .args(libraries)
         .args(["-libverbs", "-lpthread"]);
     let output = cc.output().context("cannot run cc (package gcc)")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,6 @@
 // A program for TCP that knows nothing of RDMA: a server echoes, a client compares. librspreload.so takes its sockets.
-// Usage: plain_tcp server ADDRESS PORT | client ADDRESS PORT
+// A forking server has a child that serves, as inetd.
+// Usage: plain_tcp server ADDRESS PORT | forking ADDRESS PORT | client ADDRESS PORT
 #include <arpa/inet.h>
 #include <err.h>
 #include <poll.h>
@@ -7,17 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MESSAGES = 200, MOST = 300000 };
 
 static unsigned char sent[MOST], echoed[MOST];
 
-static void serve(int listener)
+static int next(int listener)
 {
 	int peer = accept(listener, NULL, NULL);
 	if (peer < 0)
 		err(1, "accept");
+	return peer;
+}
+
+static void serve(int peer)
+{
 	for (;;) {
 		struct pollfd ready = { .fd = peer, .events = POLLIN };
 		if (poll(&ready, 1, -1) < 0)
@@ -35,6 +42,21 @@ static void serve(int listener)
 		}
 	}
 	close(peer);
+}
+
+static void serve_by_child(int listener)
+{
+	int peer = next(listener), status;
+	pid_t child = fork();
+	if (child < 0)
+		err(1, "fork");
+	if (child == 0) {
+		serve(peer);
+		exit(0);
+	}
+	close(peer);
+	if (waitpid(child, &status, 0) != child || status)
+		errx(1, "the child ends with status %#x", status);
 }
 
 /* At most 32 KiB are under way: neither side waits for the other to make room. */
@@ -64,17 +86,20 @@ static void converse(int peer)
 int main(int argc, char **argv)
 {
 	if (argc != 4)
-		errx(2, "usage: plain_tcp server|client ADDRESS PORT");
+		errx(2, "usage: plain_tcp server|forking|client ADDRESS PORT");
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(atoi(argv[3])) };
 	inet_pton(AF_INET, argv[2], &address.sin_addr);
 	int stream = socket(AF_INET, SOCK_STREAM, 0), on = 1;
 	if (stream < 0)
 		err(1, "socket");
-	if (!strcmp(argv[1], "server")) {
+	if (strcmp(argv[1], "client")) {
 		setsockopt(stream, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 		if (bind(stream, (struct sockaddr *)&address, sizeof(address)) || listen(stream, 1))
 			err(1, "bind");
-		serve(stream);
+		if (!strcmp(argv[1], "forking"))
+			serve_by_child(stream);
+		else
+			serve(next(stream));
 	} else {
 		if (connect(stream, (struct sockaddr *)&address, sizeof(address)))
 			err(1, "connect");

@@ -1,7 +1,7 @@
 //! Programs that connect by librdmacm: the distribution's own library over Weir's `/dev/infiniband/rdma_cm`.
 
 use crate::bed::{Bed, FAULTS, Topology};
-use crate::fork::compile;
+use crate::fork::{compile, compile_with};
 use crate::trial;
 use crate::ucx::{exchanged, used_weir};
 use anyhow::{Context, Result, ensure};
@@ -98,9 +98,19 @@ pub fn trials() -> Vec<Trial> {
         trials.push(apart(topology, "librdmacm: a multicast group is joined, and gets its datagrams", multicast));
         trials.push(apart(topology, "librdmacm: cmtime sets up and tears down 2,000 connections", times));
         trials.push(apart(topology, "librdmacm: rcopy copies a file", copies));
-        trials.push(apart(topology, "librdmacm: librspreload.so takes the sockets of a program for TCP", preloaded));
+        trials.push(apart(topology, "librdmacm: librspreload.so takes the sockets of a program for TCP", |bed| {
+            preloaded(bed, "server")
+        }));
+        trials.push(apart(topology, "librdmacm: librspreload.so takes the sockets of a server that forks", |bed| {
+            preloaded(bed, "forking")
+        }));
         trials.push(apart(topology, "librdmacm: a port without a listener refuses", refused));
     }
+    trials.push(apart(
+        Topology::Loopback,
+        "librdmacm: event channels: cancellation, signals, O_NONBLOCK, fork",
+        channels,
+    ));
     trials.push(trial(Topology::Veth, "librdmacm: a capture has the messages of a connection", captured));
     trials
 }
@@ -129,12 +139,27 @@ fn serve(bed: &Bed, options: &[&str], program: (u32, &str), port: u16) -> Result
 
 /// Waits until a process of the child's network namespace has claimed a service.
 fn wait_for_service(child: &mut Child, service: u32) -> Result<()> {
-    let (name, end) = (format!("@weir/service/{service:x}"), Instant::now() + LISTEN);
+    let name = format!("@weir/service/{service:x}");
     // The socket accepts connections from the time on at which the program listens: __SO_ACCEPTCON.
     let listens = |line: &str| line.ends_with(&name) && line.split(' ').nth(3) == Some("00010000");
+    wait_for_socket(child, "unix", listens)
+}
+
+/// Waits until a process of the child's network namespace listens on a port of TCP.
+fn wait_for_tcp(child: &mut Child, port: u16) -> Result<()> {
+    let (port, listen) = (format!(":{port:04X}"), "0A");
+    wait_for_socket(child, "tcp", |line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&port)) && words.nth(1) == Some(listen)
+    })
+}
+
+/// Waits for a line in the kernel's list of sockets of a protocol.
+fn wait_for_socket(child: &mut Child, protocol: &str, listens: impl Fn(&str) -> bool) -> Result<()> {
+    let end = Instant::now() + LISTEN;
     loop {
-        let sockets = std::fs::read_to_string(format!("/proc/{}/net/unix", child.pid())).unwrap_or_default();
-        if sockets.lines().any(listens) {
+        let sockets = std::fs::read_to_string(format!("/proc/{}/net/{protocol}", child.pid())).unwrap_or_default();
+        if sockets.lines().any(&listens) {
             return Ok(());
         }
         ensure!(child.poll()?.is_none() && Instant::now() < end, "it does not listen: {}", child.printed()?);
@@ -227,25 +252,44 @@ fn copies(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// A server that echoes, and a client that compares. Neither knows of RDMA.
-fn preloaded(bed: &Bed) -> Result<()> {
+/// A server that echoes, and a client that compares. Neither knows of RDMA. For a server that forks, the library takes a
+/// socket of TCP at first: the child that uses the connection makes it one of RDMA.
+fn preloaded(bed: &Bed, kind: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("e2e/plain_tcp.c", folder.path())?;
     let preload = Path::new("/usr/lib").join(format!("{}-linux-gnu/rsocket/librspreload.so", std::env::consts::ARCH));
     ensure!(preload.exists(), "no {} (`make test` installs librdmacm1)", preload.display());
     let port = bed.stage.free_port(Side::A)?;
+    let forks = kind == "forking";
     let start = |side: Side, role: &str| {
         let line = format!("{} {role} {{address}} {{port}}", program.display());
         let mut command = command(bed, side, &LOG, &line, port);
+        if forks {
+            command.env("RDMAV_FORK_SAFE", "1");
+        }
         Child::spawn(command.env("LD_PRELOAD", &preload), line)
     };
-    let mut server = start(Side::A, "server")?;
-    wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+    let mut server = start(Side::A, kind)?;
+    if forks {
+        wait_for_tcp(&mut server, port)?;
+    } else {
+        wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+    }
     let client = start(Side::B, "client")?;
     let outcome = pair::finish(server, client, TIMEOUT)?.success()?;
     for side in [&outcome.server, &outcome.client] {
         ensure!(used_weir(side, &bed.stage.device())? > 20_000_000 && side.stdout == "ok\n", "{}", side.printed());
     }
+    Ok(())
+}
+
+/// The program connects to itself.
+fn channels(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile_with("e2e/event_channel.c", folder.path(), &["-lrdmacm"])?;
+    let line = format!("{} {{address}}", program.display());
+    let ended = Child::spawn(&mut command(bed, Side::A, &[], &line, 0), "event_channel.c")?.wait(TIMEOUT)?.success()?;
+    ensure!(ended.stdout == "ok\n", "{}", ended.printed());
     Ok(())
 }
 
