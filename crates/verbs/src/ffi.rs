@@ -10,6 +10,7 @@
 //! exports.
 
 use crate::log;
+use crate::shortage::explain;
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,7 +50,7 @@ fn caught(panic: &(dyn Any + Send)) {
 
 /// For calls that return 0 or an errno value.
 pub fn status(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match guard(Err(EIO), body) {
+    match guard(Err(EIO), || body().inspect_err(explain)) {
         Ok(()) => 0,
         Err(errno) => {
             set_errno(errno);
@@ -60,7 +61,7 @@ pub fn status(body: impl FnOnce() -> Result<(), Errno>) -> c_int {
 
 /// For calls that return a number, or -1 and errno.
 pub fn number<N: From<i8>>(body: impl FnOnce() -> Result<N, Errno>) -> N {
-    guard(Err(EIO), body).unwrap_or_else(|errno| {
+    guard(Err(EIO), || body().inspect_err(explain)).unwrap_or_else(|errno| {
         set_errno(errno);
         N::from(-1)
     })
@@ -83,7 +84,7 @@ pub fn object<T>(body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
 pub fn object_of<T>(bytes: usize, body: impl FnOnce() -> Result<*mut T, Errno>) -> *mut T {
     let body = || {
         headroom::check(bytes)?;
-        body()
+        body().inspect_err(explain)
     };
     guard(Err(EIO), body).unwrap_or_else(|errno| {
         set_errno(errno);

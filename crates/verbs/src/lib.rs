@@ -49,6 +49,7 @@ mod registry;
 mod rereg;
 mod reserve;
 mod resolve;
+mod shortage;
 mod srq;
 mod srq_ops;
 mod strings;

@@ -123,7 +123,12 @@ impl Own {
                 return Err(error.into());
             }
             Err(error) => {
-                tracing::info!(%error, "no run folder: `weir stat` does not see this process");
+                tracing::warn!(
+                    %error,
+                    "no folder for this process: programs that look for /sys/class/infiniband see no device, and \
+                     `weir stat` does not see this process. Set {} to a folder that this user owns, with mode 0700",
+                    folder::VARIABLE
+                );
                 (private_zeros(), None)
             }
         };

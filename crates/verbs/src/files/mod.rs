@@ -28,7 +28,12 @@ static TREE: PerProcess<Mutex<Option<Tree>>> = PerProcess::new();
 /// Weir shows, or if this process can have no folder: then the program sees the kernel's file.
 pub fn shown(path: &[u8]) -> Option<CString> {
     let file = match names::place(path).filter(|_| !weir_device::gains_privileges())? {
-        Place::Own(place) => refresh(&place)?.join(place),
+        Place::Own(place) => match refresh(&place) {
+            Some(folder) => folder.join(place),
+            // Weir opens this file itself, which needs no folder.
+            None if place.as_os_str() == contents::CM_PLACE => Path::new("/").join(place),
+            None => return None,
+        },
         Place::Above { device, path } => {
             let device = refresh(&device)?.join(device);
             // Of a device that does not exist, a path that does not exist.
@@ -55,7 +60,10 @@ fn refresh(place: &Path) -> Option<PathBuf> {
     let mut guard = TREE.get().lock().unwrap_or_else(PoisonError::into_inner);
     let tree = match &mut *guard {
         Some(tree) => tree,
-        none => none.insert(Tree::new(weir_device::stat::own_folder()?)),
+        none => {
+            crate::log::start();
+            none.insert(Tree::new(weir_device::stat::own_folder()?))
+        }
     };
     match weir_device::devices() {
         Ok(devices) => {

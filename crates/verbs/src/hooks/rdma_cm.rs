@@ -8,6 +8,7 @@ use super::guarded::with_signals_blocked;
 use super::next::Next;
 use crate::ffi::{guard, set_errno};
 use crate::log;
+use crate::shortage::explain;
 use libc::{c_int, c_long, c_void, size_t, ssize_t};
 use weir_device::Errno;
 use weir_rdmacm::{DEVICE_NUMBER, Written};
@@ -41,7 +42,7 @@ pub(super) fn open(flags: c_int) -> c_int {
     let opened = guard(Err(Errno(libc::EIO)), || {
         log::start();
         weir_rdmacm::set_device_number(&NUMBER_OF);
-        weir_rdmacm::open(flags)
+        weir_rdmacm::open(flags).inspect_err(explain)
     });
     opened.unwrap_or_else(|errno| {
         set_errno(errno);
@@ -77,7 +78,8 @@ unsafe extern "C-unwind" fn command(fd: c_int, inode: u64, bytes: *const c_void,
     loop {
         let written = guard(Err(Errno(libc::EIO)), || {
             // SAFETY: guaranteed by the caller.
-            keeping_errno(|| with_signals_blocked(|| unsafe { weir_rdmacm::write(fd, inode, bytes.cast(), len) }))
+            let written = || unsafe { weir_rdmacm::write(fd, inode, bytes.cast(), len) };
+            keeping_errno(|| with_signals_blocked(|| written().inspect_err(explain)))
         });
         match written {
             Ok(Written::Done(len)) => return len as ssize_t,
