@@ -29,10 +29,13 @@ pub fn run(process: &'static Process, epoll: RawFd) {
         if live.manager.next().is_some_and(|due| due <= now) {
             live.manager.tick(now);
         }
+        let mut rest_of_end = None;
         if process.is_ending() {
-            live.manager.end(now);
+            rest_of_end = live.manager.end(now);
             live.manager.host().settle();
-            process.has_told();
+            if rest_of_end.is_none() {
+                process.has_told();
+            }
         }
         let rest = if live.manager.is_unused() {
             let since = *unused_since.get_or_insert(now);
@@ -47,7 +50,7 @@ pub fn run(process: &'static Process, epoll: RawFd) {
             None
         };
         let resume = live.manager.host().resume(now);
-        let next = live.manager.next().into_iter().chain(rest).chain(resume).min();
+        let next = live.manager.next().into_iter().chain(rest).chain(resume).chain(rest_of_end).min();
         live.sleeps_until = next;
         // Rounded up: the agent must not look too early again and again.
         timeout = next.map_or(-1, |due| {
@@ -61,6 +64,10 @@ impl Live {
     fn handle(&mut self, token: Token) {
         let service = match token {
             Token::Kick => return self.kick.take(),
+            Token::Device => {
+                let gone = self.manager.host().removed();
+                return self.manager.devices_removed(weir_device::now(), &gone);
+            }
             Token::Process => None,
             Token::Service(service) => Some(service),
             Token::File(number) => {

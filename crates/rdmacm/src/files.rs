@@ -4,7 +4,7 @@
 use crate::agent;
 use crate::descriptor::{self, Readable};
 use crate::kick::{Kick, kick};
-use crate::live::{LiveHost, Token};
+use crate::live::{self, LiveHost, Token};
 use crate::manager::{Done, Manager, Program};
 use crate::process::{File, Live, Process};
 use std::collections::HashMap;
@@ -16,9 +16,11 @@ use weir_device::{Errno, MadSocket, PerProcess, Uncancelled, descriptors, epoll}
 
 /// The stack of the agent.
 const STACK: usize = 512 << 10;
-/// How long the end of a process waits at most until peers are told. A thread that a signal handler interrupted may
-/// hold the lock.
+/// How long the end of a process waits until peers are told, if no MAD leaves meanwhile. A thread that a signal handler
+/// interrupted may hold the lock, or the engine.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// How long it waits while MADs leave: those of ten thousand connections take part of a second.
+const LONGEST_END: Duration = Duration::from_secs(5);
 /// Time between two checks.
 const LOOK: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
 
@@ -113,7 +115,15 @@ pub fn end() {
     }
     kick(process.kick.load(Ordering::Acquire));
     let began = weir_device::now();
-    while !process.is_told() && weir_device::now() - began < LONGEST_WAIT {
+    let (mut sent, mut last) = (live::sent(), began);
+    while !process.is_told() {
+        let (now, count) = (weir_device::now(), live::sent());
+        if count != sent {
+            (sent, last) = (count, now);
+        }
+        if now - last >= LONGEST_WAIT || now - began >= LONGEST_END {
+            break;
+        }
         // SAFETY: reads one timespec.
         unsafe { libc::nanosleep(&LOOK, std::ptr::null_mut()) };
     }

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 use weir_cm::Address;
-use weir_device::{Context, DeviceInfo, Errno, MadSocket};
+use weir_device::{AsyncEvent, Context, DeviceInfo, Errno, MadSocket, epoll};
 use weir_transport::{Instant, Mtu};
 use weir_wire::mad::Mad;
 
@@ -20,6 +20,14 @@ static NUMBER_OF: AtomicPtr<fn(&DeviceInfo) -> u32> = AtomicPtr::new(std::ptr::n
 /// Says how devices are numbered.
 pub fn set_device_number(number_of: &'static fn(&DeviceInfo) -> u32) {
     NUMBER_OF.store((&raw const *number_of).cast_mut(), Ordering::Release);
+}
+
+/// The MADs that this process has sent.
+static SENT: AtomicU64 = AtomicU64::new(0);
+
+/// The number of MADs that this process has sent.
+pub fn sent() -> u64 {
+    SENT.load(Ordering::Relaxed)
 }
 
 /// For how long a list of devices is used again. An address that is not in it makes a new one.
@@ -35,6 +43,8 @@ const CAP_NET_BIND_SERVICE: u32 = 10;
 pub enum Token {
     /// A thread wants the agent to look.
     Kick,
+    /// A device has an event.
+    Device,
     /// A MAD for a connection.
     Process,
     /// A request to a service.
@@ -47,6 +57,7 @@ impl Token {
     pub fn number(self) -> u64 {
         match self {
             Token::Kick => 0,
+            Token::Device => 4,
             Token::Process => 1,
             Token::Service(service) => service << 2 | 2,
             Token::File(file) => file << 2 | 3,
@@ -55,7 +66,8 @@ impl Token {
 
     pub fn of(number: u64) -> Token {
         match number & 3 {
-            0 => Token::Kick,
+            0 if number == 0 => Token::Kick,
+            0 => Token::Device,
             1 => Token::Process,
             2 => Token::Service(number >> 2),
             _ => Token::File(number >> 2),
@@ -116,8 +128,18 @@ impl LiveHost {
         }
         let context = Context::open(name)?;
         context.expect_mads();
+        let events = context.async_fd();
+        // SAFETY: a flag of a descriptor of this process, which no other part of it reads.
+        unsafe { libc::fcntl(events, libc::F_SETFL, libc::O_NONBLOCK) };
+        epoll::add(&self.epoll, events, libc::EPOLLIN, Token::Device.number())?;
         self.contexts.insert(name.into(), context.clone());
         Ok(context)
+    }
+
+    fn drop_context(&mut self, name: &str) {
+        if let Some(context) = self.contexts.remove(name) {
+            epoll::remove(&self.epoll, context.async_fd());
+        }
     }
 }
 
@@ -183,6 +205,7 @@ impl Host for LiveHost {
     }
 
     fn send(&mut self, to: &Address, mad: &Mad) {
+        SENT.fetch_add(1, Ordering::Relaxed);
         let scope = if crate::address::is_link_local(to.local) { to.device } else { 0 };
         let Some((device, _)) = self.device_of(to.local, scope) else { return };
         for _ in 0..2 {
@@ -190,7 +213,7 @@ impl Host for LiveHost {
             let psn = self.random() & 0xff_ffff;
             match context.send_mad(to.local, to.remote, psn, mad) {
                 // The adapter has failed: the device may open anew.
-                Err(Errno(libc::EIO)) => self.contexts.remove(&device.name),
+                Err(Errno(libc::EIO)) => self.drop_context(&device.name),
                 _ => return,
             };
         }
@@ -249,8 +272,23 @@ impl Host for LiveHost {
         self.contexts.values().for_each(|context| context.settle());
     }
 
+    fn removed(&mut self) -> Vec<String> {
+        let is_gone = |context: &Context| {
+            // All of them are taken, so that the descriptor is not readable any more.
+            std::iter::from_fn(|| context.get_async_event().ok())
+                .filter(|event| *event == AsyncEvent::DeviceFatal)
+                .count()
+                > 0
+        };
+        let gone: Vec<String> =
+            self.contexts.iter().filter(|(_, context)| is_gone(context)).map(|(name, _)| name.clone()).collect();
+        gone.iter().for_each(|name| self.drop_context(name));
+        gone
+    }
+
     fn rest(&mut self) {
-        self.contexts.clear();
+        let names: Vec<String> = self.contexts.keys().cloned().collect();
+        names.iter().for_each(|name| self.drop_context(name));
     }
 
     fn ports(&self) -> RangeInclusive<u16> {
@@ -293,7 +331,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_epoll() {
-        for token in [Token::Kick, Token::Process, Token::Service(0x0106_1d2f), Token::File(77)] {
+        for token in [Token::Kick, Token::Device, Token::Process, Token::Service(0x0106_1d2f), Token::File(77)] {
             assert_eq!(Token::of(token.number()), token);
         }
     }

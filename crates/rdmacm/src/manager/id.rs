@@ -16,6 +16,8 @@ pub enum State {
     Connect,
     Disconnect,
     Listen,
+    /// Its device is gone: it can only be destroyed.
+    Removed,
 }
 
 /// The kind of an id's QP.

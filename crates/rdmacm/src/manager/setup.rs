@@ -19,7 +19,11 @@ impl Manager {
 
     pub(super) fn destroy_id(&mut self, file: u64, command: abi::DestroyId, room: usize) -> Outcome {
         check_room(room, size_of::<abi::Reported>())?;
-        self.id(file, command.id)?;
+        match self.id(file, command.id) {
+            // Nothing else is left to do with it.
+            Ok(_) | Err(Errno(libc::ENXIO)) => {}
+            Err(error) => return Err(error),
+        }
         let events = self.destroy(command.id);
         Ok(respond(command.response, &abi::Reported { events }, room))
     }

@@ -21,6 +21,8 @@ pub struct Wire {
     pub ready: HashSet<IpAddr>,
     /// Where packets were processed, and how many events the program saw then.
     pub looked: Vec<(IpAddr, usize)>,
+    /// Each host chooses from four ports, and as many more.
+    pub more_ports: u16,
 }
 
 struct Memory {
@@ -51,6 +53,10 @@ impl Host for Memory {
 
     fn send(&mut self, to: &Address, mad: &Mad) {
         self.wire.lock().unwrap().mads.push_back((*to, *mad));
+    }
+
+    fn removed(&mut self) -> Vec<String> {
+        Vec::new()
     }
 
     fn take_packets(&mut self, device: &str) {
@@ -88,7 +94,7 @@ impl Host for Memory {
     fn rest(&mut self) {}
 
     fn ports(&self) -> RangeInclusive<u16> {
-        40000..=40003
+        40000..=40003 + self.wire.lock().unwrap().more_ports
     }
 
     fn may_bind(&self, port: u16) -> bool {

@@ -316,6 +316,61 @@ fn a_closed_file_ends_its_connections() {
 }
 
 #[test]
+fn a_process_that_ends_tells_some_peers_at_a_time() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "0.0.0.0:7471", 200).unwrap();
+    let count = 2 * BATCH + 10;
+    pair.wire.lock().unwrap().more_ports = count as u16;
+    (0..count as u64).for_each(|uid| drop(pair.connected(1, 10 + uid, 7471)));
+    let sent = |pair: &Pair| pair.wire.lock().unwrap().mads.len();
+    let now = pair.now;
+    assert!(pair.client.manager.end(now) > Some(now));
+    assert!(pair.client.manager.end(now).is_some());
+    assert_eq!(sent(&pair), BATCH, "the others wait for the answers");
+    pair.deliver();
+    for _ in 0..BATCH {
+        let ended = pair.server.event().expect("an event");
+        assert_eq!(ended.event, event::DISCONNECTED);
+        pair.server.run(command::DISCONNECT, Disconnect { id: ended.id }).unwrap();
+    }
+    pair.deliver();
+    assert_eq!(pair.client.manager.end(now), Some(now + PATIENCE_AT_END));
+    // Answers that do not come do not hold it up for long.
+    pair.wire.lock().unwrap().mads.clear();
+    assert!(pair.client.manager.end(now).is_some() && sent(&pair) == 0);
+    assert_eq!(pair.client.manager.end(now + PATIENCE_AT_END), None);
+    assert_eq!(sent(&pair), 10);
+}
+
+#[test]
+fn the_ids_of_a_device_that_goes_away_learn_it_and_end() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "0.0.0.0:7471", 0).unwrap();
+    let bound = pair.server.create(2, port_space::TCP);
+    pair.server.listen(bound, "10.0.0.2:7472", 0).unwrap();
+    let (active, _) = pair.connected(1, 10, 7471);
+    let other = pair.client.create(11, port_space::TCP);
+    pair.client.manager.devices_removed(pair.now, &["weir_other".into()]);
+    assert!(pair.client.event().is_none());
+    pair.client.manager.devices_removed(pair.now, &["weir_t0".into()]);
+    pair.client.expect(10, event::DEVICE_REMOVAL);
+    assert!(pair.client.event().is_none(), "an id that is bound to no device goes on");
+    assert_eq!(pair.client.run(command::DISCONNECT, Disconnect { id: active }), Err(Errno(libc::ENXIO)));
+    assert_eq!(pair.client.destroy(active), 4, "it can be destroyed, and all its events were reported");
+    pair.client.destroy(other);
+    // A listener on all addresses goes on, and the connection is over at the peer.
+    pair.server.manager.devices_removed(pair.now, &["weir_t0".into()]);
+    pair.server.expect(2, event::DEVICE_REMOVAL);
+    pair.server.expect(1010, event::DEVICE_REMOVAL);
+    assert!(pair.server.event().is_none());
+    assert_eq!(pair.server.manager.ids.get(listener).map(|id| id.state), Some(State::Listen));
+    let again = pair.server.create(3, port_space::TCP);
+    pair.server.listen(again, "10.0.0.2:7472", 0).unwrap();
+}
+
+#[test]
 fn an_id_moves_to_another_file_with_its_events() {
     let mut pair = Pair::new();
     let id = pair.client.create(2, port_space::TCP);
