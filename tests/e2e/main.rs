@@ -33,6 +33,7 @@ mod profiles;
 mod qperf;
 mod raw;
 mod rdmacm;
+mod rdmacm_ends;
 mod read_order;
 mod roce_peer;
 mod stat;
@@ -86,6 +87,7 @@ fn trials(whole: bool) -> Vec<Trial> {
         invalidate::trials(),
         multicast::trials(),
         rdmacm::trials(),
+        rdmacm_ends::trials(),
         transports::trials(whole),
         capture::trials(),
         matrix::trials(whole),

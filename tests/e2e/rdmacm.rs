@@ -13,7 +13,7 @@ use weir_stage::pair::{self, Outcome};
 use weir_stage::{Child, Side, Stage};
 
 /// Port spaces of service ids.
-const TCP: u32 = 0x0106;
+pub const TCP: u32 = 0x0106;
 const UDP: u32 = 0x0111;
 const UDADDY_PORT: u16 = 7174;
 /// Of a pair of programs.
@@ -138,7 +138,7 @@ fn serve(bed: &Bed, options: &[&str], program: (u32, &str), port: u16) -> Result
 }
 
 /// Waits until a process of the child's network namespace has claimed a service.
-fn wait_for_service(child: &mut Child, service: u32) -> Result<()> {
+pub fn wait_for_service(child: &mut Child, service: u32) -> Result<()> {
     let name = format!("@weir/service/{service:x}");
     // The socket accepts connections from the time on at which the program listens: __SO_ACCEPTCON.
     let listens = |line: &str| line.ends_with(&name) && line.split(' ').nth(3) == Some("00010000");

@@ -322,7 +322,9 @@ fn a_process_that_ends_tells_some_peers_at_a_time() {
     pair.server.listen(listener, "0.0.0.0:7471", 200).unwrap();
     let count = 2 * BATCH + 10;
     pair.wire.lock().unwrap().more_ports = count as u16;
-    (0..count as u64).for_each(|uid| drop(pair.connected(1, 10 + uid, 7471)));
+    for uid in 0..count as u64 {
+        pair.connected(1, 10 + uid, 7471);
+    }
     let sent = |pair: &Pair| pair.wire.lock().unwrap().mads.len();
     let now = pair.now;
     assert!(pair.client.manager.end(now) > Some(now));

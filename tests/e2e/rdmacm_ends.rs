@@ -1,0 +1,109 @@
+//! Programs of librdmacm, and surroundings that fail: no free descriptors, no folder for the process, an interface that is
+//! gone. And a process that ends with many connections.
+
+use crate::bed::{Bed, Topology, WEIR};
+use crate::fork::compile_with;
+use crate::rdmacm::{TCP, wait_for_service};
+use crate::{needing_root, trial};
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+use std::time::Duration;
+use weir_stage::{Child, Side};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// If a process that ends sent the messages of all of them at once, its peer would lose many.
+const CONNECTIONS: &str = "1000";
+/// Without a folder that a process can have. The user's own is not private, the others are read-only.
+const NO_FOLDER: &str = r#"unset XDG_RUNTIME_DIR; mkdir -p -m 700 /tmp/weir-0
+for folder in /run /dev/shm /tmp/weir-0; do mount -t tmpfs -o ro none $folder || exit 1; done
+exec "$@""#;
+/// Removes the interface as soon as the program listens. The first argument is the file for its output.
+const REMOVE: &str = r#"ip link set lo up; ip link add va type veth peer name vb || exit 1
+ip addr add 10.77.9.1/24 dev va; ip link set va up; ip link set vb up
+until ip link show dev va | grep -q 'state UP'; do sleep 0.02; done
+output="$1"; shift; "$@" > "$output" & program=$!
+until grep -qs listening "$output"; do sleep 0.05; kill -0 $program || exit 1; done
+ip link del va; wait $program; status=$?; cat "$output"; exit $status"#;
+
+pub fn trials() -> Vec<Trial> {
+    let root = nix::unistd::geteuid().is_root();
+    let local = |name: &str, test: fn(&Bed) -> Result<()>| trial(Topology::Loopback, name, test);
+    let mut trials = vec![
+        local(
+            "librdmacm: without free descriptors calls fail with EMFILE, and the log says what to do",
+            few_descriptors,
+        ),
+        needing_root(local("librdmacm: rping runs without a folder for its process", no_folder), root),
+        needing_root(local("librdmacm: an interface that vanishes is DEVICE_REMOVAL", removed), root),
+    ];
+    for topology in Topology::ALL {
+        trials.push(trial(topology, "librdmacm: a process that exits tells the peers of all its connections", told));
+    }
+    trials
+}
+
+/// Each limit ends the program's attempts at another place.
+fn few_descriptors(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile_with("e2e/few_descriptors.c", folder.path(), &["-lrdmacm"])?;
+    let path = program.to_string_lossy();
+    let address = bed.stage.address(Side::A).to_string();
+    for what in ["channels", "listeners", "resolved", "contexts"] {
+        for limit in ["8", "12", "16", "20", "24", "32", "64"] {
+            let words = [&*path, what, limit, &address];
+            let name = format!("few_descriptors {what} {limit}");
+            let ended = Child::spawn(&mut bed.weir(Side::A, &["--log", "error"], words), &name)?.wait(TIMEOUT)?;
+            let text = ended.printed();
+            ensure!(ended.status.success() && ended.stdout.contains("refused: "), "{text}");
+            let says = "it may have ";
+            ensure!(ended.stderr.contains(says) && ended.stderr.contains("Raise `ulimit -n`"), "{name}: {text}");
+        }
+    }
+    Ok(())
+}
+
+fn no_folder(bed: &Bed) -> Result<()> {
+    let (address, port) = (bed.stage.address(Side::A).to_string(), bed.stage.free_port(Side::A)?);
+    let rping = |role: &str| {
+        let mut command = bed.bare(Side::A, "unshare");
+        command.args(["--mount", "sh", "-c", NO_FOLDER, "sh", WEIR, "run", "--log", "warn", "--", "rping", role]);
+        command.args(["-a", &address, "-p", &port.to_string(), "-C", "5", "-v", "-V"]);
+        Child::spawn(&mut command, format!("rping {role}"))
+    };
+    let mut server = rping("-s")?;
+    wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+    let client = rping("-c")?.wait(TIMEOUT)?.success()?;
+    ensure!(client.stdout.contains("ping data: rdma-ping-4: "), "{}", client.printed());
+    ensure!(client.stderr.contains("Set WEIR_RUN_DIR to a folder"), "{}", client.printed());
+    server.wait(TIMEOUT)?;
+    Ok(())
+}
+
+fn removed(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile_with("e2e/device_removal.c", folder.path(), &["-lrdmacm"])?;
+    let mut command = bed.bare(Side::A, "unshare");
+    command.args(["--net", "sh", "-c", REMOVE, "sh"]).arg(folder.path().join("output"));
+    command.args([WEIR, "run", "--"]).arg(program).args(["10.77.9.1", "7471"]);
+    let ended = Child::spawn(&mut command, "device_removal")?.wait(TIMEOUT)?.success()?;
+    ensure!(ended.stdout.contains("RDMA_CM_EVENT_DEVICE_REMOVAL of the bound id\n"), "{}", ended.printed());
+    let refused = format!("listen: -1, errno {}\n", nix::libc::ENXIO);
+    ensure!(ended.stdout.contains(&refused), "{}", ended.printed());
+    Ok(())
+}
+
+fn told(bed: &Bed) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compile_with("e2e/exits_connected.c", folder.path(), &["-lrdmacm"])?;
+    let (address, port) = (bed.stage.address(Side::A).to_string(), bed.stage.free_port(Side::A)?);
+    let start = |side: Side, role: &str| {
+        let words = [&*program.to_string_lossy(), role, &address, &port.to_string(), CONNECTIONS].map(str::to_owned);
+        Child::spawn(&mut bed.weir(side, &[], words), role.to_owned())
+    };
+    let mut server = start(Side::A, "server")?;
+    wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+    let client = start(Side::B, "client")?.wait(TIMEOUT)?.success()?;
+    ensure!(client.stdout.contains(&format!("ended: {CONNECTIONS}\n")), "{}", client.printed());
+    server.wait(TIMEOUT)?.success()?;
+    Ok(())
+}
