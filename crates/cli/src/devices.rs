@@ -159,6 +159,7 @@ mod tests {
             guid: 1,
             if_mtu: 9000,
             loopback: false,
+            has_speed: true,
             mac: Some([2, 0, 0, 0, 0, 1]),
             up: true,
             gids: vec![Some("fe80::1".parse().unwrap()), None, Some("10.0.0.1".parse().unwrap())],

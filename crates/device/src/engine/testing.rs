@@ -308,6 +308,7 @@ fn device(slot: u16) -> DeviceInfo {
         if_mtu: 9000,
         up: true,
         loopback: false,
+        has_speed: true,
         gids: vec![Some(address(slot))],
         notes: Vec::new(),
     }

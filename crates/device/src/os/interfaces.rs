@@ -27,6 +27,8 @@ pub struct DeviceInfo {
     pub up: bool,
     /// Whether this is the loopback interface.
     pub loopback: bool,
+    /// Whether the speed that the kernel gives means anything.
+    pub has_speed: bool,
     /// GID table: index → address; `None` is an empty entry.
     pub gids: Vec<Option<IpAddr>>,
     /// Text for users: what is not available on this device, and why.
@@ -39,8 +41,11 @@ impl DeviceInfo {
         path_mtu(self.if_mtu)
     }
 
-    /// Speed in Mbit/s; 0 if the interface does not report it. Error: there is no free descriptor for the query.
+    /// Speed in Mbit/s; 0 if it is not known. Error: there is no free descriptor for the query.
     pub fn speed_mbps(&self) -> Result<u32, Errno> {
+        if !self.has_speed {
+            return Ok(0);
+        }
         match std::fs::read_to_string(format!("/sys/class/net/{}/speed", self.ifname)).map_err(Errno::from) {
             Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
             Err(error) if error.is_out_of_descriptors() => Err(error),
@@ -124,6 +129,10 @@ pub fn device(netlink: &mut Netlink, name: &str) -> Result<Option<DeviceInfo>, E
     Ok(all(netlink)?.into_iter().find(|device| device.name == name))
 }
 
+/// Kinds of interfaces that are memory, and for which the kernel's driver gives a constant as their speed: 10 Gbit/s of
+/// veth, 10 Mbit/s of tun and tap.
+const INVENTED_SPEED: [&str; 2] = ["veth", "tun"];
+
 /// All interfaces that have an address.
 pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {
     // Ignores an invalid name in `WEIR_WITHOUT`: opening a device reports it.
@@ -147,7 +156,7 @@ impl DeviceInfo {
         // The carrier, like the kernel's Soft-RoCE, and not IFF_RUNNING: the kernel sets that one up to a second later,
         // and a program that starts in between would take another device.
         let (up, loopback) = (is(&link, libc::IFF_UP) && is(&link, libc::IFF_LOWER_UP), is(&link, libc::IFF_LOOPBACK));
-        let Link { index, name: ifname, mtu, mac, addresses, .. } = link;
+        let Link { index, name: ifname, mtu, mac, kind, addresses, .. } = link;
         let mut notes = vec![];
         if !up {
             notes.push(down(&ifname));
@@ -164,6 +173,7 @@ impl DeviceInfo {
             if_mtu: mtu,
             up,
             loopback,
+            has_speed: !INVENTED_SPEED.contains(&kind.as_str()),
             gids: gid_table(&addresses),
             notes,
             ifname,

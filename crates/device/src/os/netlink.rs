@@ -22,6 +22,8 @@ pub struct Link {
     pub mtu: u32,
     /// MAC address; zeros if the interface has none.
     pub mac: [u8; 6],
+    /// The driver of a virtual interface, such as `veth` or `vlan`; empty for others.
+    pub kind: String,
     /// In the order of the kernel's list: IPv4, then IPv6.
     pub addresses: Vec<IpAddr>,
 }
@@ -174,16 +176,27 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 
 fn link(body: &[u8]) -> Option<Link> {
     let (index, flags) = (word(body.get(4..)?)?, word(body.get(8..)?)?);
-    let mut link = Link { index, name: String::new(), flags, mtu: 0, mac: [0; 6], addresses: Vec::new() };
+    let mut link =
+        Link { index, name: String::new(), flags, mtu: 0, mac: [0; 6], kind: String::new(), addresses: Vec::new() };
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
-            libc::IFLA_IFNAME => link.name = String::from_utf8_lossy(value.split(|byte| *byte == 0).next()?).into(),
+            libc::IFLA_IFNAME => link.name = text(value),
             libc::IFLA_MTU => link.mtu = word(value)?,
             libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+            libc::IFLA_LINKINFO => {
+                link.kind = attributes(value)
+                    .find(|(kind, _)| *kind == libc::IFLA_INFO_KIND)
+                    .map_or_else(String::new, |(_, kind)| text(kind));
+            }
             _ => {}
         }
     }
     (!link.name.is_empty()).then_some(link)
+}
+
+/// A string, which may end with a zero.
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value.split(|byte| *byte == 0).next().unwrap_or_default()).into()
 }
 
 /// An address and the index of its interface. On a point-to-point link `IFA_ADDRESS` is the address of the other end.

@@ -129,6 +129,7 @@ mod tests {
             guid: 1,
             if_mtu: 9000,
             loopback: false,
+            has_speed: true,
             mac: None,
             up: true,
             gids: vec![],

@@ -201,6 +201,7 @@ mod tests {
             if_mtu: 1500,
             up: true,
             loopback: false,
+            has_speed: true,
             gids: vec![Some("10.0.0.1".parse().unwrap()), None],
             notes: vec![],
         };
@@ -247,6 +248,6 @@ mod tests {
     fn rates_are_printed_as_the_kernel_does() {
         assert_eq!(rate(100_000), "100 Gb/sec (4X EDR)");
         assert_eq!(rate(1_000), "2.5 Gb/sec (1X)");
-        assert_eq!(rate(0), "40 Gb/sec (4X QDR)");
+        assert_eq!(rate(0), "100 Gb/sec (4X EDR)");
     }
 }
