@@ -231,6 +231,22 @@ impl Cm {
         self.freed = Some(now);
     }
 
+    /// The process ends, and cannot answer or ask again if its last message is lost: sends the DREPs of connections in
+    /// timewait, and the DREQs without an answer, twice more, of 256 connections at most. Otherwise the peer repeats
+    /// its DREQ to no process, for 69 s by default, or does not learn of the end.
+    pub fn repeat_ends(&mut self) {
+        const MOST: usize = 256;
+        const TIMES: usize = 2;
+        let is_end = |connection: &Connection| {
+            matches!(connection.state, State::Timewait | State::DreqSent) && connection.last.is_some()
+        };
+        let ended = self.table.connections().filter(|(_, connection)| is_end(connection));
+        let ended: Vec<u32> = ended.map(|(id, _)| id).take(MOST).collect();
+        for _ in 0..TIMES {
+            ended.iter().for_each(|id| self.repeat(*id));
+        }
+    }
+
     /// The connection that the caller accepted is established.
     pub(crate) fn establish(&mut self, id: u32, private: Vec<u8>) {
         self.table.opened(id);

@@ -237,7 +237,6 @@ impl Table {
     }
 
     /// All connections.
-    #[cfg(feature = "testing")]
     pub fn connections(&self) -> impl Iterator<Item = (u32, &Connection)> {
         self.entries.iter().map(|(id, entry)| (*id, &entry.connection))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use weir_cm::testing::{Pair, address, reply, request};
-use weir_cm::{Error, Event, RejectReason, Reply, Request};
+use weir_cm::{ConnectionId, Error, Event, RejectReason, Reply, Request};
 use weir_wire::cm::Message;
 use weir_wire::mad::Mad;
 
@@ -409,4 +409,44 @@ fn exponents_of_a_peer_are_bounded() {
     // Twice 69 s.
     pair.run(Duration::from_secs(138));
     assert!(matches!(pair.event(1), Event::Unreachable { .. }));
+}
+
+#[test]
+fn a_process_that_ends_repeats_its_dreps_and_dreqs() {
+    let mut pair = Pair::quiet();
+    let (active, passive) = pair.connected((1, 2));
+    let (_, other) = pair.connected((3, 4));
+    let (third, left) = pair.connected((5, 6));
+    pair.cms[0].disconnect(pair.now, active, b"").unwrap();
+    pair.collect();
+    pair.lose[1] = 1;
+    pair.run(Duration::from_millis(1));
+    pair.cms[1].disconnect(pair.now, passive, b"").unwrap();
+    pair.collect();
+    pair.lose[1] = 1;
+    pair.cms[1].forget(pair.now, passive);
+    pair.cms[1].forget(pair.now, left);
+    pair.collect();
+    pair.run(Duration::from_millis(1));
+    assert!(pair.events[0].is_empty(), "the DREP and the DREQ are lost");
+    pair.clear_sent();
+    pair.cms[1].repeat_ends();
+    pair.collect();
+    let sent = pair.messages(1);
+    let count = |id: ConnectionId| {
+        let is_of = |message: &&Message| match message {
+            Message::Drep(drep) => drep.local_comm_id == passive.0 && id == passive,
+            Message::Dreq(dreq) => dreq.local_comm_id == left.0 && id == left,
+            _ => false,
+        };
+        sent.iter().filter(is_of).count()
+    };
+    assert_eq!((count(passive), count(left), sent.len()), (2, 2, 4), "not of {other:?}");
+    pair.run(Duration::from_millis(1));
+    let events: Vec<Event> = std::iter::from_fn(|| pair.events[0].pop_front()).collect();
+    let is_disconnected =
+        |event: &Event| matches!(event, Event::Disconnected { id, timed_out: false, .. } if *id == active);
+    let is_asked = |event: &Event| matches!(event, Event::DisconnectRequest { id, .. } if *id == third);
+    assert_eq!(events.len(), 2);
+    assert!(events.iter().any(is_disconnected) && events.iter().any(is_asked));
 }

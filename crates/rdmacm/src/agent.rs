@@ -32,6 +32,10 @@ pub fn run(process: &'static Process, epoll: RawFd) {
         let mut rest_of_end = None;
         if process.is_ending() {
             rest_of_end = live.manager.end(now);
+            // Not if devices are closed already.
+            if rest_of_end.is_none() && unused_since.is_none_or(|since| now - since < REST_AFTER) {
+                live.manager.repeat_ends();
+            }
             live.manager.host().settle();
             if rest_of_end.is_none() {
                 process.has_told();

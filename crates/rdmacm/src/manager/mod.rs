@@ -138,6 +138,12 @@ impl Manager {
         more.then_some(if self.unanswered > 0 { self.patient_until } else { now })
     }
 
+    /// The process ends: the last messages of its connections leave again, because one may be lost.
+    pub fn repeat_ends(&mut self) {
+        self.cm.repeat_ends();
+        self.work();
+    }
+
     /// Returns whether there are no files.
     pub fn is_unused(&self) -> bool {
         self.files.is_empty()
