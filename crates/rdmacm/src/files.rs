@@ -19,7 +19,7 @@ const STACK: usize = 512 << 10;
 /// How long the end of a process waits until peers are told, if no MAD leaves meanwhile. A thread that a signal handler
 /// interrupted may hold the lock, or the engine.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// How long it waits while MADs leave: those of ten thousand connections take part of a second.
+/// How long all calls together wait while MADs leave: those of ten thousand connections take part of a second.
 const LONGEST_END: Duration = Duration::from_secs(5);
 /// Time between two checks.
 const LOOK: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
@@ -110,12 +110,10 @@ pub fn end() {
     }
     let Some(process) = PROCESS.existing() else { return };
     let _uncancelled = Uncancelled::new();
-    if !process.begin_end() {
-        return;
-    }
+    let called = weir_device::now();
+    let Some(began) = process.begin_end(called) else { return };
     kick(process.kick.load(Ordering::Acquire));
-    let began = weir_device::now();
-    let (mut sent, mut last) = (live::sent(), began);
+    let (mut sent, mut last) = (live::sent(), called);
     while !process.is_told() {
         let (now, count) = (weir_device::now(), live::sent());
         if count != sent {

@@ -4,7 +4,7 @@ use crate::kick::Kick;
 use crate::manager::Manager;
 use std::collections::HashMap;
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_device::epoll;
 use weir_transport::Instant;
@@ -15,6 +15,8 @@ pub struct Process {
     live: Mutex<Option<Live>>,
     /// 1: the process ends, and peers must be told. 2: they are told.
     ending: AtomicU32,
+    /// When the end began; 0: not yet.
+    began: AtomicU64,
     /// The descriptor that wakes the agent, for the end of the process.
     pub kick: AtomicI32,
 }
@@ -43,9 +45,13 @@ impl Process {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The process ends, and peers must be told. Returns `false` if they have been told.
-    pub fn begin_end(&self) -> bool {
-        self.ending.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire) != Err(2)
+    /// The process ends, and peers must be told. Returns when that began, at the first call; `None` if they have been
+    /// told.
+    pub fn begin_end(&self, now: Instant) -> Option<Instant> {
+        let first = self.began.compare_exchange(0, now.0, Ordering::AcqRel, Ordering::Acquire);
+        let began = Instant(first.err().unwrap_or(now.0));
+        let told = self.ending.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire) == Err(2);
+        (!told).then_some(began)
     }
 
     /// Returns whether peers have been told that the process ends.
@@ -80,5 +86,21 @@ impl Live {
             self.sleeps_until = Some(next);
             self.kick.kick();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `exit` and `_exit` both end the process, one after the other.
+    #[test]
+    fn the_end_begins_once() {
+        let process = Process::default();
+        assert_eq!(process.begin_end(Instant(5)), Some(Instant(5)));
+        assert!(process.is_ending());
+        assert_eq!(process.begin_end(Instant(9)), Some(Instant(5)));
+        process.has_told();
+        assert_eq!(process.begin_end(Instant(11)), None);
     }
 }

@@ -5,6 +5,8 @@
 mod arrivals;
 mod attributes;
 mod connect;
+mod end;
+mod ending;
 pub mod id;
 mod multicast;
 mod option;
@@ -24,7 +26,6 @@ use crate::ports::{Owner, Ports};
 use crate::table::Table;
 use id::{Group, Id, State};
 use std::collections::HashMap;
-use std::time::Duration;
 use weir_cm::{Address, Cm, Config, ConnectionId, Event};
 use weir_device::Errno;
 use weir_transport::Instant;
@@ -42,10 +43,8 @@ pub struct Manager {
     ports: Ports,
     connections: HashMap<ConnectionId, u32>,
     now: Instant,
-    /// At the end of the process: MADs that the last ids have sent and that are not answered, and how long to wait for
-    /// the answers.
-    unanswered: usize,
-    patient_until: Instant,
+    /// The process ends.
+    ending: Option<ending::Ending>,
 }
 
 /// What a command reads of the program.
@@ -71,11 +70,8 @@ type Outcome = Result<Done, Errno>;
 
 const EINVAL: Errno = Errno(libc::EINVAL);
 
-/// MADs that are handled before their events are, and ids that end together with the process. The answers fit into what
-/// `Cm` keeps.
+/// MADs that are handled before their events are. The answers fit into what `Cm` keeps.
 const BATCH: usize = 64;
-/// How long the end of a process waits for the answers to the last `BATCH` MADs.
-const PATIENCE_AT_END: Duration = Duration::from_millis(10);
 
 impl Manager {
     /// A manager without files. `prefix` are the upper bits of the communication ids of the process; `bits` lower ones
@@ -93,8 +89,7 @@ impl Manager {
             ports: Ports::default(),
             connections: HashMap::new(),
             now: Instant(0),
-            unanswered: 0,
-            patient_until: Instant(0),
+            ending: None,
         }
     }
 
@@ -115,32 +110,6 @@ impl Manager {
         for number in ids {
             self.destroy(number);
         }
-        self.work();
-    }
-
-    /// The process ends: so do its ids, some at a time, because a peer that gets thousands of MADs at once loses most of
-    /// them, and they are not repeated. Returns when to call it again, `None` if no id is left. The files stay, without
-    /// events: threads of the program still wait for some.
-    pub fn end(&mut self, now: Instant) -> Option<Instant> {
-        self.now = now;
-        self.files.values_mut().for_each(|queue| drop(queue.take(|_| true)));
-        if self.unanswered > 0 && now < self.patient_until {
-            return Some(self.patient_until);
-        }
-        let ids: Vec<u32> = self.ids.iter().take(BATCH).map(|(number, _)| number).collect();
-        self.unanswered = ids.iter().filter(|id| self.ids.get(**id).is_some_and(|id| id.connection.is_some())).count();
-        self.patient_until = now + PATIENCE_AT_END;
-        for number in ids {
-            self.destroy(number);
-        }
-        self.work();
-        let more = self.ids.iter().next().is_some();
-        more.then_some(if self.unanswered > 0 { self.patient_until } else { now })
-    }
-
-    /// The process ends: the last messages of its connections leave again, because one may be lost.
-    pub fn repeat_ends(&mut self) {
-        self.cm.repeat_ends();
         self.work();
     }
 
@@ -204,7 +173,7 @@ impl Manager {
     /// MADs have come.
     pub fn arrived(&mut self, now: Instant, mads: &[(Address, Mad)]) {
         self.now = now;
-        self.unanswered = self.unanswered.saturating_sub(mads.len());
+        self.count_answers(mads);
         for batch in mads.chunks(BATCH) {
             batch.iter().for_each(|(from, mad)| self.cm.handle(now, from, mad));
             self.work();

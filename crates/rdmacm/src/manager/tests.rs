@@ -320,7 +320,7 @@ fn a_process_that_ends_tells_some_peers_at_a_time() {
     let mut pair = Pair::new();
     let listener = pair.server.create(1, port_space::TCP);
     pair.server.listen(listener, "0.0.0.0:7471", 200).unwrap();
-    let count = 2 * BATCH + 10;
+    let count = 2 * end::BATCH + 10;
     pair.wire.lock().unwrap().more_ports = count as u16;
     for uid in 0..count as u64 {
         pair.connected(1, 10 + uid, 7471);
@@ -329,20 +329,73 @@ fn a_process_that_ends_tells_some_peers_at_a_time() {
     let now = pair.now;
     assert!(pair.client.manager.end(now) > Some(now));
     assert!(pair.client.manager.end(now).is_some());
-    assert_eq!(sent(&pair), BATCH, "the others wait for the answers");
+    assert_eq!(sent(&pair), end::BATCH, "the others wait for the answers");
     pair.deliver();
-    for _ in 0..BATCH {
+    for _ in 0..end::BATCH {
         let ended = pair.server.event().expect("an event");
         assert_eq!(ended.event, event::DISCONNECTED);
         pair.server.run(command::DISCONNECT, Disconnect { id: ended.id }).unwrap();
     }
     pair.deliver();
-    assert_eq!(pair.client.manager.end(now), Some(now + PATIENCE_AT_END));
+    assert_eq!(pair.client.manager.end(now), Some(now + end::PATIENCE));
     // Answers that do not come do not hold it up for long.
     pair.wire.lock().unwrap().mads.clear();
     assert!(pair.client.manager.end(now).is_some() && sent(&pair) == 0);
-    assert_eq!(pair.client.manager.end(now + PATIENCE_AT_END), None);
+    assert_eq!(pair.client.manager.end(now + end::PATIENCE), None);
     assert_eq!(sent(&pair), 10);
+}
+
+/// The rejected and the disconnected send no MAD any more.
+#[test]
+fn live_peers_do_not_wait_behind_finished_ids() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "0.0.0.0:7471", 0).unwrap();
+    pair.wire.lock().unwrap().more_ports = 2000;
+    for uid in 2000..2990 {
+        let id = pair.client.create(uid, port_space::TCP);
+        pair.client.resolve(uid, id, "10.0.0.2:9");
+        pair.client.connect(id, b"").unwrap();
+        pair.deliver();
+        pair.client.expect(uid, event::REJECTED);
+    }
+    for uid in 10..20 {
+        let (active, _) = pair.connected(1, uid, 7471);
+        pair.client.run(command::DISCONNECT, Disconnect { id: active }).unwrap();
+        pair.lose();
+    }
+    pair.connected(1, 20, 7471);
+    let now = pair.now;
+    assert_eq!(pair.client.manager.end(now), None, "a single call");
+    pair.deliver();
+    let ended: Vec<_> = std::iter::from_fn(|| pair.server.event()).map(|event| (event.uid, event.event)).collect();
+    assert_eq!(ended, [(1020, event::DISCONNECTED)]);
+}
+
+#[test]
+fn a_process_that_ends_waits_only_for_answers_that_come() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "0.0.0.0:7471", 200).unwrap();
+    pair.wire.lock().unwrap().more_ports = 400;
+    for uid in 0..end::BATCH as u64 {
+        let id = pair.client.create(uid + 1, port_space::TCP);
+        pair.client.resolve(uid + 1, id, "10.0.0.2:7471");
+        pair.client.connect(id, b"").unwrap();
+    }
+    let request = pair.wire.lock().unwrap().mads[0];
+    pair.lose();
+    for uid in 100..101 + end::BATCH as u64 {
+        pair.connected(1, uid, 7471);
+    }
+    let now = pair.now;
+    let later = now + end::PAUSE;
+    assert_eq!(pair.client.manager.end(now), Some(later), "rejections have no answer");
+    assert_eq!(pair.client.manager.end(later), Some(later + end::PATIENCE));
+    let unlike = vec![request; end::BATCH];
+    pair.client.manager.arrived(later, &unlike);
+    assert_eq!(pair.client.manager.end(later), Some(later + end::PATIENCE), "no answers");
+    assert_eq!(pair.client.manager.end(later + end::PATIENCE), None);
 }
 
 #[test]
