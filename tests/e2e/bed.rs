@@ -43,7 +43,7 @@ impl Topology {
         }
     }
 
-    /// The stage of this topology, set up once for all tests: a veth takes a second to come up.
+    /// The stage of this topology, set up once for all tests.
     pub fn bed(self) -> Result<&'static Bed, &'static String> {
         static BEDS: [OnceLock<Result<Bed, String>>; 2] = [OnceLock::new(), OnceLock::new()];
         let bed = &BEDS[self as usize];

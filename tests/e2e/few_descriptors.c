@@ -11,11 +11,15 @@
 
 #define MOST 200
 
-// librdmacm says ENODEV if it cannot open a device, and ENOMEM if it cannot open a channel of its own.
 static int refuse(const char *call) {
-    int right = errno == EMFILE || errno == ENODEV || errno == ENOMEM;
     printf("refused: %s, errno %d\n", call, errno);
-    return right ? 0 : 1;
+    return errno == EMFILE ? 0 : 1;
+}
+
+// librdmacm says ENODEV if it cannot open a device, and ENOMEM if it cannot open a channel of its own.
+static int refuse_id(const char *call) {
+    int right = errno == ENODEV || errno == ENOMEM;
+    return refuse(call) && !right;
 }
 
 static int contexts(void) {
@@ -41,26 +45,26 @@ static int ids(int listens, const char *address) {
         struct sockaddr_in to = {.sin_family = AF_INET};
         inet_pton(AF_INET, address, &to.sin_addr);
         if (rdma_create_id(channel, &id, NULL, RDMA_PS_TCP))
-            return refuse("rdma_create_id");
+            return refuse_id("rdma_create_id");
         if (listens) {
             if (rdma_bind_addr(id, (struct sockaddr *)&to) || rdma_listen(id, 4))
-                return refuse("rdma_bind_addr or rdma_listen");
+                return refuse_id("rdma_bind_addr or rdma_listen");
             continue;
         }
         to.sin_port = htons(4000);
         if (rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000))
-            return refuse("rdma_resolve_addr");
+            return refuse_id("rdma_resolve_addr");
         struct rdma_cm_event *event;
         if (rdma_get_cm_event(channel, &event))
-            return refuse("rdma_get_cm_event");
+            return refuse_id("rdma_get_cm_event");
         // librdmacm makes it if it cannot open the device of the address; the status is always -1.
         if (event->event == RDMA_CM_EVENT_ADDR_ERROR) {
             errno = ENODEV;
-            return refuse("RDMA_CM_EVENT_ADDR_ERROR");
+            return refuse_id("RDMA_CM_EVENT_ADDR_ERROR");
         }
         struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
         if (rdma_create_qp(id, NULL, &attr))
-            return refuse("rdma_create_qp");
+            return refuse_id("rdma_create_qp");
     }
     return 1;
 }

@@ -3,7 +3,7 @@
 
 use crate::bed::{Bed, Topology, WEIR};
 use crate::fork::compile_with;
-use crate::rdmacm::{TCP, wait_for_service};
+use crate::rdmacm::{TCP, late, wait_for_service};
 use crate::{needing_root, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -13,9 +13,11 @@ use weir_stage::{Child, Side};
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// If a process that ends sent the messages of all of them at once, its peer would lose many.
 const CONNECTIONS: &str = "1000";
-/// Without a folder that a process can have. The user's own is not private, the others are read-only.
-const NO_FOLDER: &str = r#"unset XDG_RUNTIME_DIR; mkdir -p -m 700 /tmp/weir-0
-for folder in /run /dev/shm /tmp/weir-0; do mount -t tmpfs -o ro none $folder || exit 1; done
+/// Without a folder that a process can have: all are read-only, in a mount namespace. /tmp keeps what it has, because
+/// programs may be there.
+const NO_FOLDER: &str = r#"unset XDG_RUNTIME_DIR
+for folder in /run /dev/shm; do mount -t tmpfs -o ro none $folder || exit 1; done
+mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp || exit 1
 exec "$@""#;
 /// Removes the interface as soon as the program listens. The first argument is the file for its output.
 const REMOVE: &str = r#"ip link set lo up; ip link add va type veth peer name vb || exit 1
@@ -75,7 +77,8 @@ fn no_folder(bed: &Bed) -> Result<()> {
     let client = rping("-c")?.wait(TIMEOUT)?.success()?;
     ensure!(client.stdout.contains("ping data: rdma-ping-4: "), "{}", client.printed());
     ensure!(client.stderr.contains("Set WEIR_RUN_DIR to a folder"), "{}", client.printed());
-    server.wait(TIMEOUT)?;
+    let server = server.wait(TIMEOUT)?;
+    ensure!(server.status.success() || late(&server), "{}", server.printed());
     Ok(())
 }
 

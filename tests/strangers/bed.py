@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import glob
 import os
 import pathlib
 import re
@@ -150,6 +151,13 @@ def need(*programs):
     for program in programs:
         if not shutil.which(program):
             raise Skip(f'{program} is missing (scripts/need.sh strangers)')
+
+
+def need_files(*patterns):
+    """Skips if a file is missing that a build needs."""
+    for pattern in patterns:
+        if not glob.glob(pattern):
+            raise Skip(f'no {pattern} (scripts/need.sh strangers)')
 
 
 def python(*packages, environment=None, limit=120):

@@ -86,8 +86,8 @@ def arguments():
                         help="run the cases that can over another transport of UCX ('sm' or 'tcp'), for comparison: "
                              'with all tests that are known not to pass')
     parser.add_argument('--fabtests', metavar='FOLDER',
-                        help='a checkout of libfabric, or its folder fabtests, to build fabtests from (default: the '
-                             'tarball of the release)')
+                        help='a checkout of libfabric, of tag v1.17.0, or its folder fabtests, to build fabtests from '
+                             '(default: the tarball of the release)')
     parser.add_argument('--log', metavar='FOLDER', help="keep the programs' output there")
     parser.add_argument('--json', action='store_true', help='print all results as one JSON list')
     return parser.parse_args()
@@ -123,7 +123,7 @@ def print_row(row):
 def print_end(results):
     known = sorted({line for row in results for line in row['known']})
     if known:
-        print("\nNot run or not counted, because they fail without Weir too (expected.txt, docs/programs.md):")
+        print("\nNot run, or run twice (expected.txt, docs/programs.md):")
     for line in known:
         print(f'  {line}')
     of = {verdict: sum(row['verdict'] == verdict for row in results) for verdict in ('passed', 'failed', 'skipped')}

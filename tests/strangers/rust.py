@@ -2,7 +2,7 @@
 
 import functools
 
-from bed import HERE, TARGET, Case, Failure, Skip, complete, fetch, need, of_program
+from bed import HERE, TARGET, Case, Failure, Skip, complete, fetch, need, need_files, of_program
 
 LIMIT = 120
 # On a busy machine.
@@ -48,9 +48,11 @@ def two(bed, crate, name, *options):
 
 
 def connected(bed, crate, server, client, *options):
-    """A server that listens by librdmacm, which no file shows: the client tries until it is connected."""
+    """A server that listens on port 7471 by librdmacm, and its client. Both must end well."""
     only_on_weir(bed)
-    script = '"$0" & until "$@"; do sleep 0.2; done; wait'
+    # The service ID has the port. The flag says that the socket accepts connections.
+    listens = "grep -q '^[^ ]* [^ ]* [^ ]* 00010000 .*@weir/service/1061d2f$' /proc/net/unix"
+    script = f'"$0" & s=$!; until {listens}; do kill -0 $s || exit 1; sleep 0.1; done; "$@" && wait $s'
     ended = bed.run(['sh', '-c', script, crate(server), crate(client), *options], f'Rust {server}', LIMIT)
     return of_program(ended, LIMIT, 2, f'{server}: end', f'{client}: end', 'recv :', 'recv:')
 
@@ -63,6 +65,8 @@ def only_on_weir(bed):
 def example(crate, features, name):
     """The program of an example of `crate` (`name@version`)."""
     need('cargo', 'cmake', 'cc', 'pkg-config')
+    if crate.startswith('async-rdma'):
+        need_files('/usr/include/rdma/rdma_cma.h')
     folder = TARGET / f'rust-{crate.replace("@", "-")}'
     with complete(folder) as missing:
         if missing:
