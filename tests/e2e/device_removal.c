@@ -1,4 +1,4 @@
-// Listens on an address and on all addresses; prints the events that follow until DEVICE_REMOVAL.
+// Listens on an address; prints the next event, which must be DEVICE_REMOVAL, and what rdma_listen returns after it.
 // program ADDRESS PORT
 #include <arpa/inet.h>
 #include <errno.h>

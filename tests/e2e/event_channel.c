@@ -1,5 +1,6 @@
 // What the descriptor of an event channel does: cancellation, signals, O_NONBLOCK, and a fork after rdma_listen.
 // Usage: event_channel ADDRESS
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
@@ -111,12 +112,21 @@ static void interrupted(int flags)
 	struct rdma_event_channel *events = channel();
 	struct rdma_cm_id *id = id_of(events);
 	pthread_t thread = waiter(events);
-	pthread_kill(thread, SIGUSR1);
-	usleep(PAUSE);
-	if (flags & SA_RESTART)
+	void *ended;
+	if (flags & SA_RESTART) {
+		pthread_kill(thread, SIGUSR1);
+		usleep(PAUSE);
 		resolve(id);
+		ended = result(thread);
+	} else {
+		/* A signal is lost that comes before the thread has begun to wait. */
+		do {
+			pthread_kill(thread, SIGUSR1);
+			usleep(PAUSE);
+		} while (pthread_tryjoin_np(thread, &ended) == EBUSY);
+	}
 	long want = flags & SA_RESTART ? 0 : EINTR;
-	check((long)result(thread) == want, "a signal during rdma_get_cm_event");
+	check((long)ended == want, "a signal during rdma_get_cm_event");
 	rdma_destroy_id(id);
 	rdma_destroy_event_channel(events);
 }

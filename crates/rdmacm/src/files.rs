@@ -74,10 +74,11 @@ pub unsafe fn write(descriptor: RawFd, inode: u64, bytes: *const u8, len: usize)
     let live = guard.as_mut().ok_or(Errno(libc::EACCES))?;
     let file = live.files.get(&inode).map(|file| file.number).ok_or(Errno(libc::EACCES))?;
     live.manager.used_by(file, descriptor);
-    let done = live.manager.command(weir_device::now(), file, command, &Memory { files: &live.files })?;
+    let done = live.manager.command(weir_device::now(), file, command, &Memory { files: &live.files });
+    // A command that fails may have sent MADs too.
     live.wake_agent();
     drop(guard);
-    match done {
+    match done? {
         Done::Nothing => {}
         Done::Wait => return Ok(Written::Wait),
         Done::Response(0, _) => return Err(Errno(libc::EFAULT)),

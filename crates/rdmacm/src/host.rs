@@ -49,8 +49,10 @@ pub trait Host: Send {
     fn release(&mut self, service: u64);
     /// The process is about to end: MADs that this process has to hand over to others leave.
     fn settle(&mut self);
-    /// The names of the devices that have gone since the last call.
+    /// The names of the devices that have gone or failed since the last call.
     fn removed(&mut self) -> Vec<String>;
+    /// Returns whether a device has failed that `removed` has not returned yet.
+    fn has_failed(&self) -> bool;
     /// There is no file any more: devices may be closed.
     fn rest(&mut self);
     /// The ports that the system chooses from.

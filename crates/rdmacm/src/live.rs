@@ -81,6 +81,8 @@ pub struct LiveHost {
     own: MadSocket,
     services: HashMap<u64, MadSocket>,
     contexts: HashMap<String, Arc<Context>>,
+    /// Devices that failed when they had to send. Their contexts are closed, and report nothing any more.
+    failed: Vec<String>,
     devices: Vec<DeviceInfo>,
     listed: Option<Instant>,
     ports: RangeInclusive<u16>,
@@ -95,6 +97,7 @@ impl LiveHost {
             own,
             services: HashMap::new(),
             contexts: HashMap::new(),
+            failed: Vec::new(),
             devices: Vec::new(),
             listed: None,
             ports: port_range().unwrap_or(PORTS),
@@ -212,8 +215,11 @@ impl Host for LiveHost {
             let Ok(context) = self.context(&device.name) else { return };
             let psn = self.random() & 0xff_ffff;
             match context.send_mad(to.local, to.remote, psn, mad) {
-                // The adapter has failed: the device may open anew.
-                Err(Errno(libc::EIO)) => self.drop_context(&device.name),
+                // The adapter has failed, and all QPs with it: the device may open anew.
+                Err(Errno(libc::EIO)) => {
+                    self.drop_context(&device.name);
+                    self.failed.push(device.name.clone());
+                }
                 _ => return,
             };
         }
@@ -283,7 +289,11 @@ impl Host for LiveHost {
         let gone: Vec<String> =
             self.contexts.iter().filter(|(_, context)| is_gone(context)).map(|(name, _)| name.clone()).collect();
         gone.iter().for_each(|name| self.drop_context(name));
-        gone
+        std::mem::take(&mut self.failed).into_iter().chain(gone).collect()
+    }
+
+    fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
     }
 
     fn rest(&mut self) {

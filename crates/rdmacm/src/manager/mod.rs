@@ -17,6 +17,8 @@ mod setup;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_ends;
 mod written;
 
 use crate::abi::{self, command, event};
@@ -43,6 +45,8 @@ pub struct Manager {
     ports: Ports,
     connections: HashMap<ConnectionId, u32>,
     now: Instant,
+    /// Ids want requests, but there is no device: when to look for one.
+    look_at: Option<Instant>,
     /// The process ends.
     ending: Option<ending::Ending>,
 }
@@ -89,6 +93,7 @@ impl Manager {
             ports: Ports::default(),
             connections: HashMap::new(),
             now: Instant(0),
+            look_at: None,
             ending: None,
         }
     }
@@ -183,13 +188,19 @@ impl Manager {
     /// Does what is due.
     pub fn tick(&mut self, now: Instant) {
         self.now = now;
+        if self.host.has_failed() {
+            let failed = self.host.removed();
+            self.devices_removed(now, &failed);
+        }
+        self.look_for_device();
         self.cm.handle_timeout(now);
         self.work();
     }
 
     /// When to [`tick`](Self::tick) next.
     pub fn next(&self) -> Option<Instant> {
-        self.cm.poll_timeout()
+        let at_once = self.host.has_failed().then_some(self.now);
+        self.cm.poll_timeout().into_iter().chain(self.look_at).chain(at_once).min()
     }
 
     /// Sends MADs and takes what has happened to connections.

@@ -21,6 +21,10 @@ pub struct Wire {
     pub ready: HashSet<IpAddr>,
     /// Where packets were processed, and how many events the program saw then.
     pub looked: Vec<(IpAddr, usize)>,
+    /// Devices that have failed.
+    pub failed: Vec<String>,
+    /// There is no device.
+    pub no_device: bool,
     /// Each host chooses from four ports, and as many more.
     pub more_ports: u16,
 }
@@ -47,6 +51,9 @@ impl Host for Memory {
     }
 
     fn use_device(&mut self, _: Option<&str>) -> Result<(), Errno> {
+        if self.wire.lock().unwrap().no_device {
+            return Err(Errno(libc::ENODEV));
+        }
         self.wire.lock().unwrap().ready.insert(self.own);
         Ok(())
     }
@@ -56,7 +63,11 @@ impl Host for Memory {
     }
 
     fn removed(&mut self) -> Vec<String> {
-        Vec::new()
+        std::mem::take(&mut self.wire.lock().unwrap().failed)
+    }
+
+    fn has_failed(&self) -> bool {
+        !self.wire.lock().unwrap().failed.is_empty()
     }
 
     fn take_packets(&mut self, device: &str) {
