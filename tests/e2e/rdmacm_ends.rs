@@ -88,6 +88,8 @@ fn removed(bed: &Bed) -> Result<()> {
     let mut command = bed.bare(Side::A, "unshare");
     command.args(["--net", "sh", "-c", REMOVE, "sh"]).arg(folder.path().join("output"));
     command.args([WEIR, "run", "--"]).arg(program).args(["10.77.9.1", "7471"]);
+    // The interface is one that the script makes, not the stage's.
+    command.env_remove("WEIR_INTERFACE");
     let ended = Child::spawn(&mut command, "device_removal")?.wait(TIMEOUT)?.success()?;
     ensure!(ended.stdout.contains("RDMA_CM_EVENT_DEVICE_REMOVAL of the bound id\n"), "{}", ended.printed());
     let refused = format!("listen: -1, errno {}\n", nix::libc::ENXIO);
