@@ -148,7 +148,7 @@ impl LiveHost {
 
 impl Host for LiveHost {
     fn device_of(&mut self, address: IpAddr, scope: u32) -> Option<(Device, u8)> {
-        let at = |device: &DeviceInfo| device.gids.iter().position(|gid| *gid == Some(address));
+        let at = |device: &DeviceInfo| gid_index(&device.gids, address);
         let device = self.device(&|device| (scope == 0 || device.ifindex == scope) && at(device).is_some())?;
         let gid_index = at(&device)? as u8;
         // SAFETY: null, or a reference that is valid for ever.
@@ -335,9 +335,25 @@ fn may_bind_any() -> bool {
     effective().ok().flatten().is_some_and(|bits| bits & 1 << CAP_NET_BIND_SERVICE != 0)
 }
 
+/// The index of an address in a GID table: the last one. As long as an interface has no link-local address, which takes
+/// a second or two after it is up, index 0 stands for the address at index 1.
+fn gid_index(gids: &[Option<IpAddr>], address: IpAddr) -> Option<usize> {
+    gids.iter().rposition(|gid| *gid == Some(address))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_index_of_an_address_stays_when_the_interface_gets_its_link_local_address() {
+        let [address, local]: [IpAddr; 2] = ["10.0.0.1", "fe80::1"].map(|address| address.parse().unwrap());
+        for first in [address, local] {
+            assert_eq!(gid_index(&[Some(first), Some(address), None], address), Some(1));
+        }
+        assert_eq!(gid_index(&[Some(local), None], local), Some(0));
+        assert_eq!(gid_index(&[Some(local), None], address), None);
+    }
 
     #[test]
     fn tokens_survive_epoll() {
