@@ -12,6 +12,8 @@ use weir_stage::{Child, Side};
 
 const ECOSYSTEM: &str = "weir bench ecosystem measures UCX, libfabric and Open MPI over Weir";
 
+const CONNECTIONS: &str = "weir bench cm measures connections of librdmacm, and TCP connections";
+
 pub fn trials() -> Vec<Trial> {
     let root = nix::unistd::geteuid().is_root();
     vec![
@@ -23,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
             "weir bench ecosystem skips what is not installed, and says so",
             ecosystem_without_programs,
         ),
+        needing_root(trial(Topology::Loopback, CONNECTIONS, connections), root),
         trial(Topology::Loopback, "weir-crowd: every process has its message, or says why not", crowd),
     ]
 }
@@ -66,6 +69,21 @@ fn ecosystem(bed: &Bed) -> Result<()> {
         ensure!(row["weir"].as_f64() > Some(0.0) && row["baseline"].as_f64() > Some(0.0), "{row}");
         ensure!(row["holds"].is_boolean() != row["bar"].is_null() && row["rounds"] == 1, "{row}");
         ensure!(row["bar"].is_null() == (row["name"] == "host-mpi-64k"), "{row}");
+    }
+    Ok(())
+}
+
+fn connections(bed: &Bed) -> Result<()> {
+    let rows = ["connect-1000", "disconnect-1000", "host-connect-1000"];
+    let mut command = bed.bare(Side::A, WEIR);
+    command.args(["bench", "cm", "--quick", "--rounds", "1", "--json"]).args(rows);
+    let ended = Child::spawn(&mut command, "weir bench cm")?.wait(Duration::from_secs(120))?;
+    ensure!(ended.status.success(), "{}", ended.printed());
+    let shown: Vec<Value> = serde_json::from_str(&ended.stdout).with_context(|| ended.printed())?;
+    let names: Vec<&str> = shown.iter().filter_map(|row| row["name"].as_str()).collect();
+    ensure!(names == [rows[0], rows[0], rows[1], rows[2], rows[2]], "{names:?}");
+    for row in &shown {
+        ensure!(row["weir"].as_f64() > Some(0.0) && row["baseline"].as_f64() > Some(0.0), "{row}");
     }
     Ok(())
 }

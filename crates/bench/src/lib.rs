@@ -7,6 +7,8 @@
 
 mod busy;
 mod busy_machine;
+mod cm;
+mod cmtime;
 mod cores;
 mod ecosystem;
 mod fabric;
@@ -28,6 +30,7 @@ mod scale;
 mod sim;
 mod sweep;
 mod table;
+mod tcp;
 mod turns;
 mod under_weir;
 
@@ -45,7 +48,7 @@ use weir_stage::Stage;
 /// Arguments of `weir bench`.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`,
+    /// Benches to run, by name or by the first part of a name (`write-1m`); without names, all usual ones. `busy`, `cm`,
     /// `ecosystem` and `same-host` take names of their rows (`ecosystem mpi`)
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -76,6 +79,12 @@ pub struct BenchArgs {
     raw_job: Option<String>,
     #[arg(long, hide = true, value_name = "CORE")]
     busy_loop: Option<usize>,
+    #[arg(long, hide = true, requires = "connections")]
+    tcp_server: Option<SocketAddr>,
+    #[arg(long, hide = true, requires = "connections")]
+    tcp_client: Option<SocketAddr>,
+    #[arg(long, hide = true)]
+    connections: Option<u32>,
 }
 
 /// A bench with measurements and a report of its own. It runs only when it is named, without others.
@@ -88,12 +97,18 @@ struct Alone {
     run: fn(&Request<'_>) -> Result<ExitCode>,
 }
 
-const ALONE: [Alone; 8] = [
+const ALONE: [Alone; 9] = [
     Alone {
         name: "busy",
         what: "latency beside one busy loop per core, against UCX over TCP (only when named, alone)",
         rows: busy_machine::rows,
         run: busy_machine::run,
+    },
+    Alone {
+        name: "cm",
+        what: "connections of librdmacm that are set up and torn down, by cmtime (only when named, alone)",
+        rows: cm::rows,
+        run: cm::run,
     },
     Alone {
         name: "ecosystem",
@@ -151,6 +166,13 @@ pub fn run(args: BenchArgs) -> Result<ExitCode> {
     }
     if let Some(core) = args.busy_loop {
         return load::spin(core).map(|()| ExitCode::SUCCESS);
+    }
+    let count = args.connections.unwrap_or(0);
+    if let Some(address) = args.tcp_server {
+        return tcp::serve(address, count).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some(address) = args.tcp_client {
+        return tcp::connect(address, count).map(|()| ExitCode::SUCCESS);
     }
     if args.list {
         list();

@@ -1,10 +1,11 @@
 //! Measurements: each run gives one figure.
 
+use super::cmtime::{self, Phase};
 use super::fabric::{self, Provider};
 use super::load::Loops;
 use super::peers::{self, Over};
 use super::perftest::{self, Icrc, Verb};
-use super::{idle, load, memory, mpi, raw};
+use super::{idle, load, memory, mpi, raw, tcp};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,6 +54,10 @@ pub enum Measurement {
     Idle,
     /// Memory of this number of connected QPs.
     QpMemory(usize),
+    /// Rate at which librdmacm sets up or tears down so many connections.
+    Connections { count: u32, phase: Phase },
+    /// Rate at which the kernel sets up so many TCP connections.
+    TcpConnections(u32),
 }
 
 /// Unit of a figure; figures are kept in its base unit.
@@ -66,6 +71,7 @@ pub enum Unit {
     CpuSecondsPerByte,
     Cores,
     Bytes,
+    ConnectionsPerSecond,
 }
 
 impl Unit {
@@ -79,6 +85,7 @@ impl Unit {
             Unit::CpuSecondsPerByte => ("s/GB", 1e9),
             Unit::Cores => ("% of a core", 100.0),
             Unit::Bytes => ("MiB", 1.0 / MIB as f64),
+            Unit::ConnectionsPerSecond => ("k/s", 1e-3),
         }
     }
 
@@ -113,6 +120,7 @@ impl Measurement {
             EventCpu(_) | Iperf3Cpu => Unit::CpuSecondsPerByte,
             Idle => Unit::Cores,
             QpMemory(_) => Unit::Bytes,
+            Connections { .. } | TcpConnections(_) => Unit::ConnectionsPerSecond,
         }
     }
 
@@ -135,6 +143,8 @@ impl Measurement {
             Latency { verb, size } => format!("Weir's {} {}", verb.latency_program(), bytes(size)),
             MessageRate { verb, size } => format!("Weir's {} {}", verb.program(), bytes(size)),
             EventCpu(_) | Idle | QpMemory(_) => format!("{self:?}"),
+            Connections { count, .. } => format!("{} -c {count}", cmtime::PROGRAM),
+            TcpConnections(count) => format!("{count} TCP connections"),
         }
     }
 
@@ -149,7 +159,8 @@ impl Measurement {
             FabricLatency { .. } | FabricRate { .. } => vec![fabric::PROGRAM],
             MpiLatency { .. } | MpiRate { .. } => mpi::PROGRAMS.to_vec(),
             Iperf3 | Iperf3Cpu => vec!["iperf3"],
-            Raw { .. } | RawLatency => vec![],
+            Connections { .. } => vec![cmtime::PROGRAM],
+            Raw { .. } | RawLatency | TcpConnections(_) => vec![],
         }
     }
 
@@ -246,6 +257,8 @@ impl<'a> Runner<'a> {
             }
             Idle => idle::cpu_use(stage, Duration::from_secs_f64(1.5 * seconds)),
             QpMemory(count) => memory::of_qps(stage, count),
+            Connections { count, phase } => cmtime::rate(stage, count, phase),
+            TcpConnections(count) => tcp::rate(stage, count),
         }
     }
 

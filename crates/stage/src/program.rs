@@ -10,6 +10,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ucx_perftest", "ucx-utils"),
     ("ibv_rc_pingpong", "ibverbs-utils"),
     ("ib_", "perftest"),
+    ("cmtime", "rdmacm-utils"),
     ("fi_", "libfabric-bin"),
     ("mpirun.openmpi", "openmpi-bin"),
     ("mpicc.openmpi", "libopenmpi-dev"),
