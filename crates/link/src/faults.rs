@@ -24,6 +24,8 @@ pub struct Faults<C> {
     outgoing: Option<Outgoing>,
     incoming: Option<Incoming>,
     clock: fn() -> u64,
+    /// The next `receive` looks at every socket.
+    looks_everywhere: bool,
     at_end: Option<AtEnd>,
 }
 
@@ -67,7 +69,7 @@ impl<C: Carrier> Faults<C> {
         // A random sequence that differs from that of outgoing datagrams.
         let incoming =
             spec.direction.is_in().then(|| Incoming { line: FaultLine::new(spec, !seed), inbox: None, next: (0, 0) });
-        Faults { inner, seed, outgoing, incoming, clock, at_end: None }
+        Faults { inner, seed, outgoing, incoming, clock, looks_everywhere: false, at_end: None }
     }
 
     /// Sets a function that is called once with both counts, when the carrier is closed or dropped.
@@ -140,9 +142,19 @@ impl<C: Carrier> Carrier for Faults<C> {
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         let now = (self.clock)();
         self.flush_due(now)?;
-        let Some(incoming) = &mut self.incoming else { return self.inner.receive(inbox) };
+        let everywhere = std::mem::take(&mut self.looks_everywhere);
+        let Some(incoming) = &mut self.incoming else {
+            if everywhere {
+                self.inner.look_everywhere();
+            }
+            return self.inner.receive(inbox);
+        };
         inbox.arrivals.clear();
         for _ in 0..TRIES {
+            // All that one look found may be lost, and more may be in another socket.
+            if everywhere {
+                self.inner.look_everywhere();
+            }
             let more = incoming.receive(now, &mut self.inner, inbox)?;
             self.inner.record_arrivals(inbox, &inbox.arrivals);
             inbox.arrivals.retain(|arrival| !arrival.fate.contains(Fate::LOST));
@@ -154,7 +166,7 @@ impl<C: Carrier> Carrier for Faults<C> {
     }
 
     fn look_everywhere(&mut self) {
-        self.inner.look_everywhere();
+        self.looks_everywhere = true;
     }
 
     fn max_segments(&self) -> usize {

@@ -274,3 +274,20 @@ fn the_counts_are_reported_once_at_the_end() {
         assert!(counts.plus(Default::default()).to_string().starts_with(&text), "{counts}");
     }
 }
+
+#[test]
+fn a_look_everywhere_does_not_end_at_lost_datagrams() {
+    for (spec, seen) in [("loss=1,dir=in", 2), ("dir=in", 1), ("dir=out", 0)] {
+        let mut faults = faults(spec);
+        let arrival = (Arrival::new(to(), 4791, 0, 100), datagram(1));
+        (faults.inner_mut().arriving, faults.inner_mut().silent) = (vec![arrival.clone()], vec![arrival]);
+        let mut inbox = Inbox::new(4);
+        faults.look_everywhere();
+        assert_eq!(faults.receive(&mut inbox).unwrap(), usize::from(seen < 2), "{spec}");
+        assert_eq!(faults.incoming().datagrams, seen, "{spec}");
+        // The next look is an ordinary one again.
+        faults.inner_mut().silent = vec![(Arrival::new(to(), 4791, 0, 100), datagram(2))];
+        assert_eq!(faults.receive(&mut inbox).unwrap(), 0, "{spec}");
+        assert_eq!(faults.inner().silent.len(), 1, "{spec}");
+    }
+}

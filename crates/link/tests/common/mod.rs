@@ -12,6 +12,9 @@ use weir_link::{Arrival, Carrier, Fate, Group, Inbox, Outbox};
 pub struct Dummy {
     pub sent: Vec<(Group, Vec<u8>)>,
     pub arriving: Vec<(Arrival, Vec<u8>)>,
+    /// Arrivals in a socket that only a look everywhere finds, once there are no others.
+    pub silent: Vec<(Arrival, Vec<u8>)>,
+    pub looks_everywhere: bool,
 }
 
 impl Carrier for Dummy {
@@ -25,13 +28,19 @@ impl Carrier for Dummy {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         inbox.arrivals.clear();
-        let slots = inbox.slots().min(self.arriving.len());
-        for (slot, (arrival, bytes)) in self.arriving.drain(..slots).enumerate() {
+        let everywhere = std::mem::take(&mut self.looks_everywhere);
+        let arriving = if everywhere && self.arriving.is_empty() { &mut self.silent } else { &mut self.arriving };
+        let slots = inbox.slots().min(arriving.len());
+        for (slot, (arrival, bytes)) in arriving.drain(..slots).enumerate() {
             let start = slot * (1 << 16);
             inbox.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
             inbox.arrivals.push(Arrival { start, len: bytes.len(), ..arrival });
         }
         Ok(slots)
+    }
+
+    fn look_everywhere(&mut self) {
+        self.looks_everywhere = true;
     }
 
     fn max_segments(&self) -> usize {
