@@ -1,6 +1,6 @@
 //! Posting, polling and the turns of the engine that they take allocate nothing and free nothing: not for messages of
 //! any length or operation, not for QPs that wait or were destroyed, not for the first datagrams to new peers, not for
-//! packets that the holder of port 4791 hands over, and not for that port.
+//! packets and requests for connections that the holder of port 4791 hands over, and not for that port.
 
 #[allow(dead_code, reason = "other tests use the rest")]
 mod common;
@@ -15,13 +15,14 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_device::{AddressHandle, Cq, Qp};
+use weir_device::{AddressHandle, Cq, MadSocket, Qp, epoll};
 use weir_transport::{
     AddressVector, AttrMask, Data, Datagram, Profile, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendWr, Service, Sge,
     Status, Target,
 };
+use weir_wire::cm::{Message, Rej, Req, ServiceId};
 use weir_wire::ip::Envelope;
-use weir_wire::{Bth, Deth, Headers, Opcode, Operation, Psn, ROCE_PORT, icrc};
+use weir_wire::{Bth, Deth, Headers, Opcode, Operation, Psn, ROCE_PORT, icrc, mad};
 
 struct Counting;
 
@@ -280,19 +281,33 @@ fn first_datagrams_to_new_peers_allocate_nothing() {
     assert_eq!(counted, 0);
 }
 
-/// A datagram of a foreign adapter for a QP.
-fn foreign_datagram(dest_qp: u32, src_port: u16) -> Vec<u8> {
+/// A UD packet of a foreign adapter, from that port of the loopback interface.
+fn foreign_packet(dest_qp: u32, deth: Deth, payload: &[u8], src_port: u16) -> Vec<u8> {
     let opcode = Opcode::new(Service::Ud, Operation::SendOnly);
     let mut headers = Headers::new(Bth::new(opcode, dest_qp, Psn::new(0)));
-    headers.put(Deth { qkey: 0.into(), src_qp: 0x77.into() });
-    let mut packet = vec![0; headers.len() + 64];
+    headers.put(deth);
+    let mut packet = vec![0; headers.len()];
     headers.emit(&mut packet);
+    packet.extend(payload);
     let local = Ipv4Addr::LOCALHOST.into();
     let (src, dst) = (local, local);
     let envelope = Envelope { src, dst, src_port, dst_port: ROCE_PORT, ip_id: 0, dont_fragment: true };
     let icrc = icrc::compute(&envelope, &packet);
     packet.extend(icrc.to_le_bytes());
     packet
+}
+
+/// A datagram of a foreign adapter for a QP.
+fn foreign_datagram(dest_qp: u32, src_port: u16) -> Vec<u8> {
+    foreign_packet(dest_qp, Deth { qkey: 0.into(), src_qp: 0x77.into() }, &[0; 64], src_port)
+}
+
+/// Polls until the adapters of other tests have ended, of which one may be the holder of port 4791.
+fn wait_for_the_port(side: &Side) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(500) {
+        take(&side.cq);
+    }
 }
 
 #[test]
@@ -308,11 +323,7 @@ fn packets_that_are_handed_over_allocate_nothing() {
     let unused = if slot == 700 { 701 } else { 700 };
     // Some for a slot of no process.
     let packets = [foreign_datagram(receiver.num(), port), foreign_datagram(unused << 14 | 3, port)];
-    // Until the adapters of other tests have ended, of which one may be the holder.
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_millis(500) {
-        take(&here.cq);
-    }
+    wait_for_the_port(&here);
     let mut arrived = 0;
     let counted = allocations(|| {
         for _ in 0..20 {
@@ -344,6 +355,57 @@ fn polling_allocates(sides: &[&Side], time: Duration) -> usize {
             }
         }
     })
+}
+
+/// Requests that get to a listener, that are refused at once, that wait for a listener, and that are given up.
+#[test]
+fn requests_for_connections_allocate_nothing() {
+    let _serial = one_at_a_time();
+    let [here, _] = two_sides();
+    let _holder = datagram_qp(&here);
+    wait_for_the_port(&here);
+    let epoll = Arc::new(epoll::create().unwrap());
+    let (prefix, mut own) = MadSocket::of_process(&epoll, 1).unwrap();
+    let [service, nowhere] = [0, 1].map(|low| 0x0106_0000 | u64::from(std::process::id() as u16 ^ low));
+    let mut listener = MadSocket::of_service(service, &epoll, 2).unwrap();
+    listener.open().unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |message: Message| {
+        let deth = Deth { qkey: mad::GSI_QKEY.into(), src_qp: mad::GSI_QPN.into() };
+        let port = sender.local_addr().unwrap().port();
+        let packet = foreign_packet(mad::GSI_QPN, deth, &message.emit(1, 0), port);
+        sender.send_to(&packet, (Ipv4Addr::LOCALHOST, ROCE_PORT)).unwrap();
+    };
+    let request = |service: u64, id: u32| {
+        send(Message::Req(Req { local_comm_id: prefix | id, service_id: ServiceId(service), ..Req::default() }));
+    };
+    let gives_up = |id: u32| send(Message::Rej(Rej { local_comm_id: prefix | id, ..Rej::default() }));
+    let mut counted = 0;
+    let mut comes = |socket: &mut MadSocket, expected: fn(&Message) -> bool| {
+        let (mut came, until) = (false, Instant::now() + LONG);
+        while !came {
+            assert!(Instant::now() < until, "no message");
+            counted += polling_allocates(&[&here], Duration::from_millis(5));
+            socket.take(|mad| came |= Message::parse(mad.bytes).is_ok_and(|(_, message)| expected(&message)));
+        }
+    };
+    let (is_request, is_refusal) = (
+        |message: &Message| matches!(message, Message::Req(_)),
+        |message: &Message| matches!(message, Message::Rej(_)),
+    );
+    for id in 1..=20 {
+        request(service, id);
+        comes(&mut listener, is_request);
+    }
+    gives_up(20);
+    comes(&mut listener, is_refusal);
+    drop(listener);
+    request(nowhere, 21);
+    comes(&mut own, is_refusal);
+    (22..=40).for_each(|id| request(service, id));
+    gives_up(22);
+    comes(&mut own, is_refusal);
+    assert_eq!(counted, 0);
 }
 
 #[test]

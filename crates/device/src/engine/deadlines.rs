@@ -14,6 +14,8 @@ use weir_transport::{Instant, Side};
 
 /// The most receives before a timeout is handled: several socket buffers full of the shortest packets.
 const CATCH_UP: usize = 4096;
+/// The same for messages of the holder of port 4791: its connections have room for some 2,000 of the shortest.
+const HANDED_OVER: usize = 280;
 /// The sockets that packets of connected QPs come by: that of the slot, and that of port 4791.
 const SOCKETS: usize = 2;
 
@@ -93,10 +95,12 @@ impl Engine {
         self.turn(adapter, Turn::LOOK);
     }
 
-    /// Handles everything that is in the sockets, and stops after that many bytes.
+    /// Handles everything that is in the sockets. Stops after that many bytes of packets, and after that many of
+    /// handed-over messages.
     #[cold]
-    fn catch_up(&mut self, adapter: &AdapterState, now: Instant, mut bytes: usize) {
+    pub(super) fn catch_up(&mut self, adapter: &AdapterState, now: Instant, bytes: usize) {
         self.empty_rings(adapter, now);
+        let mut rest = bytes;
         for _ in 0..CATCH_UP {
             // Each hello catches up: where many QPs connect, looks at empty sockets would cost more than all else.
             self.carrier.look_everywhere();
@@ -104,13 +108,16 @@ impl Engine {
                 break;
             }
             let came: usize = self.inbox.arrivals.iter().map(|arrival| arrival.len).sum();
-            bytes = bytes.saturating_sub(came);
-            if bytes == 0 {
+            rest = rest.saturating_sub(came);
+            if rest == 0 {
                 break;
             }
         }
-        for _ in 0..CATCH_UP {
-            if self.receive_handed_over(adapter, now) == 0 {
+        let mut rest = bytes;
+        for _ in 0..HANDED_OVER {
+            let taken = self.receive_handed_over(adapter, now);
+            rest = rest.saturating_sub(taken.bytes);
+            if taken.count == 0 || rest == 0 {
                 break;
             }
         }

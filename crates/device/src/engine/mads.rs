@@ -3,6 +3,7 @@
 //! for.
 
 use crate::engine::{Engine, OUTBOX_GROUPS, own_port};
+use crate::relay::held_requests::HeldRequests;
 use crate::relay::receiver::Receiver;
 use crate::shared::route::{Route, needs_scope};
 use weir_link::{Arrival, Group};
@@ -46,23 +47,26 @@ impl Engine {
     /// Hands a datagram to the GSI QP over to the process that it is for, which checks it again: it need not trust this
     /// one. If there is no such process, its sender gets the answer here: the process may have ended.
     pub(super) fn hand_over_mad(&mut self, arrival: &Arrival, datagram: &[u8], now: Instant) {
-        if self.foreign.holder.is_none() {
-            return;
-        }
+        let Some(holder) = &mut self.foreign.holder else { return };
         let Some(mad) = checked(arrival, datagram) else { return };
         let Some(to) = Receiver::of_mad(mad) else { return };
         // A REJ of a sender that has had no answer to its request goes where the request went.
-        if to.is_unknown()
-            && let Some(service) = self.foreign.request_routes.find(arrival.from.ip(), local_id(mad))
-        {
-            self.reaches(Receiver::Service(service), arrival, datagram, now);
-            return;
+        if to.is_unknown() {
+            let (from, id) = (arrival.from.ip(), local_id(mad));
+            if matches!(Message::parse(mad), Ok((_, Message::Rej(_)))) {
+                holder.held_requests.give_up(from, id);
+            }
+            if let Some(service) = holder.request_routes.find(from, id) {
+                self.reaches(Receiver::Service(service), arrival, datagram, now);
+                return;
+            }
         }
         if self.reaches(to, arrival, datagram, now) {
             return;
         }
         if let Receiver::Service(service) = to
-            && self.foreign.held_requests.hold(service, arrival, datagram, now)
+            && let Some(requests) = self.held_requests()
+            && requests.hold(service, arrival, datagram, now)
         {
             return;
         }
@@ -71,9 +75,10 @@ impl Engine {
 
     /// Hands requests over for which nothing listened when they came; refuses those that have waited for long enough.
     pub(super) fn retry_held_requests(&mut self, now: Instant) {
-        while let Some(held) = self.foreign.held_requests.take_due(now) {
+        while let Some(held) = self.held_requests().and_then(|requests| requests.take_due(now)) {
             if !self.reaches(Receiver::Service(held.service), &held.arrival, &held.datagram, now)
-                && let Some(over) = self.foreign.held_requests.put_back(held, now)
+                && let Some(requests) = self.held_requests()
+                && let Some(over) = requests.put_back(held, now)
                 && let Some(mad) = checked(&over.arrival, &over.datagram)
             {
                 self.refuse(&over.arrival, mad);
@@ -81,14 +86,18 @@ impl Engine {
         }
     }
 
+    fn held_requests(&mut self) -> Option<&mut HeldRequests> {
+        self.foreign.holder.as_mut().map(|holder| &mut holder.held_requests)
+    }
+
     /// Hands a datagram over. Returns whether there is a process that it is for, or may be.
     fn reaches(&mut self, to: Receiver, arrival: &Arrival, datagram: &[u8], now: Instant) -> bool {
         let Some(holder) = &mut self.foreign.holder else { return false };
         let there = holder.hand_over(to, arrival, datagram);
         if there && let Receiver::Service(service) = to {
-            self.foreign.held_requests.note_use(service, now);
+            holder.held_requests.note_use(service, now);
             if let Some(mad) = datagram.get(MAD_HEADERS..MAD_HEADERS + LEN).and_then(|bytes| bytes.try_into().ok()) {
-                self.foreign.request_routes.note(arrival.from.ip(), local_id(mad), service);
+                holder.request_routes.note(arrival.from.ip(), local_id(mad), service);
             }
         }
         // Without a link the holder may be out of descriptors; the process may live.
@@ -155,6 +164,10 @@ pub fn checked<'a>(arrival: &Arrival, datagram: &'a [u8]) -> Option<&'a Mad> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Icrc;
+    use crate::engine::testing::Rig;
+    use crate::relay::incoming::Incoming;
+    use weir_wire::cm::{Rej, RejectReason, Req, ServiceId};
 
     fn packet(arrival: &Arrival) -> Vec<u8> {
         let mut mad = [0; LEN];
@@ -188,5 +201,46 @@ mod tests {
         }
         assert!(checked(&arrival, &right[..right.len() - 1]).is_none());
         assert!(checked(&arrival, &[]).is_none());
+    }
+
+    /// A message from address 10.0.0.77, as it comes to port 4791.
+    fn arrive(rig: &Rig, message: &Message) {
+        let mut arrival = Arrival::new(([10, 0, 0, 77], 20_481).into(), ROCE_PORT, 0, 0);
+        arrival.to = rig.address;
+        let envelope = Envelope {
+            src: arrival.from.ip(),
+            dst: arrival.to,
+            src_port: arrival.from.port(),
+            dst_port: ROCE_PORT,
+            ip_id: 0,
+            dont_fragment: true,
+        };
+        let mut datagram = vec![0; MAD_HEADERS + LEN + ICRC_LEN];
+        emit(Psn::new(0), &message.emit(1, 0), &envelope, &mut datagram);
+        rig.arrive(arrival.from, arrival.to, ROCE_PORT, &[datagram]);
+    }
+
+    #[test]
+    fn a_request_that_its_sender_gave_up_gets_to_no_later_listener() {
+        let mut rig = Rig::new(9, Icrc::Auto);
+        let service = 0x0107_0000_0000 | u64::from(std::process::id());
+        let request = |id| Message::Req(Req { local_comm_id: id, service_id: ServiceId(service), ..Req::default() });
+        let held = |rig: &Rig| rig.engine.foreign.holder.as_ref().unwrap().held_requests.next().is_some();
+        let listener = Incoming::claim(&Receiver::Service(service).name()).unwrap();
+        arrive(&rig, &request(1));
+        rig.turn();
+        assert!(!held(&rig));
+        drop(listener);
+        arrive(&rig, &request(2));
+        rig.turn();
+        assert!(held(&rig));
+        let gives_up = |id| Message::Rej(Rej { local_comm_id: id, reason: RejectReason::TIMEOUT, ..Rej::default() });
+        arrive(&rig, &gives_up(3));
+        rig.turn();
+        assert!(held(&rig), "another request");
+        arrive(&rig, &gives_up(2));
+        rig.turn();
+        assert!(!held(&rig));
+        assert!(rig.take_sent().is_empty(), "nothing was refused");
     }
 }

@@ -272,7 +272,7 @@ impl Engine {
             }
             // Even if the carrier is busy: packets of foreign adapters may come this way only.
             if self.expects_handed_over(now) {
-                worked |= self.receive_handed_over(adapter, now) > 0;
+                worked |= self.receive_handed_over(adapter, now).count > 0;
             }
         }
         if turn.receive {

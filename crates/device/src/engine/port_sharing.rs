@@ -26,6 +26,15 @@ const LOOKS: u32 = 16;
 /// How long no connection is accepted when the process has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What was taken of that which the holder handed over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HandedOver {
+    /// Messages and ended connections.
+    pub count: usize,
+    /// Bytes of the messages.
+    pub bytes: usize,
+}
+
 impl Engine {
     /// A UD QP is ready to receive from any adapter.
     pub fn expect_foreign_senders(&mut self, adapter: &AdapterState, now: Instant) {
@@ -94,13 +103,13 @@ impl Engine {
         lately || self.foreign.peers && self.foreign.holder.is_none()
     }
 
-    /// Takes packets that the holder of port 4791 handed over; returns the number of messages and ended connections.
-    pub(super) fn receive_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
-        let count = self.take_handed_over(adapter, now);
+    /// Takes packets that the holder of port 4791 handed over.
+    pub(super) fn receive_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> HandedOver {
+        let taken = self.take_handed_over(adapter, now);
         if self.slot.incoming.take_owners_request() {
             adapter.pace.ask_thread(ThreadTasks::PORT_OWNERS);
         }
-        count
+        taken
     }
 
     /// The engine's thread has read the owners of port 4791, from `began` on: connections and messages wait for that.
@@ -112,10 +121,12 @@ impl Engine {
         self.turn(adapter, Turn::SEND);
     }
 
-    fn take_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> usize {
-        for count in 0..MESSAGES {
+    fn take_handed_over(&mut self, adapter: &AdapterState, now: Instant) -> HandedOver {
+        let mut taken = HandedOver::default();
+        while taken.count < MESSAGES {
             match self.slot.incoming.receive(&mut self.inbox.bytes, now) {
                 Received::Message { len, user } => {
+                    taken.bytes += len;
                     self.foreign.last_handed_over = Some(now);
                     self.deliver_handed_over(adapter, len, user, now);
                 }
@@ -124,12 +135,13 @@ impl Engine {
                     self.foreign.looks = self.foreign.looks.wrapping_add(1);
                     let look = !self.slot.incoming.is_connected() || self.foreign.looks.is_multiple_of(LOOKS);
                     if !look || !self.accept_holder(adapter, now) {
-                        return count;
+                        return taken;
                     }
                 }
             }
+            taken.count += 1;
         }
-        MESSAGES
+        taken
     }
 
     fn deliver_handed_over(&mut self, adapter: &AdapterState, len: usize, user: u32, now: Instant) {
@@ -191,20 +203,21 @@ mod tests {
     use crate::stat::publish;
     use std::io;
     use std::os::fd::RawFd;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use weir_link::{Arrival, Carrier, Outbox};
 
-    /// A carrier that always has more than one turn takes.
-    struct Busy;
+    /// A carrier that always has more than one turn takes, or nothing.
+    struct Noise(usize);
 
-    impl Carrier for Busy {
+    impl Carrier for Noise {
         fn send(&mut self, _: &Outbox) -> io::Result<()> {
             Ok(())
         }
         fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
             inbox.arrivals.clear();
             let noise = Arrival::new(([10, 0, 0, 1], 1).into(), 2, 0, 4);
-            inbox.arrivals.extend([noise; 8]);
-            Ok(8)
+            inbox.arrivals.extend(std::iter::repeat_n(noise, self.0));
+            Ok(self.0)
         }
         fn max_segments(&self) -> usize {
             1
@@ -217,27 +230,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn handed_over_packets_are_taken_while_the_carrier_is_busy() {
-        let adapter = Adapter::open("weir_lo", None).unwrap();
+    /// An engine to which messages of one packet each were handed over, and what did so.
+    fn with_handed_over(adapter: &Adapter, noise: usize, messages: usize) -> (Engine, Foreign) {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let (slot, ports) = Slot::claim(weir_link::DisabledFeatures::empty()).unwrap();
         let shown = publish::device(&adapter.device.name, 0).unwrap();
         let (number, qpn) = (slot.number(), u32::from(slot.number()) << crate::slot::INDEX_BITS);
         let mut engine =
             Engine::new(&adapter.device, &adapter.config, &adapter.profile, slot, ports, shown, false).unwrap();
-        engine.carrier = Box::new(Busy);
-        let holder = Holder::claim_name(&format!("weir/test/{}", std::process::id())).unwrap();
+        engine.carrier = Box::new(Noise(noise));
+        let name = format!("weir/test/{}/{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         engine.foreign.note_foreign_peer(clock::now());
         assert_eq!(crate::slot::slot_of(qpn), number);
-        let mut other = Foreign { holder: Some(holder), ..Foreign::default() };
+        let mut other = Foreign { holder: Some(Holder::claim_name(&name).unwrap()), ..Foreign::default() };
         let arrival = Arrival::new(([10, 0, 0, 2], 7).into(), ROCE_PORT, 0, 20);
-        for _ in 0..5 {
+        for _ in 0..messages {
             other.hand_over(qpn, &arrival, &[0; 20]);
             other.flush(clock::now());
         }
+        (engine, other)
+    }
+
+    /// The number of messages that are left.
+    fn left(engine: &mut Engine) -> usize {
+        let mut receive = || engine.slot.incoming.receive(&mut [0; 100], clock::now());
+        std::iter::from_fn(|| matches!(receive(), Received::Message { .. }).then_some(())).count()
+    }
+
+    #[test]
+    fn handed_over_packets_are_taken_while_the_carrier_is_busy() {
+        let adapter = Adapter::open("weir_lo", None).unwrap();
+        let (mut engine, _other) = with_handed_over(&adapter, 8, 5);
         assert!(engine.turn(&adapter, Turn::POLL));
         assert!(engine.slot.incoming.is_connected());
-        let left = engine.slot.incoming.receive(&mut [0; 100], clock::now());
-        assert!(matches!(left, Received::Nothing), "one turn has taken them all");
+        assert_eq!(left(&mut engine), 0, "one turn has taken them all");
+    }
+
+    #[test]
+    fn a_look_for_all_packets_ends_after_its_bytes() {
+        let adapter = Adapter::open("weir_lo", None).unwrap();
+        let (mut engine, _other) = with_handed_over(&adapter, 0, 40);
+        // The first message comes after a connection.
+        engine.catch_up(&adapter, clock::now(), 1);
+        let before = left(&mut engine);
+        assert!((40 - MESSAGES..40).contains(&before), "{before} are left");
+        let (mut engine, _other) = with_handed_over(&adapter, 0, 40);
+        engine.catch_up(&adapter, clock::now(), usize::MAX);
+        assert_eq!(left(&mut engine), 0);
     }
 }

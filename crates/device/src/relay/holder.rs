@@ -1,8 +1,10 @@
 //! The sending side: the process that holds port 4791. It never waits for a receiver.
 
+use super::held_requests::HeldRequests;
 use super::message;
 use super::message_buffers::{MessageBuffers, Queue};
 use super::receiver::Receiver;
+use super::request_routes::RequestRoutes;
 use crate::os::{descriptors, seqpacket};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -24,8 +26,11 @@ const LONGEST_WAIT: Duration = Duration::from_millis(64);
 /// A receiver that has taken nothing for this long loses the messages that wait for it: it is stopped, or hangs.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(1);
 
-/// The holder of the name, and its connections to other processes.
+/// The holder of the name, and its connections to other processes. All that its lists and buffers need is reserved when
+/// it is made.
 pub struct Holder {
+    pub held_requests: HeldRequests,
+    pub request_routes: RequestRoutes,
     name: OwnedFd,
     buffers: MessageBuffers,
     links: Vec<Link>,
@@ -102,8 +107,9 @@ impl Holder {
 
     /// The holder of the name that this socket is bound to.
     pub fn of(name: OwnedFd) -> io::Result<Holder> {
-        let links = Vec::with_capacity(LINKS);
-        Ok(Holder { name, buffers: MessageBuffers::new()?, links, pending: 0, uses: 0, reported: false })
+        let (held_requests, request_routes) = (HeldRequests::new(), RequestRoutes::new());
+        let (buffers, links) = (MessageBuffers::new()?, Vec::with_capacity(LINKS));
+        Ok(Holder { held_requests, request_routes, name, buffers, links, pending: 0, uses: 0, reported: false })
     }
 
     /// Queues a packet; the next [`flush`](Self::flush) sends it. The packet is lost, as on a wire, if too much waits

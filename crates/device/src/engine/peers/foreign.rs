@@ -1,9 +1,7 @@
 //! The part of a process in sharing port 4791, to which foreign adapters send.
 
-use crate::relay::held_requests::HeldRequests;
 use crate::relay::holder::Holder;
 use crate::relay::receiver::Receiver;
-use crate::relay::request_routes::RequestRoutes;
 use crate::slot::{is_used, slot_of};
 use std::io;
 use std::time::Duration;
@@ -18,8 +16,6 @@ const RETRY: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub struct Foreign {
     pub holder: Option<Holder>,
-    pub held_requests: HeldRequests,
-    pub request_routes: RequestRoutes,
     pub next_try: Option<Instant>,
     /// A QP of this process has a foreign peer.
     pub peers: bool,
@@ -57,8 +53,8 @@ impl Foreign {
     /// The next try, flush or look for a listener (nanoseconds).
     pub fn next(&self) -> Option<u64> {
         let flush = self.holder.as_ref().and_then(Holder::next);
-        let due =
-            [self.next_try, self.resume, self.held_requests.next()].into_iter().flatten().map(|instant| instant.0);
+        let held = self.holder.as_ref().and_then(|holder| holder.held_requests.next());
+        let due = [self.next_try, self.resume, held].into_iter().flatten().map(|instant| instant.0);
         due.chain(flush).min()
     }
 
