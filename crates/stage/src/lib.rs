@@ -288,8 +288,8 @@ fn join_namespaces(mtu: u32) -> Result<[Arc<OwnedFd>; 2]> {
         let _ = ip(namespace, &format!("address add {address6} dev {INTERFACE} nodad"));
         ip(namespace, &format!("link set {INTERFACE} up"))?;
     }
-    wait_for_carrier(&a)?;
-    wait_for_carrier(&b)?;
+    wait_running(&a)?;
+    wait_running(&b)?;
     Ok([a, b])
 }
 
@@ -300,17 +300,18 @@ fn shared_namespace() -> Result<Arc<OwnedFd>> {
     Ok(namespace)
 }
 
-/// Waits until the interface has a carrier; until then devices show their port as down.
-fn wait_for_carrier(namespace: &OwnedFd) -> Result<()> {
+/// Waits until the kernel calls the interface running, which it does up to a second after the carrier. Weir's ports are
+/// up before, but UCX's own `tcp` does not see the interface until then.
+fn wait_running(namespace: &OwnedFd) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
-        let mut carrier = false;
+        let mut running = false;
         in_namespace(namespace, || {
-            let flag = InterfaceFlags::IFF_LOWER_UP;
-            carrier = getifaddrs()
+            let flag = InterfaceFlags::IFF_RUNNING;
+            running = getifaddrs()
                 .is_ok_and(|mut all| all.any(|entry| entry.interface_name == INTERFACE && entry.flags.contains(flag)));
         })?;
-        match carrier {
+        match running {
             true => return Ok(()),
             false if Instant::now() > end => {
                 bail!("{INTERFACE} did not come up within 5 s; the machine may be busy: try again")

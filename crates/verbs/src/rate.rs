@@ -67,13 +67,14 @@ pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
     find(|r| r.mbps == mbps).map_or(RATE_MAX, |r| r.number)
 }
 
-/// Taken for the speed of an interface of unknown speed (loopback, veth, most virtual machines), Mbit/s. It is what
-/// streams between two processes of one host reach. Programs choose protocols by it: UCX takes the rendezvous, which
-/// needs no copies, from 30 KiB on at 100 Gbit/s and from 250 KiB or 500 KiB on at 10 or 40 Gbit/s.
-const UNKNOWN_MBPS: u32 = 100_000;
+/// Taken for the speed of an interface of unknown speed (loopback, veth, most virtual machines), Mbit/s: two streams of
+/// 100 Gbit/s, which one stream between two processes of one host reaches. Programs choose protocols by it. UCX divides
+/// it by the processes of a job on the host, and takes the rendezvous, which needs no copies, from 30 KiB on at
+/// 100 Gbit/s for each, and from 250 KiB on or later at 40 or less.
+const UNKNOWN_MBPS: u32 = 200_000;
 
 /// The lowest `active_width` and `active_speed` of at least `mbps` Mbit/s. Of an interface of unknown speed (0):
-/// 4x EDR, 100 Gbit/s.
+/// 4x HDR, 200 Gbit/s.
 pub fn link_speed(mbps: u32) -> (u8, u8) {
     const X1: u8 = 1;
     const X4: u8 = 2;

@@ -57,7 +57,7 @@ fn an_interface_is_shown_and_active_as_soon_as_it_passes_packets() {
     let output = shell.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("PORT_ACTIVE") && text.contains("weir_near"), "{output:?}");
-    assert!(text.contains("4X (2)") && text.contains("25.0 Gbps (32)"), "{text}");
+    assert!(text.contains("4X (2)") && text.contains("50.0 Gbps (64)"), "{text}");
     assert!(!text.contains("weir_lo"), "{text}");
 }
 

@@ -2,8 +2,8 @@
 
 use crate::Errno;
 use crate::config::{self, Config};
+use crate::os::gid_table::{self, GidTable, Owner};
 use crate::os::netlink::{Link, Netlink};
-use std::net::IpAddr;
 use weir_link::DisabledFeatures;
 use weir_transport::Mtu;
 use weir_wire::{ICRC_LEN, frame};
@@ -30,7 +30,7 @@ pub struct DeviceInfo {
     /// Whether the speed that the kernel gives means anything.
     pub has_speed: bool,
     /// GID table: index → address; `None` is an empty entry.
-    pub gids: Vec<Option<IpAddr>>,
+    pub gids: GidTable,
     /// Text for users: what is not available on this device, and why.
     pub notes: Vec<String>,
 }
@@ -142,7 +142,8 @@ pub fn all(netlink: &mut Netlink) -> Result<Vec<DeviceInfo>, Errno> {
         link.addresses.retain(|address| address.is_ipv4() || !disabled.contains(DisabledFeatures::IPV6));
     }
     links.retain(|link| !link.addresses.is_empty());
-    let mut devices: Vec<DeviceInfo> = links.into_iter().map(DeviceInfo::of).collect();
+    let namespace = netlink.namespace();
+    let mut devices: Vec<DeviceInfo> = links.into_iter().map(|link| DeviceInfo::of(namespace, link)).collect();
     devices.sort_by_key(|device| (device.loopback, !device.up, device.ifindex));
     Ok(devices)
 }
@@ -152,7 +153,7 @@ fn is(link: &Link, flag: libc::c_int) -> bool {
 }
 
 impl DeviceInfo {
-    fn of(link: Link) -> DeviceInfo {
+    fn of(namespace: u64, link: Link) -> DeviceInfo {
         // The carrier, like the kernel's Soft-RoCE, and not IFF_RUNNING: the kernel sets that one up to a second later,
         // and a program that starts in between would take another device.
         let (up, loopback) = (is(&link, libc::IFF_UP) && is(&link, libc::IFF_LOWER_UP), is(&link, libc::IFF_LOOPBACK));
@@ -174,7 +175,7 @@ impl DeviceInfo {
             up,
             loopback,
             has_speed: !INVENTED_SPEED.contains(&kind.as_str()),
-            gids: gid_table(&addresses),
+            gids: gid_table::update(Owner { namespace, ifindex: index, mac }, &addresses),
             notes,
             ifname,
         }
@@ -185,23 +186,6 @@ impl DeviceInfo {
 pub fn down(ifname: &str) -> String {
     let cable = if ifname == "lo" { "" } else { ", or check its cable" };
     format!("interface {ifname} is down and passes no packets: `ip link set {ifname} up`{cable}")
-}
-
-/// Lays out the GID table like adapters: the link-local IPv6 address first (on loopback, `::1`), then IPv4, then
-/// other IPv6. Without a link-local address entry 0 is the same as entry 1: IPv4 always begins at index 1, and
-/// programs that take index 0 by default find an address there. The last entry stays empty.
-fn gid_table(addresses: &[IpAddr]) -> Vec<Option<IpAddr>> {
-    let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_loopback());
-    let first = addresses.iter().find(|address| local(address)).copied();
-    let v4 = addresses.iter().filter(|address| address.is_ipv4()).copied();
-    let v6 = addresses.iter().filter(|address| address.is_ipv6() && Some(**address) != first).copied();
-    let mut table = vec![first];
-    table.extend(v4.chain(v6).map(Some));
-    if first.is_none() {
-        table[0] = table.get(1).copied().flatten();
-    }
-    table.push(None);
-    table
 }
 
 /// EUI-64 of a MAC address as in IPv6; of the interface index if there is no MAC.
@@ -245,14 +229,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv4_is_at_index_one() {
-        let [a, b, c]: [IpAddr; 3] = ["10.0.0.1", "fe80::1", "2001:db8::1"].map(|text| text.parse().unwrap());
-        assert_eq!(gid_table(&[c, a, b]), [Some(b), Some(a), Some(c), None]);
-        assert_eq!(gid_table(&[a]), [Some(a), Some(a), None]);
-        assert_eq!(gid_table(&[c]), [Some(c), Some(c), None]);
-    }
-
-    #[test]
     fn loopback_comes_last_and_is_up() {
         let devices = all(&mut Netlink::open().unwrap()).unwrap();
         let last = devices.last().expect("there is a loopback interface");
@@ -278,7 +254,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs root"]
-    fn an_interface_that_is_down_keeps_its_mtu_and_is_reported() {
+    fn an_interface_keeps_its_mtu_and_gids_and_is_reported_when_it_is_down() {
         // A network namespace of this thread only; it ends with the thread.
         std::thread::spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("the right to make a network namespace");
@@ -287,16 +263,29 @@ mod tests {
                 unusable_interfaces().unwrap(),
                 ["interface lo is down and has no address: `ip link set lo up`"]
             );
-            let lo_after = |command: &str| {
+            let ip = |command: &str| {
                 let status = std::process::Command::new("ip").args(command.split(' ')).status();
-                assert!(status.expect("iproute2 is installed").success());
-                device(&mut Netlink::open().unwrap(), "weir_lo").unwrap().expect("it has an address")
+                assert!(status.expect("iproute2 is installed").success(), "{command}");
+            };
+            let now = |name| device(&mut Netlink::open().unwrap(), name).unwrap().expect("it has an address");
+            let lo_after = |command: &str| {
+                ip(command);
+                now("weir_lo")
             };
             let up = lo_after("link set lo up");
             assert_eq!((up.up, unusable_interfaces().unwrap().len()), (true, 0));
             let down = lo_after("link set lo down");
             assert_eq!((down.up, down.if_mtu, down.mtu()), (false, up.if_mtu, Mtu::M4096));
             assert!(down.notes[0].contains("ip link set lo up"), "{:?}", down.notes);
+            // A link-local address that comes late moves no other.
+            for command in ["link add near type veth peer name far", "link set near addrgenmode none up"] {
+                ip(command);
+            }
+            ip("addr add 10.9.8.4/24 dev near");
+            let early = now("weir_near").gids;
+            ip("addr add fe80::4/64 dev near nodad");
+            assert_eq!(now("weir_near").gids[..2], early[..2]);
+            assert_eq!(now("weir_near").gids[2], Some("fe80::4".parse().unwrap()));
         })
         .join()
         .unwrap();

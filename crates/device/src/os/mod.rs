@@ -7,6 +7,7 @@ pub mod descriptors;
 pub mod engine_hold;
 pub mod epoll;
 pub mod errno;
+pub mod gid_table;
 pub mod grow;
 pub mod handlers;
 pub mod headroom;

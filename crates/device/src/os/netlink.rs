@@ -69,6 +69,15 @@ impl Netlink {
         self.socket.as_raw_fd()
     }
 
+    /// The kernel's number of the network namespace of the socket; 0 if it gives none (before Linux 5.14).
+    pub fn namespace(&self) -> u64 {
+        let (mut number, mut length) = (0u64, size_of::<u64>() as libc::socklen_t);
+        let value = (&raw mut number).cast();
+        // SAFETY: writes a number of the given length.
+        unsafe { libc::getsockopt(self.descriptor(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, value, &raw mut length) };
+        number
+    }
+
     /// All interfaces. Errors: those of the kernel; EBUSY if the list changes during every dump.
     pub fn links(&mut self) -> Result<Vec<Link>, Errno> {
         let mut links: Vec<Link> =

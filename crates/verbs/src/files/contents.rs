@@ -248,6 +248,6 @@ mod tests {
     fn rates_are_printed_as_the_kernel_does() {
         assert_eq!(rate(100_000), "100 Gb/sec (4X EDR)");
         assert_eq!(rate(1_000), "2.5 Gb/sec (1X)");
-        assert_eq!(rate(0), "100 Gb/sec (4X EDR)");
+        assert_eq!(rate(0), "200 Gb/sec (4X HDR)");
     }
 }
