@@ -40,7 +40,7 @@ RESULT = re.compile(r'^- name: +(.*)\n +timestamp: .*\n +result: (\w+)((?:(?!- n
 # and reports those sends as flushed. Any test can end so if its program had to wait for the processor: it runs again, and
 # has to pass then, or after another such end. More of them in a case are no accident.
 RACE = re.compile(r'cq_readerr 125 .*Work Request Flushed Error')
-RACES = 4
+RACES = 8
 TRIES = 2
 # What the script appends to the words of a test.
 PROVIDER = re.compile(r' -p "[^"]*"$')
