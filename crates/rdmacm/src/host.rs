@@ -24,10 +24,11 @@ pub struct Device {
 /// The surroundings.
 pub trait Host: Send {
     /// The device that has an address, and the index of the address in its GID table. Link-local addresses need the
-    /// index of their interface, others 0.
-    fn device_of(&mut self, address: IpAddr, scope: u32) -> Option<(Device, u8)>;
-    /// An address of the first device that has one of this family, for connections of this host to itself.
-    fn own_address(&mut self, ipv4: bool) -> Option<IpAddr>;
+    /// index of their interface, others 0. Errors: EMFILE, ENFILE.
+    fn device_of(&mut self, address: IpAddr, scope: u32) -> Result<Option<(Device, u8)>, Errno>;
+    /// An address of the first device that has one of this family, for connections of this host to itself. Errors:
+    /// EMFILE, ENFILE.
+    fn own_address(&mut self, ipv4: bool) -> Result<Option<IpAddr>, Errno>;
     /// The address from which the system sends to a destination. `from`: a source that was chosen already. Errors:
     /// those of the kernel's routes (ENETUNREACH, EHOSTUNREACH …).
     fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno>;
@@ -61,4 +62,9 @@ pub trait Host: Send {
     fn may_bind(&self, port: u16) -> bool;
     /// A random number.
     fn random(&mut self) -> u32;
+}
+
+/// Returns whether the error is that no descriptor is free.
+pub fn is_full(error: Errno) -> bool {
+    matches!(error.0, libc::EMFILE | libc::ENFILE)
 }

@@ -1,6 +1,6 @@
 //! The connection manager in a process: devices, routes and MADs of the system.
 
-use crate::host::{Device, Host};
+use crate::host::{Device, Host, is_full};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -111,18 +111,44 @@ impl LiveHost {
         self.devices.iter().find(|device| fits(device)).cloned()
     }
 
-    /// A device of the list, which is made again if it is old or has no such device.
-    fn device(&mut self, fits: &dyn Fn(&DeviceInfo) -> bool) -> Option<DeviceInfo> {
+    /// A device of the list, which is made again if it is old; if it has no such device, only with `again`. Errors:
+    /// EMFILE, ENFILE.
+    fn device(&mut self, fits: &dyn Fn(&DeviceInfo) -> bool, again: bool) -> Result<Option<DeviceInfo>, Errno> {
         let now = weir_device::now();
         let fresh = self.listed.is_some_and(|listed| now - listed < VALID_FOR);
-        if let Some(device) = self.find(fits).filter(|_| fresh) {
-            return Some(device);
+        let known = self.find(fits);
+        if fresh && (known.is_some() || !again) {
+            return Ok(known);
         }
         match weir_device::devices() {
             Ok(devices) => (self.devices, self.listed) = (devices, Some(now)),
-            Err(error) => tracing::warn!("the devices cannot be listed: errno {}", error.0),
+            Err(error) => {
+                tracing::warn!("the devices cannot be listed: errno {}", error.0);
+                if known.is_none() && is_full(error) {
+                    return Err(error);
+                }
+            }
         }
-        self.find(fits)
+        Ok(self.find(fits))
+    }
+
+    fn lookup(&mut self, address: IpAddr, scope: u32, again: bool) -> Result<Option<(Device, u8)>, Errno> {
+        let at = |device: &DeviceInfo| gid_index(&device.gids, address);
+        let fits = |device: &DeviceInfo| (scope == 0 || device.ifindex == scope) && at(device).is_some();
+        let Some(device) = self.device(&fits, again)? else { return Ok(None) };
+        let Some(gid_index) = at(&device) else { return Ok(None) };
+        // SAFETY: null, or a reference that is valid for ever.
+        let number_of = unsafe { NUMBER_OF.load(Ordering::Acquire).as_ref() };
+        let index = number_of.map_or(0, |number_of| number_of(&device));
+        let mtu = match device.mtu() {
+            Mtu::M256 => 1,
+            Mtu::M512 => 2,
+            Mtu::M1024 => 3,
+            Mtu::M2048 => 4,
+            Mtu::M4096 => 5,
+        };
+        let found = Device { guid: device.guid, index, ifindex: device.ifindex, mtu, name: device.name };
+        Ok(Some((found, gid_index as u8)))
     }
 
     fn context(&mut self, name: &str) -> Result<Arc<Context>, Errno> {
@@ -147,29 +173,17 @@ impl LiveHost {
 }
 
 impl Host for LiveHost {
-    fn device_of(&mut self, address: IpAddr, scope: u32) -> Option<(Device, u8)> {
-        let at = |device: &DeviceInfo| gid_index(&device.gids, address);
-        let device = self.device(&|device| (scope == 0 || device.ifindex == scope) && at(device).is_some())?;
-        let gid_index = at(&device)? as u8;
-        // SAFETY: null, or a reference that is valid for ever.
-        let number_of = unsafe { NUMBER_OF.load(Ordering::Acquire).as_ref() };
-        let index = number_of.map_or(0, |number_of| number_of(&device));
-        let mtu = match device.mtu() {
-            Mtu::M256 => 1,
-            Mtu::M512 => 2,
-            Mtu::M1024 => 3,
-            Mtu::M2048 => 4,
-            Mtu::M4096 => 5,
-        };
-        Some((Device { guid: device.guid, index, ifindex: device.ifindex, mtu, name: device.name }, gid_index))
+    fn device_of(&mut self, address: IpAddr, scope: u32) -> Result<Option<(Device, u8)>, Errno> {
+        self.lookup(address, scope, true)
     }
 
-    fn own_address(&mut self, ipv4: bool) -> Option<IpAddr> {
+    fn own_address(&mut self, ipv4: bool) -> Result<Option<IpAddr>, Errno> {
         let usable = |device: &DeviceInfo| {
             let gids = device.gids.iter().flatten().copied();
             gids.into_iter().find(|gid| gid.is_ipv4() == ipv4 && !crate::address::is_link_local(*gid))
         };
-        self.device(&|device| usable(device).is_some()).and_then(|device| usable(&device))
+        let device = self.device(&|device| usable(device).is_some(), true)?;
+        Ok(device.and_then(|device| usable(&device)))
     }
 
     fn source_for(&mut self, destination: SocketAddr, from: Option<SocketAddr>) -> Result<SocketAddr, Errno> {
@@ -202,7 +216,7 @@ impl Host for LiveHost {
             Some(name) => name.to_owned(),
             // Any adapter receives for all devices, and one that is open already is preferred.
             None if !self.contexts.is_empty() => return Ok(()),
-            None => self.device(&|_| true).ok_or(Errno(libc::ENODEV))?.name,
+            None => self.device(&|_| true, true)?.ok_or(Errno(libc::ENODEV))?.name,
         };
         self.context(&name).map(drop)
     }
@@ -210,7 +224,8 @@ impl Host for LiveHost {
     fn send(&mut self, to: &Address, mad: &Mad) {
         SENT.fetch_add(1, Ordering::Relaxed);
         let scope = if crate::address::is_link_local(to.local) { to.device } else { 0 };
-        let Some((device, _)) = self.device_of(to.local, scope) else { return };
+        // Many may be sent by a device that is gone: no new list for each.
+        let Ok(Some((device, _))) = self.lookup(to.local, scope, false) else { return };
         for _ in 0..2 {
             let Ok(context) = self.context(&device.name) else { return };
             let psn = self.random() & 0xff_ffff;
@@ -244,7 +259,7 @@ impl Host for LiveHost {
         for (remote, local, ifindex, mad) in taken {
             // Packets to an own address come by the loopback interface.
             let scope = if crate::address::is_link_local(local) { ifindex } else { 0 };
-            if let Some((device, _)) = self.device_of(local, scope) {
+            if let Ok(Some((device, _))) = self.device_of(local, scope) {
                 addressed.push((Address { local, remote, device: device.ifindex }, mad));
             }
         }
@@ -360,5 +375,19 @@ mod tests {
         for token in [Token::Kick, Token::Device, Token::Process, Token::Service(0x0106_1d2f), Token::File(77)] {
             assert_eq!(Token::of(token.number()), token);
         }
+    }
+
+    /// A process that ends may have thousands of them.
+    #[test]
+    fn mads_of_a_device_that_is_gone_make_no_new_list() {
+        let epoll = Arc::new(epoll::create().unwrap());
+        let (_, own) = MadSocket::of_process(&epoll, Token::Process.number()).unwrap();
+        let mut host = LiveHost::new(epoll, own);
+        let (gone, fresh) = (IpAddr::from([192, 0, 2, 1]), Some(Instant(u64::MAX)));
+        host.listed = fresh;
+        host.send(&Address { local: gone, remote: gone, device: 0 }, &[0; 256]);
+        assert_eq!(host.listed, fresh);
+        assert_eq!(host.device_of(gone, 0), Ok(None));
+        assert_ne!(host.listed, fresh, "a command finds an address that is new");
     }
 }

@@ -6,11 +6,13 @@ use super::id::{Attached, Id, State};
 use crate::abi::{ConnectionParameters, DatagramParameters, event};
 use crate::address::is_link_local;
 use crate::events::{Parameters, Queued, private};
+use crate::host::is_full;
 use crate::ports::Owner;
 use std::net::SocketAddr;
 use weir_cm::{
     Address, ConnectionId, Event, IpHeader, RejectReason, Reply, Request, ServiceId, SidrReply, SidrRequest, SidrStatus,
 };
+use weir_device::Errno;
 
 /// For how long the kernel asks the active side to wait, if the request comes again before the program has answered:
 /// 4.096 µs · 2^24, 69 seconds.
@@ -138,9 +140,11 @@ impl Manager {
             return self.refuse(connection, RejectReason::INVALID_SERVICE_ID);
         };
         let takes = self.ids.get(listener).is_some_and(|id| id.qp_type.takes(request.transport));
-        let Some(attached) = self.attached(from).filter(|_| takes) else {
-            return self.refuse(connection, RejectReason::CONSUMER);
+        let attached = match self.attached(from) {
+            Ok(attached) => attached.filter(|_| takes),
+            Err(error) => return self.ignore(connection, error),
         };
+        let Some(attached) = attached else { return self.refuse(connection, RejectReason::CONSUMER) };
         let (private_data, private_data_len) = private(&request.private[IpHeader::LEN..]);
         let parameters = ConnectionParameters {
             qp_num: request.qpn,
@@ -169,7 +173,11 @@ impl Manager {
     fn service_requested(&mut self, connection: ConnectionId, from: &Address, request: &SidrRequest) {
         let found = self.listener(request.service_id, from, &request.private);
         let found = found.filter(|(listener, _)| self.ids.get(*listener).is_some_and(Id::is_datagram));
-        let Some(((listener, ends), attached)) = found.zip(self.attached(from)) else {
+        let attached = match self.attached(from) {
+            Ok(attached) => attached,
+            Err(error) => return self.ignore(connection, error),
+        };
+        let Some(((listener, ends), attached)) = found.zip(attached) else {
             let refused = SidrReply { status: SidrStatus::UNSUPPORTED, ..SidrReply::default() };
             let _ = self.cm.answer_service(self.now, connection, &refused);
             self.cm.forget(self.now, connection);
@@ -243,12 +251,21 @@ impl Manager {
         Some((found.id, (local, remote)))
     }
 
-    /// The device at which a request has come.
-    fn attached(&mut self, from: &Address) -> Option<Attached> {
+    /// The device at which a request has come. Errors: EMFILE, ENFILE.
+    fn attached(&mut self, from: &Address) -> Result<Option<Attached>, Errno> {
         let scope = if is_link_local(from.local) { from.device } else { 0 };
-        let (device, gid_index) = self.host.device_of(from.local, scope)?;
-        self.host.use_device(Some(&device.name)).ok()?;
-        Some(Attached { device, gid_index })
+        let Some((device, gid_index)) = self.host.device_of(from.local, scope)? else { return Ok(None) };
+        match self.host.use_device(Some(&device.name)) {
+            Ok(()) => Ok(Some(Attached { device, gid_index })),
+            Err(error) if is_full(error) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Ignores a request, for which no descriptor is free: its sender repeats it.
+    fn ignore(&mut self, connection: ConnectionId, error: Errno) {
+        tracing::warn!("a request for a connection waits until its sender repeats it: errno {}", error.0);
+        let _ = self.cm.ignore(connection);
     }
 }
 

@@ -5,6 +5,7 @@ use super::{Done, EINVAL, Manager, Outcome, Program, check_room, respond};
 use crate::abi::{self, event};
 use crate::address;
 use crate::events::Parameters;
+use crate::host::is_full;
 use std::net::SocketAddr;
 use weir_device::Errno;
 
@@ -93,7 +94,7 @@ impl Manager {
             return Err(EINVAL);
         }
         // As in the kernel, where the loopback interface has no device either: it stands for any address.
-        let any = self.is_loopback_without_device(&address);
+        let any = self.is_loopback_without_device(&address)?;
         let address = if any { address::any(&address, address.port()) } else { address };
         let attached = if address::is_any(&address) { None } else { Some(self.attach(&address)?) };
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
@@ -119,13 +120,13 @@ impl Manager {
     }
 
     /// Whether it is an address of the loopback interface, which no device has.
-    fn is_loopback_without_device(&mut self, address: &SocketAddr) -> bool {
-        address.ip().to_canonical().is_loopback() && self.host.device_of(address.ip(), 0).is_none()
+    fn is_loopback_without_device(&mut self, address: &SocketAddr) -> Result<bool, Errno> {
+        Ok(address.ip().to_canonical().is_loopback() && self.host.device_of(address.ip(), 0)?.is_none())
     }
 
     /// The device of an address: EADDRNOTAVAIL if there is none.
     fn attach(&mut self, address: &SocketAddr) -> Result<Attached, Errno> {
-        let found = self.host.device_of(address.ip(), scope(address));
+        let found = self.host.device_of(address.ip(), scope(address))?;
         let (device, gid_index) = found.ok_or(Errno(libc::EADDRNOTAVAIL))?;
         Ok(Attached { device, gid_index })
     }
@@ -177,15 +178,18 @@ impl Manager {
         };
         let mut destination = destination;
         destination.set_ip(target);
-        if self.is_loopback_without_device(&destination)
-            && let Some(own) = self.host.own_address(destination.is_ipv4())
+        if self.is_loopback_without_device(&destination)?
+            && let Some(own) = self.host.own_address(destination.is_ipv4())?
         {
             destination.set_ip(own);
         }
         let source = self.host.source_for(destination, chosen)?;
         let attached = match attached {
             Some(attached) => Some(attached),
-            None => self.attach(&source).ok(),
+            None => match self.attach(&source) {
+                Err(error) if is_full(error) => return Err(error),
+                attached => attached.ok(),
+            },
         };
         let id = self.ids.get_mut(number).ok_or(EINVAL)?;
         id.remote = Some(destination);

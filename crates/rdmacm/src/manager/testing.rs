@@ -23,6 +23,8 @@ pub struct Wire {
     pub looked: Vec<(IpAddr, usize)>,
     /// Devices that have failed.
     pub failed: Vec<String>,
+    /// The host that has no free descriptors.
+    pub full: Option<IpAddr>,
     /// There is no device.
     pub no_device: bool,
     /// Each host chooses from four ports, and as many more.
@@ -37,13 +39,16 @@ struct Memory {
 }
 
 impl Host for Memory {
-    fn device_of(&mut self, address: IpAddr, _: u32) -> Option<(Device, u8)> {
+    fn device_of(&mut self, address: IpAddr, _: u32) -> Result<Option<(Device, u8)>, Errno> {
+        if self.wire.lock().unwrap().full == Some(self.own) {
+            return Err(Errno(libc::EMFILE));
+        }
         let device = Device { name: "weir_t0".into(), guid: 0x0200_0000_0000_0001, index: 4, ifindex: 7, mtu: 5 };
-        (address == self.own).then_some((device, 3))
+        Ok((address == self.own).then_some((device, 3)))
     }
 
-    fn own_address(&mut self, ipv4: bool) -> Option<IpAddr> {
-        Some(self.own).filter(|own| own.is_ipv4() == ipv4)
+    fn own_address(&mut self, ipv4: bool) -> Result<Option<IpAddr>, Errno> {
+        Ok(Some(self.own).filter(|own| own.is_ipv4() == ipv4))
     }
 
     fn source_for(&mut self, destination: SocketAddr, _: Option<SocketAddr>) -> Result<SocketAddr, Errno> {

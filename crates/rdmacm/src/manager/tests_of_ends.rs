@@ -1,4 +1,4 @@
-//! The end of the process, and of devices.
+//! The end of the process, of devices, and of its descriptors.
 
 use super::testing::*;
 use super::*;
@@ -152,4 +152,35 @@ fn the_ids_of_a_device_that_fails_learn_it() {
     pair.client.manager.tick(pair.now);
     pair.client.expect(2, event::DEVICE_REMOVAL);
     assert_eq!(pair.client.manager.next(), None);
+}
+
+#[test]
+fn without_free_descriptors_calls_are_emfile_and_requests_come_again() {
+    let mut pair = Pair::new();
+    for (uid, space) in [(1, port_space::TCP), (2, port_space::UDP)] {
+        let listener = pair.server.create(uid, space);
+        pair.server.listen(listener, "0.0.0.0:7471", 0).unwrap();
+        let id = pair.client.create(uid, space);
+        pair.client.resolve(uid, id, "10.0.0.2:7471");
+        pair.wire.lock().unwrap().full = Some(pair.server.address);
+        pair.client.connect(id, b"").unwrap();
+        pair.deliver();
+        assert!(pair.server.event().is_none() && pair.client.event().is_none(), "the request is not refused");
+        pair.wire.lock().unwrap().full = None;
+        pair.pass(10);
+        pair.server.expect(uid, event::CONNECT_REQUEST);
+    }
+
+    pair.wire.lock().unwrap().full = Some(pair.client.address);
+    let full = Err(Errno(libc::EMFILE));
+    let id = pair.client.create(3, port_space::TCP);
+    assert_eq!(pair.client.bind(id, "10.0.0.1:0"), full);
+    let mut command = ResolveIp { id, timeout_ms: 2000, ..ResolveIp::default() };
+    for to in ["10.0.0.2:7471", "127.0.0.1:7471"] {
+        crate::address::write(Some(to.parse().unwrap()), &mut command.destination);
+        assert_eq!(pair.client.run(command::RESOLVE_IP, command), full, "{to}");
+    }
+    pair.wire.lock().unwrap().full = None;
+    pair.client.run(command::RESOLVE_IP, command).unwrap();
+    pair.client.expect(3, event::ADDR_RESOLVED);
 }
