@@ -4,33 +4,19 @@
 //! wakes up for it, and is shown for comparison only.
 
 use super::cmtime::Phase;
-use super::measure::{Measurement, Runner};
-use super::mtu::MTU;
+use super::measure::Measurement;
 use super::request::Request;
 use super::rows::{self, Bar, Baseline, Comparison, Row};
 use super::turns;
 use anyhow::Result;
 use std::process::ExitCode;
-use weir_stage::Stage;
 
-/// Names of the rows of one host begin with it.
-const ONE_HOST: &str = "host-";
 /// Connections per second that programs must be able to set up, and to tear down.
 const RATE: f64 = 1000.0;
 
 /// Measures and prints the results: between two network namespaces first, then on one host.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
-    let selected = rows::select(rows(), request.names)?;
-    let apart = Stage::new(MTU)?;
-    let together = apart.one_side();
-    turns::announce("weir bench cm", &apart, request);
-    turns::warn_of_missing(&selected);
-    let (host, network) = selected.into_iter().partition::<Vec<Row>, _>(|row| row.name.starts_with(ONE_HOST));
-    let mut outcomes = Vec::new();
-    for (stage, rows) in [(&apart, network), (&together, host)] {
-        outcomes.extend(turns::measure(&rows, Runner::new(stage, request.seconds()), request.rounds_of_rows()));
-    }
-    turns::report(&outcomes, request)
+    turns::run_apart_and_together("weir bench cm", rows::select(rows(), request.names)?, request)
 }
 
 /// All rows.

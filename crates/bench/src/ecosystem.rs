@@ -2,35 +2,20 @@
 //! one host, against the programs' own shared memory.
 
 use super::fabric::Provider;
-use super::measure::{Measurement, Runner};
-use super::mtu::MTU;
+use super::measure::Measurement;
 use super::peers::Over;
 use super::request::Request;
 use super::rows::{self, Bar, Comparison, Row};
 use super::turns;
 use anyhow::Result;
 use std::process::ExitCode;
-use weir_stage::Stage;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
-/// Names of the rows of one host begin with it.
-const ONE_HOST: &str = "host-";
 
 /// Measures and prints the results: between two network namespaces first, then on one host.
 pub fn run(request: &Request<'_>) -> Result<ExitCode> {
-    let selected = rows::select(rows(), request.names)?;
-    let apart = Stage::new(MTU)?;
-    // Not `Stage::same_host`: libfabric's verbs provider leaves out loopback.
-    let together = apart.one_side();
-    turns::announce("weir bench ecosystem", &apart, request);
-    turns::warn_of_missing(&selected);
-    let (host, network) = selected.into_iter().partition::<Vec<Row>, _>(|row| row.name.starts_with(ONE_HOST));
-    let mut outcomes = Vec::new();
-    for (stage, rows) in [(&apart, network), (&together, host)] {
-        outcomes.extend(turns::measure(&rows, Runner::new(stage, request.seconds()), request.rounds_of_rows()));
-    }
-    turns::report(&outcomes, request)
+    turns::run_apart_and_together("weir bench ecosystem", rows::select(rows(), request.names)?, request)
 }
 
 /// All rows.
@@ -116,6 +101,7 @@ mod tests {
     use super::*;
     use crate::measure::Unit;
     use crate::rows::Baseline;
+    use crate::turns::ONE_HOST;
     use std::collections::HashSet;
 
     #[test]

@@ -1,6 +1,7 @@
 //! Rows measured in turns: all measurements of a row in each round, then their ratios.
 
 use super::measure::{Measurement, Runner};
+use super::mtu::MTU;
 use super::request::Request;
 use super::rows::{Baseline, Comparison, Row};
 use super::table::{self, Outcome, Rounds};
@@ -11,6 +12,24 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::process::ExitCode;
 use weir_stage::{Side, Stage, missing};
+
+/// Names of rows that are measured on one host begin with it.
+pub const ONE_HOST: &str = "host-";
+
+/// Measures and prints the results: between two network namespaces first, then in one of them.
+pub fn run_apart_and_together(bench: &str, rows: Vec<Row>, request: &Request<'_>) -> Result<ExitCode> {
+    let apart = Stage::new(MTU)?;
+    // Not `Stage::same_host`: libfabric's verbs provider leaves out loopback.
+    let together = apart.one_side();
+    announce(bench, &apart, request);
+    warn_of_missing(&rows);
+    let (host, network) = rows.into_iter().partition::<Vec<Row>, _>(|row| row.name.starts_with(ONE_HOST));
+    let mut outcomes = Vec::new();
+    for (stage, rows) in [(&apart, network), (&together, host)] {
+        outcomes.extend(measure(&rows, Runner::new(stage, request.seconds()), request.rounds_of_rows()));
+    }
+    report(&outcomes, request)
+}
 
 /// Prints where a bench runs, and the number of rounds.
 pub fn announce(name: &str, stage: &Stage, request: &Request) {
