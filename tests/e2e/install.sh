@@ -24,6 +24,8 @@ tree() {
 	chroot . /sbin/ldconfig -p)
 }
 
+# Packages of headers add links to libraries and leave the loader's cache as it was.
+chroot "$MACHINE" /sbin/ldconfig
 tree > "$MACHINE/tmp/before"
 finds && fail "there are devices before the installation"
 
