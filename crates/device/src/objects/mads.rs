@@ -219,7 +219,9 @@ impl Drop for MadSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::cm::{Dreq, Message, Rej, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
+    use crate::adapter::testing::HOLDING;
+    use std::sync::PoisonError;
+    use weir_wire::cm::{Dreq, Message, RejectReason, Req, ServiceId, SidrReq, SidrStatus};
 
     /// A communication id of another process.
     fn other_than(prefix: u32) -> u32 {
@@ -230,6 +232,7 @@ mod tests {
     /// MADs as the process that holds the port hands them over: that may be this process.
     #[test]
     fn mads_come_to_the_process_of_their_service() {
+        let _alone = HOLDING.write().unwrap_or_else(PoisonError::into_inner);
         let context = Context::open("weir_lo").unwrap();
         context.expect_mads();
         let epoll = Arc::new(epoll::create().unwrap());
@@ -258,8 +261,8 @@ mod tests {
         assert_eq!(wait(&mut socket), [(here, here, 0x10)]);
         send(0x13, 28, &(prefix | 5).to_be_bytes());
         assert_eq!(wait(&mut own), [(here, here, 0x13)]);
-        // Nothing listens for a service: the holder of the port says so.
-        let nowhere = ServiceId(0x0999_0000 | u64::from(std::process::id()));
+        // Nothing listens for a service, nor did lately: the holder of the port says so.
+        let nowhere = ServiceId(0x0999_0000 | u64::from(std::process::id() ^ 0x1111));
         let request = Req { local_comm_id: prefix | 9, service_id: nowhere, ..Req::default() };
         context.send_mad(here, here, 1, &Message::Req(request).emit(77, 0)).unwrap();
         let mut answers = Vec::new();
@@ -284,69 +287,5 @@ mod tests {
         let (header, Message::Drep(answer)) = next(&mut own) else { panic!("no DREP") };
         assert_eq!((answer.remote_comm_id, header.tid.get()), (prefix | 4, 79));
         assert_eq!(context.send_mad(here, "::1".parse().unwrap(), 1, &[0; 256]), Err(Errno(libc::EINVAL)));
-    }
-
-    /// The next message that comes to one of the sockets.
-    fn next(sockets: &mut [&mut MadSocket]) -> Option<Message> {
-        let (mut got, end) = (None, std::time::Instant::now() + std::time::Duration::from_secs(10));
-        while got.is_none() && std::time::Instant::now() < end {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            for socket in &mut *sockets {
-                socket.take(|mad| got = Message::parse(mad.bytes).ok().map(|(_, message)| message));
-            }
-        }
-        got
-    }
-
-    #[test]
-    fn a_request_between_two_listeners_of_a_port_waits_for_the_second() {
-        let context = Context::open("weir_lo").unwrap();
-        context.expect_mads();
-        let epoll = Arc::new(epoll::create().unwrap());
-        let (prefix, mut own) = MadSocket::of_process(&epoll, 7).unwrap();
-        let here: IpAddr = [127, 0, 0, 1].into();
-        let port = u64::from(std::process::id() as u16 ^ 0x5555);
-        let (tcp, udp) = (0x0106_0000 | port, 0x0111_0000 | port);
-        let listen = |service: u64| {
-            let mut socket = MadSocket::of_service(service, &epoll, 8).unwrap();
-            socket.open().unwrap();
-            socket
-        };
-        let ask = |service: u64, id: u32| {
-            let request = Req { local_comm_id: prefix | id, service_id: ServiceId(service), ..Req::default() };
-            context.send_mad(here, here, 1, &Message::Req(request).emit(77, 0)).unwrap();
-        };
-        let mut first = listen(tcp);
-        ask(tcp, 1);
-        assert!(matches!(next(&mut [&mut first]), Some(Message::Req(req)) if req.local_comm_id == prefix | 1));
-        // Its sender gives up. It does not know the communication id of the request at this side.
-        let gives_up = Rej { local_comm_id: prefix | 1, reason: RejectReason::TIMEOUT, ..Rej::default() };
-        context.send_mad(here, here, 1, &Message::Rej(gives_up).emit(77, 0)).unwrap();
-        assert!(matches!(next(&mut [&mut first]), Some(Message::Rej(rej)) if rej.local_comm_id == prefix | 1));
-        drop(first);
-        let refused = |message: Option<Message>| {
-            let Some(Message::Rej(rej)) = message else { panic!("no REJ") };
-            assert_eq!(rej.reason, RejectReason::INVALID_SERVICE_ID);
-            rej.remote_comm_id ^ prefix
-        };
-        // Each gets to the holder before the next listener exists: a later request, to a port that nothing has used, is
-        // refused by then. If this process is stalled for a second, that is too long for a request; it asks again then.
-        let nowhere = 0x0999_0000 | (port ^ 0x2222);
-        for (service, first_id) in [(tcp, 10), (udp, 20)] {
-            let came = (first_id..).step_by(2).take(4).any(|id| {
-                ask(service, id);
-                ask(nowhere, id + 1);
-                assert_eq!(refused(next(&mut [&mut own])), id + 1, "the request before it waits");
-                let mut later = listen(service);
-                match next(&mut [&mut later, &mut own]) {
-                    Some(Message::Req(req)) => req.local_comm_id == prefix | id,
-                    other => refused(other) != id,
-                }
-            });
-            assert!(came, "the request to {service:x}");
-        }
-        // Nothing listens any more.
-        ask(tcp, 4);
-        assert_eq!(refused(next(&mut [&mut own])), 4);
     }
 }
