@@ -1,5 +1,5 @@
 //! Programs of librdmacm, and surroundings that fail: no free descriptors, no folder for the process, an interface that is
-//! gone. And a process that ends with many connections.
+//! gone. And processes that end: one with many connections, and one that handed packets over to another.
 
 use crate::bed::{Bed, Topology, WEIR};
 use crate::fork::compile_with;
@@ -7,6 +7,8 @@ use crate::rdmacm::{TCP, late, wait_for_service};
 use crate::{needing_root, trial};
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::time::Duration;
 use weir_stage::{Child, Side};
 
@@ -38,6 +40,12 @@ pub fn trials() -> Vec<Trial> {
         needing_root(local("librdmacm: rping runs without a folder for its process", no_folder), root),
         needing_root(local("librdmacm: an interface that vanishes is DEVICE_REMOVAL", removed), root),
     ];
+    // On one host, the client would take packets for the server.
+    trials.push(trial(
+        Topology::Veth,
+        "librdmacm: a server is reached after the process that handed packets over to it was killed",
+        replaced,
+    ));
     for topology in Topology::ALL {
         trials.push(trial(topology, "librdmacm: a process that exits tells the peers of all its connections", told));
     }
@@ -110,5 +118,30 @@ fn told(bed: &Bed) -> Result<()> {
     let client = start(Side::B, "client")?.wait(TIMEOUT)?.success()?;
     ensure!(client.stdout.contains(&format!("ended: {CONNECTIONS}\n")), "{}", client.printed());
     server.wait(TIMEOUT)?.success()?;
+    Ok(())
+}
+
+fn replaced(bed: &Bed) -> Result<()> {
+    let address = bed.stage.address(Side::A).to_string();
+    let rping = |side: Side, role: &str, port: u16| {
+        let words = ["rping", role, "-a", &address, "-p", &port.to_string(), "-C", "2", "-v"].map(str::to_owned);
+        Child::spawn(&mut bed.weir(side, &[], words), format!("rping {role}"))
+    };
+    let listening = |port: u16| -> Result<Child> {
+        let mut server = rping(Side::A, "-s", port)?;
+        wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+        Ok(server)
+    };
+    let first_port = bed.stage.free_port(Side::A)?;
+    let first = listening(first_port)?;
+    let port = bed.stage.free_port(Side::A)?;
+    ensure!(port != first_port, "one port twice");
+    let second = listening(port)?;
+    kill(Pid::from_raw(first.pid().try_into()?), Signal::SIGKILL)?;
+    first.wait(TIMEOUT)?;
+    // The second server is idle until the client's request comes.
+    let client = rping(Side::B, "-c", port)?.wait(TIMEOUT)?.success()?;
+    ensure!(client.stdout.contains("ping data: rdma-ping-1: "), "{}", client.printed());
+    second.wait(TIMEOUT)?;
     Ok(())
 }

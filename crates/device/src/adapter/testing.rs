@@ -5,16 +5,12 @@ use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::qp::{Qp, QpCreate};
 use crate::{CompChannel, Pd};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_transport::{
     AddressVector, AttrMask, Completion, Data, Mtu, PostError, Profile, QpAttr, QpCaps, QpState, RecvWr, SendFlags,
     SendOp, SendWr, Service,
 };
-
-/// Which test may hold the port of RoCE. Tests that follow a datagram to QP 1 have it alone: the adapter of another test
-/// would be the holder, and what it has not handed over yet is lost when it ends.
-pub static HOLDING: RwLock<()> = RwLock::new(());
 
 /// An adapter for this test alone, and two connected QPs of it.
 pub struct Bed {
@@ -23,13 +19,11 @@ pub struct Bed {
     pub channel: Arc<CompChannel>,
     pub cq: Arc<Cq>,
     pub qps: [Arc<Qp>; 2],
-    _holding: RwLockReadGuard<'static, ()>,
 }
 
 impl Bed {
     /// `profile` differs between tests, so that each has its own adapter.
     pub fn new(profile: &Profile) -> Bed {
-        let holding = HOLDING.read().unwrap_or_else(PoisonError::into_inner);
         let context = Context::open_as("weir_lo", profile).expect("the loopback interface is there");
         let pd = context.alloc_pd().unwrap();
         let channel = context.create_channel().unwrap();
@@ -39,7 +33,7 @@ impl Bed {
         let qps = [0, 1].map(|_| pd.create_qp(&create, &cq, &cq).unwrap());
         connect(&context, &qps[0], qps[1].num());
         connect(&context, &qps[1], qps[0].num());
-        Bed { context, pd, channel, cq, qps, _holding: holding }
+        Bed { context, pd, channel, cq, qps }
     }
 
     /// The adapter.

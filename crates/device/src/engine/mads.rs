@@ -169,9 +169,10 @@ mod tests {
     use crate::relay::incoming::Incoming;
     use weir_wire::cm::{Rej, RejectReason, Req, ServiceId};
 
-    fn packet(arrival: &Arrival) -> Vec<u8> {
-        let mut mad = [0; LEN];
-        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+    const FROM_PORT: u16 = 20_481;
+
+    /// The packet of a MAD, as it comes to port 4791.
+    fn packet(arrival: &Arrival, mad: &Mad) -> Vec<u8> {
         let envelope = Envelope {
             src: arrival.from.ip(),
             dst: arrival.to,
@@ -180,18 +181,18 @@ mod tests {
             ip_id: 0,
             dont_fragment: true,
         };
-        let mut out = vec![0; 300];
-        let len = emit(Psn::new(77), &mad, &envelope, &mut out);
-        out.truncate(len);
+        let mut out = vec![0; MAD_HEADERS + LEN + ICRC_LEN];
+        emit(Psn::new(77), mad, &envelope, &mut out);
         out
     }
 
     #[test]
     fn only_a_right_packet_to_the_gsi_qp_is_a_mad() {
-        let mut arrival = Arrival::new(([10, 0, 0, 2], 20_481).into(), ROCE_PORT, 0, 0);
+        let mut arrival = Arrival::new(([10, 0, 0, 2], FROM_PORT).into(), ROCE_PORT, 0, 0);
         arrival.to = [10, 0, 0, 1].into();
-        let right = packet(&arrival);
-        assert_eq!(right.len(), MAD_HEADERS + LEN + 4);
+        let mut mad = [0; LEN];
+        mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+        let right = packet(&arrival, &mad);
         assert_eq!(checked(&arrival, &right).map(|mad| mad[..4].to_vec()), Some(vec![1, 7, 2, 3]));
         // The destination QP, the Q_Key, the partition, the payload and the ICRC.
         for at in [7, 3, 12, 100, right.len() - 1] {
@@ -205,18 +206,9 @@ mod tests {
 
     /// A message from address 10.0.0.77, as it comes to port 4791.
     fn arrive(rig: &Rig, message: &Message) {
-        let mut arrival = Arrival::new(([10, 0, 0, 77], 20_481).into(), ROCE_PORT, 0, 0);
+        let mut arrival = Arrival::new(([10, 0, 0, 77], FROM_PORT).into(), ROCE_PORT, 0, 0);
         arrival.to = rig.address;
-        let envelope = Envelope {
-            src: arrival.from.ip(),
-            dst: arrival.to,
-            src_port: arrival.from.port(),
-            dst_port: ROCE_PORT,
-            ip_id: 0,
-            dont_fragment: true,
-        };
-        let mut datagram = vec![0; MAD_HEADERS + LEN + ICRC_LEN];
-        emit(Psn::new(0), &message.emit(1, 0), &envelope, &mut datagram);
+        let datagram = packet(&arrival, &message.emit(1, 0));
         rig.arrive(arrival.from, arrival.to, ROCE_PORT, &[datagram]);
     }
 

@@ -36,11 +36,17 @@ pub struct HandedOver {
 }
 
 impl Engine {
-    /// A UD QP is ready to receive from any adapter.
+    /// A UD QP is ready to receive from any adapter, or the process takes MADs. While another process is the holder,
+    /// there is a try from time to time: this process may be idle when that process ends.
     pub fn expect_foreign_senders(&mut self, adapter: &AdapterState, now: Instant) {
         self.foreign.schedule_listening(now);
         self.foreign.take_try(now);
         self.listen(adapter);
+        if let Some(next) = self.foreign.next() {
+            self.next_due = self.next_due.min(next);
+            // No turn may follow: the thread must wake up to try again.
+            adapter.pace.wake_by(Some(self.next_due));
+        }
     }
 
     /// The state of a peer is not decided yet. A foreign adapter may send before it is recognized as one, and a closed

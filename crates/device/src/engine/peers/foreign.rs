@@ -9,8 +9,10 @@ use weir_link::Arrival;
 use weir_transport::Instant;
 use weir_wire::ROCE_PORT;
 
-/// How often a process with foreign peers tries to become the holder, because the present holder may end.
-const RETRY: Duration = Duration::from_millis(50);
+/// How often a process that expects foreign adapters tries to become the holder, because the present holder may end.
+/// Until then packets of foreign adapters are lost. Retransmissions of QPs and of connection management bridge that;
+/// more tries would cost idle processes more.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// This process's part in sharing port 4791.
 #[derive(Default)]
