@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_stage::{Child, Side};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,6 +40,7 @@ pub fn trials() -> Vec<Trial> {
         needing_root(local("librdmacm: rping runs without a folder for its process", no_folder), root),
         needing_root(local("librdmacm: an interface that vanishes is DEVICE_REMOVAL", removed), root),
     ];
+    trials.push(local("librdmacm: on one host, the peer of a killed process is disconnected", killed));
     // On one host, the client would take packets for the server.
     trials.push(trial(
         Topology::Veth,
@@ -121,26 +122,51 @@ fn told(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+fn rping(bed: &Bed, side: Side, role: &str, port: u16, more: &[&str]) -> Result<Child> {
+    let (address, port) = (bed.stage.address(Side::A).to_string(), port.to_string());
+    let words = [&["rping", role, "-a", &address, "-p", &port, "-v"], more].concat();
+    Child::spawn(&mut bed.weir(side, &[], words), format!("rping {role}"))
+}
+
+/// A server that listens.
+fn rping_server(bed: &Bed, port: u16, more: &[&str]) -> Result<Child> {
+    let mut server = rping(bed, Side::A, "-s", port, more)?;
+    wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
+    Ok(server)
+}
+
+fn end_by_force(child: &Child) -> Result<()> {
+    Ok(kill(Pid::from_raw(child.pid().try_into()?), Signal::SIGKILL)?)
+}
+
+/// The server waits for a message of the client, without a limit of its own.
+fn killed(bed: &Bed) -> Result<()> {
+    let port = bed.stage.free_port(Side::A)?;
+    let server = rping_server(bed, port, &[])?;
+    let mut client = rping(bed, Side::B, "-c", port, &["-C", "1000000"])?;
+    let end = Instant::now() + TIMEOUT;
+    while !client.printed()?.contains("ping data") {
+        ensure!(Instant::now() < end, "no connection: {}", client.printed()?);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    end_by_force(&client)?;
+    client.wait(TIMEOUT)?;
+    let server = server.wait(TIMEOUT)?;
+    ensure!(server.printed().contains("DISCONNECT EVENT"), "{}", server.printed());
+    Ok(())
+}
+
 fn replaced(bed: &Bed) -> Result<()> {
-    let address = bed.stage.address(Side::A).to_string();
-    let rping = |side: Side, role: &str, port: u16| {
-        let words = ["rping", role, "-a", &address, "-p", &port.to_string(), "-C", "2", "-v"].map(str::to_owned);
-        Child::spawn(&mut bed.weir(side, &[], words), format!("rping {role}"))
-    };
-    let listening = |port: u16| -> Result<Child> {
-        let mut server = rping(Side::A, "-s", port)?;
-        wait_for_service(&mut server, TCP << 16 | u32::from(port))?;
-        Ok(server)
-    };
+    const TWICE: [&str; 2] = ["-C", "2"];
     let first_port = bed.stage.free_port(Side::A)?;
-    let first = listening(first_port)?;
+    let first = rping_server(bed, first_port, &TWICE)?;
     let port = bed.stage.free_port(Side::A)?;
     ensure!(port != first_port, "one port twice");
-    let second = listening(port)?;
-    kill(Pid::from_raw(first.pid().try_into()?), Signal::SIGKILL)?;
+    let second = rping_server(bed, port, &TWICE)?;
+    end_by_force(&first)?;
     first.wait(TIMEOUT)?;
     // The second server is idle until the client's request comes.
-    let client = rping(Side::B, "-c", port)?.wait(TIMEOUT)?.success()?;
+    let client = rping(bed, Side::B, "-c", port, &TWICE)?.wait(TIMEOUT)?.success()?;
     ensure!(client.stdout.contains("ping data: rdma-ping-1: "), "{}", client.printed());
     second.wait(TIMEOUT)?;
     Ok(())

@@ -33,6 +33,7 @@ mod table;
 pub mod testing;
 mod timeout;
 mod times;
+mod vanished;
 
 pub use cm::Cm;
 pub use config::{Address, Config, ConnectionId, Error};

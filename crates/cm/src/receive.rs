@@ -194,7 +194,7 @@ impl Cm {
         self.report(Event::Delayed { id: ConnectionId(id), service_timeout, private });
     }
 
-    fn rej(&mut self, now: Instant, from: &Address, rej: &Rej) {
+    pub(crate) fn rej(&mut self, now: Instant, from: &Address, rej: &Rej) {
         let Some(id) = self.rejected_id(from, rej) else { return };
         let ari = rej.ari[..usize::from(rej.ari_len).min(rej.ari.len())].to_vec();
         let private = rej.private.to_vec();
@@ -241,7 +241,7 @@ impl Cm {
         fits.then_some(id)
     }
 
-    fn dreq(&mut self, now: Instant, from: &Address, tid: u64, dreq: &Dreq) {
+    pub(crate) fn dreq(&mut self, now: Instant, from: &Address, tid: u64, dreq: &Dreq) {
         let id = dreq.remote_comm_id;
         let Some(connection) = self.table.with_peer(id, from) else { return };
         match connection.state {

@@ -48,6 +48,9 @@ pub trait Host: Send {
     fn open(&mut self, service: u64) -> Result<(), Errno>;
     /// Gives a service back.
     fn release(&mut self, service: u64);
+    /// Returns whether the process with this number in its communication ids runs at the other end of a route; `None` if
+    /// that is another host.
+    fn lives(&mut self, route: &Address, process: u32) -> Option<bool>;
     /// The process is about to end: MADs that this process has to hand over to others leave.
     fn settle(&mut self);
     /// The names of the devices that have gone or failed since the last call.

@@ -1,5 +1,6 @@
 //! The connection manager in a process: devices, routes and MADs of the system.
 
+use crate::address::is_link_local;
 use crate::host::{Device, Host, is_full};
 use std::collections::HashMap;
 use std::io;
@@ -309,6 +310,15 @@ impl Host for LiveHost {
 
     fn has_failed(&self) -> bool {
         !self.failed.is_empty()
+    }
+
+    fn lives(&mut self, route: &Address, process: u32) -> Option<bool> {
+        let other = route.remote != route.local;
+        // Many links have the same link-local addresses.
+        if other && (is_link_local(route.remote) || !matches!(self.lookup(route.remote, 0, false), Ok(Some(_)))) {
+            return None;
+        }
+        Some(MadSocket::is_of_process(process))
     }
 
     fn rest(&mut self) {

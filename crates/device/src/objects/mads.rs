@@ -110,6 +110,14 @@ impl MadSocket {
     /// The bits of a communication id that the process may choose.
     pub const COMMUNICATION_BITS: u32 = COMMUNICATION_BITS;
 
+    /// Returns whether a process of the network namespace has this number in its communication ids, as far as this
+    /// process can tell.
+    pub fn is_of_process(number: u32) -> bool {
+        let _opening = DescriptorGuard::begin();
+        // Only a free name can be claimed; it is free again at once.
+        seqpacket::reserve(&Receiver::Communication(number).name()).is_err()
+    }
+
     fn reserve(receiver: Receiver, epoll: &Arc<OwnedFd>, token: u64) -> Result<MadSocket, Errno> {
         let _opening = DescriptorGuard::begin();
         let socket = seqpacket::reserve(&receiver.name())?;

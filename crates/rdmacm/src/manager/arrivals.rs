@@ -37,6 +37,9 @@ impl Manager {
 
     /// Something has happened to a connection.
     pub(super) fn happened(&mut self, happened: Event) {
+        if matches!(happened, Event::Request { .. } | Event::Reply { .. } | Event::Established { .. }) {
+            self.watch_peers();
+        }
         match happened {
             Event::Request { id, from, request } => self.requested(id, &from, &request),
             Event::ServiceRequest { id, from, request } => self.service_requested(id, &from, &request),

@@ -19,6 +19,7 @@ mod testing;
 mod tests;
 #[cfg(test)]
 mod tests_of_ends;
+mod vanished;
 mod written;
 
 use crate::abi::{self, command, event};
@@ -38,6 +39,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Manager {
     host: Box<dyn Host>,
     cm: Cm,
+    /// The bits of a communication id below the number of its process.
+    id_bits: u32,
     files: HashMap<u64, Queue>,
     next_file: u64,
     ids: Table<Id>,
@@ -47,6 +50,8 @@ pub struct Manager {
     now: Instant,
     /// Ids want requests, but there is no device: when to look for one.
     look_at: Option<Instant>,
+    /// There are connections to processes of this host: when to look if one has ended without a message.
+    peers_at: Option<Instant>,
     /// The process ends.
     ending: Option<ending::Ending>,
 }
@@ -86,6 +91,7 @@ impl Manager {
         Manager {
             host,
             cm,
+            id_bits: bits,
             files: HashMap::new(),
             next_file: 1,
             ids: Table::default(),
@@ -94,6 +100,7 @@ impl Manager {
             connections: HashMap::new(),
             now: Instant(0),
             look_at: None,
+            peers_at: None,
             ending: None,
         }
     }
@@ -193,6 +200,7 @@ impl Manager {
             self.devices_removed(now, &failed);
         }
         self.look_for_device();
+        self.look_for_peers();
         self.cm.handle_timeout(now);
         self.work();
     }
@@ -200,7 +208,7 @@ impl Manager {
     /// When to [`tick`](Self::tick) next.
     pub fn next(&self) -> Option<Instant> {
         let at_once = self.host.has_failed().then_some(self.now);
-        self.cm.poll_timeout().into_iter().chain(self.look_at).chain(at_once).min()
+        self.cm.poll_timeout().into_iter().chain(self.look_at).chain(self.peers_at).chain(at_once).min()
     }
 
     /// Sends MADs and takes what has happened to connections.

@@ -25,6 +25,8 @@ pub struct Wire {
     pub failed: Vec<String>,
     /// The host that has no free descriptors.
     pub full: Option<IpAddr>,
+    /// The hosts' addresses are those of one host, on which only these processes run.
+    pub one_host: Option<HashSet<u32>>,
     /// There is no device.
     pub no_device: bool,
     /// Each host chooses from four ports, and as many more.
@@ -103,6 +105,10 @@ impl Host for Memory {
         let mut wire = self.wire.lock().unwrap();
         wire.claims.remove(&(self.own, service));
         wire.opened.remove(&(self.own, service));
+    }
+
+    fn lives(&mut self, _: &Address, process: u32) -> Option<bool> {
+        self.wire.lock().unwrap().one_host.as_ref().map(|processes| processes.contains(&process))
     }
 
     fn settle(&mut self) {}

@@ -184,3 +184,43 @@ fn without_free_descriptors_calls_are_emfile_and_requests_come_again() {
     pair.client.run(command::RESOLVE_IP, command).unwrap();
     pair.client.expect(3, event::ADDR_RESOLVED);
 }
+
+#[test]
+fn a_killed_process_of_this_host_ends_its_connections() {
+    let mut pair = Pair::new();
+    pair.wire.lock().unwrap().one_host = Some([1, 2].into());
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "0.0.0.0:7471", 0).unwrap();
+    let (_, passive) = pair.connected(1, 10, 7471);
+    pair.pass(10);
+    assert_eq!(pair.server.event().map(|event| event.event), None);
+    // The client asks for another connection, and is gone before the program of the server answers.
+    let asking = pair.client.create(11, port_space::TCP);
+    pair.client.resolve(11, asking, "10.0.0.2:7471");
+    pair.client.connect(asking, b"").unwrap();
+    pair.deliver();
+    let request = pair.server.expect(1, event::CONNECT_REQUEST).id;
+    let accept = Accept { uid: 12, id: request, parameters: parameters(0x2000, b""), ..Accept::default() };
+    pair.server.run(command::ACCEPT, accept).unwrap();
+    pair.lose();
+    pair.wire.lock().unwrap().one_host = Some([2].into());
+    let now = Instant(pair.now.0 + vanished::LOOK.as_nanos() as u64);
+    pair.server.manager.tick(now);
+    let mut ended: Vec<_> = std::iter::from_fn(|| pair.server.event()).map(|event| (event.uid, event.event)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [(12, event::REJECTED), (1010, event::DISCONNECTED)]);
+    pair.server.run(command::DISCONNECT, Disconnect { id: passive }).unwrap();
+    pair.server.manager.tick(Instant(now.0 + vanished::LOOK.as_nanos() as u64));
+    assert_eq!(pair.server.manager.peers_at, None, "no peer is left");
+}
+
+#[test]
+fn processes_of_other_hosts_are_not_looked_for() {
+    let mut pair = Pair::new();
+    let listener = pair.server.create(1, port_space::TCP);
+    pair.server.listen(listener, "0.0.0.0:7471", 0).unwrap();
+    pair.connected(1, 10, 7471);
+    pair.pass(2);
+    assert_eq!(pair.server.manager.peers_at, None);
+    assert_eq!(pair.server.event().map(|event| event.event), None);
+}

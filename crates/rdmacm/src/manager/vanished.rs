@@ -1,0 +1,37 @@
+//! Connections to processes of this host that were killed. The kernel would end their connections in their place.
+
+use super::Manager;
+use std::collections::HashMap;
+use std::time::Duration;
+use weir_cm::ConnectionId;
+
+/// Time between two looks for such processes, while there are connections to processes of this host.
+pub(super) const LOOK: Duration = Duration::from_millis(500);
+
+impl Manager {
+    /// There may be a connection to a process of this host now.
+    pub(super) fn watch_peers(&mut self) {
+        self.peers_at.get_or_insert(self.now + LOOK);
+    }
+
+    /// Ends the connections to processes of this host that have ended without a message.
+    pub(super) fn look_for_peers(&mut self) {
+        if self.peers_at.is_none_or(|at| self.now < at) {
+            return;
+        }
+        let mut known = HashMap::new();
+        let (mut here, mut vanished) = (false, Vec::<ConnectionId>::new());
+        for (connection, route, id) in self.cm.peers() {
+            let process = id >> self.id_bits;
+            let lives = *known.entry((*route, process)).or_insert_with(|| self.host.lives(route, process));
+            here |= lives == Some(true);
+            if lives == Some(false) {
+                vanished.push(connection);
+            }
+        }
+        self.peers_at = here.then_some(self.now + LOOK);
+        for connection in vanished {
+            self.cm.peer_vanished(self.now, connection);
+        }
+    }
+}
