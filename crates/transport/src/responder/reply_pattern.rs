@@ -8,6 +8,7 @@
 
 use crate::Instant;
 use crate::config::Config;
+use std::time::Duration;
 
 /// What the last messages and sends show.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +19,8 @@ pub(super) struct ReplyPattern {
     doubts: u8,
     /// When the last message was executed.
     executed: Option<Instant>,
+    /// How long after its message a reply leaves: the longest of late, which slowly fades.
+    usual: Duration,
     reply: Reply,
     /// Posted sends have not left, or more are unacknowledged than a reply has: the program sends a stream.
     streams: bool,
@@ -45,6 +48,9 @@ const MAX_REPLIES: u8 = 128;
 const SENDS_OF_REPLY: u32 = 4;
 /// The longest time that an ACK waits while its reply leaves, in ACK delays.
 const LONGEST_REPLY: u32 = 8;
+/// The longest time that an ACK waits for its reply while polls find nothing, and share of the replies' usual time.
+const LONGEST_USUAL: Duration = Duration::from_micros(10);
+const USUAL_TIMES: u32 = 2;
 /// Share of the ACK delay in which the peer's ACK follows its message: sent at once, but in a datagram of its own.
 const PEER_ACK_FOLLOWS: u32 = 4;
 
@@ -75,8 +81,11 @@ impl ReplyPattern {
     pub fn sends_leave(&mut self, now: Instant, config: &Config) {
         if self.reply == Reply::Posted {
             self.reply = Reply::Leaving;
-            let in_time = self.executed.is_some_and(|since| now <= since + config.tuning.ack_delay);
-            self.replies = if in_time { MAX_REPLIES.min(self.replies + 1) } else { 0 };
+            let took = self.executed.map(|since| now - since).filter(|took| *took <= config.tuning.ack_delay);
+            self.replies = if took.is_some() { MAX_REPLIES.min(self.replies + 1) } else { 0 };
+            if let Some(took) = took {
+                self.usual = took.max((3 * self.usual + took) / 4);
+            }
         }
     }
 
@@ -96,12 +105,14 @@ impl ReplyPattern {
     }
 
     /// The program polled, and its poll found nothing. Returns whether an ACK goes on waiting: for the rest of its
-    /// reply, or because the peer's ACK (of a request that is `unacknowledged`) follows the message, and the program
-    /// replies only when it has seen that.
+    /// reply; because the peer's ACK (of a request that is `unacknowledged`) follows the message, and the program
+    /// replies only when it has seen that; or because the reply is not later than usual: some programs (libfabric's
+    /// rxm) poll until nothing is left before they look at what came.
     pub fn waits_beyond_poll(&self, now: Instant, unacknowledged: bool, config: &Config) -> bool {
-        let follows = config.tuning.ack_delay / PEER_ACK_FOLLOWS;
-        let soon = || self.executed.is_some_and(|since| now < since + follows);
-        self.reply == Reply::Leaving || unacknowledged && soon()
+        let follows = if unacknowledged { config.tuning.ack_delay / PEER_ACK_FOLLOWS } else { Duration::ZERO };
+        let usual = (USUAL_TIMES * self.usual).min(LONGEST_USUAL);
+        let waits_for = follows.max(usual).min(config.tuning.ack_delay);
+        self.reply == Reply::Leaving || self.executed.is_some_and(|since| now < since + waits_for)
     }
 
     /// A waiting ACK leaves with its reply.
