@@ -173,6 +173,14 @@ impl<C: Carrier> Carrier for Capture<C> {
         Ok(count)
     }
 
+    fn wants_socket(&mut self) -> bool {
+        self.inner.wants_socket()
+    }
+
+    fn add_socket(&mut self) -> io::Result<()> {
+        self.inner.add_socket()
+    }
+
     fn look_everywhere(&mut self) {
         self.inner.look_everywhere();
     }

@@ -20,16 +20,20 @@ bitflags::bitflags! {
         const USERFAULTFD = 1 << 3;
         /// MADV_POPULATE_READ and MADV_POPULATE_WRITE (Linux 5.14). Without them pages are touched one by one.
         const MADV_POPULATE = 1 << 4;
+        /// A socket that is connected to the destination of most packets, at the port of another (SO_REUSEPORT, Linux
+        /// 3.9). Without it all packets leave and come by the sockets that are not connected.
+        const UDP_CONNECT = 1 << 5;
     }
 }
 
 /// User-visible names, in the order of the flags.
-const NAMES: [(&str, DisabledFeatures); 5] = [
+const NAMES: [(&str, DisabledFeatures); 6] = [
     ("udp-segment", DisabledFeatures::UDP_SEGMENT),
     ("udp-gro", DisabledFeatures::UDP_GRO),
     ("ipv6", DisabledFeatures::IPV6),
     ("userfaultfd", DisabledFeatures::USERFAULTFD),
     ("madv-populate", DisabledFeatures::MADV_POPULATE),
+    ("udp-connect", DisabledFeatures::UDP_CONNECT),
 ];
 
 impl DisabledFeatures {
@@ -94,7 +98,8 @@ mod tests {
         let error = "udp-gro,udp-gso".parse::<DisabledFeatures>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no feature `udp-gso`; the features are: udp-segment, udp-gro, ipv6, userfaultfd, madv-populate"
+            "there is no feature `udp-gso`; the features are: udp-segment, udp-gro, ipv6, userfaultfd, madv-populate, \
+             udp-connect"
         );
     }
 }

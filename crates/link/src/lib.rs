@@ -11,6 +11,7 @@ mod disabled_features;
 mod ethernet;
 mod fate;
 pub mod faults;
+mod frequent;
 mod inbox;
 mod messages;
 mod outbox;
@@ -40,6 +41,17 @@ pub trait Carrier: Send {
 
     /// Fills the inbox with arrivals; returns their number, 0 if nothing has arrived.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize>;
+
+    /// Returns whether [`add_socket`](Self::add_socket) would make sends cheaper: once, until it is worth the next try.
+    fn wants_socket(&mut self) -> bool {
+        false
+    }
+
+    /// Opens a socket for the present destination, which most sends have had lately; or connects the one of an earlier
+    /// destination anew. Not during a turn, because it allocates. An error changes nothing.
+    fn add_socket(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The next `receive` looks at every socket, also at those that `receive` looks at seldom.
     fn look_everywhere(&mut self) {}
@@ -108,6 +120,12 @@ impl<C: Carrier + ?Sized> Carrier for Box<C> {
     }
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         (**self).receive(inbox)
+    }
+    fn wants_socket(&mut self) -> bool {
+        (**self).wants_socket()
+    }
+    fn add_socket(&mut self) -> io::Result<()> {
+        (**self).add_socket()
     }
     fn look_everywhere(&mut self) {
         (**self).look_everywhere();

@@ -28,6 +28,8 @@ pub struct SendBatch {
     iovecs: [libc::iovec; BATCH],
     controls: [Control; BATCH],
     messages: [libc::mmsghdr; BATCH],
+    /// The socket is connected: messages have neither a destination nor a source.
+    connected: bool,
     /// The current contents of `names` and `controls`.
     described: [Option<Envelope>; BATCH],
 }
@@ -48,7 +50,7 @@ unsafe impl Send for SendBatch {}
 
 impl SendBatch {
     /// An empty batch, boxed because its pointers point into it.
-    pub fn new() -> Box<Self> {
+    pub fn new(connected: bool) -> Box<Self> {
         // SAFETY: zero is valid for the system structures; `controls` and `described` are initialised here.
         let mut batch = Box::new(unsafe {
             SendBatch {
@@ -56,13 +58,14 @@ impl SendBatch {
                 iovecs: std::mem::zeroed(),
                 controls: [Control([0; CONTROL]); BATCH],
                 messages: std::mem::zeroed(),
+                connected,
                 described: [None; BATCH],
             }
         });
         for at in 0..BATCH {
             let (name, control) = (batch.names[at..].as_mut_ptr(), batch.controls[at].0.as_mut_ptr());
             let header = &mut batch.messages[at].msg_hdr;
-            header.msg_name = name.cast();
+            header.msg_name = if connected { std::ptr::null_mut() } else { name.cast() };
             header.msg_control = control.cast();
         }
         batch
@@ -126,6 +129,7 @@ impl SendBatch {
     fn describe(&mut self, at: usize, envelope: Envelope) {
         let mut control = cmsg::Writer::new(&mut self.controls[at].0);
         match envelope.from {
+            _ if self.connected => {}
             IpAddr::V4(from) => control.push(
                 libc::IPPROTO_IP,
                 libc::IP_PKTINFO,
@@ -156,10 +160,12 @@ impl SendBatch {
         }
         let header = &mut self.messages[at].msg_hdr;
         header.msg_controllen = control.len();
-        let to = socket2::SockAddr::from(envelope.to);
-        header.msg_namelen = to.len();
-        // SAFETY: both are sockaddr_storage; all of it is initialised.
-        self.names[at] = unsafe { *to.as_ptr().cast::<libc::sockaddr_storage>() };
+        if !self.connected {
+            let to = socket2::SockAddr::from(envelope.to);
+            header.msg_namelen = to.len();
+            // SAFETY: both are sockaddr_storage; all of it is initialised.
+            self.names[at] = unsafe { *to.as_ptr().cast::<libc::sockaddr_storage>() };
+        }
         self.described[at] = Some(envelope);
     }
 }

@@ -15,6 +15,8 @@ pub struct Group {
     pub ifindex: u32,
     /// Hop limit; 0: the system's default.
     pub hops: u8,
+    /// Its datagrams may have any IPv4 Identification: no ICRC covers it. The kernel numbers those of a connected socket.
+    pub any_id: bool,
     /// Offset in the outbox.
     pub start: usize,
     /// Total bytes.
@@ -58,7 +60,8 @@ pub struct Outbox {
 impl Group {
     /// An empty group for a destination.
     pub fn new(to: SocketAddr, from: IpAddr, ifindex: u32) -> Self {
-        Group { to, from, ifindex, hops: 0, start: 0, len: 0, iovecs: (0, 0), segment: 0, fate: Fate::empty() }
+        let (hops, any_id, fate) = (0, false, Fate::empty());
+        Group { to, from, ifindex, hops, any_id, start: 0, len: 0, iovecs: (0, 0), segment: 0, fate }
     }
 
     /// Number of datagrams.

@@ -1,6 +1,7 @@
-//! The sockets of one adapter as one carrier: its slot's port in both families, port 4791 while the adapter holds it,
-//! and one socket for each multicast group.
+//! The sockets of one adapter as one carrier: its slot's port in both families, the same port connected to the
+//! destination of most packets, port 4791 while the adapter holds it, and one socket for each multicast group.
 
+use crate::frequent::{Destination, Frequent};
 use crate::send_error::SendErrors;
 use crate::udp::Udp;
 use crate::{Carrier, DisabledFeatures, Group, Inbox, Outbox, SendError, SendErrorKind, clock};
@@ -23,6 +24,9 @@ pub struct Ports {
     calls: u32,
     next: usize,
     disabled: DisabledFeatures,
+    frequent: Frequent,
+    /// A socket was connected, and datagrams of its peer that came before are not taken yet.
+    has_earlier: bool,
     /// Errors of groups without a socket of their address family.
     send_errors: SendErrors,
 }
@@ -36,7 +40,16 @@ impl Ports {
     /// Binds the port in the families that the machine has. `AddrInUse` if another socket has it in any of them.
     pub fn bind(port: u16, disabled: DisabledFeatures) -> io::Result<Ports> {
         let (ports, send_errors) = (Vec::with_capacity(4), SendErrors::default());
-        let mut ports = Ports { ports, own: port, calls: 0, next: 0, disabled, send_errors };
+        let mut ports = Ports {
+            ports,
+            own: port,
+            calls: 0,
+            next: 0,
+            disabled,
+            frequent: Frequent::new(),
+            has_earlier: false,
+            send_errors,
+        };
         ports.add_port(port, Udp::bind)?;
         Ok(ports)
     }
@@ -74,9 +87,29 @@ impl Ports {
         self.ports.iter().map(|port| port.udp.receive_buffer()).min().unwrap_or(0)
     }
 
+    /// The socket of the family that sends to any destination.
     fn sender(&mut self, v6: bool) -> Option<&mut Udp> {
         let own = self.own;
-        self.ports.iter_mut().map(|port| &mut port.udp).find(|udp| udp.port() == own && udp.is_v6() == v6)
+        let fits = |udp: &&mut Udp| udp.port() == own && udp.is_v6() == v6 && udp.destination().is_none();
+        self.ports.iter_mut().map(|port| &mut port.udp).find(fits)
+    }
+
+    /// The connected socket.
+    fn connected(&mut self) -> Option<&mut Udp> {
+        self.ports.iter_mut().map(|port| &mut port.udp).find(|udp| udp.destination().is_some())
+    }
+
+    fn connected_to(&self) -> Option<Destination> {
+        self.ports.iter().find_map(|port| port.udp.destination())
+    }
+
+    /// Receives what came before a socket was connected: it is older than what that socket has.
+    #[cold]
+    fn receive_earlier(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        let v6 = self.connected_to().is_some_and(|destination| destination.from.is_ipv6());
+        let got = self.sender(v6).map_or(Ok(0), |udp| udp.receive(inbox))?;
+        self.has_earlier = got > 0;
+        Ok(got)
     }
 }
 
@@ -84,6 +117,11 @@ impl Carrier for Ports {
     fn send(&mut self, outbox: &Outbox) -> io::Result<()> {
         let mut rest = &outbox.groups[..];
         let mut failed = None;
+        // A batch for several destinations is a single call of a socket that is not connected.
+        let only = self.frequent.note(rest);
+        if let Some(udp) = self.connected().filter(|udp| only.is_some() && udp.destination() == only) {
+            return udp.send_groups(outbox, rest);
+        }
         while let Some(first) = rest.first() {
             let v6 = first.to.is_ipv6();
             let run = rest.iter().take_while(|group| group.to.is_ipv6() == v6).count();
@@ -97,6 +135,9 @@ impl Carrier for Ports {
     }
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
+        if self.has_earlier && self.receive_earlier(inbox)? > 0 {
+            return Ok(inbox.arrivals.len());
+        }
         self.calls = self.calls.wrapping_add(1);
         let count = self.ports.len();
         for offset in 0..count {
@@ -119,6 +160,27 @@ impl Carrier for Ports {
         }
         inbox.arrivals.clear();
         Ok(0)
+    }
+
+    fn wants_socket(&mut self) -> bool {
+        !self.disabled.contains(DisabledFeatures::UDP_CONNECT) && self.frequent.takes_change(self.connected_to())
+    }
+
+    fn add_socket(&mut self) -> io::Result<()> {
+        let Some(to) = self.frequent.destination() else { return Ok(()) };
+        let disabled = self.disabled;
+        match self.connected() {
+            Some(udp) if udp.destination().is_some_and(|earlier| earlier.from == to.from) => udp.connect(to)?,
+            // Its address is not worth another socket.
+            Some(_) => return Ok(()),
+            None => {
+                let Some(sender) = self.sender(to.from.is_ipv6()) else { return Ok(()) };
+                let udp = sender.connected(to, disabled)?;
+                self.ports.push(Port { udp, silent: 0 });
+            }
+        }
+        self.has_earlier = true;
+        Ok(())
     }
 
     fn look_everywhere(&mut self) {

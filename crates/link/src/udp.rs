@@ -4,6 +4,7 @@
 //! host. With IP_MTU_DISCOVER=DO the kernel sends Identification 0 (segment i of a group: i) and DF, which the ICRC
 //! covers.
 
+use crate::frequent::Destination;
 use crate::inbox::Inbox;
 use crate::messages::{BATCH, ReceiveBatch, SendBatch};
 use crate::outbox::{Group, Outbox};
@@ -37,6 +38,8 @@ pub struct Udp {
     segments: Segments,
     single_datagram: SingleDatagram,
     send_errors: SendErrors,
+    /// What it is connected to.
+    destination: Option<Destination>,
 }
 
 /// Whether the kernel accepts several datagrams in one send.
@@ -86,6 +89,34 @@ impl Udp {
                 Ok(udp)
             }
         }
+    }
+
+    /// A socket at the same port, which gets all later datagrams of one destination in place of this one. This one still
+    /// has the earlier ones.
+    pub fn connected(&self, to: Destination, disabled: DisabledFeatures) -> io::Result<Udp> {
+        let mut udp = Self::open(self.v6, disabled)?;
+        udp.outgoing = SendBatch::new(true);
+        // Only for a moment, and for sockets of the same user: no other process can take the port.
+        udp.socket.set_reuse_port(true)?;
+        self.socket.set_reuse_port(true)?;
+        let bound = udp.bound(SocketAddr::new(to.from, self.port));
+        self.socket.set_reuse_port(false)?;
+        let mut udp = bound?;
+        udp.socket.set_reuse_port(false)?;
+        udp.connect(to)?;
+        Ok(udp)
+    }
+
+    /// Connects a connected socket to another destination from the same address.
+    pub fn connect(&mut self, to: Destination) -> io::Result<()> {
+        self.socket.connect(&to.to.into())?;
+        self.destination = Some(to);
+        Ok(())
+    }
+
+    /// What it is connected to.
+    pub fn destination(&self) -> Option<Destination> {
+        self.destination
     }
 
     /// Why the kernel has no UDP_SEGMENT, UDP_GRO or IPv6; `None` if it has the feature. An interface may still
@@ -141,12 +172,13 @@ impl Udp {
             socket,
             port: 0,
             v6,
-            outgoing: SendBatch::new(),
+            outgoing: SendBatch::new(false),
             incoming: ReceiveBatch::new(),
             ask: 1,
             segments,
             single_datagram: SingleDatagram::new(),
             send_errors: SendErrors::default(),
+            destination: None,
         })
     }
 
@@ -225,6 +257,11 @@ impl Udp {
     fn try_again(&self, error: &io::Error, waits: &mut usize) -> bool {
         match error.kind() {
             io::ErrorKind::Interrupted => true,
+            // The kernel reports what happened to an earlier datagram, such as ECONNREFUSED, and has not sent this one.
+            _ if self.destination.is_some() && *waits == 0 => {
+                *waits = 1;
+                true
+            }
             io::ErrorKind::WouldBlock if *waits < WAITS => {
                 // The send buffer is full of datagrams that have not left: it drains unless the link is stalled.
                 self.wait_writable();

@@ -27,6 +27,9 @@ impl Adapter {
         if tasks.contains(ThreadTasks::LISTEN) {
             self.with_engine(|engine| engine.listen(self));
         }
+        if tasks.contains(ThreadTasks::SOCKET) {
+            self.with_engine(|engine| engine.add_socket(self));
+        }
         if tasks.contains(ThreadTasks::REMOVED_QPS) {
             // Freed after the engine is released.
             drop(self.with_engine(|engine| engine.take_removed()));

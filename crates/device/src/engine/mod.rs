@@ -26,6 +26,7 @@ mod quirks;
 mod read_order;
 mod receive;
 mod release;
+mod sockets;
 mod staging;
 mod table;
 #[cfg(test)]

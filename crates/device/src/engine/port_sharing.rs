@@ -75,7 +75,7 @@ impl Engine {
     }
 
     fn try_to_hold(&mut self, adapter: &AdapterState) {
-        // A child that is forked meanwhile must not keep the name or the port.
+        // A child that is forked meanwhile must not keep the name.
         let _opening = DescriptorGuard::begin();
         let name = &adapter.device.name;
         let holder = match Holder::claim() {
@@ -84,18 +84,9 @@ impl Engine {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return,
             Err(error) => return self.foreign.report_listen_error(name, &error),
         };
-        let before = self.carrier.fds();
-        match self.carrier.listen(ROCE_PORT) {
+        match self.open_sockets(adapter, |carrier| carrier.listen(ROCE_PORT)) {
             Ok(()) => {
-                let mut new = self.carrier.fds();
-                new.retain(|descriptor| !before.contains(descriptor));
-                for descriptor in &new {
-                    if let Err(error) = adapter.pace.watch(*descriptor) {
-                        tracing::error!("{name}: cannot watch port {ROCE_PORT}: {error}");
-                    }
-                }
-                new.push(holder.as_raw_fd());
-                adapter.add_sockets(&new);
+                adapter.add_sockets(&[holder.as_raw_fd()]);
                 self.foreign.holder = Some(holder);
                 self.foreign.next_try = None;
             }

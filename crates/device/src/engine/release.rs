@@ -58,7 +58,7 @@ impl Engine {
             end.copy_from_slice(&icrc::compute(&envelope, body).to_le_bytes());
         }
         self.outbox.len += group.len;
-        self.outbox.groups.push(Group { to, start, ..group });
+        self.outbox.groups.push(Group { to, start, any_id: !with_icrc, ..group });
     }
 }
 

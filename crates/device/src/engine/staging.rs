@@ -214,8 +214,8 @@ impl Staging<'_> {
 
     /// A new group for this destination, with datagrams of `segment` bytes.
     fn group(&self, start: usize, segment: usize) -> Group {
-        let route = self.route;
-        Group { start, segment, hops: route.hops, ..Group::new(*self.to, route.local, route.ifindex) }
+        let (route, any_id) = (self.route, self.tag.is_some());
+        Group { start, segment, hops: route.hops, any_id, ..Group::new(*self.to, route.local, route.ifindex) }
     }
 
     /// UDP_SEGMENT requires datagrams of one size; only the last may be shorter.
@@ -223,6 +223,7 @@ impl Staging<'_> {
         group.to == *self.to
             && group.from == self.route.local
             && group.hops == self.route.hops
+            && group.any_id == self.tag.is_some()
             && len <= group.segment
             && group.len.is_multiple_of(group.segment)
             && group.len + len <= GROUP_BYTES

@@ -61,6 +61,9 @@ impl Engine {
         self.flush();
         if sent {
             self.note_send_errors(adapter);
+            if self.carrier.wants_socket() {
+                adapter.pace.ask_thread(ThreadTasks::SOCKET);
+            }
         }
         sent
     }

@@ -22,7 +22,7 @@ use crate::pace::yield_backoff::YieldBackoff;
 pub use spin::Spin;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 pub use tasks::ThreadTasks;
 
 /// Shared between the threads that drive the engine and its own thread.
@@ -42,7 +42,7 @@ pub struct Pace {
     /// Becomes readable when there are messages about shared memory; -1 if there is none.
     local: RawFd,
     /// Bits of [`ThreadTasks`].
-    tasks: AtomicU8,
+    tasks: AtomicU16,
     ended: AtomicBool,
     /// Number of requested flushes, and how many of them the engine's thread has done.
     flushes_asked: AtomicU32,
@@ -116,7 +116,7 @@ impl Pace {
             interface: interface.unwrap_or(-1),
             interface_changed: AtomicBool::new(false),
             local: local.unwrap_or(-1),
-            tasks: AtomicU8::new(0),
+            tasks: AtomicU16::new(0),
             ended: AtomicBool::new(false),
             flushes_asked: AtomicU32::new(0),
             flushes_done: AtomicU32::new(0),

@@ -2,7 +2,7 @@
 
 /// Work that the engine's thread does outside of the engine, because it may wait, allocate, or take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadTasks(pub(super) u8);
+pub struct ThreadTasks(pub(super) u16);
 
 impl ThreadTasks {
     /// No work.
@@ -23,6 +23,9 @@ impl ThreadTasks {
     pub const LOCAL: ThreadTasks = ThreadTasks(64);
     /// Allocate buffers for packets that wait.
     pub const HELD_BUFFERS: ThreadTasks = ThreadTasks(128);
+
+    /// Open a socket for the destination of most packets.
+    pub const SOCKET: ThreadTasks = ThreadTasks(256);
 
     /// Returns whether any work of `tasks` is in this set.
     pub fn contains(self, tasks: ThreadTasks) -> bool {

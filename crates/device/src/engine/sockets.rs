@@ -1,0 +1,40 @@
+//! Sockets that the carrier opens while the adapter is in use.
+
+use crate::engine::Engine;
+use crate::os::descriptors::DescriptorGuard;
+use crate::shared::state::AdapterState;
+use std::io;
+use weir_link::Carrier;
+
+impl Engine {
+    /// Opens a socket for the destination of most packets. For the engine's thread, because it allocates.
+    pub fn add_socket(&mut self, adapter: &AdapterState) {
+        if !adapter.condition.works() {
+            return;
+        }
+        if let Err(error) = self.open_sockets(adapter, |carrier| carrier.add_socket()) {
+            tracing::debug!("{}: no connected socket: {error}. Packets go without one", adapter.device.name);
+        }
+    }
+
+    /// The thread watches the sockets that `open` opens, and a forked child closes them.
+    pub(super) fn open_sockets(
+        &mut self,
+        adapter: &AdapterState,
+        open: impl FnOnce(&mut dyn Carrier) -> io::Result<()>,
+    ) -> io::Result<()> {
+        // A child that is forked meanwhile must not keep them.
+        let _opening = DescriptorGuard::begin();
+        let before = self.carrier.fds();
+        open(&mut *self.carrier)?;
+        let mut new = self.carrier.fds();
+        new.retain(|descriptor| !before.contains(descriptor));
+        for descriptor in &new {
+            if let Err(error) = adapter.pace.watch(*descriptor) {
+                tracing::error!("{}: cannot watch a socket: {error}", adapter.device.name);
+            }
+        }
+        adapter.add_sockets(&new);
+        Ok(())
+    }
+}
